@@ -1,11 +1,12 @@
-//! The plan checker: whether a plan is a right answer to a problem.
+//! The plan checker: whether a plan is a correct answer to a problem.
 //!
-//! Written from the problem's definition and sharing nothing with the solver. Numbers are compared
-//! with a tolerance of 1e-9 relative to the larger of the makespan and one second: that is some
-//! thousand times the rounding of a sum of a thousand runtimes, and far below a training step.
+//! It is written from the problem's definition and shares no code with the solver. Numbers are
+//! compared with a tolerance of 1e-9 relative to the larger of the makespan and one second. This is
+//! some thousand times the rounding error of a sum of a thousand runtimes, and far below a training
+//! step.
 //!
-//! It does not prove a lower bound, nor that no plan exists; it refuses a bound that contradicts the
-//! plan, and an infeasible problem without a reason.
+//! The checker proves neither a lower bound nor that no plan exists. It refuses a bound that
+//! contradicts the plan, and an infeasible problem without a reason.
 
 mod facts;
 mod objective;
@@ -20,11 +21,11 @@ use crate::problem::{Candidate, Problem};
 
 /// Relative tolerance of every comparison of times.
 const TOLERANCE: f64 = 1e-9;
-/// The largest gap that may be called optimal.
+/// The largest gap at which a plan may be called optimal.
 const OPTIMAL_GAP: f64 = 1e-6;
 
-/// One thing that is wrong with a plan. Tasks and nodes are given by name, or as `#index` where the
-/// index names nothing.
+/// A fault of a plan. Tasks and nodes are given by name, or as `#index` if no task or node has that
+/// index.
 #[derive(Debug, Clone, PartialEq, Error)]
 pub enum Violation {
     /// An assignment refers to a task that doesn't exist.
@@ -33,7 +34,7 @@ pub enum Violation {
     /// A task has no assignment.
     #[error("task `{0}` is not in the plan")]
     Missing(String),
-    /// A task that must not be switched has several assignments.
+    /// A task without switches has several assignments.
     #[error("task `{0}` is in the plan more than once, but it has no switch cost")]
     Repeated(String),
     /// The shares of a task's assignments are not positive or don't sum to 1.
@@ -41,17 +42,17 @@ pub enum Violation {
     Shares {
         /// The task.
         task: String,
-        /// Its assignments' shares, by start.
+        /// The shares of its assignments, by start.
         shares: Vec<f64>,
     },
-    /// A segment starts before the one before it has ended.
+    /// A segment starts before the segment before it has ended.
     #[error("task `{task}` goes on at {start_s} s while its segment before that ends at {end_s} s")]
     SegmentOverlap {
         /// The task.
         task: String,
         /// When the later segment starts, seconds.
         start_s: f64,
-        /// When the earlier one ends, seconds.
+        /// When the earlier segment ends, seconds.
         end_s: f64,
     },
     /// An assignment refers to a strategy that the task doesn't have.
@@ -59,10 +60,10 @@ pub enum Violation {
     UnknownStrategy {
         /// The task.
         task: String,
-        /// The index.
+        /// The index of the strategy.
         strategy: usize,
     },
-    /// The devices can't be those of the strategy's gang.
+    /// The devices are not a gang that the strategy allows.
     #[error("task `{task}`: {reason}")]
     Gang {
         /// The task.
@@ -70,7 +71,8 @@ pub enum Violation {
         /// What is wrong with its devices.
         reason: String,
     },
-    /// A start or an end is negative, not a number, or not as far apart as the work takes.
+    /// A start or an end is negative or not a number, or the time between them is not the time that
+    /// the work takes.
     #[error(
         "task `{task}` runs from {start_s} to {end_s}, but what it does there takes {takes_s} s"
     )]
@@ -81,68 +83,68 @@ pub enum Violation {
         start_s: f64,
         /// Its end, seconds.
         end_s: f64,
-        /// What its share of the strategy's runtime and a switch before it take, seconds.
+        /// The time for its share of the strategy's runtime, and for a switch before it, seconds.
         takes_s: f64,
     },
-    /// Two assignments hold one device at one time.
+    /// Two assignments hold the same device at the same time.
     #[error(
         "tasks `{first}` and `{second}` both hold device {device} of node `{node}` at {at_s} s"
     )]
     Overlap {
         /// The task that started first.
         first: String,
-        /// The other.
+        /// The task that started second.
         second: String,
         /// The node.
         node: String,
         /// The device.
         device: u32,
-        /// When the second starts, seconds.
+        /// When the second task starts, seconds.
         at_s: f64,
     },
-    /// A fact of the problem is not kept: a release, a deadline, an order, a place.
+    /// The plan violates a fact of the problem: a release, a deadline, an order or a place.
     #[error("task `{task}` {reason}")]
     Fact {
         /// The task.
         task: String,
-        /// What it does.
+        /// How the task violates it.
         reason: String,
     },
-    /// A value isn't what the assignments come to.
+    /// A value of the plan disagrees with its assignments.
     #[error("{what} is {stated}, but the assignments come to {real}")]
     Value {
         /// Which value.
         what: &'static str,
-        /// What the plan says.
+        /// The plan's value.
         stated: f64,
-        /// What its assignments say.
+        /// The value that follows from the assignments.
         real: f64,
     },
-    /// A lower bound is negative, not a number, or above what it bounds.
+    /// A lower bound is negative, not a number, or above the value that it bounds.
     #[error("lower bound of the {what} is {bound} with a {what} of {value}")]
     LowerBound {
         /// Which value.
         what: &'static str,
-        /// What the plan says.
+        /// The plan's bound.
         bound: f64,
-        /// What the plan says.
+        /// The plan's value.
         value: f64,
     },
-    /// The status says what the plan doesn't bear out.
+    /// The plan contradicts its status.
     #[error("status is {status:?}, but {reason}")]
     Status {
-        /// What the plan says.
+        /// The plan's status.
         status: PlanStatus,
-        /// Why that can't be.
+        /// Why the status can't be true.
         reason: String,
     },
 }
 
-/// Checks `plan` against `problem`: every task once, or in segments that do its work once, under its
-/// strategies, on devices that exist, suit the strategy and are nobody else's at the time, with
-/// every fact of the problem kept, and with numbers and a status that agree.
+/// Checks `plan` against `problem`. Every task must appear once, or in segments that do its work
+/// once, under one of its strategies. Its devices must exist, suit the strategy, and belong to no
+/// other task at the time. Every fact of the problem must hold, and numbers and status must agree.
 ///
-/// Returns everything that is wrong, in the order of the plan.
+/// Returns all faults, in the order of the plan.
 pub fn check(problem: &Problem, plan: &Plan) -> Result<(), Vec<Violation>> {
     let mut violations = Vec::new();
     if plan.is_usable() {
@@ -181,7 +183,7 @@ fn check_assignments(problem: &Problem, plan: &Plan, violations: &mut Vec<Violat
     }
 }
 
-/// Whether the devices are those of one gang of `strategy`.
+/// Checks that the devices are a gang of `strategy`; the error says why not.
 pub(crate) fn gang_fault(
     problem: &Problem,
     strategy: &Candidate,
@@ -235,8 +237,9 @@ pub(crate) fn gang_fault(
     check_wide_gang(problem, strategy, &held)
 }
 
-/// A gang wider than every node of its type: whole nodes, none of them superfluous; with `pack`
-/// exactly its devices, and at most one node held in part.
+/// Checks a gang that is wider than every node of its type. It must hold whole nodes, none of them
+/// superfluous. With `pack` it must hold exactly its number of devices, and at most one node in
+/// part.
 fn check_wide_gang(
     problem: &Problem,
     strategy: &Candidate,

@@ -1,13 +1,13 @@
-//! What can be wrong with a file from outside: where, what stands there, and what would be right.
+//! Errors of a file from outside: where the fault is, what is there, and what would be right.
 //!
-//! Locations are written like paths into the file: `tasks[3].strategies[0].runtime_s`.
+//! Locations are paths into the file, such as `tasks[3].strategies[0].runtime_s`.
 
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use crate::object::Object;
 
-/// Why a planning problem or a profile was refused. Nothing is read past the first fault.
+/// Why a planning problem or a profile was refused. Reading stops at the first fault.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ProblemError {
     /// The text is not JSON.
@@ -17,9 +17,9 @@ pub enum ProblemError {
         line: usize,
         /// Column, from 1.
         column: usize,
-        /// In the words of the JSON reader.
+        /// The message of the JSON reader.
         detail: String,
-        /// What is likely meant, or empty.
+        /// A guess at what the user meant; may be empty.
         hint: &'static str,
     },
     /// A field is missing, unknown or of the wrong type.
@@ -27,14 +27,14 @@ pub enum ProblemError {
     Shape {
         /// Path into the file.
         at: String,
-        /// What stands there and what is expected; known fields where one is unknown.
+        /// What is there and what is expected. For an unknown field, the known fields.
         detail: String,
         /// Line, from 1.
         line: usize,
         /// Column, from 1.
         column: usize,
     },
-    /// A value has the right type but can't be.
+    /// A value has the right type but is impossible.
     #[error("`{at}` is {found}: expected {expected}")]
     Value {
         /// Path into the file.
@@ -44,37 +44,37 @@ pub enum ProblemError {
         /// What would be right.
         expected: &'static str,
     },
-    /// A name that nothing in the file has.
+    /// A name is unknown in the file.
     #[error("`{at}` is `{name}`: expected the name of {expected}")]
     UnknownName {
         /// Path into the file.
         at: String,
         /// The name.
         name: String,
-        /// What kind of thing would have it.
+        /// The kind of thing that the name should refer to.
         expected: &'static str,
     },
-    /// Facts that are right one by one contradict each other.
+    /// Facts contradict each other, although each is possible by itself.
     #[error("`{at}`: {reason}")]
     Contradiction {
         /// Path into the file.
         at: String,
-        /// What can't be, and what would be right.
+        /// The contradiction, and what would be right.
         reason: String,
     },
-    /// Two things have one name.
+    /// Two things have the same name.
     #[error("`{at}` is `{name}`, which `{first}` is already: names must be unique")]
     DuplicateName {
-        /// Path to the second.
+        /// Path to the second of them.
         at: String,
         /// The name.
         name: String,
-        /// Path to the first.
+        /// Path to the first of them.
         first: String,
     },
 }
 
-/// Reads `text` as a `T`, with locations in the error.
+/// Reads `text` as a `T`. Errors name the location.
 pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, ProblemError> {
     let mut reader = serde_json::Deserializer::from_str(text);
     let Object(value) = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
@@ -113,7 +113,8 @@ fn without_position(error: &serde_json::Error) -> String {
     text.strip_suffix(&suffix).unwrap_or(&text).to_owned()
 }
 
-/// A wrong type or value as serde tells it, in words of JSON: what is right, then what is there.
+/// Rewrites serde's message about a wrong type or value in terms of JSON: what is right, then what
+/// is there.
 fn in_words(detail: &str) -> String {
     let invalid = ["invalid type: ", "invalid value: "];
     let rest = invalid.iter().find_map(|prefix| detail.strip_prefix(prefix));

@@ -1,4 +1,4 @@
-//! Whether each task of a problem fits its cluster at all, apart from times and from other tasks.
+//! Whether each task of a problem fits its cluster at all, regardless of times and of other tasks.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use crate::problem::{Candidate, Node, Problem, ProblemTask};
 
 /// The devices that a task may use.
 struct Pool<'a> {
-    /// For each type the devices of all nodes that it may use, the widest of those, and the widest
-    /// node of the type that there is.
+    /// For each type: all devices that the task may use, the widest node among those, and the
+    /// widest node of the type in the whole cluster.
     types: BTreeMap<&'a str, Devices>,
     is_restricted: bool,
 }
@@ -38,7 +38,7 @@ impl<'a> Pool<'a> {
 
     fn holds(&self, strategy: &Candidate) -> bool {
         let fits = |devices: &Devices| {
-            // Only a gang wider than every node of its type may take several.
+            // A gang may take several nodes only if it is wider than every node of its type.
             let is_wide = strategy.gpus > devices.widest_of_all;
             strategy.gpus <= if is_wide { devices.total } else { devices.widest }
         };
@@ -64,10 +64,10 @@ impl<'a> Pool<'a> {
 }
 
 impl Problem {
-    /// The tasks that fit the cluster under none of their strategies, or run where they may not and
-    /// can't be moved: (index, why).
+    /// The tasks that can't be placed, as (index, why). A task fits the cluster under none of its
+    /// strategies, or it runs on a node that it may not use and can't be moved.
     pub fn unplaceable(&self) -> Vec<(usize, String)> {
-        // The devices of every task that may use all nodes.
+        // Tasks that may use all nodes share this pool.
         let all = Pool::new(&self.cluster.nodes, &ProblemTask::default());
         let why = |task: &ProblemTask| match &task.running {
             Some(running) if !running.movable => {

@@ -1,36 +1,36 @@
-//! What a look at a task's model says before anything is measured: how large it is, and which
-//! strategies can't run it.
+//! An inspection: the size of a task's model, and the strategies that can't run it, found before
+//! anything is measured.
 //!
-//! A finding is about a technique on so many devices of a type, whatever the knobs. Where there is
-//! none, nothing is known, and a trial may tell. Unknown fields are refused.
+//! A finding concerns a technique on a number of devices of a type, whatever the knobs. Without a
+//! finding nothing is known, and only a trial can tell. Unknown fields are refused.
 
 use serde::{Deserialize, Serialize};
 
 use crate::profile::{StrategyKey, TrialOutcome};
 
-/// What was found of the model of tasks that perform alike.
+/// The findings about the model of a group of tasks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Inspection {
-    /// Numbers that the model is made of; a shared parameter counts once.
+    /// The number of parameters; a shared parameter counts once.
     pub parameters: u64,
-    /// Bytes of them, as the task builds them.
+    /// The size of the parameters as the task builds them, bytes.
     pub parameter_bytes: u64,
-    /// Bytes of those that are trained.
+    /// The size of the parameters that are trained, bytes.
     pub trainable_bytes: u64,
-    /// Repeated layers; `None` where none were found.
+    /// The number of repeated layers; `None` if none were found.
     pub layers: Option<u32>,
-    /// About what a checkpoint weighs: parameters, buffers and optimizer state, bytes.
+    /// The approximate size of a checkpoint: parameters, buffers and optimizer state, bytes.
     pub checkpoint_bytes: u64,
     /// Bytes of optimizer state for each byte that is trained.
     pub optimizer_state_ratio: f64,
-    /// Batches in one pass over the task's loader, where it has a length.
+    /// Batches in one pass over the task's loader, if it has a length.
     pub batches_per_epoch: Option<u64>,
-    /// What was asked and answered.
+    /// The answers of techniques.
     pub verdicts: Vec<Verdict>,
 }
 
-/// What holds for a technique on so many devices of a type.
+/// The finding for a technique on a number of devices of a type.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Verdict {
@@ -40,7 +40,7 @@ pub struct Verdict {
     pub gpus: u32,
     /// Their type.
     pub gpu_type: String,
-    /// What was found.
+    /// The finding.
     pub finding: Finding,
 }
 
@@ -48,28 +48,28 @@ pub struct Verdict {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Finding {
-    /// It may: nothing speaks against it.
+    /// It can, as far as is known.
     CanRun {
-        /// What one device needs at the very least, under the thriftiest knobs, bytes; `None` where
-        /// that is unknown.
+        /// The least memory that a device needs, under the knobs that need least, bytes; `None` if
+        /// unknown.
         least_memory_bytes: Option<u64>,
-        /// How many settings of knobs there are to try.
+        /// How many sets of knobs there are to try.
         knob_sets: u32,
     },
-    /// The technique says that it can't run the model so, and why.
+    /// The technique says that it can't run the model, and why.
     NotApplicable {
         /// In the technique's words.
         reason: String,
     },
-    /// Under no knobs does it fit a device.
+    /// It does not fit a device under any knobs.
     OutOfMemory {
-        /// What it needs at least.
+        /// The least memory that it needs, in words.
         detail: String,
     },
 }
 
 impl Inspection {
-    /// How many settings of knobs a trial of a strategy compares, as far as is known: 1 at least.
+    /// How many sets of knobs a trial of a strategy compares; 1 if unknown.
     pub fn knob_sets_of(&self, technique: &str, gpus: u32, gpu_type: &str) -> u32 {
         let of_it = self
             .verdicts
@@ -81,7 +81,7 @@ impl Inspection {
         }
     }
 
-    /// The outcome that a trial would surely have; `None` where only a trial can tell.
+    /// The outcome that a trial would certainly have; `None` if only a trial can tell.
     pub fn outcome_of(&self, technique: &str, gpus: u32, gpu_type: &str) -> Option<TrialOutcome> {
         let mut of_it = self.verdicts.iter().filter(|one| {
             one.gpus == gpus && one.technique == technique && one.gpu_type == gpu_type
@@ -91,14 +91,14 @@ impl Inspection {
 }
 
 impl Verdict {
-    /// What is tried or not, whatever the knobs.
+    /// The strategy that this verdict concerns, whatever the knobs.
     pub fn strategy(&self) -> StrategyKey {
         StrategyKey { technique: self.technique.clone(), gpus: self.gpus }
     }
 }
 
 impl Finding {
-    /// The outcome that a trial would have; `None` where only a trial can tell.
+    /// The outcome that a trial would have; `None` if only a trial can tell.
     pub fn outcome(&self) -> Option<TrialOutcome> {
         match self {
             Self::CanRun { .. } => None,

@@ -1,8 +1,8 @@
-//! The words of Saturn as plain data: planning problems, plans, profiles, and the plan checker.
+//! The basic data types of Saturn: planning problems, plans and profiles; and the plan checker.
 //!
 //! Everything here is a value: no I/O, no clock, no threads, no Python. The checker is written from
-//! the definition of the planning problem and shares no code with the solver, so that a plan which
-//! passes it is right even where the solver is wrong.
+//! the definition of the planning problem and shares no code with the solver. So it finds wrong
+//! plans even if the solver has a bug.
 
 pub mod checker;
 mod error;

@@ -1,7 +1,7 @@
-//! Losses and metrics in JSON, which has neither NaN nor infinities: these are written as the strings
-//! `"nan"`, `"inf"` and `"-inf"`, and read back as the numbers that they are.
+//! Losses and metrics in JSON. JSON has neither NaN nor infinities, so these are written as the
+//! strings `"nan"`, `"inf"` and `"-inf"`, and read back as numbers.
 //!
-//! Python's side of it is `python/saturn/plain/measures.py`. `null` is what nobody has told.
+//! Python's counterpart is `python/saturn/plain/measures.py`. `null` stands for an unknown value.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use std::fmt;
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use serde::ser::{Serialize, Serializer};
 
-/// A number that may be none.
+/// A number that may be NaN or infinite.
 #[derive(Clone, Copy)]
 struct Measure(f64);
 
@@ -61,27 +61,27 @@ impl Visitor<'_> for Reading {
     }
 }
 
-/// For `#[serde(with = …)]` of a loss; `None` where none was told.
+/// For `#[serde(with = …)]` of a loss; `None` if it is unknown.
 pub mod optional {
     use super::{Deserialize, Deserializer, Measure, Serialize, Serializer};
 
-    /// Writes it.
+    /// Writes the loss.
     pub fn serialize<S: Serializer>(value: &Option<f64>, to: S) -> Result<S::Ok, S::Error> {
         value.map(Measure).serialize(to)
     }
 
-    /// Reads it.
+    /// Reads a loss.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
         Ok(Option::<Measure>::deserialize(from)?.map(|measure| measure.0))
     }
 }
 
-/// For `#[serde(with = …)]` of metrics by name. `None` is a metric of a journal from before
-/// non-finite numbers were told apart: it was one of these.
+/// For `#[serde(with = …)]` of metrics by name. `None` comes from journals that did not distinguish
+/// NaN and infinities; it was one of these.
 pub mod by_name {
     use super::{BTreeMap, Deserialize, Deserializer, Measure, Serializer};
 
-    /// Writes them.
+    /// Writes the metrics.
     pub fn serialize<S: Serializer>(
         values: &BTreeMap<String, Option<f64>>,
         to: S,
@@ -89,7 +89,7 @@ pub mod by_name {
         to.collect_map(values.iter().map(|(name, value)| (name, value.map(Measure))))
     }
 
-    /// Reads them.
+    /// Reads metrics.
     pub fn deserialize<'de, D: Deserializer<'de>>(
         from: D,
     ) -> Result<BTreeMap<String, Option<f64>>, D::Error> {

@@ -1,9 +1,10 @@
-//! Names that come from users: as path components, and on a terminal.
+//! Names from users: as path components, and on a terminal.
 
 /// The longest name that may become a path component.
 const MAX_PATH_NAME: usize = 128;
 
-/// Whether `name` matches `[A-Za-z0-9][A-Za-z0-9._=+-]{0,127}` and so may stand in a path as it is.
+/// Whether `name` matches `[A-Za-z0-9][A-Za-z0-9._=+-]{0,127}`, so that it can be a path component
+/// unchanged.
 pub fn is_path_safe(name: &str) -> bool {
     let mut bytes = name.bytes();
     bytes.next().is_some_and(|first| first.is_ascii_alphanumeric())
@@ -11,17 +12,17 @@ pub fn is_path_safe(name: &str) -> bool {
         && name.len() <= MAX_PATH_NAME
 }
 
-/// The path component for the task called `name` at `index` of its workload: the name itself where
-/// it is safe, else a generated id.
+/// The path component for the task called `name` at `index` of its workload: the name itself if it
+/// is safe, else a generated id.
 ///
-/// Generated ids start with an underscore, which no safe name does: distinct tasks of one workload
-/// get distinct slugs whatever they are called.
+/// Generated ids start with an underscore, which no safe name does. So different tasks of one
+/// workload get different slugs, whatever their names.
 pub fn slug(name: &str, index: usize) -> String {
     if is_path_safe(name) { name.to_owned() } else { format!("_task-{index}") }
 }
 
-/// `name` with control characters, and characters that reorder text, made visible, so that printing
-/// it cannot move the cursor, colour the screen or pass for another name.
+/// `name` with control characters, and characters that reorder text, made visible. So printing it
+/// cannot move the cursor or colour the screen, and it cannot look like another name.
 pub fn escape_terminal(name: &str) -> String {
     let mut escaped = String::with_capacity(name.len());
     for character in name.chars() {

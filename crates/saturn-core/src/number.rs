@@ -1,4 +1,4 @@
-//! The numbers that files may hold, and what their messages call them.
+//! The ranges of numbers in files, and the descriptions of these ranges in messages.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use serde::de::{self, Deserializer, Visitor};
 
 use crate::error::ProblemError;
 
-/// The longest time a file may state: some 30,000 years. Sums of a million of them stay exact
-/// enough to compare.
+/// The longest time that a file may state: some 30,000 years. Sums of a million such times stay
+/// exact enough to compare.
 pub(crate) const MAX_SECONDS: f64 = 1e12;
-/// The shortest time a file may state.
+/// The shortest runtime that a file may state.
 pub(crate) const MIN_SECONDS: f64 = 1e-6;
 /// The most devices of one node, or of one strategy.
 pub(crate) const MAX_GPUS: u32 = 65_535;
@@ -28,7 +28,7 @@ pub(crate) fn runtime_is_valid(value: f64) -> bool {
     (MIN_SECONDS..=MAX_SECONDS).contains(&value)
 }
 
-/// `value` without hundreds of zeros.
+/// `value` as text, without hundreds of zeros.
 fn shown(value: f64) -> String {
     if value == 0.0 || (1e-3..1e15).contains(&value.abs()) {
         value.to_string()
@@ -45,7 +45,7 @@ pub(crate) fn check_runtime(at: impl Fn() -> String, value: f64) -> Result<(), P
     Err(ProblemError::Value { at: at(), found: shown(value), expected: EXPECTED_RUNTIME })
 }
 
-/// Refuses a time that is negative, not a number, or beyond all sense.
+/// Refuses a time that is negative, not a number, or too large.
 pub(crate) fn check_cost(at: impl Fn() -> String, value: f64) -> Result<(), ProblemError> {
     if (0.0..=MAX_SECONDS).contains(&value) {
         return Ok(());
@@ -53,7 +53,7 @@ pub(crate) fn check_cost(at: impl Fn() -> String, value: f64) -> Result<(), Prob
     Err(ProblemError::Value { at: at(), found: shown(value), expected: EXPECTED_COST })
 }
 
-/// Refuses a ratio that is negative, not a number, or beyond all sense.
+/// Refuses a ratio that is negative, not a number, or too large.
 pub(crate) fn check_ratio(at: impl Fn() -> String, value: f64) -> Result<(), ProblemError> {
     if (0.0..=1e12).contains(&value) {
         return Ok(());
@@ -61,7 +61,7 @@ pub(crate) fn check_ratio(at: impl Fn() -> String, value: f64) -> Result<(), Pro
     Err(ProblemError::Value { at: at(), found: shown(value), expected: EXPECTED_RATIO })
 }
 
-/// Refuses a price that is negative, not a number, or beyond all sense.
+/// Refuses a price that is negative, not a number, or too large.
 pub(crate) fn check_price(at: impl Fn() -> String, value: f64) -> Result<(), ProblemError> {
     if (0.0..=1e12).contains(&value) {
         return Ok(());
@@ -69,7 +69,7 @@ pub(crate) fn check_price(at: impl Fn() -> String, value: f64) -> Result<(), Pro
     Err(ProblemError::Value { at: at(), found: shown(value), expected: EXPECTED_PRICE })
 }
 
-/// Refuses a weight that is not positive, or beyond all sense.
+/// Refuses a weight that is not positive, or too small or too large.
 pub(crate) fn check_weight(at: impl Fn() -> String, value: f64) -> Result<(), ProblemError> {
     if (1e-6..=1e6).contains(&value) {
         return Ok(());
@@ -77,7 +77,7 @@ pub(crate) fn check_weight(at: impl Fn() -> String, value: f64) -> Result<(), Pr
     Err(ProblemError::Value { at: at(), found: shown(value), expected: EXPECTED_WEIGHT })
 }
 
-/// Refuses a GPU count of 0, or beyond all sense.
+/// Refuses a GPU count of 0, or one that is too large.
 pub(crate) fn check_gpus(at: impl Fn() -> String, value: u32) -> Result<(), ProblemError> {
     if (1..=MAX_GPUS).contains(&value) {
         return Ok(());
@@ -85,7 +85,7 @@ pub(crate) fn check_gpus(at: impl Fn() -> String, value: u32) -> Result<(), Prob
     Err(ProblemError::Value { at: at(), found: value.to_string(), expected: EXPECTED_GPUS })
 }
 
-/// A number, and what it is in messages.
+/// Reads a number; the text describes it in messages.
 struct Real(&'static str);
 
 impl Visitor<'_> for Real {
@@ -108,19 +108,19 @@ impl Visitor<'_> for Real {
     }
 }
 
-/// Reads seconds; the range is checked by `validate`.
+/// Reads seconds. `validate` checks the range.
 pub(crate) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     deserializer.deserialize_any(Real("a number of seconds"))
 }
 
-/// Reads seconds into a field that may be left out.
+/// Reads seconds into an optional field.
 pub(crate) fn some_seconds<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<f64>, D::Error> {
     seconds(deserializer).map(Some)
 }
 
-/// Reads a number that has no unit of time; the range is checked by `validate`.
+/// Reads a number without a unit of time. `validate` checks the range.
 pub(crate) fn real<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     deserializer.deserialize_any(Real("a number"))
 }
@@ -144,7 +144,7 @@ impl Visitor<'_> for Gpus {
     }
 }
 
-/// Reads a GPU count; the range is checked by `validate`.
+/// Reads a GPU count. `validate` checks the range.
 pub(crate) fn gpus<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     deserializer.deserialize_any(Gpus)
 }

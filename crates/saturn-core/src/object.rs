@@ -1,6 +1,7 @@
-//! JSON objects, and nothing else, where a struct is expected.
+//! Accepts only a JSON object for a struct.
 //!
-//! Derived readers also take an array of the fields in order, which no format of ours means.
+//! Readers that serde derives also accept an array of the fields in order, which none of our
+//! formats allows.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -8,7 +9,7 @@ use std::marker::PhantomData;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 
-/// A `T` that is written as a JSON object.
+/// A `T` that is read from a JSON object only.
 pub(crate) struct Object<T>(pub(crate) T);
 
 struct ObjectVisitor<T>(PhantomData<T>);

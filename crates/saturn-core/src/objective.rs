@@ -1,4 +1,4 @@
-//! What a plan should make small.
+//! The objective of a plan.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ProblemError;
 
-/// What a plan should make small.
+/// What a plan minimises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Objective {
@@ -16,12 +16,13 @@ pub enum Objective {
     Makespan,
     /// The sum over tasks of weight times end, seconds.
     Completion,
-    /// The sum over nodes of price times the time during which the node holds anything.
+    /// The sum over nodes of price times the time during which the node holds anything, in the
+    /// currency of prices.
     Cost,
 }
 
 impl Objective {
-    /// Every value, in the order in which help lists them.
+    /// Every objective, in the order in which help lists them.
     pub const ALL: &[Self] = &[Self::Makespan, Self::Completion, Self::Cost];
 
     /// The name that users type.

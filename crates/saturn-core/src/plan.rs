@@ -1,7 +1,7 @@
-//! A plan: which strategy, devices and start each task gets, and what is proven about it.
+//! A plan: the strategy, devices and start of each task, and what is proven of the plan.
 //!
-//! A task that may be switched can have several assignments, its *segments*: each does a share of
-//! its work under a strategy and on devices of its own, one after the other.
+//! A task that may be switched can have several assignments, its *segments*. They follow each
+//! other, and each does a share of the task's work under a strategy and on devices of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::objective::Objective;
 use crate::problem::Problem;
 
-/// What a solve can say of its answer.
+/// What a solve proved of its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlanStatus {
@@ -28,9 +28,9 @@ pub enum PlanStatus {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SolveEnd {
-    /// It was done: more time would change nothing.
+    /// It was complete: more time would change nothing.
     Complete,
-    /// It reached its limit of time or of moves.
+    /// It reached its limit of time or moves.
     Limit,
     /// It was told to stop.
     Interrupted,
@@ -39,9 +39,9 @@ pub enum SolveEnd {
 /// Why there is no plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
-    /// Index of the task that it is about, if it is about one.
+    /// The index of the task that the reason concerns, if it concerns one.
     pub task: Option<usize>,
-    /// In words.
+    /// The reason in words.
     pub reason: String,
 }
 
@@ -57,7 +57,7 @@ pub struct Placement {
 /// All devices of one gang, node by node.
 pub type Gang = Vec<Placement>;
 
-/// The place in a plan of one task, or of one segment of it.
+/// The place in a plan of a task or of one of its segments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Assignment {
     /// Index into the problem's tasks.
@@ -66,14 +66,14 @@ pub struct Assignment {
     pub strategy: usize,
     /// Devices held from `start_s` to `end_s`.
     pub gang: Gang,
-    /// The part of the task's work that is done in it: 1 for a whole task. The shares of a task's
+    /// The share of the task's work that it does: 1 for a whole task. The shares of a task's
     /// segments sum to 1.
     #[serde(default = "whole")]
     pub share: f64,
     /// Seconds from the start of the plan.
     pub start_s: f64,
-    /// `start_s` plus `share` of the strategy's runtime, plus the task's switch cost in each segment
-    /// but its first.
+    /// `start_s` plus `share` of the strategy's runtime. In each segment but a task's first, plus
+    /// the task's switch cost.
     pub end_s: f64,
 }
 
@@ -85,45 +85,46 @@ fn whole() -> f64 {
 }
 
 impl Assignment {
-    /// Whether it does only part of its task's work.
+    /// Whether it does only a part of its task's work.
     pub fn is_segment(&self) -> bool {
         self.share < WHOLE
     }
 }
 
-/// The answer of a solve: indices refer to the problem that was solved.
+/// The answer of a solve. Indices refer to the problem that was solved.
 ///
-/// Each value has its own bound; `status` and [`Plan::gap`] are about the objective's.
+/// Each value has a bound of its own. `status` and [`Plan::gap`] concern the objective's value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// What is proven.
+    /// How much is proven of the plan.
     pub status: PlanStatus,
     /// Why the solve ended.
     pub ended: SolveEnd,
-    /// What was made small.
+    /// The objective that was minimised.
     pub objective: Objective,
-    /// End of the last task, seconds; 0 without assignments.
+    /// The end of the last task, seconds; 0 without assignments.
     pub makespan_s: f64,
     /// No plan of this problem has a smaller makespan, seconds.
     pub lower_bound_s: f64,
     /// Sum over tasks of weight times end, seconds; 0 without assignments.
     pub completion_s: f64,
-    /// No plan of this problem has a smaller `completion_s`; 0 where nothing is known.
+    /// No plan of this problem has a smaller `completion_s`; 0 if nothing is proven.
     pub completion_bound_s: f64,
-    /// Sum over nodes of price times the time during which the node holds anything.
+    /// The sum over nodes of price times the time during which the node holds anything.
     pub cost: f64,
-    /// No plan of this problem has a smaller `cost`; 0 where nothing is known.
+    /// No plan of this problem has a smaller `cost`; 0 if nothing is proven.
     pub cost_bound: f64,
     /// Wall-clock seconds that the solve took.
     pub solve_s: f64,
-    /// Without a plan: why, as far as it is known. What a status of `Infeasible` rests on.
+    /// Why there is no plan, as far as it is known. A status of `Infeasible` rests on these
+    /// reasons.
     pub reasons: Vec<Reason>,
-    /// One for each task, or one for each of its segments; by start.
+    /// One assignment for each task, or for each of its segments, in the order of their starts.
     pub assignments: Vec<Assignment>,
 }
 
 impl Plan {
-    /// No plan yet.
+    /// An answer without a plan.
     pub fn none(objective: Objective) -> Self {
         Self {
             status: PlanStatus::TimedOut,
@@ -141,14 +142,14 @@ impl Plan {
         }
     }
 
-    /// A plan of `problem` about which nothing is proven, with what it is worth.
+    /// A plan of `problem` with its values and without a proof.
     pub fn of(problem: &Problem, objective: Objective, assignments: Vec<Assignment>) -> Self {
         let mut plan = Self { status: PlanStatus::Feasible, ..Self::none(objective) };
         plan.set_assignments(problem, assignments);
         plan
     }
 
-    /// Replaces the assignments, and what the plan is worth with them.
+    /// Replaces the assignments, and computes the plan's values again.
     pub fn set_assignments(&mut self, problem: &Problem, assignments: Vec<Assignment>) {
         let mut ends: BTreeMap<usize, f64> = BTreeMap::new();
         let mut held: BTreeMap<usize, Vec<(f64, f64)>> = BTreeMap::new();
@@ -171,7 +172,7 @@ impl Plan {
         self.assignments = assignments;
     }
 
-    /// What the plan is worth under its objective.
+    /// The plan's value under its objective.
     pub fn value(&self) -> f64 {
         match self.objective {
             Objective::Makespan => self.makespan_s,
@@ -180,7 +181,7 @@ impl Plan {
         }
     }
 
-    /// No plan of this problem is worth less under the objective.
+    /// The lower bound of the objective's value: no plan of this problem has a smaller one.
     pub fn bound(&self) -> f64 {
         match self.objective {
             Objective::Makespan => self.lower_bound_s,
@@ -189,20 +190,21 @@ impl Plan {
         }
     }
 
-    /// (value − bound) / bound under the objective; infinite where only the bound is 0.
+    /// (value − bound) / bound under the objective; infinite if the bound is 0 and the value is
+    /// not.
     pub fn gap(&self) -> f64 {
         let over = (self.value() - self.bound()).max(0.0);
         if over > 0.0 { over / self.bound().max(0.0) } else { 0.0 }
     }
 
-    /// Whether there is something to run: an optimal or a feasible plan.
+    /// Whether there is a plan to follow: an optimal or a feasible one.
     pub fn is_usable(&self) -> bool {
         matches!(self.status, PlanStatus::Optimal | PlanStatus::Feasible)
     }
 
-    /// This plan of `old` as a start for a solve of `new`: tasks and nodes are matched by name,
-    /// strategies by technique, GPU count and type. What has no match is left out, with all segments
-    /// of its task, so the result is no valid plan by itself.
+    /// Translates this plan of `old` into a start for a solve of `new`. Tasks and nodes are matched
+    /// by name, strategies by technique, GPU count and type. If part of a task has no match, all of
+    /// its segments are left out. So the result need not be a valid plan.
     #[must_use]
     pub fn carried_over(&self, old: &Problem, new: &Problem) -> Self {
         let task_index: BTreeMap<&str, usize> =
@@ -246,7 +248,7 @@ impl Plan {
     }
 }
 
-/// The time covered by spans of time.
+/// The total time that these spans cover; overlaps count once.
 fn seconds_in(mut spans: Vec<(f64, f64)>) -> f64 {
     spans.sort_by(|left, right| left.0.total_cmp(&right.0));
     let mut covered = 0.0;

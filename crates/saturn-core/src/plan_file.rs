@@ -1,4 +1,4 @@
-//! A plan as a file.
+//! Writes a plan as a file.
 
 use std::fmt::Write;
 
@@ -9,11 +9,11 @@ use crate::plan::{Assignment, Plan};
 use crate::problem::Problem;
 
 impl Plan {
-    /// The plan as a file, with the names of `problem`, which must be the problem that was solved;
-    /// one assignment a line.
+    /// The plan as a file, with an assignment on each line. `problem` must be the problem that was
+    /// solved; its names are used.
     ///
-    /// Without a plan, its values and `gap` are null, and `reasons` says why there is none, with the
-    /// task where it is about one.
+    /// Without a plan, its values and `gap` are null. `reasons` then says why there is none, and
+    /// names the task that each reason concerns, if any.
     pub fn to_json(&self, problem: &Problem) -> String {
         let usable = self.is_usable();
         let known = |value: f64| json!(usable.then_some(value));
@@ -60,7 +60,7 @@ impl Plan {
     }
 }
 
-/// One assignment on one line, fields in the order of the format.
+/// An assignment on one line, with fields in the order of the format.
 fn rendered(assignment: &Assignment, problem: &Problem) -> String {
     let task = &problem.tasks[assignment.task];
     let strategy = &task.strategies[assignment.strategy];

@@ -1,10 +1,10 @@
 //! A planning problem: a cluster, and tasks with the strategies that each may run under.
 //!
 //! Invariants of a [`Problem`] that came through [`Problem::from_json`] or [`Problem::validate`]:
-//! at least one node and one task, every GPU count at least 1, every runtime finite and positive,
-//! names unique, every name that is referred to there, no task before itself, and running tasks on
-//! devices of their own. Whether each task *fits* the cluster is not an invariant: see
-//! [`Problem::unplaceable`].
+//! there is at least one node and one task. Every GPU count is at least 1, and every runtime is
+//! finite and positive. Names are unique, and every name that is referred to exists. No task comes
+//! before itself, and no two running tasks share a device. Whether each task *fits* the cluster is
+//! not an invariant: see [`Problem::unplaceable`].
 
 use std::sync::Arc;
 
@@ -15,29 +15,30 @@ use crate::number;
 use crate::object;
 use crate::plan::{Gang, Placement};
 
-/// The type of nodes that name none.
+/// The type of nodes whose file names no type.
 pub const DEFAULT_GPU_TYPE: &str = "gpu";
 
 /// A machine in the pool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
-    /// Unique name, as plans print it; empty in a file means `n0`, `n1` … by position.
+    /// Unique name, as plans print it. If a file leaves it empty, it becomes `n0`, `n1` … by
+    /// position.
     #[serde(default)]
     pub name: String,
     /// Number of devices.
     #[serde(deserialize_with = "number::gpus")]
     pub gpus: u32,
-    /// The kind of device; nodes of one type are interchangeable but for their GPU count.
+    /// The type of its devices. Nodes of one type differ only in their GPU count.
     #[serde(rename = "type", default = "default_gpu_type")]
     pub gpu_type: String,
-    /// What an hour costs during which the node holds anything, in any currency.
+    /// The price of an hour during which the node holds anything, in any currency.
     #[serde(default, deserialize_with = "number::real", skip_serializing_if = "is_zero")]
     pub price_per_hour: f64,
     /// When the node arrives, seconds.
     #[serde(default, deserialize_with = "number::seconds", skip_serializing_if = "is_zero")]
     pub available_from_s: f64,
-    /// When it leaves, seconds; a gang on it must have ended by then.
+    /// When the node leaves, seconds. Every gang on it must have ended by then.
     #[serde(
         default,
         deserialize_with = "number::some_seconds",
@@ -47,7 +48,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node that costs nothing and is there all the time.
+    /// A node that costs nothing and is always there.
     pub fn new(name: impl Into<String>, gpus: u32, gpu_type: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -59,7 +60,7 @@ impl Node {
         }
     }
 
-    /// When it leaves, seconds; infinite where it stays.
+    /// When the node leaves, seconds; infinite if it stays.
     pub fn until_s(&self) -> f64 {
         self.available_until_s.unwrap_or(f64::INFINITY)
     }
@@ -99,9 +100,10 @@ impl Cluster {
     }
 }
 
-/// One way to run a task: what the solver chooses among.
+/// A candidate strategy of a task, among which the solver chooses.
 ///
-/// Where no node of a type has `gpus` devices, a gang of that type takes several nodes: whole ones,
+/// If no node of a type has `gpus` devices, a gang of that type takes several nodes. It takes whole
+/// nodes, and no more of them than it needs. With `pack` it may take only a part of its last node.
 /// no more of them than it needs, and with `pack` all but the last of them whole.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -111,13 +113,13 @@ pub struct Candidate {
     /// Number of devices that the gang holds.
     #[serde(deserialize_with = "number::gpus")]
     pub gpus: u32,
-    /// The device type that the runtime holds for; `None` means every type.
+    /// The device type that the runtime is valid for; `None`: every type.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub gpu_type: Option<Arc<str>>,
     /// Seconds from launch to end.
     #[serde(deserialize_with = "number::seconds")]
     pub runtime_s: f64,
-    /// Whether a gang wider than a node may leave part of its last node to others.
+    /// Whether a gang wider than a node may leave a part of its last node to other gangs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pack: bool,
 }
@@ -126,28 +128,28 @@ pub struct Candidate {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HeldDevices {
-    /// The node.
+    /// The node's name.
     pub node: String,
     /// Device ids on it, ascending.
     pub devices: Vec<u32>,
 }
 
-/// How and where a task runs at the time of the plan.
+/// The strategy and place of a task that already runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Running {
-    /// Technique of its strategy.
+    /// The technique of its strategy.
     pub technique: String,
-    /// GPU count of its strategy.
+    /// The GPU count of its strategy.
     #[serde(deserialize_with = "number::gpus")]
     pub gpus: u32,
-    /// Type of its strategy, where that names one.
+    /// The device type of its strategy, if the strategy names one.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub gpu_type: Option<String>,
-    /// What it holds.
+    /// The devices that it holds.
     #[serde(deserialize_with = "object::list")]
     pub placement: Vec<HeldDevices>,
-    /// Whether it may be stopped to go on elsewhere, or otherwise, or later.
+    /// Whether it may be stopped, to continue on other devices, under another strategy, or later.
     #[serde(default)]
     pub movable: bool,
 }
@@ -158,41 +160,41 @@ pub struct Running {
 pub struct ProblemTask {
     /// Unique name.
     pub name: String,
-    /// The strategies it may run under; one is chosen, or one after another where it may be switched.
-    /// Of a running task they hold the seconds that are left.
+    /// The strategies that it may run under. The solver chooses one, or a sequence of them if the
+    /// task may be switched. For a running task, their runtimes are the seconds that are left.
     #[serde(deserialize_with = "object::list")]
     pub strategies: Vec<Candidate>,
-    /// It starts no earlier, seconds.
+    /// The earliest start, seconds.
     #[serde(default, deserialize_with = "number::seconds", skip_serializing_if = "is_zero")]
     pub release_s: f64,
     /// Names of tasks that must have ended before it starts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<String>,
-    /// What its end counts in the objective `completion`.
+    /// The weight of its end in the objective `completion`.
     #[serde(default = "one", deserialize_with = "number::real", skip_serializing_if = "is_one")]
     pub weight: f64,
-    /// It must have ended by then, seconds.
+    /// The latest end, seconds.
     #[serde(
         default,
         deserialize_with = "number::some_seconds",
         skip_serializing_if = "Option::is_none"
     )]
     pub deadline_s: Option<f64>,
-    /// Names of the nodes that it may use; `None` means all.
+    /// The names of the only nodes that it may use; `None`: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only_nodes: Option<Vec<String>>,
-    /// Names of nodes that it may not use.
+    /// The names of nodes that it may not use.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_nodes: Vec<String>,
-    /// Seconds lost whenever it changes strategy or place in mid-run, during which it holds the
-    /// devices that it goes on with; `None` where it must run whole under one strategy.
+    /// Seconds lost whenever the task changes strategy or place before its end. During these
+    /// seconds it holds its next devices. `None`: it must run whole under one strategy.
     #[serde(
         default,
         deserialize_with = "number::some_seconds",
         skip_serializing_if = "Option::is_none"
     )]
     pub switch_cost_s: Option<f64>,
-    /// Set where it runs already.
+    /// Its present strategy and place, if it already runs.
     #[serde(default, deserialize_with = "running", skip_serializing_if = "Option::is_none")]
     pub running: Option<Running>,
 }
@@ -208,7 +210,7 @@ impl Default for ProblemTask {
 }
 
 impl ProblemTask {
-    /// A task that may run at any time and place under any of its strategies.
+    /// A task that may run at any time and on any node, under any of its strategies.
     pub fn new(name: impl Into<String>, strategies: Vec<Candidate>) -> Self {
         Self {
             name: name.into(),
@@ -224,15 +226,15 @@ impl ProblemTask {
         }
     }
 
-    /// Whether it may use the node of this name.
+    /// Whether it may use the node with this name.
     pub fn may_use(&self, node: &str) -> bool {
         let is_pinned =
             self.only_nodes.as_ref().is_none_or(|only| only.iter().any(|one| one == node));
         is_pinned && !self.not_nodes.iter().any(|one| one == node)
     }
 
-    /// Index of the strategy under which it runs already: the first of that technique, GPU count and
-    /// type.
+    /// The index of the strategy under which the task already runs: the first with the same
+    /// technique, GPU count and type.
     pub fn running_strategy(&self) -> Option<usize> {
         let running = self.running.as_ref()?;
         self.strategies.iter().position(|one| {
@@ -250,10 +252,10 @@ pub struct Problem {
     /// The devices.
     #[serde(deserialize_with = "object::one")]
     pub cluster: Cluster,
-    /// The workload.
+    /// The tasks.
     #[serde(deserialize_with = "object::list")]
     pub tasks: Vec<ProblemTask>,
-    /// Every task must have ended by then, seconds.
+    /// The latest end of every task, seconds.
     #[serde(
         default,
         deserialize_with = "number::some_seconds",
@@ -270,7 +272,7 @@ impl Problem {
 
     /// Reads a problem file and checks it.
     ///
-    /// Unknown fields are refused by name, as is everything that [`Problem::validate`] refuses.
+    /// Refuses unknown fields by name, and everything that [`Problem::validate`] refuses.
     pub fn from_json(text: &str) -> Result<Self, ProblemError> {
         let mut problem: Self = read(text)?;
         for (index, node) in problem.cluster.nodes.iter_mut().enumerate() {
@@ -282,14 +284,14 @@ impl Problem {
         Ok(problem)
     }
 
-    /// By when a task must have ended, seconds; infinite where it never has to.
+    /// The latest end of a task, seconds; infinite without a deadline.
     pub fn due_s(&self, task: &ProblemTask) -> f64 {
         let infinite = |deadline: Option<f64>| deadline.unwrap_or(f64::INFINITY);
         infinite(task.deadline_s).min(infinite(self.deadline_s))
     }
 
-    /// The devices that a running task holds; `None` where it isn't running, or a node's name is
-    /// unknown.
+    /// The devices that a running task holds. `None` if the task is not running, or if a node's
+    /// name is unknown.
     pub fn running_gang(&self, task: &ProblemTask) -> Option<Gang> {
         let part = |held: &HeldDevices| {
             let node = self.cluster.nodes.iter().position(|node| node.name == held.node)?;

@@ -1,10 +1,11 @@
-//! What trials found: seconds a step and peak memory for each strategy, or why it can't run; and what
-//! training found of it later.
+//! A profile: what trials found of each strategy, seconds a step and peak memory or why it can't
+//! run, and what training found later.
 //!
 //! Invariants of a [`Profile`] that came through [`Profile::from_json`] or [`Profile::validate`]:
-//! names not empty, GPU counts at least 1, seconds a step finite and positive, at least one timed
-//! step, an outcome or a measurement by training, and at most one trial for a task, technique, GPU
-//! count and knobs on the same hardware and software under the same limit of memory.
+//! names are not empty, and GPU counts are at least 1. Seconds a step are finite and positive, with
+//! at least one timed step. Each trial has an outcome or a measurement by training. There is at
+//! most one trial for a task, technique, GPU count and knobs on the same hardware and software,
+//! under the same limit of memory.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ use crate::object;
 use crate::trained::Trained;
 use crate::validate::named;
 
-/// What a trial chose among the knobs of a technique, opaque to everything but the technique.
+/// The knobs that a trial chose. Only the technique knows their meaning.
 pub type Knobs = serde_json::Map<String, serde_json::Value>;
 
 /// A technique, a device count and knobs.
@@ -26,13 +27,13 @@ pub struct Strategy {
     pub technique: String,
     /// Number of devices.
     pub gpus: u32,
-    /// What the technique was told.
+    /// The knobs of the technique.
     #[serde(default)]
     pub knobs: Knobs,
 }
 
-/// A technique on a device count, whatever its knobs: what a trial is run for, and what is excluded
-/// where it can't run.
+/// A technique on a number of devices, whatever its knobs. A trial is run for such a key, and a key
+/// is excluded if it can't run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct StrategyKey {
     /// Registered name of the technique.
@@ -42,54 +43,54 @@ pub struct StrategyKey {
 }
 
 impl Strategy {
-    /// What it is without its knobs.
+    /// The strategy without its knobs.
     pub fn key(&self) -> StrategyKey {
         StrategyKey { technique: self.technique.clone(), gpus: self.gpus }
     }
 
-    /// Whether it is of this technique and device count.
+    /// Whether it has this technique and number of devices.
     pub fn is_of(&self, key: &StrategyKey) -> bool {
         self.gpus == key.gpus && self.technique == key.technique
     }
 
-    /// Whether another is of its technique and device count, whatever the knobs of both.
+    /// Whether both have the same technique and number of devices, whatever their knobs.
     pub fn is_like(&self, other: &Self) -> bool {
         self.gpus == other.gpus && self.technique == other.technique
     }
 }
 
-/// How a trial ended. Every variant is data: a strategy that can't run is not an error.
+/// The outcome of a trial. Every variant is data: a strategy that can't run is not an error.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "outcome")]
 pub enum TrialOutcome {
-    /// It ran.
+    /// It ran, and was timed.
     Measured {
-        /// Seconds a step: what the task's steps take in the mean, by those that were timed.
+        /// Seconds a step: an estimate of the mean over the task's steps, from the timed steps.
         step_s: f64,
         /// Seconds from launch to the first step: fork, build, load.
         setup_s: f64,
-        /// Seconds that a checkpoint takes while training waits for it, where that was measured.
+        /// Seconds that training stands still for a checkpoint, if measured.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         checkpoint_s: Option<f64>,
-        /// Largest memory of any rank: device memory on GPUs, resident set on CPU slots.
+        /// The largest memory of any rank, bytes: device memory on GPUs, resident set on CPU slots.
         peak_memory_bytes: u64,
         /// How many steps were timed.
         timed_steps: u32,
-        /// Standard error of `step_s`, as a part of it, where that is known.
+        /// The standard error of `step_s` relative to `step_s`, if known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         relative_error: Option<f64>,
-        /// Seconds that the first steps of a launch take beyond what later ones do (kernels,
-        /// compilation), where that was measured: no part of `setup_s`.
+        /// Seconds that the first steps of a launch take longer than later steps (kernels,
+        /// compilation), if measured. `setup_s` does not include them.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         warmup_s: Option<f64>,
-        /// Standard deviation of the task's steps from one another, as a part of `step_s`, where that
-        /// is known: by it so and so many steps of training tell more or less.
+        /// The standard deviation of single steps relative to `step_s`, if known. It says how much
+        /// a number of training steps tell about the mean.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         variation: Option<f64>,
-        /// Batches in one pass over the task's loader, where it has a length.
+        /// Batches in one pass over the task's loader, if it has a length.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         batches_per_epoch: Option<u64>,
-        /// Seconds that an evaluation of the task's model takes, where the task has such.
+        /// Seconds that an evaluation of the task's model takes, if the task has evaluations.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         evaluation_s: Option<f64>,
     },
@@ -98,72 +99,72 @@ pub enum TrialOutcome {
         /// In the technique's words.
         reason: String,
     },
-    /// It did not fit, or could not have.
+    /// It ran out of memory, or would certainly have done so.
     OutOfMemory {
-        /// The allocator's message, or what it needs at least.
+        /// The allocator's message, or how much memory it needs at least.
         detail: String,
     },
-    /// It raised.
+    /// It raised an exception.
     Failed {
-        /// One line: the exception.
+        /// The exception, in one line.
         error: String,
-        /// The worker's own traceback; empty where the worker died without one.
+        /// The worker's traceback; empty if the worker died without one.
         traceback: String,
     },
 }
 
-/// What is known of a strategy: its trial's outcome, what training found, or both.
+/// What is known of a strategy: the outcome of its trial, the result of training, or both.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     /// Name of the task.
     pub task: String,
-    /// Names all tasks that perform like it by construction, where known.
+    /// The key of all tasks that perform like this one by construction, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile_key: Option<String>,
-    /// The type of device that it ran on, where known.
+    /// The type of device that it ran on, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_type: Option<String>,
-    /// What a device was allowed to hold, bytes; absent where there was no limit but its own.
+    /// How much each device could hold, bytes; absent if only the device's size limited it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_memory_bytes: Option<u64>,
-    /// What was tried; `knobs` are those that the technique chose.
+    /// The strategy, with the knobs that the technique chose.
     #[serde(flatten)]
     pub strategy: Strategy,
-    /// What came of its trial; absent where it trained without one, on an estimate.
+    /// The outcome of its trial; absent if the strategy trained without a trial, on an estimate.
     #[serde(flatten)]
     pub outcome: Option<TrialOutcome>,
-    /// What training found; its seconds a step count for more than the trial's.
+    /// The result of training. Its seconds a step have precedence over the trial's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trained: Option<Trained>,
-    /// What it ran on, and when.
+    /// The hardware and software that it ran on, and when.
     #[serde(flatten)]
     pub origin: Origin,
 }
 
 impl Trial {
-    /// When something was last measured of the strategy, seconds of Unix time, where that is known.
+    /// When the strategy was last measured, seconds of Unix time, if known.
     pub fn newest_unix_s(&self) -> Option<u64> {
         let trained_unix_s = self.trained.and_then(|trained| trained.measured_unix_s);
         trained_unix_s.max(self.origin.measured_unix_s)
     }
 }
 
-/// What a trial ran on, in more words than its type of device, and when: who reads it in another run
-/// must know whether it holds there.
+/// The hardware and software that a trial ran on, in more detail than a type of device, and when. A
+/// later run needs this to know whether the trial is valid for it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Origin {
-    /// The devices: a GPU's name, or a processor's and how it is cut into slots. Absent where it
-    /// holds on any.
+    /// The devices: a GPU's name, or a processor's name and how it is cut into slots. Absent if the
+    /// trial is valid on any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hardware: Option<String>,
-    /// The versions of what it ran on, by name. Absent where it holds for any.
+    /// The versions of software, by name. Absent if the trial is valid for any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub software: Option<BTreeMap<String, String>>,
-    /// Of a gang that took several nodes, the devices of the largest node that there was: it holds only
-    /// where that is the same. Absent where one node held it.
+    /// For a gang on several nodes, the number of devices of the largest node then. The trial is
+    /// valid only where the largest node has as many. Absent if the gang fitted one node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_gpus: Option<u32>,
-    /// When it ended, seconds of Unix time.
+    /// When the trial ended, seconds of Unix time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured_unix_s: Option<u64>,
 }
@@ -171,7 +172,7 @@ pub struct Origin {
 /// The trials of a workload, as `profile.json` holds them.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Profile {
-    /// In the order in which they ended.
+    /// The trials in the order in which they ended.
     pub trials: Vec<Trial>,
 }
 
@@ -179,7 +180,7 @@ pub struct Profile {
 const VERSION: u32 = 1;
 
 impl Profile {
-    /// Reads a profile file and checks it. Unknown fields are refused by name.
+    /// Reads a profile file and checks it. Refuses unknown fields by name.
     pub fn from_json(text: &str) -> Result<Self, ProblemError> {
         let file: ProfileFile = read(text)?;
         if file.version != VERSION {
@@ -200,7 +201,7 @@ impl Profile {
         Ok(profile)
     }
 
-    /// Checks what the types alone don't say: see the invariants of this module.
+    /// Checks the invariants of this module that types do not express.
     pub fn validate(&self) -> Result<(), ProblemError> {
         let mut seen = BTreeMap::new();
         for (index, trial) in self.trials.iter().enumerate() {
@@ -254,7 +255,7 @@ impl Profile {
         Ok(())
     }
 
-    /// The profile as a file, as [`Profile::from_json`] reads it.
+    /// The profile as a file that [`Profile::from_json`] reads.
     pub fn to_json(&self) -> String {
         let file = serde_json::json!({ "version": VERSION, "trials": self.trials });
         format!("{file:#}\n")
@@ -278,7 +279,7 @@ struct ProfileFile {
     trials: Vec<TrialFile>,
 }
 
-/// A trial as a file holds it: flat, with the fields of its outcome beside those of its strategy.
+/// A trial as files hold it: flat, with the fields of its outcome beside those of its strategy.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TrialFile {
@@ -334,7 +335,7 @@ impl OutcomeFile {
 }
 
 impl TrialFile {
-    /// The trial, if it has just the fields that its outcome takes.
+    /// The trial, if it has exactly the fields of its outcome.
     fn checked(self, index: usize) -> Result<Trial, ProblemError> {
         let present = [
             ("step_s", OutcomeFile::Measured, self.step_s.is_some()),

@@ -1,40 +1,40 @@
-//! What training finds of a strategy's seconds a step, and what a newer interval of training makes of
-//! what was known.
+//! The seconds a step that training finds for a strategy, and how a newer interval of training
+//! updates them.
 //!
-//! Each interval is a measurement with an error of its own. Where it agrees with what was known, both
-//! are weighed by their errors. Where it contradicts that, the machine or its neighbours are others
-//! than they were: then the newer stands alone. So old knowledge is outvoted and never averaged for
-//! ever.
+//! Each interval is a measurement with an error of its own. If it agrees with the known value, both
+//! are averaged with weights by their errors. If it contradicts the known value, the machine or its
+//! neighbours have changed, and the newer measurement replaces the older. So outdated knowledge is
+//! dropped and not averaged forever.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::ProblemError;
 use crate::number;
 
-/// Two measurements contradict one another where they are apart by more than so many standard
-/// deviations of their difference.
+/// Two measurements contradict each other if they differ by more than this many standard deviations
+/// of their difference.
 const CONTRADICTION_SDS: f64 = 2.0;
-/// Nothing is known better than to this part, however many intervals agree: the next launch differs.
-/// So what is new always has a weight.
+/// The least relative error, however many intervals agree, since the next launch may differ. So a
+/// new measurement always has some weight.
 const LEAST_ERROR: f64 = 0.01;
 
-/// Seconds a step that training took under a strategy.
+/// Seconds a step of training under a strategy.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Trained {
     /// Seconds a step, without launch, first step, checkpoints and evaluations.
     pub step_s: f64,
-    /// How many steps say so.
+    /// The number of steps that were timed.
     pub steps: u64,
-    /// Standard error of `step_s`, as a part of it.
+    /// The standard error of `step_s` relative to `step_s`.
     pub relative_error: f64,
-    /// When the last of them was trained, seconds of Unix time, where that is known.
+    /// When the last of these steps was trained, seconds of Unix time, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub measured_unix_s: Option<u64>,
 }
 
 impl Trained {
-    /// What is known after a newer measurement of the same strategy on the same machine.
+    /// Combines this with a newer measurement of the same strategy on the same machine.
     #[must_use]
     pub fn followed_by(self, newer: Self) -> Self {
         let apart = (newer.step_s / self.step_s).ln().abs();
@@ -53,7 +53,7 @@ impl Trained {
         }
     }
 
-    /// Checks its numbers; `at` names a field.
+    /// Checks the numbers; `at` gives the location of a field.
     pub(crate) fn check(&self, at: impl Fn(&str) -> String) -> Result<(), ProblemError> {
         number::check_runtime(|| at("step_s"), self.step_s)?;
         number::check_ratio(|| at("relative_error"), self.relative_error)?;

@@ -1,4 +1,5 @@
-//! What a problem's types alone don't say: ranges, names, and facts that contradict each other.
+//! Checks what the types of a problem do not express: ranges, names, and facts that contradict each
+//! other.
 
 use std::collections::BTreeMap;
 
@@ -87,7 +88,8 @@ impl Problem {
         self.cluster.nodes.iter().find(|node| node.name == name)
     }
 
-    /// Refuses unknown names in `after`, and tasks that would have to end before they start.
+    /// Refuses unknown names in `after`, and cycles of tasks that would have to end before they
+    /// start.
     fn validate_order(&self) -> Checked {
         let by_name: BTreeMap<&str, usize> = self
             .tasks
@@ -218,7 +220,7 @@ fn validate_strategies(index: usize, strategies: &[Candidate]) -> Checked {
     Ok(())
 }
 
-/// Tasks each of which comes after the next, the first again at the end.
+/// A cycle: tasks that each come after the next, with the first again at the end.
 fn find_cycle(before: &[Vec<usize>]) -> Option<Vec<usize>> {
     #[derive(Clone, Copy, PartialEq)]
     enum Mark {
@@ -231,7 +233,7 @@ fn find_cycle(before: &[Vec<usize>]) -> Option<Vec<usize>> {
         if marks[root] != Mark::New {
             continue;
         }
-        // The path from the root, each with how many of its edges were followed.
+        // The path from the root. Each task has the number of its edges that were followed.
         let mut path = vec![(root, 0)];
         marks[root] = Mark::Open;
         while let Some((task, followed)) = path.last_mut() {

@@ -1,7 +1,7 @@
-//! Each technique's best knobs on some devices.
+//! Chooses the best knobs of each technique on some devices.
 //!
-//! Of the knobs that fit, the fastest are taken; where none fits, those that need least memory. A
-//! technique that can't train the model on these devices is left out with the reason.
+//! Among knobs that fit, the fastest are best; if none fit, those that need the least memory. A
+//! technique that can't train the model on these devices is left out, with the reason.
 
 use crate::constants::Constants;
 use crate::device::Device;
@@ -11,24 +11,25 @@ use crate::strategy::{HostState, Sharding, Strategy};
 use crate::sum::{Estimate, estimate};
 use crate::workload::Workload;
 
-/// Estimated bytes up to this share of a device's memory fit.
+/// An estimate up to this share of a device's memory fits.
 const FITS: f64 = 0.9;
-/// From this share on they don't: measured peaks are at most 15% below most estimates.
+/// An estimate from this share on does not fit: measured peaks are at most 15% below most
+/// estimates.
 const TOO_MUCH: f64 = 1.15;
 
 /// Whether a strategy fits the devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// With room to spare.
+    /// It fits, with room to spare.
     Fits,
-    /// Perhaps: the estimate is as far from the limit as estimates are wrong.
+    /// It may fit: the estimate is within its own error of the limit.
     Close,
-    /// Not.
+    /// It does not fit.
     DoesNot,
 }
 
 impl Verdict {
-    /// Of an estimate on a device.
+    /// The verdict for an estimate on a device.
     pub fn of(estimate: &Estimate, device: &Device) -> Self {
         let share = estimate.memory.total() / device.memory_bytes.value;
         match share {
@@ -38,7 +39,7 @@ impl Verdict {
         }
     }
 
-    /// In words.
+    /// The verdict in words.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fits => "fits",
@@ -53,7 +54,7 @@ impl Verdict {
 pub struct Choice {
     /// The layout.
     pub strategy: Strategy,
-    /// What is said of it.
+    /// The estimate for that layout.
     pub estimate: Estimate,
     /// Whether it fits.
     pub verdict: Verdict,
@@ -64,12 +65,12 @@ pub struct Choice {
 pub struct LeftOut {
     /// Its name.
     pub technique: &'static str,
-    /// What stands in the way.
+    /// Why it can't.
     pub reason: String,
 }
 
-/// Every built-in technique with its best knobs on a placement, and the reasons why others are left
-/// out.
+/// Every built-in technique with its best knobs on a placement, and the techniques that are left
+/// out, with reasons.
 ///
 /// # Errors
 /// The device lacks the precision.
@@ -106,7 +107,7 @@ pub fn choose(
     Ok((chosen, left_out))
 }
 
-/// Whether one choice of knobs is to be had rather than another.
+/// Whether one choice of knobs is better than another.
 fn is_better(one: &Choice, other: &Choice) -> bool {
     if one.verdict != other.verdict {
         return one.verdict < other.verdict;
@@ -143,7 +144,7 @@ fn layouts(placement: &[u32], workload: &Workload) -> Vec<Strategy> {
     found
 }
 
-/// A layout with and without checkpointing; in a pipeline with two and four micro-batches a stage.
+/// A layout with and without checkpointing. In a pipeline, with two and four micro-batches a stage.
 fn with_knobs(layout: &Strategy, workload: &Workload) -> Vec<Strategy> {
     let slice = layout.slice(workload);
     let micros = match layout.pipeline {
@@ -158,7 +159,7 @@ fn with_knobs(layout: &Strategy, workload: &Workload) -> Vec<Strategy> {
     let mut found = Vec::new();
     for micro in micros {
         for checkpointing in [false, true] {
-            // Saturn runs no layer of a pipeline twice.
+            // Saturn has no checkpointing in a pipeline.
             if layout.pipeline < 2 || !checkpointing {
                 found.push(Strategy { micro, checkpointing, ..layout.clone() });
             }

@@ -1,8 +1,9 @@
 //! Seconds of computation for one micro-batch on one device.
 //!
-//! A forward pass takes 2 FLOP a parameter in matrix products and token, 4·s·h a token and layer for
-//! attention, and the head; a backward pass takes twice as many, and with checkpointing one forward
-//! more (Megatron). Between matrix products activations go to device memory and back. A pass takes at
+//! A forward pass takes 2 FLOP for each parameter in matrix products and token, 4·s·h FLOP for each
+//! token and layer for attention, and the FLOP of the head. A backward pass takes twice as many.
+//! Checkpointing adds one forward pass (Megatron). Between matrix products, activations go to
+//! device memory and back. A pass takes at least the time in which the host launches its kernels.
 //! least as long as the host needs to launch its kernels.
 
 use crate::constants::Constants;
@@ -14,10 +15,10 @@ use crate::shape::Shape;
 use crate::strategy::Strategy;
 use crate::workload::{Attention, Workload};
 
-/// Kernels of a layer's forward pass: as plain torch launches them, and fused.
+/// The number of kernels in a layer's forward pass: in plain torch, and fused.
 const KERNELS_EAGER: f64 = 30.0;
 const KERNELS_FUSED: f64 = 12.0;
-/// Parameter tensors of a layer.
+/// The number of parameter tensors in a layer.
 pub(crate) const TENSORS: f64 = 12.0;
 
 /// FLOP of a forward pass.
@@ -40,14 +41,14 @@ impl Flops {
     }
 }
 
-/// FLOP of a step that the model itself needs: forward and backward, without checkpointing's second
-/// forward.
+/// The FLOP of a step that the model itself needs: forward and backward, without the second forward
+/// pass of checkpointing.
 pub(crate) fn model_flops(shape: &Shape, workload: &Workload) -> f64 {
     let flops = Flops::of(shape, workload, f64::from(workload.batch));
     3.0 * (flops.layers + flops.attention + flops.head)
 }
 
-/// Seconds of a pass, by what they go into.
+/// The seconds of a pass, by part.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pass {
     pub(crate) matrix: f64,
@@ -65,7 +66,7 @@ impl Pass {
     }
 }
 
-/// Forward and backward of one micro-batch on one device.
+/// The forward and the backward pass of one micro-batch on one device.
 pub(crate) fn passes(
     shape: &Shape,
     workload: &Workload,
@@ -78,7 +79,7 @@ pub(crate) fn passes(
     let flops = Flops::of(shape, workload, samples);
     let part = 1.0 / f64::from(strategy.tensor * strategy.pipeline);
     let rate = peak * constants.matrix;
-    // Flash attention may reach less of the peak than other products.
+    // Flash attention may reach a smaller share of the peak than other matrix products.
     let slower = match (workload.attention, &device.attention_share) {
         (Attention::Flash, Some(figure)) => (constants.matrix / figure.value).max(1.0),
         _ => 1.0,
@@ -89,7 +90,7 @@ pub(crate) fn passes(
     let layers = f64::from(shape.layers) / f64::from(strategy.pipeline);
     let kept = layers * kept::moved(shape, workload, strategy.tensor, samples)
         + logits(shape, workload, strategy, samples) / f64::from(strategy.pipeline);
-    // Of the bytes moved, a third is moved in the forward pass.
+    // The forward pass moves a third of these bytes.
     let moved_s = kept * moved / device.memory_bytes_s.value / 3.0;
     let kernels = if workload.is_fused() { KERNELS_FUSED } else { KERNELS_EAGER };
     let kernels_s = layers * kernels * constants.launch_s;

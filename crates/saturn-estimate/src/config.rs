@@ -1,15 +1,15 @@
-//! Shapes from `config.json` as Hugging Face's transformers writes it.
+//! Shapes from a `config.json` of Hugging Face's transformers.
 //!
 //! Parameters are counted as transformers builds the model with its usual head: causal language
-//! models, masked language models, T5 with its head, ViT with its classifier. A model of another type
-//! is refused, never guessed.
+//! models, masked language models, T5 with its head, ViT with its classifier. A model of another
+//! type is refused; nothing is guessed.
 
 use serde_json::Value;
 
 use crate::error::EstimateError;
 use crate::shape::{Mlp, Shape, field};
 
-/// Types that are known, for messages.
+/// The known model types, for messages.
 const KNOWN: &str = "gpt2, llama, mistral, qwen2, bert, t5, vit";
 
 impl Shape {
@@ -155,11 +155,11 @@ fn vit(config: &Config) -> Result<Shape, EstimateError> {
     })
 }
 
-/// Reads fields and says what is wrong with them.
+/// Reads fields, with errors that say what is wrong.
 struct Config<'a>(&'a Value);
 
 impl Config<'_> {
-    /// A whole number from 1 on; a field that is missing or null has its default.
+    /// A whole number from 1 on. A missing or null field takes its default.
     fn whole(&self, name: &str, default: Option<u32>) -> Result<u32, EstimateError> {
         let expected = "a whole number from 1 to 9999999";
         match (self.0.get(name), default) {

@@ -1,45 +1,50 @@
-//! The numbers that no data sheet has: shares of peaks that real kernels reach, and costs of software.
+//! Numbers that no data sheet has: the shares of peaks that real kernels reach, and costs of
+//! software.
 //!
-//! The fitted ones come from the rows of `benches/profile/a800-measured.csv` with equally many devices on each
-//! node; `tests/all/fit.rs` fits them anew. The others are counted or cited, as their comments say.
+//! The fitted constants come from those rows of `benches/profile/a800-measured.csv` that have
+//! equally many devices on each node; `tests/all/fit.rs` fits them again. The other constants are
+//! counted or cited, as their comments say.
 
 /// Shares of peaks, and costs of software.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Constants {
-    /// Share of the peak that matrix products reach. Fitted.
+    /// The share of the peak that matrix products reach. Fitted.
     pub matrix: f64,
-    /// Bytes moved to and from device memory for each activation byte that is kept, forward and
-    /// backward, with one kernel an operation. Counted, not fitted.
+    /// Bytes moved to and from device memory for each byte of activations that is kept. This covers
+    /// forward and backward, with one kernel for each operation. Counted, not fitted.
     pub moved_eager: f64,
-    /// The same with fused kernels: written, read twice, gradient written and read.
+    /// The same with fused kernels, where an activation is written once and read twice, and its
+    /// gradient is written and read.
     pub moved_fused: f64,
     /// Seconds that the host needs to launch a kernel. Fitted.
     pub launch_s: f64,
-    /// Share of the links inside a node that a ring reaches. Fitted.
+    /// The share of the bandwidth inside a node that a ring reaches. Fitted.
     pub link: f64,
-    /// Share of the network between nodes that a ring reaches. Fitted.
+    /// The share of the bandwidth between nodes that a ring reaches. Fitted.
     pub network: f64,
-    /// Share of the bus to the host that copies reach: 25 GB/s of PCIe 4's 31.5 with pinned memory.
+    /// The share of the host bus that copies reach: 25 GB/s of PCIe 4's 31.5 with pinned memory.
     pub bus: f64,
-    /// How backward and gradient traffic overlap: 1 not at all, infinite wholly (Rubick). Fitted.
+    /// How well backward pass and gradient traffic overlap: 1 is not at all, infinity is completely
+    /// (Rubick). Fitted.
     pub overlap: f64,
     /// The same under FSDP, which gathers layers ahead. Not fitted: no measured row has FSDP.
     pub overlap_fsdp: f64,
     /// Bytes moved to and from device memory for each parameter by an unfused AdamW step with
     /// clipping. Fitted.
     pub adam_bytes: f64,
-    /// The same for a fused step: parameter, gradient and two moments read, three of them written,
-    /// and the norm.
+    /// The same for a fused step. It reads parameter, gradient and two moments, writes three of
+    /// them, and computes the norm.
     pub adam_fused_bytes: f64,
     /// Core-seconds that AdamW on the host takes for each parameter (Rubick). Fitted.
     pub host_core_s: f64,
-    /// Seconds a parameter and node that no core of the host speeds up: its memory. Fitted.
+    /// Seconds for each parameter and node that more host cores do not shorten, since host memory
+    /// limits them. Fitted.
     pub host_memory_s: f64,
-    /// Seconds a step that nothing above explains: loader, logging, synchronising. Fitted.
+    /// Seconds of a step that no other part explains: loader, logging, synchronising. Fitted.
     pub constant_s: f64,
     /// Seconds of latency for each rank of a collective.
     pub latency_s: f64,
-    /// Bytes of a device that are never the model's: context, collective buffers, workspace.
+    /// Bytes of a device that the model can't use: context, collective buffers, workspace.
     pub reserve_bytes: f64,
     /// Bytes that the allocator holds for each byte in use.
     pub fragmentation: f64,

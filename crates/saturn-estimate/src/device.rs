@@ -1,6 +1,6 @@
-//! Devices and the nodes that they are in, from data sheets: `data/devices.json`.
+//! Devices and their nodes, from data sheets: `data/devices.json`.
 //!
-//! Rates are dense, of one direction, in bytes or FLOP a second. Each figure names its source.
+//! Rates are dense and in one direction, in bytes or FLOP a second. Each figure names its source.
 
 use std::collections::BTreeMap;
 
@@ -15,13 +15,13 @@ const TABLE: &str = include_str!("../data/devices.json");
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
-    /// In the unit that its field names.
+    /// The number, in the unit that its field names.
     pub value: f64,
-    /// Key of its source in the table.
+    /// The key of its source in the table.
     pub source: String,
 }
 
-/// Dense peak rates, FLOP/s. What a device does not have is none.
+/// Dense peak rates, FLOP/s. `None`: the device lacks this arithmetic.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Peaks {
@@ -41,27 +41,28 @@ pub struct Peaks {
 pub struct Device {
     /// Its name on the command line.
     pub name: String,
-    /// The node that the last figures are of.
+    /// The kind of node that the figures of nodes below are for.
     pub node: String,
     /// Dense peaks, FLOP/s.
     pub peak_flops: Peaks,
-    /// Device memory, bytes a second.
+    /// Bandwidth of device memory, bytes a second.
     pub memory_bytes_s: Figure,
-    /// Bytes that torch can use.
+    /// Device memory that torch can use, bytes.
     pub memory_bytes: Figure,
-    /// Link to the other devices of a node, bytes a second in one direction.
+    /// Bandwidth to the other devices of a node, bytes a second in one direction.
     pub link_bytes_s: Figure,
-    /// Bus to the host, bytes a second in one direction.
+    /// Bandwidth to the host, bytes a second in one direction.
     pub bus_bytes_s: Figure,
-    /// Devices of a node.
+    /// The number of devices in a node.
     pub devices: Figure,
-    /// Network cards of a node.
+    /// The number of network cards in a node.
     pub network_cards: Figure,
-    /// Each card, bytes a second in one direction.
+    /// Bandwidth of each network card, bytes a second in one direction.
     pub card_bytes_s: Figure,
-    /// CPU cores of a node for each device.
+    /// The number of CPU cores in a node for each device.
     pub cores: Figure,
-    /// Share of the peak that flash attention reaches, where that is less than matrix products do.
+    /// The share of the peak that flash attention reaches, if it is less than matrix products
+    /// reach.
     pub attention_share: Option<Figure>,
 }
 
@@ -83,10 +84,10 @@ impl Device {
         table().devices
     }
 
-    /// The device of this name, whatever its case.
+    /// The device with this name; upper and lower case count as equal.
     ///
     /// # Errors
-    /// [`EstimateError::UnknownDevice`] with all names.
+    /// [`EstimateError::UnknownDevice`], which lists all names.
     pub fn named(name: &str) -> Result<Self, EstimateError> {
         let devices = Self::all();
         let known: Vec<&str> = devices.iter().map(|device| device.name.as_str()).collect();
@@ -95,12 +96,12 @@ impl Device {
         found.ok_or_else(|| EstimateError::UnknownDevice { name: name.to_owned(), known })
     }
 
-    /// What a source's key stands for.
+    /// The source with this key.
     pub fn source(key: &str) -> Option<String> {
         table().sources.remove(key)
     }
 
-    /// Figures with their names and units, as `--explain` prints them.
+    /// The figures with their names and units, as `--explain` prints them.
     pub fn figures(&self) -> Vec<(&'static str, &Figure)> {
         let mut all = vec![("fp32_flops", &self.peak_flops.fp32)];
         let more = [
@@ -123,7 +124,7 @@ impl Device {
         all
     }
 
-    /// Devices of a node.
+    /// The number of devices in a node.
     pub fn node_size(&self) -> u32 {
         #[expect(
             clippy::cast_possible_truncation,
@@ -137,7 +138,7 @@ impl Device {
     /// Its dense peak, FLOP/s.
     ///
     /// # Errors
-    /// [`EstimateError::NoPrecision`] where it has no such arithmetic.
+    /// [`EstimateError::NoPrecision`] if it lacks this arithmetic.
     pub fn peak(&self, precision: Precision) -> Result<f64, EstimateError> {
         let peaks = &self.peak_flops;
         let of = |precision| match precision {

@@ -1,4 +1,4 @@
-//! What can be wrong with what is to be estimated: what stands there, and what would be right.
+//! Errors of an estimate's input: what is there, and what would be right.
 
 use thiserror::Error;
 
@@ -10,10 +10,10 @@ pub enum EstimateError {
     UnknownDevice {
         /// The name that was given.
         name: String,
-        /// All names of the table.
+        /// All names in the table.
         known: String,
     },
-    /// The device has no such arithmetic.
+    /// The device lacks this arithmetic.
     #[error("{device} does not compute in {precision}; it can {known}")]
     NoPrecision {
         /// Name of the device.
@@ -26,10 +26,10 @@ pub enum EstimateError {
     /// The text of a configuration is not JSON.
     #[error("not JSON: {detail}")]
     NotJson {
-        /// In the words of the JSON reader.
+        /// The message of the JSON reader.
         detail: String,
     },
-    /// The configuration is of a model whose shape this crate does not know.
+    /// The configuration is of a model type that this crate does not know.
     #[error(
         "`model_type` is {found}; known are {known}. For other models give their size, such as \
          params=7e9,layers=32,hidden=4096"
@@ -53,15 +53,15 @@ pub enum EstimateError {
     /// The sequence is longer than the model can take.
     #[error("a sequence of {asked} tokens is longer than the model's {most} positions")]
     TooLong {
-        /// Tokens that were asked for.
+        /// The sequence length that was asked for.
         asked: u32,
-        /// Positions that the model has.
+        /// The number of positions that the model has.
         most: u32,
     },
     /// The strategy can't train this model with this batch.
     #[error("{reason}")]
     Unsuitable {
-        /// What stands in the way.
+        /// Why it can't.
         reason: String,
     },
 }

@@ -1,15 +1,16 @@
-//! How long a step of training takes and how much memory it needs, before anything is measured.
+//! Estimates how long a step of training takes and how much memory it needs, before anything is
+//! measured.
 //!
 //! [`estimate`] takes a model's [`Shape`], a [`Workload`], a [`Device`] of the table and a
-//! [`Strategy`]. It adds up the seconds of a step and the bytes of the fullest device, each part with
-//! its formula and the paper that the formula is from. [`Residuals`] correct such estimates by steps
-//! that were measured. [`choose`] finds each technique's best knobs on some devices.
+//! [`Strategy`]. It adds up the seconds of a step and the bytes of the fullest device. Each part
+//! names its formula and the paper of the formula. [`Residuals`] correct such estimates by measured
+//! steps. [`choose`] finds each technique's best knobs on some devices.
 //!
 //! Papers are named by these short words:
 //!
 //! | word | paper |
 //! |---|---|
-//! | Megatron | Narayanan et al. 2021, arXiv 2104.04473: FLOPs of a transformer, the pipeline's bubble |
+//! | Megatron | Narayanan et al. 2021, arXiv 2104.04473: transformer FLOPs, the pipeline's bubble |
 //! | tensor parallel | Shoeybi et al. 2019, arXiv 1909.08053: all-reduces of a split layer |
 //! | activations | Korthikanti et al. 2022, arXiv 2205.05198: bytes that a layer keeps |
 //! | ZeRO | Rajbhandari et al. 2020, arXiv 1910.02054: what sharding divides, and its traffic |
@@ -18,8 +19,8 @@
 //! | Rubick | arXiv 2408.08586: how compute and traffic overlap, an optimizer on host cores |
 //! | nccl-tests | NVIDIA/nccl-tests, doc/PERFORMANCE.md: bytes that a ring moves |
 //!
-//! What it does not do: it reads no clock and no file, knows nothing of tasks or runs, and has no
-//! numbers of machines beyond data sheets and the fitted [`Constants`].
+//! This crate reads no clock and no file, and knows nothing of tasks or runs. Its only numbers of
+//! machines are data sheets and the fitted [`Constants`].
 
 mod choice;
 mod compute;

@@ -1,7 +1,7 @@
 //! Bytes of the fullest device, by part.
 //!
-//! Parameters, gradients and optimizer states are counted as in ZeRO (arXiv 1910.02054), with the
-//! parameters in float32, as Saturn keeps them.
+//! Parameters, gradients and optimizer state are counted as in ZeRO (arXiv 1910.02054). Parameters
+//! are float32, as Saturn keeps them.
 
 use crate::constants::Constants;
 use crate::kept;
@@ -9,26 +9,26 @@ use crate::shape::Shape;
 use crate::strategy::{HostState, Sharding, Strategy};
 use crate::workload::Workload;
 
-/// Bytes of a parameter, and of its gradient.
+/// Bytes of a parameter; its gradient has as many.
 const PARAMETER: f64 = 4.0;
-/// Parameters of the buffers in which ZeRO-2 reduces gradients, each of two.
+/// The parameters in each of the two buffers in which ZeRO-2 reduces gradients.
 const BUCKET: f64 = 5e8;
 
 /// Bytes of the fullest device.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Memory {
-    /// Parameters, gradients and optimizer state, with copies of parameters.
+    /// Parameters, gradients, optimizer state, and copies of parameters.
     pub states: f64,
-    /// What layers keep for the backward pass.
+    /// Activations that layers keep for the backward pass.
     pub activations: f64,
     /// Logits with their copies and gradients.
     pub logits: f64,
-    /// Context, buffers of collectives, and what the allocator holds beyond what is in use.
+    /// Context, buffers of collectives, and memory that the allocator holds without using it.
     pub reserve: f64,
 }
 
 impl Memory {
-    /// All of it.
+    /// The sum of all parts.
     pub fn total(&self) -> f64 {
         self.states + self.activations + self.logits + self.reserve
     }
@@ -46,8 +46,8 @@ pub fn memory(
     let one = activations(shape, workload, strategy, micro);
     let logits = logits(shape, workload, strategy, micro);
     let num_micro = f64::from(strategy.num_micro(workload));
-    // Under 1F1B (Megatron) the first stage keeps as many micro-batches as there are stages; the last
-    // stage keeps one, and has the logits.
+    // Under 1F1B (Megatron) the first stage keeps as many micro-batches as there are stages. The
+    // last stage keeps one, and has the logits.
     let first = one * f64::from(strategy.pipeline).min(num_micro);
     let (activations, logits) =
         if strategy.pipeline > 1 && first > one + logits { (first, 0.0) } else { (one, logits) };
@@ -56,13 +56,13 @@ pub fn memory(
     Memory { states, activations, logits, reserve }
 }
 
-/// Parameters that a device of the fullest stage computes with.
+/// The parameters that a device of the fullest stage computes with.
 pub(crate) fn stage_parameters(shape: &Shape, strategy: &Strategy) -> f64 {
     let tensor = f64::from(strategy.tensor);
     if strategy.pipeline < 2 {
         return shape.parameters / tensor;
     }
-    // An end of the pipeline holds the whole embedding or head.
+    // The first stage holds the whole embedding, or the last one the whole head.
     let end = f64::from(shape.vocabulary) * f64::from(shape.hidden);
     (shape.body() / f64::from(strategy.pipeline) + end) / tensor
 }
@@ -85,20 +85,20 @@ fn states(shape: &Shape, workload: &Workload, strategy: &Strategy) -> f64 {
     }
     let all = 2.0 * PARAMETER + optimizer;
     match strategy.sharding {
-        // Autocast keeps a copy of each weight until the backward pass has used it.
+        // Autocast keeps a two-byte copy of each weight until the backward pass has used it.
         Sharding::Nothing if workload.precision.is_low() => n * (all + 2.0),
         Sharding::Nothing => n * all,
         Sharding::Gradients => {
             let split = n * (PARAMETER + optimizer) / data;
             n * PARAMETER + split + 2.0 * n.min(BUCKET) * PARAMETER
         }
-        // Two gathered layers, and a gradient before it is split.
+        // Two layers are gathered at once, and one gradient is not split yet.
         Sharding::Everything => n * all / data + 3.0 * layer * gathered,
         Sharding::KeptGathered => n * all / data + n * gathered + 2.0 * layer * gathered,
     }
 }
 
-/// Bytes that the layers of a stage keep of so many samples.
+/// Bytes that the layers of a stage keep for `samples` samples.
 fn activations(shape: &Shape, workload: &Workload, strategy: &Strategy, samples: f64) -> f64 {
     let layers = f64::from(shape.layers) / f64::from(strategy.pipeline);
     let one = kept::in_memory(shape, workload, strategy.tensor, samples);
@@ -111,7 +111,7 @@ fn activations(shape: &Shape, workload: &Workload, strategy: &Strategy, samples:
 }
 
 /// Bytes of logits: the logits themselves, a float32 copy, softmax and gradient. A fused loss keeps
-/// the logits and one float32 copy, which it changes in place.
+/// only the logits and one float32 copy, which it changes in place.
 pub(crate) fn logits(shape: &Shape, workload: &Workload, strategy: &Strategy, samples: f64) -> f64 {
     let bytes = match (workload.is_fused(), workload.precision.is_low()) {
         (true, _) => 6.0,

@@ -1,33 +1,33 @@
-//! The parts of a step's seconds: their names, and the papers that their formulas are from.
+//! The parts of a step's seconds: their names, and the papers of their formulas.
 
 use std::fmt;
 
-/// What a part of a step's seconds goes into.
+/// A part of a step's seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Part {
     /// Matrix products.
     Matrix,
-    /// Activations that go to and from device memory.
+    /// Traffic of activations to and from device memory.
     Activations,
-    /// The device waits for the host, which launches kernels.
+    /// Waiting of the device for the host to launch kernels.
     Launches,
     /// All-reduces of split layers.
     Tensor,
-    /// FSDP's gathering and reducing that the compute does not hide.
+    /// FSDP's gathering and reducing, as far as compute does not hide it.
     Sharding,
-    /// Layers that are streamed from the host, as far as the compute does not hide them.
+    /// Streaming of layers from the host, as far as compute does not hide it.
     Streaming,
-    /// The pipeline fills and drains.
+    /// The time in which the pipeline fills and drains.
     Bubble,
-    /// Activations go from stage to stage.
+    /// Transfer of activations from stage to stage.
     HandOver,
-    /// Gradient traffic that the backward pass does not hide.
+    /// Traffic of gradients, as far as the backward pass does not hide it.
     Gradients,
-    /// The optimizer on the device.
+    /// The optimizer's step on the device.
     Optimizer,
-    /// The optimizer on the host.
+    /// The optimizer's step on the host.
     HostOptimizer,
-    /// What a step of any model costs.
+    /// The constant cost of a step of any model.
     Constant,
 }
 
@@ -50,7 +50,7 @@ impl Part {
         }
     }
 
-    /// Where the formula is from.
+    /// The source of its formula.
     pub fn source(self) -> &'static str {
         match self {
             Self::Matrix => "Megatron, arXiv 2104.04473",
@@ -74,11 +74,11 @@ impl fmt::Display for Part {
     }
 }
 
-/// A part of a step's seconds.
+/// The seconds of one part of a step.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Term {
-    /// What they go into.
+    /// The part.
     pub part: Part,
-    /// How many; all terms of an estimate add up to its seconds.
+    /// Its seconds. All terms of an estimate add up to its seconds.
     pub seconds: f64,
 }

@@ -1,10 +1,11 @@
-//! What measured steps say about estimates of other strategies of the same model.
+//! Corrects estimates of a model's strategies by measured steps of its other strategies.
 //!
 //! The logarithm of measured over estimated seconds is a sum of three effects: one of the model,
-//! which all its strategies share, one of the technique, and noise of the single strategy. Each is
-//! normal around 0. Given measurements, a strategy's correction is the mean of its effects, with the
-//! standard deviation that is left: a Gaussian process with two kernels of ones. The deviations were set
-//! so that the 80% bands of `docs/estimate.md` hold about 80% of what was measured.
+//! which all of its strategies share; one of the technique; and noise of the single strategy. Each
+//! is normal around 0. Given measurements, a strategy's correction is the posterior mean of its
+//! effects, with their posterior standard deviation. This is a Gaussian process with two constant
+//! kernels. The deviations were set so that the 80% bands of `docs/estimate.md` hold about 80% of
+//! the measurements.
 
 /// Standard deviation of a model's effect on log seconds.
 pub const SD_MODEL: f64 = 0.12;
@@ -13,14 +14,14 @@ pub const SD_TECHNIQUE: f64 = 0.06;
 /// Standard deviation of a single strategy's own effect.
 pub const SD_NOISE: f64 = 0.05;
 
-/// Measurements of a model's strategies beside their estimates.
+/// Measurements of a model's strategies, with their estimates.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Residuals {
     seen: Vec<(String, f64)>,
 }
 
 impl Residuals {
-    /// Takes in a measurement; one that is no positive number says nothing and is left out.
+    /// Adds a measurement. Ignores it unless it is a positive number.
     pub fn add(&mut self, technique: &str, estimated_s: f64, measured_s: f64) {
         let ratio = (measured_s / estimated_s).ln();
         if ratio.is_finite() {
@@ -28,18 +29,18 @@ impl Residuals {
         }
     }
 
-    /// How many measurements there are.
+    /// The number of measurements.
     pub fn len(&self) -> usize {
         self.seen.len()
     }
 
-    /// Whether nothing was measured.
+    /// Whether there is no measurement.
     pub fn is_empty(&self) -> bool {
         self.seen.is_empty()
     }
 
-    /// What is added to the log seconds of an unmeasured strategy of this technique, and the
-    /// standard deviation of what comes.
+    /// The correction of log seconds for an unmeasured strategy of this technique, and the standard
+    /// deviation around it.
     pub fn correction(&self, technique: &str) -> (f64, f64) {
         let covariance = |one: &str, other: &str| {
             SD_MODEL.powi(2) + if one == other { SD_TECHNIQUE.powi(2) } else { 0.0 }
@@ -59,7 +60,7 @@ impl Residuals {
     }
 }
 
-/// x of A·x = b for a positive definite A, by elimination without pivots.
+/// Solves A·x = b for a positive definite A, by elimination without pivoting.
 fn solved(mut a: Vec<Vec<f64>>, mut b: Vec<f64>) -> Vec<f64> {
     let size = b.len();
     for pivot in 0..size {

@@ -1,40 +1,40 @@
 //! A transformer's shape: its size, layers and widths.
 //!
 //! A shape comes from a Hugging Face `config.json` ([`Shape::from_config`]) or from a stated number
-//! of parameters ([`Shape::from_size`]). Encoder and decoder of an encoder–decoder count as one row of
-//! layers. Convolution networks have no shape here.
+//! of parameters ([`Shape::from_size`]). The layers of an encoder–decoder's encoder and decoder
+//! count together. Convolution networks have no shape here.
 
 use crate::error::EstimateError;
 
-/// Layers of GPT-like models have this many times as much width as the model has layers (GPT-3,
-/// arXiv 2005.14165, table 2.1; Llama, arXiv 2302.13971, table 2: 4096 / 32).
+/// The usual ratio of width to number of layers in GPT-like models (GPT-3, arXiv 2005.14165, table
+/// 2.1; Llama, arXiv 2302.13971, table 2: 4096 / 32).
 const WIDTH_A_LAYER: f64 = 128.0;
 /// Width of an attention head in the same tables.
 const HEAD_WIDTH: f64 = 128.0;
-/// Tokens that a model knows, where its size alone is stated.
+/// The vocabulary of a model whose size alone is stated.
 const USUAL_VOCABULARY: u32 = 32_000;
 
-/// Where a shape is from.
+/// The source of a shape.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShapeSource {
-    /// A configuration states it.
+    /// A configuration gave it.
     Config,
-    /// A size states it.
+    /// The user stated it as sizes.
     Stated,
     /// Layers or widths were guessed from the number of parameters.
     Guessed,
 }
 
-/// How a layer's MLP is built, where that decides what the layer keeps.
+/// The structure of a layer's MLP, as far as it decides what the layer keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mlp {
     /// Two products, and an activation that is one kernel.
     Plain,
-    /// Two products, and GELU by tanh as GPT-2 has it, which plain torch computes in eight kernels.
+    /// Two products, and GPT-2's GELU by tanh, which plain torch computes in eight kernels.
     TanhGelu,
-    /// Three products, two of which are multiplied (`SwiGLU`).
+    /// Three products; the results of two are multiplied (`SwiGLU`).
     Gated,
-    /// As in T5, of whose layers every second one attends to the encoder too; gated or not.
+    /// T5's, gated or not, where half of the layers also attend to the encoder.
     EncoderDecoder,
 }
 
@@ -51,29 +51,29 @@ pub struct Shape {
     pub hidden: u32,
     /// Attention heads.
     pub heads: u32,
-    /// Heads that keys and values have.
+    /// Heads of keys and values.
     pub kv_heads: u32,
     /// Width inside a layer's MLP.
     pub feed_forward: u32,
-    /// Tokens that it knows; 0 without a head over tokens.
+    /// Size of its vocabulary; 0 without a head over tokens.
     pub vocabulary: u32,
-    /// How its MLPs are built.
+    /// The structure of its MLPs.
     pub mlp: Mlp,
-    /// The head is the embedding.
+    /// Whether the head shares the embedding's parameters.
     pub is_tied: bool,
-    /// Layers have dropout.
+    /// Whether layers have dropout.
     pub has_dropout: bool,
-    /// Positions that it has a parameter for; none where positions are computed.
+    /// The number of positions with parameters; `None` if positions are computed.
     pub positions: Option<u32>,
-    /// Length of every sample, where the model fixes it, as for images.
+    /// The length of every sample, if the model fixes it, as for images.
     pub fixed_sequence: Option<u32>,
-    /// Where it is from.
+    /// The source of this shape.
     pub source: ShapeSource,
 }
 
 impl Shape {
-    /// A shape of a config with a plain MLP: layers, width, heads, heads of keys, MLP's width and
-    /// vocabulary, in this order.
+    /// A shape from a config, with a plain MLP. Sizes are, in this order: layers, width, heads,
+    /// heads of keys, the MLP's width and vocabulary.
     pub(crate) fn plain(name: &str, parameters: f64, sizes: [u32; 6]) -> Self {
         let [layers, hidden, heads, kv_heads, feed_forward, vocabulary] = sizes;
         Self {
@@ -94,8 +94,8 @@ impl Shape {
         }
     }
 
-    /// A shape from stated sizes: `params=7e9,layers=32,hidden=4096`. Known are `params`, `layers`,
-    /// `hidden`, `heads` and `vocab`. Layers and width that are not stated are guessed.
+    /// A shape from stated sizes: `params=7e9,layers=32,hidden=4096`. Known names are `params`,
+    /// `layers`, `hidden`, `heads` and `vocab`. Missing layers and width are guessed.
     ///
     /// # Errors
     /// [`EstimateError::Field`] for an unknown, missing or impossible field.
@@ -122,25 +122,26 @@ impl Shape {
         stated.shape(text)
     }
 
-    /// Parameters of the embedding, and of the head where it has its own.
+    /// Parameters of the embedding, and of the head if it has parameters of its own.
     pub(crate) fn vocabulary_parameters(&self) -> f64 {
         let one = f64::from(self.vocabulary) * f64::from(self.hidden);
         if self.is_tied { one } else { 2.0 * one }
     }
 
-    /// Parameters of the layers. Positions are looked up, and take part in no matrix product.
+    /// Parameters of the layers. Position parameters don't count: they are looked up, and are in no
+    /// matrix product.
     pub(crate) fn body(&self) -> f64 {
         let positions = f64::from(self.positions.unwrap_or(0)) * f64::from(self.hidden);
         (self.parameters - self.vocabulary_parameters() - positions).max(0.0)
     }
 
-    /// Parameters of its largest layer, roughly.
+    /// Approximate number of parameters in its largest layer.
     pub(crate) fn largest_layer(&self) -> f64 {
         self.parameters / f64::from(self.layers.max(8))
     }
 }
 
-/// Sizes as they were stated.
+/// Sizes as the user stated them.
 #[derive(Default)]
 struct Stated {
     params: Option<f64>,
@@ -183,13 +184,13 @@ impl Stated {
     }
 }
 
-/// A width near this one that models have: eight heads at a time, in small models one.
+/// A usual width near this one: a multiple of eight heads, or of one head in small models.
 fn usual_width(width: f64) -> f64 {
     let unit = if width < 8.0 * HEAD_WIDTH { HEAD_WIDTH } else { 8.0 * HEAD_WIDTH };
     ((width / unit).round() * unit).max(unit)
 }
 
-/// A field that is wrong.
+/// The error of a wrong field.
 pub(crate) fn field(name: &str, found: &str, expected: &str) -> EstimateError {
     EstimateError::Field {
         field: name.to_owned(),

@@ -1,60 +1,60 @@
 //! A layout of devices: how a model and its batch are spread over them.
 //!
-//! Data, tensor and pipeline ranks multiply to the number of devices. Tensor ranks are innermost: a
-//! tensor group lies inside a node where it can.
+//! The numbers of data, tensor and pipeline ranks multiply to the number of devices. Tensor ranks
+//! are innermost, so that a tensor group lies inside one node if possible.
 
 use crate::error::EstimateError;
 use crate::shape::Shape;
 use crate::workload::Workload;
 
-/// What is split over data ranks.
+/// What data ranks split among them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharding {
     /// Nothing: `ddp`.
     Nothing,
-    /// Gradients and optimizer state, gathered after the optimizer's step: ZeRO-2.
+    /// Gradients and optimizer state; parameters are gathered after the optimizer's step: ZeRO-2.
     Gradients,
     /// Everything; a layer's parameters are gathered for each use: `fsdp`.
     Everything,
-    /// Everything; gathered parameters are kept from forward to backward: `fsdp` with
+    /// Everything; gathered parameters are kept from the forward to the backward pass: `fsdp` with
     /// `reshard_after_forward=false`.
     KeptGathered,
 }
 
-/// What is kept in host memory.
+/// What host memory holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostState {
     /// Nothing.
     Nothing,
-    /// The optimizer's state; its step runs on the host: ZeRO-Offload.
+    /// The optimizer's state, and the optimizer's step runs on the host: ZeRO-Offload.
     Optimizer,
-    /// Parameters too, which are streamed layer by layer: `offload`.
+    /// Also the parameters, which are streamed to the device layer by layer: `offload`.
     Layers,
 }
 
-/// A layout of devices, and what is kept where.
+/// A layout of devices, and where state is kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Strategy {
-    /// Slices of the batch.
+    /// The number of data ranks, which divide the batch.
     pub data: u32,
-    /// Devices that share each layer.
+    /// The number of devices that share each layer.
     pub tensor: u32,
-    /// Stages.
+    /// The number of pipeline stages.
     pub pipeline: u32,
-    /// What is split over data ranks.
+    /// What data ranks split among them.
     pub sharding: Sharding,
-    /// What is kept in host memory.
+    /// What host memory holds.
     pub host: HostState,
-    /// Samples of a micro-batch on one data rank.
+    /// The number of samples in a micro-batch on one data rank.
     pub micro: u32,
-    /// Layers keep only their inputs, and run again in the backward pass.
+    /// Whether layers keep only their inputs and run again in the backward pass.
     pub checkpointing: bool,
-    /// Devices on each node.
+    /// The number of devices on each node.
     pub placement: Vec<u32>,
 }
 
 impl Strategy {
-    /// Plain data parallelism, with the whole slice of the batch at once.
+    /// Plain data parallelism, with each slice of the batch as one micro-batch.
     pub fn data_parallel(placement: Vec<u32>, batch: u32) -> Self {
         let data = placement.iter().sum::<u32>().max(1);
         Self {
@@ -74,7 +74,7 @@ impl Strategy {
         self.placement.iter().sum()
     }
 
-    /// The technique that it is a layout of.
+    /// The technique with this layout.
     pub fn technique(&self) -> &'static str {
         let is_sharded = matches!(self.sharding, Sharding::Everything | Sharding::KeptGathered);
         match (self.pipeline > 1, self.tensor > 1, is_sharded && self.data > 1) {
@@ -92,22 +92,22 @@ impl Strategy {
         }
     }
 
-    /// Samples of the largest slice of the batch.
+    /// The number of samples in the largest slice of the batch.
     pub(crate) fn slice(&self, workload: &Workload) -> u32 {
         workload.batch.div_ceil(self.data).max(1)
     }
 
-    /// Micro-batches of a step on a data rank.
+    /// The number of micro-batches of a step on a data rank.
     pub(crate) fn num_micro(&self, workload: &Workload) -> u32 {
         self.slice(workload).div_ceil(self.micro.max(1))
     }
 
-    /// Devices of the node that has fewest of them.
+    /// The number of devices on the node that has the fewest.
     pub(crate) fn fewest(&self) -> u32 {
         self.placement.iter().copied().min().unwrap_or(1).max(1)
     }
 
-    /// Says what stands in the way of training this model so.
+    /// Checks that this layout can train this model.
     ///
     /// # Errors
     /// [`EstimateError::Unsuitable`] with the reason.

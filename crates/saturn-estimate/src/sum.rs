@@ -1,7 +1,7 @@
-//! The seconds of a step, put together from their parts.
+//! Adds up the seconds of a step from their parts.
 //!
-//! Invariants: the terms add up to the seconds, and the seconds are never below [`Estimate::bound_s`],
-//! the time that the devices' peak would need.
+//! Invariants: the terms add up to the seconds. The seconds are never below [`Estimate::bound_s`],
+//! the time that the devices need at their peak.
 
 use std::fmt;
 
@@ -17,31 +17,32 @@ use crate::strategy::{HostState, Sharding, Strategy};
 use crate::traffic::{Ring, hand_over};
 use crate::workload::Workload;
 
-/// An 80% band reaches so many standard deviations to each side.
+/// An 80% band extends by this many standard deviations to each side.
 const BAND: f64 = 1.2816;
-/// Standard deviation of log seconds where layers and widths are guessed.
+/// The standard deviation of log seconds if layers and widths are guessed.
 const SD_GUESSED: f64 = 0.15;
 
-/// A value, and the band that 8 of 10 true values lie in.
+/// A value, with a band that holds 8 of 10 true values.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Interval {
     /// Lower end.
     pub low: f64,
-    /// Most likely.
+    /// The most likely value.
     pub value: f64,
     /// Upper end.
     pub high: f64,
 }
 
 impl Interval {
-    /// The band of a value whose logarithm has this standard deviation; no lower than `least`.
+    /// The band around a value whose logarithm has this standard deviation. No end is below
+    /// `least`.
     pub fn around(value: f64, sd: f64, least: f64) -> Self {
         let factor = (BAND * sd).exp();
         let value = value.max(least);
         Self { low: (value / factor).max(least), value, high: value * factor }
     }
 
-    /// So many times as much.
+    /// The band, multiplied by `factor`.
     #[must_use]
     pub fn scaled(self, factor: f64) -> Self {
         let Self { low, value, high } = self;
@@ -49,14 +50,14 @@ impl Interval {
     }
 }
 
-/// Where seconds are from.
+/// The source of an estimate's seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// Training took so long.
+    /// Training of this strategy.
     Trained,
-    /// A trial of this strategy measured it.
+    /// A trial of this strategy.
     Measured,
-    /// The model, corrected by so many trials of other strategies.
+    /// The model, corrected by this number of trials of other strategies.
     Trials(usize),
     /// The model alone.
     Model,
@@ -74,27 +75,28 @@ impl fmt::Display for Source {
     }
 }
 
-/// What is said of a strategy.
+/// The estimate for a strategy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Estimate {
     /// Seconds a step.
     pub step_s: Interval,
-    /// Where they are from.
+    /// The source of these seconds.
     pub source: Source,
-    /// What the model's own seconds go into. They add up to its seconds, not to corrected ones.
+    /// The parts of the model's own seconds. They add up to the model's seconds, not to corrected
+    /// ones.
     pub terms: Vec<Term>,
     /// Bytes of the fullest device.
     pub memory: Memory,
-    /// FLOP of a step that the model needs.
+    /// The FLOP that the model needs for a step.
     pub flops: f64,
-    /// Seconds that the peak of all devices would need for them: no step is faster.
+    /// Seconds in which all devices at their peak compute these FLOP. No step is faster.
     pub bound_s: f64,
-    /// Standard deviation of log seconds that no measurement takes away.
+    /// The standard deviation of log seconds that measurements of other strategies do not reduce.
     own_sd: f64,
 }
 
 impl Estimate {
-    /// The part that most of the seconds go into.
+    /// The part that takes the most seconds.
     pub fn bounded_by(&self) -> Part {
         let most = self.terms.iter().max_by(|one, other| one.seconds.total_cmp(&other.seconds));
         most.map_or(Part::Constant, |term| term.part)
@@ -105,12 +107,12 @@ impl Estimate {
         self.terms.iter().map(|term| term.seconds).sum()
     }
 
-    /// Share of the devices' peak that the model's FLOP take (MFU).
+    /// The share of the devices' peak that the model uses (MFU).
     pub fn utilisation(&self) -> f64 {
         self.bound_s / self.step_s.value
     }
 
-    /// The same estimate, corrected by what was measured of other strategies.
+    /// The same estimate, corrected by measurements of other strategies.
     #[must_use]
     pub fn corrected(mut self, residuals: &Residuals, technique: &str) -> Self {
         let (mean, sd) = residuals.correction(technique);
@@ -123,8 +125,8 @@ impl Estimate {
         self
     }
 
-    /// The same estimate with measured seconds, whose standard error is a part of them. A time below
-    /// the bound stays as it is: [`Estimate::is_too_fast`].
+    /// The same estimate with measured seconds, and their relative standard error. A time below the
+    /// bound is kept: see [`Estimate::is_too_fast`].
     #[must_use]
     pub fn measured(mut self, step_s: f64, relative_error: f64, source: Source) -> Self {
         self.step_s = Interval::around(step_s, relative_error, 0.0);
@@ -132,14 +134,14 @@ impl Estimate {
         self
     }
 
-    /// Whether stated seconds are less than the devices' peak would need: then they can't be true of
-    /// this model, batch and length.
+    /// Whether the seconds are below the bound of the devices' peak. Then they can't belong to this
+    /// model, batch and length.
     pub fn is_too_fast(&self) -> bool {
         self.step_s.value < self.bound_s
     }
 }
 
-/// Seconds and bytes of a step under a strategy, by the model alone.
+/// The seconds and bytes of a step under a strategy, by the model alone.
 ///
 /// # Errors
 /// The strategy can't train the model, or the device lacks the precision.
@@ -166,7 +168,8 @@ pub fn estimate(
     Ok(bare.corrected(&Residuals::default(), strategy.technique()))
 }
 
-/// Seconds of two things that overlap: 1 not at all, infinite wholly (Rubick).
+/// Seconds of two activities together. `overlap` is 1 if they do not overlap, and infinite if they
+/// overlap completely (Rubick).
 fn together(one: f64, other: f64, overlap: f64) -> f64 {
     (one.powf(overlap) + other.powf(overlap)).powf(1.0 / overlap)
 }
@@ -188,7 +191,7 @@ impl Step<'_> {
         }
     }
 
-    /// Forward and backward of all micro-batches, and all traffic.
+    /// Adds forward and backward passes of all micro-batches, and all traffic.
     fn add_compute(&mut self) -> Result<(), EstimateError> {
         let (workload, strategy, constants) = (self.workload, self.strategy, self.constants);
         let passes = passes(self.shape, workload, self.device, strategy, constants)?;
@@ -225,13 +228,14 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// Bytes of a micro-batch between two layers.
+    /// Bytes that a micro-batch has between two layers.
     fn boundary_bytes(&self) -> f64 {
         let tokens = self.workload.tokens(f64::from(self.strategy.micro.max(1)));
         self.workload.precision.activation_bytes() * tokens * f64::from(self.shape.hidden)
     }
 
-    /// Two all-reduces a layer in each pass; checkpointing repeats the two of the forward pass.
+    /// Seconds of tensor-parallel traffic in each pass. Each layer has two all-reduces in each
+    /// pass, and checkpointing repeats those of the forward pass.
     fn tensor_traffic(&self) -> [f64; 2] {
         let ring = Ring::of_tensor(self.strategy);
         let one = ring.seconds(self.boundary_bytes(), 2.0, self.device, self.constants);
@@ -240,14 +244,15 @@ impl Step<'_> {
         [2.0 * layers * one, 2.0 * again * layers * one]
     }
 
-    /// Seconds in which `share` times the stage's parameters, of so many bytes each, go round.
+    /// Seconds in which `share` times the stage's parameters, of `bytes` bytes each, go round the
+    /// ring.
     fn data_ring(&self, bytes: f64, share: f64) -> f64 {
         let n = self.shape.parameters / f64::from(self.strategy.tensor * self.strategy.pipeline);
         Ring::of_data(self.strategy).seconds(n * bytes, share, self.device, self.constants)
     }
 
-    /// What FSDP's traffic adds to the passes of one micro-batch. In a pipeline parameters are
-    /// gathered once a step, which is counted with the gradients.
+    /// The seconds that FSDP's traffic adds to the passes of one micro-batch. In a pipeline,
+    /// parameters are gathered once a step, and this is counted with the gradients.
     fn sharding_traffic(&self, forward_s: f64, backward_s: f64) -> [f64; 2] {
         let gather = self.data_ring(self.workload.precision.stream_bytes(), 1.0);
         let reduce = self.data_ring(4.0, 1.0);
@@ -261,11 +266,12 @@ impl Step<'_> {
         [more(forward_s, in_forward), more(backward_s, in_backward)]
     }
 
-    /// Gradient traffic that the last backward pass does not hide.
+    /// Adds the gradient traffic that the last backward pass does not hide.
     fn add_gradients(&mut self, backward_s: f64) {
         let is_offloaded = self.strategy.host == HostState::Optimizer;
         let (under_backward, after) = match self.strategy.sharding {
-            // Reduced under the backward pass; parameters are gathered after the optimizer's step.
+            // Gradients are reduced during the backward pass, and parameters are gathered after the
+            // optimizer's step.
             _ if is_offloaded => (self.data_ring(4.0, 1.0), self.data_ring(4.0, 1.0)),
             Sharding::Gradients => (self.data_ring(4.0, 1.0), self.data_ring(4.0, 1.0)),
             Sharding::Nothing => (self.data_ring(4.0, 2.0), 0.0),
@@ -292,7 +298,7 @@ impl Step<'_> {
         let is_fused = self.workload.is_fused();
         let bytes = if is_fused { constants.adam_fused_bytes } else { constants.adam_bytes };
         let tensors = TENSORS * f64::from(self.shape.layers) / f64::from(strategy.pipeline);
-        // Six kernels a tensor.
+        // An unfused step launches six kernels for each tensor.
         let launches = if is_fused { 0.0 } else { 6.0 * tensors * constants.launch_s };
         let seconds = work * n * bytes / self.device.memory_bytes_s.value + launches;
         let is_split = strategy.sharding != Sharding::Nothing;

@@ -1,14 +1,15 @@
-//! Seconds of collectives.
+//! Seconds of collective operations.
 //!
-//! A ring over r ranks moves (r−1)/r of the buffer for a gather or a reduce-scatter, and twice that
-//! for an all-reduce (nccl-tests). Its pace is that of its slowest link. A node offers only the network
-//! cards beside the devices in use: so two devices on each of two nodes are slower than four.
+//! A ring of r ranks moves (r−1)/r of the buffer for a gather or a reduce-scatter, and twice as
+//! much for an all-reduce (nccl-tests). Its slowest link decides its pace. A node offers only those
+//! network cards that are near the devices in use. So two devices on each of two nodes are slower
+//! than four.
 
 use crate::constants::Constants;
 use crate::device::Device;
 use crate::strategy::Strategy;
 
-/// Ranks that form a ring, where they are, and the rings that leave each node beside it.
+/// A ring: its ranks, their nodes, and the other rings that leave each node beside it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ring {
     ranks: u32,
@@ -18,7 +19,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Of data ranks, which hold the same part of the model.
+    /// The ring of data ranks, which hold the same part of the model.
     pub(crate) fn of_data(strategy: &Strategy) -> Self {
         let (fewest, nodes) = (strategy.fewest(), num_nodes(strategy));
         let is_inside = strategy.data * strategy.tensor <= fewest;
@@ -30,7 +31,7 @@ impl Ring {
         }
     }
 
-    /// Of a tensor group.
+    /// The ring of a tensor group.
     pub(crate) fn of_tensor(strategy: &Strategy) -> Self {
         let fewest = strategy.fewest();
         let is_inside = strategy.tensor <= fewest;
@@ -42,7 +43,8 @@ impl Ring {
         }
     }
 
-    /// Seconds in which `share` times `bytes` go round: 1 for a gather, 2 for an all-reduce.
+    /// Seconds in which `share` times `bytes` go round. `share` is 1 for a gather and 2 for an
+    /// all-reduce.
     pub(crate) fn seconds(
         self,
         bytes: f64,
@@ -66,14 +68,14 @@ impl Ring {
     }
 }
 
-/// Bytes a second that so many devices of a node send to other nodes together.
+/// The bytes a second that `devices` devices of a node together send to other nodes.
 fn outward(devices: u32, device: &Device, constants: &Constants) -> f64 {
     let cards = device.network_cards.value;
     let near = (f64::from(devices) * cards / device.devices.value).ceil().clamp(1.0, cards);
     near * device.card_bytes_s.value * constants.network
 }
 
-/// Seconds in which a stage hands `bytes` to the next.
+/// Seconds in which a stage passes `bytes` to the next.
 pub(crate) fn hand_over(
     bytes: f64,
     strategy: &Strategy,

@@ -1,12 +1,12 @@
-//! How long a training of so many steps takes, and what it costs at a price of a GPU's hour.
+//! The duration of a training with a number of steps, and its cost at a price for a GPU's hour.
 
 use crate::choice::{Choice, Verdict};
 use crate::sum::Interval;
 
-/// A training that is asked about.
+/// The length and price of a training.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Training {
-    /// Its optimizer steps.
+    /// The number of its optimizer steps.
     pub steps: u64,
     /// The price of an hour of one GPU, in any currency.
     pub price: Option<f64>,
@@ -20,24 +20,25 @@ impl Training {
         choice.estimate.step_s.scaled(steps)
     }
 
-    /// The price of the whole training, in the currency of an hour's; `None` without a price.
+    /// The cost of the whole training, in the currency of `price`; `None` without a price.
     pub fn cost(self, choice: &Choice) -> Option<Interval> {
         let gpu_hours = f64::from(choice.strategy.gpus()) / 3600.0;
         Some(self.seconds(choice).scaled(gpu_hours * self.price?))
     }
 
-    /// The choice that costs least of those that surely fit; `None` without a price.
+    /// The cheapest of the choices that surely fit; `None` without a price.
     pub fn cheapest<'a>(self, choices: impl Iterator<Item = &'a Choice>) -> Option<&'a Choice> {
         least(choices, |choice| Some(self.cost(choice)?.value))
     }
 
-    /// The choice that takes least time of those that surely fit.
+    /// The fastest of the choices that surely fit.
     pub fn fastest<'a>(self, choices: impl Iterator<Item = &'a Choice>) -> Option<&'a Choice> {
         least(choices, |choice| Some(choice.estimate.step_s.value))
     }
 }
 
-/// Of the choices that surely fit and have a measure, the first with the least.
+/// The choice with the least measure, among choices that surely fit and have a measure. On a tie,
+/// the first.
 fn least<'a>(
     choices: impl Iterator<Item = &'a Choice>,
     measure: impl Fn(&Choice) -> Option<f64>,

@@ -1,4 +1,4 @@
-//! What is trained with: batch, length of a sample, precision, optimizer, kernels.
+//! A workload: batch, sample length, precision, optimizer and kernels of a training.
 
 use std::str::FromStr;
 
@@ -13,7 +13,7 @@ pub enum Precision {
     Fp16,
     /// Autocast to bfloat16: parameters and gradients stay float32.
     Bf16,
-    /// FSDP gathers and computes in bfloat16; its shards are float32.
+    /// FSDP gathers and computes in bfloat16, and its shards are float32.
     Bf16Params,
 }
 
@@ -37,7 +37,8 @@ impl Precision {
         if self.is_low() { 2.0 } else { 4.0 }
     }
 
-    /// Bytes of a gathered parameter, and of what each layer hands to the next inside a device.
+    /// Bytes of a gathered parameter, and of each number that a layer passes to the next on its
+    /// device.
     pub(crate) fn stream_bytes(self) -> f64 {
         if self == Self::Bf16Params { 2.0 } else { 4.0 }
     }
@@ -56,7 +57,7 @@ impl FromStr for Precision {
     }
 }
 
-/// What takes the step.
+/// The optimizer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Optimizer {
     /// AdamW, or Adam: two float32 numbers a parameter.
@@ -86,7 +87,8 @@ impl Optimizer {
         }
     }
 
-    /// Its work as a part of AdamW's: bytes that a fused step reads and writes (28 for AdamW).
+    /// The work of a step relative to AdamW's, by the bytes that a fused step reads and writes (28
+    /// for AdamW).
     pub(crate) fn work(self) -> f64 {
         (12.0 + 2.0 * self.state_bytes()) / 28.0
     }
@@ -100,7 +102,7 @@ impl FromStr for Optimizer {
     }
 }
 
-/// A name that none of the values has.
+/// The error of an unknown name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("it has no such value; known are {0}")]
 pub struct UnknownName(String);
@@ -116,7 +118,7 @@ fn named<T: Copy>(all: &[(T, &str)], text: &str) -> Result<T, UnknownName> {
 pub enum Attention {
     /// Scores are kept for the backward pass.
     Eager,
-    /// Scores are computed twice and never kept, as torch's `sdpa` and flash attention do.
+    /// Scores are computed twice and never kept, as in torch's `sdpa` and flash attention.
     Flash,
 }
 
@@ -129,16 +131,16 @@ pub enum Kernels {
     Fused,
 }
 
-/// A task's part of the estimate.
+/// What an estimate needs to know of a task.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Workload {
-    /// Samples of a step, over all devices.
+    /// The samples of a step, over all devices.
     pub batch: u32,
-    /// Tokens of a sample; patches of an image.
+    /// The tokens of a sample, or the patches of an image.
     pub sequence: u32,
     /// The arithmetic.
     pub precision: Precision,
-    /// What takes the step.
+    /// The optimizer.
     pub optimizer: Optimizer,
     /// How attention is computed.
     pub attention: Attention,
@@ -147,7 +149,7 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Tokens of so many samples.
+    /// The number of tokens in this many samples.
     pub(crate) fn tokens(&self, samples: f64) -> f64 {
         samples * f64::from(self.sequence)
     }

@@ -1,5 +1,5 @@
-//! A cluster as Python carries it: the way between a run and its agents, and an agent itself.
-//! `saturn.cluster` puts Ray's calls between the two.
+//! A cluster for Python: the exchange between a run and its agents, and an agent itself.
+//! `saturn.cluster` carries letters between the two by calls to Ray.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use saturn_runtime::{Agent, AgentSetup, Exchange, StoreOpener};
 
 use crate::errors::{invalid_input, to_python};
 
-/// The way between a run that this process drives and its agents, by their numbers.
+/// The exchange between a run that this process drives and its agents, which have numbers.
 #[pyclass(frozen, name = "Exchange", module = "saturn._core")]
 #[derive(Debug, Default)]
 pub(crate) struct PyExchange(Exchange);
@@ -22,7 +22,7 @@ impl PyExchange {
         Self::default()
     }
 
-    /// An agent has come, and says what it holds.
+    /// Adds an agent, with a description of its devices.
     fn join(&self, py: Python<'_>, agent: u64, description: &str) -> PyResult<()> {
         py.detach(|| self.0.join(agent, description)).map_err(|error| to_python(py, &error))
     }
@@ -33,23 +33,23 @@ impl PyExchange {
         py.detach(|| self.0.deliver(agent, &letters)).map_err(|error| to_python(py, &error))
     }
 
-    /// An agent or its node is lost.
+    /// Notes that an agent or its node is lost.
     fn lose(&self, py: Python<'_>, agent: u64, reason: String) {
         py.detach(|| self.0.lose(agent, reason));
     }
 
-    /// A word for the person watching.
+    /// Adds a message for the person who watches the run.
     fn note(&self, py: Python<'_>, text: String) {
         py.detach(|| self.0.note(text));
     }
 
-    /// Letters to carry, with the agents that they are for; `None` where the run is over.
+    /// Takes letters to carry, each with the agent that it is for; `None` if the run is over.
     fn orders(&self, py: Python<'_>, at_most_s: f64) -> PyResult<Option<Vec<(u64, String)>>> {
         let at_most = duration(py, at_most_s)?;
         Ok(py.detach(|| self.0.orders(at_most)))
     }
 
-    /// The run is over, or never was one.
+    /// Ends the exchange: the run is over, or never began.
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.0.close());
     }
@@ -68,7 +68,7 @@ pub(crate) struct PyAgent(Arc<Agent>);
 
 #[pymethods]
 impl PyAgent {
-    /// Takes the node's devices.
+    /// Claims the node's devices.
     #[new]
     #[pyo3(signature = (
         name, *, devices, python, python_path, cwd, run, interface, open_store, locks_dir=None,
@@ -102,12 +102,12 @@ impl PyAgent {
         agent.map(Self).map_err(|error| to_python(py, &error))
     }
 
-    /// What it holds, as JSON.
+    /// The agent's devices, as JSON.
     fn description(&self) -> &str {
         self.0.description()
     }
 
-    /// Does what letters say.
+    /// Obeys letters of the driver.
     #[expect(clippy::needless_pass_by_value, reason = "Python's list becomes one")]
     fn take(&self, py: Python<'_>, letters: Vec<String>) -> PyResult<()> {
         py.detach(|| self.0.take(&letters)).map_err(|error| to_python(py, &error))
@@ -125,7 +125,7 @@ impl PyAgent {
     }
 }
 
-/// A function of Python's that opens a store.
+/// A Python function that opens a store.
 fn store_opener(open: Py<PyAny>) -> StoreOpener {
     StoreOpener(Arc::new(move || {
         Python::attach(|py| {

@@ -14,12 +14,12 @@ pub(crate) fn to_python(py: Python<'_>, error: &(dyn Error + 'static)) -> PyErr 
     if is_bad_input { invalid_input(py, &message) } else { run_failed(py, &message) }
 }
 
-/// What was handed over can't be used.
+/// An exception for input that can't be used.
 pub(crate) fn invalid_input(py: Python<'_>, message: &str) -> PyErr {
     exception(py, "InvalidInput", message)
 }
 
-/// The machine failed.
+/// An exception for a failure of the machine.
 pub(crate) fn run_failed(py: Python<'_>, message: &str) -> PyErr {
     exception(py, "RunFailed", message)
 }

@@ -1,5 +1,5 @@
-//! `saturn._core`: the Rust side of the Python package. Glue only: plain data (JSON) in and out, long
-//! calls release the GIL, and one place maps errors.
+//! `saturn._core`: the Rust side of the Python package. This crate is only glue: plain data (JSON)
+//! goes in and out, long calls release the GIL, and one module maps errors.
 
 mod cluster;
 mod errors;
@@ -20,9 +20,9 @@ use crate::watch::{Interrupts, python_sink};
 
 /// Drives a run to its end and returns its report as JSON.
 ///
-/// `request` is version 1 of the run request; `write` takes lines of text for the person watching
-/// (`None` shows nothing); `is_terminal` says that standard error is a terminal; `interrupts` stops
-/// the run; `cluster` is the way to the agents on whose devices it is.
+/// `request` is a run request of version 1. `write` takes lines of text for the person who watches;
+/// with `None` nothing is shown. `is_terminal` says that standard error is a terminal. `interrupts`
+/// stops the run. `cluster` is the exchange with the agents whose devices the run uses.
 #[pyfunction]
 #[pyo3(signature = (request, write=None, *, is_terminal=false, interrupts, cluster=None))]
 fn run(
@@ -45,12 +45,13 @@ fn run(
     Ok(outcome.report.to_json())
 }
 
-/// Goes on with a run that was stopped or whose driver died, and drives it to its end; its report as
-/// JSON.
+/// Resumes a run that was stopped or whose driver died, drives it to its end, and returns its
+/// report as JSON.
 ///
-/// `device_memory_bytes` is what each device may hold from here on: `None` for what it could before, 0
-/// for all that it has; `wait`: for devices that other runs hold; `prepared_s`: seconds that the caller
-/// has spent on this resume. The others are as of `run`.
+/// `device_memory_bytes` is how much each device may hold from now on: `None` for as much as
+/// before, 0 for all of its memory. `wait` says whether to wait for devices that other runs hold.
+/// `prepared_s` is the seconds that the caller has already spent on this resume. The other
+/// arguments are those of `run`.
 #[pyfunction]
 #[pyo3(signature = (
     run_dir, write=None, *, is_terminal=false, interrupts,
@@ -95,7 +96,7 @@ fn resume(
     Ok(outcome.report.to_json())
 }
 
-/// Shows a run to the person watching; nothing where no one is.
+/// A console for the person who watches; it shows nothing if `write` is `None`.
 fn console(write: Option<Py<PyAny>>, is_terminal: bool) -> Console {
     match write {
         Some(write) => {
@@ -106,8 +107,8 @@ fn console(write: Option<Py<PyAny>>, is_terminal: bool) -> Console {
     }
 }
 
-/// What is known of a request's tasks before they are run, as JSON: a planning problem, and the tasks that
-/// it can say nothing of.
+/// The planning problem of a request's tasks before they are run, as JSON, with the tasks of which
+/// nothing is known.
 #[pyfunction]
 fn outlook(py: Python<'_>, request: &str) -> PyResult<String> {
     let request = RunRequest::from_json(request).map_err(|error| to_python(py, &error))?;

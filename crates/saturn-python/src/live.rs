@@ -1,4 +1,4 @@
-//! Runs that another process drives, or that are over: commands to them, and what is known of them.
+//! Runs that another process drives or that have ended: commands to them, and questions about them.
 
 use std::path::Path;
 
@@ -15,7 +15,8 @@ pub(crate) fn is_driven(py: Python<'_>, run_dir: &str) -> bool {
     py.detach(|| control::driver_of(Path::new(run_dir)).is_some())
 }
 
-/// Hands a line to the process that drives the run; its reply, or `None` where there is no process.
+/// Sends a line to the process that drives the run. Returns its reply, or `None` if no process
+/// drives the run.
 #[pyfunction]
 pub(crate) fn ask(py: Python<'_>, run_dir: &str, line: &str) -> PyResult<Option<String>> {
     let request = Request::from_line(line).map_err(|reason| invalid_input(py, &reason))?;
@@ -26,7 +27,7 @@ pub(crate) fn ask(py: Python<'_>, run_dir: &str, line: &str) -> PyResult<Option<
     }
 }
 
-/// Where the run and its tasks stand, as JSON.
+/// The status of the run and its tasks, as JSON.
 #[pyfunction]
 pub(crate) fn status(py: Python<'_>, run_dir: &str) -> PyResult<String> {
     let status = py.detach(|| saturn_runtime::status(Path::new(run_dir)));
@@ -49,18 +50,18 @@ pub(crate) fn explain(py: Python<'_>, run_dir: &str, task: Option<&str>) -> PyRe
     to_json(py, &known(py, explanation)?)
 }
 
-/// What the run's stopper has said so far, in its order, as JSON.
+/// The decisions of the run's stopper so far, in order, as JSON.
 #[pyfunction]
 pub(crate) fn judged(py: Python<'_>, run_dir: &str) -> PyResult<String> {
     let judged = py.detach(|| saturn_runtime::judged(Path::new(run_dir)));
     to_json(py, &known(py, judged)?)
 }
 
-/// Writes the report of a run anew from its journal; the report as JSON.
+/// Writes a run's report again from its journal. Returns the report as JSON.
 #[pyfunction]
 pub(crate) fn report(py: Python<'_>, run_dir: &str) -> PyResult<String> {
     let report = py.detach(|| saturn_runtime::report(Path::new(run_dir)));
-    // The report itself is what was asked for: files that can't be written cost nothing here.
+    // The caller asked for the report itself, so files that can't be written don't matter.
     Ok(known(py, report)?.report.to_json())
 }
 

@@ -1,9 +1,10 @@
-//! How other threads wake the driver: it has several things to look at, and waits for any of them.
+//! How other threads wake the driver, which waits for any of several things.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// A bell that anyone may ring and one thread waits for. A ring while no one waits is not lost.
+/// A bell that any thread may ring and that one thread waits for. A ring is kept until that thread
+/// waits.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Bell(Arc<(Mutex<bool>, Condvar)>);
 
@@ -14,7 +15,8 @@ impl Bell {
         changed.notify_one();
     }
 
-    /// Waits until it is rung, or has been since the last call, but no longer than this.
+    /// Waits until the bell rings, but no longer than `at_most`. Returns at once if the bell has
+    /// rung since the last call.
     pub(crate) fn wait(&self, at_most: Duration) {
         let (rung, changed) = &*self.0;
         let rung = rung.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,14 +1,13 @@
-//! Machine-wide locks on devices: two runs of a user never share one.
+//! Machine-wide locks on devices: two runs of one user never share a device.
 //!
-//! A lock is an `flock` on a file of the device's own, in one directory for all of a user's runs on
-//! the machine, so it ends with the process that holds it, however that ends. The file says who
-//! holds it.
+//! A lock is an `flock` on a file of the device's own. The kernel releases it when the process that
+//! holds it ends, however the process ends. The file names the holder. All runs of a user on a
+//! machine keep these files in one directory.
 //!
-//! The directory is `/tmp/saturn-<uid>`, or what `SATURN_LOCKS_DIR` names. It is not in
-//! `$XDG_RUNTIME_DIR`: not every process of a user has one (cron jobs, batch jobs), and it goes with
-//! the user's last login while a run goes on. While a run lives it holds a shared lock on the
-//! directory itself too: for systemd-tmpfiles, which clears old files from `/tmp`, that means to
-//! leave it alone.
+//! The directory is `/tmp/saturn-<uid>`, or what `SATURN_LOCKS_DIR` names. `$XDG_RUNTIME_DIR` would
+//! not do. Some processes of a user have none (cron jobs, batch jobs), and systemd removes it at
+//! the user's last logout, while a run may go on. A run also holds a shared lock on the directory
+//! itself. systemd-tmpfiles, which clears old files from `/tmp`, leaves a locked directory alone.
 
 use std::fmt;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
@@ -21,10 +20,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::RuntimeError;
 
-/// Overrides where locks are.
+/// The environment variable that overrides where locks are.
 const VARIABLE: &str = "SATURN_LOCKS_DIR";
 
-/// Who holds a device.
+/// The process, and its run, that holds a device.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Holder {
     pid: u32,
@@ -37,7 +36,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// The devices that a run holds, for as long as this lives.
+/// The devices that a run holds. Dropping this releases them.
 #[derive(Debug)]
 pub(crate) struct Claims {
     directory: PathBuf,
@@ -45,8 +44,8 @@ pub(crate) struct Claims {
     held: Vec<File>,
 }
 
-/// What is held in this user's directory of locks, by device, and by whom. Nothing is locked to find
-/// that out: a run that starts meanwhile finds free what is free.
+/// The devices that runs of this user hold, by name, each with its holder. This takes no lock: a
+/// run that starts at the same moment still finds every free device free.
 pub(crate) fn held_by_runs() -> Result<Vec<(String, Holder)>, RuntimeError> {
     held_in(&Claims::new(None, Path::new(""))?.directory)
 }
@@ -68,7 +67,7 @@ fn held_in(directory: &Path) -> Result<Vec<(String, Holder)>, RuntimeError> {
     Ok(held)
 }
 
-/// Whether a process still has the file open: it keeps the lock for as long.
+/// Whether the holder still has the lock file open. The lock lasts exactly as long.
 fn has_open(holder: &Holder, path: &Path) -> bool {
     let files = std::fs::read_dir(format!("/proc/{}/fd", holder.pid));
     let mut files = files.into_iter().flatten().flatten();
@@ -76,7 +75,7 @@ fn has_open(holder: &Holder, path: &Path) -> bool {
 }
 
 impl Claims {
-    /// Nothing held yet. `directory` is where locks are, where it is not the usual place.
+    /// Claims without a device so far. `directory` replaces the usual directory of locks.
     pub(crate) fn new(directory: Option<&Path>, run: &Path) -> Result<Self, RuntimeError> {
         let uid = geteuid().as_raw();
         let directory = directory
@@ -95,7 +94,7 @@ impl Claims {
         Ok(Self { directory, me, held: vec![open] })
     }
 
-    /// Takes the device of that name, or says who holds it.
+    /// Takes the device named `device`, or says who holds it.
     pub(crate) fn claim(
         &mut self,
         device: &str,
@@ -113,7 +112,7 @@ impl Claims {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut text = String::new();
-                // It may be about to be written.
+                // The holder may not have written its name yet.
                 let _ = file.read_to_string(&mut text);
                 return Ok(Err(serde_json::from_str(&text).ok()));
             }
@@ -132,7 +131,8 @@ impl Claims {
     }
 }
 
-/// A directory of this user's own that no one else can write to.
+/// Opens a directory that belongs to this user and that nobody else can write to. Creates it if
+/// needed.
 fn own_directory(path: &Path, uid: u32) -> Result<File, RuntimeError> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
     made.map_err(RuntimeError::file("create", path))?;
@@ -140,7 +140,7 @@ fn own_directory(path: &Path, uid: u32) -> Result<File, RuntimeError> {
         path: path.to_owned(),
         reason: reason.to_owned(),
     };
-    // Not followed: a link in /tmp is anyone's.
+    // Does not follow a link: anybody can make a link in /tmp.
     let metadata = path.symlink_metadata().map_err(RuntimeError::file("look at", path))?;
     if !metadata.is_dir() {
         return Err(wrong("it is not a directory"));
@@ -154,8 +154,9 @@ fn own_directory(path: &Path, uid: u32) -> Result<File, RuntimeError> {
     File::open(path).map_err(RuntimeError::file("open", path))
 }
 
-/// What an attempt gives once devices that were let go are free: a process that another test starts
-/// at that moment has their locks too, until its program runs.
+/// Repeats `attempt` until released devices are free, and returns its result. A child process that
+/// another test forks at that moment inherits the lock files, and keeps the locks until it calls
+/// exec.
 #[cfg(test)]
 pub(crate) fn once_let_go<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
     let until = crate::clock::deadline(std::time::Duration::from_secs(20));

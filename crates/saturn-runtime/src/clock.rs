@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-/// Seconds on the run's clock: it goes on from where the journal ended, so that the time between two
-/// processes of a run does not count.
+/// Seconds on the run's clock. It continues from where the journal ended, so that the time between
+/// two processes of a run does not count.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RunClock {
-    /// `None`: it stands still.
+    /// `None`: the clock stands still.
     started: Option<Instant>,
     from_s: f64,
 }
@@ -22,7 +22,7 @@ impl RunClock {
         Self { started: None, from_s }
     }
 
-    /// What it shows.
+    /// The time that the clock shows.
     pub(crate) fn now_s(&self) -> f64 {
         self.from_s + self.started.map_or(0.0, |started| started.elapsed().as_secs_f64())
     }
@@ -45,7 +45,7 @@ pub(crate) fn unix_s() -> u64 {
     since.unwrap_or(Duration::ZERO).as_secs()
 }
 
-/// Waits for something that can't be waited for otherwise: a lock, a process.
+/// Sleeps between two looks at something that cannot wake its waiter: a lock, a process.
 #[expect(clippy::disallowed_methods, reason = "the runtime meets the outside world here")]
 pub(crate) fn pause(time: Duration) {
     std::thread::sleep(time);

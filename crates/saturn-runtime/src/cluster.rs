@@ -1,14 +1,15 @@
-//! Several machines: the driver's launcher sends orders to an *agent* on each node, which does there
-//! what the local machine's launcher does, and tells what became of them.
+//! A run on several machines. The driver's launcher sends orders to an *agent* on each node. The
+//! agent launches processes as the launcher of a single machine does, and reports what became of
+//! them.
 //!
-//! - What is said travels as *letters* (`letters`): text, with a version, the number of the driver's
-//!   epoch and a number of its own. One that is missing, or of another driver, ends the agent that it
-//!   concerns.
-//! - Who carries letters, finds nodes and tells of their deaths is not said here: Python does, with
-//!   Ray's calls, through an [`Exchange`].
-//! - An agent that the driver no longer knows has no say. Its attempts are marked as given up before
-//!   they are launched anew, so that ranks which live on publish no checkpoint (`launcher`); and an agent
-//!   that hears nothing of its driver ends its ranks (`agent`).
+//! - Driver and agents exchange *letters* (`letters`): text with a version, the driver's epoch and
+//!   a number. A missing letter, or one of another driver, ends the agent that it concerns.
+//! - An [`Exchange`] hands letters to Python, which carries them, finds nodes and reports their
+//!   deaths by calls to Ray.
+//! - The driver ignores an agent that it has given up. It marks that agent's attempts as given up
+//!   before it launches their tasks again, so that surviving ranks publish no checkpoint
+//!   (`launcher`).
+//! - An agent that hears nothing from its driver for too long ends its ranks (`agent`).
 
 mod agent;
 mod exchange;

@@ -1,13 +1,13 @@
-//! Asking a run that another process drives: commands that change it, questions about it.
+//! Commands to a run that another process drives, and questions about it.
 //!
-//! While a process drives a run, it listens on `control.sock` in the run directory, a Unix socket of
-//! its user's own. A client writes one JSON value a line and reads one line for each:
+//! While a process drives a run, it listens on `control.sock` in the run directory. Only its user
+//! can open this Unix socket. A client writes one JSON value a line and reads one line for each:
 //!
-//! - `{"version":1,"command":"cancel","task":"x"}`: a [`Command`]; `{"ok":true}` once its records
-//!   are in the journal, `{"ok":false,"error":"…"}` where it is refused.
-//! - `{"version":1,"query":"status"}`: `{"ok":true,"status":{…}}`.
-//! - `{"version":1,"query":"explain","task":"x"}`: `{"ok":true,"explanation":{…}}`; without a task
-//!   (or `null`) of the run as a whole.
+//! - `{"version":1,"command":"cancel","task":"x"}`: a [`Command`]. The answer is `{"ok":true}` once
+//!   its records are in the journal, or `{"ok":false,"error":"…"}` if the run refuses it.
+//! - `{"version":1,"query":"status"}`: the answer is `{"ok":true,"status":{…}}`.
+//! - `{"version":1,"query":"explain","task":"x"}`: the answer is `{"ok":true,"explanation":{…}}`.
+//!   If `task` is missing or `null`, the explanation is of the run as a whole.
 
 mod server;
 
@@ -30,27 +30,27 @@ pub(crate) use server::ControlSocket;
 const VERSION: u64 = 1;
 /// The longest line that either side reads, bytes: a submission may hold many tasks.
 const MAX_LINE: u64 = 256 << 20;
-/// How long an answer is waited for. A run acts within a second, unless its disk is full.
+/// How long a client waits for an answer. A run acts within a second, unless its disk is full.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What a run can be asked.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Request {
-    /// Change it.
+    /// A command that changes the run.
     Command(Command),
-    /// Tell of it.
+    /// A question about the run.
     Query(Query),
 }
 
-/// What a run can tell.
+/// The questions that a run answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "query", deny_unknown_fields)]
 pub enum Query {
     /// Every task's stage and expectations.
     Status,
-    /// Why it is as it is.
+    /// Why a task, or the run, is where it is.
     Explain {
-        /// The task that it is about; `None` for the run as a whole.
+        /// The task to explain; `None` for the run as a whole.
         #[serde(default)]
         task: Option<String>,
     },
@@ -59,15 +59,15 @@ pub enum Query {
 /// A run's answer.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Reply {
-    /// Whether it was done.
+    /// Whether the request was carried out.
     pub ok: bool,
-    /// Why not.
+    /// Why the request was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// To [`Query::Status`]: `saturn_view::Status` as JSON.
+    /// The answer to [`Query::Status`]: `saturn_view::Status` as JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<Value>,
-    /// To [`Query::Explain`]: `saturn_view::Explanation` as JSON.
+    /// The answer to [`Query::Explain`]: `saturn_view::Explanation` as JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explanation: Option<Value>,
 }
@@ -75,36 +75,36 @@ pub struct Reply {
 /// Why a run gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// No process drives it.
+    /// No process drives the run.
     #[error("no process drives the run `{}` at present", path.display())]
     NotDriven {
         /// The run.
         path: PathBuf,
     },
-    /// It did not answer.
+    /// The process that drives the run did not answer.
     #[error("the process that drives the run `{}` does not answer", path.display())]
     NoAnswer {
         /// The run.
         path: PathBuf,
-        /// Why.
+        /// Why there was no answer.
         source: io::Error,
     },
 }
 
 impl Reply {
-    /// It was done.
+    /// The answer that the request was carried out.
     pub(crate) fn done() -> Self {
         Self { ok: true, ..Self::default() }
     }
 
-    /// It was not done.
+    /// The answer that the request was refused.
     pub(crate) fn refused(error: impl Into<String>) -> Self {
         Self { error: Some(error.into()), ..Self::default() }
     }
 }
 
 impl Request {
-    /// The line that asks it.
+    /// The line that a client sends for this request.
     pub fn to_line(&self) -> Result<String, serde_json::Error> {
         let mut value = match self {
             Self::Command(command) => serde_json::to_value(command)?,
@@ -116,7 +116,7 @@ impl Request {
         serde_json::to_string(&value)
     }
 
-    /// Reads a line; the error is for whoever wrote it.
+    /// Reads a client's line. The error is meant for that client.
     pub fn from_line(line: &str) -> Result<Self, String> {
         let malformed = |error: serde_json::Error| format!("malformed request: {error}");
         let mut fields: Map<String, Value> = serde_json::from_str(line).map_err(malformed)?;
@@ -143,10 +143,10 @@ pub fn ask(run_dir: &Path, request: &Request) -> Result<Reply, ControlError> {
         .map_err(|source| ControlError::NoAnswer { path: run_dir.to_owned(), source })
 }
 
-/// The process that drives a run and takes commands; `None` where none does.
+/// The process that drives a run and takes commands; `None` if no process does.
 pub fn driver_of(run_dir: &Path) -> Option<i32> {
     let stream = connect(run_dir).ok()?;
-    // Of the process that listens.
+    // The credentials are those of the process that listens.
     getsockopt(&stream, PeerCredentials).ok().map(|peer| peer.pid())
 }
 
@@ -160,8 +160,9 @@ fn exchange(mut stream: UnixStream, request: &Request) -> io::Result<Reply> {
     Ok(serde_json::from_str(&answer)?)
 }
 
-/// The path of a run's control socket while `directory`, the open run directory, stays open: the
-/// path of a socket is limited to 107 bytes, that of a run is not.
+/// The path of a run's control socket, valid while `directory`, the open run directory, stays open.
+/// It goes through `/proc`, since the path of a socket may have at most 107 bytes, and a run's path
+/// may be longer.
 fn socket_of(directory: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/control.sock", directory.as_raw_fd()))
 }
@@ -181,7 +182,7 @@ fn read_line(from: &mut impl BufRead) -> io::Result<Option<String>> {
             line.pop();
             String::from_utf8(line).map(Some).map_err(io::Error::other)
         }
-        // The other side went away within a line, or it is too long.
+        // The other side went away within a line, or the line is too long.
         Some(_) => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }

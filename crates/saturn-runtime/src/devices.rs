@@ -1,7 +1,8 @@
-//! The devices of this machine: its GPUs, or CPU slots of one pinned core each where it has none.
+//! The devices of this machine: its GPUs, or CPU slots if it has no GPU. A CPU slot is one pinned
+//! core.
 //!
-//! GPUs are counted through NVML, which initialises no CUDA context, so the warm parent's children
-//! can still choose theirs. GPUs of one type are a node: a machine with two types is two nodes.
+//! NVML counts the GPUs. It initialises no CUDA context, so the warm parent's children can still
+//! choose their GPU. The GPUs of one type are a node; a machine with two types is two nodes.
 
 use std::collections::BTreeSet;
 
@@ -17,10 +18,10 @@ use crate::error::RuntimeError;
 use crate::hardware::{Hardware, NodeHardware, missing, processor};
 use crate::host_memory;
 
-/// The type of CPU slots.
+/// The type name of CPU slots.
 const CPU: &str = "cpu";
 
-/// What a machine has.
+/// The devices that a machine has.
 #[derive(Debug, Clone)]
 pub(crate) struct Machine {
     name: String,
@@ -32,56 +33,56 @@ pub(crate) struct Machine {
 /// The GPUs of a machine that `CUDA_VISIBLE_DEVICES` leaves visible.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Gpus {
-    /// It has none.
+    /// The machine has no GPU.
     None,
-    /// It has some, or should have, that can't be used: why.
+    /// The machine has GPUs, or should have, but they can't be used for this reason.
     Unusable(String),
-    /// At least one.
+    /// At least one GPU.
     There(Vec<Gpu>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Gpu {
     uuid: String,
-    /// Its type: what its driver calls it.
+    /// Its type: the name that its driver gives.
     model: String,
-    /// What it holds, as its driver says: a little more than processes get.
+    /// Its memory as its driver says, bytes. Processes get a little less.
     memory_bytes: u64,
 }
 
 /// One device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Device {
-    /// A CPU slot: the core that it is pinned to.
+    /// A CPU slot, with the core that it is pinned to.
     Core(usize),
     /// A GPU.
     Gpu {
         /// Its UUID.
         uuid: String,
-        /// What it holds, bytes.
+        /// Its memory, bytes.
         memory_bytes: u64,
     },
 }
 
-/// Devices of one type.
+/// A node: devices of one type.
 #[derive(Debug, Clone)]
 pub(crate) struct PoolNode {
     node: Node,
     devices: Vec<Device>,
 }
 
-/// The devices that a run may use, held against other runs for as long as this lives.
+/// The devices that a run holds. Other runs can't take them while this lives.
 #[derive(Debug)]
 pub(crate) struct Pool {
     kind: DeviceKind,
     nodes: Vec<PoolNode>,
-    /// What a person should know before trusting what follows.
+    /// Warnings that a person should read before trusting measurements on these devices.
     warnings: Vec<String>,
     _claims: Claims,
 }
 
 impl Machine {
-    /// Looks at this one.
+    /// Looks at this machine.
     pub(crate) fn look() -> Self {
         let allowed = sched_getaffinity(Pid::from_raw(0)).unwrap_or_default();
         let mut cores: Vec<usize> =
@@ -93,12 +94,12 @@ impl Machine {
         Self { name: name.unwrap_or_else(|| "localhost".to_owned()), gpus: look_at_gpus(), cores }
     }
 
-    /// The same under another name.
+    /// The same machine under another name.
     pub(crate) fn named(self, name: String) -> Self {
         Self { name, ..self }
     }
 
-    /// Its GPUs by model and memory in bytes; or why those that it should have can't be used.
+    /// The GPUs by model and memory in bytes. An error says why the machine's GPUs can't be used.
     pub(crate) fn gpus(&self) -> Result<Vec<(&str, u64)>, &str> {
         match &self.gpus {
             Gpus::None => Ok(Vec::new()),
@@ -114,8 +115,8 @@ impl Machine {
         &self.cores
     }
 
-    /// Takes devices for a run: what is free, or exactly as many as `asked`. More CPU slots than
-    /// cores are allowed, and share them.
+    /// Takes devices for a run: exactly as many as `asked`, or all that are free. There may be more
+    /// CPU slots than cores; the slots then share cores.
     pub(crate) fn claim(
         &self,
         asked: Option<u32>,
@@ -170,7 +171,7 @@ impl Machine {
             .cores
             .iter()
             .map(|core| (format!("core-{core}"), Device::Core(*core), CPU.to_owned()));
-        // More slots than cores: they share whatever is free.
+        // More slots than cores were asked for: they share the cores that are free.
         let shared = asked.filter(|asked| *asked as usize > self.cores.len());
         let exactly = if shared.is_some() { None } else { asked };
         let mut taken = Taken::claim(wanted, exactly, claims)?.checked(exactly, "CPU slots")?;
@@ -181,7 +182,7 @@ impl Machine {
         Ok(taken)
     }
 
-    /// Devices by type, in the order in which the types come.
+    /// Groups devices by type, in the order in which the types first appear.
     fn nodes(&self, devices: Vec<(Device, String)>) -> Vec<PoolNode> {
         let mut types: Vec<(String, Vec<Device>)> = Vec::new();
         for (device, gpu_type) in devices {
@@ -190,7 +191,8 @@ impl Machine {
                 None => types.push((gpu_type, vec![device])),
             }
         }
-        // Named alike whatever part of the machine a run has, so that a resume knows its nodes.
+        // The machine's types decide the names, not the devices that this run has. So a resumed run
+        // that gets other devices finds its nodes under the same names.
         let has_types = match &self.gpus {
             Gpus::There(gpus) => gpus.iter().any(|gpu| gpu.model != gpus[0].model),
             _ => false,
@@ -206,8 +208,8 @@ impl Machine {
             .collect()
     }
 
-    /// What of a run's hardware is missing here, where it can't go on as it was: its devices are of
-    /// another kind, or none of a type is there.
+    /// What a run needs and this machine lacks, if the run can't go on here: devices of the run's
+    /// kind, or a device of one of its types.
     pub(crate) fn missing_for(&self, state: &State) -> Option<String> {
         let types: Vec<&str> = match &self.gpus {
             Gpus::There(gpus) => gpus.iter().map(|gpu| gpu.model.as_str()).collect(),
@@ -222,7 +224,7 @@ impl Machine {
     }
 }
 
-/// Devices with their types, and those that other runs hold.
+/// Devices that a run took, with their types, and devices that other runs hold.
 #[derive(Debug, Default)]
 struct Taken {
     devices: Vec<(Device, String)>,
@@ -251,7 +253,7 @@ impl Taken {
         Ok(taken)
     }
 
-    /// Refuses fewer than asked, or none.
+    /// Fails if fewer devices were taken than asked, or none.
     fn checked(self, asked: Option<u32>, what: &str) -> Result<Self, RuntimeError> {
         match asked {
             Some(asked) if (asked as usize) > self.devices.len() => {
@@ -267,7 +269,7 @@ impl Taken {
         }
     }
 
-    /// Who holds what, holder by holder.
+    /// Who holds which devices, in words, holder by holder.
     fn holders(&self) -> String {
         let mut holders: Vec<(&Option<Holder>, Vec<&str>)> = Vec::new();
         for (device, holder) in &self.held {
@@ -288,12 +290,12 @@ impl Taken {
 }
 
 impl Pool {
-    /// What kind of device they are.
+    /// The kind of these devices.
     pub(crate) fn kind(&self) -> DeviceKind {
         self.kind
     }
 
-    /// What is there, as data.
+    /// A description of these devices.
     pub(crate) fn hardware(&self) -> Hardware {
         let nodes = self.nodes.iter().map(|PoolNode { node, .. }| NodeHardware {
             node: node.clone(),
@@ -311,7 +313,7 @@ impl Pool {
         }
     }
 
-    /// How its processors are cut into slots, in words: timings hold for the same alone.
+    /// How processors are cut into slots, in words. Timings are valid only for the same cut.
     fn slots(&self) -> String {
         let slots: Vec<&Device> = self.nodes.iter().flat_map(|node| &node.devices).collect();
         let cores: BTreeSet<usize> = slots
@@ -325,14 +327,14 @@ impl Pool {
         }
     }
 
-    /// A device of a node, by its number there.
+    /// A device of a node, by its number within the node.
     pub(crate) fn device(&self, node: &Node, number: u32) -> Option<&Device> {
         let same =
             |one: &&PoolNode| one.node.name == node.name && one.node.gpu_type == node.gpu_type;
         self.nodes.iter().find(same)?.devices.get(number as usize)
     }
 
-    /// What the least device of a type holds, bytes; `None` where nothing says so.
+    /// The memory of the smallest device of a type, bytes; `None` if it is unknown.
     pub(crate) fn memory_bytes(&self, gpu_type: &str) -> Option<u64> {
         let nodes = self.nodes.iter().filter(|node| node.node.gpu_type == gpu_type);
         let known = nodes.flat_map(|node| &node.devices).filter_map(|device| match device {
@@ -347,7 +349,8 @@ impl Pool {
 fn look_at_gpus() -> Gpus {
     let nvml = match Nvml::init() {
         Ok(nvml) => nvml,
-        // Without a driver there is no library to load: an ordinary machine without GPUs.
+        // Without an NVIDIA driver there is no library to load: this is an ordinary machine without
+        // GPUs.
         Err(NvmlError::LibloadingError(_)) => return Gpus::None,
         Err(error) => return Gpus::Unusable(format!("the NVIDIA driver does not work: {error}")),
     };
@@ -381,17 +384,23 @@ fn list_gpus(nvml: &Nvml) -> Result<Vec<Gpu>, NvmlError> {
 
 /// The GPUs that a value of `CUDA_VISIBLE_DEVICES` names, by index or by the beginning of a UUID.
 fn pick(all: &[Gpu], list: &str) -> Result<Vec<Gpu>, String> {
-    let entries =
-        list.split(',').map(str::trim).filter(|entry| !entry.is_empty() && *entry != "-1");
-    entries
-        .map(|entry| {
-            let by_index = entry.parse().ok().and_then(|index: usize| all.get(index));
-            let found = by_index.or_else(|| all.iter().find(|gpu| gpu.uuid.starts_with(entry)));
-            found.cloned().ok_or_else(|| {
-                format!("`CUDA_VISIBLE_DEVICES` names `{entry}`, which is no whole GPU here")
-            })
-        })
-        .collect()
+    // CUDA reads the list up to the first -1.
+    let entries = list.split(',').map(str::trim).take_while(|entry| *entry != "-1");
+    let mut picked: Vec<Gpu> = Vec::new();
+    for entry in entries.filter(|entry| !entry.is_empty()) {
+        let by_index = entry.parse().ok().and_then(|index: usize| all.get(index));
+        let found = by_index.or_else(|| all.iter().find(|gpu| gpu.uuid.starts_with(entry)));
+        let gpu = found.ok_or_else(|| {
+            format!("`CUDA_VISIBLE_DEVICES` names `{entry}`, which is no whole GPU here")
+        })?;
+        if picked.contains(gpu) {
+            return Err(format!(
+                "`CUDA_VISIBLE_DEVICES` names one GPU twice, the second time as `{entry}`"
+            ));
+        }
+        picked.push(gpu.clone());
+    }
+    Ok(picked)
 }
 
 #[cfg(test)]
@@ -430,6 +439,8 @@ mod tests {
         assert_eq!(pick(&all, "1, GPU-aa").unwrap(), [all[1].clone(), all[0].clone()]);
         assert_eq!(pick(&all, "").unwrap(), []);
         assert_eq!(pick(&all, "-1").unwrap(), []);
+        assert_eq!(pick(&all, "0,-1,1").unwrap(), [all[0].clone()]);
+        assert!(pick(&all, "0,GPU-aa").unwrap_err().contains("twice, the second time as `GPU-aa`"));
         let error = pick(&all, "0,MIG-1234").unwrap_err();
         assert!(error.contains("`MIG-1234`"), "{error}");
         assert!(pick(&all, "7").unwrap_err().contains("`7`"));

@@ -1,7 +1,7 @@
-//! The few things that the runtime itself does to files, and the seam at which tests make them fail.
+//! The runtime's own operations on files, and the seam at which tests make them fail.
 //!
-//! Whatever is written is complete and on disk before it has its name: a reader, or a process after
-//! a crash, finds the old file or the new one.
+//! A file that is replaced is complete and on disk before it gets its name. So a reader, or a
+//! process after a crash, finds either the old file or the new one.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -12,32 +12,32 @@ use std::sync::Arc;
 
 use crate::error::{RuntimeError, is_full};
 
-/// What is about to be done.
+/// An operation on a file or on the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// A directory is made.
+    /// Makes a directory.
     MakeDirectory,
-    /// A file is written.
+    /// Writes a file.
     Write,
-    /// What was written is brought to the disk.
+    /// Syncs a file's content to the disk.
     Sync,
-    /// A complete file is given its name.
+    /// Gives a complete file its name.
     Rename,
-    /// The name of a file is brought to the disk.
+    /// Syncs a file's name to the disk.
     SyncDirectory,
-    /// A transaction of the journal begins.
+    /// Begins a transaction of the journal.
     Begin,
-    /// A row goes into the journal.
+    /// Inserts a row into the journal.
     Insert,
-    /// A transaction of the journal is made durable.
+    /// Makes a transaction of the journal durable.
     Commit,
-    /// A transaction of the journal is durable.
+    /// Follows a transaction of the journal that is durable.
     Committed,
 }
 
 type Fault = dyn Fn(Operation, &Path) -> io::Result<()> + Send + Sync;
 
-/// The disk. Tests ask to be told of every operation before it happens, and may make it fail.
+/// The disk. A test may hear of every operation before it happens, and make it fail.
 #[derive(Clone, Default)]
 pub struct Disk(Option<Arc<Fault>>);
 
@@ -48,15 +48,15 @@ impl fmt::Debug for Disk {
 }
 
 impl Disk {
-    /// A disk on which an operation fails where `fault` does.
+    /// A disk on which an operation fails if `fault` fails for it.
     pub fn with_faults(
         fault: impl Fn(Operation, &Path) -> io::Result<()> + Send + Sync + 'static,
     ) -> Self {
         Self(Some(Arc::new(fault)))
     }
 
-    /// Whether a small file beside `path` can't be written for want of space. `SQLite` doesn't tell a
-    /// user's share of the disk that is used up from other errors.
+    /// Whether the disk has no space for a small file beside `path`. This tries to write one, since
+    /// `SQLite` reports an exceeded disk quota like any other error.
     pub(crate) fn lacks_space(&self, path: &Path) -> bool {
         const BYTES: usize = 16 << 10;
         let probe = path.with_added_extension("probe");
@@ -65,31 +65,31 @@ impl Disk {
             file.write_all(&[0; BYTES])?;
             file.sync_all()
         });
-        // Where it was not made, there is nothing to remove.
+        // If the file was not made, there is nothing to remove.
         let _ = std::fs::remove_file(&probe);
         tried.is_err_and(|error| is_full(&error))
     }
 
-    /// Says what is about to be done.
+    /// Tells a test which operation comes next.
     pub(crate) fn before(&self, operation: Operation, path: &Path) -> io::Result<()> {
         self.0.as_ref().map_or(Ok(()), |fault| fault(operation, path))
     }
 
-    /// Makes a directory and those above it.
+    /// Makes a directory and its parents.
     pub(crate) fn make_directory(&self, path: &Path) -> Result<(), RuntimeError> {
         self.before(Operation::MakeDirectory, path)
             .and_then(|()| std::fs::create_dir_all(path))
             .map_err(RuntimeError::file("create", path))
     }
 
-    /// Writes a file that no one reads before this returns.
+    /// Writes a file that nobody reads before this returns.
     pub(crate) fn write(&self, path: &Path, content: &[u8]) -> Result<(), RuntimeError> {
         self.before(Operation::Write, path)
             .and_then(|()| std::fs::write(path, content))
             .map_err(RuntimeError::file("write", path))
     }
 
-    /// Writes a file in one piece: a reader sees the old one or the new one.
+    /// Replaces a file in one step: a reader sees the old file or the new one.
     pub(crate) fn replace(&self, path: &Path, content: &[u8]) -> Result<(), RuntimeError> {
         self.replace_as(path, content, 0o666)
     }
@@ -100,11 +100,11 @@ impl Disk {
     }
 
     fn replace_as(&self, path: &Path, content: &[u8], mode: u32) -> Result<(), RuntimeError> {
-        // Of this process alone: `saturn report` may write while a run ends.
+        // The name has the process's number, since `saturn report` may write while a run ends.
         let fresh = path.with_added_extension(format!("{}.tmp", std::process::id()));
         let written = self.write_durably(&fresh, content, mode);
         if written.is_err() {
-            // What is there of it is of no use; where it can't be removed either, the error says so.
+            // A partial file is of no use. If it can't be removed either, the error below names it.
             let _ = std::fs::remove_file(&fresh);
         }
         written.map_err(RuntimeError::file("write", &fresh))?;

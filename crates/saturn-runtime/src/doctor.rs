@@ -1,9 +1,9 @@
 //! The doctor: what this machine has for runs, what will not work on it, and what to do about that.
 //!
-//! - What can be tried is tried, by the code that a run does it with: a journal is made where runs
-//!   go, a socket is listened on and asked, ranks are forked and speak with each other.
-//! - Nothing stays behind, no lock is taken that a run waits for, and nothing is mended.
-//! - A finding is of one subject; what follows from a finding stands in its advice.
+//! - The doctor tries things out with the code that runs use. It makes a journal where runs go,
+//!   listens on a socket and asks it, and forks ranks that talk to each other.
+//! - The doctor leaves nothing behind, takes no lock that a run waits for, and repairs nothing.
+//! - A finding has one subject. Its advice says what follows from it.
 
 mod interpreter;
 mod machine;
@@ -21,38 +21,38 @@ use crate::devices::Machine;
 pub enum Mark {
     /// As it should be.
     Ok,
-    /// Runs work, but something is less than it could be.
+    /// Runs work, but slower or with less than they could.
     Warn,
     /// Something that runs need is missing or does not work.
     Bad,
 }
 
-/// What the doctor found of one subject.
+/// A finding of the doctor about one subject.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Finding {
-    /// What it is about: `torch`, `host memory`.
+    /// The subject: `torch`, `host memory`.
     pub subject: String,
-    /// How good that is.
+    /// How good the finding is.
     pub mark: Mark,
-    /// What is there, in words.
+    /// The state of the subject, in words.
     pub found: String,
     /// What to do about it.
     pub advice: Option<String>,
 }
 
 impl Finding {
-    /// It is as it should be.
+    /// All is as it should be.
     fn ok(subject: &str, found: impl Into<String>) -> Self {
         Self { subject: subject.to_owned(), mark: Mark::Ok, found: found.into(), advice: None }
     }
 
-    /// Runs work all the same.
+    /// Runs work, but slower or with less than they could.
     fn warn(subject: &str, found: impl Into<String>, advice: impl Into<String>) -> Self {
         Self::with(Mark::Warn, subject, found, advice)
     }
 
-    /// Runs don't work.
+    /// Something that runs need is missing or does not work.
     fn bad(subject: &str, found: impl Into<String>, advice: impl Into<String>) -> Self {
         Self::with(Mark::Bad, subject, found, advice)
     }
@@ -68,8 +68,8 @@ impl Finding {
     }
 }
 
-/// Examines the machine, the directory where runs go, and the interpreter that scripts are run with;
-/// without an interpreter, the rest.
+/// Examines the machine, the directory where runs go, and the interpreter that runs scripts. Skips
+/// the interpreter if `python` is `None`.
 pub fn examine(runs_dir: &Path, python: Option<&Path>) -> Vec<Finding> {
     let machine = Machine::look();
     let num_gpus = machine.gpus().map_or(0, |gpus| gpus.len());

@@ -1,9 +1,9 @@
-//! The loop that drives a run: what happens goes to the engine, what it decides to the journal, then
-//! to whoever watches, then to the launcher and the solver.
+//! The loop that drives a run. It gives events to the engine, stores the engine's decisions in the
+//! journal, tells the followers, and then passes actions to the launcher and the solver.
 //!
-//! In each round it looks at everything once (what the launcher tells, answers of the solver,
-//! commands, Ctrl-C, the engine's timers) and takes no more than so much of each: however busy one
-//! is, none waits for long.
+//! In each round the loop looks once at each source of input: the launcher's news, the solver's
+//! answers, commands, Ctrl-C, and the engine's timers. It takes a limited number from each, so that
+//! a busy source does not delay the others.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -24,20 +24,20 @@ use crate::request::check_tasks;
 use crate::solve::SolverThread;
 use crate::space::SpaceWatch;
 
-/// How often Ctrl-C is looked for.
+/// How often the driver looks for Ctrl-C.
 const POLL: Duration = Duration::from_millis(50);
-/// News of the launcher that are taken in one round.
+/// The most news taken from the launcher in one round.
 const MAX_NEWS: usize = 256;
-/// Wait before a write to a full disk is tried again.
+/// The wait before the driver tries again to write to a full disk.
 const FULL_DISK_WAIT: Duration = Duration::from_secs(1);
-/// Ctrl-C that often ends a run whose disk is full.
+/// This many presses of Ctrl-C end a run whose disk is full.
 const MAX_INTERRUPTS: u32 = 3;
 
-/// What other threads tell the driver.
+/// Input to the driver from other threads.
 pub(crate) enum Input {
     /// The solver has answered.
     Solved { request: u64, answer: Result<SolveAnswer, String> },
-    /// A person asks for something.
+    /// A person gives a command.
     Asked { command: Command, reply: Sender<Reply> },
 }
 
@@ -49,19 +49,19 @@ pub(crate) struct DriverDoor {
 }
 
 impl DriverDoor {
-    /// A door, and what comes through it.
+    /// A door, and the receiver of what comes through it.
     pub(crate) fn new(bell: Bell) -> (Self, Receiver<Input>) {
         let (inputs, received) = channel();
         (Self { inputs, bell }, received)
     }
 
     fn send(&self, input: Input) {
-        // The driver may have ended.
+        // The driver may have ended already.
         let _ = self.inputs.send(input);
         self.bell.ring();
     }
 
-    /// Has the run do what a person asks; returns once that is on record.
+    /// Gives the run a command. Returns once the command is on record, or refused.
     pub(crate) fn ask(&self, command: Command) -> Reply {
         let (reply, answer) = channel();
         self.send(Input::Asked { command, reply });
@@ -81,15 +81,15 @@ pub(crate) struct Driver<'a, L> {
     /// Whether Ctrl-C was pressed since the last call.
     pub(crate) is_interrupted: &'a mut dyn FnMut() -> bool,
     pub(crate) clock: RunClock,
-    /// Seconds since this process began to take the run up.
+    /// Seconds since this process began to start or resume the run.
     pub(crate) starting: RunClock,
-    /// The newest solve: stopped and waited for when dropped.
+    /// The newest solve. Dropping it stops the solver and waits for it.
     pub(crate) solver: Option<SolverThread>,
-    /// What was decided and is on record, but not yet done.
+    /// Actions that are on record but not yet performed.
     pub(crate) actions: VecDeque<Action>,
-    /// Ctrl-C that the engine is yet to be told of.
+    /// Presses of Ctrl-C that the engine has not heard of yet.
     pub(crate) interrupts: u32,
-    /// Looks for room on a disk that was full.
+    /// Checks whether a disk that was full has space again.
     pub(crate) space: SpaceWatch,
 }
 
@@ -102,7 +102,7 @@ pub(crate) struct Driven<L> {
 }
 
 impl<L: Launcher> Driver<'_, L> {
-    /// Drives a run whose beginning is on record until it has ended.
+    /// Drives a run whose beginning is on record, until the run has ended.
     pub(crate) fn drive(mut self, begin: Option<Event>) -> Result<Driven<L>, RuntimeError> {
         if let Some(event) = begin {
             self.decide(event)?;
@@ -129,9 +129,10 @@ impl<L: Launcher> Driver<'_, L> {
         }
     }
 
-    /// Until workers can be started the run's clock stands still, so that what every run must wait
-    /// for (imports) counts for no task: it is on record by itself. Commands are obeyed all the same:
-    /// the attempts that they launch wait in the launcher.
+    /// Waits until the launcher can start workers. The run's clock stands still meanwhile, so that
+    /// imports, which every run must wait for, count for no task; a record of its own says how long
+    /// they took. The driver obeys commands all the same, and attempts that they launch wait in the
+    /// launcher.
     fn wait_for_launcher(&mut self) -> Result<(), RuntimeError> {
         while !self.launcher.is_ready() && self.engine.state().ended.is_none() {
             self.bell.wait(POLL);
@@ -158,13 +159,13 @@ impl<L: Launcher> Driver<'_, L> {
                 None => return Ok(()),
             }
         }
-        // There may be more: the next round does not wait.
+        // There may be more news, so the next round must not wait.
         self.bell.ring();
         Ok(())
     }
 
     fn look_at_inputs(&mut self) -> Result<(), RuntimeError> {
-        // Each of the few who send waits for an answer: this ends.
+        // The few threads that send input wait for its answer, so this loop ends.
         while let Ok(input) = self.inputs.try_recv() {
             match input {
                 Input::Solved { request, answer } => {
@@ -172,7 +173,7 @@ impl<L: Launcher> Driver<'_, L> {
                 }
                 Input::Asked { command, reply } => {
                     let answer = self.obey(command)?;
-                    // Whoever asked may have gone.
+                    // The thread that asked may have gone.
                     let _ = reply.send(answer);
                 }
             }
@@ -180,7 +181,7 @@ impl<L: Launcher> Driver<'_, L> {
         Ok(())
     }
 
-    /// Does what a person asks, or says why not.
+    /// Carries out a command, or answers why not.
     fn obey(&mut self, mut command: Command) -> Result<Reply, RuntimeError> {
         if let Command::Submit { tasks } = &mut command {
             let limit = self.engine.state().config.device_memory_bytes;
@@ -189,7 +190,8 @@ impl<L: Launcher> Driver<'_, L> {
             }
         }
         let refusal = self.decide(Event::Command { command })?;
-        // The answer first: what is decided is on record, whatever comes of doing it.
+        // Prepares the answer before the actions: the decision is on record, whatever becomes of
+        // them.
         let reply = refusal.map_or_else(Reply::done, Reply::refused);
         self.act()?;
         Ok(reply)
@@ -206,7 +208,7 @@ impl<L: Launcher> Driver<'_, L> {
         Ok(())
     }
 
-    /// Gives the engine an event, stores what it decides, and does it.
+    /// Gives the engine an event, stores its decisions and performs its actions.
     fn tell(&mut self, event: Event) -> Result<(), RuntimeError> {
         if let Event::Reported {
             attempt, report: RankReport::Progress { step, loss, step_s }, ..
@@ -221,7 +223,7 @@ impl<L: Launcher> Driver<'_, L> {
         self.act()
     }
 
-    /// Gives the engine an event and stores what it decides. What it refused comes back.
+    /// Gives the engine an event and stores its decisions. Returns the engine's refusal, if any.
     fn decide(&mut self, event: Event) -> Result<Option<String>, RuntimeError> {
         let now_s = self.clock.now_s();
         let Decision { records, actions, refusal } = self.engine.handle(event, now_s);
@@ -237,7 +239,8 @@ impl<L: Launcher> Driver<'_, L> {
         Ok(refusal)
     }
 
-    /// Does what was decided, in order; what comes of it is decided upon after all of that.
+    /// Performs the decided actions in order. Events that result from them go to the engine after
+    /// all of these actions.
     fn act(&mut self) -> Result<(), RuntimeError> {
         let mut events = VecDeque::new();
         loop {
@@ -249,7 +252,7 @@ impl<L: Launcher> Driver<'_, L> {
         }
     }
 
-    /// Performs an action; a launch may fail.
+    /// Performs an action. Returns an event if a launch fails.
     fn perform(&mut self, action: Action) -> Option<Event> {
         match action {
             Action::Launch { attempt, .. } => {
@@ -273,8 +276,8 @@ impl<L: Launcher> Driver<'_, L> {
         None
     }
 
-    /// Stores records. While the disk is full the run stands still: nothing is decided, so nothing
-    /// is lost.
+    /// Stores records. While the disk is full the run stands still: the engine decides nothing, so
+    /// nothing is lost.
     fn append(&mut self, records: &[Record], now_s: f64) -> Result<(), RuntimeError> {
         let mut was_full = false;
         loop {

@@ -1,4 +1,4 @@
-//! What can go wrong with a run as a whole. What goes wrong with a task is data of the run.
+//! Errors of a run as a whole. Errors of a task are data of the run.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,53 +6,53 @@ use std::path::PathBuf;
 /// An error that ends a run, or keeps it from starting.
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
-    /// The request is not one that this version understands.
+    /// This version does not understand the request.
     #[error("malformed run request: {reason}")]
     Request {
         /// What is wrong with it.
         reason: String,
     },
-    /// The run can't be asked that.
+    /// The request can't be fulfilled.
     #[error("{reason}")]
     Refused {
         /// Why.
         reason: String,
     },
-    /// The process that drives a run answers in words of another version.
+    /// This version does not understand the answer of the process that drives the run.
     #[error("the process that drives the run is of another version of Saturn: {reason}")]
     Answer {
         /// What is not understood.
         reason: String,
     },
-    /// A device count that can't be had.
+    /// The machine can't give that many devices.
     #[error("`devices` is {asked}, {why}")]
     Devices {
-        /// What was asked for.
+        /// The device count that was asked for.
         asked: u32,
-        /// What would be right.
+        /// Why it can't be had.
         why: String,
     },
-    /// Other runs hold all devices, or too many.
+    /// Other runs hold all devices, or too many of them.
     #[error(
         "{what}: {held}; to wait for devices: `wait=True` in Python, `--wait` of `saturn run`, \
          `sweep` and `resume`; to end the other run: `saturn stop`"
     )]
     DevicesHeld {
-        /// What can't be had.
+        /// The request that can't be met.
         what: String,
-        /// Who holds what.
+        /// Which run holds which devices.
         held: String,
     },
-    /// A person ended the waiting for devices.
+    /// A person stopped the run while it waited for devices.
     #[error("stopped waiting for devices: nothing was started")]
     WaitEnded,
-    /// The machine is not what the run was on.
+    /// The machine lacks hardware that the run had.
     #[error(
         "{missing}; repair that, or allow other hardware: strategies that were not measured on it \
          are measured anew"
     )]
     OtherHardware {
-        /// What is missing.
+        /// The missing hardware.
         missing: String,
     },
     /// The directory of device locks can't be trusted.
@@ -63,7 +63,7 @@ pub enum RuntimeError {
         /// What is wrong with it.
         reason: String,
     },
-    /// There is no run there.
+    /// The path has no run.
     #[error("no run at `{}`: {reason}", path.display())]
     NoRun {
         /// The path.
@@ -71,15 +71,15 @@ pub enum RuntimeError {
         /// What is missing or wrong.
         reason: String,
     },
-    /// Another process drives it.
+    /// Another process drives the run.
     #[error("{} drives the run `{}`", driver(*pid), path.display())]
     Busy {
         /// The run.
         path: PathBuf,
-        /// That process, where it takes commands.
+        /// The process that drives the run, if it takes commands.
         pid: Option<i32>,
     },
-    /// Workers of an earlier driver live on.
+    /// Workers of an earlier driver are still alive.
     #[error(
         "workers of an earlier process of the run `{}` are still alive{}; wait until they have \
          ended, or kill them", path.display(), listed(pids)
@@ -90,7 +90,7 @@ pub enum RuntimeError {
         /// Their process ids, where known.
         pids: Vec<i32>,
     },
-    /// `SQLite` can't keep its promises there.
+    /// The file system does not honour the locks and syncs that `SQLite` relies on.
     #[error(
         "`{}` is on a network file system ({kind}), and its journal would be \
          too, where it could be lost; choose a directory on a local disk with `runs_dir`, or set \
@@ -99,7 +99,7 @@ pub enum RuntimeError {
     NetworkFileSystem {
         /// The run.
         path: PathBuf,
-        /// Its kind.
+        /// The kind of file system.
         kind: &'static str,
     },
     /// The journal can't be read or written.
@@ -110,7 +110,7 @@ pub enum RuntimeError {
         /// Why.
         source: rusqlite::Error,
     },
-    /// The journal does not hold what a run has written.
+    /// The journal does not contain what a run writes.
     #[error(
         "the journal `{}` is damaged: {reason}; replace the file with a copy of it, if you have \
          one; the checkpoints in `{}` load without the journal",
@@ -122,7 +122,7 @@ pub enum RuntimeError {
         /// What is wrong.
         reason: String,
     },
-    /// The journal is one that this program can't read.
+    /// This program can't read journals of this version.
     #[error(
         "the journal `{}` is of version {version}, and this program reads 1 to {newest}; use the \
          version of Saturn that wrote the journal, or a newer one", path.display()
@@ -132,15 +132,15 @@ pub enum RuntimeError {
         path: PathBuf,
         /// Its version.
         version: i64,
-        /// The newest that is known.
+        /// The newest version that this program reads.
         newest: i64,
     },
     /// A file or directory of the run can't be used.
     #[error("failed to {action} `{}`", path.display())]
     File {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
-        /// On what.
+        /// The file or directory.
         path: PathBuf,
         /// Why.
         source: io::Error,
@@ -177,7 +177,7 @@ impl RuntimeError {
         move |source| Self::File { action, path, source }
     }
 
-    /// Whether what the user gave is wrong, rather than the machine.
+    /// Whether the user's input is wrong, rather than the machine.
     pub fn is_bad_input(&self) -> bool {
         matches!(
             self,
@@ -185,12 +185,12 @@ impl RuntimeError {
         )
     }
 
-    /// Whether the disk is full, or the user's share of it.
+    /// Whether the disk is full or the user's quota is used up.
     pub fn is_disk_full(&self) -> bool {
         match self {
             Self::File { source, .. } => is_full(source),
             Self::Journal { source: rusqlite::Error::SqliteFailure(error, _), .. } => {
-                // The second: the index of the write-ahead log could not grow.
+                // `SQLITE_IOERR_SHMSIZE`: the index of the write-ahead log could not grow.
                 error.code == rusqlite::ErrorCode::DiskFull
                     || error.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE
             }
@@ -199,12 +199,12 @@ impl RuntimeError {
     }
 }
 
-/// Whether something can't be written for want of space.
+/// Whether an error means that there is no space to write.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// What an I/O error means to a person: no numbers where a word says it.
+/// An I/O error in plain words, without the system's error number if a word exists.
 pub fn io_words(error: &io::Error) -> String {
     let words = match error.kind() {
         io::ErrorKind::NotFound => "there is no such file or directory",
@@ -227,7 +227,7 @@ pub fn with_causes(error: &dyn std::error::Error) -> String {
     let mut next = error.source();
     while let Some(cause) = next {
         let cause_text = cause.downcast_ref().map_or_else(|| cause.to_string(), io_words);
-        // Some errors repeat their cause in their own words.
+        // Some errors already contain their cause's text.
         if !text.contains(&cause_text) {
             text.push_str(": ");
             text.push_str(&cause_text);

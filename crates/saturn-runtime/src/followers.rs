@@ -1,11 +1,12 @@
-//! Whoever watches a run or asks about it: threads that fold its records for themselves.
+//! Followers: threads that watch a run or answer questions about it. Each folds the run's records
+//! into a state of its own.
 //!
-//! The driver hands records to followers and never waits for them. There are two, so that a terminal
-//! that has stalled keeps no one from asking: the *screen*, which shows the run to those who watch,
-//! and the *desk*, which answers questions and at the end knows what a report is made of.
+//! The driver hands records to followers and never waits for them. There are two followers, so that
+//! a stalled terminal does not delay answers. The *screen* shows the run to those who watch. The
+//! *desk* answers questions, and at the end provides the state that the report is made from.
 //!
-//! Records queue while a follower is busy; of the progress between them, only the newest of each
-//! live attempt is kept.
+//! Records queue while a follower is busy. Progress reports do not: only the newest of each live
+//! attempt is kept.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -21,15 +22,15 @@ use crate::control::{Query, Reply};
 use crate::reports;
 use crate::store::{Keeper, Kept, Shelf};
 
-/// How often those who watch are told that time passes.
+/// How often the screen tells observers that time has passed.
 const TICK: Duration = Duration::from_millis(200);
-/// How long a screen may take to show the end of a run before it is left alone.
+/// How long the screen may take to show the end of a run before the run ends without it.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a rank of each live attempt said last.
+/// The newest progress of each live attempt.
 type Live = Arc<Mutex<BTreeMap<AttemptId, Progress>>>;
 
-/// What a live attempt said last.
+/// The newest progress of a live attempt.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Progress {
     pub(crate) step: u64,
@@ -40,7 +41,7 @@ pub(crate) struct Progress {
 
 enum Told {
     Records(Arc<[Record]>, f64),
-    /// A word, and when it was said; `None`: when it is heard.
+    /// A message, and when it was sent; `None`: the time at which the follower reads it.
     Note(Arc<str>, Option<f64>),
     Clock(RunClock),
     Ask(Query, Sender<Reply>),
@@ -52,33 +53,33 @@ enum Told {
 #[derive(Debug)]
 pub(crate) struct Followers {
     screen: Sender<Told>,
-    /// Hears nothing more once the screen has shown the end.
+    /// Disconnects once the screen has shown the end.
     screen_shown: Receiver<()>,
     desk: Desk,
     desk_thread: Option<JoinHandle<(State, History)>>,
-    /// Hears when the run's trials are in the store, where they go there.
+    /// Tells when the run's trials are in the store; `None` if they do not go there.
     kept: Option<Kept>,
     live: Live,
 }
 
-/// Where words about the machine go.
+/// A sender of messages about the machine.
 #[derive(Debug, Clone)]
 pub(crate) struct Notes(Sender<Told>);
 
 impl Notes {
-    /// A word about the machine.
+    /// Sends a message about the machine.
     pub(crate) fn note(&self, text: &str) {
-        // A screen that is gone has panicked, or has shown the end.
+        // If the screen is gone, it has shown the end or panicked.
         let _ = self.0.send(Told::Note(text.into(), None));
     }
 }
 
-/// Where questions about the run are answered.
+/// A handle for asking the desk about the run.
 #[derive(Debug, Clone)]
 pub(crate) struct Desk(Sender<Told>);
 
 impl Desk {
-    /// Answers a question, by what has been recorded.
+    /// Answers a question from the records so far.
     pub(crate) fn ask(&self, query: Query) -> Reply {
         let (sender, answer) = channel();
         let asked = self.0.send(Told::Ask(query, sender));
@@ -88,7 +89,7 @@ impl Desk {
 }
 
 impl Followers {
-    /// Followers of a run that stands so.
+    /// Starts the followers of a run in this state.
     pub(crate) fn of(
         state: &State,
         history: History,
@@ -119,17 +120,17 @@ impl Followers {
         Self { screen, screen_shown, desk, desk_thread, kept, live }
     }
 
-    /// Where questions are answered.
+    /// A handle for asking the desk.
     pub(crate) fn desk(&self) -> Desk {
         self.desk.clone()
     }
 
-    /// Where words about the machine go.
+    /// A sender of messages about the machine.
     pub(crate) fn notes(&self) -> Notes {
         Notes(self.screen.clone())
     }
 
-    /// Records were journaled.
+    /// Hands journaled records to the followers.
     pub(crate) fn records(&self, records: Vec<Record>, now_s: f64) {
         if records.is_empty() {
             return;
@@ -143,23 +144,23 @@ impl Followers {
         self.tell(|| Told::Records(Arc::clone(&records), now_s));
     }
 
-    /// A rank of an attempt that lives made progress.
+    /// Notes the newest progress of a live attempt.
     pub(crate) fn progress(&self, attempt: AttemptId, progress: Progress) {
         lock(&self.live).insert(attempt, progress);
     }
 
-    /// A word about the machine.
+    /// Tells the followers a message about the machine.
     pub(crate) fn note(&self, text: &str, now_s: f64) {
         let text: Arc<str> = text.into();
         self.tell(|| Told::Note(Arc::clone(&text), Some(now_s)));
     }
 
-    /// The run's clock is another from now on.
+    /// Gives the followers a new clock of the run.
     pub(crate) fn clock(&self, clock: RunClock) {
         self.tell(|| Told::Clock(clock));
     }
 
-    /// The run as it stands, and what is over of it. The desk answers no more.
+    /// Ends the desk. Returns the run's state and history, unless the desk has panicked.
     pub(crate) fn close_desk(&mut self) -> Option<(State, History)> {
         let _ = self.desk.0.send(Told::Close);
         let found = self.desk_thread.take()?.join().ok();
@@ -169,21 +170,22 @@ impl Followers {
         found
     }
 
-    /// Has the screen show the end, and waits for that: but not for a screen that has stalled.
+    /// Tells the screen to show the end, and waits until it has. Does not wait long for a stalled
+    /// screen.
     pub(crate) fn finish(self, results: Results) {
         let _ = self.screen.send(Told::Finish(results));
-        // Nothing is ever sent: the thread's end ends the wait.
+        // The screen never sends anything. The wait ends when its thread drops the sender.
         let _ = self.screen_shown.recv_timeout(PATIENCE);
     }
 
     fn tell(&self, told: impl Fn() -> Told) {
-        // One that is gone has panicked: those who watch are no reason to end a run.
+        // A follower that is gone has panicked. That is no reason to end a run.
         let _ = self.screen.send(told());
         let _ = self.desk.0.send(told());
     }
 }
 
-/// A follower's own picture of the run.
+/// A follower's own state of the run.
 #[derive(Clone)]
 struct Fold {
     state: State,
@@ -192,7 +194,7 @@ struct Fold {
 }
 
 impl Fold {
-    /// Takes in what live attempts said last.
+    /// Applies the newest progress of live attempts to the state. Returns the run's time.
     fn catch_up(&mut self) -> f64 {
         let live = lock(&self.live).clone();
         for (attempt, Progress { step, loss, step_s, at_s }) in live {
@@ -202,7 +204,7 @@ impl Fold {
     }
 }
 
-/// Shows a run to those who watch it, until it has ended.
+/// Shows a run to those who watch it, until the run has ended.
 fn show(
     mut fold: Fold,
     mut console: Console,
@@ -251,7 +253,7 @@ fn until_tick(ticked: Instant) -> Duration {
     TICK.saturating_sub(ticked.elapsed())
 }
 
-/// Answers questions about a run, until it has ended, and hands its records to the keeper.
+/// Answers questions about a run until the run has ended, and hands its records to the keeper.
 fn answer(
     mut fold: Fold,
     mut history: History,
@@ -272,14 +274,14 @@ fn answer(
             Told::Clock(clock) => fold.clock = clock,
             Told::Ask(query, reply) => {
                 let now_s = fold.catch_up();
-                // Whoever asked may have gone.
+                // The thread that asked may have gone.
                 let _ = reply.send(reports::answer(&fold.state, &history, &query, now_s));
             }
             Told::Note(..) | Told::Finish(_) => {}
             Told::Close => break,
         }
     }
-    // No more will come: the keeper's thread ends when it has kept all.
+    // No more records come. The keeper's thread ends once it has kept everything.
     drop(keeper);
     (fold.state, history)
 }

@@ -1,7 +1,7 @@
-//! What devices there are, as data: of this machine, or of all nodes of a cluster together.
+//! The devices of this machine, or of all nodes of a cluster together, as data.
 //!
-//! It says what the planner and the store must know. Who holds the devices, and how processes get
-//! them, is `devices`.
+//! This is what the planner and the store need to know. The module `devices` decides who holds the
+//! devices and how processes get them.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use serde::{Deserialize, Serialize};
 /// Devices of one kind, on one machine or several.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Hardware {
-    /// What all of them are.
+    /// The kind of all of these devices.
     pub(crate) kind: DeviceKind,
     /// Nodes, each of one type of device.
     pub(crate) nodes: Vec<NodeHardware>,
-    /// What a run may take of each machine's own memory, bytes; `None` where that is not known.
+    /// How much memory a run may take of each machine, bytes; `None` if unknown.
     pub(crate) host_memory_bytes: Option<u64>,
-    /// What a person should know before trusting what follows.
+    /// Warnings that a person should read before trusting measurements on these devices.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -27,14 +27,14 @@ pub(crate) struct Hardware {
 pub(crate) struct NodeHardware {
     /// The node as the planner sees it.
     pub(crate) node: Node,
-    /// What the least of its devices holds, bytes; `None` where nothing says so.
+    /// The memory of its smallest device, bytes; `None` if unknown.
     pub(crate) device_memory_bytes: Option<u64>,
-    /// What its devices are, in more words than their type: timings hold for the same alone.
+    /// A fuller description than the type. Timings are valid only for the same description.
     pub(crate) text: String,
 }
 
 impl Hardware {
-    /// All of these together, in this order.
+    /// Joins the hardware of several machines, in this order. `None` if there is none.
     pub(crate) fn of_all<'a>(all: impl IntoIterator<Item = &'a Self>) -> Option<Self> {
         let mut all = all.into_iter();
         let mut total = all.next()?.clone();
@@ -52,7 +52,8 @@ impl Hardware {
         Cluster { nodes: self.nodes.iter().map(|one| one.node.clone()).collect() }
     }
 
-    /// By type, what the least device holds, bytes, where that is known.
+    /// The memory of the smallest device of each type, bytes. Leaves out types whose memory is
+    /// unknown.
     pub(crate) fn memory_by_type(&self) -> BTreeMap<String, u64> {
         let mut least = BTreeMap::new();
         for NodeHardware { node, device_memory_bytes, .. } in &self.nodes {
@@ -64,7 +65,7 @@ impl Hardware {
         least
     }
 
-    /// By type, what the devices are in more words.
+    /// The fuller description of each type of device.
     pub(crate) fn in_words(&self) -> BTreeMap<String, String> {
         let mut texts: BTreeMap<String, Vec<&str>> = BTreeMap::new();
         for NodeHardware { node, text, .. } in &self.nodes {
@@ -80,7 +81,8 @@ impl Hardware {
         joined.collect()
     }
 
-    /// What of a run's hardware is missing here, where it can't go on as it was.
+    /// The hardware that a run needs and that is missing here, in words. `None` if the run can go
+    /// on.
     pub(crate) fn missing_for(&self, state: &State) -> Option<String> {
         let mut types: Vec<&str> =
             self.nodes.iter().map(|one| one.node.gpu_type.as_str()).collect();
@@ -89,7 +91,7 @@ impl Hardware {
     }
 }
 
-/// What a run had that is not among these types of devices, and why.
+/// The hardware that a run had and that is not among these types, with the reason.
 pub(crate) fn missing(state: &State, types: &[&str], why: &str) -> Option<String> {
     let had = state.present_nodes().map(|node| &state.cluster.nodes[node.0]);
     let missing: Vec<String> = had
@@ -114,7 +116,7 @@ fn processor_in(cpuinfo: &str) -> Option<String> {
             (name.trim() == wanted).then(|| value.trim().to_owned())
         })
     };
-    // Arm's kernels name no model.
+    // Arm kernels give numbers instead of a model name.
     value_of("model name").or_else(|| {
         let (maker, part) = (value_of("CPU implementer")?, value_of("CPU part")?);
         Some(format!("{} {maker} {part}", std::env::consts::ARCH))

@@ -1,13 +1,14 @@
-//! The machine's own memory: how much there is for a run, and when the kernel killed for want of it;
-//! and what else the control groups allow.
+//! The machine's own memory: how much a run may take, and whether the kernel killed a process
+//! because memory ran out. Also the other limits of control groups.
 //!
-//! Read from `/proc` and from the control groups (version 2) that this process is in; where these are
-//! not to be read, nothing is known, and nothing is limited by it.
+//! The numbers come from `/proc` and from the control groups (version 2) of this process. If these
+//! can't be read, they limit nothing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What a new run may take, bytes: what is available now, or what its control groups still allow.
+/// How much memory a new run may take, bytes: the least of what is available now and what each
+/// control group still allows.
 pub(crate) fn available_bytes() -> Option<u64> {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| available(&text));
     let groups = control_groups();
@@ -15,13 +16,13 @@ pub(crate) fn available_bytes() -> Option<u64> {
     allowed.chain(machine).min()
 }
 
-/// What the machine has in all, bytes.
+/// The machine's total memory, bytes.
 pub(crate) fn total_bytes() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     kilobytes(&text, "MemTotal:")
 }
 
-/// How many cores' time the control groups of this process allow; `None` for no limit.
+/// How many cores' worth of time the control groups allow this process; `None`: no limit.
 pub(crate) fn allowed_cores() -> Option<f64> {
     let limits = control_groups().into_iter().filter_map(|group| {
         let text = fs::read_to_string(group.join("cpu.max")).ok()?;
@@ -30,24 +31,24 @@ pub(crate) fn allowed_cores() -> Option<f64> {
     limits.min_by(f64::total_cmp)
 }
 
-/// How many processes and threads the control groups of this process allow; `None` for no limit.
+/// How many processes and threads the control groups allow this process; `None`: no limit.
 pub(crate) fn allowed_processes() -> Option<u64> {
     let texts =
         control_groups().into_iter().map(|group| fs::read_to_string(group.join("pids.max")));
     texts.filter_map(|text| text.ok()?.trim().parse().ok()).min()
 }
 
-/// Counts the processes that the kernel killed for want of memory, to tell which of those that died
-/// were.
+/// Counts the processes that the kernel killed because memory ran out, to find out whether a dead
+/// rank was one of them.
 #[derive(Debug)]
 pub(crate) struct OomKills {
     sources: Vec<PathBuf>,
-    /// Kills that are accounted for.
+    /// How many of the kernel's kills have been assigned to a dead rank or forgotten.
     seen: u64,
 }
 
 impl OomKills {
-    /// Counts from now on.
+    /// Starts counting now.
     pub(crate) fn from_now() -> Self {
         let groups = control_groups();
         let events = groups.iter().map(|group| group.join("memory.events"));
@@ -61,27 +62,27 @@ impl OomKills {
         kills
     }
 
-    /// Whether there was a kill that no death is accounted to; it is accounted to one now.
+    /// Whether there was a kill that is not assigned to a dead rank yet. Assigns it.
     pub(crate) fn take_one(&mut self) -> bool {
         let is_new = self.count() > self.seen;
         self.seen += u64::from(is_new);
         is_new
     }
 
-    /// A gang starts: what was killed before it was none of its.
+    /// Forgets earlier kills. Called when a gang starts, since those kills were not of its ranks.
     pub(crate) fn forget(&mut self) {
         self.seen = self.count();
     }
 
-    /// The kernel counts a kill for the machine and for each control group above the process: the
-    /// largest count has them all.
+    /// The number of kills so far. The kernel counts a kill for the machine and for each control
+    /// group above the process, so the largest count includes all of them.
     fn count(&self) -> u64 {
         let texts = self.sources.iter().filter_map(|source| fs::read_to_string(source).ok());
         texts.filter_map(|text| value_of(&text, "oom_kill")).max().unwrap_or(0)
     }
 }
 
-/// The control groups of this process, the innermost first.
+/// The control groups of this process, innermost first.
 fn control_groups() -> Vec<PathBuf> {
     let Ok(text) = fs::read_to_string("/proc/self/cgroup") else { return Vec::new() };
     let Some(path) = text.lines().find_map(|line| line.strip_prefix("0::/")) else {
@@ -91,8 +92,8 @@ fn control_groups() -> Vec<PathBuf> {
     Path::new(path).ancestors().map(|group| root.join(group)).collect()
 }
 
-/// What a control group leaves, bytes; `None` where it limits nothing. Pages of files that it holds
-/// can be dropped, and don't count.
+/// How much memory a control group still allows, bytes; `None` if it has no limit. Cached pages of
+/// files don't count as used, since the kernel can drop them.
 fn allowed_by(group: &Path) -> Option<u64> {
     let number = |name: &str| fs::read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok();
     let limit = number("memory.max")?;
@@ -106,19 +107,20 @@ fn available(meminfo: &str) -> Option<u64> {
     kilobytes(meminfo, "MemAvailable:")
 }
 
-/// A line of `/proc/meminfo`, in bytes.
+/// The value in a line of `/proc/meminfo`, bytes.
 fn kilobytes(meminfo: &str, name: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The cores' time that a `cpu.max` allows: microseconds in each period, or `max`.
+/// The cores' worth of time that a line of `cpu.max` allows. The line has microseconds in each
+/// period, or `max`.
 fn cores_in(text: &str) -> Option<f64> {
     let (quota, period) = text.trim().split_once(' ')?;
     Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok()?)
 }
 
-/// The number after a name at the beginning of a line.
+/// The number that follows a name at the start of a line.
 fn value_of(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }

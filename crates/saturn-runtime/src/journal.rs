@@ -1,11 +1,13 @@
-//! The journal: a run's records in `journal.db`, in order, each on disk before it is acted upon.
+//! The journal: a run's records in `journal.db`, in order. Each record is on disk before the driver
+//! acts on it.
 //!
-//! A decision's records are written in one transaction, so a crash keeps all of them or none. Pickled
-//! functions, checkpoints and metrics are files beside it; nothing else is state.
+//! The records of one decision are written in one transaction, so that a crash keeps all of them or
+//! none. Pickled functions, checkpoints and metrics are files beside the journal. A run has no
+//! other state.
 //!
-//! Version 3 holds records as `saturn_engine` knows them, but for plans (`plans`). A journal of an
-//! earlier version is translated: in place, in one transaction, by the process that resumes the run
-//! (`open`); in memory by whoever only reads (`read`).
+//! Version 3 stores records as `saturn_engine` defines them, except for plans (`plans`). A journal
+//! of an earlier version is translated. The process that resumes the run translates it in place, in
+//! one transaction (`open`). A process that only reads translates it in memory (`read`).
 
 mod plans;
 mod read;
@@ -39,8 +41,8 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Creates the journal of a run that begins with these records, at time 0: all of it, or nothing
-    /// that a resume would take for a run.
+    /// Creates the journal of a run that begins with these records, at time 0. If this fails or
+    /// crashes, `resume` does not mistake the remains for a run.
     pub(crate) fn create(
         path: &Path,
         settings: &LaunchSettings,
@@ -62,8 +64,8 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Opens the journal of a run that exists, to go on with it: checks it, and brings it to the
-    /// present version.
+    /// Opens the journal of an existing run to continue the run. Checks the journal and brings it
+    /// to the present version.
     pub(crate) fn open(path: &Path, disk: Disk) -> Result<(Self, Contents), RuntimeError> {
         let flags = OpenFlags::default() & !OpenFlags::SQLITE_OPEN_CREATE;
         let mut journal = Self::connect(path, flags, disk)?;
@@ -77,7 +79,7 @@ impl Journal {
         Ok((journal, contents))
     }
 
-    /// Makes a small file as a journal is made, and brings it to the disk: whether that works there.
+    /// Tries whether a journal can be made and synced at `path`.
     pub(crate) fn try_out(path: &Path) -> Result<(), RuntimeError> {
         let tried = Self::connect(path, OpenFlags::default(), Disk::default())?;
         let made = tried.connection.execute_batch("CREATE TABLE tried (text); VACUUM");
@@ -92,8 +94,8 @@ impl Journal {
         Ok(Self { path: path.to_owned(), connection, disk, rows: Rows::default() })
     }
 
-    /// Writes the settings anew and, where they are translated, the records; each keeps the time of
-    /// day of the row that it came from, or the one before.
+    /// Rewrites the settings and, if `with_records`, the records. Each record keeps the time of day
+    /// of the row that it came from, or else of the row before.
     fn rewrite(&mut self, contents: &Contents, with_records: bool) -> Result<(), RuntimeError> {
         let path = self.path.clone();
         let settings = to_json(&path, &contents.settings)?;
@@ -125,7 +127,7 @@ impl Journal {
         })
     }
 
-    /// Appends records, all of which were made at `now_s`; returns once they are on disk.
+    /// Appends records that were all made at `now_s`. Returns once they are on disk.
     pub(crate) fn append(&mut self, records: &[Record], now_s: f64) -> Result<(), RuntimeError> {
         if records.is_empty() {
             return Ok(());
@@ -135,14 +137,15 @@ impl Journal {
         let path = self.path.clone();
         let done =
             self.transact(|transaction, disk| insert(transaction, &rows, now_s, &path, disk));
-        // Later rows refer to a plan that is on disk, and to no other.
+        // Later rows may refer only to a plan that is on disk.
         if !matches!(done, Err(RuntimeError::Journal { .. })) {
             self.rows = next;
         }
         done
     }
 
-    /// Does all of the work durably, or nothing of it: then the error is of the journal.
+    /// Does all of the work durably, or none of it. In the second case the error is
+    /// [`RuntimeError::Journal`].
     fn transact(
         &mut self,
         work: impl FnOnce(&Transaction<'_>, &Disk) -> rusqlite::Result<()>,
@@ -183,7 +186,8 @@ fn insert(
     Ok(())
 }
 
-/// A fault of the disk as `SQLite` would put it: it knows a full disk, but not a user's share of one.
+/// A fault of the disk as `SQLite` would report it. `SQLite` has a code for a full disk, but none
+/// for an exceeded quota.
 fn as_sqlite(error: &std::io::Error) -> rusqlite::Error {
     let code = match error.kind() {
         std::io::ErrorKind::StorageFull => rusqlite::ffi::SQLITE_FULL,
@@ -197,7 +201,7 @@ fn failure(code: i32, text: &str) -> rusqlite::Error {
     rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(code), Some(text.to_owned()))
 }
 
-/// Whether something could not be written, for whatever reason.
+/// Whether an error says that something could not be written, for any reason.
 fn is_write_error(error: &rusqlite::Error) -> bool {
     use rusqlite::ffi::{SQLITE_IOERR_FSYNC, SQLITE_IOERR_WRITE};
     let rusqlite::Error::SqliteFailure(error, _) = error else { return false };

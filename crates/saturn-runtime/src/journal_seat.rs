@@ -1,10 +1,11 @@
-//! Where a run's journal lies: in its directory, or where that is on a network file system on this
-//! machine's own disk, with a link in its place.
+//! The place of a run's journal: in the run's directory, or on this machine's own disk if that
+//! directory is on a network file system. In the second case the run's directory has a link to the
+//! journal.
 //!
-//! `SQLite`'s locks and syncs can't be trusted on a network file system
-//! (<https://sqlite.org/faq.html#q5>). It follows the link, so that whoever reads the run on this machine
-//! sees no difference. On another machine the link leads nowhere: a run is driven on, and asked about,
-//! where it began. The link names that machine.
+//! `SQLite` can't trust locks and syncs on a network file system
+//! (<https://sqlite.org/faq.html#q5>). It follows the link, so that readers on this machine see no
+//! difference. On another machine the link is broken, so a run can only be continued, and asked
+//! about, where it began. The link's path contains that machine's name.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::{DirBuilderExt, symlink};
@@ -17,12 +18,12 @@ use crate::request::new_run_id;
 use crate::run_dir::{journal_of, network_file_system_of};
 use crate::store;
 
-/// Sees to it that a run's journal is or will be where it can be trusted.
+/// Makes sure that a run's journal is, or will be, on a file system that can be trusted.
 pub(crate) fn see_to(run: &Path) -> Result<(), RuntimeError> {
     let Some(kind) = network_file_system_of(run) else { return Ok(()) };
     let refused = || RuntimeError::NetworkFileSystem { path: run.to_owned(), kind };
     let home = store::home().ok_or_else(refused)?;
-    // It need not be there yet.
+    // The home may not exist yet.
     let known = home.ancestors().find(|path| path.exists());
     if known.and_then(network_file_system_of).is_some() {
         return Err(refused());
@@ -30,11 +31,12 @@ pub(crate) fn see_to(run: &Path) -> Result<(), RuntimeError> {
     keep_in(&home, run, kind)
 }
 
-/// Has the journal of a run that is on a network file system kept below `home`.
+/// Keeps the journal of a run on a network file system below `home`, with a link in the run's
+/// directory.
 fn keep_in(home: &Path, run: &Path, kind: &'static str) -> Result<(), RuntimeError> {
     let link = journal_of(run);
     if link.symlink_metadata().is_ok_and(|found| !found.is_symlink()) {
-        // The run was begun elsewhere and moved.
+        // The run began on another file system and was moved.
         return Err(RuntimeError::NetworkFileSystem { path: run.to_owned(), kind });
     }
     if link.is_symlink() {
@@ -55,7 +57,7 @@ fn keep_in(home: &Path, run: &Path, kind: &'static str) -> Result<(), RuntimeErr
     symlink(directory.join("journal.db"), &link).map_err(RuntimeError::file("link", &link))
 }
 
-/// Where to ask about a run that is not to be asked about here: its journal is on another machine.
+/// Where to ask about a run whose journal is on another machine; `None` if it is not.
 pub fn elsewhere(run: &Path) -> Option<String> {
     let target = journal_of(run).read_link().ok().filter(|target| !target.exists())?;
     // HOME/journals/HOST/NAME-ID/journal.db
@@ -66,7 +68,7 @@ pub fn elsewhere(run: &Path) -> Option<String> {
     ))
 }
 
-/// Why a directory without a journal is no run here.
+/// Why a directory without a journal is not a run on this machine.
 pub(crate) fn missing(run: &Path) -> String {
     elsewhere(run).unwrap_or_else(|| "it has no journal.db".to_owned())
 }
@@ -99,7 +101,7 @@ mod tests {
         };
         let began = [Record::Began { config }];
         let journal = Journal::create(&link, &settings, &began, Disk::default()).unwrap();
-        // What SQLite puts beside it is there too.
+        // The files that SQLite puts beside the journal are there too.
         let names = |directory: &Path| -> Vec<String> {
             let entries = std::fs::read_dir(directory).unwrap();
             let mut names: Vec<String> =
@@ -112,11 +114,11 @@ mod tests {
         assert!(there.starts_with(home.path().join("journals")));
         assert!(names(there.parent().unwrap()).contains(&"journal.db-wal".to_owned()));
         drop(journal);
-        // The same driver again.
+        // The same machine resumes the run.
         keep_in(home.path(), run.path(), "NFS").unwrap();
         let (_, contents) = Journal::open(&link, Disk::default()).unwrap();
         assert_eq!(contents.records.len(), 1);
-        // Another machine.
+        // Another machine, simulated by removing the link's target.
         std::fs::remove_dir_all(home.path().join("journals")).unwrap();
         let error = keep_in(home.path(), run.path(), "NFS").unwrap_err().to_string();
         let host = gethostname().unwrap().into_string().unwrap();

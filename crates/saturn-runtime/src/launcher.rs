@@ -1,12 +1,13 @@
-//! The local machine's launcher: gangs of Python processes, started by a parent that has imported
-//! what they need.
+//! The launcher of a single machine. It starts gangs of Python processes through a parent process
+//! that has imported what they need.
 //!
-//! - While the warm parent is starting, launches wait for it. One that dies is started again, after waits
-//!   if it happens again; where that fails too, or forking it is not safe, ranks start cold.
-//! - An attempt is over when its ranks have ended, their last words are in, and nothing that escaped
-//!   them is left (`strays`).
-//! - The directory of an attempt that ended well is removed when a later one of its task has done
-//!   so too, whichever driver had it; those of failed attempts stay.
+//! - Launches wait while the warm parent starts. If the warm parent dies, another is started, and
+//!   after repeated deaths only after a wait. If warm parents keep dying, or forking one is not
+//!   safe, ranks start cold.
+//! - An attempt is over when its ranks have ended, their last words are in, and no process that
+//!   escaped from them is left (`strays`).
+//! - When an attempt ends well, the directory of the task's earlier attempt that ended well is
+//!   removed, whichever driver launched it. Directories of failed attempts stay.
 
 mod files;
 mod gangs;
@@ -43,12 +44,12 @@ use crate::error::{RuntimeError, with_causes};
 use crate::host_memory::OomKills;
 use crate::request::LaunchSettings;
 
-/// What is said of a rank that the kernel killed for want of the machine's memory.
+/// The error of a rank that the kernel killed because the machine ran out of memory.
 const OUT_OF_HOST_MEMORY: &str =
     "the kernel killed it because the machine's own memory ran out (not its device's)";
-/// Inputs that are taken in before ends are looked for.
+/// The most inputs taken in before the launcher looks for ranks that have ended.
 const MAX_INPUTS: usize = 64;
-/// How long processes of the run may take to end when it has.
+/// How long the run's processes may take to end when the run is over.
 const END: Duration = Duration::from_secs(2);
 
 /// Where a run's processes on this machine find its files.
@@ -56,20 +57,20 @@ const END: Duration = Duration::from_secs(2);
 pub(crate) struct Site {
     /// The run directory.
     pub(crate) run_dir: PathBuf,
-    /// Held by every process of the run.
+    /// The lock file that every process of the run holds.
     pub(crate) workers_lock: PathBuf,
-    /// Where parents of ranks keep their logs.
+    /// The directory for logs of the parents of ranks.
     pub(crate) parent_logs: PathBuf,
 }
 
-/// Processes on this machine.
+/// Launches and watches processes on this machine.
 #[derive(Debug)]
 pub(crate) struct LocalLauncher {
     place: Place,
     gangs: Gangs,
     parents: Parents,
     sweeper: Sweeper,
-    /// Attempts whose end is not on record.
+    /// Attempts whose end is not on record yet.
     attempts: BTreeMap<AttemptId, Attempt>,
     /// The directory of each task's newest training attempt that ended well.
     newest: BTreeMap<TaskId, PathBuf>,
@@ -86,7 +87,7 @@ struct Attempt {
     purpose: Purpose,
 }
 
-/// An attempt of an earlier driver that has ended.
+/// An ended attempt that an earlier driver launched.
 #[derive(Debug)]
 pub(crate) struct Earlier {
     pub(crate) attempt: AttemptId,
@@ -98,7 +99,7 @@ pub(crate) struct Earlier {
 }
 
 impl LocalLauncher {
-    /// Starts what starts ranks. What an earlier driver of the run left behind is ended first.
+    /// Starts the parent of ranks. Ends first what an earlier driver of the run left behind.
     pub(crate) fn start(
         site: Site,
         settings: LaunchSettings,
@@ -139,11 +140,11 @@ impl LocalLauncher {
         })
     }
 
-    /// Ends every process. Those that live on come back.
+    /// Ends every process. Returns those that live on.
     pub(crate) fn end(self) -> Vec<i32> {
         let Self { place, mut gangs, parents, inputs, .. } = self;
         let ranks = gangs.kill_all();
-        // Who has more to say must not wait for ever.
+        // Lets threads that wait to send more input end.
         drop(inputs);
         drop(parents);
         let mut left = strays::end_all(&place.run_id, END);
@@ -153,7 +154,8 @@ impl LocalLauncher {
         left
     }
 
-    /// Takes in what devices hold of which other machines' launchers know.
+    /// Sets the least device memory of each type over all machines of a cluster, which this machine
+    /// cannot see.
     pub(crate) fn learn_memory(&mut self, by_type: BTreeMap<String, u64>) {
         self.place.memory_by_type = by_type;
     }
@@ -180,8 +182,8 @@ impl LocalLauncher {
         Ok(())
     }
 
-    /// Removes directories of attempts of earlier drivers as those of its own, which a driver that died
-    /// did not come to.
+    /// Handles the ends of earlier drivers' attempts as if they were its own. This removes the
+    /// directories that a driver left when it died.
     pub(crate) fn take_over(&mut self, earlier: Vec<Earlier>) {
         for Earlier { attempt, task, task_dir, purpose, end } in earlier {
             let directory = self.place.attempt_dir(&task_dir, attempt);
@@ -201,7 +203,7 @@ impl LocalLauncher {
                 let notes = self.parents.gone(parent);
                 self.tell_notes(notes);
                 for (attempt, rank) in self.gangs.parent_gone(parent) {
-                    // They failed through no fault of their own.
+                    // The ranks failed through no fault of their own.
                     let report = RankReport::Failed {
                         kind: FailureKind::Saturn,
                         error: "the process that started the rank ended unexpectedly".to_owned(),
@@ -229,7 +231,7 @@ impl LocalLauncher {
         self.news.extend(notes.into_iter().map(News::Note));
     }
 
-    /// Starts the gangs that waited for a parent, if there is one now.
+    /// Starts the gangs that wait for a parent, if a parent serves now.
     fn launch_waiting(&mut self) {
         let Some(parent) = self.parents.serving() else { return };
         for (attempt, launches) in self.parents.take_waiting() {
@@ -242,7 +244,8 @@ impl LocalLauncher {
         }
     }
 
-    /// Starts another parent where it is time to, and has gangs fail that wait for one in vain.
+    /// Starts another parent when its wait is over. Reports failed launches of gangs that have
+    /// waited in vain.
     fn look_at_parents(&mut self) {
         let note = self.parents.look();
         self.tell_notes(note.into_iter().collect());
@@ -263,7 +266,7 @@ impl LocalLauncher {
             let directory = self.attempts.get(&attempt).map(|attempt| &attempt.directory);
             let last_words = directory.map(|path| last_words(path, rank)).unwrap_or_default();
             if code == -9 && self.oom_kills.take_one() {
-                // Of a gang that was told to die anyway the engine doesn't believe it.
+                // If the gang was told to die anyway, the engine ignores this report.
                 let report = RankReport::Failed {
                     kind: FailureKind::HostMemory,
                     error: OUT_OF_HOST_MEMORY.to_owned(),
@@ -303,7 +306,7 @@ impl Launcher for LocalLauncher {
 
     fn kill(&mut self, attempt: AttemptId) {
         if let Some(launches) = self.parents.forget(attempt) {
-            // It never came to have processes.
+            // The gang waited for a parent and never had processes.
             for launch in launches {
                 let (rank, code) = (launch.rank, -9);
                 let last_words = String::new();
@@ -319,7 +322,7 @@ impl Launcher for LocalLauncher {
             return;
         };
         match (end, purpose) {
-            // Its logs may be all that tells why.
+            // The logs may be the only trace of the cause, so the directory stays.
             (AttemptEnd::Failed { .. } | AttemptEnd::Abandoned | AttemptEnd::Lost, _) => {}
             (_, Purpose::Inspection | Purpose::Trial) => self.sweeper.remove(directory),
             (_, Purpose::Train) => {

@@ -1,26 +1,27 @@
 //! The real driver of a run: a durable journal, worker processes, solves, reports.
 //!
-//! It performs what [`saturn_engine::Engine`] decides and tells it what happened; it makes no
-//! scheduling decision of its own.
+//! It performs the actions that [`saturn_engine::Engine`] decides and tells it what happened. It
+//! makes no scheduling decision of its own.
 //!
 //! - [`start`] and [`resume`] drive a run in the calling thread until it ends.
-//! - [`control::ask`] asks a run that another process drives: a command, its status, an explanation.
-//! - [`Exchange`] carries letters between a run and the [`Agent`]s of a cluster's nodes, each of which
-//!   launches on its machine what a run on one machine launches itself.
-//! - [`outlook`] says what is known of tasks that are not to be run yet.
-//! - [`Store`] keeps what trials found for later runs.
-//! - [`status`], [`explain`] and [`report`] tell of any run, driven or not.
+//! - [`control::ask`] sends a command or a question to a run that another process drives.
+//! - [`Exchange`] carries letters between a run and the [`Agent`]s of a cluster's nodes. Each agent
+//!   launches processes on its machine as a run on one machine does.
+//! - [`outlook`] makes a planning problem of tasks before they are run.
+//! - [`Store`] keeps the results of trials for later runs.
+//! - [`status`], [`explain`] and [`report`] describe any run, whether a process drives it or not.
 //!
 //! Invariants:
 //! - Records reach the disk before the actions that were decided with them are performed.
-//! - One process drives a run at a time (`run.lock`), and none starts while a worker of an earlier
-//!   one lives (`workers.lock`). No device of a machine is given to two runs of a user (`claims`).
-//! - No worker outlives the driver, but for those that the kernel can't end.
-//! - Nobody who watches delays a run (`followers`). A full disk pauses it.
+//! - One process drives a run at a time (`run.lock`). A new driver does not start while a worker of
+//!   an earlier driver lives (`workers.lock`). Two runs of one user never hold the same device
+//!   (`claims`).
+//! - No worker outlives the driver, except those that the kernel can't end.
+//! - An observer never delays a run (`followers`). A full disk pauses the run.
 //!
-//! Threads: the driver owns the engine, the journal and the launcher. Followers fold records of
-//! their own for the people who watch or ask. Every other thread only reads from a pipe, a socket or
-//! a child, and passes on what it read.
+//! Threads: the driver owns the engine, the journal and the launcher. Followers fold the records
+//! for people who watch or ask. Every other thread only reads from a pipe, a socket or a child
+//! process, and passes on what it reads.
 
 mod bell;
 mod claims;

@@ -1,4 +1,4 @@
-//! What this machine and the store know of tasks that are not to be run yet.
+//! The planning problem of tasks that are not run yet, from what this machine and the store know.
 
 use saturn_core::Problem;
 use saturn_engine::{Command, Engine, Event};
@@ -9,19 +9,19 @@ use crate::devices::Machine;
 use crate::error::RuntimeError;
 use crate::request::{Parts, RunRequest};
 
-/// A planning problem, and what it lacks.
+/// A planning problem, with its estimated strategies and unknown tasks.
 #[derive(Debug, Serialize)]
 pub struct Outlook {
     /// For `saturn plan`.
     pub problem: Problem,
-    /// Strategies in it that are estimates, not measured.
+    /// How many of its strategies are estimated, not measured.
     pub num_estimated: usize,
-    /// Names of the tasks that it can say nothing of.
+    /// The names of tasks of which nothing is known.
     pub unknown: Vec<String>,
 }
 
-/// Looks up what is known. Nothing is written but locks, into the request's own directory: devices that
-/// other runs hold count as if they were free.
+/// Makes the problem. Writes only locks, into the request's own directory, so devices that other
+/// runs hold count as free.
 pub fn outlook(request: RunRequest) -> Result<Outlook, RuntimeError> {
     let locks = request.run_dir.join("locks");
     let claims = Claims::new(Some(&locks), &request.run_dir)?;

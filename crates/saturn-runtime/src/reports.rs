@@ -1,7 +1,7 @@
-//! What is told of a run: its status, why it is so, and its report files.
+//! What people learn of a run: its status, explanations, and its report files.
 //!
-//! All of it comes from the journal; while a process drives the run, that process is asked first,
-//! since it knows how far the live attempts have come.
+//! All of it comes from the journal. If a process drives the run, status and explanations come from
+//! that process, since it knows how far the live attempts are.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -19,36 +19,38 @@ use crate::journal::Contents;
 use crate::run_dir::journal_of;
 use crate::store::Platform;
 
-/// How every task of a run stands.
+/// The status of every task of a run.
 pub fn status(run_dir: &Path) -> Result<Status, RuntimeError> {
     read_back(ask_or_read(run_dir, &Query::Status)?.status)
 }
 
-/// Why a task, or the run as a whole, is as it is.
+/// Why a task, or the run as a whole, is where it is.
 pub fn explain(run_dir: &Path, task: Option<&str>) -> Result<Explanation, RuntimeError> {
     let query = Query::Explain { task: task.map(str::to_owned) };
     read_back(ask_or_read(run_dir, &query)?.explanation)
 }
 
-/// What a reply holds; the process that gave it may be of another version of Saturn.
+/// Reads the content of a reply. This may fail if the process that replied has another version of
+/// Saturn.
 fn read_back<T: serde::de::DeserializeOwned>(value: Option<Value>) -> Result<T, RuntimeError> {
     serde_json::from_value(value.unwrap_or_default())
         .map_err(|error| RuntimeError::Answer { reason: error.to_string() })
 }
 
-/// A run's report, and what could not be written of it.
+/// A run's report, and which of its files could not be written.
 #[derive(Debug)]
 pub struct Reported {
-    /// What `report.json` holds.
+    /// The content of `report.json`.
     pub report: Report,
     /// A line for each file that could not be written.
     pub warnings: Vec<String>,
 }
 
-/// Writes a run's report files anew from what is on disk; the run may be in progress elsewhere, and
-/// its directory may be one that this process can't write to.
+/// Writes a run's report files again from what is on disk. Another process may drive the run. The
+/// directory may be read-only; the warnings then say so.
 pub fn report(run_dir: &Path) -> Result<Reported, RuntimeError> {
-    // Asked first: a run that ends meanwhile is then found to have ended.
+    // Looks for a driver before it reads. If the run ends in between, the journal that is read says
+    // so.
     let has_driver = control::driver_of(run_dir).is_some();
     let contents = Contents::read(&journal_of(run_dir))?;
     let platform = contents.settings.platform;
@@ -59,7 +61,7 @@ pub fn report(run_dir: &Path) -> Result<Reported, RuntimeError> {
     Ok(Reported { report: written.report, warnings })
 }
 
-/// A run's report from what is on disk; nothing is written.
+/// A run's report from what is on disk. Writes nothing.
 pub fn read_report(run_dir: &Path) -> Result<Report, RuntimeError> {
     let has_driver = control::driver_of(run_dir).is_some();
     let (state, history) = standing(read(run_dir)?, has_driver);
@@ -67,15 +69,15 @@ pub fn read_report(run_dir: &Path) -> Result<Report, RuntimeError> {
     Ok(built(&path, &state, &history))
 }
 
-/// Writes a page that several runs' reports were made into, whole or not at all.
+/// Writes a page that compares several runs, completely or not at all.
 pub fn write_page(path: &Path, page: &str) -> Result<(), RuntimeError> {
     Disk::default().replace(path, page.as_bytes())
 }
 
-/// A run's trace for Perfetto, from what is on disk; the run may be in progress elsewhere.
+/// A run's trace for Perfetto, from what is on disk. Another process may drive the run.
 pub fn trace(run_dir: &Path) -> Result<String, RuntimeError> {
     let records = Contents::read(&journal_of(run_dir))?.records;
-    // Before the run it may have been given as `.`.
+    // Finds the directory's name even if the path is `.`.
     let path = run_dir.canonicalize().map_err(RuntimeError::file("find", run_dir))?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     saturn_view::trace(&records, &name).ok_or_else(|| no_beginning(run_dir))
@@ -88,7 +90,7 @@ pub fn write_trace(run_dir: &Path, disk: &Disk) -> Result<PathBuf, RuntimeError>
     Ok(path)
 }
 
-/// Asks the process that drives the run; where none answers, the journal does.
+/// Asks the process that drives the run. If none answers, answers from the journal.
 fn ask_or_read(run_dir: &Path, query: &Query) -> Result<Reply, RuntimeError> {
     let reply = match control::ask(run_dir, &Request::Query(query.clone())) {
         Ok(reply) => reply,
@@ -104,7 +106,7 @@ fn ask_or_read(run_dir: &Path, query: &Query) -> Result<Reply, RuntimeError> {
     }
 }
 
-/// What a run's stopper has said so far, in its order, from the journal.
+/// The decisions of a run's stopper so far, in order, from the journal.
 pub fn judged(run_dir: &Path) -> Result<Vec<NamedJudgement>, RuntimeError> {
     let mut names: Vec<String> = Vec::new();
     let mut judged = Vec::new();
@@ -121,12 +123,13 @@ pub fn judged(run_dir: &Path) -> Result<Vec<NamedJudgement>, RuntimeError> {
     Ok(judged)
 }
 
-/// A run from its journal, which stays untouched.
+/// A run's state and history from its journal, which is not changed.
 pub fn read(run_dir: &Path) -> Result<(State, History), RuntimeError> {
     replayed(run_dir, Contents::read(&journal_of(run_dir))?.records)
 }
 
-/// A run as it stands: without a driver its attempts are lost, and unless it has ended it has died.
+/// A run's present state. If it has no driver, its attempts are lost, and a run that has not ended
+/// has died.
 fn standing((state, history): (State, History), has_driver: bool) -> (State, History) {
     if has_driver { (state, history) } else { saturn_view::without_driver(state, history) }
 }
@@ -158,7 +161,7 @@ pub(crate) fn answer(state: &State, history: &History, query: &Query, now_s: f64
     answered.unwrap_or_else(Reply::refused)
 }
 
-/// The task that is asked about, if one is.
+/// The task with this name; `None` if the question names no task.
 fn named(state: &State, name: Option<&str>) -> Result<Option<TaskId>, String> {
     let Some(name) = name else { return Ok(None) };
     state.task_named(name).map(Some).ok_or_else(|| {
@@ -169,10 +172,10 @@ fn named(state: &State, name: Option<&str>) -> Result<Option<TaskId>, String> {
     })
 }
 
-/// The report of the run in this directory.
+/// Builds the report of the run in this directory.
 fn built(run: &Path, state: &State, history: &History) -> Report {
     let metrics = state.tasks.iter().map(|task| {
-        // A task that has not trained yet has none.
+        // A task that has not trained yet has no metrics.
         let file = File::open(run.join(&task.spec.dir).join("metrics.jsonl"));
         file.and_then(|file| saturn_view::read_metrics(BufReader::new(file))).unwrap_or_default()
     });
@@ -180,13 +183,13 @@ fn built(run: &Path, state: &State, history: &History) -> Report {
     Report::build(state, history, &name, metrics.collect())
 }
 
-/// A run's report, and its files as far as they could be written.
+/// A run's report, and those of its files that could be written.
 #[derive(Debug)]
 pub(crate) struct Written {
     pub(crate) report: Report,
-    /// `report.html`, if it is there.
+    /// The path of `report.html`, if it was written.
     pub(crate) page: Option<PathBuf>,
-    /// `profile.json`, if it is there.
+    /// The path of `profile.json`, if it was written.
     pub(crate) profile: Option<PathBuf>,
     pub(crate) failures: Vec<RuntimeError>,
 }
@@ -219,7 +222,7 @@ impl Written {
         Self { report, page, profile, failures }
     }
 
-    /// What to say of files that could not be written.
+    /// Notes on the files that could not be written.
     pub(crate) fn notes(&self) -> Vec<String> {
         self.failures
             .iter()
@@ -228,10 +231,11 @@ impl Written {
     }
 }
 
-/// Every task's trials under its own name, those included that another task's trial spoke for.
+/// The trials of every task under the task's own name. This includes trials that another task of
+/// the group ran.
 ///
-/// What this run measured says on what; what it knew from elsewhere says no more than the type of
-/// device.
+/// Trials of this run name the hardware and software that they were measured on. Trials from
+/// elsewhere name only the type of device.
 fn profile(state: &State, platform: Option<&Platform>) -> Profile {
     let trials = state.task_ids().flat_map(|task| {
         state.group_of(task).trials.iter().filter_map(move |(key, trial)| {

@@ -1,4 +1,4 @@
-//! What the Python face asks for, and what of it a resume needs again.
+//! The request of the Python face, and the part of it that a resume needs again.
 
 use std::num::NonZeroU32;
 use std::path::{Component, Path, PathBuf};
@@ -13,12 +13,12 @@ use crate::error::RuntimeError;
 use crate::hardware::Hardware;
 use crate::store::{Platform, Shelf, StoreSettings};
 
-/// A run to start: version 1 of the request that `saturn.search` and `saturn.orchestrate` make.
+/// A request to start a run, as `saturn.search` and `saturn.orchestrate` write it (version 1).
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunRequest {
     version: u32,
-    /// The run directory: it exists and holds the pickled tasks.
+    /// The run directory, which exists and holds the pickled tasks.
     pub run_dir: PathBuf,
     mode: Mode,
     /// The user's interpreter.
@@ -29,70 +29,71 @@ pub struct RunRequest {
     cwd: PathBuf,
     /// Modules that the warm parent imports besides torch.
     preload: Vec<String>,
-    /// Device count; `None` for all that are free.
+    /// How many devices to use; `None`: all that are free.
     devices: Option<u32>,
     /// Whether to wait for devices that other runs hold.
     #[serde(default)]
     wait: bool,
-    /// Where this machine's device locks are, where that is not the usual place.
+    /// The directory of this machine's device locks, if not the usual one.
     #[serde(default)]
     locks_dir: Option<PathBuf>,
     interval_s: f64,
     #[serde(default)]
     checkpoint_every_s: Option<f64>,
     solver_time_limit_s: f64,
-    /// Switches that may be planned for each task; the default where absent.
+    /// How many switches may be planned for each task; `None`: the default.
     #[serde(default)]
     max_switches: Option<usize>,
-    /// How many nodes a task may take at once; all where absent.
+    /// How many nodes a task may use at once; `None`: all.
     #[serde(default)]
     nodes_per_task: Option<NonZeroU32>,
     seed: u64,
-    /// Silence after which an attempt counts as hung.
+    /// The silence after which an attempt counts as hung, seconds.
     #[serde(default)]
     stall_s: Option<f64>,
-    /// Time from a kill after which processes that still live cost their devices.
+    /// How long after a kill a process may live before its devices are set aside, seconds.
     #[serde(default)]
     kill_grace_s: Option<f64>,
-    /// Seconds that stopping running tasks must save; the default where absent.
+    /// The seconds that a new plan must save before it may stop running tasks; `None`: the default.
     #[serde(default)]
     min_gain_s: Option<f64>,
-    /// What each device may hold.
+    /// How much each device may hold, bytes.
     #[serde(default)]
     device_memory_bytes: Option<u64>,
-    /// What all attempts together may take of the machine's own memory; what is available where
-    /// absent.
+    /// How much of a machine's memory all attempts together may take, bytes; `None`: as much as is
+    /// available.
     #[serde(default)]
     host_memory_bytes: Option<u64>,
     warmup_steps: u32,
     timed_steps: u32,
-    /// At most how many steps a trial times; the default where absent.
+    /// The most steps that a trial times; `None`: the default.
     #[serde(default)]
     max_timed_steps: Option<u32>,
     /// How much may be spent on trials; the default where absent.
     #[serde(default)]
     trial_budget: TrialBudget,
     techniques: Vec<TechniqueRef>,
-    /// What it has to do with the store; `None`: nothing.
+    /// How the run uses the store; `None`: not at all.
     #[serde(default)]
     store: Option<StoreSettings>,
-    /// Seconds that the caller has spent on this run before.
+    /// Seconds that the caller has already spent on this run.
     #[serde(default)]
     prepared_s: f64,
     /// The tasks to begin with.
     tasks: Vec<NewTask>,
-    /// Whether more may come: the run then goes on until it is told to close.
+    /// Whether more tasks may come. The run then goes on until a person closes it.
     #[serde(default)]
     keep_open: bool,
-    /// The disk to use: tests make it fail.
+    /// The disk to use; tests make it fail.
     #[serde(skip)]
     pub disk: Disk,
-    /// The way to the agents of a cluster, on whose devices it is to run; `None`: on this machine's.
+    /// The exchange with the agents of a cluster, whose devices the run uses; `None`: this
+    /// machine's devices.
     #[serde(skip)]
     pub cluster: Option<Exchange>,
 }
 
-/// How workers are launched: kept in the journal for a resume.
+/// The settings for launching workers, which the journal keeps for a resume.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LaunchSettings {
     /// The user's interpreter.
@@ -103,28 +104,28 @@ pub(crate) struct LaunchSettings {
     pub(crate) cwd: PathBuf,
     /// Modules that the warm parent imports besides torch.
     pub(crate) preload: Vec<String>,
-    /// Device count that the user asked for; `None` for all that are free.
+    /// How many devices the user asked for; `None`: all that are free.
     pub(crate) devices: Option<u32>,
-    /// Where device locks are, where that is not the usual place.
+    /// The directory of device locks, if not the usual one.
     #[serde(default)]
     pub(crate) locks_dir: Option<PathBuf>,
-    /// A name of this run that no other run ever had: workers carry it in their environment.
+    /// A name of this run that no other run ever had. Workers carry it in their environment.
     #[serde(default)]
     pub(crate) run_id: String,
-    /// What it has to do with the store.
+    /// How the run uses the store; `None`: not at all.
     #[serde(default)]
     pub(crate) store: Option<StoreSettings>,
-    /// What the user allows all attempts together to take of a machine's own memory; `None`: what is
-    /// available when a process takes the run up.
+    /// How much of a machine's memory the user lets all attempts together take, bytes. `None`: as
+    /// much as is available when a process starts or resumes the run.
     #[serde(default)]
     pub(crate) host_memory_bytes: Option<u64>,
-    /// What its trials hold for, where that is known.
+    /// The hardware and software that the run's trials are valid for, if known.
     #[serde(default)]
     pub(crate) platform: Option<Platform>,
 }
 
 impl LaunchSettings {
-    /// What the machines are that this process has for the run.
+    /// The machines that this process has for the run.
     pub(crate) fn machines(&self, hardware: &Hardware, is_cluster: bool) -> Machines {
         Machines {
             device_kind: hardware.kind,
@@ -133,13 +134,13 @@ impl LaunchSettings {
         }
     }
 
-    /// The run's part of the store, where it has one.
+    /// The run's view of the store, if it uses the store.
     pub(crate) fn shelf(&self) -> Option<Shelf> {
         Shelf::open(self.store.as_ref()?, self.platform.clone()?)
     }
 }
 
-/// What a request asks of whom.
+/// A request, split by who needs which part.
 pub(crate) struct Parts {
     pub(crate) config: RunConfig,
     pub(crate) settings: LaunchSettings,
@@ -188,7 +189,7 @@ impl RunRequest {
         Ok(request)
     }
 
-    /// Splits into what the engine and what the launcher need.
+    /// Splits the request into what the engine needs and what the launcher needs.
     pub(crate) fn into_parts(self, hardware: &Hardware) -> Result<Parts, RuntimeError> {
         let platform = self
             .store
@@ -238,12 +239,12 @@ impl RunRequest {
         Ok(Parts { config, settings, tasks: self.tasks, keep_open: self.keep_open })
     }
 
-    /// The device count that the user asked for.
+    /// How many devices the user asked for; `None`: all that are free.
     pub(crate) fn devices(&self) -> Option<u32> {
         self.devices
     }
 
-    /// Seconds that the caller has spent on this run before.
+    /// Seconds that the caller has already spent on this run.
     pub(crate) fn prepared_s(&self) -> f64 {
         self.prepared_s
     }
@@ -253,7 +254,7 @@ impl RunRequest {
         self.wait
     }
 
-    /// Where device locks are, where that is not the usual place.
+    /// The directory of device locks, if not the usual one.
     pub(crate) fn locks_dir(&self) -> Option<&Path> {
         self.locks_dir.as_deref()
     }
@@ -266,8 +267,9 @@ pub(crate) fn new_run_id() -> Result<String, RuntimeError> {
     Ok(id.trim().to_owned())
 }
 
-/// Checks what of new tasks the engine takes on trust, and leaves out trials that were measured under
-/// another limit of device memory or as the task does not allow. The error says what is wrong.
+/// Checks those fields of new tasks that the engine does not check. Drops trials that were measured
+/// under another limit of device memory, or of strategies that the task does not allow. The error
+/// says what is wrong.
 pub(crate) fn check_tasks(
     tasks: &mut [NewTask],
     device_memory_bytes: Option<u64>,

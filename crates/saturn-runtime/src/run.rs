@@ -32,64 +32,65 @@ use crate::store::{Platform, Shelf};
 use crate::trackers::{self, Trackers};
 use crate::waiting::claim_when_free;
 
-/// Who watches a run, and how they ask it to stop.
+/// The people who watch a run, and how they ask it to stop.
 pub struct Watcher<'a> {
     /// Shows what happens.
     pub console: Console,
-    /// Others who are told what happens, on the console's thread.
+    /// Further observers, which run on the console's thread.
     pub observers: Vec<Box<dyn Observer>>,
     /// Whether Ctrl-C was pressed since the last call.
     pub is_interrupted: &'a mut dyn FnMut() -> bool,
 }
 
 impl<'a> Watcher<'a> {
-    /// A console, and nobody else.
+    /// A watcher with a console and no further observers.
     pub fn new(console: Console, is_interrupted: &'a mut dyn FnMut() -> bool) -> Self {
         Self { console, observers: Vec::new(), is_interrupted }
     }
 }
 
-/// How a run that this process drove has ended.
+/// The outcome of a run that this process drove.
 #[derive(Debug)]
 pub struct Outcome {
     /// The run directory.
     pub run_dir: PathBuf,
-    /// All tasks ended, or stopped by the person.
+    /// Whether all tasks ended, or a person stopped the run.
     pub end: RunEnd,
     /// How many tasks failed.
     pub num_failed: usize,
-    /// What `report.json` holds.
+    /// The content of `report.json`.
     pub report: Report,
-    /// Processes that were killed and live on: the kernel can't end them, or not yet.
+    /// Killed processes that still live, since the kernel can't end them yet.
     pub left_behind: Vec<i32>,
 }
 
-/// What may be otherwise when a run is resumed.
+/// What may differ when a run is resumed.
 #[derive(Debug, Clone, Default)]
 pub struct ResumeOptions {
-    /// What each device may hold.
+    /// How much each device may hold.
     pub device_memory: DeviceMemory,
-    /// Whether to go on with devices of another kind or type than the run had.
+    /// Whether to continue on devices of another kind or type than the run had.
     pub allow_other_hardware: bool,
-    /// The disk to use: tests make it fail.
+    /// The disk to use; tests make it fail.
     pub disk: Disk,
-    /// The way to the agents of a cluster, on whose devices it is to go on; `None`: on this machine's.
+    /// The exchange with the agents of a cluster, whose devices the run uses; `None`: this
+    /// machine's devices.
     pub cluster: Option<Exchange>,
     /// Whether to wait for devices that other runs hold.
     pub wait: bool,
-    /// Seconds that the caller has spent on this resume before.
+    /// Seconds that the caller has already spent on this resume.
     pub prepared_s: f64,
 }
 
-/// What each device of a resumed run may hold.
+/// How much each device of a resumed run may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DeviceMemory {
-    /// What it could hold before.
+    /// As much as before.
     #[default]
     AsBefore,
-    /// All that it has.
+    /// All of its memory.
     Unlimited,
-    /// So many bytes.
+    /// This many bytes.
     Bytes(u64),
 }
 
@@ -108,7 +109,7 @@ pub fn start(request: RunRequest, mut watcher: Watcher<'_>) -> Result<Outcome, R
     let Parts { config, settings, mut tasks, keep_open } = request.into_parts(&hardware)?;
     let shelf = settings.shelf();
     let recalled = shelf.as_ref().map(|shelf| shelf.recall(&mut tasks, &config));
-    // Decided before anything is written: a run begins whole, or there is none.
+    // Decides before it writes anything, so that a run is created completely or not at all.
     let mut engine = Engine::new(config);
     let mut records = Vec::new();
     let mut actions = VecDeque::new();
@@ -147,8 +148,8 @@ pub fn start(request: RunRequest, mut watcher: Watcher<'_>) -> Result<Outcome, R
     drive(opened, launching, followers, is_interrupted, None)
 }
 
-/// Refuses tasks whose device counts no node of the pool has: where nothing more is to come, neither is a
-/// wider node.
+/// Refuses a task if no node of the pool is wide enough for it. Only a run that is kept open may
+/// wait for a wider node.
 fn refuse_what_never_fits(state: &State, tasks: &[NewTask]) -> Result<(), RuntimeError> {
     let wrong = tasks.iter().find_map(|task| Some((&task.spec, state.out_of_range(&task.spec)?)));
     wrong.map_or(Ok(()), |(spec, why)| {
@@ -156,29 +157,29 @@ fn refuse_what_never_fits(state: &State, tasks: &[NewTask]) -> Result<(), Runtim
     })
 }
 
-/// The Python that a run's workers run in, and what it is told of where to find modules.
+/// The Python of a run's workers.
 #[derive(Debug, Clone)]
 pub struct Interpreter {
     /// The program.
     pub python: String,
-    /// Where it finds modules.
+    /// Where the program finds modules.
     pub python_path: Vec<String>,
 }
 
-/// The Python of a run: only it can go on with the run on a cluster.
+/// The Python of a run. On a cluster, only this Python can continue the run.
 pub fn interpreter_of(path: &Path) -> Result<Interpreter, RuntimeError> {
     let LaunchSettings { python, python_path, .. } = Contents::read(&journal_of(path))?.settings;
     Ok(Interpreter { python, python_path })
 }
 
-/// Goes on with a run that was interrupted or whose driver died. A run that is complete is only
-/// reported on.
+/// Continues a run that was interrupted or whose driver died. If the run is complete, only writes
+/// its report.
 pub fn resume(
     path: &Path,
     options: ResumeOptions,
     mut watcher: Watcher<'_>,
 ) -> Result<Outcome, RuntimeError> {
-    // Looked at first: claiming would make files in a directory that is no run.
+    // Checks for a journal first: claiming would make files in a directory that is not a run.
     if !journal_of(path).is_file() {
         let reason = journal_seat::missing(path);
         return Err(RuntimeError::NoRun { path: path.to_owned(), reason });
@@ -229,7 +230,8 @@ pub fn resume(
         .store
         .as_ref()
         .and_then(|store| Platform::of(&hardware, &settings.python_path, &store.techniques));
-    // What was found on another platform is not told of as found on this one.
+    // Trials that were measured on another platform must not enter the store as measured on this
+    // one.
     let is_same = settings.platform == platform;
     settings.platform = platform;
     let platform = settings.platform.clone().filter(|_| is_same);
@@ -255,11 +257,11 @@ pub fn resume(
     drive(opened, launching, followers, is_interrupted, Some(first))
 }
 
-/// Whose devices a run has.
+/// The devices that a run uses.
 enum Ground {
-    /// This machine's.
+    /// Devices of this machine.
     Here(Pool),
-    /// Those of a cluster's agents.
+    /// Devices of a cluster's agents.
     Cluster(Exchange, BTreeMap<u64, Hardware>),
 }
 
@@ -290,34 +292,35 @@ impl Ground {
     }
 }
 
-/// What it takes to launch.
+/// What a run needs for launching.
 struct Launching {
     ground: Ground,
     settings: LaunchSettings,
-    /// What a person should know before trusting what follows.
+    /// Warnings that a person should read before trusting measurements.
     warnings: Vec<String>,
     earlier: Vec<Earlier>,
-    /// Directories of attempts under which the driver before died.
+    /// Directories of attempts that were live when the earlier driver died.
     cut_off: Vec<PathBuf>,
 }
 
-/// A run that this process has taken up.
+/// A run that this process has started or resumed.
 struct Opened {
     run: RunDir,
     engine: Engine,
     journal: Journal,
-    /// What all of its trials hold for, where that is known.
+    /// The hardware and software that all of its trials are valid for, if known.
     platform: Option<Platform>,
     shelf: Option<Shelf>,
     disk: Disk,
     actions: VecDeque<saturn_engine::Action>,
     trackers: Tracked,
-    /// Seconds since this process began to take the run up. Waiting for devices that other runs hold
-    /// does not count.
+    /// Seconds since this process began to start or resume the run. The time spent waiting for
+    /// other runs' devices does not count.
     starting: RunClock,
 }
 
-/// The trackers of a run, or what to say of them; neither where it has none.
+/// A run's trackers, or a note about them if they could not start. Both are `None` if the run has
+/// no trackers.
 #[derive(Default)]
 struct Tracked {
     trackers: Option<Trackers>,
@@ -343,7 +346,7 @@ impl Tracked {
     }
 }
 
-/// The attempts of earlier drivers that have ended, in their order.
+/// The ended attempts of earlier drivers, in order.
 fn earlier_attempts(state: &State, history: &History) -> Vec<Earlier> {
     let ended = history.attempts.iter().filter_map(|(attempt, past)| {
         Some(Earlier {
@@ -357,9 +360,9 @@ fn earlier_attempts(state: &State, history: &History) -> Vec<Earlier> {
     ended.collect()
 }
 
-/// A launcher of this process's, which is told when the run has ended.
+/// A launcher that this process owns and ends after the run.
 trait OwnLauncher: Launcher {
-    /// Ends every process; those that live on come back.
+    /// Ends every process. Returns those that live on.
     fn end(self) -> Vec<i32>;
 }
 
@@ -461,7 +464,7 @@ fn drive_with(
     let Driven { end, launcher, followers, journal } = driver.drive(first)?;
     drop(control);
     let left_behind = launcher.end();
-    // Its write-ahead log goes with it: from here on the run is its files.
+    // Closing the journal removes its write-ahead log. From now on the run consists of its files.
     drop(journal);
     if let Some(slow) = trackers.and_then(Trackers::wait) {
         followers.notes().note(&slow);
@@ -477,7 +480,7 @@ fn finish(
     disk: &Disk,
     left_behind: Vec<i32>,
 ) -> Result<Outcome, RuntimeError> {
-    // A desk that is gone has panicked, which is no reason for a run to fail.
+    // A desk that is gone has panicked. The run must not fail for that.
     let (state, history) = followers.close_desk().map_or_else(|| reports::read(run), Ok)?;
     let written = Written::of(run, &state, &history, platform, disk);
     for note in written.notes() {

@@ -1,4 +1,4 @@
-//! A run's directory: where its files are, and the locks that keep two drivers apart.
+//! A run's directory: where its files are, and the locks that keep a second driver out.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -13,8 +13,8 @@ use crate::error::{RuntimeError, io_words};
 use crate::journal_seat;
 use crate::launcher::Site;
 
-/// How long a lock may be held by nobody: a process that is just being started holds all locks of the
-/// process that starts it until it becomes its own program.
+/// How long to retry a lock that seems held. A process that a driver is starting inherits the
+/// driver's locks, and holds them until it calls exec.
 const STARTING: Duration = Duration::from_secs(1);
 /// How long workers may take to die after their driver.
 const DYING: Duration = Duration::from_secs(20);
@@ -23,12 +23,13 @@ const DYING: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(crate) struct RunDir {
     path: PathBuf,
-    /// Locked as long as this lives.
+    /// Keeps the run locked.
     _lock: File,
 }
 
 impl RunDir {
-    /// Takes a run directory over: fails where another process drives it or workers live in it.
+    /// Takes a run directory. Fails if another process drives the run or an earlier driver's
+    /// workers live.
     pub(crate) fn claim(path: &Path) -> Result<Self, RuntimeError> {
         let path = path.canonicalize().map_err(|error| RuntimeError::NoRun {
             path: path.to_owned(),
@@ -48,7 +49,8 @@ impl RunDir {
         Ok(claimed)
     }
 
-    /// Workers hold a shared lock as long as they live; they die soon after their driver.
+    /// Waits for an earlier driver's workers to die, which they do soon after it. Each holds a
+    /// shared lock while it lives.
     fn wait_for_workers(&self) -> Result<(), RuntimeError> {
         let path = self.workers_lock();
         if locks_within(&open_lock(&path)?, &path, DYING)? {
@@ -65,7 +67,7 @@ impl RunDir {
         workers_lock_of(&self.path)
     }
 
-    /// Where this machine's processes of the run find its files.
+    /// Where processes of the run on this machine find its files.
     pub(crate) fn site(&self) -> Site {
         Site {
             run_dir: self.path.clone(),
@@ -79,17 +81,17 @@ impl RunDir {
     }
 }
 
-/// Where a run keeps its journal.
+/// The path of a run's journal.
 pub(crate) fn journal_of(run: &Path) -> PathBuf {
     run.join("journal.db")
 }
 
-/// Where a run keeps the lock that all of its processes hold.
+/// The path of the lock that all processes of a run hold.
 pub(crate) fn workers_lock_of(run: &Path) -> PathBuf {
     run.join("workers.lock")
 }
 
-/// Whether the lock could be taken within a time.
+/// Whether the lock can be taken within this time.
 fn locks_within(lock: &File, path: &Path, within: Duration) -> Result<bool, RuntimeError> {
     let until = deadline(within);
     loop {
@@ -112,15 +114,15 @@ fn open_lock(path: &Path) -> Result<File, RuntimeError> {
         .map_err(RuntimeError::file("open", path))
 }
 
-/// The name of the file system of a path, where that is another machine's, or may be.
+/// The name of a path's file system, if it is a network file system or may be one.
 pub(crate) fn network_file_system_of(path: &Path) -> Option<&'static str> {
     let stat = statfs::statfs(path).ok()?;
     network_file_system(stat.filesystem_type().0 & 0xFFFF_FFFF)
 }
 
-/// The name of a file system that is another machine's, or may be, by its number.
+/// The name of a file system with this number, if it is a network file system or may be one.
 fn network_file_system(number: i64) -> Option<&'static str> {
-    // From linux/magic.h and the file systems' own sources; nix names only some.
+    // The numbers come from linux/magic.h and the file systems' own sources; nix names only some.
     Some(match number {
         0x6969 => "NFS",
         0xFF53_4D42 | 0xFE53_4D42 => "SMB",

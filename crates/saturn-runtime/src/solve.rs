@@ -1,4 +1,4 @@
-//! Solves, on a clock: the solver itself never reads one.
+//! Solves on a real clock, since the solver itself never reads one.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,14 +14,14 @@ use saturn_solver::{Backend, Clock, Objective, Options, SolveError, solve};
 use crate::clock;
 use crate::error::with_causes;
 
-/// A clock that starts with a solve, and the caller's wish to stop it.
+/// A clock that starts with a solve, and whether the caller wants to stop it.
 pub struct Stopwatch<'a> {
     started: Instant,
     is_interrupted: &'a (dyn Fn() -> bool + Sync),
 }
 
 impl<'a> Stopwatch<'a> {
-    /// Starts now.
+    /// Starts the clock.
     pub fn start(is_interrupted: &'a (dyn Fn() -> bool + Sync)) -> Self {
         Self { started: clock::now(), is_interrupted }
     }
@@ -55,7 +55,7 @@ pub enum PlanError {
 }
 
 impl PlanError {
-    /// Whether what the user gave is wrong, rather than Saturn.
+    /// Whether the user's input is wrong, rather than Saturn.
     pub fn is_bad_input(&self) -> bool {
         match self {
             Self::Problem(_) => true,
@@ -69,11 +69,12 @@ impl PlanError {
 /// A planning problem and its plan.
 #[derive(Debug)]
 pub struct Solved {
-    /// What was solved.
+    /// The problem that was solved.
     pub problem: Problem,
-    /// The answer; whether there is a plan is in its status.
+    /// The answer; its status says whether there is a plan.
     pub plan: saturn_core::Plan,
-    /// Makespan of current practice on the same problem, seconds, where it has one.
+    /// The makespan of current practice on the same problem, seconds; `None` if current practice
+    /// has no plan or the objective is another.
     pub current_practice_s: Option<f64>,
 }
 
@@ -81,13 +82,14 @@ pub struct Solved {
 pub fn solve_file(text: &str, options: &Options, clock: &dyn Clock) -> Result<Solved, PlanError> {
     let problem = Problem::from_json(text)?;
     let plan = solve(&problem, options, clock)?;
-    // It tries to end early: what it would take is nothing to hold another objective against.
+    // Current practice aims at an early end, so a comparison makes sense for the makespan only.
     let is_makespan = options.objective == Objective::Makespan;
     let current_practice_s = is_makespan.then(|| current_practice_s(&problem, clock)).flatten();
     Ok(Solved { problem, plan, current_practice_s })
 }
 
-/// A solve of what is left of a run, in a thread of its own. Dropping it stops and joins the thread.
+/// A solve of a run's remaining problem, in a thread of its own. Dropping it stops the solver and
+/// joins the thread.
 #[derive(Debug)]
 pub(crate) struct SolverThread {
     is_stopped: Arc<AtomicBool>,
@@ -95,7 +97,7 @@ pub(crate) struct SolverThread {
 }
 
 impl SolverThread {
-    /// Starts solving; the answer goes to `done`.
+    /// Starts solving. The answer goes to `done`.
     pub(crate) fn start(
         order: SolveOrder,
         done: impl FnOnce(Result<SolveAnswer, String>) + Send + 'static,
@@ -115,7 +117,8 @@ impl SolverThread {
             };
             let beside = (order.optimistic.as_ref(), order.expected.as_ref());
             let solve = AssertUnwindSafe(|| solve_run(problem, beside, &options, &flag));
-            // The run must hear of a fault in the solver, or it would wait for its plan for ever.
+            // A panic of the solver must reach the run as an answer, or the run would wait for its
+            // plan forever.
             let answer = catch_unwind(solve)
                 .unwrap_or_else(|_| Err("the solver panicked, which is a fault in Saturn".into()));
             done(answer);
@@ -145,25 +148,27 @@ fn solve_run(
     let is_makespan = options.objective == Objective::Makespan;
     let practice = |problem| is_makespan.then(|| current_practice_s(problem, &clock)).flatten();
     let measured_s = practice(problem);
-    // Its candidates are the problem's and more.
+    // `expected` has all candidates of `problem` and more.
     let current_practice_s = expected.map_or(measured_s, practice);
     let practice_is_estimate = current_practice_s
         .is_some_and(|practice_s| measured_s.is_none_or(|measured_s| practice_s < measured_s));
-    // Its candidates are the problem's and more, so the plan is one of it too.
+    // `optimistic` has all candidates of `problem` and more, so the plan is valid for it too.
     let optimistic = optimistic.filter(|_| plan.is_usable()).and_then(|optimistic| {
         let clock = Stopwatch::start(&is_interrupted);
         let options = Options { warm_start: Some(plan.clone()), ..options.clone() };
-        // Without it no trial is chosen, and that is all.
+        // If this solve fails, no trial is chosen, which does no other harm.
         solve(optimistic, &options, &clock).ok()
     });
     Ok(SolveAnswer { plan, current_practice_s, practice_is_estimate, optimistic })
 }
 
-/// What all devices for one task at a time, each under its best technique, would take.
+/// The makespan of current practice, seconds: one task at a time on all devices, each under its
+/// best technique.
 fn current_practice_s(problem: &Problem, clock: &dyn Clock) -> Option<f64> {
     let options = Options {
         backend: Backend::CurrentPractice,
-        // A construction without search: the limit only has to lie ahead.
+        // Current practice is constructed without search, so the limit only has to lie in the
+        // future.
         time_limit_s: clock.elapsed_s() + 60.0,
         ..Options::default()
     };

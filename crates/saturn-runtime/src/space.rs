@@ -1,4 +1,4 @@
-//! Looks for room on a run's disk after an attempt met it full.
+//! Watches a run's disk for free space after an attempt found it full.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ use saturn_engine::{AttemptEnd, FailureKind, Record};
 
 use crate::clock;
 
-/// How often it is looked.
+/// How often to check the free space.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// What was free when the disk was full, until there is more.
+/// The free space when the disk was full, kept until there is more.
 #[derive(Debug)]
 pub(crate) struct SpaceWatch {
     run: PathBuf,
@@ -25,12 +25,12 @@ struct Full {
 }
 
 impl SpaceWatch {
-    /// Nothing to look for yet, on the disk of a run.
+    /// A watch on a run's disk, with nothing to watch for yet.
     pub(crate) fn of(run: &Path) -> Self {
         Self { run: run.to_owned(), full: None }
     }
 
-    /// Notes attempts that met a full disk.
+    /// Notes records of attempts that found the disk full.
     pub(crate) fn note(&mut self, records: &[Record]) {
         let met_full = |record: &Record| match record {
             Record::Ended { end: AttemptEnd::Failed { failure }, .. } => {
@@ -44,8 +44,8 @@ impl SpaceWatch {
         }
     }
 
-    /// Whether there is more room than there was: told once. Where there is less by now, as the journal
-    /// grows, the room is measured against that.
+    /// Whether there is more free space than when the disk was full. Says so once. If space shrinks
+    /// meanwhile, as the journal grows, growth is measured from the smaller amount.
     pub(crate) fn has_grown(&mut self) -> bool {
         let Some(full) = self.full.as_mut().filter(|full| clock::is_past(full.look_at)) else {
             return false;
@@ -61,7 +61,7 @@ impl SpaceWatch {
     }
 }
 
-/// What a user may still write to the disk of a directory.
+/// How much a user may still write to a directory's disk, bytes.
 fn free_bytes(path: &Path) -> Option<u64> {
     let stat = statvfs(path).ok()?;
     Some(stat.blocks_available() * stat.fragment_size())

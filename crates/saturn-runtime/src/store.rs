@@ -1,15 +1,15 @@
-//! The store: what trials and training found, kept for later runs in a directory of the user's own.
+//! The store: the results of trials and training, kept for later runs in a directory of the user's
+//! own.
 //!
-//! `$SATURN_HOME/profiles/` has a file for each profile key, `<key>.v1.json`, in the form of a run's
-//! `profile.json`. Its trials say which hardware, software and limit of memory they hold under, so
-//! that those of another machine or version of torch stand beside each other and are never taken for
-//! one another.
+//! `$SATURN_HOME/profiles/` has a file for each profile key, `<key>.v1.json`, in the format of a
+//! run's `profile.json`. Each trial names its hardware, its software and its limit of memory. So
+//! trials of different machines or versions of torch stand side by side and are never confused.
 //!
 //! Invariants:
-//! - A file is replaced in one piece, under the store's lock, by what it holds and what is new:
-//!   however many processes write, nobody's trials are lost.
-//! - Nothing is deleted but by `forget`: a file that can't be used is set aside under another name.
-//! - Only the user may read it (0700, 0600).
+//! - A file is replaced in one step, under the store's lock, by its old content merged with the
+//!   new. However many processes write, no trial is lost.
+//! - Only `forget` deletes. A file that can't be used is renamed and kept.
+//! - Only the user can read the store (0700, 0600).
 
 mod keeper;
 mod platform;
@@ -29,51 +29,51 @@ pub(crate) use keeper::{Keeper, Kept};
 pub(crate) use platform::Platform;
 pub(crate) use shelf::{Shelf, StoreSettings};
 
-/// The version of the files is in their names: another version of Saturn leaves them alone.
+/// The version is part of the file name, so another version of Saturn leaves these files alone.
 const ENDING: &str = ".v1.json";
-/// Length of a profile key: hexadecimal digits of a SHA-256.
+/// The length of a profile key, which is a SHA-256 in hexadecimal digits.
 const KEY_DIGITS: usize = 64;
 
-/// A user's store. It need not be there yet.
+/// A user's store. Its directory may not exist yet.
 #[derive(Debug, Clone)]
 pub struct Store {
     directory: PathBuf,
     disk: Disk,
 }
 
-/// What of a profile came into the store.
+/// How many trials of a profile came into the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Added {
-    /// Trials that the store had none like.
+    /// Trials of which the store had no counterpart.
     pub new: usize,
-    /// Trials that took the place of one like it.
+    /// Trials that replaced a counterpart.
     pub replaced: usize,
 }
 
 impl Store {
     /// The store of this user: in `SATURN_HOME`, else in `$XDG_DATA_HOME/saturn`, else in
-    /// `~/.local/share/saturn`. `None` where not even a home is known.
+    /// `~/.local/share/saturn`. `None` if the user has no home directory.
     pub fn of_user() -> Option<Self> {
         home().map(|home| Self::at(&home))
     }
 
-    /// The store of a Saturn home.
+    /// The store in this Saturn home.
     pub fn at(home: &Path) -> Self {
         Self { directory: home.join("profiles"), disk: Disk::default() }
     }
 
-    /// The same on another disk: tests make it fail.
+    /// The same store on another disk; tests make it fail.
     #[must_use]
     pub fn on(self, disk: Disk) -> Self {
         Self { disk, ..self }
     }
 
-    /// Where it is.
+    /// The store's directory.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// The profile keys of which something is known, in order.
+    /// The profile keys that the store has trials of, in order.
     pub fn keys(&self) -> Result<Vec<String>, RuntimeError> {
         let failed = |error| RuntimeError::file("read", &self.directory)(error);
         let entries = match std::fs::read_dir(&self.directory) {
@@ -91,13 +91,13 @@ impl Store {
         Ok(keys)
     }
 
-    /// What is known of a key; nothing where it has no file. Where its file can't be used, that is
-    /// set aside and `note` is told.
+    /// The trials of a key; empty if the key has no file. A file that can't be used is renamed, and
+    /// `note` gets a line about it.
     pub fn read(&self, key: &str, note: &mut dyn FnMut(String)) -> Vec<Trial> {
         match self.try_read(key) {
             Ok(trials) => trials,
             Err(_) => match self.locked() {
-                // Another process may have mended it meanwhile.
+                // Another process may have repaired the file meanwhile.
                 Ok(lock) => self.read_or_set_aside(key, &lock, note),
                 Err(error) => {
                     note(with_causes(&error));
@@ -107,9 +107,9 @@ impl Store {
         }
     }
 
-    /// Takes in trials. Each takes the place of one of the same strategy on the same hardware and
-    /// software under the same limit; what tells of training alone is added to it. All must have a
-    /// profile key; those that failed stay out.
+    /// Adds trials. A trial replaces the known trial of the same strategy on the same hardware and
+    /// software, under the same limit of memory. Results of training without a trial are merged
+    /// into it. Every trial needs a profile key, and failed trials are left out.
     pub fn add(
         &self,
         trials: Vec<Trial>,
@@ -144,7 +144,7 @@ impl Store {
         Ok(added)
     }
 
-    /// Keeps of a key's trials those that `keep` wants; returns how many went.
+    /// Keeps the trials of a key that `keep` accepts. Returns how many were dropped.
     pub fn retain(
         &self,
         key: &str,
@@ -170,7 +170,7 @@ impl Store {
         self.directory.join(format!("{key}{ENDING}"))
     }
 
-    /// The trials in a key's file, or what is wrong with it.
+    /// The trials in a key's file, or what is wrong with the file.
     fn try_read(&self, key: &str) -> Result<Vec<Trial>, String> {
         let text = match std::fs::read_to_string(self.path(key)) {
             Ok(text) => text,
@@ -208,8 +208,8 @@ impl Store {
         Vec::new()
     }
 
-    /// The lock that every writer holds, for as long as it lives. Makes the store where it is not
-    /// there.
+    /// Takes the lock that every writer holds; dropping it releases the lock. Makes the store's
+    /// directory if needed.
     fn locked(&self) -> Result<File, RuntimeError> {
         let directory = &self.directory;
         DirBuilder::new()
@@ -225,7 +225,7 @@ impl Store {
             .mode(0o600)
             .open(&path)
             .map_err(RuntimeError::file("open", &path))?;
-        // It may have been made by hand, or by an older umask.
+        // The directory may have been made by hand, or under another umask.
         std::fs::set_permissions(directory, PermissionsExt::from_mode(0o700))
             .and_then(|()| lock.lock())
             .map_err(RuntimeError::file("lock", &path))?;
@@ -233,7 +233,7 @@ impl Store {
     }
 }
 
-/// What outlives runs of this user; see [`Store::of_user`].
+/// The directory for what outlives runs of this user; see [`Store::of_user`].
 pub(crate) fn home() -> Option<PathBuf> {
     let directory =
         |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -242,12 +242,13 @@ pub(crate) fn home() -> Option<PathBuf> {
         .or_else(|| directory("HOME").map(|home| home.join(".local/share/saturn")))
 }
 
-/// Whether a text can be a profile key of the store: 64 hexadecimal digits.
+/// Whether a text is a profile key: 64 hexadecimal digits.
 pub fn is_key(key: &str) -> bool {
     key.len() == KEY_DIGITS && key.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Whether two trials of one profile key tell of the same: the newer takes the older's place.
+/// Whether two trials of one profile key measure the same thing, so that the newer replaces the
+/// older.
 fn is_like(one: &Trial, other: &Trial) -> bool {
     one.strategy.key() == other.strategy.key()
         && one.gpu_type == other.gpu_type
@@ -257,22 +258,22 @@ fn is_like(one: &Trial, other: &Trial) -> bool {
         && one.origin.node_gpus == other.origin.node_gpus
 }
 
-/// Puts what is new of a strategy in the place of what was known, or adds it to that.
+/// Replaces a known trial by a new one, or merges the two.
 fn take_in(known: &mut Trial, new: Trial) {
     let is_same = known.strategy == new.strategy;
     match (&new.outcome, new.trained) {
         (None, Some(newer)) if is_same => {
             known.trained = match known.trained {
-                // It is imported again.
+                // The same measurement was imported again.
                 Some(old) if old == newer => Some(old),
                 Some(old) => Some(old.followed_by(newer)),
                 None => Some(newer),
             };
         }
-        // Under knobs that the trial did not choose.
+        // Training ran under other knobs than the trial chose.
         (None, _) if known.outcome.is_some() => {}
         (None, _) => *known = new,
-        // A trial of a few steps doesn't outvote what training found.
+        // Training knows more than a trial of a few steps, so its result stays.
         (Some(_), trained) => {
             let trained = trained.or(known.trained.filter(|_| is_same));
             *known = Trial { trained, ..new };

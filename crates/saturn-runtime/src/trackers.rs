@@ -1,9 +1,10 @@
-//! The process that hands what training tells to a run's trackers (`saturn.worker.track`), where the
-//! run has some: where its directory holds `loggers.pkl`.
+//! The process that passes training results to a run's trackers (`saturn.worker.track`). A run has
+//! trackers if its directory holds `loggers.pkl`.
 //!
-//! It is told of moves and ends here, by a thread of its own, and reads the numbers by itself. So
-//! nothing waits for it while a run goes on, and its end is news for people and nothing else. At the
-//! end of a run it has a while to hand over the rest.
+//! A thread of the driver tells this process of moves and ends, and the process reads the metrics
+//! by itself. So the run never waits for this process. If the process dies, people get a note, and
+//! nothing else happens. At the end of a run the process has some time to pass on the remaining
+//! metrics. end of a run it has a while to hand over the rest.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
@@ -28,28 +29,28 @@ const LOGGERS: &str = "loggers.pkl";
 /// How long the end of a run waits for trackers.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The process, while it runs.
+/// The process of the trackers.
 #[derive(Debug)]
 pub(crate) struct Trackers {
     child: Child,
 }
 
-/// Whoever tells the process what happens.
+/// The observer that tells the process what happens.
 #[derive(Debug)]
 struct Teller {
     lines: Sender<Value>,
 }
 
-/// What the process tells.
+/// A line from the process.
 #[derive(Deserialize)]
 struct Told {
     note: String,
 }
 
-/// A run's trackers, and who is to be told of its records.
+/// A run's trackers, and the observer that must hear its records.
 type Started = (Trackers, Box<dyn Observer>);
 
-/// Starts the process; `None` where the run has no trackers.
+/// Starts the process; `None` if the run has no trackers.
 pub(crate) fn start(
     run_dir: &Path,
     settings: &LaunchSettings,
@@ -73,12 +74,12 @@ pub(crate) fn start(
 }
 
 impl Trackers {
-    /// Has people told what the process tells.
+    /// Passes on to people what the process says.
     pub(crate) fn tell(&mut self, notes: Notes) {
         let Some(stdout) = self.child.stdout.take() else { return };
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                // A line that isn't ours: something that a tracker printed.
+                // A tracker may print lines of its own.
                 if let Ok(Told { note }) = serde_json::from_str(&line) {
                     notes.note(&note);
                 }
@@ -86,8 +87,8 @@ impl Trackers {
         });
     }
 
-    /// Waits until all is handed over, for so long; the run's end has been told. What to say of
-    /// trackers that take longer.
+    /// Waits, for a limited time, until the process has passed everything on. The run's end was
+    /// told before. Returns a note if it takes longer.
     pub(crate) fn wait(mut self) -> Option<String> {
         let until = deadline(PATIENCE);
         while matches!(self.child.try_wait(), Ok(None)) {
@@ -107,13 +108,13 @@ impl Trackers {
 
 impl Drop for Trackers {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What to tell people of trackers that could not be started.
+/// The note on trackers that could not be started.
 pub(crate) fn not_started(error: &RuntimeError) -> String {
     format!("nothing is tracked: {}", with_causes(error))
 }
@@ -151,7 +152,7 @@ impl Observer for Teller {
     fn record(&mut self, state: &State, record: &Record, _now_s: f64) {
         match record {
             Record::Started { attempt, step, .. } => self.trains(state, *attempt, *step),
-            // It has trained from the beginning, and says so only now.
+            // The attempt has trained since step 0 as a trial, and becomes training only now.
             Record::WentOn { attempt, .. } => self.trains(state, *attempt, 0),
             Record::TaskEnded { task, end } => {
                 let status = match end {

@@ -10,13 +10,15 @@ use crate::clock;
 use crate::devices::{Machine, Pool};
 use crate::error::RuntimeError;
 
-/// How often it is looked whether the devices are free.
+/// How often to check whether the devices are free.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// A run that ends lets go of one device after the other: so long after the first, all are free.
+/// A run that ends releases its devices one after the other. So long after the first, all of them
+/// are free.
 const LETTING_GO: Duration = Duration::from_millis(100);
 
 /// Takes devices as [`Machine::claim`] does, but waits for those that other runs hold. The console
-/// says for whom. While it waits it holds none, so that two that wait never hold what the other needs.
+/// shows which runs. While this waits it holds no device, so that two waiting runs never hold what
+/// the other needs.
 pub(crate) fn claim_when_free(
     machine: &Machine,
     devices: Option<u32>,

@@ -1,5 +1,6 @@
-//! Writes pages of made-up runs, for tests in a browser and for the bench: a run, that beside another, and
-//! a run of many tasks. Of the first two also the records, each with its time, as a journal holds them.
+//! Writes pages of made-up runs, for tests in a browser and for the bench: a run, a comparison of
+//! two runs, and a run of many tasks. Of the first two runs it also writes the records with their
+//! times, as a journal holds them.
 //!
 //! usage: `report_pages DIRECTORY [TASKS]`
 
@@ -43,16 +44,16 @@ fn main() {
     write("runs.html", comparison_html(&[one, other]));
 }
 
-/// A made-up sweep that trains without a hitch.
+/// A made-up sweep that trains without failures.
 struct Sweep {
     name: &'static str,
     num_tasks: usize,
     num_devices: u32,
-    /// Times are multiplied by it.
+    /// A factor on all times.
     pace: f64,
 }
 
-/// What has been told so far.
+/// The records so far, and the state and history that they give.
 struct Told {
     state: State,
     history: History,
@@ -67,7 +68,7 @@ impl Told {
     }
 }
 
-/// Where and when a task trains.
+/// The place and time at which a task trains.
 struct Slot {
     task: usize,
     devices: Vec<u32>,
@@ -107,7 +108,7 @@ impl Sweep {
         (Report::build(&told.state, &told.history, self.name, metrics), told.records)
     }
 
-    /// A look at every model and one trial of each, and what runs out of memory.
+    /// An inspection of every model, a trial of each strategy, and a trial that runs out of memory.
     fn measure(&self, told: &mut Told) {
         for group in 0..told.state.groups.len() {
             let (key, task) =
@@ -142,7 +143,7 @@ impl Sweep {
         }
     }
 
-    /// Each task on the devices that are free first; every fifth on two.
+    /// Puts each task on the devices that are free first. Every fifth task gets two devices.
     fn plan(&self, told: &mut Told) -> Vec<Slot> {
         let mut free_s = vec![3.0_f64; self.num_devices as usize];
         let mut slots = Vec::new();
@@ -188,7 +189,7 @@ impl Sweep {
         slots
     }
 
-    /// What was planned, a little later. Records come in the order of time.
+    /// Trains what was planned, a little late. Returns the end; records are in the order of time.
     fn train(&self, told: &mut Told, slots: &[Slot]) -> f64 {
         let mut records: Vec<(f64, Record)> = Vec::new();
         let late = |at_s: f64| 3.0 + (at_s - 3.0) * 1.04;
@@ -234,7 +235,8 @@ impl Sweep {
     }
 }
 
-/// Tasks differ in family, width and learning rate; what differs in the last alone is a group.
+/// A task's spec. Tasks differ in family, width and learning rate; tasks that differ only in
+/// learning rate are a group.
 fn spec_of(task: usize) -> TaskSpec {
     let (family, width) = (["gpt", "vit", "llama"][task / 3 % 3], WIDTHS[task % 3]);
     let lr = [1e-4, 3e-4, 1e-3][task / 9 % 3];
@@ -282,7 +284,8 @@ fn way(slot: &Slot) -> Strategy {
     if slot.devices.len() == 1 { strategy("ddp", 1) } else { strategy("fsdp", 2) }
 }
 
-/// A pipeline has nothing to cut in a `vit`; the widest fit no single device under `tensor`.
+/// Made-up findings: a `vit` has nothing that a pipeline could cut, and the widest models fit no
+/// single device under `tensor`.
 fn inspection(task: usize, num_devices: u32) -> Inspection {
     let width = WIDTHS[task % 3];
     let counts = [1, 2, 4, 8].into_iter().filter(|gpus| *gpus <= num_devices);

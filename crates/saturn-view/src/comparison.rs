@@ -1,7 +1,7 @@
-//! Several runs side by side, as data: what `saturn report RUN RUN…` prints and draws.
+//! A comparison of several runs, as data: what `saturn report RUN RUN…` prints and draws.
 //!
-//! Runs need have nothing in common; tasks of one name are taken for the same. Times are on each run's
-//! own clock. Fields are only ever added within one `version`.
+//! The runs need nothing in common. Tasks of the same name count as the same task. Times are on
+//! each run's own clock. Within one `version`, fields are added and never removed or changed.
 
 use std::collections::BTreeMap;
 
@@ -18,86 +18,86 @@ pub const VERSION: u32 = 1;
 pub struct Comparison {
     /// 1.
     pub version: u32,
-    /// In the order in which they were named.
+    /// The runs in the order in which the user named them.
     pub runs: Vec<ComparedRun>,
-    /// Every name that a task of any of them has, in the order in which they come.
+    /// Every task name in any of the runs, in the order of first appearance.
     pub tasks: Vec<ComparedTask>,
 }
 
 /// A run in numbers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ComparedRun {
-    /// What it is called here; two runs of one name are called by their paths.
+    /// Its name in the comparison. Two runs of the same name are called by their paths.
     pub name: String,
-    /// How it stands.
+    /// Its status.
     pub status: RunStatus,
-    /// What its devices are.
+    /// The kind of its devices.
     pub device_kind: DeviceKind,
-    /// How many it has.
+    /// The number of its devices.
     pub devices: usize,
-    /// What each may hold, bytes; null without a limit but its own.
+    /// How much each device may hold, bytes; null if only the device's size limits it.
     pub device_memory_bytes: Option<u64>,
     /// Names of the techniques tried.
     pub techniques: Vec<String>,
     /// Time of its last record.
     pub now_s: f64,
-    /// As `report.json` has them.
+    /// Totals, as in `report.json`.
     pub totals: Totals,
-    /// Devices times seconds that training held.
+    /// Device-seconds that training held.
     pub training_device_s: f64,
-    /// The same of trials.
+    /// Device-seconds that trials held.
     pub trials_device_s: f64,
-    /// The task that did best; null where none has a value, but such as failed or were cancelled.
+    /// The best task. Null if no task has a value, apart from tasks that failed or were cancelled.
     pub best: Option<BestTask>,
 }
 
-/// The task of a run that did best.
+/// The best task of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BestTask {
     /// Its name.
     pub task: String,
-    /// What says how well it did.
+    /// The metric by which it is best.
     pub metric: String,
-    /// How well it did by that.
+    /// Its value of that metric.
     pub value: f64,
     /// Whether less is better.
     pub mode: GoalMode,
 }
 
-/// The tasks of one name.
+/// The tasks of one name, in all runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ComparedTask {
     /// Their name.
     pub name: String,
-    /// Of each run in turn; null where it has none of that name.
+    /// The task in each run, in the order of the runs; null for a run without a task of that name.
     pub runs: Vec<Option<TaskInRun>>,
 }
 
-/// A task of a run.
+/// A task in one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskInRun {
-    /// How it stands.
+    /// Its status.
     pub status: TaskReportStatus,
-    /// Technique of its last training attempt.
+    /// The technique of its last training attempt.
     pub technique: Option<String>,
-    /// Its device count.
+    /// The number of devices of that attempt.
     pub gpus: Option<u32>,
-    /// Training attempts.
+    /// The number of its training attempts.
     pub attempts: usize,
-    /// What they took, seconds.
+    /// How long those attempts took together, seconds.
     pub train_s: Option<f64>,
-    /// End of the last of them.
+    /// When the last of them ended, seconds.
     pub end_s: Option<f64>,
     /// Finished steps.
     pub step: u64,
-    /// What says how well it did.
+    /// The metric that its result is judged by.
     pub metric: String,
-    /// How well it did by that.
+    /// Its value of that metric.
     pub value: Option<f64>,
 }
 
 impl Comparison {
-    /// Compares runs; a report's `name` is what it is called here.
+    /// Compares runs. Each is called by its report's `name`.
     pub fn of(reports: &[Report]) -> Self {
         let names = task_names(reports);
         let mut tasks: Vec<ComparedTask> = names
@@ -122,21 +122,22 @@ impl Comparison {
         Self { version: VERSION, runs: reports.iter().map(compared).collect(), tasks }
     }
 
-    /// The comparison as a line of text for programs.
+    /// The comparison as JSON, for programs.
     pub fn to_json(&self) -> String {
-        // Plain data with string keys always serialises; were it not so, an empty object says it.
+        // Plain data with string keys always serialises. If it did not, this would give an empty
+        // object.
         serde_json::to_string_pretty(self).map_or_else(|_| "{}\n".to_owned(), |text| text + "\n")
     }
 }
 
-/// Every name that a task has, in the order in which they come.
+/// Every task name in these reports, in the order of first appearance.
 pub(crate) fn task_names(reports: &[Report]) -> Vec<&str> {
     let mut known = std::collections::BTreeSet::new();
     let names = reports.iter().flat_map(|report| &report.tasks).map(|task| task.name.as_str());
     names.filter(|name| known.insert(*name)).collect()
 }
 
-/// The place of each of a report's tasks in the names of all.
+/// The index in `names` of each task of a report.
 pub(crate) fn places(report: &Report, names: &[&str]) -> Vec<usize> {
     let places: BTreeMap<&str, usize> =
         names.iter().enumerate().map(|(place, name)| (*name, place)).collect();

@@ -1,8 +1,8 @@
-//! The console: prints what the pure views say, as a run goes on.
+//! The console: prints the texts of the view functions while a run goes on.
 //!
-//! On a terminal, events scroll by above a live region that is redrawn in place; elsewhere (pipes,
-//! `TERM=dumb`, notebooks, CI) there is a line for each event and now and then a counter line. It
-//! decides nothing and holds no truth about the run: it is an observer like others.
+//! On a terminal, events scroll by above a live region that is redrawn in place. Elsewhere (pipes,
+//! `TERM=dumb`, notebooks, CI) each event is a line, and a counter line comes now and then. The
+//! console is an observer: it decides nothing and owns none of the run's state.
 
 use std::fmt;
 use std::io::Write;
@@ -18,20 +18,20 @@ use crate::summary::{Results, summary};
 use crate::text::wrap;
 use crate::transcript::{INDENT, Transcript};
 
-/// Where plain lines go: each call is given one or more whole lines, with their line ends.
+/// Receives plain text. Each call brings one or more whole lines, with line ends.
 pub type Sink = Box<dyn FnMut(&str) + Send>;
 
 /// Least and greatest time between two counter lines, seconds.
 const COUNTER_EVERY_S: (f64, f64) = (5.0, 60.0);
-/// Between these, a counter line comes after this share of the time that the run has taken, so that
+/// Within those limits, the time between counter lines is this share of the run's time so far. So
 /// the log of a long run stays readable.
 const COUNTER_SHARE: f64 = 0.05;
-/// Width of what is not a terminal.
+/// The width in columns of output that is not a terminal.
 const PLAIN_WIDTH: usize = 120;
-/// The live region is drawn anew after this, and longer where the plan is large: forecasting it is
-/// most of the work. Seconds, and seconds a place of the plan.
+/// The time between two redraws of the live region: a constant, seconds, and seconds for each place
+/// of the plan. The second part is for large plans, whose forecast is most of the work.
 const REDRAW_S: (f64, f64) = (0.15, 2e-4);
-/// Terminals that don't say how large they are.
+/// The assumed size of a terminal that does not tell its size.
 const FALLBACK_SIZE: (u16, u16) = (24, 80);
 
 /// Shows a run to a person.
@@ -58,13 +58,13 @@ impl fmt::Debug for Surface {
 }
 
 impl Console {
-    /// A console on the process's standard error, as its environment suggests.
+    /// A console on this process's standard error, set up by its environment.
     pub fn stderr() -> Self {
         Self::new(Term::stderr().is_term(), None, |name| std::env::var(name).ok())
     }
 
-    /// A console on standard error where that `is_terminal` that can move its cursor; else plain
-    /// lines to `sink`, or to standard error without one.
+    /// A console on standard error if `is_terminal` and the terminal can move its cursor. Otherwise
+    /// plain lines go to `sink`, or to standard error without a sink.
     pub fn new(
         is_terminal: bool,
         sink: Option<Sink>,
@@ -84,7 +84,7 @@ impl Console {
         Self::plain(sink.unwrap_or_else(|| Box::new(to_stderr)), paint)
     }
 
-    /// A console of plain lines.
+    /// A console that prints plain lines.
     pub fn plain(sink: Sink, paint: Paint) -> Self {
         Self {
             transcript: Transcript::new(paint, PLAIN_WIDTH),
@@ -114,13 +114,13 @@ impl Console {
         }
     }
 
-    /// The same, knowing what was over before: of a run that is resumed.
+    /// The same console with a history that began before, for a run that is resumed.
     #[must_use]
     pub fn with_history(self, history: History) -> Self {
         Self { history, ..self }
     }
 
-    /// What is over of the run.
+    /// The run's history.
     pub fn history(&self) -> &History {
         &self.history
     }
@@ -150,7 +150,7 @@ impl Console {
             Surface::Terminal { live, size, .. } => {
                 let (_, columns) = size();
                 let wrapped = lines.iter().flat_map(|line| wrap(line, columns.into(), INDENT));
-                // The progress bar would drop an empty line at the end.
+                // The progress bar would drop an empty last line.
                 let lines: Vec<String> = wrapped
                     .map(|line| if line.is_empty() { " ".to_owned() } else { line })
                     .collect();
@@ -201,7 +201,7 @@ impl Observer for Console {
     }
 }
 
-/// A closed standard error must not end a run: what can't be shown is in the journal all the same.
+/// A closed standard error must not end a run. The journal holds what can't be shown.
 fn to_stderr(text: &str) {
     let mut stderr = std::io::stderr().lock();
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());

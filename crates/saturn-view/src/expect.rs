@@ -1,30 +1,30 @@
-//! When things are expected, and how far off that may be.
+//! When tasks are expected to start and end, and how large the error may be.
 //!
-//! What is expected is the engine's own forecast of following the plan in force. How far off it may
-//! be is told by this run's own errors: of each training attempt that did what it was launched for,
-//! the seconds that it took over those that were forecast at its launch.
+//! The expected times are the engine's own forecast of following the plan in force. The error band
+//! comes from this run's earlier errors. Each training attempt that did what it was launched for
+//! gives a ratio: the seconds that it took over the seconds that were forecast at its launch.
 
 use saturn_engine::{Forecast, State, TaskId, forecast};
 use serde::{Deserialize, Serialize};
 
 use crate::history::History;
 
-/// Attempts that must have ended before their errors are believed.
+/// The band follows the ratios once this many attempts have ended.
 pub const MIN_ENDED: usize = 3;
-/// Realised over forecast seconds that are assumed before that: a guess, wider on the late side, since
-/// more can hold a task up than speed it up.
+/// The low and high ratio of realised to forecast seconds until then. They are guesses. The band is
+/// wider on the late side, since more things delay a task than speed it up.
 pub const DEFAULT_RATIOS: (f64, f64) = (0.9, 1.2);
-/// The quantiles of the errors between which the band lies: four attempts of five.
+/// The quantiles of the ratios that bound the band, so that it covers four attempts of five.
 pub const QUANTILES: (f64, f64) = (0.1, 0.9);
 
-/// How far off what is expected may be, as parts of the time that is left.
+/// How large the error may be, as factors on the remaining time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Band {
-    /// Realised over forecast seconds of an early end.
+    /// The ratio of realised to forecast seconds for an early end.
     pub low: f64,
-    /// The same of a late end.
+    /// The same for a late end.
     pub high: f64,
-    /// How many attempts tell so; 0 where it is the default.
+    /// The number of attempts behind the band; 0 for the default band.
     pub attempts: usize,
 }
 
@@ -46,15 +46,15 @@ impl Band {
         }
     }
 
-    /// The earliest and the latest end of what is expected to end at `end_s`.
+    /// The earliest and the latest end, for an end that is expected at `end_s`.
     pub fn around(&self, end_s: f64, now_s: f64) -> (f64, f64) {
         let left_s = (end_s - now_s).max(0.0);
-        // What is expected lies within, also where all errors were on one side.
+        // The expected end lies within the band, even if all errors were on one side.
         (now_s + left_s * self.low.min(1.0), now_s + left_s * self.high.max(1.0))
     }
 }
 
-/// The quantile of ascending values, between neighbours by their distance.
+/// A quantile of ascending values, interpolated between neighbours.
 fn quantile(values: &[f64], share: f64) -> f64 {
     let position = share * (values.len() - 1) as f64;
     let below = position.floor();
@@ -78,13 +78,13 @@ pub(crate) struct Expected {
 
 impl Expected {
     pub(crate) fn of(state: &State, history: &History, now_s: f64) -> Self {
-        // Of a run that nobody drives, nothing is to be expected.
+        // A run that has ended expects nothing more.
         let has_ended = state.ended.is_some();
         let forecast = if has_ended { Forecast::default() } else { forecast(state, now_s) };
         Self { forecast, band: Band::of(history), now_s }
     }
 
-    /// Start and end of a task.
+    /// The expected start and end of a task.
     pub(crate) fn times(&self, task: TaskId) -> Option<(f64, f64)> {
         self.forecast.tasks.get(&task).copied()
     }
@@ -94,7 +94,7 @@ impl Expected {
         self.times(task).map(|(_, end_s)| self.band.around(end_s, self.now_s))
     }
 
-    /// The end of all that is planned; `None` where nothing is.
+    /// The expected end of all planned tasks; `None` if nothing is planned.
     pub(crate) fn end_s(&self) -> Option<f64> {
         (!self.forecast.tasks.is_empty()).then_some(self.forecast.end_s)
     }

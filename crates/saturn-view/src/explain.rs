@@ -1,8 +1,8 @@
-//! Why things are as they are: where a task stands and what it waits for, why it has its strategy,
-//! why it was moved; and the same of the run as a whole.
+//! Explanations: where a task stands and what it waits for, why it has its strategy, and why it was
+//! moved. The run as a whole is explained too.
 //!
-//! Every reason has a stable [`Code`] for scripts and a sentence for people. It works on runs that go
-//! on and that have ended: everything is from the journal.
+//! Every reason has a stable [`Code`] for scripts and a sentence for people. Everything comes from
+//! the journal, so explanations work for live runs and for ended runs.
 
 pub(crate) mod candidates;
 mod code;
@@ -24,25 +24,26 @@ use crate::paint::Paint;
 use crate::text::{Align, Table, pad, wrap};
 use crate::units::{clock, duration};
 
-/// The version of [`Explanation`]. Fields are only ever added within one.
+/// The version of [`Explanation`]. Within one version, fields are added and never removed or
+/// changed.
 const VERSION: u32 = 1;
-/// How to read what the strategies of a task are compared by.
+/// How to read the comparison of a task's strategies.
 const LEGEND: &str =
     "+ and − compare with the task's strategy; devices' time is seconds × devices.";
-/// Facts of one kind that are shown as text.
+/// The most facts of one kind that the text shows.
 const MAX_SHOWN: usize = 12;
 
 /// A reason.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reason {
-    /// Which, for scripts.
+    /// The code, for scripts.
     pub code: Code,
-    /// The same for people.
+    /// The sentence, for people.
     pub sentence: String,
-    /// Names of the tasks that it is about, besides the one that is explained.
+    /// The names of other tasks that the reason names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tasks: Vec<String>,
-    /// Until when it holds, as expected, seconds on the run's clock.
+    /// The expected time until which the reason holds, seconds on the run's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_s: Option<f64>,
 }
@@ -61,26 +62,26 @@ impl Reason {
     }
 }
 
-/// Why a task, or the run, is as it is. All times are seconds on the run's clock.
+/// Why a task, or the run, is where it is. All times are seconds on the run's clock.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
     /// 1.
     pub version: u32,
-    /// Name of the task; null of the run as a whole.
+    /// The task's name; null for the run as a whole.
     pub task: Option<String>,
-    /// The time that this speaks of.
+    /// The time of the explanation.
     pub now_s: f64,
-    /// Where it stands and why: the first is the one that counts.
+    /// Where the task or run stands, and why. The first reason is the decisive one.
     pub reasons: Vec<Reason>,
-    /// When the task is expected to be launched, where it waits.
+    /// The expected launch of a task that waits.
     pub expected_start_s: Option<f64>,
-    /// When the task, or all that is planned, is expected to end.
+    /// The expected end of the task, or of all planned tasks.
     pub expected_end_s: Option<f64>,
-    /// The early and the late end of the error band.
+    /// The earliest and the latest end within the error band.
     pub expected_end_band_s: Option<(f64, f64)>,
-    /// The task's strategies: the one that it has first, then those that it could have, by time.
+    /// The task's strategies: first its present one, then the others by time.
     pub candidates: Vec<Candidate>,
-    /// Each time that the task went on otherwise or elsewhere.
+    /// Each time that the task continued under another strategy or on other devices.
     pub moves: Vec<TaskMove>,
 }
 
@@ -116,9 +117,9 @@ pub fn explain(state: &State, history: &History, task: Option<TaskId>, now_s: f6
 }
 
 impl Explanation {
-    /// The reason that counts.
+    /// The code of the decisive reason.
     pub fn code(&self) -> Code {
-        // There is always one; were there none, nothing would keep it.
+        // There is always a reason. Without one, nothing would keep the task from starting.
         self.reasons.first().map_or(Code::Ready, |reason| reason.code)
     }
 
@@ -203,7 +204,7 @@ fn names(names: &[String]) -> String {
     }
 }
 
-/// ` until about 0:53`; empty where it is not known.
+/// ` until about 0:53`; empty if the time is unknown.
 fn until(until_s: Option<f64>) -> String {
     until_s.map(|until_s| format!(" until about {}", clock(until_s))).unwrap_or_default()
 }

@@ -1,8 +1,8 @@
 //! A plan drawn with characters: a row for each device, time from left to right.
 //!
-//! Devices of one node that hold the same tasks at the same times share a row, so that a pool of
-//! many nodes stays readable; of the rows that are left, the first few are drawn. A bar too short for
-//! its task's name shows what fits, at least a block.
+//! Devices of one node that hold the same tasks at the same times share a row, so that a large pool
+//! stays readable. Only the first rows are drawn. A bar that is too short for its task's name shows
+//! the part that fits, or at least a block.
 
 use std::collections::BTreeMap;
 
@@ -14,12 +14,12 @@ use crate::paint::Paint;
 use crate::text::{fit, pad, pad_left, width};
 use crate::units::clock;
 
-/// The narrowest drawing worth looking at, columns.
+/// The narrowest chart that is drawn, columns.
 const MIN_CHART: usize = 20;
-/// The most rows that are drawn.
+/// The most rows drawn.
 const MAX_ROWS: usize = 64;
 
-/// One task on one row.
+/// A task on one row.
 #[derive(Debug, Clone, PartialEq)]
 struct Bar {
     task: usize,
@@ -27,7 +27,7 @@ struct Bar {
     end_s: f64,
 }
 
-/// Draws `plan`, `max_width` columns wide. Empty without assignments.
+/// Draws `plan`, `max_width` columns wide. Empty if the plan has no assignments.
 pub(crate) fn draw(problem: &Problem, plan: &Plan, max_width: usize, paint: Paint) -> Vec<String> {
     if plan.assignments.is_empty() || plan.makespan_s <= 0.0 {
         return Vec::new();
@@ -55,7 +55,7 @@ pub(crate) fn draw(problem: &Problem, plan: &Plan, max_width: usize, paint: Pain
     lines
 }
 
-/// Label and bars of each row, from the first device of the first node.
+/// The label and bars of each row, from the first device of the first node on.
 fn rows(problem: &Problem, plan: &Plan) -> Vec<(String, Vec<Bar>)> {
     let mut held: BTreeMap<DeviceId, Vec<Bar>> = BTreeMap::new();
     for one in &plan.assignments {
@@ -94,7 +94,7 @@ fn draw_row(problem: &Problem, bars: &[Bar], scale: f64, columns: usize, paint: 
     for bar in bars {
         let from = column(bar.start_s * scale, columns.saturating_sub(1)).max(at);
         let to = column(bar.end_s * scale, columns);
-        // A task shorter than a column keeps one where there is room.
+        // A task shorter than a column gets one column, if there is room.
         let to = to.max(from + 1);
         if to > columns {
             continue;

@@ -1,11 +1,11 @@
-//! What is over: the part of a run that decisions no longer need and people do.
+//! The history of a run: the past that decisions no longer need and people want to see.
 //!
-//! [`State`] forgets attempts that have ended and plans that are in force no more. A [`History`] is
-//! folded from the same records, beside the state, and keeps them. Folding the records of a journal
-//! gives the same history as the run's own observers have.
+//! [`State`] forgets ended attempts and replaced plans. A [`History`] is folded from the same
+//! records, beside the state, and keeps them. Folding a journal's records gives the same history
+//! that the run's own observers have.
 //!
-//! It is bounded where a run is not: of very many plans, those in the middle lose their places, and
-//! the oldest notes go.
+//! A history is bounded, though a run is not. If there are very many plans, plans in the middle
+//! lose their places. The oldest notes are dropped.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,44 +15,44 @@ use saturn_engine::{
     TaskId,
 };
 
-/// The most places that are kept of all plans together, beyond those of three plans that are always
-/// whole: the first, the one that others are compared with, and the last.
+/// The most places kept over all plans. Three plans keep their places in any case: the first, the
+/// reference plan and the last.
 const MAX_PLACES: usize = 200_000;
-/// The most notes that are kept: the newest.
+/// The most notes kept; older notes are dropped.
 const MAX_NOTES: usize = 1000;
 
 /// How an attempt ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PastEnd {
-    /// How.
+    /// How the attempt ended.
     pub end: AttemptEnd,
-    /// When, seconds.
+    /// When it ended, seconds.
     pub at_s: f64,
-    /// Finished steps that are not lost.
+    /// Finished steps that were saved.
     pub step: u64,
 }
 
-/// An attempt from its launch on, live or over.
+/// An attempt, live or ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PastAttempt {
     /// Its task.
     pub task: TaskId,
-    /// What it was for.
+    /// Its purpose.
     pub purpose: Purpose,
-    /// How it runs.
+    /// Its strategy.
     pub strategy: Strategy,
-    /// Where.
+    /// Its devices.
     pub gang: Gang,
     /// Time of launch, seconds.
     pub launched_s: f64,
-    /// Seconds from launch to its end, as forecast at its launch; `None` where nothing was known, or
-    /// where it was told another end since.
+    /// Seconds from launch to end, as forecast at launch. `None` if nothing was known, or if the
+    /// attempt was given another end later.
     pub forecast_s: Option<f64>,
-    /// Finished steps when it began to train, and the time of that.
+    /// The finished steps when it began to train, and the time of that, seconds.
     pub started: Option<(u64, f64)>,
-    /// It was asked to stop: why, and when.
+    /// The reason and the time of a request to stop, if there was one.
     pub stopping: Option<(StopReason, f64)>,
-    /// How it ended; `None` while it lives.
+    /// Its end; `None` while it lives.
     pub ended: Option<PastEnd>,
 }
 
@@ -62,7 +62,8 @@ impl PastAttempt {
         self.ended.as_ref().map_or(now_s, |ended| ended.at_s) - self.launched_s
     }
 
-    /// Realised over forecast seconds, where it did what it was launched for.
+    /// The ratio of realised to forecast seconds; `None` unless the attempt did what it was
+    /// launched for.
     pub fn ratio(&self) -> Option<f64> {
         let ended = self.ended.as_ref()?;
         let did_all = match ended.end {
@@ -76,62 +77,62 @@ impl PastAttempt {
     }
 }
 
-/// What is over of a task.
+/// The past of a task.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PastTask {
     /// When it ended, seconds.
     pub ended_s: Option<f64>,
-    /// Its training attempts, the first first.
+    /// Its training attempts, oldest first.
     pub attempts: Vec<AttemptId>,
     /// Index of the first plan that had a place for it.
     pub first_plan: Option<usize>,
-    /// Its first place in that, with the end of its last.
+    /// Its first place in that plan, with the end of its last place there.
     pub first_place: Option<Place>,
-    /// When it was last paused, seconds; `None` where it is not.
+    /// When it was paused, seconds; `None` if it is not paused.
     pub paused_s: Option<f64>,
 }
 
-/// A trial that got its outcome.
+/// A trial with its outcome.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PastTrial {
     /// When, seconds.
     pub at_s: f64,
-    /// Profile key of the tasks that it speaks for.
+    /// The profile key of the group that it measured.
     pub group: String,
     /// The type of device that it ran on.
     pub gpu_type: String,
-    /// What was tried.
+    /// The strategy that it tried.
     pub strategy: Strategy,
-    /// What came of it.
+    /// Its outcome.
     pub outcome: TrialOutcome,
 }
 
-/// A task that was launched otherwise or elsewhere than before.
+/// A move: a task continued under another strategy or on other devices.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Move<'a> {
-    /// The attempt that it left.
+    /// The attempt that the task left.
     pub from: &'a PastAttempt,
-    /// The attempt that it went on in.
+    /// The attempt that the task continued in.
     pub to: &'a PastAttempt,
 }
 
-/// A word for the person watching.
+/// A message for the person who watches the run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Note {
     /// When, seconds.
     pub at_s: f64,
-    /// The task that it is about; `None` where it is about the run.
+    /// The task that it concerns; `None` if it concerns the run.
     pub task: Option<TaskId>,
-    /// The word.
+    /// The text.
     pub text: String,
 }
 
-/// What happened to the pool.
+/// A change of the pool.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PoolEvent {
     /// A node joined, or came back.
     Joined(Node),
-    /// A node has gone, and why.
+    /// A node has left, and why.
     Left(String),
     /// Devices were set aside, and why.
     SetAside(Vec<u32>, String),
@@ -139,7 +140,7 @@ pub enum PoolEvent {
     TakenBack(Vec<u32>, String),
 }
 
-/// A change of the pool.
+/// A change of the pool, with its time and node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolChange {
     /// When, seconds.
@@ -150,29 +151,29 @@ pub struct PoolChange {
     pub what: PoolEvent,
 }
 
-/// A process that drives the run has started.
+/// The start of a process that drives the run.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Startup {
-    /// When, seconds: before and after the start, since the clock stood still.
+    /// When, seconds. The clock stands still during a start, so this is both its begin and its end.
     pub at_s: f64,
     /// Seconds that the start took.
     pub took_s: f64,
 }
 
-/// What trials took, all together.
+/// Counts and times of all trials together.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct TrialsTook {
-    /// Those that have ended.
+    /// Trials that have ended.
     number: u32,
-    /// Seconds that these took from launch to end.
+    /// Their seconds from launch to end, summed.
     taken_s: f64,
-    /// Device-seconds that these held.
+    /// The device-seconds that they held.
     held_s: f64,
-    /// Those that run.
+    /// Trials that run now.
     live: u32,
-    /// Since when some run, where any does, seconds.
+    /// The time since when some trial has been running, seconds.
     since_s: f64,
-    /// Seconds before that in which any ran.
+    /// Seconds before that time during which some trial ran.
     busy_s: f64,
 }
 
@@ -195,43 +196,44 @@ impl TrialsTook {
     }
 }
 
-/// What is over of a run.
+/// The past of a run.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct History {
     /// Every attempt.
     pub attempts: BTreeMap<AttemptId, PastAttempt>,
     /// Every task, by [`TaskId`].
     pub tasks: Vec<PastTask>,
-    /// Every plan that was in force, the first first, as it was adopted. Where there were very many
-    /// places, those in the middle have none.
+    /// Every plan that was in force, oldest first, as it was adopted. If there were very many
+    /// places, plans in the middle have none.
     pub plans: Vec<RunPlan>,
     /// Trials in the order in which they got their outcomes.
     pub trials: Vec<PastTrial>,
-    /// Nodes and devices that came and went.
+    /// Changes of the pool.
     pub pool: Vec<PoolChange>,
-    /// Words for the person watching.
+    /// Messages for the person who watches the run.
     pub notes: VecDeque<Note>,
-    /// When other processes took the run over, seconds.
+    /// When the run was resumed, seconds.
     pub resumed_s: Vec<f64>,
-    /// Introspection last found no better plan: when, the seconds that the plan in force still
-    /// needed then, and those of the best other.
+    /// When introspection last kept the plan in force: the time, the seconds that this plan still
+    /// needed then, and the seconds of the best other plan.
     pub kept: Option<(f64, f64, f64)>,
-    /// When the solver last gave nothing that can be used, and why.
+    /// When the solver last gave no usable answer, and why.
     pub not_solved: Option<(f64, String)>,
-    /// The starts of the processes that drove it.
+    /// The starts of processes that drove the run.
     pub startups: Vec<Startup>,
-    /// Its driver went away without a word (see [`without_driver`]).
+    /// The driver died without recording an end (see [`without_driver`]).
     pub has_died: bool,
-    /// Realised over forecast seconds of attempts that did what they were launched for, ascending.
+    /// Ratios of realised to forecast seconds, ascending, of attempts that did what they were
+    /// launched for.
     pub(crate) ratios: Vec<f64>,
-    /// What trials took.
+    /// Counts and times of trials.
     trials_took: TrialsTook,
-    /// Places kept in `plans`.
+    /// How many places `plans` holds.
     num_places: usize,
 }
 
-/// The state and the history that the records of a journal make, each with its time; `None` where
-/// the first does not begin a run.
+/// Folds a journal's records, each with its time, into state and history. `None` if the first
+/// record does not begin a run.
 pub fn replay(records: impl IntoIterator<Item = (Record, f64)>) -> Option<(State, History)> {
     let mut records = records.into_iter().peekable();
     let Some((Record::Began { config }, _)) = records.peek() else { return None };
@@ -244,7 +246,7 @@ pub fn replay(records: impl IntoIterator<Item = (Record, f64)>) -> Option<(State
     Some((state, history))
 }
 
-/// A run as it stands whose driver died without a word: its attempts are lost, and it can be resumed.
+/// A run whose driver died without recording an end: its attempts are lost, and it can be resumed.
 pub fn without_driver(mut state: State, mut history: History) -> (State, History) {
     if state.ended.is_some() {
         return (state, history);
@@ -266,7 +268,7 @@ pub fn without_driver(mut state: State, mut history: History) -> (State, History
 }
 
 impl History {
-    /// Takes in a record; `state` is what came of it.
+    /// Applies a record; `state` is the state after it.
     pub fn record(&mut self, state: &State, record: &Record, now_s: f64) {
         match record {
             Record::TaskAdded { .. } => {
@@ -344,7 +346,7 @@ impl History {
             Record::DriverStarted { startup_s } => {
                 self.startups.push(Startup { at_s: now_s, took_s: *startup_s });
             }
-            // The state keeps what these say.
+            // The state keeps what these records say.
             Record::Began { .. }
             | Record::Inspected { .. }
             | Record::Closed
@@ -377,7 +379,7 @@ impl History {
         self.attempts.insert(attempt, past);
     }
 
-    /// A task's training attempts, the first first.
+    /// A task's training attempts, oldest first.
     pub fn training(
         &self,
         task: TaskId,
@@ -386,12 +388,12 @@ impl History {
         ids.iter().filter_map(|id| Some((*id, self.attempts.get(id)?)))
     }
 
-    /// What is over of a task; `None` of one that never came.
+    /// The past of a task; `None` for an unknown task.
     pub fn task(&self, task: TaskId) -> Option<&PastTask> {
         self.tasks.get(task.0)
     }
 
-    /// Each time that a task went on otherwise or elsewhere than before, the first first.
+    /// A task's moves, oldest first.
     pub fn moves(&self, task: TaskId) -> impl Iterator<Item = Move<'_>> {
         let ids = self.tasks.get(task.0).map_or(&[][..], |task| &task.attempts);
         ids.windows(2).filter_map(|pair| {
@@ -400,20 +402,20 @@ impl History {
         })
     }
 
-    /// Index of the plan that the run is judged by: the first that had a place for every task that
-    /// ever got one. What came before it, no plan could have known.
+    /// The index of the plan that the run is judged by: the first plan that covers every task that
+    /// ever got a place. Earlier plans could not know all tasks.
     pub fn reference_plan(&self) -> Option<usize> {
         self.tasks.iter().filter_map(|task| task.first_plan).max()
     }
 
-    /// Mean seconds of a trial from launch to end; `None` before any has ended.
+    /// Mean seconds of a trial from launch to end; `None` before a trial has ended.
     pub fn mean_trial_s(&self) -> Option<f64> {
         let TrialsTook { number, taken_s, .. } = self.trials_took;
         (number > 0).then(|| taken_s / f64::from(number))
     }
 
-    /// Devices that trials held on average while any ran, `running_s` device-seconds of those that run
-    /// now counted in; `None` before any has run for a while.
+    /// The mean number of devices that trials held while any trial ran. `running_s` is the
+    /// device-seconds of trials that run now. `None` before a trial has run for a while.
     pub(crate) fn trial_devices(&self, running_s: f64, now_s: f64) -> Option<f64> {
         let TrialsTook { held_s, live, since_s, busy_s, .. } = self.trials_took;
         let busy_s = busy_s + if live > 0 { now_s - since_s } else { 0.0 };
@@ -442,7 +444,7 @@ impl History {
         }
     }
 
-    /// A trial trains its task from now on, and did so from its beginning.
+    /// Turns a trial into training, counted from the trial's beginning.
     fn went_on(&mut self, state: &State, id: AttemptId, now_s: f64) {
         let Some(live) = state.attempts.get(&id) else { return };
         let Some(attempt) = self.attempts.get_mut(&id) else { return };
@@ -460,7 +462,7 @@ impl History {
         let Some(attempt) = self.attempts.get_mut(&id) else { return };
         let mut end = end.clone();
         if let AttemptEnd::Failed { failure } = &mut end {
-            // Long, and the task's own end has the one that counts.
+            // Tracebacks are long, and the task's own end holds the one that matters.
             failure.traceback = String::new();
         }
         attempt.ended = Some(PastEnd { end, at_s: now_s, step });
@@ -492,7 +494,7 @@ impl History {
         }
     }
 
-    /// Takes the places out of the older half of the plans that need not be whole.
+    /// Drops the places of the older half of those plans that may lose them.
     fn thin_plans(&mut self) {
         let reference = self.reference_plan();
         let last = self.plans.len() - 1;

@@ -1,8 +1,7 @@
-//! Self-contained pages: a run's report, several runs side by side, and a plan alone.
+//! Self-contained pages: the report of a run, a comparison of runs, and a plan alone.
 //!
-//! A page needs nothing from any network, says so in its content security policy, and runs no script
-//! but its own. Text from users and workers is escaped by construction: markup comes from templates
-//! alone.
+//! A page needs no network, says so in its content security policy, and runs no script but its own.
+//! All text from users and workers is escaped, since markup comes only from templates.
 
 mod choices;
 mod colours;
@@ -28,13 +27,13 @@ pub use plan::plan_html;
 use crate::report::Report;
 use crate::units::count;
 
-/// A coordinate: a tenth of a pixel is enough, and keeps pages small.
+/// A coordinate as text. A tenth of a pixel is precise enough and keeps pages small.
 pub(crate) fn px(value: f64) -> String {
     let text = format!("{value:.1}");
     text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)
 }
 
-/// Says how many of something are not shown; empty where all are.
+/// Says how many items are not shown; empty if all are shown.
 pub(crate) fn not_shown(number: usize, noun: &str) -> Markup {
     html! {
         @if number > 0 {
@@ -43,11 +42,11 @@ pub(crate) fn not_shown(number: usize, noun: &str) -> Markup {
     }
 }
 
-/// Rows of a long table that are seen at once. A browser lays out a table as a whole: one of a thousand
-/// rows makes the page stutter when it comes near the screen.
+/// How many rows of a long table are visible at first. A browser lays out a table as a whole, so
+/// that a table of a thousand rows makes scrolling stutter.
 const MAX_SEEN: usize = 100;
 
-/// A table whose rows beyond the first [`MAX_SEEN`] are folded away behind it.
+/// A table that folds away all rows after the first [`MAX_SEEN`].
 pub(crate) fn long_table(head: &Markup, rows: &[Markup], noun: &str) -> Markup {
     let (seen, folded) = rows.split_at(rows.len().min(MAX_SEEN));
     let table = |rows: &[Markup]| {
@@ -66,10 +65,10 @@ pub(crate) fn long_table(head: &Markup, rows: &[Markup], noun: &str) -> Markup {
     }
 }
 
-/// Names that stand for a group of tasks.
+/// The most names shown for a group of tasks.
 const MAX_NAMES: usize = 3;
 
-/// The first names of a group of tasks, and how many more there are.
+/// The first names of a group of tasks, and how many more tasks there are.
 pub(crate) fn names(report: &Report, tasks: &[usize]) -> String {
     let shown: Vec<&str> =
         tasks.iter().take(MAX_NAMES).map(|task| report.task_name(*task)).collect();
@@ -78,7 +77,7 @@ pub(crate) fn names(report: &Report, tasks: &[usize]) -> String {
     shown.join(", ") + &more
 }
 
-/// The class that gives an element the look of a task.
+/// The CSS class that gives an element a task's look.
 pub(crate) fn task_class(task: usize) -> String {
     colours::class(task)
 }

@@ -1,4 +1,4 @@
-//! What is said of a look at a model: its size, and what can't run it, in a few words a group.
+//! Words for the inspection of a model: the model's size, and what can't run it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,8 @@ pub(crate) fn size(inspection: &Inspection) -> String {
     format!("{} parameters{layers}, {checkpoint} a checkpoint", parameters(inspection.parameters))
 }
 
-/// `can't run: pipeline, fsdp × 1; too large for a device: ddp × 1, 2`; `None` where all may run.
+/// `can't run: pipeline, fsdp × 1; too large for a device: ddp × 1, 2`; `None` if every strategy
+/// may run.
 pub(crate) fn ruled_out(inspection: &Inspection) -> Option<String> {
     let (mut refused, mut too_large) = (Vec::new(), Vec::new());
     let techniques: BTreeSet<&str> =
@@ -37,8 +38,8 @@ pub(crate) fn ruled_out(inspection: &Inspection) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-/// The device counts of a technique of which something holds: `fsdp` where it holds of all,
-/// `fsdp × 1`, `ddp × 1-3 on A100`.
+/// The device counts of a technique for which `holds` is true: `fsdp` if it is true for all counts,
+/// else `fsdp × 1` or `ddp × 1-3 on A100`.
 fn where_it_is(
     technique: &str,
     verdicts: &[&Verdict],

@@ -1,16 +1,18 @@
-//! Everything that a person sees of a run, made from the engine's state and its [`History`].
+//! The views of a run for people, made from the engine's state and the run's [`History`].
 //!
 //! - [`History`] keeps what the state forgets, folded from the same records.
 //! - [`Console`] shows a run while it goes on: on a terminal or as plain lines.
-//! - [`status`] is where a run and each of its tasks stand, as data; [`status_text`] the same as text.
-//! - [`explain`] says why a task, or the run, is as it is.
+//! - [`status`] says where a run and each of its tasks stand, as data; [`status_text`] says it as
+//!   text.
+//! - [`explain`] says why a task, or the run, is where it is.
 //! - [`Report`] is a run as data (`report.json`) and as a page (`report.html`).
 //! - [`Comparison`] is several runs side by side, as data and as a page.
-//! - [`trace`] is a run for Perfetto (`trace.json`): what each device did when.
-//! - [`plan_text`] is a plan of a planning problem for a terminal, [`plan_html`] the same as a page.
+//! - [`trace`] is a run for Perfetto (`trace.json`): what each device did, and when.
+//! - [`plan_text`] is a plan of a planning problem for a terminal; [`plan_html`] is the same as a
+//!   page.
 //!
-//! All but the thin console are pure functions: no files, no clock, no network, so each view is
-//! tested by a snapshot. Text from users and workers is escaped where it enters a view.
+//! All views but the console are pure functions, without files, clock or network, so that snapshots
+//! test them. Text from users and workers is escaped where it enters a view.
 
 pub mod comparison;
 mod console;

@@ -1,11 +1,11 @@
-//! What binds the tasks and nodes of a planning problem beyond devices and runtimes, in words.
+//! The limits of a planning problem's tasks and nodes, beyond devices and runtimes, in words.
 
 use saturn_core::names::escape_terminal;
 use saturn_core::{Node, Problem, ProblemTask};
 
 use crate::units::{clock, duration};
 
-/// Of one task: `from 0:20, after base, by 1:00`; empty where nothing binds it.
+/// The limits of a task: `from 0:20, after base, by 1:00`; empty if it has none.
 pub(crate) fn of_task(task: &ProblemTask) -> String {
     let mut limits = Vec::new();
     if let Some(running) = &task.running {
@@ -32,7 +32,8 @@ pub(crate) fn of_task(task: &ProblemTask) -> String {
     limits.join(", ")
 }
 
-/// Of one node: `2.50 an hour, there from 0:20 to 0:50`; empty where it is free and always there.
+/// The limits of a node: `2.50 an hour, there from 0:20 to 0:50`; empty if it is free and always
+/// there.
 fn of_node(node: &Node) -> String {
     let mut limits = Vec::new();
     if node.price_per_hour > 0.0 {
@@ -53,7 +54,7 @@ fn of_node(node: &Node) -> String {
     limits.join(", ")
 }
 
-/// Of the whole problem and of each node that is bound or has a price: a line each.
+/// A line for the limits of the whole problem, and a line for each node with limits or a price.
 pub(crate) fn of_problem(problem: &Problem) -> Vec<String> {
     let all = problem.deadline_s.map(|deadline_s| {
         format!("every task must end by {} ({})", clock(deadline_s), duration(deadline_s))

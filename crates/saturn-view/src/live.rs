@@ -10,21 +10,22 @@ use crate::text::{bar, fit, fit_coloured, pad, pad_left, width};
 use crate::units::{clock, count, duration, number};
 use crate::words;
 
-/// Columns of the overall bar, the most that fit, and of a task's bar.
+/// The widths of the overall bar in columns, of which the widest that fits is taken; then those of
+/// a task's bar.
 const OVERALL_BARS: [usize; 3] = [30, 16, 8];
 const TASK_BARS: (usize, usize) = (8, 16);
-/// Terminals narrower than this have the shorter bars.
+/// Narrower terminals get the shorter bars.
 const WIDE: usize = 100;
 /// Longer names are cut.
 const MAX_NAME: usize = 28;
-/// Lines of the region that are not of attempts.
+/// The lines of the region that are not for attempts.
 const OTHER_LINES: usize = 3;
-/// Attempts that a counter line names.
+/// The most attempts that a counter line names.
 const MAX_COUNTED: usize = 6;
 const SPINNER: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 
-/// The live region: the run as a whole, then a line for each running attempt, then what comes next.
-/// No line is wider than `columns`, and there are at most `rows`.
+/// The live region: a line for the whole run, a line for each live attempt, and a line for what
+/// comes next. No line is wider than `columns`, and there are at most `rows` lines.
 pub fn region(
     state: &State,
     history: &History,
@@ -53,7 +54,7 @@ pub fn region(
     lines.iter().map(|line| fit_coloured(line, columns)).collect()
 }
 
-/// One line for logs: how far the run is, and each running attempt. `None` where nothing runs.
+/// One line for logs: the run's progress, and each live attempt. `None` if nothing runs.
 pub fn counter(state: &State, history: &History, now_s: f64) -> Option<String> {
     if state.attempts.is_empty() {
         return None;
@@ -123,7 +124,7 @@ pub(crate) fn task_words(counts: &TaskCounts) -> String {
     parts.join(", ")
 }
 
-/// How long all that is planned takes, or else the trials.
+/// The remaining time of all planned tasks, or else of the trials.
 fn time_left(state: &State, history: &History, forecast: &Forecast, now_s: f64) -> Option<String> {
     if forecast.tasks.is_empty() {
         let left_s = trials_left_s(state, history, now_s)?;
@@ -163,8 +164,8 @@ fn overall(
     }
 }
 
-/// How much of the run's work is done: of its trials in a search, else of its tasks' steps, each task
-/// counting alike.
+/// The share of the run's work that is done. In a search this counts trials; otherwise it counts
+/// steps, and every task has equal weight.
 fn share(state: &State) -> f64 {
     if state.config.mode == Mode::Search {
         let (num_known, num_all) = TrialCounts::of(state).progress();
@@ -181,7 +182,7 @@ fn share(state: &State) -> f64 {
     state.task_ids().map(of_task).sum::<f64>() / state.tasks.len().max(1) as f64
 }
 
-/// Column widths of the attempts' lines.
+/// The column widths of the attempts' lines.
 struct Widths {
     name: usize,
     strategy: usize,
@@ -209,7 +210,7 @@ fn name(state: &State, task: TaskId) -> String {
     fit(&escape_terminal(state.name(task)), MAX_NAME)
 }
 
-/// How an attempt runs; nothing of one that runs under no strategy.
+/// The strategy of an attempt in words; empty for an inspection, which has none.
 fn strategy(attempt: &Attempt) -> String {
     match attempt.purpose {
         Purpose::Inspection => String::new(),
@@ -259,7 +260,7 @@ fn attempt_line(
     format!("{head}  {what}  {place}").trim_end().to_owned()
 }
 
-/// `12 s left`, or what the attempt does instead of training.
+/// `12 s left`, or what the attempt does other than training.
 fn status(state: &State, forecast: &Forecast, attempt: &Attempt, now_s: f64) -> String {
     if attempt.is_dying() {
         return "being killed".to_owned();
@@ -328,10 +329,10 @@ fn next_line(state: &State, forecast: &Forecast, now_s: f64) -> Option<String> {
     ))
 }
 
-/// Seconds until all trials have their outcomes, as the trials so far suggest: each holds its devices for
-/// as long as one did on average, and together they hold as many as they did while any ran, which is
-/// fewer than there are where tasks train beside them. `None` before the first has ended, or where none
-/// is left.
+/// An estimate of the seconds until all trials have outcomes. It assumes that each trial takes as
+/// long as a trial did on average. It also assumes that trials together hold as many devices as
+/// they held while any ran; this is less than the pool if tasks train beside them. `None` before a
+/// trial has ended, or if none is left.
 fn trials_left_s(state: &State, history: &History, now_s: f64) -> Option<f64> {
     let mean_s = history.mean_trial_s()?;
     let open_s: f64 =

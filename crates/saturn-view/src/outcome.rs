@@ -1,24 +1,24 @@
-//! What came of a run, in numbers: the realised makespan and times, against the plan.
+//! The outcome of a run in numbers: the realised makespan and times, compared with the plan.
 //!
-//! Times are on the run's clock; nothing is counted while no process drove the run.
+//! Times are on the run's clock, which stands still while no process drives the run.
 
 use saturn_core::TrialOutcome;
 use saturn_engine::{Purpose, RunPlan, Stage, State, TaskId};
 
 use crate::history::History;
 
-/// Tasks by where they stand.
+/// Tasks by stage.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct TaskCounts {
-    /// All of them.
+    /// All tasks.
     pub all: usize,
-    /// No strategy of them has been measured yet, and nothing that would be runs.
+    /// No strategy has been measured, and no inspection or trial runs.
     #[serde(default)]
     pub unmeasured: usize,
-    /// Their models, or models like theirs, are looked at.
+    /// Their group's model is being inspected.
     #[serde(default)]
     pub inspecting: usize,
-    /// No strategy of them has been measured yet, and one is.
+    /// No strategy has been measured, and a trial runs.
     pub measuring: usize,
     /// They could train, and wait.
     pub waiting: usize,
@@ -29,14 +29,14 @@ pub struct TaskCounts {
     /// Held by the stopper.
     #[serde(default)]
     pub held: usize,
-    /// Trained to the end.
+    /// Trained to their end.
     pub done: usize,
-    /// Trained to the end, where the loss was no finite number.
+    /// Trained to their end, where the loss was not a finite number.
     #[serde(default)]
     pub diverged: usize,
-    /// Given up.
+    /// Given up after failures.
     pub failed: usize,
-    /// Not wanted any more.
+    /// Cancelled by the user.
     pub cancelled: usize,
     /// Ended by the stopper.
     #[serde(default)]
@@ -73,25 +73,25 @@ impl TaskCounts {
     }
 }
 
-/// Trials by what came of them. Those whose type of device is gone count too.
+/// Trials by outcome. Trials on types of device that are gone count too.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct TrialCounts {
-    /// Measured.
+    /// Trials that measured a strategy.
     pub measured: usize,
-    /// Refused by their technique.
+    /// Trials whose technique refused the task.
     pub not_applicable: usize,
-    /// Out of memory.
+    /// Trials that ran out of memory.
     pub out_of_memory: usize,
-    /// Raised.
+    /// Trials that failed.
     pub failed: usize,
-    /// Of all of these, known from an earlier search.
+    /// How many of all these are known from an earlier run.
     pub reused: usize,
-    /// Of all of these, never run: a look at the model has told.
+    /// How many of all these never ran, since an inspection gave the outcome.
     #[serde(default)]
     pub ruled_out: usize,
-    /// Running.
+    /// Trials that run now.
     pub running: usize,
-    /// To be run.
+    /// Trials that are still to run.
     pub open: usize,
 }
 
@@ -120,12 +120,12 @@ impl TrialCounts {
         counts
     }
 
-    /// Trials with an outcome, from an earlier search or this run's; without those never run.
+    /// Trials that ran and have an outcome, in an earlier run or this one.
     pub fn known(&self) -> usize {
         self.measured + self.not_applicable + self.out_of_memory + self.failed - self.ruled_out
     }
 
-    /// Of this run's own trials: those with an outcome, and all.
+    /// How many of this run's own trials have an outcome, and how many there are.
     pub fn progress(&self) -> (usize, usize) {
         let known = self.known() - self.reused;
         (known, known + self.running + self.open)
@@ -137,24 +137,24 @@ pub fn reference_plan(history: &History) -> Option<&RunPlan> {
     history.plans.get(history.reference_plan()?)
 }
 
-/// Seconds from the reference plan to the end of the last training attempt; `None` before any has
-/// ended since.
+/// Seconds from the reference plan to the end of the last training attempt; `None` if none has
+/// ended after that plan.
 pub fn realised_makespan_s(history: &History) -> Option<f64> {
     let at_s = reference_plan(history)?.at_s;
     let last_s = trained_until_s(history)?;
     (last_s > at_s).then_some(last_s - at_s)
 }
 
-/// Seconds from the run's start, or the first task's arrival where that was later, to the end of the
-/// last training attempt: trials and the starts of drivers included, the time between two drivers
-/// not. `None` before any attempt has ended.
+/// Seconds from the run's start, or from the first task's arrival if that was later, to the end of
+/// the last training attempt. Trials and the starts of drivers count, but the time between two
+/// drivers does not. `None` before an attempt has ended.
 pub fn total_s(state: &State, history: &History) -> Option<f64> {
     let first_s = state.tasks.iter().map(|task| task.added_s).reduce(f64::min)?;
     Some(trained_until_s(history)? - first_s + startup_s(state, history))
 }
 
-/// Of [`total_s`], the seconds in which drivers started (preparing tasks, importing torch), while
-/// the run's clock stood still.
+/// The part of [`total_s`] in which drivers started (prepared tasks, imported torch) and the run's
+/// clock stood still, seconds.
 pub fn startup_s(state: &State, history: &History) -> f64 {
     let first_s = state.tasks.iter().map(|task| task.added_s).reduce(f64::min);
     let range = first_s.zip(trained_until_s(history));
@@ -163,9 +163,9 @@ pub fn startup_s(state: &State, history: &History) -> f64 {
     startups.fold(0.0, |sum, startup| sum + startup.took_s) // `sum` of nothing is -0.0
 }
 
-/// Seconds that current practice would take from its start to its end. It starts once, as long as
-/// the run's first driver did, and needs no trials; what had trained before the plan that it is
-/// worked out with is taken as it was.
+/// Seconds that current practice would take from its start to its end. Current practice starts
+/// once, which takes as long as the start of the run's first driver, and needs no trials. Training
+/// before the reference plan counts as it happened.
 pub fn practice_total_s(history: &History) -> Option<f64> {
     let plan = reference_plan(history)?;
     let trained = history.attempts.values().filter(|attempt| attempt.purpose == Purpose::Train);
@@ -174,8 +174,8 @@ pub fn practice_total_s(history: &History) -> Option<f64> {
     Some(startup_s + plan.at_s - first_s + plan.current_practice_s?)
 }
 
-/// Whether all steps were trained of every task that was ever planned. Where some were not, as in a
-/// search, the run did less than any plan or bound speaks of.
+/// Whether all steps of every planned task were trained. If not, as in a search, the run did less
+/// work than its plans and bounds assume.
 pub fn did_all_that_was_planned(state: &State, history: &History) -> bool {
     state.task_ids().all(|task| {
         let was_planned = history.task(task).is_some_and(|past| past.first_plan.is_some());
@@ -183,27 +183,28 @@ pub fn did_all_that_was_planned(state: &State, history: &History) -> bool {
     })
 }
 
-/// Whether all steps of a task are trained: it is done, and its own code didn't end it earlier.
+/// Whether all steps of a task are trained: the task is done, and its own code did not end it
+/// early.
 fn has_all_steps(state: &State, task: TaskId) -> bool {
     let is_trained = matches!(state.stage(task), Stage::Done | Stage::Diverged);
     is_trained && state.task(task).steps.is_none_or(|all| state.task(task).step >= all)
 }
 
-/// When the last training attempt that is over ended, seconds.
+/// When the last ended training attempt ended, seconds.
 fn trained_until_s(history: &History) -> Option<f64> {
     let trained = history.attempts.values().filter(|attempt| attempt.purpose == Purpose::Train);
     trained.filter_map(|attempt| Some(attempt.ended.as_ref()?.at_s)).reduce(f64::max)
 }
 
-/// Seconds in which a task's gangs trained until `now_s`: the sum over its training attempts, from
-/// launch to end. What it waited between them doesn't count. `None` of a task that never trained.
+/// Seconds in which a task trained, until `now_s`: the sum over its training attempts, from launch
+/// to end. Waiting between attempts does not count. `None` for a task that never trained.
 pub fn train_s(history: &History, task: TaskId, now_s: f64) -> Option<f64> {
     let taken_s = history.training(task).map(|(_, attempt)| attempt.taken_s(now_s));
     taken_s.reduce(|sum, one| sum + one)
 }
 
-/// Seconds that a task's first place gave it, where its training was one attempt as planned there:
-/// only then do plan and training speak of the same thing.
+/// Seconds that a task's first place planned for it. `None` unless the task trained in one attempt
+/// as planned there, as only then plan and training cover the same work.
 pub fn planned_s(history: &History, task: TaskId) -> Option<f64> {
     let place = history.task(task)?.first_place.as_ref()?;
     let mut attempts = history.training(task);
@@ -213,8 +214,8 @@ pub fn planned_s(history: &History, task: TaskId) -> Option<f64> {
     (is_as_planned && planned_s > 0.0).then_some(planned_s)
 }
 
-/// Realised over planned seconds of a task, less one; `None` unless all its steps are trained and
-/// [`planned_s`] holds.
+/// The ratio of realised to planned seconds of a task, less one. `None` unless all its steps are
+/// trained and [`planned_s`] has a value.
 pub fn estimate_error(state: &State, history: &History, task: TaskId) -> Option<f64> {
     has_all_steps(state, task)
         .then(|| Some(train_s(history, task, state.now_s)? / planned_s(history, task)? - 1.0))

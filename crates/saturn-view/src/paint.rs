@@ -1,8 +1,8 @@
-//! Colour on a terminal, and whether there is any.
+//! Colour on a terminal, and whether to use it.
 
 use saturn_core::names::escape_terminal;
 
-/// Puts colour around text, or leaves it plain.
+/// Adds colour to text, or leaves it plain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Paint {
     colour: bool,
@@ -14,7 +14,8 @@ impl Paint {
     /// Coloured text.
     pub const COLOUR: Self = Self { colour: true };
 
-    /// Decides from the environment: `NO_COLOR` beats `FORCE_COLOR`, which beats what the output is.
+    /// Decides by the environment: `NO_COLOR` overrides `FORCE_COLOR`, which overrides whether the
+    /// output is a terminal.
     pub fn from_env(is_terminal: bool, env: impl Fn(&str) -> Option<String>) -> Self {
         let is_set = |name: &str| env(name).is_some_and(|value| !value.is_empty());
         if is_set("NO_COLOR") {
@@ -36,22 +37,22 @@ impl Paint {
         self.wrap("1", text)
     }
 
-    /// What can be skipped.
+    /// Text that a reader can skip.
     pub fn dim(self, text: &str) -> String {
         self.wrap("2", text)
     }
 
-    /// What went well.
+    /// A success.
     pub fn good(self, text: &str) -> String {
         self.wrap("32", text)
     }
 
-    /// What went wrong.
+    /// A failure.
     pub fn bad(self, text: &str) -> String {
         self.wrap("31", text)
     }
 
-    /// What deserves a look.
+    /// A warning.
     pub fn warn(self, text: &str) -> String {
         self.wrap("33", text)
     }
@@ -63,7 +64,8 @@ impl Paint {
 
     /// The colour of the task at `index` of its workload.
     pub fn task(self, index: usize, text: &str) -> String {
-        /// Of the 256-colour palette: apart from one another, legible on black and on white.
+        /// Colours of the 256-colour palette that differ from each other and are legible on black
+        /// and on white.
         const TASK_COLOURS: [u8; 12] = [33, 172, 35, 169, 99, 37, 167, 142, 68, 133, 71, 130];
         self.wrap(&format!("38;5;{}", TASK_COLOURS[index % TASK_COLOURS.len()]), text)
     }
@@ -73,13 +75,13 @@ impl Paint {
     }
 }
 
-/// Whether the terminal can do no more than print: `TERM` is `dumb` or absent.
+/// Whether the terminal can only print: `TERM` is `dumb` or absent.
 pub(crate) fn is_dumb(env: impl Fn(&str) -> Option<String>) -> bool {
     env("TERM").is_none_or(|term| term == "dumb" || term.is_empty())
 }
 
-/// `text` from a worker, line by line, safe to print: control characters are shown, not obeyed, but
-/// tabs become spaces.
+/// Text from a worker, line by line, safe to print: control characters are made visible, and tabs
+/// become spaces.
 pub(crate) fn safe_lines(text: &str) -> impl Iterator<Item = String> {
     text.trim_end().lines().map(|line| escape_terminal(&line.replace('\t', "    ")))
 }

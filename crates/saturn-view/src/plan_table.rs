@@ -1,4 +1,4 @@
-//! A plan as text: the table of its tasks, and what is proven about it.
+//! A plan as text: the table of its tasks, and what is proven of it.
 
 use saturn_core::names::escape_terminal;
 use saturn_core::{Objective, Plan, Problem, Reason};
@@ -10,12 +10,12 @@ use crate::text::{Align, Table};
 use crate::units::{clock, count, duration, percent};
 use crate::words;
 
-/// Places of a run's plan that are shown; the report has all.
+/// The most places of a run's plan that are shown; the report has all.
 const MAX_PLACES: usize = 60;
-/// What stands before an end that rests on an estimate.
+/// The mark before an end that rests on an estimate.
 const ESTIMATE: &str = "~";
 
-/// The table of a run's plan, its times counted from when it was adopted.
+/// The table of a run's plan. Times count from the plan's adoption.
 pub fn run_plan_lines(
     state: &State,
     plan: &RunPlan,
@@ -98,14 +98,14 @@ fn plan_columns(devices: &'static str) -> Vec<(&'static str, Align)> {
     ]
 }
 
-/// What is proven about a plan: `makespan 2 min 31 s, lower bound 2 min 29 s by these estimates, gap
-/// 1.3 % (not proven optimal), solved in 2.0 s`.
+/// What is proven of a run's plan: `makespan 2 min 31 s, lower bound 2 min 29 s by these estimates,
+/// gap 1.3 % (not proven optimal), solved in 2.0 s`.
 pub fn run_plan_claim(plan: &RunPlan) -> String {
     claim(plan.makespan_s, plan.lower_bound_s, plan.gap(), plan.status, plan.solve_s)
 }
 
-/// The same for a planning problem's plan, of the objective; where that is not the makespan, the
-/// makespan as well.
+/// The same for a planning problem's plan and its objective. If the objective is not the makespan,
+/// the line gives the makespan too.
 pub fn plan_claim(plan: &Plan) -> String {
     if plan.is_usable() {
         let Plan { status, makespan_s, solve_s, .. } = *plan;
@@ -127,7 +127,7 @@ pub fn plan_claim(plan: &Plan) -> String {
     }
 }
 
-/// What a value under an objective is called.
+/// The name of a value under an objective.
 pub(crate) fn objective_name(objective: Objective) -> &'static str {
     match objective {
         Objective::Makespan => "makespan",
@@ -136,7 +136,7 @@ pub(crate) fn objective_name(objective: Objective) -> &'static str {
     }
 }
 
-/// A value under an objective: a length of time, or an amount of money.
+/// A value under an objective: a duration or an amount of money.
 pub(crate) fn amount(objective: Objective, value: f64) -> String {
     match objective {
         Objective::Makespan | Objective::Completion => duration(value),
@@ -144,7 +144,7 @@ pub(crate) fn amount(objective: Objective, value: f64) -> String {
     }
 }
 
-/// A bound, and what it rests on where the status beside it doesn't say so.
+/// A bound, with the remark that it rests on estimates unless the plan is optimal.
 fn bound_words(bound: &str, status: saturn_core::PlanStatus) -> String {
     let rests_on = match status {
         saturn_core::PlanStatus::Optimal => "",
@@ -173,8 +173,8 @@ fn claim(
     )
 }
 
-/// What current practice would take, against `makespan_s`. If it rests on an estimate, the plan's proof
-/// says nothing of the strategy that was estimated.
+/// Compares current practice with `makespan_s`. If `is_estimate`, current practice uses a strategy
+/// that was only estimated, and the plan's proof does not cover that strategy.
 pub fn current_practice_claim(
     current_practice_s: f64,
     makespan_s: f64,
@@ -196,9 +196,9 @@ pub fn current_practice_claim(
     format!("{practice} would take {takes} by the same profile{ratio}")
 }
 
-/// A plan of a planning problem for a terminal: claim, current practice, table and drawing.
+/// A plan of a planning problem for a terminal: its claim, current practice, table and drawing.
 ///
-/// Without a plan: why, task by task. The last line has no line end.
+/// If there is no plan, the text says why, task by task. The last line has no line end.
 pub fn plan_text(
     problem: &Problem,
     plan: &Plan,

@@ -1,7 +1,7 @@
-//! A run as data: what `report.json` holds and `report.html` draws.
+//! A run as data: the content of `report.json`, which `report.html` draws.
 //!
-//! Times are seconds on the run's clock (0 is the run's beginning; it stands still while no process
-//! drives the run). Fields are only ever added within one `version`.
+//! Times are seconds on the run's clock, which is 0 at the run's beginning and stands still while
+//! no process drives the run. Within one `version`, fields are added and never removed or changed.
 
 mod build;
 mod choices;
@@ -23,22 +23,22 @@ pub use metrics::{LossPoint, MAX_POINTS, TaskMetrics, read_metrics};
 /// The version that [`Report::build`] makes.
 pub const VERSION: u32 = 3;
 
-/// How a run stands.
+/// The status of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunStatus {
     /// Every task has ended (in a search: every trial).
     Complete,
-    /// Stopped by the person; it can be resumed.
+    /// A person stopped it; it can be resumed.
     Interrupted,
-    /// Its driver went away without a word; it can be resumed.
+    /// Its driver died without recording an end; it can be resumed.
     Died,
-    /// None of these: a driver has it in hand.
+    /// A driver drives it.
     Unfinished,
 }
 
 impl RunStatus {
-    /// How files and people call it.
+    /// Its word in files and for people.
     pub fn word(self) -> &'static str {
         match self {
             Self::Complete => "complete",
@@ -49,15 +49,15 @@ impl RunStatus {
     }
 }
 
-/// How a task stands.
+/// The status of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskReportStatus {
-    /// No strategy of it has been measured yet, and nothing that would be runs.
+    /// No strategy has been measured, and no inspection or trial runs.
     Unmeasured,
-    /// Its model, or one like it, is looked at.
+    /// Its group's model is being inspected.
     Inspecting,
-    /// No strategy of it has been measured yet, and one is.
+    /// No strategy has been measured, and a trial runs.
     Measuring,
     /// It could train, and waits.
     Waiting,
@@ -67,13 +67,13 @@ pub enum TaskReportStatus {
     Paused,
     /// Held by the stopper.
     Held,
-    /// Trained to the end.
+    /// Trained to its end.
     Done,
-    /// Trained to the end, where the loss was no finite number.
+    /// Trained to its end, where the loss was not a finite number.
     Diverged,
-    /// Given up.
+    /// Given up after failures.
     Failed,
-    /// Not wanted any more.
+    /// Cancelled by the user.
     Cancelled,
     /// Ended by the stopper.
     Stopped,
@@ -90,72 +90,74 @@ pub struct DeviceReport {
     pub device: u32,
     /// Its type.
     pub gpu_type: String,
-    /// Whether it is in the pool still.
+    /// Whether it is still in the pool.
     pub is_there: bool,
-    /// Why it is not used, where it is set aside.
+    /// Why it is set aside, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set_aside: Option<String>,
 }
 
-/// The numbers of the whole run.
+/// Numbers of the whole run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Totals {
     /// Tasks of the workload.
     pub tasks: usize,
-    /// Of these, trained to the end.
+    /// Tasks that were trained to their end.
     pub done: usize,
-    /// Of these, trained to the end, where the loss was no finite number; they don't count as done.
+    /// Tasks that were trained to their end with a loss that is not a finite number. They don't
+    /// count as done.
     #[serde(default)]
     pub diverged: usize,
-    /// Of these, given up.
+    /// Tasks that were given up after failures.
     pub failed: usize,
-    /// Of these, not wanted any more.
+    /// Tasks that were cancelled.
     pub cancelled: usize,
-    /// Of these, ended by the stopper.
+    /// Tasks that the stopper ended.
     #[serde(default)]
     pub stopped: usize,
-    /// Index of the plan that the run is judged by: the first with a place for every task that ever
-    /// got one. What follows speaks of the time from its adoption on.
+    /// The index of the reference plan, by which the run is judged: the first plan that covers
+    /// every task that ever got a place. The fields below that name this plan count from its
+    /// adoption.
     pub reference_plan: Option<usize>,
-    /// From the run's start, or the first task's arrival where that was later, to the end of the last
-    /// training attempt: trials and the starts of drivers included.
+    /// Seconds from the run's start, or from the first task's arrival if that was later, to the end
+    /// of the last training attempt. Trials and the starts of drivers count.
     #[serde(default)]
     pub total_s: Option<f64>,
     /// The part of `total_s` in which drivers started, seconds.
     #[serde(default)]
     pub startup_s: f64,
-    /// What current practice would take from its start to its end.
+    /// Seconds that current practice would take from its start to its end.
     #[serde(default)]
     pub current_practice_total_s: Option<f64>,
-    /// Whether that rests on an estimate of a strategy that nobody has measured.
+    /// Whether current practice uses a strategy that was only estimated, never measured.
     #[serde(default)]
     pub current_practice_is_estimate: bool,
-    /// Whether all steps of all planned tasks were trained. If not, as in a search, the run did less than
-    /// its plan, the bound and current practice speak of.
+    /// Whether all steps of all planned tasks were trained. If not, as in a search, the run did
+    /// less work than its plan, its bound and current practice assume.
     #[serde(default)]
     pub did_all_that_was_planned: bool,
-    /// From that plan to the end of the last training attempt.
+    /// Seconds from the reference plan to the end of the last training attempt.
     pub makespan_s: Option<f64>,
-    /// Makespan of that plan.
+    /// The makespan of the reference plan, seconds.
     pub planned_makespan_s: Option<f64>,
-    /// Proven lower bound of the makespan, by the estimates of that plan.
+    /// A proven lower bound of the makespan under the reference plan's estimates, seconds.
     pub lower_bound_s: Option<f64>,
-    /// What current practice (all devices for one task at a time, its best technique) would take from
-    /// that plan on, by the profile.
+    /// Seconds that current practice would take from the reference plan on, by the profile. Current
+    /// practice trains one task at a time on all devices, each by its best technique.
     pub current_practice_s: Option<f64>,
-    /// Share of the devices' time within the realised makespan that training attempts held.
+    /// The share of device-seconds within the realised makespan that training attempts held.
     pub device_use: Option<f64>,
-    /// From the run's beginning to its first plan, or to its end without one.
+    /// Seconds from the run's beginning to its first plan, or to its end if it had none.
     pub trials_s: f64,
-    /// Trials run, and taken from an earlier search.
+    /// Trials that were run or taken from an earlier run.
     pub trials: usize,
-    /// Of these, measured.
+    /// Trials that measured a strategy.
     pub trials_measured: usize,
 }
 
 impl Totals {
-    /// Whether a run may be held against its plan, the bound and current practice: not if it has ended
-    /// with less training than these speak of.
+    /// Whether the run can be compared with its plan, the bound and current practice. It can't if
+    /// it ended with less training than these assume.
     pub(crate) fn is_compared(&self, status: RunStatus) -> bool {
         self.did_all_that_was_planned || status != RunStatus::Complete
     }
@@ -172,13 +174,13 @@ pub struct PlannedReport {
     pub gpus: u32,
     /// Devices by node.
     pub gang: Gang,
-    /// The part of the task's work that is done here, less than 1 where it is to be switched.
+    /// The share of the task's work that this place does; less than 1 if the task is to switch.
     #[serde(default = "whole", skip_serializing_if = "is_whole")]
     pub share: f64,
-    /// Finished steps at which it is to be switched.
+    /// The finished steps at which the task is to switch to its next place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_step: Option<u64>,
-    /// Whether its times rest on an estimate, where nobody had measured the strategy.
+    /// Whether its times rest on an estimate, since the strategy was not measured.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_estimate: bool,
     /// Planned start.
@@ -201,28 +203,29 @@ fn is_whole(share: &f64) -> bool {
 pub struct PlanReport {
     /// When it was adopted.
     pub at_s: f64,
-    /// Where it comes from.
+    /// The source of the plan.
     pub source: PlanSource,
-    /// What is proven of it.
+    /// What is proven of the plan.
     pub status: PlanStatus,
-    /// From `at_s`.
+    /// The makespan from `at_s` on, seconds.
     pub makespan_s: f64,
-    /// Of the makespan; 0 where nothing is proven.
+    /// A lower bound of the makespan, seconds; 0 if nothing is proven.
     pub lower_bound_s: f64,
     /// (makespan − lower bound) / lower bound.
     pub gap: f64,
-    /// How long the solve took.
+    /// How long the solve took, seconds.
     pub solve_s: f64,
-    /// What current practice would take from `at_s`.
+    /// Seconds that current practice would take from `at_s` on.
     pub current_practice_s: Option<f64>,
-    /// What was in force before would have taken from `at_s`.
+    /// Seconds that the plan before would have taken from `at_s` on.
     pub instead_of_s: Option<f64>,
-    /// By start; a task that is to be switched has several. Empty in the middle of very many plans.
+    /// Its places by start; a task that is to switch has several. Empty for plans in the middle of
+    /// very many.
     pub tasks: Vec<PlannedReport>,
 }
 
 impl PlanReport {
-    /// Tasks that have a place in it.
+    /// How many tasks have a place in the plan.
     pub fn num_tasks(&self) -> usize {
         self.tasks.iter().map(|planned| planned.task).collect::<BTreeSet<_>>().len()
     }
@@ -233,59 +236,60 @@ impl PlanReport {
 pub struct TaskReport {
     /// Its name.
     pub name: String,
-    /// How it stands.
+    /// Its status.
     pub status: TaskReportStatus,
-    /// When it came.
+    /// When it was added.
     pub added_s: f64,
-    /// What is wished of its time.
+    /// Its priority, deadline and the like.
     pub wishes: Wishes,
-    /// Loss of the last of `step`.
+    /// The loss of its last finished step.
     #[serde(default, with = "measure::optional")]
     pub final_loss: Option<f64>,
     /// Finished steps.
     pub step: u64,
-    /// Steps in all.
+    /// All of its steps.
     pub steps: Option<u64>,
     /// Technique of the last training attempt.
     pub technique: Option<String>,
-    /// Its device count.
+    /// The number of devices of that attempt.
     pub gpus: Option<u32>,
-    /// Its knobs.
+    /// The knobs of that attempt.
     pub knobs: Knobs,
-    /// First launch for training.
+    /// When it was first launched for training.
     pub start_s: Option<f64>,
-    /// End of the last training attempt.
+    /// When its last training attempt ended.
     pub end_s: Option<f64>,
-    /// What the first plan with a place for it gave it, seconds.
+    /// Seconds that the first plan with a place for it planned.
     pub planned_s: Option<f64>,
     /// Seconds in which it trained: the sum over its training attempts, from launch to end.
     #[serde(alias = "realised_s")]
     pub train_s: Option<f64>,
-    /// For how much of that training stood still for checkpoints, seconds.
+    /// Seconds of `train_s` in which training stood still for checkpoints.
     #[serde(default)]
     pub blocked_s: f64,
-    /// `train_s` over `planned_s`, less one; only where it trained in one attempt as first planned.
+    /// The ratio of `train_s` to `planned_s`, less one. Only for a task that trained in one attempt
+    /// as first planned.
     pub estimate_error: Option<f64>,
-    /// Training attempts.
+    /// The number of its training attempts.
     pub attempts: usize,
-    /// Why it was given up, or is not wanted any more.
+    /// Why it failed, or was cancelled or stopped.
     pub error: Option<String>,
-    /// The worker's own traceback, or empty.
+    /// The worker's traceback; may be empty.
     pub traceback: String,
-    /// Checkpoints, logs and metrics, within the run directory.
+    /// Its directory of checkpoints, logs and metrics, within the run directory.
     pub dir: String,
-    /// The values that tell it from other tasks.
+    /// The parameters that distinguish it from other tasks.
     #[serde(default, skip_serializing_if = "Knobs::is_empty")]
     pub parameters: Knobs,
-    /// It is what a script does after the training that another task is.
+    /// Whether it is the part of a script after its training, where the training is another task.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_rest: bool,
-    /// What says how well it does; absent: its loss.
+    /// The metric that it is judged by; absent: its loss.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goal: Option<Goal>,
-    /// Loss by step, thinned; steps whose loss was no finite number are left out.
+    /// Its loss by step, thinned. Steps whose loss was not a finite number are left out.
     pub losses: Vec<LossPoint>,
-    /// What its evaluations found; null where it has none.
+    /// Its evaluations; null if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evaluation: Option<EvaluationReport>,
 }
@@ -293,22 +297,22 @@ pub struct TaskReport {
 /// A task's evaluations.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EvaluationReport {
-    /// The last; null before the first.
+    /// The last evaluation; null before the first.
     pub last: Option<Evaluation>,
-    /// The best, where the task says which is that.
+    /// The best evaluation, if the task says which is best.
     pub best: Option<BestEvaluation>,
-    /// For how much of its time training stood still for them, seconds.
+    /// Seconds of training time in which training stood still for evaluations.
     pub taken_s: f64,
-    /// All of them by step, thinned.
+    /// All evaluations by step, thinned.
     pub all: Vec<Evaluation>,
 }
 
 /// A trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TrialReport {
-    /// Index of the task that was measured.
+    /// The index of the task that was measured.
     pub task: usize,
-    /// Indices of all tasks that it speaks for.
+    /// The indices of all tasks that the trial measures for.
     pub speaks_for: Vec<usize>,
     /// Technique.
     pub technique: String,
@@ -316,43 +320,43 @@ pub struct TrialReport {
     pub gpus: u32,
     /// Type of device.
     pub gpu_type: String,
-    /// Knobs that the technique chose.
+    /// The knobs that the technique chose.
     pub knobs: Knobs,
-    /// It came from an earlier search.
+    /// Whether it came from an earlier run.
     pub reused: bool,
-    /// It was never run: a look at the model has told.
+    /// Whether it never ran, since an inspection gave the outcome.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ruled_out: bool,
-    /// What came of it; null until it has ended.
+    /// Its outcome; null until it has ended.
     pub result: Option<TrialOutcome>,
 }
 
-/// What a look at a model found.
+/// The inspection of a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InspectionReport {
-    /// Index of the first task that has this model.
+    /// The index of the first task with this model.
     pub task: usize,
-    /// Indices of all tasks that it speaks for.
+    /// The indices of all tasks with this model.
     pub speaks_for: Vec<usize>,
-    /// What was found.
+    /// What the inspection found.
     #[serde(flatten)]
     pub found: Inspection,
 }
 
-/// What tasks that are alike in all of this could have trained under.
+/// The strategies that a set of tasks could have had, all with the same numbers and reasons.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ChoiceReport {
-    /// Indices of the tasks.
+    /// The indices of the tasks.
     pub tasks: Vec<usize>,
-    /// Their strategies, as `saturn explain` tells them of the first of the tasks.
+    /// Their strategies, as `saturn explain` shows them for the first of these tasks.
     pub candidates: Vec<Candidate>,
 }
 
-/// What an attempt was for.
+/// The purpose of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AttemptPurpose {
-    /// A look at the model, on no device and under no technique.
+    /// An inspection of the model, on no device and under no technique.
     Inspection,
     /// A trial.
     Trial,
@@ -367,7 +371,7 @@ pub struct AttemptReport {
     pub attempt: u64,
     /// Index into the report's tasks.
     pub task: usize,
-    /// What it was for.
+    /// Its purpose.
     pub purpose: AttemptPurpose,
     /// Technique.
     pub technique: String,
@@ -375,19 +379,19 @@ pub struct AttemptReport {
     pub gpus: u32,
     /// Devices by node.
     pub gang: Gang,
-    /// Launch.
+    /// When it was launched.
     pub launched_s: f64,
-    /// Begin of training.
+    /// When training began.
     pub started_s: Option<f64>,
-    /// End; null while it runs.
+    /// When it ended; null while it runs.
     pub ended_s: Option<f64>,
     /// `finished`, `stopped`, `killed`, `lost`, `abandoned`, `failed`; null while it runs.
     pub how: Option<String>,
-    /// Finished steps when it began.
+    /// The finished steps when it began.
     pub from_step: Option<u64>,
-    /// Finished steps when it ended.
+    /// The finished steps when it ended.
     pub step: u64,
-    /// Why it failed: one line.
+    /// The error of a failed attempt: one line.
     pub error: Option<String>,
 }
 
@@ -400,11 +404,11 @@ pub struct Report {
     pub name: String,
     /// Whether it searched or trained.
     pub mode: Mode,
-    /// How it stands.
+    /// Its status.
     pub status: RunStatus,
-    /// What its devices are.
+    /// The kind of its devices.
     pub device_kind: DeviceKind,
-    /// What each may hold, bytes; null without a limit but its own.
+    /// How much each device may hold, bytes; null if only the device's size limits it.
     #[serde(default)]
     pub device_memory_bytes: Option<u64>,
     /// Every device that was ever in the pool.
@@ -415,19 +419,19 @@ pub struct Report {
     pub now_s: f64,
     /// The whole run in numbers.
     pub totals: Totals,
-    /// Every plan that was in force, the first first.
+    /// Every plan that was in force, oldest first.
     pub plans: Vec<PlanReport>,
-    /// The workload.
+    /// The tasks.
     pub tasks: Vec<TaskReport>,
-    /// What looks at the models found.
+    /// The inspections of models.
     #[serde(default)]
     pub inspections: Vec<InspectionReport>,
-    /// The profile.
+    /// The trials.
     pub trials: Vec<TrialReport>,
-    /// What each task could train under, and why it does not.
+    /// The strategies that each task could have, and why it does not have them.
     #[serde(default)]
     pub choices: Vec<ChoiceReport>,
-    /// Every launch.
+    /// Every attempt.
     pub attempts: Vec<AttemptReport>,
 }
 
@@ -437,14 +441,15 @@ impl Report {
         self.plans.get(self.totals.reference_plan?)
     }
 
-    /// A task's name; `?` for an index that names none, as only a file not written here could hold.
+    /// A task's name; `?` for an unknown index, which only a foreign file can have.
     pub fn task_name(&self, task: usize) -> &str {
         self.tasks.get(task).map_or("?", |task| task.name.as_str())
     }
 
-    /// The report as a file.
+    /// The report as JSON.
     pub fn to_json(&self) -> String {
-        // Plain data with string keys always serialises; were it not so, an empty object says it.
+        // Plain data with string keys always serialises. If it did not, this would give an empty
+        // object.
         serde_json::to_string_pretty(self).map_or_else(|_| "{}\n".to_owned(), |text| text + "\n")
     }
 }

@@ -1,7 +1,7 @@
 //! Where a run and each of its tasks stand at a moment, as data.
 //!
-//! It works on runs that go on, that have ended and that nobody drives: everything is from the
-//! journal, but for the live step and loss where a driver answers.
+//! This works for runs in progress, for ended runs and for runs that nobody drives. Everything
+//! comes from the journal, except the live step and loss if a driver answers.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::outcome::{TaskCounts, TrialCounts, train_s};
 use crate::report::{RunStatus, value};
 use crate::words::first_line;
 
-/// The version of [`Status`]. Fields are only ever added within one.
+/// The version of [`Status`]. Within one version, fields are added and never removed or changed.
 const VERSION: u32 = 1;
 
 /// Devices of one node.
@@ -30,7 +30,7 @@ pub struct DevicesOn {
     pub devices: Vec<u32>,
 }
 
-/// A device that is not used.
+/// A device that is set aside.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetAside {
     /// Name of its node.
@@ -44,17 +44,17 @@ pub struct SetAside {
 /// The pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolStatus {
-    /// What its devices are.
+    /// The kind of its devices.
     pub device_kind: DeviceKind,
-    /// Nodes that are there.
+    /// The number of nodes that are there.
     pub nodes: usize,
-    /// Devices that can be used.
+    /// The number of usable devices.
     pub devices: usize,
-    /// Of these, held by attempts.
+    /// How many of these are held by attempts.
     pub busy: usize,
-    /// Devices that are there and are not used.
+    /// Devices that are there but set aside.
     pub set_aside: Vec<SetAside>,
-    /// The nodes that are there, in the order in which they came.
+    /// The nodes that are there, in the order in which they joined.
     #[serde(default)]
     pub by_node: Vec<NodeStatus>,
 }
@@ -66,22 +66,22 @@ pub struct NodeStatus {
     pub name: String,
     /// Type of its devices.
     pub gpu_type: String,
-    /// Devices that can be used.
+    /// The number of usable devices.
     pub devices: usize,
-    /// Of these, held by attempts.
+    /// How many of these are held by attempts.
     pub busy: usize,
 }
 
-/// A trial that runs.
+/// A trial that runs now.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunningTrial {
-    /// Name of the task that is measured.
+    /// The name of the task that it measures.
     pub task: String,
     /// Technique.
     pub technique: String,
     /// Device count.
     pub gpus: u32,
-    /// Where.
+    /// Its devices.
     pub devices: Vec<DevicesOn>,
     /// Time of launch.
     pub launched_s: f64,
@@ -99,57 +99,58 @@ pub struct TaskStatus {
     pub step: u64,
     /// Steps in all; null until they are known.
     pub steps: Option<u64>,
-    /// Loss of the last of `step`.
+    /// The loss of its last finished step.
     #[serde(default, with = "measure::optional")]
     pub loss: Option<f64>,
-    /// What its last evaluation found.
+    /// Its last evaluation.
     #[serde(default)]
     pub evaluation: Option<Evaluation>,
-    /// Its best evaluation, where it says which is that.
+    /// Its best evaluation, if it says which is best.
     #[serde(default)]
     pub best: Option<BestEvaluation>,
-    /// What says how well it does; null: its loss.
+    /// The metric that it is judged by; null: its loss.
     #[serde(default)]
     pub goal: Option<Goal>,
-    /// How well it does by that: in its best evaluation where there is one, else in its last.
+    /// Its value of that metric: of its best evaluation if there is one, else of its last.
     #[serde(default, with = "measure::optional")]
     pub value: Option<f64>,
-    /// Technique that it trains under, will train under by the plan in force, or trained under last.
+    /// The technique under which it trains now, or else will train by the plan in force, or else
+    /// trained last.
     pub technique: Option<String>,
-    /// The device count of that.
+    /// The number of devices of that training.
     pub gpus: Option<u32>,
-    /// The type of device of that.
+    /// The type of device of that training.
     pub gpu_type: Option<String>,
-    /// The devices of that.
+    /// The devices of that training.
     pub devices: Vec<DevicesOn>,
     /// Number of its live training attempt.
     pub attempt: Option<u64>,
-    /// Why that was asked to stop.
+    /// Why its live attempt was asked to stop.
     pub stopping: Option<StopReason>,
-    /// Training attempts so far.
+    /// The number of its training attempts so far.
     pub attempts: usize,
-    /// When it came.
+    /// When it was added.
     pub added_s: f64,
     /// When it was first launched to train.
     pub started_s: Option<f64>,
-    /// When it is expected to be launched, where it waits.
+    /// The expected time of its launch, if it waits.
     pub expected_start_s: Option<f64>,
-    /// When it is expected to end.
+    /// The expected time of its end.
     pub expected_end_s: Option<f64>,
-    /// The early and the late end of the error band.
+    /// The earliest and the latest end within the error band.
     pub expected_end_band_s: Option<(f64, f64)>,
     /// When it ended.
     pub ended_s: Option<f64>,
     /// Seconds in which it trained so far: the sum over its training attempts, from launch to end.
     #[serde(default)]
     pub train_s: Option<f64>,
-    /// Higher ends sooner.
+    /// Its priority: a higher number makes it end sooner.
     pub priority: i32,
-    /// By when it should have ended.
+    /// The time by which it should end.
     pub deadline_s: Option<f64>,
-    /// No training before.
+    /// The time before which it must not train.
     pub release_s: f64,
-    /// Names of tasks that must be done before it starts.
+    /// The names of tasks that must be done before it starts.
     pub after: Vec<String>,
     /// Why it failed, or was cancelled or stopped: one line.
     pub error: Option<String>,
@@ -165,38 +166,39 @@ pub struct Status {
     pub version: u32,
     /// Whether it searches or trains.
     pub mode: Mode,
-    /// How it stands.
+    /// The status of the run.
     pub status: RunStatus,
-    /// The time that this speaks of.
+    /// The time of this status.
     pub now_s: f64,
-    /// No more tasks will come.
+    /// Whether no more tasks will come.
     pub is_closed: bool,
-    /// The person asked to stop; true: at once.
+    /// Whether a person asked the run to stop; true: at once.
     pub stopping: Option<bool>,
-    /// Tasks by where they stand.
+    /// Tasks by stage.
     pub counts: TaskCounts,
-    /// Trials by what came of them.
+    /// Trials by outcome.
     pub trials: TrialCounts,
-    /// The first of the tasks that wait for space on the disk: its name, and what could not be written.
+    /// The name of the first task that waits for space on the disk, and what could not be written.
     #[serde(default)]
     pub waits_space: Option<(String, String)>,
     /// Trials that run now.
     pub running_trials: Vec<RunningTrial>,
     /// The pool.
     pub pool: PoolStatus,
-    /// When all that is planned is expected to end.
+    /// The expected end of all planned tasks.
     pub expected_end_s: Option<f64>,
-    /// The early and the late end of the error band.
+    /// The earliest and the latest end within the error band.
     pub expected_end_band_s: Option<(f64, f64)>,
-    /// Tasks that have not ended and of which nothing is expected: they have no place in the plan.
+    /// How many tasks have not ended and have no place in the plan, so that nothing is expected of
+    /// them.
     pub unplanned: usize,
-    /// How far off what is expected may be.
+    /// The error band of expected times.
     pub band: Band,
-    /// Every task, in the order in which they came.
+    /// Every task, in the order in which they were added.
     pub tasks: Vec<TaskStatus>,
 }
 
-/// Where a run stands at `now_s`.
+/// The status of a run at `now_s`.
 pub fn status(state: &State, history: &History, now_s: f64) -> Status {
     let expected = Expected::of(state, history, now_s);
     let next = next_places(state);
@@ -279,7 +281,7 @@ fn task(
     }
 }
 
-/// How and where a task trains, will train by its next place, or trained last.
+/// The strategy and devices of a task: now, or else by its next place, or else in its last attempt.
 pub(crate) fn way_of<'a>(
     state: &'a State,
     history: &'a History,

@@ -1,4 +1,4 @@
-//! Where a run stands, as text: a few lines for the run, and a line for each task.
+//! The status of a run as text: a few lines for the run, and a line for each task.
 
 use saturn_core::names::escape_terminal;
 use saturn_engine::{Mode, Stage};
@@ -12,17 +12,16 @@ use crate::text::{Align, Table, fit_coloured, wrap};
 use crate::units::{clock, count, duration, number};
 use crate::words;
 
-/// Tasks that are shown; the status as data has all.
+/// The most tasks shown; the status as data has all.
 const MAX_TASKS: usize = 200;
-/// From so many columns on there is room for devices, and for steps.
+/// The widths in columns from which devices, and steps, are shown too.
 const WIDE: (usize, usize) = (100, 120);
-/// Devices set aside that are named.
+/// The most devices set aside that are named.
 const MAX_SET_ASIDE: usize = 3;
 
 /// A status as text of at most `width` columns. The last line has no line end.
 ///
-/// Running tasks come first, then those that wait, by when they are expected to start, and those that
-/// have ended last.
+/// Running tasks come first, then waiting tasks by their expected start, and ended tasks last.
 pub fn status_text(status: &Status, width: usize, paint: Paint) -> String {
     let mut lines: Vec<String> = Vec::new();
     for line in head(status, paint) {
@@ -101,7 +100,7 @@ fn head(status: &Status, paint: Paint) -> Vec<String> {
     lines
 }
 
-/// `nodes: a 8 of 8 busy, b 3 of 8 busy`, or of many how many are how busy.
+/// `busy on nodes: a 8 of 8, b 3 of 8`. With many nodes, how many are idle, partly busy or busy.
 fn nodes(pool: &PoolStatus) -> String {
     let nodes = &pool.by_node;
     if nodes.len() <= words::MAX_NODES {
@@ -121,7 +120,7 @@ fn nodes(pool: &PoolStatus) -> String {
     for what in ["busy", "busy in part", "idle"] {
         let of_kind = nodes.iter().filter(|one| kind(one) == Some(what));
         let names: Vec<&str> = of_kind.map(|one| one.name.as_str()).collect();
-        // All but a few are busy: that they are is said, and not which.
+        // Most nodes are busy, so these are counted and not named.
         let which =
             if what == "busy" { String::new() } else { format!(" ({})", words::some_of(&names)) };
         parts.extend((!names.is_empty()).then(|| format!("{} {what}{which}", names.len())));
@@ -148,7 +147,7 @@ fn table(status: &Status, width: usize, paint: Paint) -> Vec<String> {
     ]);
     columns.extend((width >= WIDE.0).then_some(("devices", Align::Left)));
     columns.extend([("start", Align::Right), ("end", Align::Right)]);
-    // A wish is worth more than a band where there is no room for both.
+    // If both don't fit, priorities and deadlines are worth more than the band.
     let is_wished = |task: &TaskStatus| task.priority != 0 || task.deadline_s.is_some();
     let has_bands = width >= WIDE.0 || !tasks.iter().any(|(_, task)| is_wished(task));
     columns.extend(has_bands.then_some(("band", Align::Left)));
@@ -180,7 +179,7 @@ fn table(status: &Status, width: usize, paint: Paint) -> Vec<String> {
     lines
 }
 
-/// Where a task stands in the order of the lines.
+/// The position of a task's stage in the order of the lines.
 fn rank(task: &TaskStatus) -> usize {
     const ORDER: [Stage; 12] = [
         Stage::Running,
@@ -219,7 +218,7 @@ fn steps(task: &TaskStatus) -> String {
     }
 }
 
-/// The metric that the task is judged by; of a task that is judged by its loss, its last evaluation.
+/// The metric that the task is judged by. For a task judged by its loss, its last evaluation.
 fn evaluation(task: &TaskStatus) -> String {
     let Some(last) = &task.evaluation else { return String::new() };
     match judged_by(task.goal.as_ref()).0 {
@@ -253,7 +252,7 @@ fn devices(devices: &[DevicesOn], has_nodes: bool) -> String {
     parts.join("; ")
 }
 
-/// When it was or will be launched; `~` marks what is expected.
+/// When the task was or will be launched; `~` marks an expected time.
 fn start(task: &TaskStatus) -> String {
     match (task.expected_start_s, task.started_s) {
         (Some(at_s), _) => format!("~{}", clock(at_s)),

@@ -1,4 +1,5 @@
-//! The last words of a run: what was done, how long it took against the plan, and what to do next.
+//! The end of a run's output: what was done, how long it took compared with the plan, and what to
+//! do next.
 
 use saturn_core::names::escape_terminal;
 use saturn_engine::{Mode, RunEnd, State, TaskEnd, TaskStatus};
@@ -12,21 +13,21 @@ use crate::paint::Paint;
 use crate::units::{clock, count, duration, signed_percent};
 use crate::words::{first_line, shell_quoted};
 
-/// Tasks that were given up and are named one by one.
+/// The most failed tasks that are named one by one.
 const MAX_FAILURES: usize = 20;
 
-/// Where the results of a run lie, as the person should read them.
+/// Where a run's results are, as paths for people.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Results {
     /// The run directory.
     pub run_dir: String,
-    /// `report.html`, where it was written.
+    /// The path of `report.html`, if it was written.
     pub report: Option<String>,
-    /// `profile.json`, where it was written.
+    /// The path of `profile.json`, if it was written.
     pub profile: Option<String>,
 }
 
-/// The summary of a run that has ended or was given up by its driver.
+/// The summary of a run that has ended or whose driver gives up.
 pub fn summary(state: &State, history: &History, results: &Results, paint: Paint) -> Vec<String> {
     let mut lines = vec![String::new()];
     let is_interrupted = state.ended == Some(RunEnd::Interrupted)

@@ -1,19 +1,19 @@
 //! Laying out text in columns of a terminal: display width, cutting, padding, tables, bars.
 //!
-//! Texts given to these functions are safe to print already; they may hold colour, which has no
-//! width.
+//! Texts passed to these functions must already be safe to print. They may contain colour codes,
+//! which have no width.
 
 use console::measure_text_width;
 use unicode_width::UnicodeWidthChar;
 
 use crate::paint::Paint;
 
-/// Columns that `text` takes, colour not counted.
+/// The columns that `text` takes; colour codes take none.
 pub fn width(text: &str) -> usize {
     measure_text_width(text)
 }
 
-/// Plain `text` cut to `columns`, with `…` where something was cut off.
+/// Plain `text` cut to `columns`, with `…` at the cut.
 pub fn fit(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -34,13 +34,13 @@ pub fn fit(text: &str, columns: usize) -> String {
     cut
 }
 
-/// Coloured `text` cut to `columns`: nothing may wrap in the live region.
+/// Coloured `text` cut to `columns`, since no line of the live region may wrap.
 pub fn fit_coloured(text: &str, columns: usize) -> String {
     console::truncate_str(text, columns, "…").into_owned()
 }
 
-/// Coloured `line` broken at spaces so that no part is wider than `columns`; parts after the first
-/// begin with `indent` spaces. A word wider than that stays whole.
+/// Coloured `line` broken at spaces so that no part is wider than `columns`. Every part after the
+/// first begins with `indent` spaces. A word wider than `columns` stays whole.
 pub fn wrap(line: &str, columns: usize, indent: usize) -> Vec<String> {
     if width(line) <= columns || columns < 2 * indent {
         return vec![line.to_owned()];
@@ -92,7 +92,7 @@ pub fn bar(share: f64, columns: usize, paint: Paint) -> String {
     format!("{}{}", paint.good(&format!("{}{tip}", "━".repeat(full))), paint.dim(&"─".repeat(rest)))
 }
 
-/// Which side of its column a cell keeps to.
+/// The side to which a column's cells are aligned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
     /// Text.
@@ -101,7 +101,7 @@ pub enum Align {
     Right,
 }
 
-/// A table with a heading: no lines but one under the heading, two spaces between columns.
+/// A table with a heading, a line under the heading, and two spaces between columns.
 #[derive(Debug, Clone)]
 pub struct Table {
     headings: Vec<(&'static str, Align)>,
@@ -110,7 +110,7 @@ pub struct Table {
 
 /// Columns between two columns of a table.
 const GUTTER: usize = 2;
-/// A column that has to give way keeps this much.
+/// A column that is narrowed keeps at least this width.
 const MIN_COLUMN: usize = 8;
 
 impl Table {
@@ -125,7 +125,7 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// The same table without the columns that have nothing in any row.
+    /// The same table without the columns that are empty in every row.
     #[must_use]
     pub fn without_empty_columns(self) -> Self {
         let is_kept = |column: usize| self.rows.iter().any(|row| !row[column].is_empty());
@@ -137,8 +137,8 @@ impl Table {
         }
     }
 
-    /// The table's lines. Where it is wider than `max_width`, its widest text columns give way.
-    /// `style` colours a padded cell, told its row and column.
+    /// The table's lines. If the table is wider than `max_width`, its widest text columns are
+    /// narrowed. `style` colours a padded cell, given its row and column.
     pub fn lines(
         &self,
         max_width: usize,

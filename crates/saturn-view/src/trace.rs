@@ -1,13 +1,13 @@
-//! A run as a trace (`trace.json`) for Perfetto or `chrome://tracing`: a row for each device, and on
-//! it what held the device.
+//! A run as a trace (`trace.json`) for Perfetto or `chrome://tracing`. Each device has a row, which
+//! shows the attempts that held it.
 //!
-//! An attempt is one slice from launch to end; in it lie its set-up, blocks of steps, and what training
-//! stood still for: saves and evaluations. Arrows lead from where a task was to where it went on. Rows
-//! of the run itself hold solves and looks at models; saves that went on beside training are
-//! asynchronous slices.
+//! An attempt is one slice from launch to end. It contains slices for its set-up, for blocks of
+//! steps, and for saves and evaluations during which training stood still. Arrows lead from where a
+//! task was to where it continued. The run itself has rows for solves and inspections. Saves that
+//! ran beside training are asynchronous slices.
 //!
-//! Invariants: slices of a row lie one in another or one after the other, whatever the records say;
-//! every begin has its end. Times are those of the run's clock, in microseconds.
+//! Invariants: slices of one row are nested or follow each other, whatever the records say, and
+//! every begin has an end. Times are of the run's clock, in microseconds.
 
 mod events;
 
@@ -24,7 +24,7 @@ use events::{Events, Row};
 const SOLVES: Row = Row { process: 1, thread: 1 };
 const FIRST_LOOKS: Row = Row { process: 1, thread: 2 };
 
-/// Something that training stood still for.
+/// A time during which training stood still.
 struct Pause {
     from_s: f64,
     to_s: f64,
@@ -32,7 +32,7 @@ struct Pause {
     step: u64,
 }
 
-/// A save that went on beside training.
+/// A save that ran beside training.
 struct Beside {
     attempt: AttemptId,
     from_s: f64,
@@ -40,18 +40,18 @@ struct Beside {
     step: u64,
 }
 
-/// What a trace needs and a [`History`] forgets.
+/// The parts of a trace that a [`History`] does not keep.
 #[derive(Default)]
 struct Marks {
     pauses: BTreeMap<AttemptId, Vec<Pause>>,
     beside: Vec<Beside>,
     went_on: BTreeSet<AttemptId>,
-    /// Words about the whole run, each with its time.
+    /// Notes on the whole run, each with its time.
     words: Vec<(f64, String)>,
 }
 
-/// The trace of the run called `name`, from the records of its journal with their times; `None` where
-/// the first does not begin a run.
+/// The trace of the run called `name`, from its journal's records with their times. `None` if the
+/// first record does not begin a run.
 pub fn trace(records: &[(Record, f64)], name: &str) -> Option<String> {
     let Some((Record::Began { config }, _)) = records.first() else { return None };
     let mut state = State::new(config.clone());
@@ -120,7 +120,7 @@ impl Marks {
     }
 }
 
-/// What happened to the pool, but for the nodes that the run began with.
+/// A change of the pool in words; `None` for nodes that the run began with.
 fn pool_words(what: &PoolEvent, at_s: f64) -> Option<String> {
     let devices = |ids: &[u32]| {
         let noun = if ids.len() == 1 { "device" } else { "devices" };
@@ -155,7 +155,7 @@ fn name_rows(events: &mut Events, state: &State, history: &History, name: &str) 
     }
 }
 
-/// An attempt on its devices, and what it did meanwhile.
+/// Adds an attempt to the rows of its devices, with its parts.
 fn held(events: &mut Events, state: &State, marks: &Marks, id: AttemptId, attempt: &PastAttempt) {
     let end_s = attempt.ended.as_ref().map_or(state.now_s, |ended| ended.at_s);
     let whole = (attempt.launched_s, end_s);
@@ -190,7 +190,7 @@ fn held(events: &mut Events, state: &State, marks: &Marks, id: AttemptId, attemp
     }
 }
 
-/// The parts of an attempt, one after the other within it.
+/// The parts of an attempt, which follow each other within it.
 fn parts(
     marks: &Marks,
     id: AttemptId,
@@ -217,14 +217,14 @@ fn parts(
     let rest = match &attempt.ended {
         None => format!("steps from {} on", done + 1),
         Some(ended) if ended.step > done => format!("steps {}–{}", done + 1, ended.step),
-        // What was trained since is lost.
+        // The steps after the last saved one are lost.
         Some(_) => format!("after step {done}"),
     };
     parts.push((rest, (at_s, end_s)));
     parts
 }
 
-/// Looks at models hold no device: rows of their own, as many as there were at once.
+/// Adds inspections, which hold no device. They get rows of their own, as many as ran at once.
 fn looks(events: &mut Events, state: &State, history: &History) {
     let mut free_from_s: Vec<f64> = Vec::new();
     for attempt in history.attempts.values().filter(|one| one.purpose == Purpose::Inspection) {
@@ -260,7 +260,7 @@ fn plans(events: &mut Events, history: &History) {
     }
 }
 
-/// Arrows from where a task was to where it went on.
+/// Adds arrows from where a task was to where it continued.
 fn moves(events: &mut Events, state: &State, history: &History) {
     for task in state.task_ids() {
         for one in history.moves(task) {

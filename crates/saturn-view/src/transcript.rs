@@ -1,8 +1,8 @@
-//! The events of a run as lines for a person: what happened, in order, each said once.
+//! The events of a run as lines for people: what happened, in order, each event once.
 //!
-//! A [`Transcript`] remembers only what it needs so as not to repeat itself; everything that it says
-//! is in the state, the history and the record. Tasks and nodes that come together are told together,
-//! once something else happens or time passes. It prints nothing.
+//! A [`Transcript`] takes its facts from the state, the history and the record, and remembers only
+//! what it needs to avoid repetition. It reports tasks and nodes that arrive together in one line,
+//! once something else happens or time passes. A transcript prints nothing itself.
 
 mod arrivals;
 mod inspections;
@@ -22,15 +22,15 @@ use crate::paint::{Paint, safe_lines};
 use crate::text::{fit, pad, pad_left, width};
 use crate::units::clock;
 
-/// Columns before an event's words: the run's clock and a gap.
+/// The columns before an event's text: the run's clock and a gap.
 const CLOCK_WIDTH: usize = 7;
-/// Columns of the word that says what kind of event a line tells of.
+/// The columns of the word that names the kind of event.
 const VERB_WIDTH: usize = 7;
-/// Where continuation lines begin.
+/// The column at which continuation lines begin.
 pub(crate) const INDENT: usize = CLOCK_WIDTH + 2 + VERB_WIDTH + 2;
 /// Names longer than this are cut.
 const MAX_NAME: usize = 32;
-/// Lines of a traceback that are printed; the log has all of them.
+/// The most lines of a traceback that are shown; the log has all.
 const MAX_TRACEBACK: usize = 40;
 
 /// Turns records into lines.
@@ -38,26 +38,27 @@ const MAX_TRACEBACK: usize = 40;
 pub struct Transcript {
     paint: Paint,
     width: usize,
-    /// Failures whose tracebacks were shown: group of the task, and the traceback.
+    /// Tracebacks that were shown, each with its task's group.
     shown: BTreeSet<(usize, String)>,
-    /// Seconds a step that were told of what trains, by group, strategy and type of device.
+    /// The last reported seconds a step of training, by group, strategy and type of device.
     told_paces: BTreeMap<(String, String, String), f64>,
-    /// What was told of tasks that wait for space on the disk.
+    /// The last reported error of each task that waits for space on the disk.
     told_no_space: BTreeMap<TaskId, String>,
-    /// When an evaluation of each task was last told.
+    /// When an evaluation of each task was last reported.
     told_evaluations: BTreeMap<TaskId, f64>,
-    /// The next plan is to be shown whole.
+    /// Whether to show the next plan in full.
     show_plan: bool,
-    /// It was told that the plan in force was kept though another would end sooner.
+    /// Whether a line has said that the plan in force was kept although another plan would end
+    /// sooner.
     is_kept_told: bool,
-    /// What came and has not been told.
+    /// Arrivals that are gathered and not reported yet.
     arrivals: Option<Arrivals>,
-    /// Columns of the longest name, and of how many tasks.
+    /// The columns of the longest name, and the number of tasks that this covers.
     longest: (usize, usize),
 }
 
 impl Transcript {
-    /// Lines at most about `width` columns wide; only tables keep strictly to it.
+    /// A transcript with lines of about `width` columns. Only tables keep strictly to it.
     pub fn new(paint: Paint, width: usize) -> Self {
         Self {
             paint,
@@ -73,7 +74,7 @@ impl Transcript {
         }
     }
 
-    /// The lines for a record that was just taken into `state` and `history`; often none.
+    /// The lines for a record that `state` and `history` have just applied. Often there is none.
     pub fn record(
         &mut self,
         state: &State,
@@ -94,7 +95,7 @@ impl Transcript {
         all
     }
 
-    /// The lines for what came and has not been told, now that time has passed; often none.
+    /// The lines for gathered arrivals, once enough time has passed. Often there is none.
     pub fn tick(&mut self, state: &State, history: &History, now_s: f64) -> Vec<String> {
         if self.arrivals.as_ref().is_some_and(|arrivals| arrivals.may_wait(now_s)) {
             return Vec::new();
@@ -173,8 +174,8 @@ impl Transcript {
                 });
                 told.into_iter().collect()
             }
-            // What came is told by `arrivals`; what the others mean is told by the lines before and
-            // after them, and by the live region.
+            // `arrivals` reports arrivals. Neighbouring lines and the live region show the effects
+            // of the other records.
             Record::Began { .. }
             | Record::Resumed { .. }
             | Record::DriverStarted { .. }
@@ -190,12 +191,12 @@ impl Transcript {
         }
     }
 
-    /// A line that is no event: where the run stands.
+    /// A line about the run's present position, which is not an event.
     pub(crate) fn aside(&self, text: &str, now_s: f64) -> String {
         self.line(now_s, "", &self.paint.dim(text))
     }
 
-    /// A word about the machine that runs the tasks.
+    /// Lines for a message about the machine that runs the tasks.
     pub(crate) fn remark(&self, text: &str, now_s: f64) -> Vec<String> {
         self.note(None, text, now_s)
     }
@@ -218,13 +219,13 @@ impl Transcript {
         self.line(now_s, &self.paint.warn("stop"), text)
     }
 
-    /// One event: clock, verb, words.
+    /// The line of an event: clock, verb and text.
     fn line(&self, now_s: f64, verb: &str, text: &str) -> String {
         let clock = self.paint.dim(&pad_left(&clock(now_s), CLOCK_WIDTH));
         format!("{clock}  {}  {text}", pad(verb, VERB_WIDTH))
     }
 
-    /// Keeps in mind how long the names of tasks are, so that what follows them stands in a column.
+    /// Updates the width of the longest task name, so that the text after names is aligned.
     fn measure_names(&mut self, state: &State) {
         let (longest, known) = self.longest;
         let new = state.tasks.get(known..).unwrap_or_default();
@@ -232,13 +233,13 @@ impl Transcript {
         self.longest = (widths.fold(longest, usize::max), state.tasks.len());
     }
 
-    /// A task's name, padded so that what follows stands in a column.
+    /// A task's name, padded so that the text after it is aligned.
     fn name(&self, state: &State, task: TaskId) -> String {
         let name = fit(&escape_terminal(state.name(task)), MAX_NAME);
         self.paint.task(task.0, &pad(&name, self.longest.0.min(MAX_NAME)))
     }
 
-    /// A worker's traceback, indented, the first time that it is seen for tasks that are alike.
+    /// A worker's traceback, indented. Empty if it was shown before for a task of the same group.
     fn traceback(&mut self, state: &State, task: TaskId, traceback: &str) -> Vec<String> {
         let traceback = traceback.trim();
         let key = (state.task(task).group, traceback.to_owned());
@@ -256,21 +257,22 @@ impl Transcript {
     }
 }
 
-/// A line that goes on from the one before.
+/// A continuation line.
 fn more(text: &str) -> String {
     format!("{}{text}", " ".repeat(INDENT)).trim_end().to_owned()
 }
 
-/// What a run waits for in which every task has ended, where nobody has closed it.
+/// A line for a run in which every task has ended and that nobody has closed; `None` for other
+/// runs.
 fn waits_for_tasks(state: &State) -> Option<String> {
     let is_idle = !state.is_closed && state.task_ids().all(|task| state.has_ended(task));
     let text = "every task has ended; the run waits for more until it is closed (saturn close)";
     (is_idle && state.ended.is_none()).then(|| more(text))
 }
 
-/// `a, b, c and 9 more`: names, the first few of them.
+/// `a, b, c and 9 more`: the first names of a list.
 fn listed(names: &[String]) -> String {
-    /// Names that are listed.
+    /// The most names listed.
     const MAX_LISTED: usize = 4;
     let shown = names.iter().take(MAX_LISTED).map(String::as_str).collect::<Vec<_>>().join(", ");
     match names.len().saturating_sub(MAX_LISTED) {

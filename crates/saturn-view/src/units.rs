@@ -1,8 +1,8 @@
-//! Seconds, bytes and shares as people read them.
+//! Seconds, bytes and shares in a form for people.
 //!
-//! Every number here is rounded for reading; files carry the exact ones.
+//! These functions round for reading; files hold exact numbers.
 
-/// A length of time: `0.4 s`, `12 s`, `2 min 31 s`, `3 h 05 min`, `2 d 04 h`.
+/// A duration: `0.4 s`, `12 s`, `2 min 31 s`, `3 h 05 min`, `2 d 04 h`.
 pub fn duration(seconds: f64) -> String {
     if !seconds.is_finite() {
         return "?".to_owned();
@@ -27,7 +27,7 @@ pub fn duration(seconds: f64) -> String {
     format!("{sign}{text}")
 }
 
-/// A point on the run's clock: `0:07`, `12:31`, `3:05:09`.
+/// A time on the run's clock: `0:07`, `12:31`, `3:05:09`.
 pub fn clock(seconds: f64) -> String {
     let whole = whole_seconds(seconds);
     let (hours, minutes, seconds) = (whole / 3600, whole / 60 % 60, whole % 60);
@@ -63,7 +63,7 @@ pub fn number(value: f64) -> String {
     }
 }
 
-/// A value in six significant digits, as the tables of the Python package have it: `0.0123457`,
+/// A value with six significant digits, as in the tables of the Python package: `0.0123457`,
 /// `1.5e-07`, `nan`.
 pub fn six_digits(value: f64) -> String {
     if value.is_nan() {
@@ -83,7 +83,7 @@ pub fn six_digits(value: f64) -> String {
     format!("{}e{sign}{:02}", trimmed(digits), power.abs())
 }
 
-/// Without zeros at the end of its decimals.
+/// A number without zeros at the end of its decimals.
 fn trimmed(number: &str) -> &str {
     if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number }
 }
@@ -103,7 +103,7 @@ pub fn bytes(count: u64) -> String {
     }
 }
 
-/// How many numbers a model is made of: `812`, `24.1 M`, `6.05 B`.
+/// The number of a model's parameters: `812`, `24.1 M`, `6.05 B`.
 pub fn parameters(number: u64) -> String {
     let (number, unit) = match number {
         0..1_000 => return number.to_string(),
@@ -115,7 +115,7 @@ pub fn parameters(number: u64) -> String {
     format!("{number:.digits$} {unit}")
 }
 
-/// A share as a percentage: `1.3 %`; a share below 0.05 % that is not zero: `< 0.1 %`.
+/// A share as a percentage: `1.3 %`, or `< 0.1 %` for a positive share below 0.05 %.
 pub fn percent(share: f64) -> String {
     if share > 0.0 && share < 0.0005 {
         "< 0.1 %".to_owned()
@@ -163,7 +163,7 @@ fn significant(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// Rounded to whole seconds; 0 for what is negative or not a number.
+/// Seconds rounded to whole seconds; 0 if they are negative or not a number.
 fn whole_seconds(seconds: f64) -> u64 {
     #[expect(
         clippy::cast_possible_truncation,
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn six_digits_are_those_of_python() {
-        // Each as `f"{value:.6g}"` has it.
+        // Each text is Python's `f"{value:.6g}"`.
         for (value, text) in [
             (0.0, "0"),
             (-0.0, "-0"),

@@ -1,6 +1,6 @@
-//! The phrases that several views share: strategies, devices, outcomes, statuses.
+//! Phrases that several views share: strategies, devices, outcomes, statuses.
 //!
-//! What comes from users is escaped here; what these functions return is safe to print.
+//! These functions escape text from users, so that their results are safe to print.
 
 use saturn_core::names::escape_terminal;
 use saturn_core::{Cluster, Gang, Node, PlanStatus, Strategy, TrialOutcome, WHOLE};
@@ -8,10 +8,10 @@ use saturn_engine::{DeviceKind, Evaluation, FailureKind, State};
 
 use crate::units::{bytes, number, percent, step_time};
 
-/// Metrics of one evaluation that are told in a line.
+/// The most metrics of an evaluation in a line.
 const MAX_METRICS: usize = 4;
 
-/// `accuracy 0.83, eval_loss 0.51`; a metric that is no number is `–`.
+/// `accuracy 0.83, eval_loss 0.51`; an unknown value is `–`.
 pub fn metrics(evaluation: &Evaluation) -> String {
     let told =
         evaluation.metrics.iter().take(MAX_METRICS).map(|(name, value)| metric(name, *value));
@@ -19,7 +19,7 @@ pub fn metrics(evaluation: &Evaluation) -> String {
     told.collect::<Vec<_>>().join(", ") + more
 }
 
-/// `eval_loss 0.51`; `eval_loss –` of what is not known.
+/// `eval_loss 0.51`; an unknown value is `–`.
 pub fn metric(name: &str, value: Option<f64>) -> String {
     let value = value.map_or_else(|| "–".to_owned(), number);
     format!("{} {value}", escape_terminal(name))
@@ -30,18 +30,18 @@ pub fn strategy(strategy: &Strategy) -> String {
     technique_on(&strategy.technique, strategy.gpus)
 }
 
-/// `ddp × 2`, from its parts.
+/// `ddp × 2`, from a technique and a number of devices.
 pub fn technique_on(technique: &str, gpus: u32) -> String {
     format!("{} × {gpus}", escape_terminal(technique))
 }
 
-/// `fsdp × 2`, or `fsdp × 2, 38 %` where only that share of a task's work is done so.
+/// `fsdp × 2`, or `fsdp × 2, 38 %` if only that share of a task's work runs under this strategy.
 pub fn with_share(strategy: &str, share: f64) -> String {
     if share < WHOLE { format!("{strategy}, {}", percent(share)) } else { strategy.to_owned() }
 }
 
-/// Device ids, runs of them shortened, with node names where there are several nodes: `0, 2-5`,
-/// `n0: 0-7; n1: 0, 1`; of many nodes their number, `32 on 4 nodes (n0, n1 and 2 more)`.
+/// Device ids with ranges shortened: `0, 2-5`. On several nodes with the nodes' names: `n0: 0-7;
+/// n1: 0, 1`. On many nodes their number: `32 on 4 nodes (n0, n1 and 2 more)`.
 pub fn devices(cluster: &Cluster, gang: &Gang) -> String {
     let name = |node: usize| cluster.nodes.get(node).map_or("?", |node| node.name.as_str());
     if gang.len() > MAX_NODES {
@@ -79,7 +79,7 @@ fn num_devices(gang: &Gang) -> usize {
     gang.iter().map(|placement| placement.devices.len()).sum()
 }
 
-/// Nodes that are named one by one.
+/// The most nodes that are named one by one.
 pub(crate) const MAX_NODES: usize = 3;
 
 /// `on 4 nodes (n0, n1 and 2 more)`.
@@ -105,7 +105,7 @@ pub(crate) fn gang_devices(gang: &Gang) -> Vec<(usize, u32)> {
     saturn_engine::devices(gang).map(|device| (device.node.0, device.device)).collect()
 }
 
-/// Ids with runs of them shortened: `0, 2-5`.
+/// Ids with ranges shortened: `0, 2-5`.
 pub(crate) fn id_ranges(ids: &[u32]) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for &id in ids {
@@ -125,7 +125,7 @@ pub(crate) fn id_ranges(ids: &[u32]) -> String {
     texts.join(", ")
 }
 
-/// What the devices of a run are: `GPUs`, `CPU slots`.
+/// The kind of a run's devices: `GPUs`, `CPU slots`.
 pub fn device_kind(kind: DeviceKind, count: u32) -> &'static str {
     match (kind, count) {
         (DeviceKind::Cpu, 1) => "CPU slot",
@@ -135,15 +135,15 @@ pub fn device_kind(kind: DeviceKind, count: u32) -> &'static str {
     }
 }
 
-/// What the devices of a run are, and what each may hold: `4 CPU slots`, `2 GPUs of 80.0 GB each`.
+/// A pool and the memory of its devices: `4 CPU slots`, `2 GPUs of 80.0 GB each`.
 pub fn pool(kind: DeviceKind, count: u32, memory_bytes: Option<u64>) -> String {
     let each = if count == 1 { "" } else { " each" };
     let memory = memory_bytes.map_or_else(String::new, |size| format!(" of {}{each}", bytes(size)));
     format!("{count} {}{memory}", device_kind(kind, count))
 }
 
-/// The usable devices of a run: `12 GPUs of 80.0 GB each (4 A100, 8 H100)`; types are told where there
-/// are several.
+/// The usable devices of a run: `12 GPUs of 80.0 GB each (4 A100, 8 H100)`. Types are given if
+/// there are several.
 pub fn pool_of(state: &State) -> String {
     let mut types: Vec<(&str, usize)> = Vec::new();
     for node in state.present_nodes() {
@@ -178,7 +178,7 @@ pub fn devices_of(kind: DeviceKind, node: &Node) -> String {
     }
 }
 
-/// ` on A100` where a run has had devices of several types.
+/// ` on A100`, if the run has had devices of several types.
 pub fn on_type(state: &State, gpu_type: &str) -> String {
     let is_other = |node: &Node| node.gpu_type != gpu_type;
     if state.cluster.nodes.iter().any(is_other) {
@@ -204,7 +204,7 @@ pub fn outcome(outcome: &TrialOutcome) -> String {
     }
 }
 
-/// What a solver proved: of a plan by the times that it was given, which are measured or estimated.
+/// What the solver proved of a plan. The proof rests on measured or estimated times.
 pub fn plan_status(status: PlanStatus) -> &'static str {
     match status {
         PlanStatus::Optimal => "proven optimal by these estimates",
@@ -214,7 +214,7 @@ pub fn plan_status(status: PlanStatus) -> &'static str {
     }
 }
 
-/// What kind of failure a rank had.
+/// A kind of failure in words.
 pub fn failure_kind(kind: FailureKind) -> &'static str {
     match kind {
         FailureKind::Task => "the task's own code",
@@ -233,12 +233,12 @@ pub fn failure_kind(kind: FailureKind) -> &'static str {
     }
 }
 
-/// The first line of a text from outside that is not blank, safe to print.
+/// The first line of foreign text that is not blank, safe to print.
 pub fn first_line(text: &str) -> String {
     escape_terminal(text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or(""))
 }
 
-/// A path as a shell reads it back.
+/// A path quoted for a shell.
 pub fn shell_quoted(path: &str) -> String {
     let is_plain = !path.is_empty()
         && path.chars().all(|one| one.is_ascii_alphanumeric() || "_-./=+:@,%".contains(one));

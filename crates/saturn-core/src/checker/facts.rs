@@ -1,5 +1,5 @@
-//! Facts of a problem that bind single assignments: releases, deadlines, precedence, the windows of
-//! nodes, pinned and forbidden places, and tasks that run already.
+//! Checks facts of a problem that bind single assignments: releases, deadlines, precedence, the
+//! windows of nodes, pinned and forbidden places, and tasks that already run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,7 +57,7 @@ fn broken_time(
 ) -> Option<String> {
     let Assignment { start_s, end_s, .. } = *assignment;
     let due_s = problem.due_s(task);
-    // A start before 0 is refused elsewhere.
+    // Another check refuses a start before 0.
     if start_s < task.release_s - slack && start_s >= 0.0 {
         Some(format!("starts at {start_s} s, before its release at {} s", task.release_s))
     } else if end_s > due_s + slack {
@@ -93,8 +93,8 @@ fn broken_place(
     None
 }
 
-/// Whether an assignment leaves a running task as it is: from the start of the plan, under its
-/// strategy, on its devices.
+/// Whether an assignment leaves a running task unchanged: from the start of the plan, under its
+/// present strategy, on its present devices.
 pub(super) fn stays(problem: &Problem, task: &ProblemTask, assignment: &Assignment) -> bool {
     let mut gang = assignment.gang.clone();
     gang.sort_by_key(|part| part.node);

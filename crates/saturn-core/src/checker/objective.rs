@@ -1,5 +1,5 @@
-//! What a plan is worth, counted anew: its makespan, weighted completion and cost, and whether its
-//! bounds and status agree with them.
+//! Computes a plan's makespan, weighted completion and cost again, and checks that its bounds and
+//! status agree with them.
 
 use super::{OPTIMAL_GAP, Violation, slack};
 use crate::objective::Objective;
@@ -27,7 +27,7 @@ pub(super) fn check_values(problem: &Problem, plan: &Plan, violations: &mut Vec<
         ("cost", plan.cost, cost(problem, plan), of_time * prices.max(1.0)),
     ];
     for (what, stated, real, slack) in values {
-        // Written so that a number that is none is refused.
+        // The comparison is written so that NaN is refused.
         let agrees = (stated - real).abs() <= slack;
         if !agrees {
             violations.push(Violation::Value { what, stated, real });
@@ -35,7 +35,7 @@ pub(super) fn check_values(problem: &Problem, plan: &Plan, violations: &mut Vec<
     }
 }
 
-/// Price times the time during which something is held, over all nodes.
+/// The sum over all nodes of price times the time during which the node holds anything.
 fn cost(problem: &Problem, plan: &Plan) -> f64 {
     let mut spans: Vec<Vec<(f64, f64)>> = vec![Vec::new(); problem.cluster.nodes.len()];
     for one in &plan.assignments {
@@ -61,7 +61,7 @@ fn cost(problem: &Problem, plan: &Plan) -> f64 {
         .fold(0.0, |sum, (node, held)| sum + node_cost(held, node.price_per_hour))
 }
 
-/// A bound must be a number, not negative and not above what it bounds.
+/// Checks that each bound is a number, not negative, and not above the value that it bounds.
 pub(super) fn check_bounds(plan: &Plan, violations: &mut Vec<Violation>) {
     let bounds = [
         ("makespan", plan.lower_bound_s, plan.makespan_s),
@@ -74,7 +74,7 @@ pub(super) fn check_bounds(plan: &Plan, violations: &mut Vec<Violation>) {
             violations.push(Violation::LowerBound { what, bound, value });
         }
     }
-    // A plan that costs nothing can't cost less.
+    // A plan that costs nothing is optimal without a positive bound.
     let is_free = plan.objective == Objective::Cost && plan.cost == 0.0;
     let is_proven = plan.gap() <= OPTIMAL_GAP && (plan.bound() > 0.0 || is_free);
     if plan.status == PlanStatus::Optimal && !is_proven {

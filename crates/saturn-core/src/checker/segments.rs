@@ -1,19 +1,20 @@
-//! The segments of one task: how often it appears, the shares of its work, its times.
+//! Checks the segments of one task: how often it appears, the shares of its work, and its times.
 //!
-//! A whole task is one segment of share 1; of a running task that doesn't stay as it is, that too
-//! lasts the switch cost on top. A task that may be switched can have more: their shares
-//! sum to 1, each lasts its share of its strategy's runtime and all but the first the switch cost on
-//! top, and none starts before the one before it has ended.
+//! A task without switches is one segment of share 1. If it runs already and the plan changes its
+//! strategy, place or start, this segment also lasts the switch cost. A task that may be switched
+//! can have more segments. Their shares sum to 1, and each lasts its share of its strategy's
+//! runtime. All but the first also last the switch cost. None starts before the segment before it
+//! has ended.
 
 use super::facts::stays;
 use super::{Violation, slack};
 use crate::plan::{Assignment, Plan, WHOLE};
 use crate::problem::Problem;
 
-/// How far from 1 the shares of a task may sum: the rounding of a few additions.
+/// The tolerance for the sum of a task's shares, which covers the rounding of a few additions.
 const SHARE_TOLERANCE: f64 = 1e-9;
 
-/// Checks every task of `problem` for what this module says.
+/// Checks every task of `problem` by the rules of this module.
 pub(super) fn check_tasks(problem: &Problem, plan: &Plan, violations: &mut Vec<Violation>) {
     let mut segments: Vec<Vec<&Assignment>> = vec![Vec::new(); problem.tasks.len()];
     for assignment in &plan.assignments {
@@ -27,7 +28,7 @@ pub(super) fn check_tasks(problem: &Problem, plan: &Plan, violations: &mut Vec<V
     }
 }
 
-/// Checks one task with its assignments by start.
+/// Checks one task. Its assignments are in the order of their starts.
 fn check_task(
     problem: &Problem,
     index: usize,

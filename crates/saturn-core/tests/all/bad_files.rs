@@ -1,4 +1,5 @@
-//! Every kind of malformed problem and profile file gets one clear message: a table by snapshot.
+//! Tests that every kind of malformed problem and profile file gets one clear message: a table by
+//! snapshot.
 
 use saturn_core::{Problem, Profile};
 
@@ -88,7 +89,7 @@ fn problem_files() {
     insta::assert_snapshot!(table.join("\n"));
 }
 
-/// A task of one strategy with more fields, on nodes with more fields.
+/// A problem with extra fields in a node, in a task with one strategy, and at the top.
 fn with_facts(node: &str, task: &str, top: &str) -> String {
     format!(
         r#"{{"cluster": {{"nodes": [{{"name": "n", "gpus": 4{node}}}, {{"name": "m", "gpus": 4}}]}},

@@ -1,4 +1,4 @@
-//! The checker accepts right plans and names each way in which a plan can be wrong.
+//! Tests that the checker accepts correct plans and names each fault of wrong ones.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -6,7 +6,7 @@ use saturn_core::{
     Assignment, Gang, Objective, Placement, Plan, PlanStatus, Problem, WHOLE, check,
 };
 
-/// Two nodes of 4 `a` and one of 2 `b`; runtimes are 10 s for all but the last strategy.
+/// Two nodes of 4 `a` and one of 2 `b`. Runtimes are 10 s for all but the last strategy.
 fn problem() -> Problem {
     Problem::from_json(
         r#"{"cluster": {"nodes": [
@@ -22,7 +22,7 @@ fn problem() -> Problem {
     .unwrap()
 }
 
-/// Node and devices.
+/// A node and devices of it.
 type Part<'a> = (usize, &'a [u32]);
 
 fn gang(parts: &[Part]) -> Gang {
@@ -56,7 +56,7 @@ fn plan(strategy: usize, parts: &[Part]) -> Plan {
     Plan { lower_bound_s: 5.0, ..Plan::of(&problem(), Objective::Makespan, assignments) }
 }
 
-/// With the values that no test gets wrong brought up to date.
+/// The plan with the values recomputed that these tests do not vary.
 fn counted(plan: Plan) -> Plan {
     let Plan { completion_s, cost, .. } =
         Plan::of(&problem(), Objective::Makespan, plan.assignments.clone());
@@ -143,8 +143,8 @@ fn switchable() -> Problem {
     problem
 }
 
-/// `x` in two segments: 0.4 on device 1 of node 0 from 0 to 4; then, paying 3 s, 0.6 on two devices
-/// of node 1 from 5 to 14.
+/// `x` in two segments. The first does 0.4 on device 1 of node 0 from 0 to 4. The second pays 3 s
+/// and does 0.6 on two devices of node 1 from 5 to 14.
 fn split_plan() -> Plan {
     let assignments = vec![
         segment(0, 1, &[(0, &[1])], 0.4, 0.0, 4.0),
@@ -178,7 +178,7 @@ fn wrong_segments_are_named() {
         }
     };
     let table = [
-        // Shares of 0.9 and of 1.1, with times that suit them.
+        // Shares that sum to 0.9 and to 1.1, with matching times.
         change(&|plan| {
             plan.assignments[2].share = 0.5;
             plan.assignments[2].end_s = 13.0;
@@ -205,13 +205,13 @@ fn wrong_segments_are_named() {
             plan.assignments[2].end_s = 13.0;
             plan.makespan_s = 13.0;
         }),
-        // On devices of its own, but before the first part is done.
+        // The second segment has its own devices, but starts before the first has ended.
         change(&|plan| {
             plan.assignments[2].start_s = 3.0;
             plan.assignments[2].end_s = 12.0;
             plan.makespan_s = 12.0;
         }),
-        // Only half of it is there.
+        // Only the first segment is there.
         change(&|plan| {
             plan.assignments.pop();
             plan.makespan_s = 5.0;

@@ -1,4 +1,4 @@
-//! The checker holds a plan to every fact of its problem, and counts what the plan is worth anew.
+//! Tests that the checker enforces every fact of a problem, and computes a plan's values itself.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -6,7 +6,8 @@ use saturn_core::{
     Assignment, Objective, Placement, Plan, PlanStatus, Problem, Reason, WHOLE, check,
 };
 
-/// `old` runs on the first node and may be moved, `fixed` on the second; `base` comes before `tuned`.
+/// `old` runs on the first node and may be moved. `fixed` runs on the second. `base` comes before
+/// `tuned`.
 const TEXT: &str = r#"{
   "cluster": {"nodes": [
     {"name": "home", "gpus": 2, "price_per_hour": 3600},
@@ -42,7 +43,7 @@ fn place(
     Assignment { task, strategy, gang, share: WHOLE, start_s: span.0, end_s: span.1 }
 }
 
-/// Everything stays; `base` runs beside `old`.
+/// Running tasks stay, and `base` runs beside `old`.
 fn right() -> Vec<Assignment> {
     vec![
         place(0, 0, 0, &[1], (0.0, 30.0)),
@@ -72,9 +73,10 @@ fn right_plans_pass() {
     let plan = Plan::of(&problem(), Objective::Cost, right());
     assert_eq!(faults(&plan), "none");
     assert!((plan.completion_s - 142.0).abs() < 1e-9);
-    // `home` is held for 30 s at 1 a second, `spot` for 40 s at a tenth; `late` is free.
+    // `home` is held for 30 s at a price of 1 a second, `spot` for 40 s at 0.1. `late` is free.
     assert!((plan.cost - 34.0).abs() < 1e-9);
-    // Moved, it pays its switch first: on other devices, under another strategy, or later.
+    // If `old` is moved, it first pays its switch: on other devices, under another strategy, or
+    // later.
     assert_eq!(with(0, place(0, 0, 1, &[1], (0.0, 35.0))), "none");
     assert_eq!(with(0, place(0, 1, 0, &[0, 1], (12.0, 33.0))), "none");
     assert_eq!(with(0, place(0, 0, 0, &[1], (1.0, 36.0))), "none");
@@ -89,11 +91,11 @@ fn broken_facts_are_named() {
         with(3, place(3, 0, 2, &[0, 1], (19.0, 29.0))),
         with(3, place(3, 0, 2, &[0, 1], (55.0, 65.0))),
         with(3, place(3, 0, 0, &[0, 1], (30.0, 40.0))),
-        // A switch that isn't paid, and one that is paid for staying.
+        // A switch that is not paid, and a task that stays but pays.
         with(0, place(0, 0, 0, &[1], (1.0, 31.0))),
         with(0, place(0, 0, 1, &[1], (0.0, 30.0))),
         with(0, place(0, 0, 0, &[1], (0.0, 35.0))),
-        // What can't be moved: another device, another time.
+        // A task that can't be moved gets another device or another time.
         with(1, place(1, 0, 1, &[1], (0.0, 40.0))),
         with(1, place(1, 0, 1, &[0], (3.0, 43.0))),
         with(1, place(1, 0, 1, &[0], (11.0, 51.0))),
@@ -116,7 +118,7 @@ fn wrong_values_and_bounds_are_named() {
         change(&|plan| plan.cost = f64::NAN),
         change(&|plan| plan.cost_bound = 35.0),
         change(&|plan| plan.completion_bound_s = -1.0),
-        // Its makespan's bound is tight, but its objective is the cost.
+        // The makespan's bound is tight, but the objective is the cost.
         change(&|plan| {
             plan.lower_bound_s = 40.0;
             plan.status = PlanStatus::Optimal;

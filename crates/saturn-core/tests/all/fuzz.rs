@@ -1,4 +1,4 @@
-//! Files of any content are read or refused; nothing panics.
+//! Tests that files of any content are read or refused without a panic.
 
 use proptest::prelude::*;
 use saturn_core::{Objective, Plan, PlanStatus, Problem, Profile, check};

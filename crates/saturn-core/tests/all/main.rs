@@ -1,4 +1,5 @@
-//! The plain data and the checker, from the outside. One program, which links once.
+//! Tests of the plain data and the checker through their public interface. All are one program,
+//! which links once.
 
 mod bad_files;
 mod checker;

@@ -1,4 +1,5 @@
-//! Measured steps correct the estimates of other strategies, and of what is like them most.
+//! Tests that measured steps correct the estimates of other strategies, and most those of similar
+//! ones.
 
 use proptest::prelude::*;
 use saturn_estimate::{Residuals, SD_MODEL, SD_NOISE, SD_TECHNIQUE};
@@ -18,7 +19,7 @@ fn one_trial_moves_its_own_technique_more_than_others() {
     let ((own, own_sd), (other, other_sd)) = (seen.correction("ddp"), seen.correction("fsdp"));
     assert!(0.0 < other && other < own && own < 1.3f64.ln());
     assert!(own_sd < other_sd && other_sd < Residuals::default().correction("fsdp").1);
-    // By hand: 0.12² / (0.12² + 0.06² + 0.05²) of the log ratio.
+    // By hand: the share is 0.12² / (0.12² + 0.06² + 0.05²) of the log ratio.
     let share = 0.0144 / (0.0144 + 0.0036 + 0.0025);
     assert!((other - share * 1.3f64.ln()).abs() < 1e-12);
 }

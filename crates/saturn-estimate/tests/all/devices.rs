@@ -1,4 +1,4 @@
-//! The table of devices.
+//! Tests of the table of devices.
 
 use saturn_estimate::{Device, EstimateError, Precision};
 

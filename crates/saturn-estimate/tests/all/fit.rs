@@ -1,7 +1,8 @@
-//! Fits the free constants to measured rows: robust least squares of log seconds (Levenberg–Marquardt).
+//! Fits the free constants to measured rows by robust least squares of log seconds
+//! (Levenberg–Marquardt).
 //!
-//! Every model weighs the same, whatever its number of rows. A weak pull to round numbers, which were
-//! written down before any fit, keeps constants that the rows say nothing about.
+//! All models have equal weight, whatever their number of rows. A weak pull towards round numbers,
+//! which were written down before any fit, determines constants that the rows don't.
 
 use saturn_estimate::Constants;
 
@@ -9,12 +10,12 @@ use crate::scores::ratio;
 use crate::tables::Row;
 
 const NUM_FREE: usize = 9;
-/// Beyond this error of log seconds a row pulls less and less.
+/// A row whose error in log seconds exceeds this has a smaller and smaller influence.
 const ROBUST: f64 = 0.3;
-/// Weight of the pull, beside a model's rows.
+/// The weight of the pull, compared with a model's rows.
 const PULL: f64 = 0.1 / 3.0;
 
-/// Where each fit starts.
+/// The start of each fit.
 fn start() -> Constants {
     Constants {
         matrix: 0.7,
@@ -30,7 +31,7 @@ fn start() -> Constants {
     }
 }
 
-/// The free constants: logarithms, but for the overlap.
+/// The free constants as logarithms, except for the overlap.
 fn packed(one: &Constants) -> [f64; NUM_FREE] {
     [
         one.matrix.ln(),
@@ -73,7 +74,7 @@ fn cost(residuals: &[f64]) -> f64 {
     residuals.iter().map(|residual| residual * residual).sum()
 }
 
-/// The constants that suit these rows best.
+/// The constants that fit these rows best.
 pub(crate) fn fit(rows: &[&Row]) -> Constants {
     let of_model = |row: &Row| rows.iter().filter(|other| other.model == row.model).count() as f64;
     let rows: Vec<(&Row, f64)> = rows.iter().map(|row| (*row, of_model(row).powf(-0.5))).collect();
@@ -112,7 +113,7 @@ pub(crate) fn fit(rows: &[&Row]) -> Constants {
     unpacked(&x)
 }
 
-/// Solves (J'J + λ·diag)·step = J'r for the slopes J, by Gauss and Seidel's method: each unknown in turn.
+/// Solves (J'J + λ·diag)·step = J'r for the slopes J by the Gauss–Seidel method.
 fn damped_step(slopes: &[Vec<f64>], at: &[f64], damping: f64) -> [f64; NUM_FREE] {
     let dot = |one: &[f64], other: &[f64]| one.iter().zip(other).map(|(a, b)| a * b).sum::<f64>();
     let mut a = [[0.0; NUM_FREE]; NUM_FREE];

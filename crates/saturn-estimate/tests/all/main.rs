@@ -1,4 +1,4 @@
-//! What the estimator promises, and how well it holds on measured tables.
+//! Tests of the estimator's promises, and of its accuracy on measured tables.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 

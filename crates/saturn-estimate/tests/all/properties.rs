@@ -1,4 +1,4 @@
-//! What holds of every estimate, whatever the model, device and strategy.
+//! Properties of every estimate, whatever the model, device and strategy.
 
 use proptest::prelude::*;
 use saturn_estimate::{

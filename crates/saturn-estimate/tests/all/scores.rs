@@ -1,16 +1,17 @@
-//! How far estimates are from measured seconds, and whether they rank strategies rightly.
+//! Measures how far estimates are from measured seconds, and whether they rank strategies
+//! correctly.
 
 use saturn_estimate::{Constants, estimate};
 
 use crate::tables::Row;
 
-/// Estimated over measured seconds.
+/// The ratio of estimated to measured seconds.
 pub(crate) fn ratio(row: &Row, constants: &Constants) -> f64 {
     let said = estimate(&row.shape, &row.workload, &row.device, &row.strategy, constants).unwrap();
     said.model_s() / row.step_s
 }
 
-/// The value below which this share of the values is.
+/// The value below which this share of the values lies.
 pub(crate) fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -22,18 +23,19 @@ pub(crate) fn quantile(values: &[f64], share: f64) -> f64 {
     at(place.floor()) + (at(place.ceil()) - at(place.floor())) * place.fract()
 }
 
-/// Share of the values of which this holds.
+/// The share of values for which `holds` is true.
 pub(crate) fn share<T>(values: &[T], holds: impl Fn(&T) -> bool) -> f64 {
     values.iter().filter(|value| holds(value)).count() as f64 / values.len().max(1) as f64
 }
 
-/// Estimates beside measurements.
+/// The accuracy of estimates against measurements.
 pub(crate) struct Scores {
     pub(crate) rows: usize,
     pub(crate) median: f64,
     pub(crate) p90: f64,
     pub(crate) within_30: f64,
-    /// Pairs of strategies of one model and batch, more than 5% apart, and how many are ranked rightly.
+    /// The number of pairs of strategies of one model and batch that are more than 5% apart, and
+    /// the number that are ranked correctly.
     pub(crate) pairs: usize,
     pub(crate) pairs_right: f64,
 }

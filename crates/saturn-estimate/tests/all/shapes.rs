@@ -1,8 +1,8 @@
-//! Shapes from configurations have the parameters that transformers counts.
+//! Tests that shapes from configurations have as many parameters as transformers counts.
 
 use saturn_estimate::{EstimateError, Shape, ShapeSource};
 
-/// Relative difference to a number of parameters.
+/// The relative difference of a config's parameters to this number.
 fn off(config: &str, parameters: f64) -> f64 {
     (Shape::from_config(config).unwrap().parameters / parameters - 1.0).abs()
 }
@@ -29,7 +29,7 @@ fn parameters_are_those_that_transformers_counts() {
     ] {
         assert!(off(config, parameters) < 1e-9, "{config}: off by {}", off(config, parameters));
     }
-    // ViT-B/16 has 85,798,656 parameters and a classifier of 769 for each label.
+    // ViT-B/16 has 85,798,656 parameters, and its classifier has 769 for each label.
     assert!(off(r#"{"model_type": "vit"}"#, 85_798_656.0 + 2.0 * 769.0) < 1e-9);
 }
 

@@ -1,8 +1,8 @@
 //! Measured tables as rows of (model, workload, device, strategy, seconds).
 //!
-//! For the A800 table, shapes and knobs are from the artifact's model files: DeepSpeed without fp16,
-//! so TF32; its 3-D plans take the whole local batch as one micro-batch, but for Llama's with batch 16.
-//! For the MPT table, shapes are from llm-foundry's YAML files.
+//! For the A800 table, shapes and knobs come from the artifact's model files. These use DeepSpeed
+//! without fp16, so TF32. Their 3-D plans take the whole local batch as one micro-batch, except
+//! Llama's with batch 16. For the MPT table, shapes come from llm-foundry's YAML files.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Equally many devices on each node.
+    /// Whether each node has equally many devices.
     pub(crate) fn is_even(&self) -> bool {
         let placement = &self.strategy.placement;
         placement.iter().all(|count| Some(count) == placement.first())
@@ -34,7 +34,7 @@ impl Row {
         self.strategy.placement.len() == 1
     }
 
-    /// Why the row is left out of fits and of the first table; rows that are not have none.
+    /// Why the row is left out of fits and of the first table; `None` if it is used.
     pub(crate) fn left_out(&self) -> Option<&'static str> {
         match () {
             () if self.model == "t5-1.2b" && self.technique.starts_with("3d") => {
@@ -46,7 +46,8 @@ impl Row {
     }
 }
 
-/// Cells of a CSV file below `benches/profile`, by the names in its first line.
+/// Reads a CSV file below `benches/profile`. Each row gives its cells by the column names in the
+/// first line.
 fn read(name: &str) -> Vec<impl Fn(&str) -> String + use<>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/profile").join(name);
     let text = std::fs::read_to_string(path).unwrap();
@@ -79,7 +80,7 @@ fn t5() -> Shape {
     }
 }
 
-/// Shape and tokens of a sample.
+/// The shape of a model, and the tokens of a sample.
 fn a800_model(name: &str) -> (Shape, u32) {
     let config = |text| Shape::from_config(text).unwrap();
     match name {
@@ -160,7 +161,8 @@ fn a800_row(cell: &dyn Fn(&str) -> String) -> Row {
     Row { model, technique, shape, workload, device, strategy, step_s }
 }
 
-/// Gradients were accumulated over as few micro-batches of one size as fit.
+/// The largest micro-batch that divides the slice and fits, as those runs accumulated gradients
+/// over as few micro-batches as possible.
 fn largest_that_fits(
     shape: &Shape,
     workload: &Workload,
@@ -177,7 +179,7 @@ fn largest_that_fits(
     sizes.into_iter().find(|micro| fits(*micro)).unwrap_or(1)
 }
 
-/// Layers, width and heads of MPT models.
+/// The layers, width and heads of an MPT model.
 fn mpt_model(name: &str) -> [u32; 3] {
     match name {
         "125m" => [12, 768, 12],
@@ -193,7 +195,7 @@ fn mpt_model(name: &str) -> [u32; 3] {
     }
 }
 
-/// The rows in bf16; those in FP8 are another arithmetic.
+/// The rows in bf16. Rows in FP8 are left out, since their arithmetic is another one.
 pub(crate) fn mpt() -> Vec<Row> {
     let rows = read("mpt-measured.csv");
     rows.iter().filter(|cell| cell("precision") != "amp_fp8").map(|cell| mpt_row(cell)).collect()
@@ -229,7 +231,7 @@ fn mpt_row(cell: &dyn Fn(&str) -> String) -> Row {
     };
     let mut device = Device::named(&cell("gpu").replace('_', "-")).unwrap();
     if device.name.starts_with("a100") {
-        // The table's A100 nodes have 1600 Gb/s of RoCE.
+        // The A100 nodes of this table have 1600 Gb/s of RoCE.
         (device.network_cards.value, device.card_bytes_s.value) = (8.0, 25e9);
     }
     let placement = if gpus > 8 { vec![8; (gpus / 8) as usize] } else { vec![gpus] };
@@ -247,7 +249,7 @@ fn mpt_row(cell: &dyn Fn(&str) -> String) -> Row {
     Row { model: cell("model"), technique, shape, workload, device, strategy, step_s }
 }
 
-/// A counted peak of one step of a model on one device: workload, strategy and bytes.
+/// The counted memory peak of one step on one device: workload, strategy and bytes.
 pub(crate) struct Peak {
     pub(crate) model: String,
     pub(crate) shape: Shape,

@@ -1,7 +1,8 @@
-//! Estimates beside measured tables: the tables of `docs/estimate.md`, and thresholds.
+//! Compares estimates with measured tables, for the tables of `docs/estimate.md` and for
+//! thresholds.
 //!
-//! `SATURN_WRITE_ESTIMATES=1` writes the tables into the page; without it the test fails where the page
-//! says anything else.
+//! `SATURN_WRITE_ESTIMATES=1` writes the tables into that page. Without it the test fails if the
+//! page differs.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -14,7 +15,7 @@ use crate::tables::{Row, a800, mpt, peaks};
 
 const PAGE: &str = "docs/estimate.md";
 
-/// Every row of a table with its estimate by constants that were fitted without its model.
+/// Every row of a table with its estimate, under constants fitted to the other models.
 fn without_own_model(rows: &[Row]) -> Vec<(&Row, f64)> {
     let mut models: Vec<&str> = rows.iter().map(|row| row.model.as_str()).collect();
     models.dedup();
@@ -48,7 +49,7 @@ fn line(out: &mut String, name: &str, rows: &[(&Row, f64)]) -> Scores {
     scores
 }
 
-/// Errors of the other strategies of a model inside a node, once one of them was measured.
+/// Errors of a model's other strategies inside a node, after one strategy was measured.
 fn after_one_trial(rows: &[(&Row, f64)]) -> (Vec<f64>, Vec<bool>) {
     let (mut errors, mut inside) = (Vec::new(), Vec::new());
     let is_tried = |row: &Row| {
@@ -143,7 +144,8 @@ fn estimates_hold_on_measured_tables() {
         let _ = writeln!(out, "| {reason} | {number} |");
     }
 
-    // What is asked: median ≤ 10%, ≥ 90% within 30%, ≥ 90% of pairs.
+    // The goals: a median of at most 10%, at least 90% within 30%, and at least 90% of pairs ranked
+    // correctly.
     assert!(even_scores.median <= 0.10, "{}", even_scores.median);
     assert!(even_scores.within_30 >= 0.90, "{}", even_scores.within_30);
     assert!(even_scores.pairs_right >= 0.90, "{}", even_scores.pairs_right);
@@ -154,12 +156,12 @@ fn estimates_hold_on_measured_tables() {
         assert!((0.75..=0.87).contains(&share), "{share} of what was measured is in 80% bands");
     }
     assert!(ran_right >= 0.90 && needed_right >= 0.90, "{ran_right} {needed_right}");
-    // Asked for is 80%.
+    // The goal is 80%.
     assert!(within >= 0.90, "{within} of the counted peaks are within 15%");
     page_holds(&out);
 }
 
-/// Adds the lines of memory, and returns which share of counted peaks is within 15%.
+/// Adds the lines on memory. Returns the share of counted peaks that are within 15%.
 fn counted_peaks(out: &mut String) -> f64 {
     let mut errors: Vec<(String, f64)> = Vec::new();
     for peak in peaks() {
@@ -175,7 +177,8 @@ fn counted_peaks(out: &mut String) -> f64 {
         "\n| counted peaks, one device | number | median error | within 15% | worst |\n\
          |---|---|---|---|---|"
     );
-    // Layers of these were counted for the coefficients; layers of the others were not.
+    // Layers of these models were counted for the coefficients. Layers of the other models were
+    // not.
     let seen = ["gpt2", "bert-large", "llama-1b", "t5-base", "vit-large"];
     let mut add = |name: &str, holds: &dyn Fn(&str) -> bool| {
         let own = errors.iter().filter(|(model, _)| holds(model));
@@ -210,7 +213,7 @@ fn the_constants_are_those_that_the_table_fits() {
     }
 }
 
-/// Verdicts on rows, with or without their checkpointing.
+/// The verdicts on rows, with or without their checkpointing.
 fn feasibility(
     rows: &[Row],
     holds: impl Fn(&Row) -> bool,
@@ -227,7 +230,7 @@ fn feasibility(
     rows.iter().filter(|row| holds(row)).map(verdict).collect()
 }
 
-/// The page has these tables, between its two marks.
+/// Checks that the page has these tables between its two marks.
 fn page_holds(tables: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(PAGE);
     let page = std::fs::read_to_string(&path).unwrap();

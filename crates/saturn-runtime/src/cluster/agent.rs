@@ -1,15 +1,17 @@
-//! A node's agent: the local machine's launcher, told what to do by letters.
+//! A node's agent: the launcher of a single machine, which takes its orders from letters.
 //!
-//! - It holds the node's devices from its making to its end, and their locks.
-//! - What is launched carries the agent's name in its mark, so that agents of one run on one machine
-//!   don't end each other's ranks, and one that starts again on a node ends what the one before left.
-//! - An attempt is launched once: a number that it has had before is refused. An order that arrives a
-//!   second time, because its carrier could not know that it had arrived, is skipped.
-//! - Letters to the driver are kept, and handed out again, until the driver has confirmed them.
-//! - That ranks go on is told as often as the driver wants, of each rank by what it said last; all else at
-//!   once.
-//! - Where nothing is heard of the driver for [`LEASE`], everything is ended: it may have started the
-//!   same tasks elsewhere. A thread sees to that, also where Python comes to nothing.
+//! - The agent holds the node's devices, and their locks, for its whole life.
+//! - Ranks carry the agent's name in their mark. So agents of one run on one machine do not end
+//!   each other's ranks, and a new agent on a node ends what the agent before it left.
+//! - An attempt is launched once. The agent refuses a number that it has had before. An order that
+//!   arrives a second time, because its carrier could not know that it had arrived, is skipped.
+//! - The agent keeps letters to the driver, and hands them out again, until the driver has confirmed
+//!   them.
+//! - The agent sends heartbeats in batches, at the driver's pace, and keeps only the newest of each
+//!   rank. It sends everything else at once.
+//! - If the agent hears nothing from the driver for [`LEASE`], it ends every rank, since the driver
+//!   may have started the same tasks elsewhere. A thread of Rust does this, so that it happens even
+//!   if Python hangs.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
@@ -29,19 +31,20 @@ use crate::launcher::{LocalLauncher, Share, Site};
 use crate::request::LaunchSettings;
 use crate::run_dir::workers_lock_of;
 
-/// How long a driver may be silent: less than after which it gives an agent up that does not answer.
-/// A driver may stand still for minutes, by a swap storm, a hung disk or a stopped terminal. Where it
-/// has died, Ray ends its agents at once; the lease counts where Ray can't tell.
+/// How long a driver may be silent. The driver waits longer than this before it gives up an agent
+/// that does not answer. A driver may stand still for minutes, because of a swap storm, a hung disk
+/// or a stopped terminal. If the driver dies, Ray ends its agents at once; the lease is for deaths
+/// that Ray cannot see.
 const LEASE: Duration = Duration::from_secs(150);
-/// How often the driver's silence is looked at.
+/// How often the agent checks how long the driver has been silent.
 const WATCH: Duration = Duration::from_millis(500);
-/// How often the launcher is looked at where nothing wakes it.
+/// How often the agent polls its launcher if nothing wakes it.
 const POLL: Duration = Duration::from_millis(50);
-/// News that are taken from the launcher at once.
+/// The most news taken from the launcher in one round.
 const MAX_NEWS: usize = 1024;
 
-/// Opens a store where ranks of several nodes can meet, for as long as the agent lives: its address and
-/// port, or why there is none. It may take seconds.
+/// Opens a store where ranks of several nodes meet. The store lives as long as the agent. Returns
+/// its address and port, or why there is none. This may take seconds.
 #[derive(Clone)]
 pub struct StoreOpener(pub Arc<dyn Fn() -> Result<String, String> + Send + Sync>);
 
@@ -51,39 +54,40 @@ impl std::fmt::Debug for StoreOpener {
     }
 }
 
-/// What an agent is made of.
+/// The settings of an agent.
 #[derive(Debug, Clone)]
 pub struct AgentSetup {
     /// The node's name.
     pub name: String,
-    /// Devices to hold; `None`: all that are free.
+    /// How many devices to hold; `None`: all that are free.
     pub devices: Option<u32>,
-    /// The interpreter of ranks.
+    /// The Python interpreter of ranks.
     pub python: String,
-    /// Where it finds modules.
+    /// Where that interpreter finds modules.
     pub python_path: Vec<String>,
-    /// Where ranks work.
+    /// The working directory of ranks.
     pub cwd: PathBuf,
-    /// Where this machine's device locks are, where that is not the usual place.
+    /// The directory of this machine's device locks, if not the usual one.
     pub locks_dir: Option<PathBuf>,
-    /// Where the run will be: what other runs on the machine are told of who holds its devices.
+    /// The run's directory. Other runs on the machine see it when they ask who holds the devices.
     pub run: PathBuf,
-    /// The network interface that other nodes reach, where it is known.
+    /// The network interface that other nodes reach, if known.
     pub interface: Option<String>,
-    /// Opens stores.
+    /// Opens stores where ranks of several nodes meet.
     pub stores: StoreOpener,
 }
 
-/// An agent.
+/// An agent of one node.
 #[derive(Debug)]
 pub struct Agent {
     setup: AgentSetup,
     description: String,
     bell: Bell,
-    /// Itself, for threads that outlast a call.
+    /// A reference to itself, for threads that outlast a call.
     own: Weak<Self>,
     inner: Mutex<Inner>,
-    /// When the driver was last heard of; of its own, so that asking waits for nobody.
+    /// When the driver was last heard. It has a lock of its own, so that reading it never waits for
+    /// `inner`.
     heard: Mutex<Instant>,
 }
 
@@ -96,12 +100,12 @@ struct Inner {
     letters: VecDeque<String>,
     /// The number of the first of these letters.
     first: u64,
-    /// Of ranks that go on, the last sign of life that is in no letter yet.
+    /// For each rank, its newest heartbeat that is in no letter yet.
     alive: BTreeMap<(AttemptId, u32), RankReport>,
-    /// Every attempt so far. They need not come in the order of their numbers: a gang of several nodes
-    /// waits until there is a store for it.
+    /// Every attempt that came so far. They need not come in the order of their numbers, since a
+    /// gang of several nodes waits for its store.
     attempts: BTreeSet<AttemptId>,
-    /// How long after a delivery signs of life wait.
+    /// The least time between two deliveries of heartbeats.
     pace: Duration,
     /// When letters were last handed out.
     delivered: Option<Instant>,
@@ -111,15 +115,15 @@ struct Inner {
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is one")]
 enum Stage {
-    /// The run is not known yet.
+    /// The agent does not know its run yet.
     Waiting(Pool),
     Serving(LocalLauncher),
-    /// Why.
+    /// The agent has ended, for this reason.
     Over(String),
 }
 
 impl Agent {
-    /// Takes the devices of this machine.
+    /// Takes this machine's devices, and starts the thread that watches the driver's silence.
     pub fn claim(setup: AgentSetup) -> Result<Arc<Self>, RuntimeError> {
         let machine = Machine::look().named(setup.name.clone());
         let claims = Claims::new(setup.locks_dir.as_deref(), &setup.run)?;
@@ -151,7 +155,7 @@ impl Agent {
         Ok(agent)
     }
 
-    /// What it holds, as JSON.
+    /// The devices that the agent holds, as JSON.
     pub fn description(&self) -> &str {
         &self.description
     }
@@ -176,7 +180,7 @@ impl Agent {
     }
 
     /// Letters to the driver, which has read `num_read` letters so far: as soon as there are some, or none
-    /// after so long. Signs of life may wait. An error says why there will be no letters any more.
+    /// after so long. Heartbeats may wait. An error says why there will be no letters any more.
     pub fn news(&self, at_most: Duration, num_read: u64) -> Result<Vec<String>, RuntimeError> {
         let until = clock::deadline(at_most);
         loop {
@@ -198,7 +202,7 @@ impl Agent {
         }
     }
 
-    /// Ends every process; devices are free then.
+    /// Ends every process. After that the devices are free.
     pub fn end(&self) {
         self.inner().end("the agent was told to end");
         self.bell.ring();
@@ -211,10 +215,11 @@ impl Agent {
                     Duration::try_from_secs_f64(pace_s).map_err(|error| error.to_string())?;
                 let Some(epoch) = inner.inbox.epoch() else { return Ok(()) };
                 inner.outbox = Some(Outbox::new(epoch.to_owned()));
-                let stage = std::mem::replace(&mut inner.stage, Stage::Over(String::new()));
-                let Stage::Waiting(pool) = stage else {
+                if !matches!(inner.stage, Stage::Waiting(_)) {
                     return Err("the run began twice".to_owned());
-                };
+                }
+                let stage = std::mem::replace(&mut inner.stage, Stage::Over(String::new()));
+                let Stage::Waiting(pool) = stage else { return Ok(()) };
                 match self.begin(run_dir, *settings, pool) {
                     Ok(launcher) => inner.stage = Stage::Serving(launcher),
                     Err(error) => {
@@ -247,7 +252,7 @@ impl Agent {
         }
     }
 
-    /// Starts what starts ranks.
+    /// Starts the launcher, which will start the ranks.
     fn begin(
         &self,
         run_dir: PathBuf,
@@ -264,7 +269,8 @@ impl Agent {
         LocalLauncher::start(site, settings, pool, self.bell.clone(), Disk::default())
     }
 
-    /// The driver is heard of: too late, where this process stood still for too long.
+    /// Notes that the driver was heard. If this process itself stood still for longer than the
+    /// lease, it is too late, and the agent ends.
     fn hear(&self) {
         if self.silence() >= LEASE {
             self.inner().end_in_silence();
@@ -282,7 +288,7 @@ impl Agent {
 }
 
 impl Inner {
-    /// Does what is not of the beginning or the end.
+    /// Obeys an order other than to begin, to open a store or to end.
     fn order(&mut self, order: ToAgent, interface: Option<&String>) -> Result<(), String> {
         let Stage::Serving(launcher) = &mut self.stage else {
             return Err("an order came before the run".to_owned());
@@ -311,7 +317,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Writes down what the launcher tells.
+    /// Puts the launcher's news into letters.
     fn gather(&mut self) {
         let Stage::Serving(launcher) = &mut self.stage else { return };
         let mut words = Vec::new();
@@ -353,13 +359,13 @@ impl Inner {
             && is_sign_of_life(report)
         {
             let last = self.alive.entry((*attempt, *rank)).or_insert(RankReport::Alive);
-            // That it lives says nothing of how far it is.
+            // `Alive` carries no progress, so it must not replace a report that does.
             if !matches!(**report, RankReport::Alive) {
                 last.clone_from(report);
             }
             return Ok(());
         }
-        // What was said before is told before.
+        // Heartbeats that came before this word go out before it.
         self.seal_signs_of_life()?;
         self.seal(word)
     }
@@ -378,14 +384,15 @@ impl Inner {
         Ok(())
     }
 
-    /// Ends everything, since nothing was heard of the driver; where nothing runs yet, its maker does.
+    /// Ends everything, since the driver was silent for too long. An agent that has no run yet
+    /// stays: whoever made it ends it.
     fn end_in_silence(&mut self) {
         if matches!(self.stage, Stage::Serving(_)) {
             self.end(&format!("nothing was heard of the driver for {} s", LEASE.as_secs()));
         }
     }
 
-    /// Ends everything; what lives on.
+    /// Ends everything. Returns the processes that live on.
     fn end(&mut self, reason: &str) -> Vec<i32> {
         match std::mem::replace(&mut self.stage, Stage::Over(reason.to_owned())) {
             Stage::Serving(launcher) => launcher.end(),
@@ -398,7 +405,8 @@ impl Inner {
     }
 }
 
-/// What the driver is told; what else a launcher may tell happens to no agent.
+/// What to tell the driver of a launcher's news. An agent's launcher never has any other kind of
+/// news.
 fn word_of(news: News) -> Option<FromAgent> {
     let event = match news {
         News::Note(text) => return Some(FromAgent::Note { text }),
@@ -418,7 +426,7 @@ fn word_of(news: News) -> Option<FromAgent> {
     }
 }
 
-/// Ends everything where the driver has been silent for too long.
+/// Ends everything once the driver has been silent for too long.
 fn watch(agent: &Weak<Agent>) {
     loop {
         pause(WATCH);
@@ -434,7 +442,7 @@ fn watch(agent: &Weak<Agent>) {
 mod tests {
     use super::*;
 
-    /// Reports as the driver reads them.
+    /// The reports in letters, as the driver reads them.
     fn read(letters: &[String]) -> Vec<(u32, RankReport)> {
         let mut inbox = Inbox::default();
         let words = letters.iter().filter_map(|letter| inbox.open(letter).unwrap());

@@ -1,11 +1,11 @@
-//! Where the driver and those who carry its letters meet.
+//! Where the driver meets the threads that carry its letters.
 //!
-//! The driver puts orders in and takes out what happened. Threads of Python take orders out and put in
-//! letters, agents that came, and agents that are lost.
+//! The driver puts orders in and takes arrivals out. Threads of Python take the orders out, and put
+//! in letters, new agents and lost agents.
 //!
-//! Nobody who brings something ever waits for the driver: one thread of Python brings the news of all
-//! agents, and all of them would end without it. So that a driver that stands still is not drowned, of
-//! each rank only the newest sign of life waits for it.
+//! Putting something in never waits for the driver. One thread of Python brings the news of all
+//! agents, and if it stood still, all agents would end. If the driver stands still, only the newest
+//! heartbeat of each rank waits for it, so that memory stays bounded.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -18,22 +18,22 @@ use crate::bell::Bell;
 use crate::error::RuntimeError;
 use crate::hardware::Hardware;
 
-/// Something that the driver is to hear.
+/// Something that the driver takes from an exchange.
 #[derive(Debug)]
 pub(crate) enum Arrival {
-    /// An agent, with what it holds for the run.
+    /// An agent has come, with the devices that it holds for the run.
     Agent { agent: u64, hardware: Hardware },
-    /// What an agent says.
+    /// An agent says something.
     Word { agent: u64, word: FromAgent },
-    /// An agent is lost, or its node.
+    /// An agent or its node is lost.
     Lost { agent: u64, reason: String },
-    /// The attempts of an agent that is lost are marked as given up.
+    /// The attempts of a lost agent are marked as given up.
     Marked { agent: u64 },
-    /// A word for the person watching.
+    /// A message for the person who watches the run.
     Note(String),
 }
 
-/// The way between a driver and its agents. Each agent has a number that no other ever had.
+/// The channel between a driver and its agents. Agents have numbers that are never used twice.
 #[derive(Debug, Clone, Default)]
 pub struct Exchange(Arc<Shared>);
 
@@ -49,7 +49,8 @@ struct Rooms {
     arrivals: VecDeque<Arrival>,
     /// How many arrivals the driver has taken.
     num_taken: u64,
-    /// Of each rank whose last word is a sign of life that waits, its number among all arrivals.
+    /// For each rank whose last word is a heartbeat, the number of that heartbeat among all
+    /// arrivals.
     alive: BTreeMap<(u64, AttemptId, u32), u64>,
     inboxes: BTreeMap<u64, Inbox>,
     bell: Option<Bell>,
@@ -64,8 +65,8 @@ impl Rooms {
         }
     }
 
-    /// Whether a word needs no place of its own: a sign of life, where the one before it of the same rank
-    /// waits and the rank's attempt has said nothing else since.
+    /// Merges a heartbeat into the rank's earlier heartbeat, if that still waits and the rank's
+    /// attempt has said nothing else since. Returns whether it did.
     fn takes_the_place_of_the_last(&mut self, agent: u64, word: &FromAgent) -> bool {
         let (attempt, rank, report) = match word {
             FromAgent::Reported { attempt, rank, report } if is_sign_of_life(report) => {
@@ -88,7 +89,7 @@ impl Rooms {
             *last = next;
             return false;
         };
-        // That it lives says nothing of how far it is.
+        // `Alive` carries no progress, so it must not replace a report that does.
         if !matches!(**report, RankReport::Alive) {
             waiting.clone_from(report);
         }
@@ -97,7 +98,7 @@ impl Rooms {
 }
 
 impl Exchange {
-    /// An agent has come; `description` is [`Agent::description`](super::Agent::description).
+    /// Adds an agent; `description` is [`Agent::description`](super::Agent::description).
     pub fn join(&self, agent: u64, description: &str) -> Result<(), RuntimeError> {
         let hardware = serde_json::from_str(description).map_err(|error| {
             let reason = format!("what a node says of itself can't be read: {error}");
@@ -132,20 +133,20 @@ impl Exchange {
         Ok(num_read)
     }
 
-    /// An agent or its node is lost: nothing more is heard of it.
+    /// Notes that an agent or its node is lost. The driver hears nothing more from that agent.
     pub fn lose(&self, agent: u64, reason: String) {
         if self.rooms().inboxes.remove(&agent).is_some() {
             self.put(Arrival::Lost { agent, reason });
         }
     }
 
-    /// A word for the person watching the run.
+    /// Adds a message for the person who watches the run.
     pub fn note(&self, text: String) {
         self.put(Arrival::Note(text));
     }
 
-    /// Letters to carry, in their order, with the agents that they are for: as soon as there are some,
-    /// or none after so long. `None`: the run is over.
+    /// Takes the letters to carry, in their order, each with the agent that it is for. Returns as
+    /// soon as there are some, or an empty list after `at_most`. `None`: the run is over.
     pub fn orders(&self, at_most: Duration) -> Option<Vec<(u64, String)>> {
         let is_idle = |rooms: &mut Rooms| rooms.orders.is_empty() && !rooms.is_over;
         let waited = self.0.changed.wait_timeout_while(self.rooms(), at_most, is_idle);
@@ -154,11 +155,11 @@ impl Exchange {
         (!orders.is_empty() || !rooms.is_over).then_some(orders)
     }
 
-    /// The agents that have come so far.
+    /// Takes the agents that have come so far.
     pub(crate) fn founders(&self) -> BTreeMap<u64, Hardware> {
         let mut rooms = self.rooms();
         let mut founders = BTreeMap::new();
-        // Their numbers change.
+        // Taking arrivals out changes the numbers of all others.
         rooms.alive.clear();
         rooms.arrivals.retain(|arrival| match arrival {
             Arrival::Agent { agent, hardware } => {
@@ -170,12 +171,12 @@ impl Exchange {
         founders
     }
 
-    /// Whom to wake when something has arrived.
+    /// Sets the bell to ring when something arrives.
     pub(crate) fn wake(&self, bell: Bell) {
         self.rooms().bell = Some(bell);
     }
 
-    /// What arrived first of what was not taken yet.
+    /// Takes the oldest arrival.
     pub(crate) fn next(&self) -> Option<Arrival> {
         let mut rooms = self.rooms();
         let next = rooms.arrivals.pop_front()?;
@@ -183,13 +184,13 @@ impl Exchange {
         Some(next)
     }
 
-    /// Has a letter carried.
+    /// Queues a letter for an agent.
     pub(crate) fn send(&self, agent: u64, letter: String) {
         self.rooms().orders.push((agent, letter));
         self.0.changed.notify_all();
     }
 
-    /// Nothing more is to come from the driver, nor heard by it.
+    /// Ends the exchange: carriers get no more letters once the queue is empty.
     pub fn close(&self) {
         self.rooms().is_over = true;
         self.0.changed.notify_all();

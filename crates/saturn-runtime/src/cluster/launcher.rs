@@ -1,15 +1,17 @@
-//! The cluster's launcher: gangs on the nodes of agents.
+//! The launcher of a run on a cluster, which starts gangs through the agents of its nodes.
 //!
-//! - What an agent says of an attempt that it does not have is not heard.
-//! - Before the engine hears that a node has gone, the attempts on it are marked as given up, by a file
-//!   `given-up` in their directories. Ranks look for that before a checkpoint gets its name, so those of
-//!   a node that was only silent publish nothing after their task was started elsewhere.
-//!   A thread writes these files, since a shared disk may hang, and the driver must not.
-//! - A node is told of as joined once what it launches starts at once. A run begins when all of its first
-//!   agents are ready, or some time after the first: those that are late then join as new ones do.
-//! - A gang on several nodes has an agent on each, and its ranks meet at a store that the first of them
-//!   opens when one is first needed. It is stopped and killed on all, and over when the ranks of all have
-//!   ended: of a node that has gone they count as ended.
+//! - The launcher ignores what an agent says of an attempt that the agent does not have.
+//! - When a node is lost, the launcher first marks the node's attempts as given up, and then tells
+//!   the engine. The mark is a file `given-up` in the attempt's directory. Ranks look for it before
+//!   they give a checkpoint its name. So ranks of a node that was only silent publish nothing after
+//!   their task was started elsewhere. A thread writes these files, since a shared disk may hang
+//!   and the driver must not.
+//! - The engine hears that a node has joined once its agent can start processes at once. A run
+//!   begins when all of its first agents are ready, or some time after the first of them is ready.
+//!   Later agents join as new nodes do.
+//! - A gang on several nodes has an agent on each. Its ranks meet at a store, which the first agent
+//!   opens when a gang first needs it. Stop and kill go to all of these agents. The gang is over
+//!   when the ranks on all nodes have ended; ranks of a lost node count as ended.
 
 mod across;
 mod leaving;
@@ -37,19 +39,20 @@ use crate::hardware::Hardware;
 use crate::launcher::{Share, attempt_dir};
 use crate::request::{LaunchSettings, new_run_id};
 
-/// Deliveries that all agents together make in a second while nothing but steps happens: a call of Ray's
+/// Deliveries of heartbeats that all agents together make in a second. Each is a call of Ray, which
 /// costs the driver some hundred microseconds.
 const DELIVERIES_A_SECOND: f64 = 100.0;
-/// How long signs of life wait after a delivery at least, seconds: ranks give one as often.
+/// The shortest time between two deliveries of heartbeats, seconds. Ranks send heartbeats at this
+/// pace.
 const LEAST_PACE_S: f64 = 0.25;
-/// Arrivals that are taken in before news are handed out.
+/// The most arrivals taken in before news are handed out.
 const MAX_ARRIVALS: usize = 64;
 /// How long agents may take to end their processes.
 const END: Duration = Duration::from_secs(10);
-/// How often it is looked whether they have.
+/// How often the launcher checks whether agents have ended theirs.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Agents, and what they were told to launch.
+/// The agents, and the attempts that they were told to launch.
 #[derive(Debug)]
 pub(crate) struct ClusterLauncher {
     exchange: Exchange,
@@ -57,43 +60,45 @@ pub(crate) struct ClusterLauncher {
     run_dir: PathBuf,
     settings: LaunchSettings,
     marker: Marker,
-    /// Until when agents that are not ready are waited for; `None` before one is.
+    /// Until when the run's start waits for agents that are not ready. `None` until a first agent
+    /// is ready.
     late: Option<Instant>,
     seats: BTreeMap<u64, Seat>,
-    /// Agents that are lost, and why, while their attempts are being marked.
+    /// Lost agents with the reasons, while their attempts are being marked.
     leaving: BTreeMap<u64, (Seat, String)>,
-    /// Attempts of which processes live, or whose end is not on record.
+    /// Attempts that have live processes or whose end is not on record.
     attempts: BTreeMap<AttemptId, Live>,
     news: VecDeque<News>,
-    /// What lives on of agents that have ended.
+    /// Processes that outlived agents that have ended.
     left: Vec<i32>,
 }
 
-/// An agent.
+/// The driver's view of an agent.
 #[derive(Debug)]
 struct Seat {
     hardware: Hardware,
     outbox: Outbox,
-    /// What it launches starts at once.
+    /// The agent starts processes without delay.
     is_ready: bool,
-    /// The engine knows its nodes.
+    /// The engine knows the agent's nodes.
     is_told: bool,
     store: Store,
 }
 
 #[derive(Debug)]
 struct Live {
-    /// The agents that have it, each with numbers of ranks that have not ended.
+    /// The agents that run this attempt, each with its ranks that have not ended.
     shares: Vec<(u64, BTreeSet<u32>)>,
     directory: PathBuf,
-    /// It holds no device: that its node has gone doesn't say that it has.
+    /// The attempt is an inspection, which holds no device. So the loss of its node does not by
+    /// itself tell the engine that the attempt failed.
     is_inspection: bool,
-    /// Its end is on record; what lives of it was killed and has not ended.
+    /// The attempt's end is on record. Its remaining processes were killed and have not ended yet.
     has_ended: bool,
 }
 
 impl ClusterLauncher {
-    /// Has these agents begin; the engine knows of their nodes.
+    /// Tells the founding agents to begin. The engine knows their nodes already.
     pub(crate) fn start(
         exchange: Exchange,
         founders: BTreeMap<u64, Hardware>,
@@ -124,7 +129,7 @@ impl ClusterLauncher {
         Ok(launcher)
     }
 
-    /// Has every agent end its processes. Those that live on come back.
+    /// Tells every agent to end its processes. Returns the processes that live on.
     pub(crate) fn end(mut self) -> Vec<i32> {
         let agents: Vec<u64> = self.seats.keys().copied().collect();
         for agent in agents {
@@ -140,12 +145,12 @@ impl ClusterLauncher {
         std::mem::take(&mut self.left)
     }
 
-    /// Marks attempts as given up, by their directories.
+    /// Marks attempts as given up, in their directories.
     pub(crate) fn give_up(&self, directories: &[PathBuf], reason: &str) {
         self.marker.mark_now(directories, reason);
     }
 
-    /// Has an agent begin; `num_agents` with it.
+    /// Takes an agent on and tells it to begin; `num_agents` counts it too.
     fn seat(&mut self, agent: u64, hardware: Hardware, is_told: bool, num_agents: usize) {
         let outbox = Outbox::new(self.epoch.clone());
         let (is_ready, store) = (false, Store::default());
@@ -216,28 +221,28 @@ impl ClusterLauncher {
         }
     }
 
-    /// A rank fails without having been able to say so.
+    /// Reports a rank's failure on behalf of a rank that could not report it.
     fn tell_failure(&mut self, attempt: AttemptId, rank: u32, kind: FailureKind, error: String) {
         let report = RankReport::Failed { kind, error, traceback: String::new() };
         self.tell(Event::Reported { attempt, rank, report });
     }
 
-    /// A rank counts as ended.
+    /// Reports the end of a rank's process on behalf of an agent that did not.
     fn tell_end(&mut self, attempt: AttemptId, rank: u32) {
         self.tell(Event::RankExited { attempt, rank, code: 1, last_words: String::new() });
     }
 
-    /// What devices of each type hold at least, on all nodes.
+    /// The least memory of a device of each type, over all nodes, bytes.
     fn memory_by_type(&self) -> BTreeMap<String, u64> {
         let all = Hardware::of_all(self.seats.values().map(|seat| &seat.hardware));
         all.map(|all| all.memory_by_type()).unwrap_or_default()
     }
 
-    /// The agents for a gang, each with its ranks.
+    /// The agents that will run a gang, each with its ranks.
     fn shares_of(&self, order: &LaunchOrder) -> Result<Vec<(u64, BTreeSet<u32>)>, LaunchError> {
         let failed = |error: String| LaunchError { kind: FailureKind::Saturn, error };
         if order.parts.is_empty() {
-            // A look holds no device: wherever there are the fewest.
+            // An inspection holds no device, so it goes to the agent with the fewest inspections.
             let num_looks = |agent: &u64| {
                 let of_it = |live: &&Live| live.is_inspection && live.is_on(*agent);
                 self.attempts.values().filter(of_it).count()
@@ -261,7 +266,7 @@ impl ClusterLauncher {
         Ok(shares)
     }
 
-    /// Forgets an attempt whose end is on record once none of its processes lives.
+    /// Forgets an attempt once its end is on record and none of its processes lives.
     fn forget_if_over(&mut self, attempt: AttemptId) {
         let is_over =
             |live: &Live| live.has_ended && live.shares.iter().all(|(_, ranks)| ranks.is_empty());
@@ -321,7 +326,7 @@ impl Launcher for ClusterLauncher {
 
     fn kill(&mut self, attempt: AttemptId) {
         if self.forget_waiting(attempt) {
-            // It never came to have processes.
+            // The attempt waited for its store and never had processes.
             let shares = self.attempts.get(&attempt).map(|live| live.shares.clone());
             for rank in shares.into_iter().flatten().flat_map(|(_, ranks)| ranks) {
                 self.tell_end(attempt, rank);

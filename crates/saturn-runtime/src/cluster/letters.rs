@@ -13,29 +13,31 @@ use serde::{Deserialize, Serialize};
 
 use crate::request::LaunchSettings;
 
-/// Of the letters: both ends must have the same.
+/// The version of letters. Driver and agents must have the same.
 const VERSION: u32 = 3;
 
-/// To an agent.
+/// An order to an agent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ToAgent {
-    /// The run, before all else. `pace_s`: how long after a delivery signs of life wait, seconds.
+    /// The first letter: begin with this run. `pace_s` is the least time between two deliveries of
+    /// heartbeats, seconds.
     Begin { run_dir: PathBuf, settings: Box<LaunchSettings>, pace_s: f64 },
-    /// Start a gang, or of one that takes several nodes the part of this number, whose ranks meet at a
-    /// store. `memory_by_type`: what devices hold, of all nodes.
+    /// Start a gang. If the gang takes several nodes, `part` is the number of this agent's share,
+    /// and the address of the store where all ranks meet. `memory_by_type` is the least memory of
+    /// devices of each type, over all nodes.
     Launch {
         order: Box<LaunchOrder>,
         memory_by_type: BTreeMap<String, u64>,
         part: Option<(usize, String)>,
     },
-    /// Open a store, where ranks of several nodes will meet.
+    /// Open a store where ranks of several nodes will meet.
     OpenStore,
     /// Have a gang stop at a checkpoint.
     Stop { attempt: AttemptId },
-    /// Tell a gang at which step to stop.
+    /// Tell a gang at which step to stop; `None` for the task's last.
     Until { attempt: AttemptId, step: Option<u64> },
-    /// Have a trial go on as training.
+    /// Let a trial continue as training.
     GoOn { attempt: AttemptId, steps: u64 },
     /// Kill a gang.
     Kill { attempt: AttemptId },
@@ -45,29 +47,29 @@ pub(crate) enum ToAgent {
     End,
 }
 
-/// From an agent.
+/// What an agent says.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum FromAgent {
-    /// What is launched now starts now.
+    /// The agent starts processes without delay from now on.
     Ready,
-    /// It can't serve the run.
+    /// The agent can't serve the run.
     Unfit { error: String },
-    /// Its store is open, or why it can't be.
+    /// The address of the agent's store, or why it can't be opened.
     Store { opened: Result<String, String> },
-    /// A rank says something.
+    /// A rank reports something.
     Reported { attempt: AttemptId, rank: u32, report: Box<RankReport> },
     /// A rank's process has ended.
     Exited { attempt: AttemptId, rank: u32, code: i32, last_words: String },
     /// A gang could not be started.
     LaunchFailed { attempt: AttemptId, kind: FailureKind, error: String },
-    /// A word for the person watching.
+    /// A message for the person who watches the run.
     Note { text: String },
-    /// It has ended everything; what lives on.
+    /// The agent has ended its processes; `left` are those that live on.
     Over { left: Vec<i32> },
 }
 
-/// Whether a rank says no more than that it goes on.
+/// Whether a report is a heartbeat, which says no more than that a rank goes on.
 pub(crate) fn is_sign_of_life(report: &RankReport) -> bool {
     matches!(report, RankReport::Progress { .. } | RankReport::Alive)
 }
@@ -75,14 +77,14 @@ pub(crate) fn is_sign_of_life(report: &RankReport) -> bool {
 #[derive(Serialize, Deserialize)]
 struct Letter<T> {
     version: u32,
-    /// Which driver of which run.
+    /// Identifies the driver, of all that ever drove the run.
     epoch: String,
-    /// Of the letter, among those to its reader.
+    /// The number of the letter among those to its reader.
     number: u64,
     content: T,
 }
 
-/// Where letters are written.
+/// Numbers and writes letters to one reader.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     epoch: String,
@@ -94,7 +96,7 @@ impl Outbox {
         Self { epoch, next: 0 }
     }
 
-    /// The letter that says this.
+    /// Writes the next letter, with this content.
     pub(crate) fn seal<T: Serialize>(&mut self, content: T) -> Result<String, String> {
         let letter =
             Letter { version: VERSION, epoch: self.epoch.clone(), number: self.next, content };
@@ -103,10 +105,10 @@ impl Outbox {
     }
 }
 
-/// Where letters are read, in their order.
+/// Reads letters of one writer and checks their order.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
-    /// That of the first letter.
+    /// The epoch of the first letter.
     epoch: Option<String>,
     next: u64,
 }

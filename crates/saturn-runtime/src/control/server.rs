@@ -1,7 +1,8 @@
-//! The driver's side of the control socket: one thread accepts, one more for each client.
+//! The driver's side of the control socket: one thread accepts clients, and each client has a
+//! thread of its own.
 //!
-//! No client delays the run: a command waits in the driver's queue, a question is answered by a
-//! follower, and whoever neither writes nor reads only holds a thread of its own for a while.
+//! No client delays the run. A command waits in the driver's queue, and a follower answers a
+//! question. A client that neither writes nor reads only holds its own thread for a while.
 
 use std::fs::File;
 use std::io::{BufReader, Write};
@@ -17,17 +18,17 @@ use crate::clock::pause;
 use crate::control::{Reply, Request, read_line, socket_of};
 use crate::error::RuntimeError;
 
-/// Clients that are served at once.
+/// The most clients served at once.
 const MAX_CLIENTS: usize = 32;
 /// How long a client may be silent, or leave an answer unread.
 const IDLE: Duration = Duration::from_mins(1);
-/// Wait after a connection that could not be accepted, for want of file descriptors.
+/// The wait after a failed accept, which happens if no file descriptor is left.
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
 
 /// Answers a request, however long that takes.
 pub(crate) type Answer = Arc<dyn Fn(Request) -> Reply + Send + Sync>;
 
-/// The listening socket. Gone, file and all, when dropped.
+/// The listening socket. Dropping this stops listening and removes the socket's file.
 #[derive(Debug)]
 pub(crate) struct ControlSocket {
     /// Keeps the path of the socket valid.
@@ -42,7 +43,8 @@ impl ControlSocket {
         let path = run_dir.join("control.sock");
         let directory = File::open(run_dir).map_err(RuntimeError::file("open", run_dir))?;
         let short = socket_of(&directory);
-        // A driver that was killed left its own; no other process drives this run.
+        // A driver that was killed leaves its socket. No other process drives this run now, so
+        // nobody uses that socket.
         match std::fs::remove_file(&short) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(RuntimeError::file("replace", path)(error));
@@ -91,10 +93,19 @@ fn accept(listener: &UnixListener, is_closing: &AtomicBool, answer: &Answer) {
         }
         let (answer, num_clients) = (Arc::clone(answer), Arc::clone(&num_clients));
         std::thread::spawn(move || {
-            // A client that goes away, or stalls, has what it wants.
+            let _slot = Slot(num_clients);
+            // Errors of one client concern nobody else: it went away or stalled.
             let _ = serve(stream, &answer);
-            num_clients.fetch_sub(1, Ordering::AcqRel);
         });
+    }
+}
+
+/// A client's place among [`MAX_CLIENTS`], which is free again when this is dropped, after a panic too.
+struct Slot(Arc<AtomicUsize>);
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the user's Python says of itself: `saturn.worker.doctor`, run there, prints its own findings.
+//! Examines the user's Python: `saturn.worker.doctor` runs there and prints its own findings.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -13,12 +13,12 @@ use crate::clock::{deadline, is_past, pause};
 use crate::error::io_words;
 use crate::launcher::set_up_python;
 
-/// How long it may take: torch is large, and may come from a cold disk.
+/// How long the interpreter may take: torch is large, and may come from a cold disk.
 const PATIENCE: Duration = Duration::from_mins(3);
-/// What a user's Python is about, where it says nothing itself.
+/// The subject of findings about an interpreter that printed none itself.
 const SUBJECT: &str = "Python";
 
-/// What `saturn.worker.doctor` prints.
+/// The output of `saturn.worker.doctor`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Said {
@@ -26,7 +26,8 @@ struct Said {
     findings: Vec<Finding>,
 }
 
-/// Its findings, or why it has none. `num_gpus` are what this machine has for torch to find.
+/// The interpreter's findings, or one finding that says why it printed none. `num_gpus` is how many
+/// GPUs torch should find on this machine.
 pub(super) fn examine(python: &Path, num_gpus: usize) -> Vec<Finding> {
     let (status, said, complaint) = match run(python, num_gpus) {
         Ok(done) => done,
@@ -67,7 +68,8 @@ pub(super) fn examine(python: &Path, num_gpus: usize) -> Vec<Finding> {
     }
 }
 
-/// Its exit status (none where it had to be killed), what it said, and what it complained of.
+/// Runs the interpreter. Returns its exit status (`None` if it had to be killed), its output and
+/// its error output.
 fn run(python: &Path, num_gpus: usize) -> io::Result<(Option<ExitStatus>, String, String)> {
     let (mut said, mut complaint) = (tempfile::tempfile()?, tempfile::tempfile()?);
     let mut command = Command::new(python);
@@ -100,12 +102,13 @@ fn text_of(file: &mut File) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-/// Why `saturn.worker.doctor` did not run there, in one line.
+/// Explains in one line why `saturn.worker.doctor` did not run in this interpreter.
 fn without_saturn(python: &Path, status: ExitStatus, complaint: &str) -> Finding {
     let last = complaint.lines().rev().find(|line| !line.trim().is_empty());
     let last = last.map_or_else(|| status.to_string(), |line| line.trim().to_owned());
     let shown = python.display();
-    // Of a package within: `ModuleNotFoundError: No module named 'numpy'`, with quotes.
+    // For a submodule or dependency Python quotes the name: `ModuleNotFoundError: No module named
+    // 'numpy'`.
     if last.ends_with("No module named saturn") || last.contains("No module named 'saturn'") {
         let found = format!("{shown} has no package `saturn`");
         let advice = format!(
@@ -135,7 +138,7 @@ mod tests {
     use super::*;
     use crate::doctor::Mark;
 
-    /// What is found of an interpreter that does this.
+    /// The findings for an interpreter that is this shell script.
     fn found(script: &str) -> Vec<Finding> {
         let dir = TempDir::new().unwrap();
         let python = dir.path().join("python");

@@ -1,4 +1,4 @@
-//! Devices, driver, memory and the limits of processes.
+//! The doctor's view of devices, driver, memory and limits on processes.
 
 use std::fs;
 use std::path::Path;
@@ -14,18 +14,18 @@ use crate::devices::Machine;
 use crate::error::{io_words, with_causes};
 use crate::host_memory;
 
-/// With less memory, what a few ranks take besides their models is what there is.
+/// Below this, ranks leave little memory for models: each needs some for itself.
 const LITTLE_MEMORY_BYTES: u64 = 4_000_000_000;
 /// Batches of loaders with workers, and NCCL's buffers, are passed through shared memory.
 const LITTLE_SHARED_BYTES: u64 = 1_000_000_000;
-/// A run holds a file and a connection a rank, and each loader's worker some more.
+/// A run holds a file and a connection for each rank, and some more for each loader's worker.
 const FEW_FILES: u64 = 1024;
 /// A rank has tens of threads, which count as processes.
 const FEW_PROCESSES: u64 = 1024;
-/// Where containers and systems keep memory that processes share.
+/// Where systems and containers put the memory that processes share.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// What there is.
+/// Examines the machine.
 pub(super) fn examine(machine: &Machine) -> Vec<Finding> {
     let mut findings = gpus(machine);
     findings.extend([cores(machine, host_memory::allowed_cores()), held()]);
@@ -81,7 +81,8 @@ fn driver() -> Option<String> {
     Some(format!("{version}, for CUDA up to {major}.{minor}"))
 }
 
-/// How many of NVIDIA's display and compute cards the kernel lists, driver or none.
+/// The number of NVIDIA's display and compute cards that the kernel lists, with or without a
+/// driver.
 fn nvidia_cards(devices: &Path) -> usize {
     let is_card = |path: &Path| {
         let text = |name: &str| fs::read_to_string(path.join(name)).unwrap_or_default();
@@ -200,7 +201,8 @@ fn locked_memory(limits: &str) -> Option<Finding> {
     let (soft, _) = limit(limits, "Max locked memory")?;
     let found =
         soft.map_or_else(|| "no limit".to_owned(), |soft| format!("at most {}", bytes(soft)));
-    // InfiniBand's verbs pin what they transfer; CUDA's driver pins by itself, and needs no limit.
+    // InfiniBand's verbs pin the memory that they transfer, within this limit. CUDA's driver pins
+    // memory too, but needs no limit.
     let has_infiniband =
         fs::read_dir("/sys/class/infiniband").is_ok_and(|mut all| all.next().is_some());
     Some(if has_infiniband && soft.is_some() {
@@ -212,7 +214,7 @@ fn locked_memory(limits: &str) -> Option<Finding> {
     })
 }
 
-/// The soft and the hard limit of a line of `/proc/self/limits`; inside, `None` for no limit.
+/// The soft and the hard limit in a line of `/proc/self/limits`. An inner `None` means unlimited.
 fn limit(text: &str, name: &str) -> Option<(Option<u64>, Option<u64>)> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     let mut numbers = line.split_whitespace().map(|word| word.parse().ok());

@@ -1,4 +1,5 @@
-//! Where runs, the store and temporary files go: room, rights, and whether a run's files work there.
+//! Where runs, the store and temporary files go: free space, permissions, and whether a run's files
+//! work there.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,14 +15,15 @@ use crate::journal::Journal;
 use crate::run_dir::network_file_system_of;
 use crate::store::{self, Store};
 
-/// Below this, a few checkpoints fill a disk.
+/// Below this, a few checkpoints fill the disk.
 const LITTLE_ROOM_BYTES: u64 = 10_000_000_000;
-/// Below this, hardly a run's own files have room.
+/// Below this, even a run's own small files hardly fit.
 const NO_ROOM_BYTES: u64 = 100_000_000;
-/// A journal is written at every step of a plan: on a disk that is slower, that is felt.
+/// Above this, a slow disk delays runs noticeably, since the driver writes to the journal at every
+/// step of a plan.
 const SLOW_JOURNAL_S: f64 = 0.5;
 
-/// The directory where runs go, the user's store, and the directory of temporary files.
+/// Examines the directory where runs go, the user's store, and the directory of temporary files.
 pub(super) fn examine(runs_dir: &Path) -> Vec<Finding> {
     let mut findings = vec![room("runs directory", runs_dir, "name another directory: runs_dir=")];
     findings.extend([journal(runs_dir), control_socket(runs_dir)]);
@@ -29,7 +31,7 @@ pub(super) fn examine(runs_dir: &Path) -> Vec<Finding> {
     findings.push(match home {
         Some(home) => {
             let found = room("SATURN_HOME", &home, "set SATURN_HOME to a directory of your own");
-            // A run goes on without it.
+            // A run works without the store.
             if found.mark == super::Mark::Bad {
                 Finding { mark: super::Mark::Warn, ..found }
             } else {
@@ -47,7 +49,7 @@ pub(super) fn examine(runs_dir: &Path) -> Vec<Finding> {
     findings
 }
 
-/// Whether something can be written there, and how much.
+/// Whether files can be written to `path`, and how much space is free.
 fn room(subject: &str, path: &Path, advice: &str) -> Finding {
     let there = existing(path);
     let shown = path.display();
@@ -67,7 +69,7 @@ fn room(subject: &str, path: &Path, advice: &str) -> Finding {
     }
 }
 
-/// Whether a journal is durable there, and how soon.
+/// Whether a journal is durable there, and how fast.
 fn journal(runs_dir: &Path) -> Finding {
     const SUBJECT: &str = "journal";
     let advice = "choose a directory on a local disk: runs_dir=";
@@ -100,7 +102,7 @@ fn journal(runs_dir: &Path) -> Finding {
     }
 }
 
-/// Whether a run there would hear its user.
+/// Whether a run there could take its user's commands.
 fn control_socket(runs_dir: &Path) -> Finding {
     const SUBJECT: &str = "control socket";
     let advice = "choose a directory whose file system has Unix sockets: runs_dir=";
@@ -117,14 +119,14 @@ fn control_socket(runs_dir: &Path) -> Finding {
     }
 }
 
-/// A directory that is removed again, where runs go.
+/// A temporary directory where runs go.
 fn trial_directory(runs_dir: &Path) -> Result<tempfile::TempDir, RuntimeError> {
     let there = existing(runs_dir);
     let made = tempfile::Builder::new().prefix(".saturn-doctor-").tempdir_in(&there);
     made.map_err(RuntimeError::file("create a directory in", there))
 }
 
-/// The path, or the nearest directory above it that is there: what is missing is made when needed.
+/// The path itself, or its nearest ancestor that exists: a run makes missing directories.
 fn existing(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let there = path.ancestors().find(|one| one.exists());

@@ -1,9 +1,10 @@
 //! Rows of the journal. A plan is stored as its differences from the plan before it.
 //!
-//! A plan of ten thousand tasks is two megabytes, and a new plan is adopted whenever a task gets its
-//! first place. Most places of the new plan are in the plan before too, unchanged or with other times.
-//! The new plan's row refers to these places by their numbers. Rows are therefore written and read in
-//! order. The records that are read are the records that were written, to the last bit.
+//! A plan of ten thousand tasks is two megabytes, and a new plan is adopted whenever a task gets
+//! its first place. Most places of the new plan are also in the plan before, unchanged or with
+//! other times. The new plan's row refers to these places by their numbers. Rows are therefore
+//! written and read in order. The records that are read are the records that were written, to the
+//! last bit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! Reading a journal, whoever drives the run.
+//! Reading a journal, whether or not a process drives the run.
 //!
-//! A reader writes nothing, not even the files that `SQLite` keeps beside a database in use: it may
-//! look at a run whose directory it can't write to, or that lies on a disk mounted read-only.
+//! A reader writes nothing, not even the files that `SQLite` keeps beside an open database. So it
+//! can read a run whose directory it can't write to, or that is on a disk mounted read-only.
 
 use std::path::{Path, PathBuf};
 
@@ -15,17 +15,18 @@ use crate::error::RuntimeError;
 use crate::journal_seat;
 use crate::request::LaunchSettings;
 
-/// How often a journal is opened anew because a driver took it up while it was read.
+/// How often a reader opens a journal again because a driver opened it meanwhile.
 const MAX_TRIES: usize = 5;
 
-/// All that a journal holds.
+/// The content of a journal.
 #[derive(Debug)]
 pub(crate) struct Contents {
-    /// The version that it is of. Whatever that is, the records are of the present one.
+    /// The version of the file. The records below are of the present version in any case.
     pub(super) version: i64,
-    /// In order, with the times at which they were made. The first is [`Record::Began`].
+    /// The records in order, with the times at which they were made. The first is
+    /// [`Record::Began`].
     pub(crate) records: Vec<(Record, f64)>,
-    /// How the run's workers are launched.
+    /// The settings for launching the run's workers.
     pub(crate) settings: LaunchSettings,
 }
 
@@ -42,14 +43,16 @@ impl Contents {
             if log.exists() {
                 break;
             }
-            // Complete in one file, and no one writes to it: as long as that stays so.
+            // Without a log the file is complete and nobody writes to it. This holds if there is
+            // still no log after reading.
             let contents = Self::of(path, &open(path, "immutable=1")?);
             if !log.exists() {
                 return contents;
             }
         }
         match open(path, "mode=ro&readonly_shm=1").and_then(|one| Self::of(path, &one)) {
-            // A driver that died left its log without an index. It is made anew, elsewhere.
+            // A driver that died left its log without an index. `SQLite` makes the index again, in
+            // a copy.
             Err(RuntimeError::Journal { .. }) => Self::of_copy(path, &log),
             contents => contents,
         }
@@ -69,14 +72,14 @@ impl Contents {
         Self::of(path, &connection)
     }
 
-    /// Reads and checks what a connection is open to; errors name the journal at `path`.
+    /// Reads and checks an open journal. Errors name the journal at `path`.
     pub(super) fn of(path: &Path, connection: &Connection) -> Result<Self, RuntimeError> {
         let damaged = |reason: String| RuntimeError::Damaged { path: path.to_owned(), reason };
         let failed = |source| match damage(&source) {
             Some(reason) => damaged(reason.to_owned()),
             None => RuntimeError::Journal { path: path.to_owned(), source },
         };
-        // One view of the file from here on, whatever is appended meanwhile.
+        // A transaction gives one view of the file, even if a driver appends meanwhile.
         let snapshot = connection.unchecked_transaction().map_err(failed)?;
         let version: i64 =
             snapshot.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(failed)?;
@@ -103,7 +106,7 @@ impl Contents {
                 rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?.collect()
             })
             .map_err(failed)?;
-        // Each is one more than the one before, as no row is ever removed.
+        // Rows have consecutive numbers, as no row is ever removed.
         if let Some((seq, ..)) =
             (1..).zip(&rows).find_map(|(seq, row)| (row.0 != seq).then_some(row))
         {
@@ -140,7 +143,7 @@ impl Contents {
     }
 }
 
-/// What is wrong with the file itself, where that is what an error says.
+/// The damage to the file that an error implies; `None` if the error is of another kind.
 fn damage(error: &rusqlite::Error) -> Option<&'static str> {
     use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
     match error {
@@ -150,7 +153,7 @@ fn damage(error: &rusqlite::Error) -> Option<&'static str> {
         rusqlite::Error::SqliteFailure(error, _) if error.code == DatabaseCorrupt => {
             Some("a part of the file is missing or overwritten")
         }
-        // A table or a row is not there, or not as it was made.
+        // A table or a row is missing, or is not as the journal made it.
         rusqlite::Error::SqliteFailure(error, _) if error.code == rusqlite::ErrorCode::Unknown => {
             Some("a table is missing")
         }
@@ -171,7 +174,7 @@ fn open(path: &Path, parameters: &str) -> Result<Connection, RuntimeError> {
     Ok(connection)
 }
 
-/// A path as a URI, with parameters.
+/// A path as a URI of `SQLite`, with parameters.
 fn uri(path: &Path, parameters: &str) -> PathBuf {
     use std::ffi::OsString;
     use std::os::unix::ffi::{OsStrExt, OsStringExt};

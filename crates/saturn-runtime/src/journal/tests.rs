@@ -1,4 +1,4 @@
-//! Journals are read as they were written, whole decisions at a time, and survive a full disk.
+//! Tests that a journal is read as it was written, keeps whole decisions, and survives a full disk.
 
 use saturn_engine::{DeviceKind, Mode, Policy, RunConfig, RunEnd, TaskId};
 use tempfile::TempDir;
@@ -21,7 +21,7 @@ fn settings() -> LaunchSettings {
     }
 }
 
-/// A journal of three records, and the directory that holds it.
+/// A journal of three records, with its directory.
 fn written() -> (TempDir, PathBuf, Vec<Record>) {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("journal.db");
@@ -81,7 +81,7 @@ fn a_plan_that_was_not_kept_is_referred_to_by_no_later_one() {
     journal.append(&plans[1..2], 3.0).unwrap_err();
     drop(other);
     journal.append(&plans[2..], 4.0).unwrap();
-    // And one that is opened again goes on from the last that was kept.
+    // A journal that is opened again continues from the last plan that it kept.
     drop(journal);
     let (mut journal, _) = Journal::open(&path, Disk::default()).unwrap();
     journal.append(&plans[1..2], 5.0).unwrap();
@@ -105,7 +105,7 @@ fn a_full_disk_is_told_apart_and_costs_nothing() {
     assert_eq!(Contents::read(&path).unwrap().records.len(), 4);
 }
 
-/// `SQLite` calls it an I/O error, as it does where the disk is broken.
+/// `SQLite` reports an exceeded quota as an I/O error, like a broken disk.
 #[test]
 fn a_share_of_the_disk_that_is_used_up_is_a_full_disk_too() {
     let (_dir, path, _) = written();

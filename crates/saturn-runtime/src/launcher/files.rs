@@ -14,23 +14,23 @@ use crate::devices::{Device, Pool};
 use crate::disk::Disk;
 use crate::error::RuntimeError;
 
-/// How much of a dead rank's log is kept as its last words, bytes: more than a stack of every thread,
-/// which may follow what it died of.
+/// How much of a dead rank's log is kept as its last words, bytes. This is more than the stacks of
+/// all threads, which may follow the error that killed the rank.
 const LAST_WORDS_BYTES: u64 = 16_000;
 
-/// A node's share of a gang that takes several.
+/// A node's share of a gang that spans several nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Share {
-    /// Which of the order's parts it is.
+    /// The number of this share among the order's parts.
     pub(crate) part: usize,
     /// Address and port of the store where the ranks meet.
     pub(crate) store: String,
-    /// The node's network interface that the others reach, where it is known.
+    /// The node's network interface that other nodes reach, if known.
     pub(crate) interface: Option<String>,
 }
 
 impl Share {
-    /// Numbers of its ranks.
+    /// The numbers of the ranks in this share.
     pub(crate) fn ranks(part: usize, order: &LaunchOrder) -> Range<u32> {
         let count = |part: &GangPart| u32::try_from(part.devices.len()).unwrap_or(u32::MAX);
         let first: u32 = order.parts.iter().take(part).map(count).sum();
@@ -45,19 +45,19 @@ pub(crate) struct Place {
     pub(crate) run_id: String,
     pub(crate) socket: PathBuf,
     pub(crate) pool: Pool,
-    /// What the least device of a type holds, bytes, where others than this machine's count.
+    /// The least memory of devices of each type over all machines of a cluster, bytes.
     pub(crate) memory_by_type: BTreeMap<String, u64>,
     pub(crate) disk: Disk,
 }
 
 impl Place {
-    /// The directory of an attempt of the task whose directory within the run's is `task_dir`.
+    /// The directory of an attempt; `task_dir` is the task's directory within the run directory.
     pub(crate) fn attempt_dir(&self, task_dir: &str, attempt: AttemptId) -> PathBuf {
         attempt_dir(&self.run_dir, task_dir, attempt)
     }
 
-    /// Writes the spec of an attempt into a fresh directory of its own; its ranks come back, ready to
-    /// be started. Of a gang that takes several nodes, those of this node's share.
+    /// Writes an attempt's spec into a fresh directory. Returns the ranks to start: for a gang on
+    /// several nodes, those of this node's share.
     pub(crate) fn write(
         &self,
         order: &LaunchOrder,
@@ -73,7 +73,7 @@ impl Place {
             }
         };
         let devices = self.devices(parts)?;
-        // Nodes share the directory.
+        // All nodes of the gang write into this directory, so each spec needs its own name.
         let spec = directory.join(match share {
             Some(Share { part: 1.., .. }) => format!("spec-of-{}.json", ranks.start),
             _ => "spec.json".to_owned(),
@@ -141,13 +141,13 @@ impl Place {
         }
     }
 
-    /// What each device of a type holds at least, bytes.
+    /// The memory of the smallest device of a type, bytes.
     fn memory_bytes(&self, gpu_type: &str) -> Option<u64> {
         let elsewhere = self.memory_by_type.get(gpu_type).copied();
         self.pool.memory_bytes(gpu_type).into_iter().chain(elsewhere).min()
     }
 
-    /// A technique as a worker finds it: a relative path is within the run directory.
+    /// A technique with paths that a worker can open: relative paths start in the run directory.
     fn findable(&self, technique: &TechniqueRef) -> TechniqueRef {
         let pickle = technique.pickle.as_ref().map(|pickle| self.run_dir.join(pickle));
         TechniqueRef {
@@ -202,7 +202,7 @@ impl Place {
         }
     }
 
-    /// What torchrun's users expect in the environment of every rank, and what is ours.
+    /// The environment of every rank: the variables that torchrun sets, and Saturn's own.
     fn environment(
         &self,
         order: &LaunchOrder,
@@ -216,10 +216,10 @@ impl Place {
                 Device::Core(_) => None,
             })
             .collect();
-        // A black-box process may use a thread for each of its slots.
+        // A black box is a single process, which may use a thread for each of its slots.
         let num_threads = if order.num_ranks == 1 { order.strategy.gpus.max(1) } else { 1 };
-        // A port for techniques that make their own rendezvous. Saturn's own uses a file, or a store
-        // that is open, so a race for it costs nothing.
+        // This port is for techniques that make their own rendezvous. Saturn's rendezvous uses a
+        // file or an open store, so another process that takes the port first does no harm to it.
         let (address, port) = match share.and_then(|share| share.store.rsplit_once(':')) {
             Some((address, port)) => (address.to_owned(), port.to_owned()),
             None => ("127.0.0.1".to_owned(), free_port().to_string()),
@@ -230,7 +230,7 @@ impl Place {
         };
         let num_here = share.map_or(order.num_ranks, |_| len(devices));
         let interfaces = ["GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"].into_iter();
-        // One node's NCCL knows its way.
+        // Within one node, NCCL chooses the interface well by itself.
         let interfaces = interfaces.take(if share.is_some() { 2 } else { 1 });
         let interfaces = interfaces.filter_map(|name| Some((name, interface.clone()?)));
         [
@@ -251,14 +251,14 @@ impl Place {
     }
 }
 
-/// What of a gang is on this node.
+/// The part of a gang on this node.
 struct Here<'a> {
     share: Option<&'a Share>,
     first_rank: u32,
     devices: &'a [(u32, Device)],
 }
 
-/// The directory of an attempt of the task whose directory within the run's is `task_dir`.
+/// The directory of an attempt; `task_dir` is the task's directory within the run directory.
 pub(crate) fn attempt_dir(run_dir: &Path, task_dir: &str, attempt: AttemptId) -> PathBuf {
     run_dir.join(task_dir).join("attempts").join(attempt.to_string())
 }
@@ -267,7 +267,7 @@ fn rank_log(attempt_dir: &Path, rank: u32) -> PathBuf {
     attempt_dir.join(format!("rank-{rank}.log"))
 }
 
-/// The end of a rank's log; empty where there is none.
+/// The end of a rank's log; empty if there is no log.
 pub(crate) fn last_words(attempt_dir: &Path, rank: u32) -> String {
     let read = || -> std::io::Result<String> {
         let mut log = std::fs::File::open(rank_log(attempt_dir, rank))?;
@@ -284,7 +284,7 @@ fn len<T>(all: &[T]) -> u32 {
     u32::try_from(all.len()).unwrap_or(u32::MAX)
 }
 
-/// A port that was free just now.
+/// A port that was free a moment ago.
 fn free_port() -> u16 {
     TcpListener::bind(("127.0.0.1", 0))
         .and_then(|listener| listener.local_addr())

@@ -1,9 +1,10 @@
 //! The table of live gangs: which processes and sockets belong to which rank.
 //!
-//! A rank's end is heard twice, through its parent (exit code) and its socket (hang-up), in any
-//! order. It is passed on once both are in, so that the rank's last words come first; or some time
-//! after the exit code, since a process that the rank left behind may hold the socket open. The end
-//! of a gang's last rank waits a little longer still: until nothing of the attempt is left that
+//! The launcher hears of a rank's end twice, in any order: its parent reports the exit code, and
+//! its socket hangs up. The end is passed on once both have come, so that the rank's last words
+//! come before it. It is passed on some time after the exit code in any case, since a process that
+//! the rank left behind may hold the socket open. The end of a gang's last rank waits a little
+//! longer: until no process of the attempt is left that might hold its devices.
 //! might hold its devices.
 
 use std::collections::BTreeMap;
@@ -18,11 +19,11 @@ use saturn_engine::AttemptId;
 use super::protocol::{RankKey, ToRank};
 use crate::clock::{deadline, is_past};
 
-/// How long a rank's last words are waited for after its process has ended.
+/// How long to wait for a rank's last words after its process has ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// How long strays are waited for before the end of their gang is passed on all the same.
+/// How long to wait for strays to end before the end of their gang is passed on anyway.
 const STRAYS: Duration = Duration::from_secs(2);
-/// How long a rank that is to die may be without a process before its parent counts as hung.
+/// How long a rank that must die may have no process before its parent counts as hung.
 const UNSTARTED: Duration = Duration::from_secs(5);
 /// How long a rank may leave its orders unread.
 const ORDERS: Duration = Duration::from_millis(100);
@@ -35,9 +36,9 @@ struct LiveRank {
     pid: Option<i32>,
     stream: Option<UnixStream>,
     has_hung_up: bool,
-    /// Exit code, and until when last words are waited for.
+    /// The exit code, and until when to wait for last words.
     exited: Option<(i32, Instant)>,
-    /// Its end was passed on.
+    /// The rank's end was passed on.
     is_told: bool,
 }
 
@@ -45,12 +46,12 @@ struct LiveRank {
 struct Gang {
     ranks: BTreeMap<u32, LiveRank>,
     stop_asked: bool,
-    /// The newest step to stop at that was asked for while it lives.
+    /// The newest request for a step to stop at.
     #[expect(clippy::option_option, reason = "nothing was told, or the step that was, or its end")]
     until: Option<Option<u64>>,
-    /// It is to die; ranks that have no process then have a hung parent.
+    /// The gang must die. If a rank still has no process at this time, its parent hangs.
     kill_asked: Option<Instant>,
-    /// Ranks that their parent left behind: no one reaps them.
+    /// Ranks whose parent died: nobody reaps them.
     unreaped: Vec<i32>,
     sweep: Sweep,
 }
@@ -59,23 +60,23 @@ struct Gang {
 enum Sweep {
     #[default]
     NotYet,
-    /// Under way; not waited for beyond this.
+    /// The sweep is under way; wait for it at most until this time.
     UntilAtMost(Instant),
     Done,
 }
 
-/// All gangs some process of which lives, or whose end has not been passed on.
+/// All gangs that have a live process or whose end has not been passed on.
 #[derive(Debug, Default)]
 pub(crate) struct Gangs(BTreeMap<AttemptId, Gang>);
 
-/// What a look at the gangs finds.
+/// Ends that a look at the gangs finds.
 #[derive(Debug, Default)]
 pub(crate) struct Ended {
-    /// Ranks whose end is to be passed on now, with their exit codes.
+    /// Ranks whose end can be passed on now, with their exit codes.
     pub(crate) ranks: Vec<(AttemptId, u32, i32)>,
-    /// Attempts without live ranks, of which strays are to be ended, and ranks that no one reaps.
+    /// Attempts without live ranks, whose strays must be ended, with ranks that nobody reaps.
     pub(crate) to_sweep: Vec<(AttemptId, Vec<i32>)>,
-    /// Parents that start nothing.
+    /// Parents that were told to start ranks and do not.
     pub(crate) hung_parents: Vec<u64>,
 }
 
@@ -107,7 +108,7 @@ impl Gangs {
 
     pub(crate) fn started(&mut self, (attempt, rank): RankKey, pid: i32) {
         let Some(gang) = self.0.get_mut(&attempt) else {
-            // Its gang was forgotten: it must not live on.
+            // The gang was forgotten, so this process must not live on.
             kill_rank(pid);
             return;
         };
@@ -123,7 +124,7 @@ impl Gangs {
         let Some(gang) = self.0.get_mut(&attempt) else { return };
         let (stop_asked, until) = (gang.stop_asked, gang.until);
         if let Some(rank) = gang.ranks.get_mut(&rank) {
-            // Where it can't be set, a rank that reads nothing would delay the run.
+            // Without a time limit on writes, a rank that reads nothing could delay the run.
             if stream.set_write_timeout(Some(ORDERS)).is_err() {
                 return;
             }
@@ -145,20 +146,20 @@ impl Gangs {
 
     pub(crate) fn exited(&mut self, key: RankKey, code: i32) {
         if let Some(rank) = self.rank(key) {
-            // Whatever it left behind in its process group goes with it.
+            // Processes that the rank left in its process group must end too.
             rank.pid.take().into_iter().for_each(kill_group);
             rank.exited.get_or_insert((code, deadline(LAST_WORDS)));
         }
     }
 
-    /// Nothing of an attempt is left.
+    /// Notes that no process of an attempt is left.
     pub(crate) fn swept(&mut self, attempt: AttemptId) {
         if let Some(gang) = self.0.get_mut(&attempt) {
             gang.sweep = Sweep::Done;
         }
     }
 
-    /// A parent has ended: its ranks count as ended too. They come back.
+    /// A parent has ended, so its ranks count as ended too. Returns these ranks.
     pub(crate) fn parent_gone(&mut self, parent: u64) -> Vec<RankKey> {
         let mut lost = Vec::new();
         for (attempt, gang) in &mut self.0 {
@@ -173,7 +174,7 @@ impl Gangs {
         lost
     }
 
-    /// What has come to an end since the last look.
+    /// Takes what has ended since the last look.
     pub(crate) fn take_ended(&mut self) -> Ended {
         let mut ended = Ended::default();
         for (attempt, gang) in &mut self.0 {
@@ -214,28 +215,28 @@ impl Gangs {
         gang.order(ToRank::Stop);
     }
 
-    /// Tells all ranks of a gang where to stop.
+    /// Tells all ranks of a gang at which step to stop.
     pub(crate) fn until(&mut self, attempt: AttemptId, step: Option<u64>) {
         let Some(gang) = self.0.get_mut(&attempt) else { return };
         gang.until = Some(step);
         gang.order(ToRank::Until { step });
     }
 
-    /// Tells all ranks of a trial, which wait for it, to go on as training.
+    /// Tells all ranks of a trial to continue as training. The ranks wait for this order.
     pub(crate) fn go_on(&mut self, attempt: AttemptId, steps: u64) {
         if let Some(gang) = self.0.get_mut(&attempt) {
             gang.order(ToRank::GoOn { steps });
         }
     }
 
-    /// Kills all processes of a gang, those too that are yet to be started.
+    /// Kills all processes of a gang, including those that start later.
     pub(crate) fn kill(&mut self, attempt: AttemptId) {
         let Some(gang) = self.0.get_mut(&attempt) else { return };
         gang.kill_asked.get_or_insert_with(|| deadline(UNSTARTED));
         gang.ranks.values().filter_map(|rank| rank.pid).for_each(kill_rank);
     }
 
-    /// Kills everything. Processes that are there to be killed come back.
+    /// Kills all gangs. Returns the processes that were alive.
     pub(crate) fn kill_all(&mut self) -> Vec<i32> {
         let attempts: Vec<AttemptId> = self.0.keys().copied().collect();
         for attempt in attempts {
@@ -269,13 +270,13 @@ fn order(stream: &mut UnixStream, what: ToRank) {
 /// Kills a rank that has not been reaped, and all of its process group.
 fn kill_rank(pid: i32) {
     if killpg(Pid::from_raw(pid), Signal::SIGKILL).is_err() {
-        // It was forked just now and does not lead a group yet.
+        // The process was forked a moment ago and does not lead a group yet.
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
     }
 }
 
-/// Kills what a rank that is gone left behind.
+/// Kills the processes that an ended rank left in its group.
 fn kill_group(pid: i32) {
-    // Mostly there is nothing.
+    // Usually there are none.
     let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
 }

@@ -1,4 +1,4 @@
-//! What the launcher's threads tell it.
+//! Input to the launcher from its threads.
 
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{SendError, SyncSender};
@@ -8,15 +8,15 @@ use saturn_engine::{AttemptId, RankReport};
 use super::protocol::RankKey;
 use crate::bell::Bell;
 
-/// Inputs that wait to be taken; whoever has more to say waits.
+/// The most inputs that wait to be taken; a thread with more input blocks.
 pub(crate) const MAX_WAITING: usize = 4096;
 
-/// Something that a thread has seen.
+/// An event that a thread has seen.
 #[derive(Debug)]
 pub(crate) enum Input {
     /// A parent has imported everything.
     Ready { parent: u64, cannot_fork: Option<String> },
-    /// A parent has ended, and every rank of its with it.
+    /// A parent has ended, and all of its ranks with it.
     ParentGone { parent: u64 },
     /// A rank has a process.
     Started { key: RankKey, pid: i32 },
@@ -32,7 +32,7 @@ pub(crate) enum Input {
     Swept { attempt: AttemptId },
 }
 
-/// The way to the launcher.
+/// The channel to the launcher.
 #[derive(Debug, Clone)]
 pub(crate) struct Sending {
     pub(crate) inputs: SyncSender<Input>,
@@ -40,7 +40,7 @@ pub(crate) struct Sending {
 }
 
 impl Sending {
-    /// Tells the launcher; an error where it is gone.
+    /// Sends an input to the launcher. An error means that the launcher is gone.
     pub(crate) fn send(&self, input: Input) -> Result<(), SendError<Input>> {
         self.inputs.send(input)?;
         self.bell.ring();

@@ -1,12 +1,12 @@
 //! Parents of ranks: Python processes that start ranks, reap them, and end what ranks leave behind.
 //!
-//! The *warm* parent has torch imported and forks ranks in milliseconds. It never computes and never
-//! touches a GPU, so forking it is safe. The *cold* parent imports nothing and gives each rank an
-//! interpreter of its own, which takes seconds: for when no warm parent can serve.
+//! The *warm* parent has torch imported and forks ranks in milliseconds. It never computes and
+//! never touches a GPU, so forking it is safe. The *cold* parent imports nothing and starts an
+//! interpreter for each rank, which takes seconds. It serves when no warm parent can.
 //!
-//! Both speak the same lines, take in their ranks' orphans (as child subreapers), and end with their
-//! standard input, and with them every process below. The driver itself can't do that: it is the
-//! user's own Python process, and has children that are none of Saturn's.
+//! Both understand the same lines, and adopt their ranks' orphans as child subreapers. Both end
+//! when their standard input closes, and every process below them ends too. The driver can't be
+//! such a parent: it is the user's own Python process and may have children that are not Saturn's.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
@@ -22,32 +22,33 @@ use crate::clock::{deadline, is_past, pause};
 use crate::error::RuntimeError;
 use crate::request::LaunchSettings;
 
-/// How long it may take to end when its input closes.
+/// How long a parent may take to end when its input closes.
 const GRACE: Duration = Duration::from_secs(3);
-/// How long it may take to end when it is killed, before it is left to the kernel.
+/// How long a parent may take to end when it is killed, before it is left to the kernel.
 const AFTER_KILL: Duration = Duration::from_secs(1);
 
 /// How a parent starts ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// It forks itself.
+    /// It forks itself for each rank.
     Warm,
-    /// It starts interpreters.
+    /// It starts an interpreter for each rank.
     Cold,
 }
 
 /// A running parent.
 #[derive(Debug)]
 pub(crate) struct Parent {
-    /// Names it: no two of a driver have the same.
+    /// Identifies the parent among all parents of this driver.
     pub(crate) id: u64,
     child: Child,
-    /// Lines to write; a thread does it, so that one that hangs delays nobody. Closed at the end.
+    /// Lines for the parent. A thread writes them, so that a parent that hangs delays nobody.
+    /// Closing this ends the parent.
     lines: Option<Sender<Vec<u8>>>,
 }
 
 impl Parent {
-    /// Starts one; it says when it is ready.
+    /// Starts a parent, which reports when it is ready.
     pub(crate) fn start(
         kind: Kind,
         id: u64,
@@ -60,7 +61,7 @@ impl Parent {
             Kind::Cold => ("saturn.worker.cold", "cold-parent.log"),
         };
         let log_path = site.parent_logs.join(log);
-        // An earlier one's words may tell why it ended.
+        // Keeps the log of an earlier parent, which may say why that parent ended.
         let log = OpenOptions::new().create(true).append(true).open(&log_path);
         let log = log.map_err(RuntimeError::file("open", &log_path))?;
         let mut command = python_command(settings);
@@ -82,7 +83,7 @@ impl Parent {
         Ok(Self { id, child, lines: Some(lines) })
     }
 
-    /// Asks it to start one rank. Where it is gone, that is heard otherwise.
+    /// Asks the parent to start one rank. If the parent is gone, [`Input::ParentGone`] says so.
     pub(crate) fn launch(&mut self, launch: &RankLaunch) -> Result<(), serde_json::Error> {
         let mut line = serde_json::to_vec(&ToParent::Launch(launch))?;
         line.push(b'\n');
@@ -92,13 +93,13 @@ impl Parent {
         Ok(())
     }
 
-    /// Kills it, and so all of its ranks.
+    /// Kills the parent, and so all of its ranks.
     pub(crate) fn kill(&mut self) {
-        // It may have ended already.
+        // The parent may have ended already.
         let _ = self.child.kill();
     }
 
-    /// Whether it has ended within so long.
+    /// Whether the parent ends within `time`.
     fn ends_within(&mut self, time: Duration) -> bool {
         let until = deadline(time);
         while matches!(self.child.try_wait(), Ok(None)) {
@@ -114,8 +115,8 @@ impl Parent {
 impl Drop for Parent {
     fn drop(&mut self) {
         drop(self.lines.take());
-        // It kills its ranks first. One that hangs in an import does not see that its input closed;
-        // one that the kernel can't end is left behind.
+        // The parent kills its ranks first. A parent that hangs in an import does not notice that
+        // its input closed, so it is killed. If the kernel can't end it, it is left behind.
         if !self.ends_within(GRACE) {
             self.kill();
             self.ends_within(AFTER_KILL);
@@ -133,7 +134,7 @@ fn write_lines(mut stdin: ChildStdin, lines: &Receiver<Vec<u8>>) {
 
 fn read_lines(stdout: ChildStdout, parent: u64, inputs: &Sending) {
     for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-        // A line that isn't ours: something that a preloaded module printed.
+        // A module that the parent imported may print lines of its own.
         let Ok(line) = serde_json::from_str(&line) else { continue };
         let input = match line {
             FromParent::Ready { cannot_fork, .. } => Some(Input::Ready { parent, cannot_fork }),
@@ -153,8 +154,8 @@ fn read_lines(stdout: ChildStdout, parent: u64, inputs: &Sending) {
     let _ = inputs.send(Input::ParentGone { parent });
 }
 
-/// The user's interpreter, set up as every worker process needs it. Workers form process groups of
-/// their own, so that Ctrl-C in a terminal reaches the driver alone.
+/// The user's interpreter, with the settings that every worker process needs. Workers form process
+/// groups of their own, so that Ctrl-C in a terminal reaches only the driver.
 pub(crate) fn python_command(settings: &LaunchSettings) -> Command {
     let mut command = Command::new(&settings.python);
     command.current_dir(&settings.cwd).process_group(0);
@@ -165,15 +166,15 @@ pub(crate) fn python_command(settings: &LaunchSettings) -> Command {
     command
 }
 
-/// The variables with which an interpreter can import torch and be forked.
+/// Sets the variables under which an interpreter can import torch and then be forked.
 pub(crate) fn set_up_python(command: &mut Command) {
     for variable in ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"] {
         command.env(variable, "1");
     }
-    // pyarrow's allocator starts a thread when it is imported, as pandas and datasets do, and a process
-    // with threads can't be forked.
+    // pandas and datasets import pyarrow, whose allocator starts a thread. A process with threads
+    // can't be forked safely.
     command.env("JE_ARROW_MALLOC_CONF", "background_thread:false");
-    // `python -m` would put the working directory first, which a script's own path does not.
+    // A script does not have the working directory on its path; `python -m` would put it first.
     command.env("PYTHONSAFEPATH", "1");
     // Counting GPUs must not initialise CUDA in a process that forks.
     command.env("PYTORCH_NVML_BASED_CUDA_CHECK", "1");

@@ -1,8 +1,8 @@
-//! Which parent starts ranks at present, and what waits for one.
+//! Which parent starts ranks now, and which gangs wait for a parent.
 //!
-//! A parent that ends, or can't be started, is followed by another: at once the first time, and then
-//! after waits that double. What is to be launched waits meanwhile; after [`MAX_FAILED`] failures in a
-//! row it fails, so that the engine says for how long to go on.
+//! If a parent ends or can't be started, another follows: at once after the first failure, then
+//! after waits that double. Launches wait meanwhile. After [`MAX_FAILED`] failures in a row they
+//! fail, and the engine decides how long to try again.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,18 +17,19 @@ use crate::clock::{deadline, is_past};
 use crate::error::{RuntimeError, with_causes};
 use crate::request::LaunchSettings;
 
-/// Warm parents in a row that may die before they have served.
+/// The most warm parents in a row that may die before they have served.
 const MAX_STILLBORN: u32 = 2;
-/// Failures in a row beyond which nothing waits for the next parent.
+/// After this many failures in a row, waiting launches fail.
 const MAX_FAILED: u32 = 5;
-/// A parent that ends sooner after it was ready has failed as one that never was.
+/// A parent that ends within this time after it was ready counts as failed.
 const SERVED: Duration = Duration::from_secs(10);
-/// How long after the second failure in a row another parent is started; the wait doubles with each.
+/// The wait for another parent after the second failure in a row. It doubles with each further
+/// failure.
 const AGAIN: Duration = Duration::from_secs(1);
-/// The longest wait.
+/// The longest wait for another parent.
 const AGAIN_AT_MOST: Duration = Duration::from_mins(1);
 
-/// The parent that serves, and how to start another.
+/// The present parent of ranks, and how to start another.
 #[derive(Debug)]
 pub(crate) struct Parents {
     site: Site,
@@ -37,9 +38,9 @@ pub(crate) struct Parents {
     next_id: u64,
     kind: Kind,
     state: State,
-    /// Parents of this kind in a row that could not be started or ended before they had served.
+    /// How many parents of this kind in a row could not be started or ended before they had served.
     num_failed: u32,
-    /// Parents have just failed too often for anything to wait for the next.
+    /// Parents have failed so often that launches must not wait for the next.
     is_in_vain: bool,
     /// Gangs to start as soon as a parent is ready.
     waiting: BTreeMap<AttemptId, Vec<RankLaunch>>,
@@ -47,11 +48,11 @@ pub(crate) struct Parents {
 
 #[derive(Debug)]
 enum State {
-    /// It imports.
+    /// A parent is importing.
     Starting(Parent),
-    /// It starts ranks. From the given time on it has served.
+    /// A parent starts ranks. Once the given time has come, it has served.
     Ready(Parent, Instant),
-    /// There is none: another is started at the given time.
+    /// No parent is there; another is started at the given time.
     Resting(Instant),
 }
 
@@ -77,7 +78,7 @@ impl Parents {
         Ok(parents)
     }
 
-    /// Whether launches have to wait.
+    /// Whether a parent is starting, so that launches wait.
     pub(crate) fn is_starting(&self) -> bool {
         matches!(self.state, State::Starting(_))
     }
@@ -90,13 +91,13 @@ impl Parents {
         }
     }
 
-    /// A parent is ready. What to tell people comes back.
+    /// Handles a parent that is ready. Returns notes for people.
     pub(crate) fn ready(&mut self, id: u64, cannot_fork: Option<String>) -> Vec<String> {
         let resting = State::Resting(deadline(Duration::ZERO));
         match std::mem::replace(&mut self.state, resting) {
             State::Starting(parent) if parent.id == id => {
                 if let Some(why) = cannot_fork {
-                    // Ended by being dropped.
+                    // Dropping a parent ends it.
                     drop(parent);
                     return self.go_cold(format!(
                         "the process that ranks are forked from (the warm parent) {why}, so it \
@@ -110,12 +111,12 @@ impl Parents {
         Vec::new()
     }
 
-    /// A parent has ended. What to tell people comes back.
+    /// Handles the end of a parent. Returns notes for people.
     pub(crate) fn gone(&mut self, id: u64) -> Vec<String> {
         let has_served = match &self.state {
             State::Starting(parent) if parent.id == id => false,
             State::Ready(parent, served) if parent.id == id => is_past(*served),
-            // Another serves by now.
+            // Another parent serves already.
             _ => return Vec::new(),
         };
         if has_served {
@@ -139,7 +140,7 @@ impl Parents {
         vec![format!("{what}; {}", self.failed())]
     }
 
-    /// Ranks start cold from here on.
+    /// Starts cold parents from now on.
     fn go_cold(&mut self, why: String) -> Vec<String> {
         self.kind = Kind::Cold;
         self.num_failed = 0;
@@ -148,7 +149,7 @@ impl Parents {
         notes
     }
 
-    /// A parent has failed: another is started, at once or later. Comes back as words for people.
+    /// Counts a failed parent and starts another, at once or later. Returns a note for people.
     fn failed(&mut self) -> String {
         self.num_failed += 1;
         self.is_in_vain = self.num_failed >= MAX_FAILED;
@@ -160,10 +161,10 @@ impl Parents {
         format!("another is started in {} s", wait.as_secs())
     }
 
-    /// Starts a parent. Where that fails, why and when it is tried again.
+    /// Starts a parent. If this fails, returns why, and when it will be tried again.
     fn start_or_rest(&mut self) -> Option<String> {
         let error = self.start_one().err()?;
-        // What a machine has no room for now it may have later, but hardly at once.
+        // A machine that has no room for a process now may have room later, but hardly at once.
         self.num_failed = self.num_failed.max(1) + 1;
         self.is_in_vain = self.num_failed >= MAX_FAILED;
         let wait = wait_after(self.num_failed);
@@ -172,7 +173,7 @@ impl Parents {
         Some(format!("no process that starts ranks: {error}; tried again in {} s", wait.as_secs()))
     }
 
-    /// Starts another parent, if it is time to. What to tell people comes back.
+    /// Starts another parent if its wait is over. Returns a note for people.
     pub(crate) fn look(&mut self) -> Option<String> {
         match &self.state {
             State::Resting(until) if is_past(*until) => self.start_or_rest(),
@@ -180,7 +181,8 @@ impl Parents {
         }
     }
 
-    /// The gangs that have waited for a parent that has just failed, where that happens too often in a row.
+    /// Takes the gangs that waited for the parent that has just failed, if parents have failed too
+    /// often.
     pub(crate) fn take_hopeless(&mut self) -> Vec<(AttemptId, LaunchError)> {
         if !std::mem::take(&mut self.is_in_vain) {
             return Vec::new();
@@ -200,7 +202,7 @@ impl Parents {
         Ok(())
     }
 
-    /// Kills a parent that hangs; that it has gone is heard later.
+    /// Kills a parent that hangs. Its end is heard later.
     pub(crate) fn kill(&mut self, id: u64) {
         if let State::Starting(parent) | State::Ready(parent, _) = &mut self.state
             && parent.id == id
@@ -209,22 +211,22 @@ impl Parents {
         }
     }
 
-    /// Has a gang wait for a parent.
+    /// Lets a gang wait for a parent.
     pub(crate) fn wait(&mut self, attempt: AttemptId, launches: Vec<RankLaunch>) {
         self.waiting.insert(attempt, launches);
     }
 
-    /// The gangs that wait.
+    /// Takes the gangs that wait.
     pub(crate) fn take_waiting(&mut self) -> BTreeMap<AttemptId, Vec<RankLaunch>> {
         std::mem::take(&mut self.waiting)
     }
 
-    /// Forgets a gang that waits, if it does.
+    /// Takes back a gang that waits for a parent, if it does.
     pub(crate) fn forget(&mut self, attempt: AttemptId) -> Option<Vec<RankLaunch>> {
         self.waiting.remove(&attempt)
     }
 
-    /// Has the parent that serves start the ranks of a gang.
+    /// Tells the present parent to start the ranks of a gang.
     pub(crate) fn launch(&mut self, launches: &[RankLaunch]) -> Result<(), LaunchError> {
         let State::Ready(parent, _) = &mut self.state else {
             return Err(failed("no parent of ranks is ready"));
@@ -236,7 +238,7 @@ impl Parents {
     }
 }
 
-/// How long to wait for the next parent after so many failures in a row.
+/// How long to wait for the next parent after `num_failed` failures in a row.
 fn wait_after(num_failed: u32) -> Duration {
     match num_failed {
         0 | 1 => Duration::ZERO,
@@ -260,7 +262,7 @@ mod tests {
     use super::*;
     use crate::bell::Bell;
 
-    /// Parents that are processes of a program.
+    /// Parents that run `program`.
     fn parents(directory: &std::path::Path, program: &str) -> (Parents, Receiver<Input>) {
         let settings = LaunchSettings {
             python: program.to_owned(),
@@ -284,7 +286,7 @@ mod tests {
         (Parents::start(site, settings, sending).unwrap(), received)
     }
 
-    /// Takes in parents' ends and starts others for so long; what was said.
+    /// Handles parents' ends, and starts other parents, for `time`. Returns the notes.
     fn watch(parents: &mut Parents, inputs: &Receiver<Input>, time: Duration) -> Vec<String> {
         let (until, mut notes) = (deadline(time), Vec::new());
         while !is_past(until) {
@@ -302,10 +304,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (mut parents, inputs) = parents(directory.path(), "/bin/false");
         let notes = watch(&mut parents, &inputs, Duration::from_millis(2500));
-        // Two warm ones, two cold ones at once, and one after a second.
+        // Two warm parents and two cold parents start at once, and one more after a second.
         assert!((3..=5).contains(&notes.len()), "{notes:#?}");
         assert!(notes.last().unwrap().contains(" s"), "{notes:#?}");
-        // An attempt that waits for a parent is given up once too many starts have failed.
+        // An attempt that waits for a parent fails once too many parents have failed.
         parents.wait(AttemptId(1), Vec::new());
         assert!(parents.take_hopeless().is_empty(), "another may do better");
         parents.num_failed = MAX_FAILED;

@@ -7,7 +7,7 @@ use saturn_core::Knobs;
 use saturn_engine::{AttemptId, DeviceKind, TechniqueRef};
 use serde::{Deserialize, Serialize};
 
-/// To a parent of ranks.
+/// A line to a parent of ranks.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ToParent<'a> {
@@ -26,16 +26,16 @@ pub(crate) struct RankLaunch {
     pub(crate) log: PathBuf,
 }
 
-/// From a parent of ranks.
+/// A line from a parent of ranks.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum FromParent {
-    /// It has imported everything.
+    /// The parent has imported everything.
     Ready {
         #[serde(rename = "ready")]
         _ready: bool,
-        /// Why it must not fork, in words that follow its name: its imports have left something
-        /// behind that a fork doesn't survive.
+        /// Why the parent must not fork, in words that follow its name: its imports have started or
+        /// opened something that does not survive a fork.
         cannot_fork: Option<String>,
     },
     /// A rank was started.
@@ -58,27 +58,27 @@ pub(crate) struct ExitedRank {
     pub(crate) code: i32,
 }
 
-/// A rank's first line on its socket; every later one is a [`saturn_engine::RankReport`].
+/// The first line of a rank on its socket. Every later line is a [`saturn_engine::RankReport`].
 #[derive(Debug, Deserialize)]
 pub(crate) struct Hello {
     pub(crate) attempt: AttemptId,
     pub(crate) rank: u32,
 }
 
-/// To a rank, on its socket.
+/// A line to a rank, on its socket.
 #[derive(Debug, Clone, Copy, Serialize)]
 #[serde(rename_all = "snake_case", tag = "type")]
 pub(crate) enum ToRank {
     /// Stop at a checkpoint.
     Stop,
-    /// Stop at a checkpoint after so many finished steps, in place of what was said before; `None` for
-    /// the task's last.
+    /// Stop at a checkpoint after `step` finished steps; `None` for the task's last step. The
+    /// newest order counts.
     Until { step: Option<u64> },
-    /// Go on as training, up to so many finished steps: a trial waits for it.
+    /// Continue as training, up to `steps` finished steps. A trial waits for this order.
     GoOn { steps: u64 },
 }
 
-/// What the process of an inspection finds in its `spec.json`.
+/// The `spec.json` of an inspection.
 #[derive(Debug, Serialize)]
 pub(crate) struct InspectionSpec<'a> {
     pub(crate) version: u32,
@@ -88,27 +88,27 @@ pub(crate) struct InspectionSpec<'a> {
     pub(crate) task: &'a str,
     pub(crate) task_dir: PathBuf,
     pub(crate) attempt: AttemptId,
-    /// The techniques that are asked.
+    /// The techniques to ask.
     pub(crate) techniques: Vec<TechniqueRef>,
     pub(crate) device_kind: DeviceKind,
-    /// For what they are asked.
+    /// The devices to ask the techniques about.
     pub(crate) pools: Vec<AskedPool<'a>>,
     pub(crate) socket: &'a Path,
 }
 
-/// Devices of a type, as a technique is asked about them.
+/// The devices of one type that a technique is asked about.
 #[derive(Debug, Serialize)]
 pub(crate) struct AskedPool<'a> {
     pub(crate) gpu_type: &'a str,
-    /// Device counts.
+    /// The numbers of devices to ask about.
     pub(crate) gpus: &'a [u32],
-    /// Devices of each node of the type, most first.
+    /// How many devices each node of the type has, largest first.
     pub(crate) node_gpus: &'a [u32],
-    /// What each device may hold; `None` where that is not known.
+    /// How much each device may hold, bytes; `None` if that is not known.
     pub(crate) device_memory_bytes: Option<u64>,
 }
 
-/// What a rank finds in its `spec.json`.
+/// The `spec.json` of a rank.
 #[derive(Debug, Serialize)]
 pub(crate) struct Spec<'a> {
     pub(crate) version: u32,
@@ -120,32 +120,32 @@ pub(crate) struct Spec<'a> {
     pub(crate) attempt: AttemptId,
     pub(crate) technique: TechniqueRef,
     pub(crate) gpus: u32,
-    /// `None` in a trial: the technique chooses.
+    /// `None` in a trial, where the technique chooses.
     pub(crate) knobs: Option<&'a Knobs>,
     pub(crate) world_size: u32,
-    /// Of the ranks on this node, the first.
+    /// The first rank on this node.
     pub(crate) first_rank: u32,
-    /// Devices of each of the gang's nodes, in the order of its ranks.
+    /// How many devices each of the gang's nodes has, in the order of the ranks.
     pub(crate) node_gpus: Vec<u32>,
     pub(crate) device_kind: DeviceKind,
-    /// Those of this node.
+    /// The devices of this node.
     pub(crate) devices: Vec<u32>,
-    /// What each device may hold; `None` for no limit but its own.
+    /// How much each device may hold, bytes; `None`: only its own size limits it.
     pub(crate) device_memory_bytes: Option<u64>,
-    /// CPU slots: the cores of each device.
+    /// For CPU slots, the cores of each device.
     pub(crate) cores: Option<Vec<Vec<usize>>>,
     pub(crate) steps: Option<u64>,
-    /// Finished steps at which the gang stops at a checkpoint, where that is before the last.
+    /// The finished step at which the gang stops at a checkpoint, if that is before the last.
     pub(crate) stop_at_step: Option<u64>,
     pub(crate) warmup_steps: u32,
     pub(crate) timed_steps: u32,
     pub(crate) max_timed_steps: u32,
-    /// `None`: as follows from what checkpoints cost and from `failure_every_s`.
+    /// `None`: derived from the cost of a checkpoint and `failure_every_s`.
     pub(crate) checkpoint_every_s: Option<f64>,
     pub(crate) failure_every_s: f64,
-    /// Where ranks of one node meet: a file that isn't there yet.
+    /// Where the ranks of a gang on one node meet: a file that does not exist yet.
     pub(crate) rendezvous: PathBuf,
-    /// Where those of several do: address and port of a store that is open.
+    /// Where the ranks of a gang on several nodes meet: the address and port of an open store.
     pub(crate) store: Option<&'a str>,
     pub(crate) socket: &'a Path,
 }

@@ -1,7 +1,8 @@
 //! The socket that ranks report to: a Unix socket in a directory of this user's own.
 //!
-//! One thread accepts, one more a rank reads its lines. They only pass on what they read, and wait
-//! where the driver can't follow: then the ranks' own buffers fill, not this process's memory.
+//! One thread accepts connections, and one thread for each rank reads its lines. These threads only
+//! pass lines on. If the driver falls behind, they block, so that the ranks' own buffers fill and
+//! not this process's memory.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
@@ -19,23 +20,24 @@ use super::protocol::Hello;
 use crate::clock::pause;
 use crate::error::RuntimeError;
 
-/// The longest line that is read, bytes.
+/// The longest accepted line, bytes.
 const MAX_LINE: u64 = 16 << 20;
-/// Wait after a connection that could not be accepted, for want of file descriptors.
+/// The wait after a failed accept, which happens if no file descriptor is left.
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
 
-/// The listening socket. Gone, file and all, when dropped.
+/// The listening socket. Dropping this stops listening and removes the socket's file.
 #[derive(Debug)]
 pub(crate) struct RankSocket {
     path: PathBuf,
     is_closing: Arc<AtomicBool>,
     accepting: Option<JoinHandle<()>>,
-    /// Removed on drop. Not in the run directory: a socket's path is limited to 107 bytes.
+    /// The socket's directory, removed on drop. It is not in the run directory, since a socket's
+    /// path may have at most 107 bytes.
     _dir: tempfile::TempDir,
 }
 
 impl RankSocket {
-    /// Listens, and passes on all that ranks say.
+    /// Listens, and passes on all that ranks report.
     pub(crate) fn listen(inputs: Sending) -> Result<Self, RuntimeError> {
         // tempfile makes directories with mode 0700.
         let dir = tempfile::Builder::new()
@@ -81,13 +83,13 @@ impl Drop for RankSocket {
     }
 }
 
-/// Reads one rank's lines until it hangs up. A stranger that doesn't say hello is ignored.
+/// Reads one rank's lines until it hangs up. Ignores a client that does not send a `Hello`.
 fn read_rank(stream: UnixStream, inputs: &Sending) {
     let Ok(writer) = stream.try_clone() else { return };
     let mut reader = BufReader::new(stream);
     let Some(first) = read_line(&mut reader) else { return };
     let Ok(Hello { attempt, rank }) = serde_json::from_slice(&first) else { return };
-    // Sending fails only when the launcher is gone: then there is no one to tell.
+    // Sending fails only if the launcher is gone, and then nobody needs the input.
     if inputs.send(Input::Connected { attempt, rank, stream: writer }).is_err() {
         return;
     }
@@ -108,7 +110,7 @@ fn read_rank(stream: UnixStream, inputs: &Sending) {
     let _ = inputs.send(Input::HungUp { attempt, rank });
 }
 
-/// The next line, or what there is of it; `None` at the end.
+/// The next line, or the part of it that came before the end; `None` at the end.
 fn read_line(from: &mut impl BufRead) -> Option<Vec<u8>> {
     let mut line = Vec::new();
     from.take(MAX_LINE).read_until(b'\n', &mut line).ok()?;

@@ -1,12 +1,13 @@
-//! Processes that have escaped: of an attempt, but below none of its ranks any more.
+//! Strays: processes of an attempt that have escaped, so that they are below none of its ranks.
 //!
 //! Every process of an attempt inherits a mark in its environment, `SATURN_ATTEMPT_ID=run/attempt`,
-//! whatever session, process group or parent it takes. When an attempt has ended, whatever still
-//! carries its mark is killed, until nothing does. A parent of ranks ends most strays before that
-//! (it takes in orphans); the mark finds those of a parent that died.
+//! whatever session, process group or parent it takes. When an attempt has ended, every process
+//! that carries its mark is killed, until none is left. A live parent of ranks ends most strays
+//! before that, since it adopts orphans. The mark finds the strays of a parent that died.
 //!
-//! A mark is what a process was started with: one that forked without starting a program carries the
-//! mark of the program it forked from. Ranks of the warm parent are such; their own children are not.
+//! The kernel shows a process's environment as it was at the last exec. So a process that was only
+//! forked carries the mark of the program it was forked from. This is true of ranks of the warm
+//! parent, but not of programs that they start.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
@@ -21,8 +22,9 @@ use saturn_engine::AttemptId;
 use super::input::{Input, Sending};
 use crate::clock::{deadline, is_past, pause};
 
-/// Time between two looks at what was killed, at first and at most: the kernel may never end a process
-/// that waits for a device or a file server, and each look reads all of `/proc`.
+/// The time between two looks at killed processes, which grows from the first to the second. The
+/// kernel may never end a process that waits for a device or a file server, and each look reads all
+/// of `/proc`.
 const AGAIN: Duration = Duration::from_millis(50);
 const AGAIN_AT_MOST: Duration = Duration::from_secs(10);
 
@@ -35,39 +37,40 @@ pub(crate) fn mark(run_id: &str, attempt: AttemptId) -> String {
 }
 
 enum Chore {
-    /// End what is left of an attempt, and these of its ranks, which no one reaps.
+    /// End the strays of an attempt, and these ranks, which nobody reaps.
     Sweep { attempt: AttemptId, ranks: Vec<i32> },
     /// Remove a directory.
     Remove(PathBuf),
 }
 
-/// A thread that ends strays and removes directories: it may wait for either, the driver may not.
+/// The thread that ends strays and removes directories. Both may take long, and the driver must not
+/// wait.
 #[derive(Debug)]
 pub(crate) struct Sweeper {
     chores: Sender<Chore>,
 }
 
 impl Sweeper {
-    /// Starts it, for attempts of a run.
+    /// Starts the thread, for attempts of this run.
     pub(crate) fn start(run_id: String, inputs: Sending) -> Self {
         let (chores, received) = channel();
         std::thread::spawn(move || work(&run_id, &received, &inputs));
         Self { chores }
     }
 
-    /// Ends what is left of an attempt, and says so when nothing is.
+    /// Ends the strays of an attempt. [`Input::Swept`] says when none is left.
     pub(crate) fn sweep(&self, attempt: AttemptId, ranks: Vec<i32>) {
         let _ = self.chores.send(Chore::Sweep { attempt, ranks });
     }
 
-    /// Removes a directory of this run's and all that is in it.
+    /// Removes a directory of this run with its content.
     pub(crate) fn remove(&self, directory: PathBuf) {
         let _ = self.chores.send(Chore::Remove(directory));
     }
 }
 
 fn work(run_id: &str, chores: &Receiver<Chore>, inputs: &Sending) {
-    // Attempts of which something may be left, by mark.
+    // Attempts that may have strays, by mark.
     let mut open: BTreeMap<String, (AttemptId, Vec<i32>)> = BTreeMap::new();
     let mut again = AGAIN;
     loop {
@@ -82,7 +85,7 @@ fn work(run_id: &str, chores: &Receiver<Chore>, inputs: &Sending) {
                 open.insert(mark(run_id, attempt), (attempt, ranks));
             }
             Ok(Chore::Remove(directory)) => {
-                // What can't be removed costs some space, no more.
+                // A directory that can't be removed only costs space.
                 let _ = std::fs::remove_dir_all(directory);
                 continue;
             }
@@ -107,12 +110,12 @@ fn work(run_id: &str, chores: &Receiver<Chore>, inputs: &Sending) {
     }
 }
 
-/// How long to wait before the next look, where one after `waited` has found something that lives.
+/// The next wait, after a look that followed a wait of `waited` and still found a live process.
 fn longer(waited: Duration) -> Duration {
     (2 * waited).min(AGAIN_AT_MOST)
 }
 
-/// Ends all processes of a run's attempts; those that still live after so long come back.
+/// Ends all processes of a run's attempts. Returns those that still live after `patience`.
 pub(crate) fn end_all(run_id: &str, patience: Duration) -> Vec<i32> {
     let until = deadline(patience);
     loop {
@@ -125,7 +128,7 @@ pub(crate) fn end_all(run_id: &str, patience: Duration) -> Vec<i32> {
     }
 }
 
-/// Kills the processes whose mark is wanted, and tells which there were, by mark.
+/// Kills the processes with a wanted mark. Returns them by mark.
 fn kill_marked(is_wanted: &dyn Fn(&str) -> bool) -> BTreeMap<String, Vec<i32>> {
     let mut found: BTreeMap<String, Vec<i32>> = BTreeMap::new();
     let (me, my_user) = (std::process::id(), geteuid().as_raw());
@@ -139,14 +142,14 @@ fn kill_marked(is_wanted: &dyn Fn(&str) -> bool) -> BTreeMap<String, Vec<i32>> {
             continue;
         }
         let Some(mark) = mark_of(&process.path()).filter(|mark| is_wanted(mark)) else { continue };
-        // It may have ended just now.
+        // The process may have ended a moment ago.
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         found.entry(mark).or_default().push(pid);
     }
     found
 }
 
-/// The mark in a process's environment; `None` too where it is a zombie, which holds nothing.
+/// The mark in a process's environment. `None` also for a zombie, which holds nothing.
 fn mark_of(process: &Path) -> Option<String> {
     let environment = std::fs::read(process.join("environ")).ok()?;
     let prefix = format!("{VARIABLE}=");
@@ -156,7 +159,7 @@ fn mark_of(process: &Path) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Kills the process group of a rank that no one reaps; whether its leader lives.
+/// Kills the process group of a rank that nobody reaps. Returns whether the rank was alive.
 fn kill_leader(pid: i32) -> bool {
     leads_a_group(pid) && killpg(Pid::from_raw(pid), Signal::SIGKILL).is_ok()
 }
@@ -164,7 +167,7 @@ fn kill_leader(pid: i32) -> bool {
 /// Whether a process lives and leads a process group, as ranks do.
 pub(crate) fn leads_a_group(pid: i32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    // `pid (name) state parent group …`; a name may hold anything.
+    // The format is `pid (name) state parent group …`, and the name may contain any character.
     let mut fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ');
     let is_zombie = fields.next() == Some("Z");
     !is_zombie && fields.nth(1).and_then(|group| group.parse().ok()) == Some(pid)

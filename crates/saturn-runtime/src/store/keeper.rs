@@ -1,5 +1,6 @@
-//! The thread that puts a run's trials into the store, each as soon as its record is in the journal:
-//! a run that is killed loses none that it has told of, and no slow disk delays it.
+//! The thread that puts a run's trials into the store, each as soon as its record is in the
+//! journal. So a run that is killed loses no trial that it has reported, and a slow disk does not
+//! delay the run.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
@@ -10,22 +11,22 @@ use saturn_engine::{Record, State};
 use super::Shelf;
 use crate::error::with_causes;
 
-/// How long the end of a run waits for a disk.
+/// How long the end of a run waits for the store's disk.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Whoever is told of records and keeps what they tell.
+/// The handle to the keeper's thread.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     shelf: Shelf,
     trials: Sender<Trial>,
 }
 
-/// Hears when all is kept.
+/// Tells when everything is in the store.
 #[derive(Debug)]
 pub(crate) struct Kept(Receiver<()>);
 
 impl Keeper {
-    /// Begins to keep. `note` gets a line for each thing that a person should know, the first time.
+    /// Starts the thread. `note` gets a line for each problem, the first time that it occurs.
     pub(crate) fn start(shelf: Shelf, note: impl Fn(&str) + Send + 'static) -> (Self, Kept) {
         let (trials, new) = channel();
         let (is_done, kept) = channel();
@@ -47,17 +48,18 @@ impl Keeper {
         (Self { shelf, trials }, Kept(kept))
     }
 
-    /// A record was journaled; `state` is what came of it.
+    /// Handles a journaled record; `state` is the state after it.
     pub(crate) fn record(&self, state: &State, record: &Record) {
         if let Some(trial) = self.shelf.kept_of(state, record) {
-            // A thread that is gone has panicked: the run has its trials all the same.
+            // A thread that is gone has panicked. The run still has its trials in the journal.
             let _ = self.trials.send(trial);
         }
     }
 }
 
 impl Kept {
-    /// Waits until all is kept, once the keeper is gone; says where a disk takes too long.
+    /// Waits until everything is in the store, after the keeper was dropped. Returns a note if the
+    /// disk takes too long.
     pub(crate) fn wait(&self) -> Option<&'static str> {
         let waited = self.0.recv_timeout(PATIENCE);
         (waited == Err(RecvTimeoutError::Timeout))

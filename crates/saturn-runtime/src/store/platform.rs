@@ -1,6 +1,7 @@
-//! What trials on this machine hold for: its devices in words, and the versions of what runs on them.
+//! A platform: the hardware and software that trials on this machine are valid for.
 //!
-//! A technique that is not Saturn's own counts with the digest of its text, as a version.
+//! A technique that is not Saturn's own counts as software; the digest of its text serves as its
+//! version.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,20 +14,20 @@ use crate::hardware::Hardware;
 /// Variables that choose torch's kernels, and so how long a step takes.
 const KERNEL_VARIABLES: [&str; 3] = ["ATEN_CPU_CAPABILITY", "MKL_CBWR", "ONEDNN_MAX_CPU_ISA"];
 
-/// The devices of a run, and what runs on them.
+/// The devices of a run and the software on them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Platform {
-    /// By type of device, what it is in more words.
+    /// The description of each type of device.
     hardware: BTreeMap<String, String>,
     /// Versions by name.
     software: BTreeMap<String, String>,
-    /// By name, the digests of techniques that are not Saturn's own.
+    /// The digests of techniques that are not Saturn's own, by name.
     techniques: BTreeMap<String, String>,
 }
 
 impl Platform {
-    /// Of a run with these devices, whose workers find torch on `python_path`. `None` where it is
-    /// not there to be found: then nobody can say what its trials hold for.
+    /// The platform of a run with these devices, whose workers find torch on `python_path`. `None`
+    /// if torch is not found there, as then nobody knows what its trials are valid for.
     pub(crate) fn of(
         hardware: &Hardware,
         python_path: &[String],
@@ -43,8 +44,8 @@ impl Platform {
         Some(Self { hardware: hardware.in_words(), software, techniques: techniques.clone() })
     }
 
-    /// What a trial of a technique on a type of device holds for; `None` where the run has no such
-    /// devices.
+    /// What a trial of a technique on a type of device is valid for. `None` if the run has no such
+    /// device.
     pub(crate) fn origin(&self, gpu_type: &str, technique: &str) -> Option<Origin> {
         let hardware = self.hardware.get(gpu_type)?.clone();
         let mut software = self.software.clone();
@@ -60,8 +61,8 @@ impl Platform {
         self.hardware.keys().map(String::as_str)
     }
 
-    /// Whether what a trial found holds on a type of its devices. What a trial doesn't say, it holds
-    /// for any of.
+    /// Whether a trial is valid on a type of this platform's devices. A trial that does not name
+    /// its hardware or software is valid for any.
     pub(crate) fn is_held_by(&self, trial: &Trial, gpu_type: &str) -> bool {
         let Some(here) = self.origin(gpu_type, &trial.strategy.technique) else { return false };
         trial.gpu_type.as_deref().is_none_or(|there| there == gpu_type)
@@ -70,7 +71,8 @@ impl Platform {
     }
 }
 
-/// The versions in the text of torch's `version.py`: of torch, and of CUDA or `ROCm` where it has one.
+/// The versions in the text of torch's `version.py`: of torch, and of CUDA or `ROCm` if torch has
+/// them.
 fn torch_versions(text: &str) -> Option<BTreeMap<String, String>> {
     let value_of = |wanted: &str| {
         text.lines().find_map(|line| {

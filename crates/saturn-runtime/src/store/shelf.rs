@@ -1,5 +1,5 @@
-//! What of the store a run uses: trials that hold on its devices go into its tasks before they are
-//! handed to the engine, and what its own trials find goes back.
+//! A run's view of the store. Before tasks go to the engine, they get the stored trials that are
+//! valid on the run's devices. The results of the run's own trials go back into the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -12,21 +12,21 @@ use super::{Platform, Store};
 use crate::clock;
 use crate::error::with_causes;
 
-/// What a run is told of the store; kept in the journal for a resume.
+/// How a run uses the store; the journal keeps this for a resume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StoreSettings {
-    /// The Saturn home, where that is not the user's own.
+    /// The Saturn home, if not the user's own.
     #[serde(default)]
     home: Option<PathBuf>,
-    /// Whether what is known already is taken from there. What is found always goes there.
+    /// Whether the run uses stored trials. Its own results go into the store in any case.
     reuse: bool,
-    /// By name, the digests of techniques that are not Saturn's own.
+    /// The digests of techniques that are not Saturn's own, by name.
     #[serde(default)]
     pub(crate) techniques: BTreeMap<String, String>,
 }
 
-/// A run's part of the store.
+/// A run's view of the store.
 #[derive(Debug, Clone)]
 pub(crate) struct Shelf {
     store: Store,
@@ -35,7 +35,7 @@ pub(crate) struct Shelf {
 }
 
 impl Shelf {
-    /// For a run on this platform; `None` where the user has no home.
+    /// The view of a run on this platform; `None` if the user has no home directory.
     pub(crate) fn open(settings: &StoreSettings, platform: Platform) -> Option<Self> {
         let store = settings.home.as_deref().map(Store::at).or_else(Store::of_user)?;
         Some(Self { store, platform, reuse: settings.reuse })
@@ -46,8 +46,8 @@ impl Shelf {
         &self.store
     }
 
-    /// Gives tasks the trials that are known of them and hold here, where they bring none of their
-    /// own. Returns lines for the person: how many, and files that could not be used.
+    /// Gives tasks the stored trials that are valid here, unless the tasks bring trials of the same
+    /// strategies. Returns lines for the person: how many trials, and files that could not be used.
     pub(crate) fn recall(&self, tasks: &mut [NewTask], config: &RunConfig) -> Vec<String> {
         let mut lines = Vec::new();
         if !self.reuse {
@@ -72,7 +72,8 @@ impl Shelf {
                             && self.platform.is_held_by(trial, gpu_type)
                     })
                     .collect();
-                // What was measured just here comes before what holds on any hardware or software.
+                // Trials that were measured on this platform precede trials that name no hardware
+                // or software.
                 here.sort_by_key(|trial| {
                     (trial.origin.hardware.is_none(), trial.origin.software.is_none())
                 });
@@ -107,8 +108,8 @@ impl Shelf {
         lines
     }
 
-    /// Keeps what a run's trials had found when it was killed, where that is not kept yet. What its
-    /// training found is not looked for: the intervals to come tell it again.
+    /// Stores results of a killed run's trials that are not in the store yet. Results of training
+    /// are left out, since the next intervals report them again.
     pub(crate) fn catch_up(&self, state: &State) -> Vec<String> {
         let mut lines = Vec::new();
         let mut missing = Vec::new();
@@ -132,7 +133,7 @@ impl Shelf {
         lines
     }
 
-    /// What a record tells that is worth keeping; nothing of most.
+    /// The trial to store after a record. Most records give none.
     pub(super) fn kept_of(&self, state: &State, record: &Record) -> Option<Trial> {
         let now_unix_s = Some(clock::unix_s());
         match record {
@@ -164,9 +165,10 @@ impl Shelf {
     ) -> Option<Trial> {
         let limit = state.config.device_memory_bytes;
         let is_kept = match outcome {
-            // What failed may be mended, or was chance.
+            // A failure may be repaired later, or may be chance.
             TrialOutcome::Failed { .. } => false,
-            // Without a limit a CPU slot has what the machine had left: that says nothing for later.
+            // Without a limit, a CPU slot has the memory that was free on the machine. That says
+            // nothing about later runs.
             TrialOutcome::OutOfMemory { .. } => {
                 limit.is_some() || state.config.device_kind == DeviceKind::Cuda
             }
@@ -176,7 +178,7 @@ impl Shelf {
         Some(Trial { outcome: Some(outcome.clone()), ..trial })
     }
 
-    /// A strategy of a group on this platform, of which nothing is told yet.
+    /// A trial of this strategy and group on this platform, without results.
     fn unknown(
         &self,
         state: &State,

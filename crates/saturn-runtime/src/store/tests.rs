@@ -9,7 +9,7 @@ fn key(digit: char) -> String {
     std::iter::repeat_n(digit, KEY_DIGITS).collect()
 }
 
-/// A trial of `ddp` that took so many seconds a step.
+/// A trial of `ddp` with this step time in seconds.
 fn trial(digit: char, gpus: u32, step_s: f64) -> Trial {
     Trial {
         task: "t".to_owned(),
@@ -128,7 +128,7 @@ fn files_that_can_not_be_used_are_set_aside_and_named() {
         assert_eq!(std::fs::read_to_string(aside).unwrap(), content);
         assert!(!path.exists());
     }
-    // The store goes on without them.
+    // The store works on without these files.
     add(&store, vec![trial('a', 1, 1.0)]);
     assert_eq!(read(&store, 'a').len(), 1);
     assert_eq!(store.keys().unwrap(), [key('a')]);
@@ -173,7 +173,7 @@ fn what_is_forgotten_is_gone_and_the_rest_stays() {
     assert_eq!(store.keys().unwrap(), [key('b')]);
 }
 
-/// The same strategy, of which training alone tells.
+/// The same strategy, known only from training.
 fn trained(of: &Trial, step_s: f64, unix_s: u64) -> Trial {
     let trained =
         Trained { step_s, steps: 100, relative_error: 0.02, measured_unix_s: Some(unix_s) };
@@ -194,7 +194,7 @@ fn what_training_finds_is_added_to_what_trials_found() {
         (trained.step_s, trained.steps, trained.measured_unix_s)
     };
     assert_eq!(of(&store), (2.0, 100, Some(7)));
-    // Measurements that agree are weighed; one that is imported again counts once.
+    // Measurements that agree are averaged. The same measurement imported again counts once.
     add(&store, vec![trained(&tried, 2.02, 8)]);
     let weighed = of(&store);
     assert!((2.009..2.011).contains(&weighed.0) && weighed.1 == 200, "{weighed:?}");
@@ -202,7 +202,8 @@ fn what_training_finds_is_added_to_what_trials_found() {
     let again = Trial { outcome: None, ..all[0].clone() };
     add(&store, vec![again]);
     assert_eq!(read(&store, 'a'), all);
-    // What contradicts it outvotes it; a trial of three steps doesn't.
+    // A training result that contradicts the known one replaces it. A trial of three steps does
+    // not.
     add(&store, vec![trained(&tried, 3.0, 9), trial('a', 1, 1.0)]);
     assert_eq!(of(&store), (3.0, 100, Some(9)));
 }

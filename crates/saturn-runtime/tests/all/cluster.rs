@@ -1,4 +1,5 @@
-//! Runs on agents, whose letters a thread carries as Ray would; the workers are `fake_python.py`.
+//! Tests of runs on agents. A thread carries the letters as Ray would; the workers are
+//! `fake_python.py`.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -12,7 +13,7 @@ use saturn_runtime::{Agent, AgentSetup, Exchange, Outcome, RunRequest, StoreOpen
 
 use crate::harness::{GOOD, Run, quiet};
 
-/// Agents that are served; one that is taken out is as dead.
+/// Agents whose letters are carried. An agent that is removed from here seems dead.
 type Served = Arc<Mutex<BTreeMap<u64, Arc<Agent>>>>;
 
 fn agent(run: &Run, name: &str) -> Arc<Agent> {
@@ -31,7 +32,7 @@ fn agent_with(
         python: python.to_string_lossy().into_owned(),
         python_path: Vec::new(),
         cwd: run.dir.path().to_owned(),
-        // Each as on a machine of its own.
+        // Separate locks make each agent seem to be on a machine of its own.
         locks_dir: Some(run.dir.path().join(format!("locks-{name}"))),
         run: run.path(),
         interface: None,
@@ -128,7 +129,7 @@ fn answers_that_get_lost_cost_no_agent_and_no_step() {
     let mut draw = 1_u64;
     let carrier = carry_by(exchange.clone(), Arc::clone(&served), move || {
         draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (draw >> 33) % 3 != 0
+        !(draw >> 33).is_multiple_of(3)
     });
     let outcome = drive(&run, &exchange, &mut || false);
     carrier.join().unwrap();
@@ -163,7 +164,8 @@ fn what_a_lost_agent_had_is_given_up_and_done_by_those_that_come() {
     assert!((0..4).all(|task| run.saved_step(&format!("t{task}")) == 60));
     let report = run.report().to_string();
     assert!(report.contains("\"three\""), "{report}");
-    // Nobody has told it yet: its ranks may live, but are marked.
+    // The lost agent does not know that it is lost. Its ranks may live, but their attempts are
+    // marked.
     let tasks = run.path().join("tasks");
     let attempts = (0..4).flat_map(|task| {
         let attempts = tasks.join(format!("t{task}/attempts"));
@@ -179,12 +181,12 @@ fn what_a_lost_agent_had_is_given_up_and_done_by_those_that_come() {
     run.assert_no_process_lives();
 }
 
-/// The request, of which every task is to take three of the four devices of two agents.
+/// A request in which every task needs three of the four devices of two agents.
 fn wide(run: &Run) -> String {
     run.request().replace("\"gpu_range\":null", "\"gpu_range\":[3]")
 }
 
-/// What the ranks of a task's newest attempt found: as many specs as it had nodes, by first rank.
+/// The specs of a task's newest attempt, by first rank. There is one spec for each node.
 fn specs(run: &Run, task: &str) -> Vec<serde_json::Value> {
     let attempts = std::fs::read_dir(run.path().join("tasks").join(task).join("attempts")).unwrap();
     let number = |path: &Path| path.file_name().unwrap().to_str().unwrap().parse::<u64>().unwrap();

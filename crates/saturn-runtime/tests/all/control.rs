@@ -1,5 +1,4 @@
-//! A run in progress that is asked and told things through its control socket, and told about to
-//! people who don't listen.
+//! Tests of commands and questions through the control socket, and of observers that don't listen.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -31,7 +30,7 @@ fn tell(run: &Path, command: serde_json::Value) -> Reply {
     ask_soon(run, &Request::Command(command))
 }
 
-/// The stage of a task, as the run tells it.
+/// The stage of a task, as the run reports it.
 fn stage(run: &Path, task: &str) -> String {
     let reply = ask_soon(run, &Request::Query(Query::Status));
     let status = reply.status.unwrap();
@@ -52,13 +51,13 @@ fn tasks_come_pause_and_go_while_a_run_goes_on() {
         Run::new(1, &[r#"{"trials": 9, "bad_attempts": 99, "at_step": 30, "how": "sleep"}"#]);
     run.more = serde_json::json!({"keep_open": true});
     let path = run.path();
-    // A path that is too long for the address of a socket.
+    // This path is too long for a socket's address.
     std::thread::scope(|scope| {
         let driving = scope.spawn(|| run.start());
         wait_for_stage(&path, "t0", "running");
         let mode = path.join("control.sock").metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        // It holds the only device: the other is measured once it is gone.
+        // The task holds the only device, so the other task is measured once this one is gone.
         let dir = path.join("tasks/late");
         std::fs::create_dir_all(&dir).unwrap();
         std::fs::write(dir.join("behaviour.json"), GOOD).unwrap();
@@ -119,7 +118,7 @@ fn a_terminal_that_has_stalled_delays_nothing_and_no_one() {
         false,
         Some(Box::new(move |_| {
             stalled.store(true, Ordering::Relaxed);
-            // For ever: until the test has ended.
+            // Blocks until the test has ended.
             let _ = released.recv();
         })),
         |_| None,

@@ -1,5 +1,5 @@
-//! Every operation on a run's files fails once in turn, as an error and as a crash: each time the
-//! run is there to be resumed, and complete after that.
+//! Makes every operation on a run's files fail once, as an error and as a crash. Each time the run
+//! must be resumable, and complete after the resume.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -14,14 +14,13 @@ use saturn_runtime::{Disk, ResumeOptions, RunRequest, RuntimeError, Watcher};
 
 use crate::harness::{GOOD, Run, quiet};
 
-/// Tells the crashing child its request, and at which operation to crash.
+/// The variables that give the crashing child its request and the operation at which to crash.
 const REQUEST: &str = "SATURN_TEST_REQUEST";
 const CRASH_AT: &str = "SATURN_TEST_CRASH_AT";
-/// The test that starts itself again, by the name that the program knows it by.
+/// The name of the test that starts itself again, as the test program knows it.
 const CRASHING: &str = "durability::a_run_recovers_from_a_crash_at_every_operation";
 
-/// A disk on which something happens instead of the operation of that number, and the number of
-/// operations so far.
+/// A disk on which `fault` replaces the operation of this number, with a counter of operations.
 fn failing_at(
     number: u64,
     fault: impl Fn() -> Result<(), Error> + Send + Sync + 'static,
@@ -45,7 +44,7 @@ fn resume(path: &Path) -> Result<saturn_runtime::Outcome, RuntimeError> {
     saturn_runtime::resume(path, ResumeOptions::default(), Watcher::new(quiet(), &mut || false))
 }
 
-/// After a failure, the run is there and is brought to its end; or it never began.
+/// Checks that a run after a failure can be resumed to its end, or never began.
 fn assert_recovers(run: &Run, what: &str) {
     match resume(&run.path()) {
         Ok(outcome) => {
@@ -69,7 +68,7 @@ fn a_run_recovers_from_an_error_at_every_operation() {
         let mut run = small();
         let (disk, count) = failing_at(number, || Err(Error::from(ErrorKind::Other)));
         run.disk = disk;
-        // It may fail or not; a launch that fails is tried again.
+        // The run may succeed, since a launch that fails is tried again.
         let _ = run.start();
         let was_reached = count.load(Ordering::Relaxed) > number;
         run.disk = Disk::default();
@@ -81,7 +80,7 @@ fn a_run_recovers_from_an_error_at_every_operation() {
     }
 }
 
-/// Each run that crashes is a process of its own: this test, started again with a request.
+/// A run that crashes needs a process of its own: this test starts itself again, with a request.
 #[test]
 fn a_run_recovers_from_a_crash_at_every_operation() {
     if let Ok(request) = std::env::var(REQUEST) {
@@ -104,7 +103,7 @@ fn a_run_recovers_from_a_crash_at_every_operation() {
     }
 }
 
-/// Drives a run until the operation at which it is to crash; to its end, where that never comes.
+/// Drives a run until it crashes at its operation, or to its end if that operation never comes.
 fn crash(request: &str) {
     let number = std::env::var(CRASH_AT).unwrap().parse().unwrap();
     let mut request = RunRequest::from_json(request).unwrap();

@@ -1,5 +1,5 @@
-//! What a journal holds, record by record: a change of the format is a change of this snapshot, and
-//! wants a new version and a migration where an old journal would read otherwise.
+//! Tests what a journal holds, record by record. A change of the format changes this snapshot. If
+//! an old journal would then be read differently, the change needs a new version and a migration.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -261,7 +261,7 @@ fn records() -> Vec<Record> {
     ]
 }
 
-/// Fails to compile where there is a kind that this test does not know.
+/// Fails to compile if a kind of record is missing from this test.
 fn kind(record: &Record) -> &'static str {
     match record {
         Record::Began { .. } => "began",

@@ -1,5 +1,5 @@
-//! Runs for the tests: in directories of their own, with `fake_python.py` for workers, and with
-//! device locks of their own, so that tests may run beside each other and beside real runs.
+//! Runs for tests. Each has its own directory, `fake_python.py` for workers, and its own device
+//! locks. So tests may run beside each other and beside real runs.
 
 #![expect(unreachable_pub, reason = "shared by the modules of this program")]
 
@@ -12,7 +12,7 @@ use saturn_runtime::{
 use saturn_view::Console;
 use tempfile::TempDir;
 
-/// A task that does what it should.
+/// The behaviour of a task without faults.
 pub const GOOD: &str = "{}";
 
 pub struct Run {
@@ -27,7 +27,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// A run of tasks, each with what its ranks do (`behaviour.json`).
+    /// A run of tasks; each string gives the behaviour of a task's ranks (`behaviour.json`).
     pub fn new(devices: u32, behaviours: &[&str]) -> Self {
         let tasks = behaviours.iter().enumerate();
         let tasks = tasks.map(|(index, how)| (format!("t{index}"), (*how).to_owned())).collect();
@@ -103,10 +103,10 @@ impl Run {
         outcome
     }
 
-    /// Waits until no process of this run is left: what was killed may take moments to be gone.
+    /// Waits until no process of this run is left, as killed processes take a moment to end.
     ///
-    /// Every worker of this run has its directory on its command line, in its working directory or
-    /// in the environment that it was given.
+    /// Every worker of this run has the run's directory in its command line, its working directory
+    /// or its initial environment.
     #[expect(clippy::disallowed_methods, reason = "a test of real processes waits for them")]
     pub fn assert_no_process_lives(&self) {
         let mark = self.dir.path().to_str().unwrap().to_owned();
@@ -132,30 +132,30 @@ impl Run {
         std::fs::read_to_string(saved).map_or(0, |text| text.parse().unwrap())
     }
 
-    /// How often a task's gang was launched to train.
+    /// How many gangs a task had for training.
     pub fn attempts(&self, task: usize) -> u64 {
         self.report()["tasks"][task]["attempts"].as_u64().unwrap()
     }
 
-    /// What the attempts of the first task were told, oldest first.
+    /// The orders that attempts of the first task received, oldest first.
     pub fn told(&self) -> Vec<serde_json::Value> {
         let text = std::fs::read_to_string(self.path().join("tasks/t0/told.jsonl")).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Which parents of ranks there were.
+    /// The parents of ranks that were started.
     pub fn parents(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.dir.path().join("parents")).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Has ranks of a task behave otherwise from here on.
+    /// Changes the behaviour of a task's ranks from now on.
     pub fn behave(&self, task: &str, how: &str) {
         let behaviour = self.path().join("tasks").join(task).join("behaviour.json");
         std::fs::write(behaviour, how).unwrap();
     }
 
-    /// Has parents of ranks do something (see `fake_python.py`).
+    /// Gives parents of ranks a behaviour (see `fake_python.py`).
     pub fn tell_parents(&self, what: &str, how: &str) {
         std::fs::write(self.dir.path().join(what), how).unwrap();
     }

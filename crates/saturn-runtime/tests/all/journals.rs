@@ -1,5 +1,5 @@
-//! Journals: a run with a journal of an earlier version goes on, readers change nothing, a full disk
-//! loses nothing, and a change of the format is noticed.
+//! Tests of journals: a run with an older journal can be resumed, readers change nothing, and a
+//! full disk loses nothing.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::harness::{GOOD, Run, quiet};
 
-/// A run of an earlier version, its workers replaced by the fake ones: `v1-killed`.
+/// A run with a journal of an earlier version, such as `v1-killed`, and with fake workers.
 fn old_run(name: &str) -> (TempDir, PathBuf) {
     let dir = TempDir::new().unwrap();
     let run = dir.path().join("run");
@@ -39,7 +39,7 @@ fn old_run(name: &str) -> (TempDir, PathBuf) {
     settings["locks_dir"] = dir.path().join("locks").to_str().unwrap().into();
     connection.execute("UPDATE settings SET launch = ?1", [settings.to_string()]).unwrap();
     drop(connection);
-    // What was trained is there, and a little is left to do.
+    // Most steps of each task are trained, and a few are left.
     let (state, _) = saturn_runtime::read(&run).unwrap();
     for task in &state.tasks {
         let saved = task.steps.unwrap_or(0).saturating_sub(20);
@@ -71,7 +71,7 @@ fn runs_of_earlier_versions_are_gone_on_with() {
         let version: i64 =
             journal.pragma_query_value(None, "user_version", |row| row.get(0)).unwrap();
         assert_eq!(version, 3, "{name}");
-        // Once more: now it is of the present version.
+        // The second resume reads a journal of the present version.
         assert_eq!(resume(&run).unwrap().end, RunEnd::Complete, "{name}");
     }
 }
@@ -96,7 +96,7 @@ fn the_log_of_a_driver_that_died_is_read_without_its_index() {
             [r#"{"record":"interrupted","at_once":false}"#],
         )
         .unwrap();
-    // As a crash leaves it: what is new is in the log alone.
+    // As a crash leaves it: the newest records are only in the log.
     let crashed = run.with_file_name("crashed");
     std::fs::create_dir(&crashed).unwrap();
     for name in ["journal.db", "journal.db-wal"] {
@@ -133,7 +133,8 @@ fn a_full_disk_pauses_a_run_and_loses_nothing() {
     run.disk = Disk::with_faults(move |operation, at| {
         let is_journal = operation == Operation::Begin;
         let is_spec = operation == Operation::Write && at.ends_with("attempts/1/spec.json");
-        // From the third transaction on, three times in a row; and the first spec.
+        // The disk is full for three transactions in a row, from the third on, and for the first
+        // spec.
         let now = counter.fetch_add(u32::from(is_journal), Ordering::Relaxed);
         let is_full = is_journal && (3..6).contains(&now) || is_spec;
         if is_full { Err(ErrorKind::StorageFull.into()) } else { Ok(()) }

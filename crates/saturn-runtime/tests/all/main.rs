@@ -1,4 +1,4 @@
-//! The driver of runs, with real processes and files. One program, which links once.
+//! Tests of the driver with real processes and files. All are one program, which links once.
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail as the test does")]
 
 mod cluster;

@@ -1,5 +1,5 @@
-//! Runs with real processes: what they do when workers crash, hang, leave children behind, or lose
-//! their parent, and when the driver is stopped. The workers are `fake_python.py`, without torch.
+//! Tests with real processes: workers that crash, hang, leave children behind or lose their parent,
+//! and a driver that is stopped. The workers are `fake_python.py`, which needs no torch.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -86,7 +86,7 @@ fn a_warm_parent_that_starts_nothing_is_ended_with_the_attempt_that_it_should_ha
     let mut run = Run::new(1, &[GOOD, GOOD]);
     run.more = serde_json::json!({"stall_s": 15.0, "kill_grace_s": 60.0});
     run.tell_parents("deaf", "");
-    // An attempt at the first trial is lost to it; with another parent, what follows goes well.
+    // The first trial loses an attempt to the deaf parent. With another parent, the rest goes well.
     assert_eq!(run.start().unwrap().end, saturn_engine::RunEnd::Complete);
     assert_eq!((run.saved_step("t1"), run.parents().len()), (60, 2));
 }
@@ -107,8 +107,8 @@ fn a_process_that_escapes_its_session_is_ended_with_its_attempt() {
 
 #[test]
 fn a_process_that_cannot_be_ended_costs_its_device_and_not_the_run() {
-    // The kill of t0's first attempt takes effect seconds after the engine has given up on it.
-    // It is bad once or twice: before it trains, a re-plan may have moved it.
+    // The kill of t0's first attempt takes effect seconds after the engine has given the attempt
+    // up. One or two attempts are bad: a new plan may have moved the task before it trains.
     let stuck = r#"{"trials": 6, "bad_attempts": 2, "at_step": 30, "how": "garbage"}"#;
     let mut run = Run::new(2, &[stuck, GOOD]);
     run.more = serde_json::json!({"kill_grace_s": 0.3, "max_switches": 0});
@@ -155,7 +155,8 @@ fn directories_of_attempts_that_went_well_are_not_kept_for_ever() {
         kept.sort();
         kept
     };
-    // Those of the look and the trial went at once; those that failed, and the last, tell something.
+    // Directories of the inspection and the trial were removed at once. Those of failed attempts
+    // and of the last attempt stay.
     assert_eq!(kept(), ["3", "4", "5"]);
     assert!(attempts.join("3/rank-0.log").exists());
 }
@@ -186,13 +187,13 @@ fn an_interrupt_ends_a_run_whose_imports_hang() {
     std::fs::write(&hang, "").unwrap();
     let outcome = run.start_interrupted(&mut || true).unwrap();
     assert_eq!(outcome.end, saturn_engine::RunEnd::Interrupted);
-    // Nothing was lost: there is a run to go on with.
+    // Nothing was lost, so the run can be resumed.
     std::fs::remove_file(hang).unwrap();
     assert_eq!(run.resume().unwrap().num_failed, 0);
     assert_eq!(run.saved_step("t0"), 60);
 }
 
-/// Waits for what a thread that outlives the run does, but not for ever.
+/// Waits, for a limited time, for an effect of a thread that outlives the run.
 #[expect(clippy::disallowed_methods, reason = "nothing tells when files are gone")]
 fn wait_until(is_so: &dyn Fn() -> bool) {
     let until = Instant::now() + Duration::from_secs(20);
@@ -217,14 +218,15 @@ fn an_interrupt_stops_at_checkpoints_and_a_resume_finishes() {
     let outcome = run.resume().unwrap();
     assert_eq!((outcome.end, outcome.num_failed), (saturn_engine::RunEnd::Complete, 0));
     assert!((0..3).all(|task| run.saved_step(&format!("t{task}")) == 60));
-    // Of each task the last attempt is kept, also where the one before was an earlier driver's.
+    // Each task keeps its last attempt's directory only, even if an earlier driver launched the one
+    // before.
     let num_kept = |task: usize| {
         let attempts = run.path().join(format!("tasks/t{task}/attempts"));
         std::fs::read_dir(attempts).unwrap().count()
     };
     wait_until(&|| (0..3).all(|task| num_kept(task) == 1));
     assert_eq!([0, 1, 2].map(num_kept), [1, 1, 1]);
-    // Once more: a run that is complete is only reported on.
+    // Resuming a complete run only writes its report again.
     assert_eq!(run.resume().unwrap().end, saturn_engine::RunEnd::Complete);
 }
 

@@ -1,7 +1,7 @@
-//! Why a task has its strategy: what the others would take, and why some can't be.
+//! Why a task has its strategy: how long other strategies would take, and why some are impossible.
 //!
-//! A plan does not give each task what is fastest for it alone, but what lets all end soonest; so
-//! each candidate is compared by the time that it takes and by the devices' time that it takes.
+//! A plan does not give each task its fastest strategy, but lets all tasks end soonest. So each
+//! candidate is compared both by its time and by its device-seconds.
 
 use saturn_core::{Finding, StrategyKey, TrialOutcome};
 use saturn_engine::{State, TaskId, TaskState, TrialKey, TrialState};
@@ -13,10 +13,10 @@ use crate::status::{next_places, way_of};
 use crate::units::{duration, signed_percent, step_time};
 use crate::words::first_line;
 
-/// Times that differ by less than this part are alike.
+/// Times that differ by a smaller share than this count as equal.
 const ALIKE: f64 = 0.001;
 
-/// A strategy of a task.
+/// A strategy that a task has or could have.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Candidate {
     /// Technique.
@@ -25,35 +25,36 @@ pub struct Candidate {
     pub gpus: u32,
     /// Type of device.
     pub gpu_type: String,
-    /// Seconds a step: as training took last, as measured, or else as estimated.
+    /// Seconds a step: from the newest training, else from a trial, else estimated.
     #[serde(default)]
     pub step_s: Option<f64>,
-    /// That is an estimate.
+    /// Whether `step_s` is an estimate.
     #[serde(default)]
     pub is_estimate: bool,
-    /// Peak memory of a device in its trial, bytes; null where it was not measured.
+    /// The peak memory of a device in the trial, bytes; null if it was not measured.
     #[serde(default)]
     pub peak_memory_bytes: Option<u64>,
-    /// What a device needs at the very least, bytes, by a look at the model; null where unknown.
+    /// The least memory that a device needs, bytes, according to the inspection of the model; null
+    /// if unknown.
     #[serde(default)]
     pub least_memory_bytes: Option<u64>,
-    /// Seconds that it takes for what is left of the task, launching and loading included, and
-    /// stopping where the task trains otherwise now; of a task that has ended, for all of it.
+    /// Seconds for the rest of the task, including launch and load, and the stop of an attempt that
+    /// trains under another strategy now. For an ended task, seconds for all of its steps.
     pub time_s: Option<f64>,
-    /// That, against the strategy that the task has: seconds.
+    /// How many seconds more than the chosen strategy.
     pub slower_s: Option<f64>,
-    /// The same as a part of its time.
+    /// The same as a share of the chosen strategy's time.
     pub slower_share: Option<f64>,
-    /// Devices times seconds.
+    /// Device-seconds.
     pub device_s: Option<f64>,
-    /// Why the task has it, or has not.
+    /// Why the task has this strategy, or does not have it.
     pub code: Code,
-    /// The same for people.
+    /// The same in words, for people.
     pub sentence: String,
 }
 
-/// The candidates of a task: the one that it has first, those that it could have by time, then those
-/// that it can't.
+/// The candidates of a task: its present strategy, then possible strategies by time, then
+/// impossible ones.
 pub(crate) fn of(state: &State, history: &History, task: TaskId, now_s: f64) -> Vec<Candidate> {
     let next = next_places(state).get(&task).copied();
     let way = way_of(state, history, next, task);
@@ -77,8 +78,8 @@ pub(crate) fn of(state: &State, history: &History, task: TaskId, now_s: f64) -> 
     candidates
 }
 
-/// Seconds that a strategy takes for what is left of a task; of one that has ended, for all that it
-/// was to train.
+/// Seconds that a strategy takes for the rest of a task. For an ended task, seconds for all of its
+/// steps.
 fn time_s(state: &State, task: TaskId, key: &TrialKey, now_s: f64) -> Option<f64> {
     let strategy = &state.group_of(task).trials.get(key)?.strategy;
     let TaskState { spec, steps, .. } = state.task(task);
@@ -170,7 +171,7 @@ fn chosen_words(state: &State, task: TaskId) -> String {
     }
 }
 
-/// What a candidate loses by, against what the task has: time and devices of each.
+/// Compares a candidate with the chosen strategy, by time and by device-seconds.
 fn compared(
     (time_s, gpus): (f64, u32),
     (chosen_s, chosen_gpus): (f64, u32),
@@ -199,7 +200,7 @@ fn compared(
     (code, sentence)
 }
 
-/// Why a task can't have a strategy, if so.
+/// Why a task can't have a strategy; `None` if it can.
 fn cannot_run(
     state: &State,
     task: TaskId,

@@ -1,14 +1,15 @@
-//! The reasons, each with a stable code and what it means.
+//! The codes of reasons, each with its meaning.
 //!
-//! A code never changes its meaning; new ones may come. `docs/reference.md` lists them all.
+//! A code never changes its meaning, but there may be new codes. `docs/reference.md` lists all of
+//! them.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Declares the codes: a variant, its word in files, and its meaning.
+/// Declares the codes: for each a variant, its word in files, and its meaning.
 macro_rules! codes {
     ($($variant:ident $word:literal $meaning:literal,)*) => {
-        /// A reason.
+        /// The code of a reason.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Code {
             $(#[doc = $meaning] $variant,)*
@@ -18,12 +19,12 @@ macro_rules! codes {
             /// Every code, in the order of the reference.
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
 
-            /// How files and scripts name it.
+            /// The name of the code in files and scripts.
             pub fn word(self) -> &'static str {
                 match self { $(Self::$variant => $word,)* }
             }
 
-            /// What it means.
+            /// The meaning of the code.
             pub fn meaning(self) -> &'static str {
                 match self { $(Self::$variant => $meaning,)* }
             }

@@ -1,5 +1,5 @@
-//! Each time that a task went on otherwise or elsewhere: from where to where, why, what that promised
-//! to gain, and whether a later plan undid it.
+//! Moves: each time that a task continued under another strategy or on other devices. A move tells
+//! from where to where, why, what gain was promised, and whether a later plan undid it.
 
 use saturn_engine::{AttemptEnd, Place, RunPlan, State, StopReason, TaskId};
 use serde::{Deserialize, Serialize};
@@ -12,23 +12,23 @@ use crate::words::{self, first_line};
 /// A move of a task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TaskMove {
-    /// When it left, seconds on the run's clock.
+    /// When the task left, seconds on the run's clock.
     pub at_s: f64,
-    /// Seconds from then until it was launched again.
+    /// Seconds from then until the task was launched again.
     pub stood_still_s: f64,
-    /// How and where it was.
+    /// The strategy and devices that it left.
     pub from: String,
-    /// How and where it went on.
+    /// The strategy and devices that it continued on.
     pub to: String,
-    /// Seconds that the plan which moved it promised to save of what was left of the run.
+    /// The seconds that the plan behind the move promised to save of the run's remaining time.
     pub promised_gain_s: Option<f64>,
-    /// When a later plan undid it, so that what was promised was not gained: the task was sent back, or
-    /// elsewhere before it was launched. Seconds on the run's clock.
+    /// When a later plan undid the move, seconds on the run's clock, so that the promised gain was
+    /// lost. A later plan undoes a move if it sends the task back, or elsewhere before its launch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undone_s: Option<f64>,
-    /// Why.
+    /// The reason for the move.
     pub code: Code,
-    /// All of it for people.
+    /// The whole move in words, for people.
     pub sentence: String,
 }
 
@@ -104,30 +104,30 @@ fn told(
     })
 }
 
-/// When an attempt was left: when it was asked to stop, or else when it ended.
+/// When a task left an attempt: when the attempt was asked to stop, or else when it ended.
 fn left_s(from: &PastAttempt) -> Option<f64> {
     let asked_s = from.stopping.map(|(_, asked_s)| asked_s);
     asked_s.or_else(|| from.ended.as_ref().map(|ended| ended.at_s))
 }
 
-/// When a plan sent a task back to where it had been in `first`, if this is such a move.
+/// When a plan sent a task back to where it was in `first`; `None` if this move does not do so.
 fn sent_back_s(first: &PastAttempt, Move { from, to }: Move<'_>) -> Option<f64> {
     let is_replan = matches!(from.stopping, Some((StopReason::Replan, _)));
     let is_back = to.strategy == first.strategy && to.gang == first.gang;
     if is_replan && is_back { left_s(from) } else { None }
 }
 
-/// When a later plan sent a task elsewhere than `plan` had stopped it for, before it was launched.
+/// When a later plan sent a task elsewhere, before it was launched where `plan` wanted it.
 fn overtaken_s(history: &History, plan: &RunPlan, to: &PastAttempt) -> Option<f64> {
     let launching = plan_of(history, to.launched_s)?;
     let is_meant = |place: &Place| *place.strategy == to.strategy && place.gang == to.gang;
     let mut places = plan.places_of(to.task).peekable();
-    // Of very many plans some have lost their places.
+    // If there were very many plans, some have lost their places.
     let is_known = places.peek().is_some();
     (launching.at_s > plan.at_s && is_known && !places.any(is_meant)).then_some(launching.at_s)
 }
 
-/// The plan that was adopted last by a time.
+/// The plan in force at a time.
 fn plan_of(history: &History, at_s: f64) -> Option<&RunPlan> {
     let after = history.plans.partition_point(|plan| plan.at_s <= at_s);
     history.plans.get(after.checked_sub(1)?)

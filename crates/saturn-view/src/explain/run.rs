@@ -1,5 +1,5 @@
-//! Where the run as a whole stands: what goes on, why this plan, what the last re-plan promised,
-//! and what is not used.
+//! Where the run as a whole stands: what is going on, why this plan, what the last new plan
+//! promised, and which devices are not used.
 
 use saturn_engine::{DeviceId, Mode, NodeId, PlanSource, Purpose, RunEnd, RunPlan, State};
 
@@ -105,7 +105,7 @@ fn until_end(until_s: Option<f64>) -> String {
     )
 }
 
-/// Why this plan, and what is proven of it.
+/// Why this plan is in force, and what is proven of it.
 fn plan(state: &State, history: &History) -> Option<Reason> {
     let Some(plan) = history.plans.last() else {
         let text = "No plan has been made: nothing can be planned yet.";
@@ -158,13 +158,14 @@ fn tasks(plan: &RunPlan) -> String {
     count(plan.num_tasks(), "task")
 }
 
-/// What the last new plan promised to gain, and what introspection and solver gave since.
+/// What the last new plan promised to gain, and what introspection and solver have found since.
 fn replans(state: &State, history: &History, now_s: f64) -> Vec<Reason> {
     let mut reasons = Vec::new();
     let last_s = history.plans.last().map_or(0.0, |plan| plan.at_s);
     let gained = history.plans.iter().rev().find_map(|plan| Some((plan, promised(plan)?)));
     if let Some((plan, promised)) = gained {
-        // What came of it can be told of the last plan alone: a later one changed what it promised.
+        // Only for the last plan can the outcome be compared with the promise: a later plan changes
+        // what an earlier one promised.
         let is_last = plan.at_s >= last_s && state.ended == Some(RunEnd::Complete);
         let ended_s = last_end_s(history).filter(|_| is_last).map(|ended_s| ended_s - plan.at_s);
         let realised = ended_s.map(|took_s| format!("; they ended after {}", duration(took_s)));

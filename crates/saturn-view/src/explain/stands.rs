@@ -1,4 +1,4 @@
-//! Where a task stands, and what keeps it there.
+//! Where a task stands, and what keeps it from going on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use crate::status::next_places;
 use crate::units::{clock, count, duration, number};
 use crate::words::{self, first_line};
 
-/// Where a task stands and why: the first reason counts, others hold beside it.
+/// Where a task stands and why. The first reason is the decisive one; the others hold too.
 pub(super) fn reasons(
     state: &State,
     history: &History,
@@ -66,7 +66,7 @@ fn ended(state: &State, history: &History, task: TaskId, end: &TaskEnd) -> Reaso
                 last => last.and_then(failure_of),
             };
             let (code, why) = match failure {
-                // Its last strategy was excluded, and none is left; or none could ever run it.
+                // Either its last strategy was excluded, or no strategy could ever run it.
                 None
                 | Some(
                     FailureKind::OutOfMemory
@@ -154,7 +154,7 @@ fn running(state: &State, expected: &Expected, attempt: &Attempt, now_s: f64) ->
     Reason::new(Code::Trains, text).until(end_s)
 }
 
-/// Everything that keeps a task from training, the decisive first.
+/// Everything that keeps a task from training, most decisive first.
 fn waiting(
     state: &State,
     history: &History,
@@ -240,7 +240,7 @@ fn predecessors(state: &State, expected: &Expected, task: TaskId) -> Option<Reas
     Some(Reason::new(Code::WaitsPredecessor, text).about(before).until(until_s))
 }
 
-/// The disk was full.
+/// The reason of a task that waits because the disk was full.
 fn space(state: &State, no_space: &NoSpace, task: TaskId) -> Reason {
     let (name, error) = (state.name(task), first_line(&no_space.error));
     let other = Some(no_space.task).filter(|other| *other != task);
@@ -260,7 +260,7 @@ fn space(state: &State, no_space: &NoSpace, task: TaskId) -> Reason {
         .until(Some(no_space.until_s()))
 }
 
-/// It failed and waits for its next try.
+/// The reason of a task that failed and waits for its next attempt.
 fn retry(state: &State, history: &History, task: TaskId) -> Reason {
     let task_state = state.task(task);
     let name = state.name(task);
@@ -279,7 +279,7 @@ fn retry(state: &State, history: &History, task: TaskId) -> Reason {
     Reason::new(Code::WaitsRetry, text).until(Some(task_state.not_before_s))
 }
 
-/// It has no place in the plan in force.
+/// The reasons of a task that has no place in the plan in force.
 fn without_place(state: &State, history: &History, task: TaskId) -> Vec<Reason> {
     let name = state.name(task);
     let group = state.task(task).group;
@@ -352,7 +352,7 @@ fn without_place(state: &State, history: &History, task: TaskId) -> Vec<Reason> 
     vec![Reason::new(Code::WaitsPlan, format!("{name} is measured, and waits for the next plan."))]
 }
 
-/// What keeps it from starting at its place; `is_only` where nothing else does.
+/// What keeps a task from starting at its place. `is_only` says that nothing else keeps it.
 fn at_place(state: &State, expected: &Expected, place: &Place, is_only: bool) -> Option<Reason> {
     let task = place.task;
     let name = state.name(task);
@@ -364,7 +364,7 @@ fn at_place(state: &State, expected: &Expected, place: &Place, is_only: bool) ->
     let mut others: BTreeMap<TaskId, &str> = BTreeMap::new();
     for attempt in holders.iter().filter_map(|id| state.attempts.get(id)) {
         let (what, end_s) = match attempt.purpose {
-            // It holds no device.
+            // An inspection holds no device.
             Purpose::Inspection => continue,
             Purpose::Trial => ("is measured", None),
             Purpose::Train if attempt.stopping.is_some() => ("stops", None),
@@ -409,7 +409,7 @@ fn at_place(state: &State, expected: &Expected, place: &Place, is_only: bool) ->
         .then(|| Reason::new(Code::Ready, format!("{name} starts now under {strategy} on {on}.")))
 }
 
-/// What trains last before a place on its devices, and until when.
+/// The task that trains last before a place on the place's devices, and until when.
 fn last_before(state: &State, expected: &Expected, place: &Place) -> Option<(TaskId, f64)> {
     let times = &expected.forecast.places;
     let ends = before(state, place)
@@ -417,12 +417,12 @@ fn last_before(state: &State, expected: &Expected, place: &Place) -> Option<(Tas
     ends.max_by(|(_, one), (_, other)| one.total_cmp(other))
 }
 
-/// The first open place before another on one of its devices.
+/// The first open place of another task before this place, on one of its devices.
 fn before_it<'a>(state: &'a State, place: &Place) -> Option<&'a Place> {
     before(state, place).next().map(|(_, first)| first)
 }
 
-/// The plan's open places of other tasks before a place, on one of its devices, with their indices.
+/// The open places of other tasks before this place, on one of its devices, with their indices.
 fn before<'a>(state: &'a State, place: &Place) -> impl Iterator<Item = (usize, &'a Place)> {
     let held: BTreeSet<_> = devices(&place.gang).collect();
     state
@@ -436,7 +436,7 @@ fn last_attempt(history: &History, task: TaskId) -> Option<&PastAttempt> {
     history.training(task).next_back().map(|(_, last)| last)
 }
 
-/// Whether the functions of a task, or of one like it, raised when its model was looked at or tried.
+/// Whether user functions of a task of this group raised in an inspection or a trial.
 fn has_raised(state: &State, history: &History, task: TaskId) -> bool {
     let group = state.task(task).group;
     history.attempts.values().any(|one| {

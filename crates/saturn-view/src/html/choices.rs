@@ -1,5 +1,5 @@
-//! What each task could train under, folded away: seconds a step and in all, memory, and why not. Tasks
-//! that are alike in all of that share a table.
+//! The strategies that each task could have, folded away: seconds a step and in total, memory, and
+//! why a strategy is impossible. Tasks for which all of this is equal share a table.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::report::{ChoiceReport, Report};
 use crate::units::{bytes, count, duration, step_time};
 use crate::words::{id_ranges, technique_on};
 
-/// The most tables.
+/// The most tables on a page.
 const MAX_TABLES: usize = 200;
 
-/// A folded table for each kind of task; empty where nothing is known.
+/// A folded table for each kind of task; empty if nothing is known.
 pub(super) fn body(report: &Report) -> Markup {
     if report.choices.is_empty() {
         return Markup::default();
@@ -86,7 +86,8 @@ fn on_type(gpu_type: &str, has_types: bool) -> String {
     if has_types { format!(" on {gpu_type}") } else { String::new() }
 }
 
-/// Strategies of one technique that the same keeps from running, in one line: in the order of the first.
+/// Joins strategies of one technique that fail for the same reason into one line, in the order of
+/// their first.
 fn alike(candidates: &[&Candidate], has_types: bool) -> Vec<(String, String)> {
     let mut places: BTreeMap<(&str, &str, &str), usize> = BTreeMap::new();
     let mut lines: Vec<(&Candidate, Vec<u32>)> = Vec::new();

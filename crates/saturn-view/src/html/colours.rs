@@ -1,45 +1,46 @@
-//! The looks that tell tasks apart: a colour, a texture of what is filled and a dash of what is drawn.
+//! The looks that distinguish tasks: a colour, a texture for bars and a dash for lines.
 //!
-//! The eight colours stay apart for people who see no red, no green or no blue: a test computes how
-//! far. Colour is never the only cue: lines that follow each other also differ in their dash, and where
-//! the colours come round again, bars and dots get a texture. Looks repeat after [`NUM_LOOKS`] tasks.
+//! People who see no red, no green or no blue can tell the eight colours apart; a test computes the
+//! distances. Colour is never the only cue. Consecutive lines also differ in their dash. After
+//! eight tasks the colours repeat, and bars and dots get a texture. Looks repeat after
+//! [`NUM_LOOKS`] tasks.
 
 use maud::{Markup, html};
 
-/// Found by a search for eight colours whose least distance, under normal and all three kinds of
-/// dichromatic vision, is largest, and put into the order that keeps neighbours furthest apart. Dark
-/// labels read on all of them.
+/// Eight colours whose least distance is as large as a search could make it, under normal vision
+/// and three kinds of dichromatic vision. Their order keeps neighbours furthest apart. Dark labels
+/// are readable on all of them.
 const COLOURS: [&str; 8] =
     ["#488b81", "#c5c7fd", "#e99404", "#9d66d5", "#6fb2a5", "#c4670b", "#49e59a", "#c48dfc"];
-/// Of lines; the first is whole.
+/// Dashes of lines; the first is a solid line.
 const DASHES: [&str; 4] = ["none", "7 3", "2 2.5", "9 3 2 3"];
-/// Over the colour of what is filled; the first has none.
+/// Textures over the colour of a filled shape; the first is no texture.
 const TEXTURES: [&str; 4] = [
     "none",
     "repeating-linear-gradient(45deg,#0007 0 1.5px,#0000 1.5px 5px)",
     "repeating-linear-gradient(-45deg,#0007 0 1.5px,#0000 1.5px 5px)",
     "repeating-linear-gradient(0deg,#0007 0 1.5px,#0000 1.5px 4px)",
 ];
-/// Looks that differ.
+/// The number of different looks.
 const NUM_LOOKS: usize = COLOURS.len() * TEXTURES.len();
 
-/// The class that gives an element the look of a task.
+/// The CSS class that gives an element a task's look.
 pub(super) fn class(task: usize) -> String {
     format!("t{}", task % NUM_LOOKS)
 }
 
-/// Which texture a task's bars have; 0 is none.
+/// The number of a task's texture; 0 is none.
 pub(super) fn texture(task: usize) -> usize {
     task / COLOURS.len() % TEXTURES.len()
 }
 
-/// Which dash a task's lines have: another than its neighbours', and than that of the next task of
-/// its colour.
+/// The number of a task's dash. It differs from the dashes of neighbouring tasks, and of the next
+/// task of the same colour.
 fn dash(task: usize) -> usize {
     (task + task / COLOURS.len()) % DASHES.len()
 }
 
-/// The CSS of the looks of so many tasks: of each its colour, dash and texture.
+/// The CSS for the looks of `num_tasks` tasks: colour, dash and texture.
 pub(super) fn css(num_tasks: usize) -> String {
     let rules = (0..num_tasks.min(NUM_LOOKS)).map(|task| {
         let colour = COLOURS[task % COLOURS.len()];
@@ -49,7 +50,7 @@ pub(super) fn css(num_tasks: usize) -> String {
     rules.collect::<Vec<_>>().concat()
 }
 
-/// The textures as patterns that drawings refer to; empty where no task has any.
+/// The textures as SVG patterns; empty if no task has a texture.
 pub(super) fn patterns(num_tasks: usize) -> Markup {
     let lines = ["M0 6L6 0", "M0 0L6 6", "M0 3H6"];
     html! {
@@ -65,7 +66,7 @@ pub(super) fn patterns(num_tasks: usize) -> Markup {
     }
 }
 
-/// A piece of a task's line, for a legend.
+/// A short piece of a task's line, for a legend.
 pub(super) fn key(class: &str) -> Markup {
     html! { svg.key.(class) viewBox="0 0 26 8" aria-hidden="true" { line x1="1" x2="25" y1="4" y2="4" {} } }
 }
@@ -76,9 +77,9 @@ mod tests {
 
     type Matrix = [[f64; 3]; 3];
 
-    /// What people see who have all cones, or lack those for red, green or blue, on linear RGB.
-    /// Machado, Oliveira and Fernandes, "A Physiologically-based Model for Simulation of Color Vision
-    /// Deficiency", IEEE TVCG 15(6), 2009, at severity 1.
+    /// Matrices on linear RGB that show what people see who have all cones, or who lack those for
+    /// red, green or blue. From Machado, Oliveira and Fernandes, "A Physiologically-based Model for
+    /// Simulation of Color Vision Deficiency", IEEE TVCG 15(6), 2009, at severity 1.
     const VISIONS: [(&str, Matrix); 4] = [
         ("normal", [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]),
         (
@@ -111,7 +112,7 @@ mod tests {
         matrix.map(|row| row.iter().zip(vector).map(|(one, other)| one * other).sum())
     }
 
-    /// Linear RGB of `#rrggbb` (IEC 61966-2-1).
+    /// Converts `#rrggbb` to linear RGB (IEC 61966-2-1).
     fn linear(colour: &str) -> [f64; 3] {
         [1, 3, 5].map(|at| {
             let value = f64::from(u8::from_str_radix(&colour[at..at + 2], 16).unwrap()) / 255.0;
@@ -119,7 +120,8 @@ mod tests {
         })
     }
 
-    /// Oklab of linear RGB: Björn Ottosson, "A perceptual color space for image processing", 2020.
+    /// Converts linear RGB to Oklab: Björn Ottosson, "A perceptual color space for image
+    /// processing", 2020.
     fn oklab(rgb: [f64; 3]) -> [f64; 3] {
         let cones = [
             [0.412_221_470_8, 0.536_332_536_3, 0.051_445_992_9],
@@ -140,7 +142,7 @@ mod tests {
         squares.sum::<f64>().sqrt()
     }
 
-    /// Contrast of two colours: WCAG 2.2.
+    /// The contrast of two colours by WCAG 2.2.
     fn contrast(one: &str, other: &str) -> f64 {
         let luminance = |colour| {
             let [red, green, blue] = linear(colour);
@@ -160,7 +162,7 @@ mod tests {
         assert!((contrast("#000000", "#ffffff") - 21.0).abs() < 1e-9);
     }
 
-    /// In Oklab, about 0.02 is just noticeable side by side.
+    /// In Oklab, a distance of about 0.02 is just noticeable side by side.
     #[test]
     fn everybody_tells_the_colours_apart() {
         for (name, vision) in &VISIONS {

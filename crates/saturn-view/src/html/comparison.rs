@@ -1,8 +1,8 @@
-//! A page that compares runs: numbers, Gantt charts on one time axis, curves of tasks of one name
-//! together, and how each task ran in each run.
+//! A page that compares runs: numbers, Gantt charts on one time axis, curves of tasks of the same
+//! name in one chart, and how each task ran in each run.
 //!
-//! In the Gantt charts looks tell tasks apart, the same for tasks of one name; in the curves they tell
-//! runs apart.
+//! In the Gantt charts, looks distinguish tasks, and tasks of the same name look alike. In the
+//! curves, looks distinguish runs.
 
 use maud::{Markup, html};
 
@@ -15,13 +15,13 @@ use crate::report::{Report, RunStatus, TaskReport};
 use crate::units::{count, duration, number, percent};
 use crate::words::{pool, technique_on};
 
-/// Rows of the table of tasks.
+/// The most rows of the table of tasks.
 const MAX_TASKS: usize = 1000;
-/// Charts of curves that are seen at once, and those that are folded away behind them.
+/// The most charts of curves that are visible at first, and the most that are folded away.
 const MAX_CHARTS: usize = 8;
 const MAX_FOLDED: usize = 52;
 
-/// Runs side by side as one page that needs nothing else; a report's `name` is what its run is called.
+/// Renders a self-contained page that compares runs. Each run is called by its report's `name`.
 pub fn comparison_html(reports: &[Report]) -> String {
     let comparison = Comparison::of(reports);
     let names = task_names(reports);
@@ -39,7 +39,7 @@ pub fn comparison_html(reports: &[Report]) -> String {
     Page { title: &title, subtitle: &subtitle, badge: None, num_tasks: num_looks, body }.render()
 }
 
-/// What lights up everything of a run.
+/// The key that highlights everything of a run together.
 fn run_key(run: usize) -> String {
     format!("r{run}")
 }
@@ -150,7 +150,8 @@ fn schedules(reports: &[Report], names: &[&str]) -> Markup {
     }
 }
 
-/// Charts of the losses and evaluations of tasks that several runs have, those of most runs first.
+/// Charts of losses and evaluations for tasks that several runs have. Tasks that most runs have
+/// come first.
 fn curves(reports: &[Report], names: &[&str]) -> Markup {
     let mut of_names: Vec<Vec<(usize, &TaskReport)>> = vec![Vec::new(); names.len()];
     for (run, report) in reports.iter().enumerate() {
@@ -195,7 +196,7 @@ fn loss_chart(reports: &[Report], tasks: &[(usize, &TaskReport)]) -> Option<(Str
     chart(reports, tasks, "loss", true, points)
 }
 
-/// By the metric that the first of them is judged by.
+/// A chart of the metric that the first of these tasks is judged by.
 fn evaluation_chart(
     reports: &[Report],
     tasks: &[(usize, &TaskReport)],
@@ -225,7 +226,7 @@ fn chart(
         (!points.is_empty()).then_some(Curve { key, class, name, points, value })
     });
     let curves: Vec<Curve> = curves.collect();
-    // Nothing to compare.
+    // A single curve has nothing to be compared with.
     if curves.len() < 2 {
         return None;
     }

@@ -1,7 +1,8 @@
-//! Curves by step: a chart of several with its legend, and a spark for a row of a table.
+//! Curves by step: a chart of several curves with its legend, and a spark for a table row.
 //!
-//! Losses are smoothed, because batches are noisy; pointing at a curve shows what was written too. What
-//! is written seldom, as evaluations are, is drawn as it is, with a dot where each was.
+//! Losses are smoothed, because batches are noisy. Pointing at a curve shows the recorded values
+//! too. Values that are recorded seldom, such as evaluations, are drawn as they are, with a dot for
+//! each.
 
 use maud::{Markup, html};
 
@@ -16,38 +17,39 @@ const TOP: f64 = 12.0;
 const BOTTOM: f64 = 36.0;
 const SPARK_WIDTH: f64 = 92.0;
 const SPARK_HEIGHT: f64 = 22.0;
-/// Values further apart than this are drawn on a logarithmic scale.
+/// Values whose ratio exceeds this are drawn on a logarithmic scale.
 const LOG_RATIO: f64 = 12.0;
-/// How large a chart is, in its own units; the page scales it.
+/// The size of a full-width chart in its own units; the page scales it.
 pub(super) const WIDE: (f64, f64) = (1120.0, 380.0);
-/// One of several beside each other.
+/// The size of a chart beside others.
 pub(super) const SMALL: (f64, f64) = (560.0, 240.0);
 
 /// A curve of a chart.
 #[derive(Debug)]
 pub(super) struct Curve<'a> {
-    /// What is lit together: the index of a task, or `r` and that of a run.
+    /// The key that marks curves to highlight together: the index of a task, or `r` and the index
+    /// of a run.
     pub(super) key: String,
-    /// The class of its look.
+    /// The CSS class of its look.
     pub(super) class: String,
-    /// What it is of.
+    /// The name of its task or run.
     pub(super) name: &'a str,
     /// Values by step.
     pub(super) points: Vec<LossPoint>,
-    /// What stands behind its name.
+    /// The value shown after its name.
     pub(super) value: Option<f64>,
 }
 
 /// A chart.
 #[derive(Debug)]
 pub(super) struct Chart<'a> {
-    /// What it shows, for those who can't see it.
+    /// A description for those who can't see the chart.
     pub(super) label: String,
     /// Width and height.
     pub(super) size: (f64, f64),
-    /// Noisy values are drawn as the mean of those around them, others with a dot each.
+    /// Noisy values are drawn as the mean of their neighbours, other values with a dot each.
     pub(super) is_noisy: bool,
-    /// At least one, with a point.
+    /// The curves: at least one, with at least one point.
     pub(super) curves: Vec<Curve<'a>>,
 }
 
@@ -67,7 +69,7 @@ impl Chart<'_> {
         if self.scale().is_some_and(|scale| scale.is_log) { "logarithmic" } else { "linear" }
     }
 
-    /// The chart and its legend; empty without a point.
+    /// The chart and its legend; empty if there is no point.
     pub(super) fn svg(&self) -> Markup {
         let Some(scale) = self.scale() else { return Markup::default() };
         let view = format!("0 0 {} {}", self.size.0, self.size.1);
@@ -101,7 +103,7 @@ impl Chart<'_> {
     }
 }
 
-/// A curve, small, on its own scale.
+/// A small curve on a scale of its own.
 pub(super) fn spark(class: &str, losses: &[LossPoint]) -> Markup {
     let smoothed = smooth(losses);
     let (Some(first), Some(last)) = (smoothed.first(), smoothed.last()) else {
@@ -124,7 +126,8 @@ pub(super) fn spark(class: &str, losses: &[LossPoint]) -> Markup {
     }
 }
 
-/// Each value as the mean of those around it: a curve that follows, where a running mean would lag.
+/// Replaces each value by the mean of its neighbours on both sides, which does not lag as a running
+/// mean would.
 fn smooth(losses: &[LossPoint]) -> Vec<LossPoint> {
     let reach = losses.len().div_ceil(40);
     (0..losses.len())
@@ -142,19 +145,19 @@ fn range(points: &[LossPoint]) -> (f64, f64) {
     (losses().fold(f64::INFINITY, f64::min), losses().fold(f64::NEG_INFINITY, f64::max))
 }
 
-/// Where a step and a value lie in the chart.
+/// Maps steps and values to positions in the chart.
 struct Scale {
     width: f64,
     height: f64,
     max_step: f64,
     is_log: bool,
-    /// Of the value, or of its logarithm.
+    /// The least value drawn, or its logarithm.
     low: f64,
     high: f64,
 }
 
 impl Scale {
-    /// The scale of points as they are drawn.
+    /// The scale for points that are already smoothed, if they are to be.
     fn of(points: &[LossPoint], (width, height): (f64, f64)) -> Option<Self> {
         let last_step = points.iter().map(|point| point.0).max()?;
         let (low, high) = range(points);
@@ -189,7 +192,7 @@ impl Scale {
         points.join(" ")
     }
 
-    /// A line of no length at each point: with round ends, a dot.
+    /// A path with a dot at each point: a line of no length with round ends.
     fn dots(&self, points: &[LossPoint]) -> String {
         let dot = |(step, value): &LossPoint| {
             format!("M{} {}h0", px(self.x(*step as f64)), px(self.y(*value)))
@@ -221,7 +224,8 @@ impl Scale {
             return (0..=num_ticks).map(|index| (first + f64::from(index)) * step).collect();
         }
         let (low, high) = (self.low / std::f64::consts::LN_10, self.high / std::f64::consts::LN_10);
-        // Labels must not touch: of many decades only some, and nothing between them.
+        // Labels must not touch. If there are many decades, only some get a label, and nothing
+        // between them does.
         let digits: &[f64] = if high - low > 3.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
         let every = ((high - low) / 8.0).ceil().max(1.0);
         let mut ticks = Vec::new();

@@ -1,4 +1,4 @@
-//! Evaluations: a chart of each metric by step, and a table of each task's last and best.
+//! Evaluations: a chart of each metric by step, and a table with each task's last and best.
 
 use std::collections::BTreeMap;
 
@@ -12,15 +12,15 @@ use crate::report::{EvaluationReport, LossPoint, Report, TaskReport};
 use crate::units::{duration, number};
 use crate::words::metrics;
 
-/// Rows of the table.
+/// The most rows of the table.
 const MAX_TASKS: usize = 1000;
-/// Metrics that have a chart: those that most tasks are judged by first.
+/// The most metrics with a chart. Metrics that most tasks are judged by come first.
 const MAX_CHARTS: usize = 6;
 
-/// The tasks that have a metric, with their places in the report, and how many of them are judged by it.
+/// The tasks that have a metric, with their indices in the report, and how many are judged by it.
 type TasksOfMetric<'a> = (Vec<(usize, &'a TaskReport)>, usize);
 
-/// A chart of each metric; empty where no task was evaluated.
+/// A chart of each metric; empty if no task was evaluated.
 pub(super) fn charts(report: &Report) -> Markup {
     let mut metrics: BTreeMap<&str, TasksOfMetric<'_>> = BTreeMap::new();
     for (index, task) in report.tasks.iter().enumerate() {
@@ -69,13 +69,14 @@ pub(super) fn charts(report: &Report) -> Markup {
     }
 }
 
-/// The metric whose curve counts: the one that the task is judged by, else the first of its evaluations.
+/// The metric to draw for a task: the one that it is judged by, or else the first of its
+/// evaluations.
 pub(super) fn chief_name<'a>(task: &'a TaskReport, last: &'a Evaluation) -> Option<&'a str> {
     let first = || last.metrics.keys().next().map(String::as_str);
     last.metrics.contains_key(task.metric()).then(|| task.metric()).or_else(first)
 }
 
-/// A metric of a task's evaluations, by step; where it was no number, there is no point.
+/// A metric of a task's evaluations by step. A value that is not a number gives no point.
 pub(super) fn points(task: &TaskReport, metric: &str) -> Vec<LossPoint> {
     let all = task.evaluation.iter().flat_map(|evaluation| &evaluation.all);
     all.filter_map(|one| Some((one.step, one.metrics.get(metric).copied().flatten()?)))
@@ -83,7 +84,7 @@ pub(super) fn points(task: &TaskReport, metric: &str) -> Vec<LossPoint> {
         .collect()
 }
 
-/// Tasks that were evaluated; empty where none was.
+/// The table of evaluated tasks; empty if there is none.
 pub(super) fn table(report: &Report) -> Markup {
     let evaluated = || {
         let tasks = report.tasks.iter().enumerate();

@@ -1,8 +1,8 @@
 //! A Gantt chart as SVG: devices as rows, tasks as bars, time from left to right.
 //!
-//! Planned and realised charts, and a plan alone, are all drawn here, so that they look alike and
-//! one time is one place in all of them. Of a large pool, neighbouring devices of a node that hold the
-//! same bars share a row, and of the rows that are left the first few are drawn.
+//! Planned charts, realised charts and the chart of a plan alone are all drawn here. So they look
+//! alike, and a time has the same position in charts of one scale. In a large pool, neighbouring
+//! devices of a node that hold the same bars share a row, and only the first rows are drawn.
 
 use std::collections::BTreeMap;
 
@@ -12,20 +12,20 @@ use super::{colours, px, task_class};
 use crate::text::fit;
 use crate::units::{count, duration};
 
-/// Width of the drawing in its own units; the page scales it.
+/// The width of the chart in its own units; the page scales it.
 const WIDTH: f64 = 1120.0;
 const MARGIN_TOP: f64 = 22.0;
 const MARGIN_RIGHT: f64 = 14.0;
 const MARGIN_BOTTOM: f64 = 26.0;
-/// Between the devices of two nodes.
+/// The gap between the devices of two nodes.
 const NODE_GAP: f64 = 8.0;
-/// Average width of a letter, as a share of the font size.
+/// The average width of a letter, as a share of the font size.
 const LETTER: f64 = 0.6;
-/// Up to so many devices, each has a row of its own.
+/// With at most this many devices, each has a row of its own.
 const MAX_SINGLE: usize = 64;
-/// The most rows that are drawn.
+/// The most rows drawn.
 const MAX_ROWS: usize = 256;
-/// Letters of a node's name that are drawn.
+/// The most letters of a node's name drawn.
 const MAX_NODE_NAME: usize = 18;
 
 /// A device of the chart.
@@ -33,54 +33,54 @@ const MAX_NODE_NAME: usize = 18;
 pub(super) struct Device {
     /// Index of the node.
     pub(super) node: usize,
-    /// Name of the node; empty where there is only one.
+    /// The node's name; empty if the pool has only one node.
     pub(super) node_name: String,
-    /// Its id on the node.
+    /// The device's id on the node.
     pub(super) id: u32,
 }
 
 /// A task on its devices for a while.
 #[derive(Debug, Clone)]
 pub(super) struct Bar {
-    /// Index of the task: its colour, and what is lit together.
+    /// The index of the task, which gives the colour, and marks bars that are highlighted together.
     pub(super) task: usize,
-    /// What stands on the bar.
+    /// The text on the bar.
     pub(super) label: String,
-    /// What stands behind it where there is room.
+    /// Further text on the bar, if there is room.
     pub(super) detail: String,
-    /// What is told when it is pointed at.
+    /// The text shown on pointing at the bar.
     pub(super) tip: String,
-    /// A further class, or empty.
+    /// A further CSS class; may be empty.
     pub(super) class: &'static str,
-    /// (node, device) of each device held.
+    /// The (node, device) of each device that the task holds.
     pub(super) devices: Vec<(usize, u32)>,
-    /// From.
+    /// When the bar starts.
     pub(super) start_s: f64,
-    /// To.
+    /// When the bar ends.
     pub(super) end_s: f64,
-    /// Until when it was being set up.
+    /// When the set-up ended, if the bar has one.
     pub(super) ready_s: Option<f64>,
 }
 
-/// A moment to be marked.
+/// A marked moment.
 #[derive(Debug, Clone)]
 pub(super) struct Mark {
     /// When.
     pub(super) at_s: f64,
-    /// What; empty for a mark that only its tip explains.
+    /// The text beside the mark; empty if only the tip explains it.
     pub(super) label: String,
-    /// What is told when it is pointed at.
+    /// The text shown on pointing at the mark.
     pub(super) tip: String,
-    /// A further class.
+    /// A further CSS class.
     pub(super) class: &'static str,
 }
 
 /// A chart.
 #[derive(Debug, Clone)]
 pub(super) struct Gantt {
-    /// What it shows, for those who can't see it.
+    /// A description for those who can't see the chart.
     pub(super) title: String,
-    /// Devices, those of one node together.
+    /// The devices; those of one node are consecutive.
     pub(super) devices: Vec<Device>,
     /// Bars.
     pub(super) bars: Vec<Bar>,
@@ -90,7 +90,8 @@ pub(super) struct Gantt {
     pub(super) from_s: f64,
     /// The time at the right edge.
     pub(super) to_s: f64,
-    /// The least width of what stands before the rows: where charts are above each other, the same for all.
+    /// The least width of the labels left of the rows. Charts above each other share it, so that
+    /// their times line up.
     pub(super) least_left: f64,
 }
 
@@ -104,7 +105,7 @@ struct Row {
     bars: Vec<usize>,
 }
 
-/// Where things lie.
+/// The positions of everything in a chart.
 struct Layout {
     rows: Vec<Row>,
     num_left_out: usize,
@@ -121,7 +122,7 @@ impl Layout {
         self.left + (at_s - self.from_s) * self.scale
     }
 
-    /// First and last row of each run of adjacent rows of one node that each bar covers.
+    /// The blocks of each bar: the first and last row of each group of adjacent rows of one node.
     fn blocks(&self, chart: &Gantt) -> Vec<Vec<(usize, usize)>> {
         let mut blocks: Vec<Vec<(usize, usize)>> = vec![Vec::new(); chart.bars.len()];
         let node = |row: &Row| chart.devices[row.device].node;
@@ -142,7 +143,7 @@ impl Layout {
 }
 
 impl Gantt {
-    /// The chart as an `<svg>` element that scrolls where it is wide.
+    /// The chart as an `<svg>` element that scrolls if it is wide.
     pub(super) fn svg(&self) -> Markup {
         let layout = self.layout();
         let view = format!("0 0 {} {}", px(WIDTH), px(layout.bottom + MARGIN_BOTTOM));
@@ -163,12 +164,12 @@ impl Gantt {
         }
     }
 
-    /// The width of what stands before the rows.
+    /// The width of the labels left of the rows.
     pub(super) fn left(&self) -> f64 {
         self.layout().left
     }
 
-    /// The rows of all devices.
+    /// The rows for all devices.
     fn rows(&self) -> Vec<Row> {
         let mut held: BTreeMap<(usize, u32), Vec<usize>> = BTreeMap::new();
         for (index, bar) in self.bars.iter().enumerate() {
@@ -235,7 +236,7 @@ impl Gantt {
         index == 0 || node(&rows[index - 1]) != node(&rows[index])
     }
 
-    /// The ids of a row's devices: `3`, `0-7`.
+    /// The ids of a row's devices: `3` or `0-7`.
     fn ids(&self, row: &Row) -> String {
         let first = self.devices[row.device].id;
         let last = self.devices[row.device + row.num_devices - 1].id;
@@ -323,7 +324,7 @@ fn draw_mark(layout: &Layout, mark: &Mark) -> Markup {
 }
 
 fn bar_label(bar: &Bar, x: f64, middle: f64, width: f64, row_height: f64) -> Markup {
-    // As the style sheet has them.
+    // These values match the style sheet.
     let (font, class): (f64, _) =
         if row_height < 16.0 { (9.0, Some("small")) } else { (11.0, None) };
     #[expect(

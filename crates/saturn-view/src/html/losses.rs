@@ -6,10 +6,10 @@ use super::curves::{Chart, Curve, WIDE};
 use super::{not_shown, task_class};
 use crate::report::Report;
 
-/// The most curves that one chart has.
+/// The most curves in a chart.
 pub(super) const MAX_CURVES: usize = 60;
 
-/// The chart with its legend; empty where no task has two points.
+/// The chart with its legend; empty if no task has two points.
 pub(super) fn chart(report: &Report) -> Markup {
     let has_curve = || report.tasks.iter().enumerate().filter(|(_, task)| task.losses.len() > 1);
     let num_left_out = has_curve().count().saturating_sub(MAX_CURVES);

@@ -1,4 +1,4 @@
-//! The report's first row: the run in six numbers.
+//! The first row of a report: the run in six numbers.
 
 use maud::{Markup, html};
 
@@ -103,8 +103,8 @@ pub(super) fn tiles(report: &Report) -> Markup {
     }
 }
 
-/// Whether a run that did all that was planned took less than is possible by the estimates of its plan:
-/// these were too long.
+/// Whether a complete run took less time than its proven lower bound. Then the estimates behind
+/// that bound were too long.
 pub(super) fn is_below_bound(totals: &Totals, status: RunStatus) -> bool {
     let is_over = status == RunStatus::Complete && totals.did_all_that_was_planned;
     let below = |(took_s, bound_s): (f64, f64)| took_s < bound_s;

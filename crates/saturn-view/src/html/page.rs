@@ -12,17 +12,18 @@ use crate::words::pool;
 
 const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("page.js");
-/// Names the one script that a page may run, by its digest; a test keeps it right.
+/// The content security policy. It allows one script, named by its digest; a test checks the
+/// digest.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; \
                       script-src 'sha256-QZP2aejylbb8DW8+H+19oBiEl+Smze1aL5Fs41DEE4I='";
 
-/// What a page is made of.
+/// The parts of a page.
 pub(super) struct Page<'a> {
     pub(super) title: &'a str,
     pub(super) subtitle: &'a str,
-    /// Class and text of the mark beside the title.
+    /// The CSS class and text of the badge beside the title.
     pub(super) badge: Option<(&'static str, &'a str)>,
-    /// Tasks that need a colour.
+    /// How many tasks need a CSS class for their look.
     pub(super) num_tasks: usize,
     pub(super) body: Markup,
 }
@@ -65,8 +66,8 @@ impl Page<'_> {
     }
 }
 
-/// The page with control characters, and characters that reorder text, made visible: a name must not
-/// pass for another. No template has any of its own.
+/// Makes control characters, and characters that reorder text, visible in a page. So no name can
+/// look like another. No template contains such characters.
 fn visible(page: &str) -> String {
     page.split_inclusive(['\n', '\t'])
         .map(|line| {
@@ -79,7 +80,7 @@ fn visible(page: &str) -> String {
         .collect()
 }
 
-/// A planet with its ring.
+/// Saturn's logo, a planet with its ring.
 fn logo() -> Markup {
     html! {
         svg.logo viewBox="0 0 40 40" aria-hidden="true" {
@@ -89,8 +90,8 @@ fn logo() -> Markup {
     }
 }
 
-/// A number with its name, an explanation, and a bar that compares it with its neighbours: the bar's
-/// class and how much of it is full.
+/// A number with its name and an explanation. `share` adds a bar that compares the number with its
+/// neighbours: the bar's CSS class and the filled share.
 pub(super) fn tile(
     name: &str,
     value: &str,
@@ -112,7 +113,7 @@ pub(super) fn tile(
     }
 }
 
-/// A part of a page with its heading; empty where `body` is.
+/// A section of a page with its heading; empty if `body` is empty.
 pub(super) fn section(title: &str, body: &Markup) -> Markup {
     html! {
         @if !body.0.is_empty() {
@@ -121,7 +122,7 @@ pub(super) fn section(title: &str, body: &Markup) -> Markup {
     }
 }
 
-/// Class and text of the mark that says how a run stands, of which so many tasks failed.
+/// The CSS class and text of the badge for a run's status, given how many tasks failed.
 pub(super) fn badge(status: RunStatus, num_failed: usize) -> (&'static str, &'static str) {
     match status {
         RunStatus::Complete if num_failed > 0 => ("bad", "complete, with failures"),
@@ -130,7 +131,7 @@ pub(super) fn badge(status: RunStatus, num_failed: usize) -> (&'static str, &'st
     }
 }
 
-/// The report as one page that needs nothing else.
+/// Renders the report as one self-contained page.
 pub fn render_html(report: &Report) -> String {
     let num_devices = report.devices.iter().filter(|device| device.is_there).count();
     let num_devices = u32::try_from(num_devices).unwrap_or(u32::MAX);
@@ -164,7 +165,7 @@ mod tests {
 
     use super::*;
 
-    /// Base64 of RFC 4648.
+    /// Base64 by RFC 4648.
     fn base64(bytes: &[u8]) -> String {
         const LETTERS: &[u8; 64] =
             b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

@@ -1,10 +1,13 @@
-//! What the tasks of a search were trained with, and how well they did by that.
+//! The parameters of a search's tasks, and how well the tasks did.
 //!
-//! Parallel coordinates: an axis for each parameter that differs, the value that counts on the last, a
-//! line for each task. The better a task did, the more its line stands out from the page: lightness
-//! alone tells it, so that everybody sees it. A parameter's *importance* is the share of the tasks' ranks that it explains by
-//! itself: ε², the share between groups of equal values (of many numbers, four groups of like size)
-//! less what chance would give. It says nothing of parameters that matter only together.
+//! The chart has parallel coordinates: an axis for each parameter that differs, a last axis for the
+//! value that tasks are judged by, and a line for each task. The better a task did, the more its
+//! line stands out from the page. Lightness alone shows this, so that everybody sees it.
+//!
+//! A parameter's *importance* is the share of the variance of the tasks' ranks that it explains by
+//! itself. The measure is ε²: the share between groups of equal values, less what chance would
+//! give. Numbers with many values are put into four groups of about equal size. Importance says
+//! nothing of parameters that matter only together.
 
 use std::collections::BTreeSet;
 
@@ -21,17 +24,17 @@ const LEFT: f64 = 70.0;
 const RIGHT: f64 = 90.0;
 const TOP: f64 = 34.0;
 const BOTTOM: f64 = 20.0;
-/// Numbers further apart than this are drawn on a logarithmic scale.
+/// Numbers whose ratio exceeds this are drawn on a logarithmic scale.
 const LOG_RATIO: f64 = 12.0;
-/// The most lines, the best tasks first, and the most axes.
+/// The most lines, of the best tasks, and the most axes.
 const MAX_LINES: usize = 300;
 const MAX_AXES: usize = 8;
-/// Fewer tasks than this say nothing of what matters.
+/// With fewer tasks than this no importance is computed.
 const LEAST_TASKS: usize = 4;
-/// Numbers of more different values than this are put into so many groups.
+/// Numbers with more different values than this are put into this many groups.
 const NUM_GROUPS: usize = 4;
 
-/// The chart and the importances; empty where no two tasks differ in a parameter.
+/// The chart and the importances; empty if no two tasks differ in a parameter.
 pub(super) fn chart(report: &Report) -> Markup {
     let runs = report.ranked();
     let names: BTreeSet<&String> = runs.iter().flat_map(|run| run.task.parameters.keys()).collect();
@@ -58,7 +61,7 @@ pub(super) fn chart(report: &Report) -> Markup {
         }
         div.scroll {
             svg.parallel viewBox=(view) role="img" aria-label=(format!("Parameters of each task, and its {metric}")) {
-                // The best last: on top of the others.
+                // Draws the best task last, on top of the others.
                 @for (rank, run) in drawn.iter().enumerate().rev() {
                     g data-task=(run.index) {
                         title { (run.task.name) ", " (metric) " " (number(run.value)) }
@@ -91,22 +94,22 @@ pub(super) fn chart(report: &Report) -> Markup {
     }
 }
 
-/// Where values lie.
+/// Maps values to positions on an axis.
 enum Scale {
-    /// Numbers, or their logarithms, between these.
+    /// Numbers, or their logarithms, between these limits.
     Numbers { is_log: bool, low: f64, high: f64 },
-    /// Anything else, evenly from below.
+    /// Other values, evenly spaced from the bottom.
     Choices(Vec<String>),
 }
 
-/// A parameter, or the value that counts.
+/// The axis of a parameter, or of the value that tasks are judged by.
 struct Axis {
     name: String,
     scale: Scale,
 }
 
 impl Axis {
-    /// The axis of a parameter; `None` where all tasks have the same.
+    /// The axis of a parameter; `None` if it is equal in all tasks.
     fn of(name: &str, runs: &[Ranked]) -> Option<Self> {
         let found: Vec<Option<&Value>> =
             runs.iter().map(|run| run.task.parameters.get(name)).collect();
@@ -125,13 +128,13 @@ impl Axis {
         differs.then(|| Self { name: name.to_owned(), scale })
     }
 
-    /// The axis of what counts.
+    /// The axis of the value that tasks are judged by.
     fn of_values(metric: &str, runs: &[Ranked]) -> Self {
         let values: Vec<f64> = runs.iter().map(|run| run.value).collect();
         Self { name: metric.to_owned(), scale: numeric(&values) }
     }
 
-    /// How far up a value is, 0 to 1.
+    /// How far up the axis a value is, from 0 to 1.
     fn share(&self, value: Option<&Value>) -> f64 {
         match &self.scale {
             Scale::Numbers { .. } => {
@@ -151,7 +154,7 @@ impl Axis {
         if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.5 }
     }
 
-    /// The line at `x` with its name and the values at its ends, or all of its choices.
+    /// Draws the axis at `x`, with its name and the values at its ends, or all of its choices.
     fn drawn(&self, x: f64) -> Markup {
         let labels: Vec<(f64, String)> = match &self.scale {
             Scale::Numbers { is_log, low, high } => {
@@ -209,14 +212,14 @@ fn points(axes: &[(Axis, Option<f64>)], values: &Axis, run: &Ranked) -> String {
     points.collect::<Vec<_>>().join(" ")
 }
 
-/// Of the task of this rank, of so many.
+/// The colour of the task of this rank, among `number` tasks.
 fn colour(rank: usize, number: usize) -> String {
     let share = rank as f64 / (number - 1).max(1) as f64;
     format!("color-mix(in oklab,var(--best) {:.0}%,var(--worst))", (1.0 - share) * 100.0)
 }
 
-/// Of the tasks' ranks, the share that a parameter explains: ε², 0 to 1. `None` where there are too few
-/// tasks, or as many values as tasks.
+/// The importance of a parameter: ε², from 0 to 1. `None` if there are too few tasks, or as many
+/// values as tasks.
 fn importance(axis: &Axis, runs: &[Ranked]) -> Option<f64> {
     if runs.len() < LEAST_TASKS {
         return None;
@@ -248,7 +251,7 @@ fn importance(axis: &Axis, runs: &[Ranked]) -> Option<f64> {
     Some(((total - within - by_chance) / total).clamp(0.0, 1.0))
 }
 
-/// The group of each value: equal values are together.
+/// The group of each value. Equal values are in one group.
 fn grouped(shares: &[f64]) -> Vec<usize> {
     let mut different: Vec<f64> = shares.to_vec();
     different.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! A page for the plan of a planning problem alone.
+//! A page for the plan of a planning problem.
 
 use maud::{Markup, html};
 use saturn_core::{Objective, Plan, Problem};
@@ -11,7 +11,8 @@ use crate::plan_table::{amount, current_practice_claim, plan_claim};
 use crate::units::{count, duration, percent};
 use crate::words::{devices, gang_devices, technique_on, with_share};
 
-/// A self-contained page that shows `plan`, an answer to `problem`; `name` is what it is called.
+/// Renders a self-contained page that shows `plan`, an answer to `problem`. `name` is the page's
+/// title.
 pub fn plan_html(
     problem: &Problem,
     plan: &Plan,
@@ -91,7 +92,7 @@ fn tiles(plan: &Plan, current_practice_s: Option<f64>) -> Markup {
     }
 }
 
-/// What the plan is worth under an objective that is not the makespan.
+/// The tile for a plan's value under an objective other than the makespan.
 fn objective_tile(plan: &Plan) -> Markup {
     let bound = amount(plan.objective, plan.bound());
     let gap = if plan.gap().is_finite() { percent(plan.gap()) } else { "unknown".to_owned() };
@@ -109,7 +110,7 @@ fn objective_tile(plan: &Plan) -> Markup {
     )
 }
 
-/// The windows and prices of nodes, and the deadline of all.
+/// The windows and prices of nodes, and the common deadline.
 fn limits_list(problem: &Problem) -> Markup {
     let limits = limits::of_problem(problem);
     html! {

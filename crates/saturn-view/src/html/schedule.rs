@@ -1,4 +1,4 @@
-//! The Gantt charts of a run: as first planned, as it went, and the trials. All are on the run's clock.
+//! The Gantt charts of a run: the plan, what happened, and the trials. All use the run's clock.
 
 use maud::{Markup, html};
 
@@ -7,8 +7,8 @@ use crate::report::{AttemptPurpose, AttemptReport, PlanReport, Report};
 use crate::units::{clock, count, duration};
 use crate::words::{gang_devices, technique_on, with_share};
 
-/// Planned above realised, on one scale from the run's beginning; empty without a plan that has a place
-/// for every task.
+/// The planned chart above the realised chart, on one time scale from the run's beginning. Empty
+/// unless some plan has a place for every task.
 pub(super) fn planned_and_realised(report: &Report) -> Markup {
     let Some(plan) = report.reference_plan() else { return Markup::default() };
     let realised_end_s = end_s(report).max(plan.at_s);
@@ -32,13 +32,14 @@ pub(super) fn planned_and_realised(report: &Report) -> Markup {
     }
 }
 
-/// When the last training attempt ended, or the time of the last record while one goes on; 0 without any.
+/// When the last training attempt ended, or the time of the last record if one is live; 0 without
+/// training attempts.
 pub(super) fn end_s(report: &Report) -> f64 {
     let training = report.attempts.iter().filter(|one| one.purpose == AttemptPurpose::Train);
     training.map(|attempt| attempt.ended_s.unwrap_or(report.now_s)).fold(0.0, f64::max)
 }
 
-/// The trials' own chart, from the run's beginning; empty without any that ran.
+/// The chart of trials, from the run's beginning; empty if no trial ran.
 pub(super) fn trials(report: &Report) -> Markup {
     let bars: Vec<Bar> = report
         .attempts
@@ -115,7 +116,7 @@ fn planned(report: &Report, plan: &PlanReport, (from_s, to_s): (f64, f64)) -> Ga
     }
 }
 
-/// What ran, and where plans changed.
+/// The chart of what ran, with marks where plans changed.
 pub(super) fn realised(report: &Report, (from_s, to_s): (f64, f64)) -> Gantt {
     let plan = report.reference_plan();
     let others =

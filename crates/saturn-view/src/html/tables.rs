@@ -1,4 +1,4 @@
-//! The report's tables: tasks, plans, devices that are not used, failures.
+//! The report's tables: tasks, plans, unused devices, failures.
 
 use maud::{Markup, html};
 use saturn_engine::PlanSource;
@@ -9,15 +9,15 @@ use crate::report::{PlanReport, Report, TaskReport, TaskReportStatus};
 use crate::units::{clock, duration, number, percent, signed_percent};
 use crate::words::{plan_status, technique_on};
 
-/// Errors of an estimate beyond this are marked.
+/// Relative errors of estimates beyond this are marked.
 const NOTABLE_ERROR: f64 = 0.15;
-/// Rows of each table.
+/// The most rows of each table.
 const MAX_TASKS: usize = 1000;
 const MAX_PLANS: usize = 100;
 const MAX_FAILURES: usize = 50;
 const MAX_DEVICES: usize = 100;
 
-/// Tasks, planned and realised.
+/// The table of tasks, planned and realised.
 pub(super) fn tasks(report: &Report) -> Markup {
     let head = html! {
         tr {
@@ -41,7 +41,7 @@ pub(super) fn tasks(report: &Report) -> Markup {
     }
 }
 
-/// The class and the words for how a task stands.
+/// The CSS class and the words for a task's status.
 pub(super) fn status_words(status: TaskReportStatus) -> (&'static str, &'static str) {
     match status {
         TaskReportStatus::Done => ("good", "done"),
@@ -92,7 +92,7 @@ fn task_row(index: usize, task: &TaskReport) -> Markup {
     }
 }
 
-/// The plans that were in force, and what current practice would take; empty without one.
+/// The plans that were in force, and the time of current practice; empty without a reference plan.
 pub(super) fn plans(report: &Report) -> Markup {
     let Some(reference) = report.reference_plan() else { return Markup::default() };
     let num_skipped = report.plans.len().saturating_sub(MAX_PLANS);
@@ -164,7 +164,7 @@ fn plan_row(plan: &PlanReport) -> Markup {
     }
 }
 
-/// Devices that are set aside or gone, and why; empty where there are none.
+/// Devices that are set aside or gone, and why; empty if there is none.
 pub(super) fn unused_devices(report: &Report) -> Markup {
     let unused = || report.devices.iter().filter(|one| !one.is_there || one.set_aside.is_some());
     let num_unused = unused().count();
@@ -196,7 +196,7 @@ pub(super) fn unused_devices(report: &Report) -> Markup {
     }
 }
 
-/// Tasks that were given up, with the workers' own tracebacks; empty without any.
+/// Failed tasks, with the workers' tracebacks; empty if there is none.
 pub(super) fn failures(report: &Report) -> Markup {
     let failed = || {
         let tasks = report.tasks.iter().enumerate();

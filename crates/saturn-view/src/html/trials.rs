@@ -1,5 +1,5 @@
-//! The report's trials: when each ran, what was measured, and why the others can't run: one folded
-//! line for all tasks of which the same can be said.
+//! The report's trials: when each ran, what was measured, and why other strategies can't run.
+//! Groups of tasks with the same reasons share a folded line.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,14 +12,14 @@ use crate::report::{Report, TrialReport};
 use crate::units::{bytes, step_time};
 use crate::words::technique_on;
 
-/// Rows of each table.
+/// The most rows of each table.
 const MAX_ROWS: usize = 200;
-/// Groups of tasks whose reasons a folded line tells one by one.
+/// The most groups of tasks whose reasons a folded line gives one by one.
 const MAX_TOLD: usize = 12;
-/// Tasks that a row names.
+/// The most tasks that a row names.
 const MAX_ALIKE: usize = 40;
 
-/// Chart, table of measurements, reasons; empty without trials.
+/// The chart, the table of measurements, and the reasons; empty without trials.
 pub(super) fn body(report: &Report) -> Markup {
     if report.trials.is_empty() {
         return Markup::default();
@@ -27,8 +27,8 @@ pub(super) fn body(report: &Report) -> Markup {
     html! { (schedule::trials(report)) (measurements(report)) (reasons(report)) }
 }
 
-/// A strategy on a type of device, as the table's columns are ordered: by type, then technique as
-/// registered, then device count.
+/// A strategy on a type of device. The fields give the order of the table's columns: type, then
+/// technique as registered, then number of devices.
 type Column<'a> = (&'a str, usize, u32);
 
 fn column<'a>(report: &Report, trial: &'a TrialReport) -> Column<'a> {
@@ -133,7 +133,7 @@ fn cell(trial: &TrialReport, fastest_s: f64) -> Markup {
     }
 }
 
-/// Class, word and reason of an outcome that is no measurement.
+/// The CSS class, word and reason of an outcome without a measurement.
 fn cannot_run(outcome: &TrialOutcome) -> (&'static str, &'static str, &str) {
     match outcome {
         TrialOutcome::Measured { .. } => ("", "measured", ""),
@@ -143,20 +143,20 @@ fn cannot_run(outcome: &TrialOutcome) -> (&'static str, &'static str, &str) {
     }
 }
 
-/// What can't run a group of tasks that perform alike.
+/// The strategies that can't run a group of tasks.
 struct Refused<'a> {
-    /// The task that was measured for all.
+    /// The task that was measured for the group.
     task: usize,
-    /// All of them.
+    /// All tasks of the group.
     tasks: &'a [usize],
-    /// Equal outcomes together, with their strategies.
+    /// The different outcomes, each with its strategies.
     outcomes: Vec<(&'a TrialOutcome, Vec<String>)>,
-    /// That in a few words.
+    /// The outcomes in a few words.
     words: String,
 }
 
 impl<'a> Refused<'a> {
-    /// Of a group, by its trials; `None` where nothing is refused.
+    /// The impossible strategies of a group, from its trials; `None` if there is none.
     fn of(report: &'a Report, task: usize, trials: &[&'a TrialReport]) -> Option<Self> {
         let mut outcomes: Vec<(&TrialOutcome, Vec<String>)> = Vec::new();
         let mut has_run: BTreeMap<&str, Vec<String>> = BTreeMap::new();
@@ -187,7 +187,7 @@ impl<'a> Refused<'a> {
     }
 }
 
-/// Why strategies can't run: a folded line for all groups of which the same can be said.
+/// Why strategies can't run. Groups with the same reasons share a folded line.
 fn reasons(report: &Report) -> Markup {
     let mut by_group: BTreeMap<usize, Vec<&TrialReport>> = BTreeMap::new();
     for trial in &report.trials {

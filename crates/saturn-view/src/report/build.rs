@@ -1,4 +1,4 @@
-//! A report from a run's state and history.
+//! Builds a report from a run's state and history.
 
 use saturn_engine::{
     AttemptEnd, AttemptId, NodeId, Purpose, RunEnd, RunPlan, Stage, State, TaskEnd, TaskId,
@@ -17,8 +17,8 @@ use crate::outcome::{
 };
 
 impl Report {
-    /// Reports on the run called `name`. `metrics` holds what each task's workers wrote, in the order
-    /// of the tasks (see [`super::read_metrics`]); tasks beyond its end have none.
+    /// Reports on the run called `name`. `metrics` holds what each task's workers recorded, in the
+    /// order of the tasks (see [`super::read_metrics`]). Missing entries count as empty.
     pub fn build(
         state: &State,
         history: &History,
@@ -53,7 +53,7 @@ impl Report {
 }
 
 impl RunStatus {
-    /// How a run stands.
+    /// The status of a run.
     pub fn of(state: &State, history: &History) -> Self {
         match state.ended {
             _ if history.has_died => Self::Died,
@@ -64,12 +64,13 @@ impl RunStatus {
     }
 }
 
-/// Every device that was ever in the pool: a run resumed on a smaller one still shows where it was.
+/// Every device that was ever in the pool. If a run was resumed on a smaller pool, the report still
+/// shows where tasks ran before.
 fn devices(state: &State, history: &History) -> Vec<DeviceReport> {
     let nodes = state.cluster.nodes.iter().zip(&state.nodes).enumerate();
     let of_node =
         |(node, (spec, now)): (usize, (&saturn_core::Node, &saturn_engine::NodeState))| {
-            // It may have come back with fewer than it had.
+            // The node may have come back with fewer devices.
             let num_devices = history.most_devices(NodeId(node)).max(spec.gpus);
             let (is_there, states) = (now.is_there, now.devices.clone());
             let (node_name, gpu_type) = (spec.name.clone(), spec.gpu_type.clone());
@@ -170,7 +171,8 @@ fn task(state: &State, history: &History, id: TaskId, metrics: TaskMetrics) -> T
         }
         _ => (None, String::new()),
     };
-    // A black box doesn't say what the loss was when it saved. What was lost since counts for nothing.
+    // A black box does not report the loss at its checkpoints. Losses of steps after the last
+    // checkpoint don't count, since those steps were lost.
     let written = || last_loss.filter(|last| last.0 <= task.step).map(|last| last.1);
     TaskReport {
         name: state.name(id).to_owned(),

@@ -1,5 +1,5 @@
-//! What each task could train under. Tasks of which the same holds are told of once: a sweep has many
-//! that differ in a learning rate alone.
+//! The strategies that each task could have. Tasks with equal strategies share an entry, as a sweep
+//! has many tasks that differ only in a learning rate.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::explain::candidates;
 use crate::history::History;
 use crate::status::{next_places, way_of};
 
-/// The choices of all tasks, in the order of the first task of each.
+/// The choices of all tasks. Entries are in the order of their first tasks.
 pub(super) fn of(state: &State, history: &History) -> Vec<ChoiceReport> {
     let next = next_places(state);
     let mut alike: BTreeMap<String, usize> = BTreeMap::new();
@@ -19,7 +19,7 @@ pub(super) fn of(state: &State, history: &History) -> Vec<ChoiceReport> {
         let task = state.task(id);
         let way = way_of(state, history, next.get(&id).copied(), id)
             .map(|(strategy, gang)| (strategy.key(), state.gang_type(gang)));
-        // Of a task that has begun and not ended, what is left is its own.
+        // A task that has begun and not ended has its own remaining steps, so it shares no entry.
         let has_begun = task.step > 0 || state.attempt_of(id).is_some();
         let begun = (has_begun && !state.has_ended(id)).then_some(id);
         let spec = &task.spec;

@@ -1,4 +1,4 @@
-//! What workers wrote of their losses and evaluations, read and thinned for drawing.
+//! Reads the losses and evaluations that workers recorded, and thins them for drawing.
 
 use std::io::{self, BufRead};
 
@@ -6,20 +6,20 @@ use saturn_core::measure;
 use saturn_engine::{Evaluation, Metrics};
 use serde::Deserialize;
 
-/// Finished steps, and the loss of the last of them.
+/// A number of finished steps, and the loss of the last of them.
 pub type LossPoint = (u64, f64);
 
-/// The most points that are kept of one task.
+/// The most points kept for a task.
 pub const MAX_POINTS: usize = 400;
 
-/// What a task's workers wrote.
+/// The metrics that a task's workers recorded.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct TaskMetrics {
-    /// Loss by step, where it is a finite number.
+    /// Losses by step that are finite numbers.
     pub losses: Vec<LossPoint>,
-    /// The last loss, whether it is a finite number or not.
+    /// The last loss, finite or not.
     pub last_loss: Option<LossPoint>,
-    /// What evaluations found, by step.
+    /// Evaluations by step.
     pub evaluations: Vec<Evaluation>,
 }
 
@@ -38,19 +38,21 @@ struct Line {
     evaluation: Option<Found>,
 }
 
-/// Metrics of an evaluation, whose numbers may be none.
+/// The metrics of an evaluation, whose values need not be finite.
 #[derive(Deserialize)]
 #[serde(transparent)]
 struct Found(#[serde(with = "measure::by_name")] Metrics);
 
-/// Reads a `metrics.jsonl`: one `{"step": …, "loss": …}` or `{"step": …, "evaluation": {…}}` a line.
-/// At most [`MAX_POINTS`] losses are kept, however long it is: the first, the last, and between them
-/// the least and the greatest loss of each stretch, so that spikes stay visible; and as many
-/// evaluations, of more every other.
+/// Reads a `metrics.jsonl`, which has `{"step": …, "loss": …}` or `{"step": …, "evaluation": {…}}`
+/// on each line.
 ///
-/// Where a step was trained again after a failure, what was written of it and of later steps before
-/// counts no more. A loss that is no finite number is no point of the curve. Lines that say nothing
-/// are passed over: a torn last line of a killed worker.
+/// Keeps at most [`MAX_POINTS`] losses, however long the file is: the first and the last, and the
+/// least and the greatest loss of each stretch between them, so that spikes stay visible. Keeps as
+/// many evaluations, and drops every other if there are more.
+///
+/// If a step was trained again after a failure, earlier records of this step and of later steps are
+/// dropped. A loss that is not a finite number gives no point. Lines that can't be read are
+/// skipped, such as the torn last line of a killed worker.
 pub fn read_metrics(mut from: impl BufRead) -> io::Result<TaskMetrics> {
     let mut curve = Curve::default();
     let mut evaluations: Vec<Evaluation> = Vec::new();
@@ -89,17 +91,17 @@ pub fn read_metrics(mut from: impl BufRead) -> io::Result<TaskMetrics> {
     }
 }
 
-/// A curve of bounded size.
+/// A curve with a bounded number of points.
 #[derive(Default)]
 struct Curve {
     first: Option<LossPoint>,
     last: Option<LossPoint>,
-    /// Steps that a stretch is long, as a power of two.
+    /// The length of a stretch in steps, as a power of two.
     log_stretch: u32,
     stretches: Vec<Stretch>,
 }
 
-/// What is kept of neighbouring steps.
+/// The points kept for a stretch of neighbouring steps.
 #[derive(Clone, Copy)]
 struct Stretch {
     index: u64,
@@ -108,7 +110,7 @@ struct Stretch {
 }
 
 impl Curve {
-    /// The most stretches; the first and the last point come on top.
+    /// The most stretches; the first and the last point are kept besides.
     const MAX_STRETCHES: usize = (MAX_POINTS - 2) / 2;
 
     fn push(&mut self, point: LossPoint) {
@@ -139,7 +141,7 @@ impl Curve {
         }
     }
 
-    /// Forgets this step and all later ones.
+    /// Drops this step and all later ones.
     fn go_back_to(&mut self, step: u64) {
         self.first = self.first.filter(|first| first.0 < step);
         self.last = self.last.filter(|last| last.0 < step);
@@ -201,7 +203,7 @@ mod tests {
         assert_eq!(found.losses, [(1, 3.0)]);
         assert!(found.last_loss.is_some_and(|(step, loss)| step == 3 && loss.is_nan()));
         assert!(found.evaluations[0].metrics["a"].unwrap().is_nan());
-        // After a failure step 2 was trained again, and is well.
+        // After a failure, step 2 is trained again and has a finite loss.
         let again = [&text[..], b"{\"step\":2,\"loss\":2.0}\n"].concat();
         let found = read_metrics(&again[..]).unwrap();
         assert_eq!((found.losses, found.last_loss), (vec![(1, 3.0), (2, 2.0)], Some((2, 2.0))));
@@ -213,7 +215,7 @@ mod tests {
             format!("{{\"step\": {step}, \"evaluation\": {{\"a\": {value}}}, \"t\": 1.5}}\n")
         };
         let loss = |step: u64| format!("{{\"step\": {step}, \"loss\": 1.0}}\n");
-        // Steps 2 and 3 were lost, and with them an evaluation; the last was told twice.
+        // Steps 2 and 3 were lost with an evaluation. The last evaluation was recorded twice.
         let text = loss(1)
             + &evaluation(1, "0.5")
             + &(loss(2) + &loss(3) + &evaluation(3, "7"))

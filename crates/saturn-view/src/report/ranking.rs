@@ -1,4 +1,4 @@
-//! How well tasks did, by what says so: their goal, or else their loss.
+//! Ranks tasks by their goal's metric, or else by their loss.
 
 use saturn_engine::{BestEvaluation, Evaluation, Goal, GoalMode};
 
@@ -8,24 +8,24 @@ use crate::units::six_digits;
 /// The metric of tasks without a goal.
 const LOSS: &str = "loss";
 
-/// A task that has a value.
+/// A task with a value of its metric.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ranked<'a> {
     /// Its index into the report's tasks.
     pub(crate) index: usize,
     /// The task.
     pub(crate) task: &'a TaskReport,
-    /// How well it did.
+    /// The task's value.
     pub(crate) value: f64,
 }
 
-/// The metric that says how well a task did, and whether less of it is better: its goal, or its loss.
+/// The metric that a task is judged by and whether less is better: its goal, or else its loss.
 pub(crate) fn judged_by(goal: Option<&Goal>) -> (&str, GoalMode) {
     goal.map_or((LOSS, GoalMode::Min), |goal| (goal.metric.as_str(), goal.mode))
 }
 
-/// How well a task did by that metric: in its best evaluation, or in the last where none is the best.
-/// Every table shows this value and no other.
+/// A task's value of that metric: of its best evaluation, or of its last if none is the best. Every
+/// table shows this value.
 pub(crate) fn value(
     goal: Option<&Goal>,
     loss: Option<f64>,
@@ -40,22 +40,22 @@ pub(crate) fn value(
 }
 
 impl TaskReport {
-    /// The metric that says how well it did.
+    /// The metric that the task is judged by.
     pub(crate) fn metric(&self) -> &str {
         self.judged().0
     }
 
-    /// That metric, and whether less of it is better.
+    /// The metric that the task is judged by, and whether less is better.
     pub(crate) fn judged(&self) -> (&str, GoalMode) {
         judged_by(self.goal.as_ref())
     }
 
-    /// Whether its last loss is no finite number, however it ended.
+    /// Whether its last loss is not a finite number, whatever its status.
     pub(crate) fn has_diverged(&self) -> bool {
         self.final_loss.is_some_and(|loss| !loss.is_finite())
     }
 
-    /// How well it did.
+    /// Its value of the metric that it is judged by.
     pub(crate) fn value(&self) -> Option<f64> {
         let evaluation = self.evaluation.as_ref();
         let last = evaluation.and_then(|one| one.last.as_ref());
@@ -65,16 +65,19 @@ impl TaskReport {
 }
 
 impl Ranked<'_> {
-    /// Whether it has all the training that it was to have: what others are compared with.
+    /// Whether it has had all the training that it was meant to have, so that it can be compared
+    /// with others.
     fn ended_well(&self) -> bool {
         matches!(self.task.status, TaskReportStatus::Done | TaskReportStatus::Stopped)
     }
 }
 
 impl Report {
-    /// The tasks that have a value and have not diverged, the best first: done and stopped ones before
-    /// all others, each by their values, then by name. All by the metric of the first that was added.
-    /// `docs/tables.md` has this order, and `RunResult.rows()` of Python the same.
+    /// The tasks that have a value and have not diverged, best first. Done and stopped tasks
+    /// precede all others; within each part tasks are in the order of their values, then of their
+    /// names. All are judged by the metric of the first task that was added; tasks with another
+    /// metric are left out. `docs/tables.md` describes this order, and `RunResult.rows()` of Python
+    /// has the same.
     pub(crate) fn ranked(&self) -> Vec<Ranked<'_>> {
         let mut ranked: Vec<Ranked> = Vec::new();
         for (index, task) in self.tasks.iter().enumerate() {
@@ -97,10 +100,11 @@ impl Report {
         ranked
     }
 
-    /// A line for each task that has a value: the value and the task's name, the best first; those
-    /// that diverged come last. Nothing of one task alone, which has no others to stand before.
+    /// A line for each task that has a value, with the value and the task's name, best first.
+    /// Diverged tasks come last. Empty if the run has only one task, since there is nothing to
+    /// compare.
     ///
-    /// Verbs of the Python package print the same of their runs (`saturn.verbs`).
+    /// Verbs of the Python package print the same lines of their runs (`saturn.verbs`).
     pub fn ranking(&self) -> Vec<String> {
         if self.tasks.len() == 1 {
             return Vec::new();
@@ -123,7 +127,7 @@ impl Report {
             .collect()
     }
 
-    /// The task that did best; none where all that have a value failed or were cancelled.
+    /// The best task that did not fail and was not cancelled.
     pub(crate) fn best(&self) -> Option<Ranked<'_>> {
         let is_out =
             |status| matches!(status, TaskReportStatus::Failed | TaskReportStatus::Cancelled);

@@ -1,20 +1,20 @@
-//! The Chrome trace event format: slices, arrows and words by row, as JSON.
+//! The Chrome trace event format: slices, arrows and notes, as JSON.
 
 use serde_json::{Value, json};
 
 /// A row of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Row {
-    /// From 1 on, as threads are: 0 means something else to some viewers.
+    /// Numbered from 1, as threads are, since 0 has a special meaning in some viewers.
     pub(super) process: u64,
     pub(super) thread: u64,
 }
 
-/// Events, in the order in which they came.
+/// Events in the order in which they were added.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     events: Vec<Value>,
-    /// Of arrows and of slices that have no row.
+    /// The next id of an arrow, or of a slice without a row.
     next_id: u64,
 }
 
@@ -40,7 +40,7 @@ impl Events {
         }
     }
 
-    /// A slice of a row.
+    /// Adds a slice to a row.
     pub(super) fn slice(&mut self, row: Row, name: &str, times: (f64, f64), more: &Value) {
         let (from, to) = (microseconds(times.0), microseconds(times.1));
         self.events.push(json!({
@@ -49,7 +49,7 @@ impl Events {
         }));
     }
 
-    /// A slice that other slices of its process may overlap.
+    /// Adds a slice that may overlap other slices of its process.
     pub(super) fn beside(&mut self, process: u64, kind: &str, name: &str, times: (f64, f64)) {
         let id = self.id();
         for (phase, at_s) in [("b", times.0), ("e", times.1.max(times.0))] {
@@ -60,11 +60,11 @@ impl Events {
         }
     }
 
-    /// An arrow from the end of a slice (its row, begin and end) to the beginning of another.
+    /// Adds an arrow from the end of a slice (its row, begin and end) to the beginning of another.
     pub(super) fn arrow(&mut self, name: &str, from: (Row, f64, f64), to: (Row, f64)) {
         let id = self.id();
         let (row, begin_s, end_s) = from;
-        // Within the slice, else it belongs to none.
+        // The point must lie within the slice, or the arrow belongs to no slice.
         let at = (microseconds(end_s) - 1).max(microseconds(begin_s));
         self.events.push(json!({
             "ph": "s", "name": name, "cat": "move", "id": id, "pid": row.process,
@@ -77,7 +77,7 @@ impl Events {
         }));
     }
 
-    /// A word about the whole run, at a time.
+    /// Adds a note on the whole run, at a time.
     pub(super) fn word(&mut self, text: &str, at_s: f64, more: &Value) {
         self.events.push(json!({
             "ph": "i", "s": "g", "name": text, "cat": "saturn", "pid": 1, "tid": 1,
@@ -85,9 +85,9 @@ impl Events {
         }));
     }
 
-    /// All of them as a file.
+    /// All events as a file.
     pub(super) fn to_json(&self, run: &str) -> String {
-        // An event a line: such files are looked into by hand, too.
+        // Each event gets a line, since people also read such files by hand.
         let lines: Vec<String> = self.events.iter().map(Value::to_string).collect();
         let run = Value::from(run);
         format!(
@@ -105,6 +105,6 @@ impl Events {
 
 #[expect(clippy::cast_possible_truncation, reason = "runs end before 290,000 years have passed")]
 fn microseconds(seconds: f64) -> i64 {
-    // A save may be told of that began before the run did, by what it says.
+    // A save may claim to have begun before the run did.
     (seconds.max(0.0) * 1e6).round() as i64
 }

@@ -1,7 +1,7 @@
-//! What is said of a run that begins or goes on, and of tasks and nodes that come or go.
+//! Lines for a run that begins or resumes, and for tasks and nodes that come or go.
 //!
-//! They come in bursts: all nodes and tasks of a beginning, all changes of a pool at a resume. Each
-//! burst is gathered and told in a few lines.
+//! Such records come in bursts: all nodes and tasks at the beginning, all changes of the pool at a
+//! resume. Each burst is gathered and reported in a few lines.
 
 use std::collections::BTreeSet;
 
@@ -15,27 +15,27 @@ use crate::outcome::TrialCounts;
 use crate::units::{clock, count};
 use crate::words;
 
-/// A burst is over when nothing has come for so long, seconds.
+/// A burst is over once nothing has come for so long, seconds.
 const PAUSE_S: f64 = 0.2;
-/// How long a beginning waits for its first task before it is told without, seconds.
+/// How long the lines of a beginning wait for its first task, seconds.
 const WAIT_S: f64 = 1.0;
 
-/// What came and went, and has not been told.
+/// Arrivals and departures that are not reported yet.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals {
-    /// When the first of it came, and the last, seconds.
+    /// When the first and the last of them came, seconds.
     at_s: (f64, f64),
     began: bool,
     resumed: bool,
     closed: bool,
     tasks: Vec<TaskId>,
-    /// Nodes with what they were before, where they had been there.
+    /// Nodes that joined, each with its earlier specification if it had been there before.
     joined: Vec<(NodeId, Option<Node>)>,
     left: Vec<(NodeId, String)>,
 }
 
 impl Arrivals {
-    /// Whether more of it is to be expected.
+    /// Whether the burst may go on.
     pub(super) fn may_wait(&self, now_s: f64) -> bool {
         let (first_s, last_s) = self.at_s;
         now_s - last_s < PAUSE_S || self.began && self.tasks.is_empty() && now_s - first_s < WAIT_S
@@ -43,7 +43,7 @@ impl Arrivals {
 }
 
 impl Transcript {
-    /// Gathers a record of something that comes or goes; `false` of others.
+    /// Gathers a record of an arrival or departure. Returns `false` for other records.
     pub(super) fn arrive(
         &mut self,
         state: &State,
@@ -83,7 +83,7 @@ impl Transcript {
         true
     }
 
-    /// Tells what was gathered.
+    /// The lines for what was gathered.
     pub(super) fn arrived(&mut self, state: &State, history: &History) -> Vec<String> {
         let Some(arrivals) = self.arrivals.take() else { return Vec::new() };
         let now_s = arrivals.at_s.0;
@@ -119,7 +119,7 @@ impl Transcript {
             techniques.join(", "),
         );
         let mut lines = vec![self.line(now_s, &self.paint.bold("begin"), &workload)];
-        // Some of it may have been run by the time that it is told.
+        // Some of the trials may have run before these lines appear.
         let (_, num_to_run) = TrialCounts::of(state).progress();
         lines.extend(to_measure(state, num_to_run).map(|text| more(&text)));
         lines
@@ -196,7 +196,7 @@ impl Transcript {
     }
 }
 
-/// What a node was before it last joined; `None` where it is new.
+/// A node's specification before it last joined; `None` if the node is new.
 fn spec_before(history: &History, node: NodeId) -> Option<Node> {
     let mut specs = history.pool.iter().rev().filter(|change| change.node == node);
     let mut specs = specs.by_ref().filter_map(|change| match &change.what {
@@ -206,7 +206,7 @@ fn spec_before(history: &History, node: NodeId) -> Option<Node> {
     specs.nth(1)
 }
 
-/// A line for each node that is not what it was.
+/// A line for each node that has changed.
 fn pool_changes(state: &State, arrivals: &Arrivals) -> Vec<String> {
     let mut changes = Vec::new();
     let name = |node: NodeId| {
@@ -239,9 +239,9 @@ fn pool_changes(state: &State, arrivals: &Arrivals) -> Vec<String> {
     changes
 }
 
-/// Lines, the first few of them.
+/// The first of these lines.
 fn listed_lines(lines: &[String]) -> Vec<String> {
-    /// Lines that are shown.
+    /// The most lines shown.
     const MAX_LINES: usize = 8;
     let mut shown: Vec<String> = lines.iter().take(MAX_LINES).cloned().collect();
     let num_more = lines.len().saturating_sub(MAX_LINES);
@@ -249,7 +249,7 @@ fn listed_lines(lines: &[String]) -> Vec<String> {
     shown
 }
 
-/// What of the measurements holds on the pool of the moment, and what is to be run.
+/// How many measurements are valid on the present pool, and how many trials are to run.
 fn what_holds(state: &State) -> String {
     let is_there =
         |gpu_type: &str| state.present_nodes().any(|one| state.gpu_type(one) == gpu_type);
@@ -271,8 +271,8 @@ fn what_holds(state: &State) -> String {
     format!("{} still {hold}{elsewhere}; {num_open} to run", count(num_holding, "trial"))
 }
 
-/// `28 trials to run: 4 tasks are measured for all 12`; without the trials while it is not known
-/// what can be tried. `None` where nothing is to be measured.
+/// `28 trials to run: 4 tasks are measured for all 12`. Without a number of trials until
+/// inspections have found what can be tried. `None` if nothing is to be measured.
 fn to_measure(state: &State, num_to_run: usize) -> Option<String> {
     let trials = TrialCounts::of(state);
     let is_looking = state.num_to_inspect() > 0
@@ -305,7 +305,7 @@ fn to_measure(state: &State, num_to_run: usize) -> Option<String> {
     Some(text + &reused)
 }
 
-/// `not before 1:00, after base`: what is wished of a task's time; empty where nothing is.
+/// `not before 1:00, after base`: a task's priority, release and the like; empty if it has none.
 pub(super) fn wishes(state: &State, task: TaskId) -> String {
     let wishes = &state.task(task).spec.wishes;
     let mut parts = Vec::new();

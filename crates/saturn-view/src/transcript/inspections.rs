@@ -1,4 +1,4 @@
-//! What is said while models are looked at.
+//! Lines for inspections of models.
 
 use saturn_core::Inspection;
 use saturn_engine::{FailureKind, RankFailure, State, TaskId};
@@ -8,7 +8,8 @@ use crate::inspected::{ruled_out, size};
 use crate::words;
 
 impl Transcript {
-    /// What was found of a group: its size, and on a line of its own what can't run.
+    /// Lines for a group's inspection: the model's size, and on a line of its own what can't run
+    /// it.
     pub(super) fn inspected(
         &self,
         state: &State,
@@ -30,7 +31,8 @@ impl Transcript {
         lines
     }
 
-    /// A look that failed. What the task's own functions raise is told as its end.
+    /// Lines for a failed inspection. Empty if the task's own functions raised, since the task then
+    /// ends and its end has a line.
     pub(super) fn inspection_failed(
         &self,
         state: &State,

@@ -1,4 +1,4 @@
-//! What is said of plans: the first in full, later ones by what they change.
+//! Lines for plans: the first plan in full, later plans by their changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::plan_table::{current_practice_claim, run_plan_claim, run_plan_lines};
 use crate::units::{count, duration, percent, signed_percent};
 use crate::words;
 
-/// Changes of a re-plan that are listed one by one.
+/// The most changes of a new plan that are listed one by one.
 const MAX_CHANGES: usize = 8;
 
 impl Transcript {
@@ -89,10 +89,10 @@ impl Transcript {
         lines
     }
 
-    /// Tasks that are new in a plan, or whose strategy or place differs from the plan before.
+    /// Tasks that are new in a plan, or whose strategy or devices differ from the plan before.
     fn changes(&self, state: &State, before: &RunPlan, plan: &RunPlan) -> Vec<String> {
         if before.places.is_empty() {
-            // Of very many plans some have lost their places.
+            // If there were very many plans, some have lost their places.
             return Vec::new();
         }
         let (was, now) = (by_task(before), by_task(plan));
@@ -111,7 +111,7 @@ impl Transcript {
             let now = words(now);
             let change = match was.get(&task).map(|was| words(was)) {
                 None => format!("new: {}", now.join(", ")),
-                // What is left of the old plan may be all there is of the new one.
+                // The new plan may consist only of the places of the old plan that are left.
                 Some(was) if was.ends_with(&now) => continue,
                 Some(was) => format!("{} → {}", was.join(", "), now.join(", ")),
             };
@@ -120,8 +120,8 @@ impl Transcript {
         changes
     }
 
-    /// Told once for each plan, and only where another would end sooner: that the plan in force was
-    /// looked at again and nothing better found, nobody needs to read each time.
+    /// A line that the plan in force was kept although another would end sooner. It appears once
+    /// for each plan, and not at all if no better plan was found.
     pub(super) fn plan_kept(&mut self, left_s: f64, best_s: f64, now_s: f64) -> Option<String> {
         let (left, best) = (duration(left_s), duration(best_s));
         if self.is_kept_told || best_s >= left_s || left == best {
@@ -154,7 +154,7 @@ fn by_task(plan: &RunPlan) -> BTreeMap<TaskId, Vec<&Place>> {
     places
 }
 
-/// Why a plan is not the solver's; `None` where it is, or nothing more is to be said.
+/// Why a plan is not the solver's; `None` if it is.
 fn why_extended(plan: &RunPlan) -> Option<String> {
     match &plan.source {
         PlanSource::Solver => None,

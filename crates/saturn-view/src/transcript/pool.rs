@@ -1,4 +1,4 @@
-//! What is said of devices that are set aside, and of what a person asks for.
+//! Lines for devices that are set aside, and for commands of a person.
 
 use saturn_core::names::escape_terminal;
 use saturn_core::{Gang, Placement};
@@ -50,7 +50,7 @@ impl Transcript {
         self.line(now_s, &self.paint.warn("pause"), &text)
     }
 
-    /// What the stopper's word changes; of a task that it ends, its end tells.
+    /// A line for a decision of the stopper; `None` for a stop, since the task's end has a line.
     pub(super) fn judged(
         &self,
         state: &State,
@@ -69,7 +69,7 @@ impl Transcript {
     }
 }
 
-/// Devices of a node as a gang.
+/// Devices of one node as a gang.
 fn gang(node: NodeId, devices: &[u32]) -> Gang {
     vec![Placement { node: node.0, devices: devices.to_vec() }]
 }

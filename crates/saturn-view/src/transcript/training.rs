@@ -1,4 +1,4 @@
-//! What is said of training attempts and of how tasks end.
+//! Lines for training attempts and for the ends of tasks.
 
 use saturn_core::StrategyKey;
 use saturn_core::names::escape_terminal;
@@ -14,10 +14,10 @@ use crate::text::pad;
 use crate::units::{count, duration, number, signed_percent};
 use crate::words::{self, first_line};
 
-/// Seconds between two evaluations of a task that are told, at least.
+/// The least time between two reported evaluations of a task, seconds.
 const EVALUATIONS_EVERY_S: f64 = 10.0;
-/// Share of a task's time, and seconds, from which on it is said how long training stood still for
-/// checkpoints.
+/// The share of a task's time, and the seconds, from which a line tells how long training stood
+/// still for checkpoints.
 const NOTABLE_SAVING: (f64, f64) = (0.01, 0.1);
 
 impl Transcript {
@@ -35,7 +35,8 @@ impl Transcript {
         self.trains(state, attempt, Some(step), now_s)
     }
 
-    /// A task trains from now on: from its checkpoint, or from the step that its trial came to.
+    /// Lines for a task that begins to train: from its checkpoint, or from the last step of its
+    /// trial.
     fn trains(
         &self,
         state: &State,
@@ -140,7 +141,7 @@ impl Transcript {
         }
     }
 
-    /// A full disk is told of once, until an attempt ends otherwise.
+    /// Lines for a full disk. They appear once until an attempt ends for another reason.
     fn no_space(&mut self, state: &State, task: TaskId, error: &str, now_s: f64) -> Vec<String> {
         let error = first_line(error);
         if self.told_no_space.get(&task) == Some(&error) {
@@ -198,7 +199,7 @@ impl Transcript {
         self.line(now_s, &self.paint.warn("exclude"), &text)
     }
 
-    /// An evaluation; of many in a row not all are told.
+    /// A line for an evaluation. In a quick sequence of evaluations some are left out.
     pub(super) fn evaluated(
         &mut self,
         state: &State,
@@ -284,7 +285,7 @@ impl Transcript {
     }
 }
 
-/// What is to come of an attempt that stopped at a checkpoint.
+/// What follows for an attempt that stopped at a checkpoint.
 fn why_stopped(ended: &PastAttempt) -> &'static str {
     match ended.stopping {
         Some((StopReason::Replan, _)) => ", to go on as the new plan says",
@@ -296,7 +297,7 @@ fn why_stopped(ended: &PastAttempt) -> &'static str {
     }
 }
 
-/// `120 steps`; `120 of 500 steps` where the task's own code ended it before its last.
+/// `120 steps`; `120 of 500 steps` if the task's own code ended it early.
 fn trained_steps(state: &State, task: TaskId) -> String {
     let task = state.task(task);
     match task.steps {
@@ -309,7 +310,7 @@ fn count_steps(steps: u64) -> String {
     count(usize::try_from(steps).unwrap_or(usize::MAX), "step")
 }
 
-/// What the last evaluation of a task found, and the best: `, accuracy 0.8 (best 0.83 after step 40)`.
+/// A task's last evaluation and its best: `, accuracy 0.8 (best 0.83 after step 40)`.
 fn found(state: &State, task: TaskId) -> String {
     let task = state.task(task);
     let Some(last) = &task.evaluation else { return String::new() };

@@ -1,4 +1,4 @@
-//! What is said while strategies are measured.
+//! Lines for trials.
 
 use saturn_core::names::escape_terminal;
 use saturn_core::{Strategy, TrialOutcome};
@@ -10,7 +10,7 @@ use crate::text::{pad, width};
 use crate::units::{count, duration, step_time};
 use crate::words;
 
-/// Share by which what training says of a strategy must move to be told again.
+/// The relative change of a strategy's seconds a step in training from which a new line appears.
 const NEWS: f64 = 0.1;
 
 impl Transcript {
@@ -53,7 +53,7 @@ impl Transcript {
         lines
     }
 
-    /// Which trials were chosen, and what for.
+    /// A line for chosen trials and the reason for them.
     pub(super) fn trials_chosen(
         &self,
         state: &State,
@@ -82,7 +82,8 @@ impl Transcript {
         self.line(now_s, "measure", &text)
     }
 
-    /// What training says of a strategy, where that is new: the figure moves a little all the time.
+    /// Lines for a strategy's seconds a step in training, if they have changed enough. Small
+    /// changes occur all the time.
     pub(super) fn observed(
         &mut self,
         state: &State,
@@ -94,7 +95,7 @@ impl Transcript {
         let group = state.groups.iter().find(|one| one.key == group);
         let mut of_group = group.iter().flat_map(|group| group.tasks.iter().copied());
         let is_rest = of_group.clone().any(|task| state.task(task).spec.is_rest);
-        // What a rest took is news for those alone that wait.
+        // The time that the rest of a script took matters only to tasks that wait.
         let is_told = |task: &TaskId| !is_rest || state.task(*task).status == TaskStatus::Waiting;
         let Some(task) = of_group.find(is_told) else { return Vec::new() };
         let shown = words::strategy(strategy);
@@ -118,7 +119,7 @@ impl Transcript {
         vec![self.line(now_s, "measure", &text)]
     }
 
-    /// Columns of the widest strategy that the run may have.
+    /// The columns of the widest strategy that the run may have.
     pub(super) fn strategy_width(state: &State) -> usize {
         let gpus = state.cluster.nodes.iter().map(|node| node.gpus).max().unwrap_or(1);
         let techniques = state.config.techniques.iter();

@@ -1,5 +1,6 @@
-//! A run with a task of each kind as ranks' messages, and what every table must say of it: `tables.rs`
-//! asks Rust's tables, `tests/python/test_columns.py` Python's, both by `docs/tables.md`.
+//! A run with a task of each kind, written as ranks' messages, and what every table must say of it.
+//! `tables.rs` checks Rust's tables and `tests/python/test_columns.py` Python's, both by
+//! `docs/tables.md`.
 
 use saturn_core::Node;
 use saturn_engine::{
@@ -11,17 +12,17 @@ use saturn_view::{History, Report, read_metrics, replay};
 use crate::open_world::{place, plan};
 use crate::scripted::{self, Script, strategy};
 
-/// What a task's row must say. Every task has 100 steps.
+/// The expected row of a task. Every task has 100 steps.
 #[derive(Clone, Copy)]
 pub(crate) struct Row {
     pub(crate) task: &'static str,
     pub(crate) status: &'static str,
     pub(crate) loss: Option<f64>,
     pub(crate) steps: u64,
-    /// Its training time, and its attempts at training.
+    /// Its training time, and the number of its training attempts.
     pub(crate) train_s: Option<f64>,
     pub(crate) attempts: usize,
-    /// Start, end, and what the first plan with a place for it gave it.
+    /// Its start, its end, and the seconds that the first plan with a place for it planned.
     pub(crate) times: [Option<f64>; 3],
     pub(crate) gpus: Option<u32>,
     pub(crate) metric: &'static str,
@@ -49,30 +50,30 @@ const fn row(
     }
 }
 
-/// The same of a task that is judged by its evaluations.
+/// The same row for a task that is judged by its evaluations.
 const fn judged(value: f64, row: Row) -> Row {
     Row { metric: METRIC, value: Some(value), ..row }
 }
 
-/// What evaluations measure beside an accuracy, whose name is before it in the alphabet.
+/// The metric beside an accuracy, whose name comes first in the alphabet.
 pub(crate) const METRIC: &str = "eval_loss";
 
-/// In the order of the tasks.
+/// The expected rows, in the order of the tasks.
 pub(crate) const ROWS: [Row; 12] = [
     row("healthy", "done", (0.25, 100), (10.0, 1), (1.0, 11.0, 8.0)),
     row("diverged", "diverged", (f64::NAN, 100), (10.0, 1), (1.0, 11.0, 8.0)),
     row("exploded", "diverged", (f64::INFINITY, 100), (10.0, 1), (1.0, 11.0, 8.0)),
     row("stopped", "stopped", (0.625, 40), (5.0, 1), (1.0, 6.0, 9.0)),
     row("paused", "paused", (0.5, 30), (4.0, 1), (1.0, 5.0, 9.0)),
-    // What it trained after its checkpoint is lost: the loss of 0.4 after 60 steps too.
+    // Steps after its checkpoint are lost, and with them the loss of 0.4 after 60 steps.
     row("failed", "failed", (0.03, 50), (8.0, 1), (1.0, 9.0, 9.0)),
     // It waited from 5 s to 20 s.
     row("resumed", "done", (0.125, 100), (11.0, 2), (1.0, 27.0, 7.0)),
     Row { gpus: Some(2), ..row("moved", "done", (0.0625, 100), (9.0, 2), (28.0, 38.0, 7.0)) },
     row("cancelled", "cancelled", (0.05, 20), (3.0, 1), (1.0, 4.0, 9.0)),
-    // Its best evaluation was its first: of the last nothing is known but that it is no number.
+    // Its best evaluation was its first. Its last evaluation is not a number.
     judged(0.2, row("judged", "done", (0.3, 100), (10.0, 1), (1.0, 11.0, 8.0))),
-    // The same evaluations, none of which is kept as the best: its last counts.
+    // The same evaluations, but none is kept as the best, so the last counts.
     judged(f64::NAN, row("followed", "done", (0.3, 100), (10.0, 1), (1.0, 11.0, 8.0))),
     Row {
         loss: None,
@@ -83,7 +84,7 @@ pub(crate) const ROWS: [Row; 12] = [
         ..row("new", "unmeasured", (0.0, 0), (0.0, 0), (0.0, 0.0, 0.0))
     },
 ];
-/// The best first.
+/// The expected ranking, best first.
 pub(crate) const ORDER: [&str; 12] = [
     "moved",
     "resumed",
@@ -100,7 +101,7 @@ pub(crate) const ORDER: [&str; 12] = [
 ];
 pub(crate) const END_S: f64 = 40.0;
 
-/// Takes in what rank 0 says, as the engine does.
+/// Applies a line of rank 0, as the engine does.
 fn say(script: &mut Script, attempt: AttemptId, line: &str, now_s: f64) {
     let task = script.state.attempts[&attempt].task;
     match serde_json::from_str(line).unwrap() {
@@ -136,7 +137,7 @@ fn say(script: &mut Script, attempt: AttemptId, line: &str, now_s: f64) {
     }
 }
 
-/// The specification of a task: those that are judged by a metric are evaluated.
+/// A task's spec. Tasks that are judged by a metric are evaluated.
 fn spec(row: &Row, index: usize) -> TaskSpec {
     let mut spec = scripted::task(row.task, 100, row.task);
     spec.parameters.insert("lr".to_owned(), serde_json::json!(0.001 * (index + 1) as f64));
@@ -200,7 +201,7 @@ pub(crate) fn run() -> Script {
     let failed = r#"{"type": "failed", "kind": "task", "error": "OSError: no", "traceback": ""}"#;
     say(&mut script, attempt, failed, 9.0);
 
-    // Its driver dies after 5 s, and another resumes the run at 20 s.
+    // The task's driver dies after 5 s, and another driver resumes the run at 20 s.
     let attempt = launch(&mut script, 6, 1, 1.0, 0);
     say(&mut script, attempt, &saved(50, 0.5), 4.0);
     script.tell(5.0, Record::Ended { attempt, end: AttemptEnd::Lost, step: 50, step_s: None });
@@ -241,13 +242,13 @@ pub(crate) fn run() -> Script {
     script
 }
 
-/// What remains of a run: its journal, read again. What was only live is gone.
+/// The run as its journal gives it. Live values are gone.
 pub(crate) fn journal() -> (State, History) {
     replay(run().told).unwrap()
 }
 
 pub(crate) fn report(state: &State, history: &History) -> Report {
-    // What workers wrote has more than counts: of the task that failed, steps that are lost.
+    // Workers record more steps than count: those of the failed task include lost steps.
     let metrics = ROWS.iter().map(|row| {
         let lines = format!(
             "{{\"step\": 1, \"loss\": 2.0}}\n{{\"step\": {}, \"loss\": 0.4}}\n",

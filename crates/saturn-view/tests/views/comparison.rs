@@ -1,4 +1,4 @@
-//! Several runs side by side: as data, and as a page.
+//! Tests of comparisons: as data, and as a page.
 
 use saturn_view::comparison::TaskInRun;
 use saturn_view::{Comparison, Report, TaskMetrics, comparison_html};
@@ -6,7 +6,7 @@ use saturn_view::{Comparison, Report, TaskMetrics, comparison_html};
 use crate::report::{losses, whole_run};
 use crate::scripted::Script;
 
-/// A whole run, and one that has only begun to train.
+/// A complete run, and a run that has just begun to train.
 fn runs() -> [Report; 2] {
     let mut script = Script::new();
     script.trials();
@@ -23,7 +23,7 @@ fn runs_are_compared_by_name_of_task() {
     let best = comparison.runs[0].best.as_ref().unwrap();
     assert_eq!((best.task.as_str(), best.metric.as_str()), ("vit-b32", "loss"));
     assert!((best.value - 0.051).abs() < 1e-9);
-    // 20.7 + 6.6 + 13.5 of one device and 3.5 of two, then 9.4 and 5.4 of one.
+    // 20.7 + 6.6 + 13.5 s on one device and 3.5 s on two, then 9.4 and 5.4 s on one.
     let device_s = comparison.runs[0].training_device_s;
     assert!((device_s - (20.7 + 6.6 + 13.5 + 2.0 * 3.5 + 9.4 + 5.4)).abs() < 1e-6, "{device_s}");
     let moved = &comparison.tasks[1];
@@ -57,7 +57,7 @@ fn a_page_has_all_runs_on_one_axis() {
     }
     assert!(page.contains("other &lt;b&gt;") && page.contains("2 runs side by side"));
     assert_eq!(page.matches("<svg class=\"gantt\"").count(), 2);
-    // A time is at one place in both.
+    // A time has the same position in both charts.
     let ticks = |chart: &str| -> Vec<String> {
         let ticks = chart.split("<text class=\"tick\"").skip(1);
         ticks.map(|tick| tick.split("y=").next().unwrap().to_owned()).collect()

@@ -1,4 +1,4 @@
-//! What a scripted run looks like on a console that is no terminal, and in its summary.
+//! Tests of a scripted run on a plain console, and of its summary.
 
 use std::sync::{Arc, Mutex};
 
@@ -19,7 +19,7 @@ fn results() -> Results {
     }
 }
 
-/// What a plain console prints when each record is followed by a tick.
+/// The output of a plain console that gets a tick after each record.
 fn printed(script: &Script, paint: Paint) -> String {
     let text = Arc::new(Mutex::new(String::new()));
     let sink = text.clone();
@@ -115,7 +115,7 @@ fn a_search_sums_up_its_trials() {
     );
 }
 
-/// What is told of plans that were kept: left and best, in turn.
+/// The lines for kept plans, given the seconds of each and of the best other plan.
 fn told_of_kept(transcript: &mut Transcript, script: &Script, kept: &[(f64, f64)]) -> Vec<String> {
     let kept = kept.iter().map(|(time_left_s, best_s)| Record::PlanKept {
         time_left_s: *time_left_s,

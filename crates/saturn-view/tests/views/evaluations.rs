@@ -1,4 +1,4 @@
-//! What is told of tasks that are evaluated while they train.
+//! Tests of lines for tasks that are evaluated while they train.
 
 use saturn_core::Node;
 use saturn_engine::{
@@ -18,7 +18,7 @@ fn found(step: u64, loss: Option<f64>) -> Evaluation {
     Evaluation { step, metrics: metrics.into() }
 }
 
-/// One task that is evaluated three times: at first best, at last no number, soon after one another.
+/// A task with three evaluations in a quick sequence: the first is best, the last is not a number.
 fn evaluated() -> Script {
     let evaluation = Some(EvaluationSpec { every_steps: None });
     let goal = Some(Goal { metric: "eval_loss".to_owned(), mode: GoalMode::Min });

@@ -1,4 +1,4 @@
-//! Each reason is given where it holds, and has its row in the reference.
+//! Tests that each reason is given when it applies, and has a row in the reference.
 
 use std::collections::BTreeSet;
 
@@ -20,21 +20,21 @@ fn of_run(script: &Script, now_s: f64) -> Explanation {
     explain(&script.state, &script.history, None, now_s)
 }
 
-/// The stopper holds a task.
+/// A record by which the stopper holds a task.
 fn held(task: TaskId) -> Record {
     let (ruling, reason) = (Some(Ruling::Hold), "place 3 of 4 at step 300".to_owned());
     let judgement = Judgement { step: 310, values: Metrics::new(), ruling, reason };
     Record::Judged { task, judgement }
 }
 
-/// A task that comes late to [`training`], alike to `gpt`.
+/// [`training`] with a late task of the same group as `gpt`.
 fn late(wishes: Wishes, gpu_range: Option<Vec<u32>>) -> Script {
     let mut script = training();
     script.add(20.0, TaskSpec { wishes, gpu_range, ..scripted::task("late", 500, "gpt") });
     script
 }
 
-/// The same with a place for it.
+/// The same, with a place for the late task.
 fn late_at(gang: Gang, wishes: Wishes) -> Script {
     let mut script = late(wishes, None);
     let places = vec![
@@ -51,7 +51,7 @@ fn failed(kind: FailureKind) -> AttemptEnd {
     AttemptEnd::Failed { failure: RankFailure { rank: 0, kind, error, traceback: String::new() } }
 }
 
-/// `vit` fails so, and is tried again at 30 s.
+/// `vit` has this kind of failure, and is tried again at 30 s.
 fn retried(kind: FailureKind) -> Script {
     let mut script = training();
     ended(&mut script, VIT, failed(kind), 200, 20.0);
@@ -60,7 +60,7 @@ fn retried(kind: FailureKind) -> Script {
     script
 }
 
-/// `vit` fails so, and is given up.
+/// `vit` has this kind of failure, and is given up.
 fn given_up(kind: FailureKind) -> Script {
     let mut script = training();
     ended(&mut script, VIT, failed(kind), 200, 20.0);
@@ -95,7 +95,8 @@ fn cancelled() -> Script {
     script
 }
 
-/// A run of five tasks on two CPU slots with two techniques, up to its first plan or to its end.
+/// A run of five tasks on two CPU slots with two techniques, up to its first training or to its
+/// end.
 fn five(is_whole: bool) -> Script {
     let mut script = Script::new();
     script.trials();
@@ -107,7 +108,7 @@ fn five(is_whole: bool) -> Script {
     script
 }
 
-/// `vit` stops for a reason, and goes on beside where it was.
+/// `vit` stops for a reason, and continues on other devices.
 fn moved(stopping: Option<StopReason>, end: AttemptEnd) -> Script {
     let mut script = training();
     let attempt = live(&script, VIT);
@@ -191,7 +192,7 @@ fn stages() -> Vec<(Code, Explanation)> {
     let wider = late(Wishes::default(), Some(vec![64]));
     add(Code::WaitsRoom, &wider, LATE, 21.0);
 
-    // A wide task waits for one of two devices, and keeps the other.
+    // A wide task waits for one of its two devices, and keeps the other free.
     let mut script = late(Wishes::default(), None);
     script.add(20.0, scripted::task("narrow", 100, "gpt"));
     let places = vec![
@@ -308,7 +309,7 @@ fn scripted_place(task: TaskId, technique: &str, gpus: u32) -> saturn_engine::Pl
     }
 }
 
-/// Runs whose further reasons are of plans and pools.
+/// Explanations whose further reasons concern plans and pools.
 fn plans_and_pools() -> Vec<Explanation> {
     let mut kept = five(false);
     let reason = "`a` and `b` failed here in a row: it died".to_owned();
@@ -373,7 +374,7 @@ fn a_re_plan_says_what_it_promised_to_gain() {
     assert!((promised_s - (17.1 - 15.2)).abs() < 1e-9, "{promised_s}");
 }
 
-/// `vit` is sent to the other device, and back by the next plan.
+/// A plan sends `vit` to the other device, and the next plan sends it back.
 fn sent_back() -> Script {
     let mut script = training();
     let gpt = place(GPT, on(1, &[0, 1]), 9.5, 31.2);
@@ -402,7 +403,8 @@ fn a_move_that_a_later_plan_undid_says_so() {
     assert!(!back.sentence.contains("undid"), "{}", back.sentence);
 }
 
-/// It was stopped for the other device, and a later plan had it go on elsewhere before it was launched.
+/// `vit` was stopped for the other device, and a later plan moved it elsewhere before its launch
+/// there.
 #[test]
 fn a_move_that_was_overtaken_before_its_launch_says_so() {
     let mut script = training();

@@ -1,4 +1,5 @@
-//! The numbers of the run, as `docs/tables.md` defines them: what is held against what, and what is not.
+//! The numbers of a run, as `docs/tables.md` defines them: which numbers are compared, and when
+//! they are not.
 
 use saturn_engine::{AttemptEnd, AttemptId, Record, RunPlan, TaskEnd};
 use saturn_view::{
@@ -30,7 +31,7 @@ fn a_run_is_told_from_its_start_to_its_end_beside_current_practice_from_its_own(
     let words = last_words(&script);
     assert!(words.contains("4 of 5 tasks done in 51 s"), "{words}");
     assert!(words.contains("makespan 34 s from the plan at 0:17 on, 30 s planned"), "{words}");
-    // Nothing had trained before the plan: current practice begins with it.
+    // Nothing trained before the plan, so current practice begins with it.
     assert!(words.contains("41 s by current practice from start to end"), "{words}");
     assert!(words.contains("0.80 × the whole run"), "{words}");
     let totals = Report::build(&script.state, &script.history, "run", Vec::new()).totals;
@@ -85,7 +86,7 @@ fn a_search_is_not_held_against_a_plan_that_knew_of_no_stops() {
     for word in ["Lower bound", "Current practice", "; realised"] {
         assert!(!tiles.contains(word), "{word}: {tiles}");
     }
-    // Beside a whole run, whose numbers are there: start to end, current practice, makespan, the rest.
+    // The cells of a run's row in a comparison: start to end, current practice, makespan and so on.
     let compared = |script: &Script| {
         let report = Report::build(&script.state, &script.history, "run", Vec::new());
         let page = comparison_html(&[report]);
@@ -146,6 +147,6 @@ fn a_run_that_is_shorter_than_its_plans_bound_says_that_the_estimates_were_too_l
     assert!(comparison_html(&[report]).contains("46 s (estimates too long)"));
     let text = explain(&script.state, &script.history, None, 60.0).text(300, Paint::PLAIN);
     assert!(text.contains("; it took 13 s: the estimates were too long"), "{text}");
-    // A run that took longer has nothing to say of them.
+    // A run that took longer than its bound says nothing about the estimates.
     assert!(!last_words(&whole()).contains("too long"));
 }

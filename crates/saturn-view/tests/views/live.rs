@@ -1,4 +1,4 @@
-//! The live region and the counter line at moments of a scripted run.
+//! Tests of the live region and the counter line at moments of a scripted run.
 
 use saturn_core::Node;
 use saturn_engine::TaskSpec;
@@ -37,7 +37,8 @@ fn while_trials_run() {
     );
 }
 
-/// Trials that take one of two devices, one after another: four of eight are over, the fifth began at 5 s.
+/// Trials that use one of two devices, one after another: four of eight have ended, and the fifth
+/// began at 5 s.
 #[test]
 fn the_time_left_for_trials_counts_down_with_the_devices_that_they_get() {
     let task = |index: usize| TaskSpec {

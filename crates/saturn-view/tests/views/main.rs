@@ -1,4 +1,4 @@
-//! The views of scripted runs and plans, by snapshot.
+//! Snapshot tests of the views of scripted runs and plans.
 
 #[cfg(test)]
 mod columns;

@@ -1,6 +1,6 @@
-//! A run in an open world: two nodes of different types, tasks that come while others train, are
-//! paused, wished and cancelled, devices that break, a node that goes and comes back, a solver that
-//! fails, and a resume on other hardware.
+//! A run in an open world. It has two nodes of different types, and tasks that arrive, are paused,
+//! reprioritised and cancelled. Devices break, a node leaves and returns, the solver fails, and the
+//! run is resumed on other hardware.
 
 use std::sync::{Arc, Mutex};
 
@@ -64,7 +64,7 @@ pub(crate) fn plan(at_s: f64, source: PlanSource, places: Vec<Place>) -> Record 
     Record::Planned { plan: plan.into() }
 }
 
-/// Two tasks measured on both types, and training: `gpt` on the H100s, `vit` on an A100.
+/// Two tasks that were measured on both types and train: `gpt` on the H100s, `vit` on an A100.
 pub(crate) fn training() -> Script {
     let nodes = [Node::new("old", 2, "A100"), Node::new("new", 2, "H100")];
     let tasks = [scripted::task("gpt", 1000, "gpt"), scripted::task("vit", 600, "vit")];
@@ -100,7 +100,7 @@ pub(crate) fn died() -> AttemptEnd {
     AttemptEnd::Failed { failure }
 }
 
-/// What a person asks for while tasks train.
+/// Commands of a person while tasks train.
 fn asked() -> Script {
     let mut script = training();
     let wishes = Wishes { priority: 2, after: vec![GPT], ..Wishes::default() };
@@ -131,7 +131,7 @@ fn asked() -> Script {
     script
 }
 
-/// Then devices break, and a node goes and comes back with more.
+/// After that, devices break, and a node leaves and returns with more devices.
 fn broken() -> Script {
     let mut script = asked();
     script.launch_on(25.0, 1, Purpose::Train, strategy("ddp", 1), on(0, &[0]));
@@ -160,7 +160,7 @@ fn broken() -> Script {
     script
 }
 
-/// Then what is left is told to end, and the run is stopped.
+/// After that, the remaining tasks are told to end, and the run is stopped.
 fn stopped() -> Script {
     let mut script = broken();
     let reason = "cancelled by its user".to_owned();
@@ -171,7 +171,7 @@ fn stopped() -> Script {
     script
 }
 
-/// What a plain console prints of records, when time passes after each.
+/// The output of a plain console for these records, with time passing after each.
 fn printed(history: History, mut state: State, told: &[(Record, f64)]) -> String {
     let text = Arc::new(Mutex::new(String::new()));
     let sink = text.clone();

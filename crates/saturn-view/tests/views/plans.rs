@@ -1,4 +1,4 @@
-//! Plans of planning problems: as text, and as a page.
+//! Tests of plans of planning problems: as text, and as a page.
 
 use saturn_core::{Objective, Plan, PlanStatus, Problem, Reason, SolveEnd};
 use saturn_view::{Paint, plan_html, plan_text};
@@ -87,7 +87,7 @@ fn a_plan_as_a_page() {
     insta::assert_snapshot!(page[from..to].replace("><", ">\n<"));
 }
 
-/// A problem with every kind of fact, and the cheapest plan of it.
+/// A problem with every kind of fact, and its cheapest plan.
 fn bound_plan() -> (Problem, Plan) {
     let problem = Problem::from_json(
         r#"{"cluster": {"nodes": [
@@ -145,7 +145,7 @@ fn limits_and_cost_are_told() {
     );
 }
 
-/// The same with its last task in two segments, switched at a cost of 100 s.
+/// The same problem, with its last task in two segments and a switch that costs 100 s.
 #[test]
 fn segments_say_what_share_of_their_task_they_are() {
     let mut problem = problem();

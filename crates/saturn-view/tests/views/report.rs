@@ -1,4 +1,4 @@
-//! A run's report: as a file, and as a page.
+//! Tests of a run's report: as a file, and as a page.
 
 use saturn_core::{Node, TrialOutcome};
 use saturn_engine::{NodeId, PlanSource, Purpose, Record};
@@ -7,7 +7,7 @@ use saturn_view::{Code, LossPoint, Report, TaskMetrics, render_html};
 use crate::open_world::{GPT, LATE, VIT, on, place, plan};
 use crate::scripted::{self, Script};
 
-/// Losses that fall from `high` to `low` over `steps`, with the noise of batches.
+/// Losses that fall from `high` to `low` over `steps`, with noise like that of batches.
 pub(crate) fn losses(steps: u64, high: f64, low: f64) -> Vec<LossPoint> {
     (1..=steps)
         .map(|step| {
@@ -35,7 +35,7 @@ pub(crate) fn whole_run() -> Report {
     Report::build(&script.state, &script.history, "sweep <i>&</i>", metrics)
 }
 
-/// The report without its curves, which say nothing to a reader of a snapshot.
+/// The report without its curves, which would only make the snapshot long.
 fn without_curves(mut report: Report) -> Report {
     for task in &mut report.tasks {
         task.losses.truncate(2);
@@ -59,7 +59,7 @@ fn a_report_as_a_page() {
     let page = render_html(&without_curves(whole_run()));
     let from = page.find("<header>").unwrap();
     let to = page.find("<div id=\"tip\"").unwrap();
-    // A line for each element, so that a change can be read.
+    // Each element gets a line, so that a change of the snapshot is readable.
     insta::assert_snapshot!(page[from..to].replace("><", ">\n<"));
 }
 
@@ -69,7 +69,7 @@ fn a_page_fetches_nothing_and_obeys_no_name() {
     for fetch in ["http:", "https:", "src=", "@import", "<link", "<iframe"] {
         assert!(!page.contains(fetch), "{fetch}");
     }
-    // Patterns of the page itself, and nothing else.
+    // URLs only name patterns of the page itself.
     assert!(page.split("url(").skip(1).all(|url| url.starts_with('#')));
     assert!(page.contains("default-src 'none'"));
     assert!(!page.contains("script-src 'unsafe-inline'") && !page.contains(" onclick="));
@@ -79,7 +79,7 @@ fn a_page_fetches_nothing_and_obeys_no_name() {
     assert!(!page.contains('\u{1b}'));
 }
 
-/// Ten thousand devices and tasks must not make a page that no browser opens.
+/// A page of ten thousand devices and tasks must stay small enough for browsers.
 #[test]
 fn a_large_run_has_a_page_of_bearable_size() {
     let nodes: Vec<Node> = (0..1250).map(|node| Node::new(format!("n{node}"), 8, "cpu")).collect();
@@ -107,7 +107,7 @@ fn a_large_run_has_a_page_of_bearable_size() {
     assert!(text.len() < 40);
 }
 
-/// What trained before the plan with a place for every task lies at its own time, not at a negative one.
+/// Training before the reference plan must appear at its own time, not at a negative one.
 #[test]
 fn a_page_counts_from_the_run_s_beginning() {
     let mut script = crate::open_world::training();
@@ -165,7 +165,7 @@ fn a_report_that_names_unknown_tasks_is_still_a_page() {
     assert!(render_html(&report).contains("complete"));
 }
 
-/// A sweep has many models of which the same holds: they are told of in one line.
+/// A sweep has many models with the same reasons, which must share a line.
 #[test]
 fn what_cannot_run_is_a_line_for_all_of_which_it_holds() {
     let tasks: Vec<_> = (0..30)

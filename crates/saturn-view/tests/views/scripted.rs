@@ -1,6 +1,6 @@
-//! A scripted run: five tasks on two devices, told as the records that a journal would hold. It
-//! meets a trial that raises, one out of memory, one that does not apply, a retry, a re-plan, and a
-//! task that is given up.
+//! A scripted run: five tasks on two devices, written as records of a journal. It has a trial that
+//! raises, one that runs out of memory and one that does not apply. It also has a retry, a new
+//! plan, and a task that is given up.
 
 use std::num::NonZeroU64;
 
@@ -73,7 +73,7 @@ fn tasks() -> [TaskSpec; 5] {
     ]
 }
 
-/// What the look at a group's model finds: `fsdp` can't run `gpt-b8` on one device.
+/// The inspection of a group's model: `fsdp` can't run `gpt-b8` on one device.
 fn inspection(group: &str) -> Inspection {
     let verdicts = ["ddp", "fsdp"].into_iter().flat_map(|technique| {
         let is_refused = group == "gpt-b8" && technique == "fsdp";
@@ -100,7 +100,7 @@ fn inspection(group: &str) -> Inspection {
     }
 }
 
-/// A state and a history, and the records taken into them so far with their times.
+/// A state, a history, and the records that they have applied, with times.
 pub(crate) struct Script {
     pub(crate) state: State,
     pub(crate) history: History,
@@ -109,7 +109,7 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// A run that has begun, with nodes and tasks.
+    /// A run that has begun, with these nodes and tasks.
     pub(crate) fn of(config: RunConfig, nodes: &[Node], tasks: &[TaskSpec]) -> Self {
         let mut script = Self {
             state: State::new(config.clone()),
@@ -127,7 +127,7 @@ impl Script {
         script
     }
 
-    /// Five tasks and nothing more, on two CPU slots.
+    /// A closed run of five tasks on two CPU slots.
     pub(crate) fn new() -> Self {
         let mut script = Self::of(config(), &[Node::new("n0", 2, "cpu")], &tasks());
         script.tell(0.0, Record::Closed);
@@ -173,7 +173,7 @@ impl Script {
         attempt
     }
 
-    /// All trials that are open, by group, wide ones first.
+    /// All open trials, by group, wide trials first.
     fn open_trials(&self) -> Vec<(usize, TrialKey)> {
         let mut open: Vec<(usize, TrialKey)> = self.state.open_trials().collect();
         open.sort_by_key(|(group, key)| (*group, std::cmp::Reverse(key.strategy.gpus)));
@@ -191,7 +191,7 @@ impl Script {
         self.launch_on(now_s, task.0, Purpose::Trial, strategy, gang)
     }
 
-    /// Looks at every model that is to be looked at, in no time.
+    /// Inspects every model that needs it, at once.
     pub(crate) fn inspections(&mut self) {
         let at_s = self.state.now_s;
         for group in 0..self.state.groups.len() {
@@ -208,7 +208,7 @@ impl Script {
         }
     }
 
-    /// All trials, from 1 s to 17 s, and the task that can't run given up.
+    /// Runs all trials, from 1 s to 17 s, and gives up the task that can't run.
     pub(crate) fn trials(&mut self) {
         self.some_trials(usize::MAX);
         let end = TaskEnd::Failed {
@@ -219,7 +219,7 @@ impl Script {
         self.tell(17.0, Record::TaskEnded { task: TaskId(4), end });
     }
 
-    /// The first `number` trials, one a second; if more are left, the next has been launched.
+    /// Runs the first `number` trials, one a second. If more are left, the next is launched.
     pub(crate) fn some_trials(&mut self, number: usize) {
         self.inspections();
         let mut from_s = self.state.now_s.floor() + 1.0;
@@ -272,7 +272,7 @@ impl Script {
         self.tell(to_s, Record::Ended { attempt, end, step: 0, step_s: None });
     }
 
-    /// The first plan, at 17.4 s.
+    /// Adopts the first plan, at 17.4 s.
     pub(crate) fn plan(&mut self) {
         let place = |task: usize, technique: &str, devices: &[u32], start: f64, end: f64| Place {
             task: TaskId(task),
@@ -304,7 +304,7 @@ impl Script {
         self.tell(17.4, Record::Planned { plan: plan.into() });
     }
 
-    /// Training up to 30 s: the first task runs, the second fails once and is tried again.
+    /// Trains up to 30 s: the first task runs, and the second fails once and is tried again.
     pub(crate) fn first_training(&mut self) {
         let first = self.launch(17.4, 0, Purpose::Train, strategy("ddp", 1), &[0]);
         let second = self.launch(17.4, 1, Purpose::Train, strategy("ddp", 1), &[1]);
@@ -345,7 +345,7 @@ impl Script {
         self.report(first, 238, 2.31, 0.05, 29.9);
     }
 
-    /// What a worker said of its progress, as the engine would note it.
+    /// Applies a worker's progress, as the engine does.
     pub(crate) fn report(
         &mut self,
         attempt: AttemptId,
@@ -357,7 +357,8 @@ impl Script {
         self.state.observe(attempt, step, Some(loss), Some(step_s), now_s);
     }
 
-    /// From 30 s to the end: the first task ends, a re-plan moves the second, all others train.
+    /// Goes from 30 s to the end: the first task ends, a new plan moves the second, and all others
+    /// train.
     pub(crate) fn rest(&mut self) {
         let (first, again) = (AttemptId(self.next_attempt - 3), AttemptId(self.next_attempt - 1));
         self.end(first, 400, 2.104, 38.1);
@@ -407,7 +408,7 @@ impl Script {
         self.tell(now_s, Record::TaskEnded { task, end: TaskEnd::Done { loss: Some(loss) } });
     }
 
-    /// At 30 s the person asks to stop.
+    /// A person asks the run to stop, at 30 s.
     pub(crate) fn ask_to_stop(&mut self) {
         self.tell(30.0, Record::Interrupted { at_once: false });
         let live: Vec<AttemptId> = self.state.attempts.keys().copied().collect();

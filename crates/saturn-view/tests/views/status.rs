@@ -1,4 +1,4 @@
-//! Where runs stand, as text at 80 columns and as data.
+//! Tests of the status of runs, as text at 80 columns and as data.
 
 use saturn_core::{Gang, Node};
 use saturn_engine::{
@@ -27,7 +27,7 @@ fn text(script: &Script, now_s: f64, columns: usize) -> String {
 }
 
 /// A hundred tasks on 8 devices: twenty are done, eight train, one failed, one is paused, one comes
-/// after another, ten are being measured, the others wait.
+/// after another, ten are being measured, and the others wait.
 fn hundred() -> Script {
     let nodes = [Node::new("n0", 8, "A100")];
     let name = |index: usize| match index {
@@ -119,8 +119,8 @@ fn a_dozen_tasks() {
     insta::assert_snapshot!(text(&script, 6.5, 80));
 }
 
-/// A hundred nodes of 8 devices: one gang takes sixteen of them, one a node and a half, and others some
-/// of one.
+/// A hundred nodes of 8 devices: one gang takes sixteen nodes, one takes a node and a half, and
+/// others take some devices of one node.
 fn hundred_nodes() -> Script {
     let nodes: Vec<Node> = (0..100).map(|node| Node::new(format!("n{node}"), 8, "A100")).collect();
     let name = |index: usize| format!("task-{index}");
@@ -228,7 +228,7 @@ fn the_band_is_of_this_run() {
     assert_eq!(before.band.attempts, 0);
     let after = at(&hundred(), 185.0);
     assert!(after.band.attempts >= MIN_ENDED);
-    // They were forecast to take 50.9 s and took 49 to 57 s.
+    // The tasks were forecast to take 50.9 s and took 49 to 57 s.
     assert!(after.band.low > 0.95 && after.band.high < 1.13, "{:?}", after.band);
     for task in after.tasks.iter().filter(|task| task.stage == "running") {
         let (early_s, late_s) = task.expected_end_band_s.unwrap();

@@ -1,6 +1,7 @@
-//! Every table says the same of each task, as `docs/tables.md` defines it: numbers are followed from
-//! the ranks' messages to the console, the status, the report, its page, the comparison and the
-//! explanation. The report and the status are kept for Python's part, `tests/python/test_columns.py`.
+//! Every table must say the same of each task, as `docs/tables.md` defines it. The tests follow
+//! numbers from ranks' messages to the console, the status, the report, its page, the comparison
+//! and the explanation. The report and the status are kept for Python's part,
+//! `tests/python/test_columns.py`.
 
 use std::collections::BTreeSet;
 
@@ -14,25 +15,25 @@ use serde_json::json;
 use crate::columns::{END_S, METRIC, ORDER, ROWS, Row, journal, report, run};
 use crate::open_world;
 
-/// Like `assert_eq`, of losses and values that may be none.
+/// Like `assert_eq`, for losses and values that may be NaN.
 fn same(found: Option<f64>, expected: Option<f64>, row: &Row, table: &str) {
     let (found, expected) = (found.map(f64::to_bits), expected.map(f64::to_bits));
     assert_eq!(found, expected, "{} in {table}", row.task);
 }
 
-/// Seconds that are sums.
+/// Compares seconds that are sums, so that rounding may differ.
 fn close(found: Option<f64>, expected: Option<f64>, row: &Row, table: &str) {
     assert_eq!(found.is_some(), expected.is_some(), "{} in {table}", row.task);
     let apart = found.unwrap_or_default() - expected.unwrap_or_default();
     assert!(apart.abs() < 1e-9, "{} in {table}: {found:?}", row.task);
 }
 
-/// A number for people; empty where there is none.
+/// A number for people; empty if there is none.
 fn shown(number: Option<f64>) -> String {
     number.map(units::number).unwrap_or_default()
 }
 
-/// How a status is told to people.
+/// A status in words for people.
 fn told(status: &str) -> &str {
     if status == "unmeasured" { Stage::Unmeasured.word() } else { status }
 }
@@ -114,7 +115,7 @@ fn the_report_its_page_and_the_comparison_have_the_columns() {
     }
 }
 
-/// The rows of a task in the page's tables; its row in the table of tasks comes last.
+/// The rows of a task in the page's tables. Its row in the table of tasks comes last.
 fn rows_of(page: &str, task: usize) -> Vec<String> {
     let tasks = &page[..page.find("<h2>Plans</h2>").unwrap()];
     let start = format!("\"{task}\"");
@@ -128,7 +129,7 @@ fn done_and_stopped_tasks_are_ranked_before_others() {
     let report = report(&state, &history);
     let best = Comparison::of(std::slice::from_ref(&report)).runs[0].best.clone().unwrap();
     assert_eq!((&*best.task, best.value), ("moved", 0.0625));
-    // The chart of parameters draws its lines in the order of the ranking, the best last.
+    // The chart of parameters draws its lines in the order of the ranking, best last.
     let page = render_html(&report);
     let chart = &page[page.find("<svg class=\"parallel\"").unwrap()..];
     let chart = &chart[..chart.find("</svg>").unwrap()];
@@ -144,7 +145,7 @@ fn done_and_stopped_tasks_are_ranked_before_others() {
     let expected: Vec<&str> = ORDER.into_iter().filter(is_drawn).collect();
     assert_eq!(drawn, expected);
 
-    // Where all that have a value failed or were cancelled, none is the best.
+    // If all tasks that have a value failed or were cancelled, no task is the best.
     let mut left = report;
     left.tasks.retain(|task| ["failed", "cancelled", "diverged"].contains(&&*task.name));
     assert_eq!(Comparison::of(&[left]).runs[0].best, None);
@@ -153,7 +154,7 @@ fn done_and_stopped_tasks_are_ranked_before_others() {
 /// Where the fixture of the Python test `test_columns.py` is.
 const FIXTURE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/python/columns");
 
-/// Python's tables are tested on these files: they must be the ones of this run.
+/// Python's tables are tested on these files, so they must match this run.
 #[test]
 fn the_fixture_of_the_python_test_is_of_this_run() {
     let (state, history) = journal();
@@ -176,7 +177,7 @@ fn the_fixture_of_the_python_test_is_of_this_run() {
     let status = status(&state, &history, END_S);
     let status = serde_json::to_string_pretty(&status).unwrap() + "\n";
     let mut report = report(&state, &history);
-    // Python's tables have no use for them.
+    // Python's tables do not use the choices.
     report.choices.clear();
     for (name, content) in [("rows", rows), ("status", status), ("report", report.to_json())] {
         let path = std::path::Path::new(FIXTURE).join(format!("{name}.json"));
@@ -225,7 +226,7 @@ fn every_column_is_on_the_page_of_the_tables() {
     let mut defined = BTreeSet::new();
     for line in page.lines().filter(|line| line.starts_with('|')) {
         let cells = line.split('|').skip(1).take(2);
-        // A heading may have a comma itself.
+        // A heading may itself contain a comma.
         let words = cells.flat_map(|cell| cell.split(", ").chain([cell]));
         defined.extend(words.map(|word| word.trim().trim_matches(['`', '"'])));
     }
@@ -250,7 +251,8 @@ fn every_column_is_on_the_page_of_the_tables() {
     });
     let columns: BTreeSet<String> = heads.chain(of_status).collect();
     assert!(columns.len() > 35, "{columns:?}");
-    // A strategy is a column of the trials; a bar has no name.
+    // Names with `×` are strategies, which are columns of the trials' table. A bar's column has no
+    // name.
     let is_named = |name: &&String| !(name.is_empty() || name.contains('×'));
     let missing: Vec<&String> =
         columns.iter().filter(is_named).filter(|name| !defined.contains(name.as_str())).collect();

@@ -1,4 +1,4 @@
-//! A run's trace, held against the rules of the Chrome trace event format.
+//! Checks a run's trace by the rules of the Chrome trace event format.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,10 +11,10 @@ use serde_json::Value;
 
 use crate::scripted::{self, Script, strategy};
 
-/// From when to when, and its name.
+/// Begin, end and name.
 type Slice = (i64, i64, String);
 
-/// What Perfetto would make of it, a line for each event; panics where a rule is broken.
+/// The events of a trace as Perfetto would show them, one a line. Panics if a rule is broken.
 fn checked(text: &str) -> Vec<String> {
     let file: Value = serde_json::from_str(text).unwrap();
     assert_eq!(file["version"], 1);
@@ -59,7 +59,7 @@ fn checked(text: &str) -> Vec<String> {
     assert!(open.is_empty(), "{open:?}");
     for (row, slices) in &mut slices {
         let row_name = names.get(row).unwrap();
-        // As viewers do: by begin, the longer ones outside.
+        // Sorts as viewers do: by begin, longer slices outside.
         slices.sort_by_key(|(from, to, _)| (*from, -to));
         let mut around: Vec<i64> = Vec::new();
         for (from, to, name) in slices {
@@ -98,7 +98,7 @@ fn a_trace_of_a_run_in_progress_ends_where_the_run_stands() {
     assert!(trace(&script.told[1..], "run").is_none());
 }
 
-/// Records need not come at the times that they speak of: saves may have begun before training did.
+/// Records may come later than what they report: a save may have begun before training did.
 #[test]
 fn slices_stay_within_their_attempt_whatever_the_records_say() {
     let spec = scripted::task("t", 100, "t");

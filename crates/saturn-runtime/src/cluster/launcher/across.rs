@@ -1,4 +1,4 @@
-//! Gangs on several nodes: a store where their ranks meet, and a share of the gang for each agent.
+//! Gangs on several nodes: the store where their ranks meet, and each agent's share of the gang.
 
 use std::collections::BTreeSet;
 
@@ -7,19 +7,19 @@ use saturn_engine::{AttemptId, Event, FailureKind, LaunchOrder};
 use super::ClusterLauncher;
 use crate::cluster::letters::ToAgent;
 
-/// Where ranks of several nodes meet.
+/// The store of an agent, where ranks of several nodes meet.
 #[derive(Debug, Default)]
 pub(super) enum Store {
     #[default]
     Closed,
-    /// For these attempts, too, it is waited for.
+    /// The store is being opened; these gangs wait for it.
     Opening(Vec<LaunchOrder>),
-    /// Address and port.
+    /// The address and port of the open store.
     Open(String),
 }
 
 impl ClusterLauncher {
-    /// An agent could not start its share of a gang.
+    /// Handles an agent's report that it could not start its share of a gang.
     pub(super) fn share_failed(
         &mut self,
         attempt: AttemptId,
@@ -32,7 +32,7 @@ impl ClusterLauncher {
             self.tell(Event::LaunchFailed { attempt, kind, error });
             return;
         }
-        // The others are there: the gang ends as after a rank's failure.
+        // Other agents have started their shares, so the gang ends as after a rank's failure.
         if let Some(first) = ranks.first() {
             self.tell_failure(attempt, *first, kind, error);
         }
@@ -51,7 +51,8 @@ impl ClusterLauncher {
         shares.find(|(on, _)| *on == agent).map(|(_, ranks)| change(ranks))
     }
 
-    /// A store is open, or can't be: gangs that wait for it start, or fail.
+    /// Handles an agent's report on its store: gangs that waited for it start, or fail if it could
+    /// not be opened.
     pub(super) fn store_opened(&mut self, agent: u64, opened: Result<String, String>) {
         let Some(seat) = self.seats.get_mut(&agent) else { return };
         let Store::Opening(waiting) = std::mem::take(&mut seat.store) else { return };
@@ -75,7 +76,7 @@ impl ClusterLauncher {
         }
     }
 
-    /// Has a gang started on several nodes, as soon as there is a store on the first.
+    /// Starts a gang on several nodes as soon as its first agent has a store.
     pub(super) fn launch_across(&mut self, order: LaunchOrder, first: u64) {
         let Some(seat) = self.seats.get_mut(&first) else { return };
         match &mut seat.store {
@@ -91,7 +92,7 @@ impl ClusterLauncher {
         }
     }
 
-    /// Has all agents of a gang start their shares.
+    /// Tells all agents of a gang to start their shares.
     fn start_across(&mut self, order: &LaunchOrder, store: &str) {
         let Some(live) = self.attempts.get(&order.attempt) else { return };
         let agents: Vec<u64> = live.shares.iter().map(|(agent, _)| *agent).collect();
@@ -103,7 +104,7 @@ impl ClusterLauncher {
         }
     }
 
-    /// Takes a gang back that waits for a store, if it does.
+    /// Takes back a gang that waits for a store. Returns whether the gang was waiting.
     pub(super) fn forget_waiting(&mut self, attempt: AttemptId) -> bool {
         self.seats.values_mut().any(|seat| {
             let Store::Opening(waiting) = &mut seat.store else { return false };

@@ -9,11 +9,12 @@ use super::across::Store;
 use super::{ClusterLauncher, Seat};
 use crate::clock::is_past;
 
-/// How long a run waits at its start for agents that are not ready, once one is.
+/// How long a run's start waits for other agents after the first is ready.
 pub(super) const LATE: Duration = Duration::from_mins(1);
 
 impl ClusterLauncher {
-    /// An agent is lost, with all that it had. That is told once its attempts are marked.
+    /// Handles the loss of an agent and of all its processes. The engine hears of it once the
+    /// agent's attempts are marked.
     pub(super) fn lose(&mut self, agent: u64, reason: String) {
         let Some(seat) = self.seats.remove(&agent) else { return };
         let on_it = self.attempts.values().filter(|live| live.is_on(agent));
@@ -22,8 +23,9 @@ impl ClusterLauncher {
         self.marker.mark(agent, directories, reason);
     }
 
-    /// The run goes on without agents that it knows of and that are not ready in time. Each joins as a
-    /// new one does, once it is. What it was to launch is killed before: it has started nothing.
+    /// Lets the run go on without founding agents that are not ready in time. Such an agent joins
+    /// as a new node once it is ready. Its orders so far are killed first; it has started none of
+    /// them.
     pub(super) fn go_on_without_late_ones(&mut self) {
         if !self.late.is_some_and(is_past) {
             return;
@@ -50,8 +52,8 @@ impl ClusterLauncher {
         }
     }
 
-    /// Tells of the nodes of agents that have become ready; of a node that another agent is still to leave,
-    /// once that is told.
+    /// Reports nodes of agents that have become ready. If a lost agent had the same node, this
+    /// waits until the engine has heard of that loss.
     pub(super) fn tell_who_joined(&mut self) {
         let nodes_of = |seat: &Seat| seat.hardware.cluster().nodes;
         let leaving: Vec<Node> =
@@ -67,7 +69,7 @@ impl ClusterLauncher {
         }
     }
 
-    /// The attempts of an agent that is lost are marked.
+    /// Tells the engine that an agent is lost, now that its attempts are marked.
     pub(super) fn gone(&mut self, agent: u64) {
         let Some((seat, reason)) = self.leaving.remove(&agent) else { return };
         let running = self.attempts.iter().filter(|(_, live)| live.is_on(agent));
@@ -82,7 +84,7 @@ impl ClusterLauncher {
             Store::Closed | Store::Open(_) => false,
         };
         for attempt in lost {
-            // What has no processes yet has none on other nodes either.
+            // An attempt that waits for a store has no processes on any node.
             let is_unstarted = waits_for_store(&attempt) || self.forget_waiting(attempt);
             let Some(live) = self.attempts.get_mut(&attempt) else { continue };
             let (gone, others): (Vec<_>, Vec<_>) = std::mem::take(&mut live.shares)

@@ -1,4 +1,5 @@
-//! Marks attempts as given up, on a thread of its own: the shared disk may hang, and the driver must not.
+//! Marks attempts as given up, on a thread of its own, since a shared disk may hang and the driver
+//! must not.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -11,13 +12,13 @@ use crate::error::with_causes;
 const GIVEN_UP: &str = "given-up";
 
 struct Chore {
-    /// The agent that had them.
+    /// The agent that had the attempts.
     agent: u64,
     directories: Vec<PathBuf>,
     reason: String,
 }
 
-/// The thread, which works until it is dropped.
+/// The thread that marks attempts. It ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Marker {
     disk: Disk,
@@ -26,7 +27,7 @@ pub(super) struct Marker {
 }
 
 impl Marker {
-    /// Starts it. It says by an exchange what it has done.
+    /// Starts the thread. It reports to `exchange` what it has marked.
     pub(super) fn start(disk: Disk, exchange: Exchange) -> Self {
         let (chores, received) = channel();
         let (its_disk, its_exchange) = (disk.clone(), exchange.clone());
@@ -34,12 +35,14 @@ impl Marker {
         Self { disk, exchange, chores }
     }
 
-    /// Marks attempts before it returns: before a run goes on, nothing is to be held up.
+    /// Marks attempts before it returns. The driver uses this while it starts, when waiting for a
+    /// disk delays nothing.
     pub(super) fn mark_now(&self, directories: &[PathBuf], reason: &str) {
         mark(&self.disk, &self.exchange, directories, reason);
     }
 
-    /// Marks attempts by their directories; [`Arrival::Marked`] comes when all are.
+    /// Queues attempts for marking, by their directories. [`Arrival::Marked`] comes when all are
+    /// marked.
     pub(super) fn mark(&self, agent: u64, directories: Vec<PathBuf>, reason: String) {
         let _ = self.chores.send(Chore { agent, directories, reason });
     }
@@ -54,7 +57,7 @@ fn work(disk: &Disk, exchange: &Exchange, chores: &Receiver<Chore>) {
 
 fn mark(disk: &Disk, exchange: &Exchange, directories: &[PathBuf], reason: &str) {
     for directory in directories {
-        // Where its node has not come to make it, it finds the mark there.
+        // Makes the directory if the node has not. A node that makes it later finds the mark in it.
         let made = disk.make_directory(directory);
         let marked = disk.write(&directory.join(GIVEN_UP), reason.as_bytes());
         if let Err(error) = marked.and(made) {

@@ -1,4 +1,4 @@
-//! The cluster's launcher with agents that nobody serves.
+//! Tests of the cluster's launcher, with agents that do nothing.
 
 use saturn_core::{Knobs, Node, Strategy};
 use saturn_engine::{
@@ -10,7 +10,7 @@ use super::*;
 const HARDWARE: &str = r#"{"kind": "cpu", "host_memory_bytes": null, "warnings": [], "nodes": [
     {"node": {"name": "n0", "gpus": 2, "type": "slot"}, "device_memory_bytes": null, "text": ""}]}"#;
 
-/// A launcher with an agent that nobody serves, and what it hears.
+/// A launcher with one agent that does nothing, its exchange, and an outbox to speak as the agent.
 fn launcher(run_dir: PathBuf) -> (ClusterLauncher, Exchange, Outbox) {
     let exchange = Exchange::default();
     exchange.join(0, HARDWARE).unwrap();
@@ -86,7 +86,7 @@ fn what_lives_on_after_its_end_is_on_record_is_heard_until_it_has_ended() {
         matches!(launcher.poll(), Some(News::Event(Event::RankExited { rank: told, .. })) if told == rank)
     };
     assert!(exited(&mut launcher, 1));
-    // The other was killed and has not ended: the attempt is given up.
+    // The other rank was killed and has not ended when the attempt's end goes on record.
     let (error, traceback) = ("it died".to_owned(), String::new());
     let failure = RankFailure { rank: 1, kind: FailureKind::Died, error, traceback };
     launcher.ended(attempt, &AttemptEnd::Failed { failure });
@@ -108,7 +108,7 @@ fn a_shared_disk_that_hangs_does_not_hold_the_driver_up() {
     launcher.launch(order(AttemptId(1))).unwrap();
     exchange.lose(0, "it was taken away".to_owned());
     assert!(launcher.poll().is_none(), "it is marked before it is told of");
-    // Its node has another agent at once, which is told of after that.
+    // The lost agent's node gets another agent at once. The engine must hear of the loss first.
     exchange.join(1, HARDWARE).unwrap();
     let ready = Outbox::new("driver".to_owned()).seal(FromAgent::Ready).unwrap();
     exchange.deliver(1, &[ready]).unwrap();
