@@ -20,79 +20,42 @@
 //! Times are seconds on the run's clock, which starts at 0 and stands still while no process drives
 //! the run.
 
-pub mod config;
-pub mod engine;
-pub mod estimate;
-mod evaluation;
-pub mod event;
-pub mod forecast;
-pub mod ids;
-pub mod judgement;
-pub mod launcher;
-pub mod migrate;
-pub mod observer;
-pub mod record;
-pub mod state;
-mod stuck;
-
-mod about;
-mod adopting;
-mod apply;
-mod apply_trials;
-mod by_device;
-mod control;
-mod correction;
-mod dispatch;
-mod experiment;
-mod extend;
-mod going_on;
-mod group;
+mod changes;
+mod engine;
+mod facts;
+mod following;
+mod forecast;
 mod health;
-mod hopeless;
-mod host_memory;
-mod idle;
-mod inspections;
+mod interfaces;
 mod knowledge;
-mod notes;
-mod order;
-mod outlook;
-mod paces;
+mod ledger;
+mod measuring;
 mod planning;
-mod pool;
-mod queues;
-mod recovery;
-mod remaining;
-mod rooms;
-mod scaling;
-mod space;
-mod stage;
-mod timers;
-mod trials;
-mod wanted;
-mod wide;
+mod state;
 
-pub use config::{
+pub use engine::turn::{Decision, Engine};
+pub use facts::config::{
     Allowed, DeviceKind, EvaluationSpec, Goal, GoalMode, Level, Machines, Mode, Policy, RunConfig,
     TaskSpec, TechniqueRef, TrialBudget, Wishes,
 };
-pub use engine::{Decision, Engine};
-pub use estimate::{Choice, Warm};
-pub use evaluation::{BestEvaluation, Evaluation, Metrics};
-pub use event::{
+pub use facts::evaluation::{BestEvaluation, Evaluation, Metrics};
+pub use facts::event::{
     Action, Command, Event, FailureKind, NewTask, RankFailure, RankReport, SolveAnswer, SolveOrder,
 };
-pub use forecast::{Forecast, forecast};
-pub use group::{Group, InspectionState, TrialKey, TrialState};
-pub use ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
-pub use judgement::{Judged, Judgement, NamedJudgement, Ruling};
-pub use knowledge::Estimate;
-pub use launcher::{GangPart, LaunchError, LaunchOrder, Launcher, News, Widths, Work};
-pub use observer::Observer;
-pub use outlook::{Outlook, outlook};
-pub use record::{
+pub use facts::ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
+pub use facts::judgement::{Judged, Judgement, NamedJudgement, Ruling};
+pub use facts::migrate;
+pub use facts::record::{
     AttemptEnd, ChosenTrial, Place, PlanSource, Purpose, Record, RunEnd, RunPlan, StopReason,
     TaskEnd, no_strategy,
 };
-pub use space::NoSpace;
-pub use stage::Stage;
-pub use state::{Attempt, DeviceState, NodeState, State, TaskState, TaskStatus};
+pub use forecast::follow::{Forecast, forecast};
+pub use interfaces::launcher::{GangPart, LaunchError, LaunchOrder, Launcher, News, Widths, Work};
+pub use interfaces::observer::Observer;
+pub use knowledge::durations::{Choice, Warm};
+pub use knowledge::estimates::Estimate;
+pub use planning::outlook::{Outlook, outlook};
+pub use state::group::{Group, InspectionState, TrialKey, TrialState};
+pub use state::run::{Attempt, DeviceState, NodeState, State, TaskState, TaskStatus};
+pub use state::space::NoSpace;
+pub use state::stage::Stage;

@@ -1,0 +1,316 @@
+//! Host memory: what runs together on a node must fit the machine's own memory, beside its devices'.
+//!
+//! The limit is that of each node, so a gang on several nodes must fit each of them with its part.
+//!
+//! What a strategy takes is worked out from the look at the model. Its weights are there once,
+//! however many ranks map them. On CPU slots each rank's part of the training state is host memory
+//! too; beside GPUs, whatever of that state the devices don't hold. So these are expectations, and a
+//! trial's measurement counts where there is one. Of a model that was not looked at nothing is known,
+//! and it is let through.
+//!
+//! A strategy that can't fit an idle machine is not tried and not planned with; but that is judged by
+//! lower bounds alone. Others wait until enough is free. Whatever is alone is let through, so that
+//! nothing waits for ever.
+//!
+//! Nor is a task overtaken for ever. On each node, memory is kept for the task that has waited longest
+//! for it as the first of its queues. Another task or trial may start before it only where that does
+//! not delay it: where both fit, or where the other is expected to end before the oldest could start.
+
+use std::collections::BTreeSet;
+
+use saturn_core::{Finding, Gang, Inspection, Placement, Strategy, TrialOutcome};
+
+use crate::engine::turn::Engine;
+use crate::facts::config::DeviceKind;
+use crate::facts::ids::{DeviceId, NodeId, TaskId, devices};
+use crate::facts::record::Purpose;
+use crate::ledger::timers::Timer;
+use crate::state::group::TrialKey;
+use crate::state::run::{Attempt, State, TaskStatus};
+
+/// How long a trial is taken to hold host memory, seconds.
+pub(crate) const TRIAL_S: f64 = 60.0;
+
+impl State {
+    /// Why a strategy of a group can't run on this machine, whatever else does; `None` where it may.
+    pub(crate) fn why_too_large_for_host(&self, group: usize, key: &TrialKey) -> Option<String> {
+        let total = self.config.policy.host_memory_bytes?;
+        let found = self.groups[group].inspection.found.as_ref()?;
+        let least = match self.config.device_kind {
+            DeviceKind::Cuda => found.parameter_bytes,
+            DeviceKind::Cpu => {
+                let (gpus, width) = (key.strategy.gpus, self.node_widths.get(&key.gpu_type));
+                // Of a gang that is wider than any node, some node has at least so many ranks.
+                let ranks = width.map_or(gpus, |width| gpus.div_ceil(gpus.div_ceil(*width).max(1)));
+                let on_slots = least_on_devices(found, key).unwrap_or(0);
+                found.parameter_bytes.max(part_of(on_slots, ranks, gpus))
+            }
+        };
+        (least > total).then(|| {
+            format!(
+                "it needs at least {} of host memory, and there is {} (host_memory)",
+                size_text(least),
+                size_text(total)
+            )
+        })
+    }
+
+    /// Bytes of host memory that a strategy of a group is expected to take on a node that has `ranks`
+    /// of its ranks.
+    fn host_bytes(&self, group: usize, key: &TrialKey, ranks: u32) -> u64 {
+        let group = &self.groups[group];
+        let Some(found) = &group.inspection.found else { return 0 };
+        let on_devices = least_on_devices(found, key);
+        let beside = match self.config.device_kind {
+            DeviceKind::Cuda => {
+                on_devices.map_or(0, |held| training_state_bytes(found).saturating_sub(held))
+            }
+            DeviceKind::Cpu => {
+                let outcome = group.trials.get(key).and_then(|trial| trial.outcome.as_ref());
+                let measured = match outcome {
+                    Some(TrialOutcome::Measured { peak_memory_bytes, .. }) => {
+                        peak_memory_bytes.saturating_mul(u64::from(key.strategy.gpus))
+                    }
+                    _ => 0,
+                };
+                measured.max(on_devices.unwrap_or(0))
+            }
+        };
+        found.parameter_bytes.max(part_of(beside, ranks, key.strategy.gpus))
+    }
+
+    /// Bytes of a node's host memory that an attempt is expected to take.
+    fn host_bytes_of(&self, attempt: &Attempt, node: NodeId) -> u64 {
+        let parts = attempt.gang.iter().filter(|part| part.node == node.0);
+        let ranks = parts.map(num_devices).sum();
+        if ranks == 0 || attempt.purpose == Purpose::Inspection {
+            return 0;
+        }
+        let gpu_type = self.gang_type(&attempt.gang).to_owned();
+        let key = TrialKey { strategy: attempt.strategy.key(), gpu_type };
+        self.host_bytes(self.task(attempt.task).group, &key, ranks)
+    }
+
+    /// Whether `ranks` ranks of a strategy of a group may start on a node, as far as host memory goes.
+    pub(crate) fn has_host_memory_on(
+        &self,
+        node: NodeId,
+        group: usize,
+        key: &TrialKey,
+        ranks: u32,
+    ) -> bool {
+        let Some(total) = self.config.policy.host_memory_bytes else { return true };
+        let needed = self.host_bytes(group, key, ranks);
+        let attempts = self.attempts.values();
+        let taken: u64 = attempts.map(|attempt| self.host_bytes_of(attempt, node)).sum();
+        taken == 0 || taken.saturating_add(needed) <= total
+    }
+
+    /// Whether ranks that take `needed` bytes of a node's host memory until `end_s` leave `kept` bytes
+    /// by the time at which so much would be free without them. What needs more than the node has is
+    /// free to start when nothing else takes any.
+    fn leaves_host_memory(
+        &self,
+        node: NodeId,
+        kept: u64,
+        (needed, end_s): (u64, f64),
+        now_s: f64,
+    ) -> bool {
+        let Some(total) = self.config.policy.host_memory_bytes else { return true };
+        let live = self.attempts.values().map(|attempt| {
+            (self.host_memory_free_s(attempt, now_s), self.host_bytes_of(attempt, node))
+        });
+        let mut live: Vec<(f64, u64)> = live.filter(|(_, bytes)| *bytes > 0).collect();
+        live.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut taken: u64 = live.iter().map(|(_, bytes)| bytes).sum();
+        let mut free_s = now_s;
+        for (end_s, bytes) in live {
+            if taken.saturating_add(kept) <= total {
+                break;
+            }
+            taken -= bytes;
+            free_s = end_s;
+        }
+        end_s <= free_s || taken.saturating_add(kept).saturating_add(needed) <= total
+    }
+
+    /// When an attempt is expected to give back its host memory.
+    fn host_memory_free_s(&self, attempt: &Attempt, now_s: f64) -> f64 {
+        match attempt.purpose {
+            _ if attempt.is_dying() => now_s,
+            Purpose::Inspection | Purpose::Trial => now_s.max(attempt.launched_s + TRIAL_S),
+            Purpose::Train => match attempt.stopping {
+                Some((_, asked_s)) => now_s.max(self.stop_of(attempt, asked_s).1),
+                None => now_s + self.time_left_s(attempt, attempt.until_step, now_s),
+            },
+        }
+    }
+}
+
+/// What waits for host memory.
+#[derive(Debug, Default)]
+pub(crate) struct HostMemoryQueue {
+    /// Devices whose next task waits for it.
+    devices: BTreeSet<DeviceId>,
+    /// Tasks that wait for it, the oldest first.
+    tasks: Vec<TaskId>,
+    /// The tasks among these that are the first of all of their queues, in the same order.
+    first: Vec<HostMemoryWaiter>,
+}
+
+/// A task that could start now, were there host memory for it.
+#[derive(Debug, PartialEq)]
+struct HostMemoryWaiter {
+    task: TaskId,
+    group: usize,
+    key: TrialKey,
+    gang: Gang,
+}
+
+impl HostMemoryWaiter {
+    /// Its ranks on a node.
+    fn ranks_on(&self, node: NodeId) -> u32 {
+        self.gang.iter().filter(|part| part.node == node.0).map(num_devices).sum()
+    }
+}
+
+impl Engine {
+    /// Whether there is host memory for a task to train so. Where there is not, its devices are looked
+    /// at again when something ends.
+    pub(crate) fn may_take_host_memory(
+        &mut self,
+        task: TaskId,
+        strategy: &Strategy,
+        gang: &Gang,
+        now_s: f64,
+    ) -> bool {
+        self.look_at_host_memory_queue(now_s);
+        let gpu_type = self.state.gang_type(gang).to_owned();
+        let time_s = self.state.time_under_s(task, strategy, &gpu_type).unwrap_or(f64::INFINITY);
+        let key = TrialKey { strategy: strategy.key(), gpu_type };
+        let group = self.state.task(task).group;
+        let from_to_s = (now_s, now_s + time_s);
+        let may = gang.iter().all(|part| {
+            let (node, ranks) = (NodeId(part.node), num_devices(part));
+            self.has_host_memory_beside(node, (Some(task), group, &key), ranks, from_to_s)
+        });
+        let queue = &mut self.host_memory;
+        if !may {
+            queue.devices.extend(devices(gang));
+            if !queue.tasks.contains(&task) {
+                queue.tasks.push(task);
+            }
+        } else if queue.tasks.contains(&task) {
+            queue.tasks.retain(|other| *other != task);
+            queue.first.retain(|other| other.task != task);
+            self.note_host_memory();
+            // Trials that waited for this task to start are looked at once it has.
+            self.timers.set(now_s, Timer::Trials);
+        }
+        may
+    }
+
+    /// Whether `ranks` ranks of a group's strategy may start on a node, as far as host memory goes,
+    /// from now until they are expected to end. `task` is whose training they are; `None` for a trial.
+    pub(crate) fn has_host_memory_beside(
+        &self,
+        node: NodeId,
+        (task, group, key): (Option<TaskId>, usize, &TrialKey),
+        ranks: u32,
+        (now_s, end_s): (f64, f64),
+    ) -> bool {
+        if !self.state.has_host_memory_on(node, group, key, ranks) {
+            return false;
+        }
+        let oldest = self.host_memory.first.iter().find(|one| one.ranks_on(node) > 0);
+        let Some(oldest) = oldest.filter(|one| Some(one.task) != task) else { return true };
+        let needed = self.state.host_bytes(group, key, ranks);
+        let kept = self.state.host_bytes(oldest.group, &oldest.key, oldest.ranks_on(node));
+        needed == 0 || self.state.leaves_host_memory(node, kept, (needed, end_s), now_s)
+    }
+
+    /// Whether a task that could start on one of a gang's nodes waits for host memory there.
+    pub(crate) fn is_host_memory_kept_on(&self, gang: &Gang) -> bool {
+        let kept = self.host_memory.first.iter();
+        kept.flat_map(|one| &one.gang).any(|part| gang.iter().any(|other| other.node == part.node))
+    }
+
+    /// Brings up to date which tasks host memory is kept for. Where they are others than before, what
+    /// waited behind them is looked at again.
+    pub(crate) fn look_at_host_memory_queue(&mut self, now_s: f64) {
+        if self.host_memory.tasks.is_empty() && self.host_memory.first.is_empty() {
+            return;
+        }
+        let state = &self.state;
+        self.host_memory.tasks.retain(|task| state.task(*task).status == TaskStatus::Waiting);
+        let tasks = self.host_memory.tasks.clone();
+        let first = tasks.into_iter().filter_map(|task| self.host_memory_waiter(task, now_s));
+        let first: Vec<HostMemoryWaiter> = first.collect();
+        if first != self.host_memory.first {
+            self.host_memory.first = first;
+            self.trials_changed = true;
+            self.note_host_memory();
+        }
+    }
+
+    fn host_memory_waiter(&mut self, task: TaskId, now_s: f64) -> Option<HostMemoryWaiter> {
+        let index = self.state.place_of(task)?;
+        if !self.may_start(task, now_s) || !self.queues.is_first(&self.state, index) {
+            return None;
+        }
+        let place = &self.state.plan.as_ref()?.places[index];
+        let gpu_type = self.state.gang_type(&place.gang).to_owned();
+        let key = TrialKey { strategy: place.strategy.key(), gpu_type };
+        let (group, gang) = (self.state.task(task).group, place.gang.clone());
+        Some(HostMemoryWaiter { task, group, key, gang })
+    }
+
+    /// What waited for host memory may start: an attempt has ended, or memory is kept for others.
+    pub(crate) fn note_host_memory(&mut self) {
+        for device in std::mem::take(&mut self.host_memory.devices) {
+            self.queues.touch(device);
+        }
+    }
+}
+
+fn num_devices(part: &Placement) -> u32 {
+    u32::try_from(part.devices.len()).unwrap_or(u32::MAX)
+}
+
+/// What `ranks` of `gpus` ranks hold of what all of them hold.
+fn part_of(bytes: u64, ranks: u32, gpus: u32) -> u64 {
+    bytes / u64::from(gpus.max(1)) * u64::from(ranks)
+}
+
+/// What all devices of a strategy hold at least, together.
+fn least_on_devices(found: &Inspection, key: &TrialKey) -> Option<u64> {
+    let mut of_it = found
+        .verdicts
+        .iter()
+        .filter(|one| one.gpu_type == key.gpu_type && one.strategy() == key.strategy);
+    match of_it.next()?.finding {
+        Finding::CanRun { least_memory_bytes, .. } => {
+            least_memory_bytes.map(|least| least.saturating_mul(u64::from(key.strategy.gpus)))
+        }
+        Finding::NotApplicable { .. } | Finding::OutOfMemory { .. } => None,
+    }
+}
+
+/// Parameters, gradients and optimizer state, wherever they are.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "bytes to a few digits, never negative"
+)]
+fn training_state_bytes(found: &Inspection) -> u64 {
+    let trained = found.trainable_bytes as f64 * (1.0 + found.optimizer_state_ratio.max(0.0));
+    found.parameter_bytes.saturating_add(trained as u64)
+}
+
+/// A size in words: in decimal units, as the Python face writes them.
+#[expect(clippy::cast_precision_loss, reason = "two digits are shown")]
+fn size_text(bytes: u64) -> String {
+    let bytes = bytes as f64;
+    if bytes < 1e9 { format!("{:.0} MB", bytes / 1e6) } else { format!("{:.1} GB", bytes / 1e9) }
+}

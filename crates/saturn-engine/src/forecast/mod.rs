@@ -1,0 +1,7 @@
+//! When each task starts and ends if a plan is followed.
+//!
+//! Invariants: a forecast reads the state and changes nothing. Every plan is judged by this one forecast.
+//!
+//! May use: `facts`, `state` and `knowledge`.
+
+pub(crate) mod follow;

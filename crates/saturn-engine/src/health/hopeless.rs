@@ -1,0 +1,194 @@
+//! Tasks that no strategy can run: that this is so, and why, in words for a person.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use saturn_core::{StrategyKey, TrialOutcome};
+
+use crate::engine::turn::Engine;
+use crate::facts::ids::TaskId;
+use crate::facts::record::TaskEnd;
+use crate::state::run::{State, TaskStatus};
+
+impl Engine {
+    /// Gives up tasks that no technique can run, and has devices taken back for tasks that can run only
+    /// there.
+    pub(crate) fn give_up_hopeless(&mut self, now_s: f64) {
+        for task in std::mem::take(&mut self.may_be_hopeless) {
+            if self.state.task(task).status != TaskStatus::Waiting {
+                continue;
+            }
+            match self.state.why_hopeless(task) {
+                Some(end) => self.end_task(task, end, now_s),
+                None => self.take_back_for(task, now_s),
+            }
+        }
+    }
+}
+
+impl State {
+    /// Why a task can't run under any strategy, if so: everything has been tried.
+    fn why_hopeless(&self, id: TaskId) -> Option<TaskEnd> {
+        let task = self.task(id);
+        let group = self.group_of(id);
+        let has_choice = task.steps.is_some() && self.choices(id).next().is_some();
+        let is_open = group.inspection.attempt.is_some()
+            || self.is_to_inspect(task.group)
+            || group
+                .trials
+                .iter()
+                .any(|(key, trial)| trial.attempt.is_some() || self.is_open(task.group, key));
+        // Without devices nothing is known: some may come.
+        if has_choice || is_open || self.breadths.is_empty() {
+            return None;
+        }
+        let out_of_range = self.out_of_range(&task.spec);
+        if out_of_range.is_some() && !self.is_closed {
+            // While more may come, so may wider nodes.
+            return None;
+        }
+        let mut traceback = String::new();
+        let mut reasons = Reasons::default();
+        let mut num_allowed = 0;
+        for (key, trial) in &group.trials {
+            if !task.spec.allows_key(&key.strategy) {
+                continue;
+            }
+            num_allowed += 1;
+            match &trial.outcome {
+                Some(TrialOutcome::NotApplicable { reason }) => {
+                    reasons.not_applicable.add(reason, &key.strategy);
+                }
+                Some(TrialOutcome::OutOfMemory { .. }) => {
+                    reasons.gone_wrong.add("out of memory", &key.strategy);
+                }
+                Some(TrialOutcome::Failed { error, traceback: trace }) => {
+                    if traceback.is_empty() {
+                        traceback.clone_from(trace);
+                    }
+                    reasons.gone_wrong.add(error, &key.strategy);
+                }
+                // It may have been measured on a larger machine.
+                None | Some(TrialOutcome::Measured { .. }) => {
+                    if let Some(reason) = self.why_too_large_for_host(task.group, key) {
+                        reasons.gone_wrong.add(&reason, &key.strategy);
+                    }
+                }
+            }
+        }
+        for (key, reason) in &task.excluded {
+            reasons.gone_wrong.add(reason, key);
+        }
+        let mut error = if let Some(why) = out_of_range {
+            format!("no strategy fits: {why}")
+        } else if num_allowed == 0 {
+            "no strategy fits: the task's gpu_range and techniques allow none on the run's devices"
+                .to_owned()
+        } else if reasons.is_empty() {
+            "the number of its steps is unknown: give `steps`, since its loader has no length"
+                .to_owned()
+        } else {
+            "no technique can run it".to_owned()
+        };
+        for reason in reasons.in_words() {
+            error.push_str("; ");
+            error.push_str(&reason);
+        }
+        Some(TaskEnd::Failed { error, traceback })
+    }
+}
+
+/// Why strategies can't run a task.
+#[derive(Debug, Default)]
+struct Reasons {
+    /// What was tried, or could have been with more room.
+    gone_wrong: ByReason,
+    /// What its techniques refuse.
+    not_applicable: ByReason,
+}
+
+impl Reasons {
+    fn is_empty(&self) -> bool {
+        self.gone_wrong.0.is_empty() && self.not_applicable.0.is_empty()
+    }
+
+    /// What a person can do something about comes first. Beside it, what was never possible is named
+    /// without its reasons: those are in the report's table of trials.
+    fn in_words(&self) -> Vec<String> {
+        if self.gone_wrong.0.is_empty() {
+            return self.not_applicable.in_words();
+        }
+        let mut words = self.gone_wrong.in_words();
+        let others: BTreeSet<StrategyKey> =
+            self.not_applicable.0.values().flatten().cloned().collect();
+        if !others.is_empty() {
+            words.push(format!("not applicable: {}", strategies_text(&others)));
+        }
+        words
+    }
+}
+
+/// The strategies that each reason holds for.
+#[derive(Debug, Default)]
+struct ByReason(BTreeMap<String, BTreeSet<StrategyKey>>);
+
+impl ByReason {
+    fn add(&mut self, reason: &str, strategy: &StrategyKey) {
+        self.0.entry(reason.to_owned()).or_default().insert(strategy.clone());
+    }
+
+    /// What holds for the most strategies first.
+    fn in_words(&self) -> Vec<String> {
+        let mut all: Vec<_> = self.0.iter().collect();
+        all.sort_by_key(|(_, strategies)| std::cmp::Reverse(strategies.len()));
+        all.into_iter()
+            .map(|(reason, strategies)| format!("{}: {reason}", strategies_text(strategies)))
+            .collect()
+    }
+}
+
+/// As `ddp×1,2, fsdp×2`.
+fn strategies_text(strategies: &BTreeSet<StrategyKey>) -> String {
+    let mut widths: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for one in strategies {
+        widths.entry(&one.technique).or_default().push(one.gpus.to_string());
+    }
+    let texts: Vec<String> = widths
+        .iter()
+        .map(|(technique, widths)| format!("{technique}×{}", widths.join(",")))
+        .collect();
+    texts.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(technique: &str, gpus: u32) -> StrategyKey {
+        StrategyKey { technique: technique.to_owned(), gpus }
+    }
+
+    #[test]
+    fn what_can_be_mended_comes_first() {
+        let mut reasons = Reasons::default();
+        for gpus in [1, 2] {
+            reasons.not_applicable.add("it has no layers", &key("pipeline", gpus));
+            reasons.gone_wrong.add("out of memory", &key("ddp", gpus));
+        }
+        reasons.gone_wrong.add("out of memory", &key("fsdp", 2));
+        reasons.gone_wrong.add("get_model raised", &key("offload", 1));
+        let expected = [
+            "ddp×1,2, fsdp×2: out of memory",
+            "offload×1: get_model raised",
+            "not applicable: pipeline×1,2",
+        ];
+        assert_eq!(reasons.in_words(), expected);
+    }
+
+    #[test]
+    fn where_nothing_was_possible_every_reason_is_told() {
+        let mut reasons = Reasons::default();
+        reasons.not_applicable.add("it has no layers", &key("pipeline", 2));
+        reasons.not_applicable.add("it has one parameter", &key("fsdp", 2));
+        assert_eq!(reasons.in_words().len(), 2);
+    }
+}

@@ -1,0 +1,148 @@
+//! What a record may set going: which devices, tasks and timers are to be looked at because of it, and
+//! whether it is a reason to plan. So nothing need be looked for.
+
+use crate::engine::turn::Engine;
+use crate::facts::ids::{AttemptId, DeviceId, NodeId, devices};
+use crate::facts::record::{Purpose, Record};
+use crate::ledger::timers::Timer;
+
+impl Engine {
+    /// What an attempt that is about to end leaves behind: free devices, and a task that may go on.
+    pub(crate) fn note_end(&mut self, id: AttemptId) {
+        let Some(attempt) = self.state.attempts.get(&id) else { return };
+        let task = attempt.task;
+        for device in attempt.devices() {
+            self.queues.touch(device);
+        }
+        self.queues.touch_task(&self.state, task);
+        if attempt.purpose != Purpose::Train {
+            // It may have been the last that could have given its group a strategy.
+            self.may_be_hopeless.extend(&self.state.group_of(task).tasks);
+        }
+        if let Some(key) = self.state.task(task).was_killed.clone() {
+            self.was_killed.insert(task, key);
+        } else {
+            self.was_killed.remove(&task);
+        }
+        self.trials_changed = true;
+        self.note_host_memory();
+    }
+
+    pub(crate) fn note(&mut self, record: &Record) {
+        match record {
+            Record::Launched { attempt, gang, .. } => {
+                if let Some(at_s) =
+                    self.state.attempts.get(attempt).and_then(|one| self.overdue_at_s(one))
+                {
+                    self.timers.set(at_s, Timer::Attempt(*attempt));
+                }
+                for device in devices(gang) {
+                    self.queues.touch(device);
+                }
+            }
+            Record::TaskAdded { task, .. } => {
+                self.trials_changed = true;
+                self.may_be_hopeless.insert(*task);
+                self.idle.note_without_place(*task);
+            }
+            // Those of a task that rests wait.
+            Record::TrialsChosen { .. } | Record::Unpaused { .. } | Record::Judged { .. } => {
+                self.trials_changed = true;
+            }
+            // What waited for a wider pool waits no longer.
+            Record::Closed => self.may_be_hopeless.extend(&self.state.open_tasks),
+            Record::Inspected { group, .. } | Record::Tried { group, .. } => {
+                if let Some(group) = self.state.group_by_key.get(group) {
+                    self.may_be_hopeless.extend(&self.state.groups[*group].tasks);
+                }
+                self.trials_changed = true;
+            }
+            Record::Excluded { task, .. } => {
+                self.may_be_hopeless.insert(*task);
+                // It may need another strategy measured.
+                self.trials_changed = true;
+            }
+            // While it trained it was not asked about: its last strategy may have failed meanwhile.
+            Record::Retrying { task, .. } => {
+                self.may_be_hopeless.insert(*task);
+            }
+            Record::Wished { task, .. } | Record::TaskEnded { task, .. } => {
+                self.queues.touch_task(&self.state, *task);
+            }
+            Record::Planned { .. } => self.note_plan(),
+            Record::NodeJoined { .. }
+            | Record::NodeLeft { .. }
+            | Record::SetAside { .. }
+            | Record::TakenBack { .. }
+            | Record::Resumed { .. } => {
+                self.note_pool(record);
+                self.trials_changed = true;
+                if matches!(record, Record::SetAside { .. }) {
+                    self.may_be_hopeless.extend(&self.state.open_tasks);
+                }
+                // Which trials are wanted rests on the breadths alone.
+                let is_resumed = matches!(record, Record::Resumed { .. });
+                if is_resumed || self.breadths != self.state.breadths {
+                    self.breadths.clone_from(&self.state.breadths);
+                    self.may_be_hopeless.extend(&self.state.open_tasks);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Devices may be usable that were not, or the other way round.
+    fn note_pool(&mut self, record: &Record) {
+        let nodes = match record {
+            Record::NodeJoined { node, .. }
+            | Record::NodeLeft { node, .. }
+            | Record::SetAside { node, .. }
+            | Record::TakenBack { node, .. } => node.0..node.0 + 1,
+            _ => 0..self.state.nodes.len(),
+        };
+        for node in nodes {
+            let num_devices = self.state.nodes.get(node).map_or(0, |node| node.devices.len());
+            for device in (0u32..).take(num_devices) {
+                self.queues.touch(DeviceId { node: NodeId(node), device });
+            }
+        }
+    }
+
+    /// Another plan is in force.
+    pub(crate) fn note_plan(&mut self) {
+        self.queues.begin(&self.state);
+        for task in &self.state.open_tasks {
+            if !self.state.has_place(*task) {
+                self.idle.note_without_place(*task);
+            }
+        }
+    }
+
+    /// Whether a change may be one that a plan is to be made for. What only takes something away is of
+    /// no account but to tasks that lose their places by it.
+    pub(crate) fn is_news(&mut self, record: &Record) -> bool {
+        match record {
+            Record::NodeJoined { node, .. } | Record::TakenBack { node, .. } => {
+                // A wide gang may need it beside the idle node.
+                let may_better = self.state.may_span_nodes() || !self.has_idle_node_like(*node);
+                if may_better {
+                    self.planning.note_arrival();
+                }
+                may_better
+            }
+            // A group need not wait any longer for trials for which there is no room now.
+            Record::NodeLeft { .. } | Record::SetAside { .. } => !self.state.open_trials.is_empty(),
+            Record::TaskEnded { .. } => false,
+            _ => true,
+        }
+    }
+
+    /// Tasks have lost their places: others may be first on their devices, and they are without.
+    pub(crate) fn note_closed(&mut self) {
+        for task in self.state.order.closed() {
+            self.queues.touch_task(&self.state, *task);
+            self.idle.note_without_place(*task);
+        }
+        self.planning.ask_again();
+    }
+}

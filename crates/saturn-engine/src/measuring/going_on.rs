@@ -1,0 +1,148 @@
+//! Trials that go on as training: no step of a trial need be wasted.
+//!
+//! Training is the same under every technique, so a trial's steps can be its task's first. A trial
+//! that took them as such says so with its outcome and waits for a word. It goes on as the training
+//! of its task where that stands in nobody's way: the task still waits and might start now, no other
+//! trial waits for its devices or might, and the plan in force puts nothing else on these. Until it
+//! goes on, a trial is a trial: it fails as one, and plans count on its devices.
+//!
+//! Whether what goes on so is in the right place is for the next plan to say.
+
+use std::sync::Arc;
+
+use saturn_core::{Gang, StrategyKey, TrialOutcome};
+
+use crate::engine::turn::Engine;
+use crate::facts::event::Action;
+use crate::facts::ids::{AttemptId, NodeId, TaskId, devices};
+use crate::facts::record::{Purpose, Record};
+use crate::state::group::TrialKey;
+use crate::state::run::{Attempt, State, TaskStatus};
+
+impl Engine {
+    /// The task that a trial is run with: one that could go on from it, else the group's first.
+    pub(crate) fn subject(&self, group: usize, key: &StrategyKey, now_s: f64) -> Option<TaskId> {
+        if !self.state.chooses_trials() {
+            return self.speaker(group);
+        }
+        let state = &self.state;
+        let is_tried = |task: TaskId| {
+            let mut live = state.attempts.values();
+            live.any(|one| one.task == task && one.purpose == Purpose::Trial)
+        };
+        let start_s = |task: TaskId| {
+            let places = state.plan.as_ref().map_or(&[][..], |plan| &plan.places);
+            state.place_of(task).map_or(f64::INFINITY, |index| places[index].start_s)
+        };
+        let tasks = state.groups[group].tasks.iter().copied();
+        tasks
+            .filter(|task| state.may_begin(*task, now_s) && !is_tried(*task))
+            .filter(|task| state.task(*task).spec.allows_key(key))
+            // The one that would wait longest; of several the first.
+            .rev()
+            .max_by(|a, b| start_s(*a).total_cmp(&start_s(*b)))
+            .or_else(|| self.speaker(group))
+    }
+
+    /// Tells a measured trial whether it goes on as training from the step that it has come to.
+    pub(crate) fn let_go_on(&mut self, id: AttemptId, step: u64, now_s: f64) {
+        if self.state.attempts.get(&id).is_none_or(Attempt::is_dying) {
+            return; // It was killed after it had said this.
+        }
+        let Some(steps) = self.steps_to_go_on_for(id, step, now_s) else {
+            self.act(Action::Stop { attempt: id });
+            return;
+        };
+        let task = self.state.attempts[&id].task;
+        self.commit(Record::WentOn { attempt: id, step }, now_s);
+        self.act(Action::GoOn { attempt: id, steps });
+        if self.state.plan.is_none() {
+            return;
+        }
+        // Its place is where it trains, and what waited for it elsewhere need not.
+        let open = self.state.open_places().map(|(_, place)| place.clone());
+        let others = open.filter(|place| place.task != task).collect();
+        self.adopt_extended(others, now_s);
+    }
+
+    /// The steps that a trial's task has in all; `None` where the trial is not to go on.
+    fn steps_to_go_on_for(&mut self, id: AttemptId, step: u64, now_s: f64) -> Option<u64> {
+        let state = &self.state;
+        let attempt = state.attempts.get(&id)?;
+        let (task, gang) = (attempt.task, attempt.gang.clone());
+        let steps = state.task(task).steps.filter(|steps| step < *steps)?;
+        let gpu_type = state.gang_type(&attempt.gang);
+        let key = TrialKey { strategy: attempt.strategy.key(), gpu_type: gpu_type.to_owned() };
+        let trial = state.group_of(task).trial(&attempt.strategy, gpu_type)?;
+        let may = state.chooses_trials()
+            && state.interrupted.is_none()
+            && attempt.stopping.is_none()
+            && !attempt.is_dying()
+            && matches!(trial.outcome, Some(TrialOutcome::Measured { .. }))
+            && state.may_begin(task, now_s)
+            // Its steps follow on what the task has done, also on what an attempt has saved without
+            // coming to say so.
+            && attempt.step == state.task(task).checkpoint_step
+            && attempt.launched_s >= state.task(task).trained_until_s
+            && state.may_run(task, &key)
+            && !state.awaits_devices_of(&gang);
+        if !may || self.is_host_memory_kept_on(&gang) {
+            return None;
+        }
+        let places = state.plan.as_ref().map_or_else(Vec::new, |plan| plan.places.clone());
+        let is_clear = devices(&gang).all(|device| {
+            let front = self.queues.front(&self.state, device);
+            front.is_none_or(|index| places[index].task == task)
+        });
+        is_clear.then_some(steps)
+    }
+}
+
+impl State {
+    /// Whether nothing but devices and a plan keeps a task from starting.
+    fn may_begin(&self, id: TaskId, now_s: f64) -> bool {
+        let task = self.task(id);
+        task.status == TaskStatus::Waiting
+            && !task.is_to_rest()
+            && task.not_before_s.max(task.spec.wishes.release_s) <= now_s
+            && self.waits_for(id).next().is_none()
+    }
+
+    /// Whether an open trial could run on devices of a gang: it is of their type, and no wider than one
+    /// of their nodes, or wider than every node.
+    fn awaits_devices_of(&self, gang: &Gang) -> bool {
+        let gpu_type = self.gang_type(gang);
+        let nodes = || gang.iter().map(|part| self.usable_devices(NodeId(part.node)).count());
+        self.open_trials().any(|(_, key)| {
+            let gpus = key.strategy.gpus;
+            let is_wide = self.node_widths.get(gpu_type).is_some_and(|width| gpus > *width);
+            key.gpu_type == gpu_type && (is_wide || nodes().any(|num| num >= gpus as usize))
+        })
+    }
+
+    pub(crate) fn apply_went_on(&mut self, id: AttemptId, step: u64, now_s: f64) {
+        let Some(before) = self.attempts.get(&id).filter(|one| one.purpose == Purpose::Trial)
+        else {
+            return;
+        };
+        let before = before.clone();
+        self.with_trial(&before, |trial| trial.attempt = None);
+        let gpu_type = self.gang_type(&before.gang).to_owned();
+        let known = self.group_of(before.task).trial(&before.strategy, &gpu_type);
+        let strategy = known.map(|trial| Arc::clone(&trial.strategy));
+        let Some(attempt) = self.attempts.get_mut(&id) else { return };
+        attempt.purpose = Purpose::Train;
+        attempt.completed = false;
+        attempt.started = Some((step, now_s));
+        attempt.step = step;
+        attempt.stepped_s = now_s;
+        attempt.strategy = strategy.unwrap_or_else(|| Arc::clone(&before.strategy));
+        let task = &mut self.tasks[before.task.0];
+        if !matches!(task.status, TaskStatus::Ended(_)) {
+            task.status = TaskStatus::Running(id);
+            task.num_attempts += 1;
+            task.step = step;
+        }
+        self.version += 1;
+    }
+}

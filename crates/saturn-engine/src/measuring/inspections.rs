@@ -1,0 +1,204 @@
+//! A look at the model of each group of tasks, before anything of the group is tried.
+//!
+//! One process builds the model once and says of every managed technique and device count whether it
+//! can run at all: what can't gets its outcome by that, and no gang is launched to say so. It holds no
+//! device, so it is there at once; only so many are at work together. Black-box techniques bring a
+//! model of their own and have nothing to say here: a group that is tried under these alone is not
+//! looked at.
+//!
+//! On CPU slots an inspection is a core's work, and a trial beside it would take that for its own steps'
+//! time. So while they are young, inspections and trials keep apart there: inspections go first, since
+//! they are short, and trials wait on their devices. What is at work for longer than `APART_S` is waited
+//! for no more: a loader may fetch its first batch for minutes, and a trial with long steps hardly
+//! notices an inspection.
+//!
+//! What the task's own functions raise is told once, for the whole group. A look that fails otherwise
+//! is taken once more, then the group does without: its trials tell what can't run.
+
+use crate::engine::turn::Engine;
+use crate::facts::config::{DeviceKind, Level};
+use crate::facts::event::{FailureKind, RankFailure};
+use crate::facts::ids::{AttemptId, TaskId};
+use crate::facts::record::{Purpose, Record, TaskEnd, no_strategy};
+use crate::ledger::timers::Timer;
+use crate::state::run::{Attempt, State};
+
+use saturn_core::{Inspection, TrialOutcome};
+
+/// Inspections at work at once: they compute, beside what trains.
+const MAX_AT_ONCE: usize = 2;
+/// For so long after its launch, seconds, a trial has no inspection beside it on CPU slots, nor an
+/// inspection a trial.
+const APART_S: f64 = 10.0;
+/// Failures after which a group does without.
+const MAX_FAILURES: u32 = 2;
+
+impl State {
+    /// Whether a group's trials must wait for the look at its model.
+    pub(crate) fn awaits_inspection(&self, group: usize) -> bool {
+        let inspection = &self.groups[group].inspection;
+        inspection.found.is_none()
+            && inspection.failures < MAX_FAILURES
+            && self.is_for_managed(group)
+    }
+
+    /// Whether a group may be tried under a managed technique. What its tasks allow is part of its key.
+    fn is_for_managed(&self, group: usize) -> bool {
+        let first = self.groups[group].tasks.first().map(|task| &self.task(*task).spec);
+        let is_allowed = |name: &str| first.is_none_or(|spec| spec.allows_technique(name));
+        let techniques = &self.config.techniques;
+        techniques.iter().any(|one| one.level == Level::Managed && is_allowed(&one.name))
+    }
+
+    /// Groups whose models are to be looked at and are not yet.
+    pub fn num_to_inspect(&self) -> usize {
+        self.to_inspect.len()
+    }
+
+    /// Whether a group (an index into [`State::groups`]) is one of these.
+    pub fn is_to_inspect(&self, group: usize) -> bool {
+        self.to_inspect.contains(&group)
+    }
+
+    fn num_inspections(&self) -> usize {
+        self.attempts.values().filter(|one| one.purpose == Purpose::Inspection).count()
+    }
+
+    /// Takes in what was found of a group: what can't run has its outcome, and the rest may be tried.
+    pub(crate) fn apply_inspected(&mut self, group: &str, inspection: &Inspection) {
+        let Some(group) = self.group_by_key.get(group).copied() else { return };
+        self.groups[group].inspection.found = Some(inspection.clone().into());
+        self.to_inspect.remove(&group);
+        if let Some(batches) = inspection.batches_per_epoch {
+            self.learn_steps(group, batches);
+        }
+        self.want_trials_of_group(group);
+        self.version += 1;
+    }
+
+    /// An inspection is at work.
+    pub(crate) fn apply_inspecting(&mut self, id: AttemptId, task: TaskId) {
+        let group = self.tasks[task.0].group;
+        self.groups[group].inspection.attempt = Some(id);
+        self.to_inspect.remove(&group);
+    }
+
+    /// An inspection is over. Without having found anything it is taken again, or done without.
+    pub(crate) fn apply_inspection_end(&mut self, task: TaskId, has_failed: bool) {
+        let group = self.tasks[task.0].group;
+        let inspection = &mut self.groups[group].inspection;
+        inspection.attempt = None;
+        inspection.failures += u32::from(has_failed);
+        if inspection.found.is_none() {
+            self.want_trials_of_group(group);
+            // What waited for it can be planned.
+            self.version += 1;
+        }
+    }
+}
+
+impl Engine {
+    /// Has the models of groups looked at that wait for it, the first come first.
+    pub(crate) fn launch_inspections(&mut self, now_s: f64) {
+        if self.state.to_inspect.is_empty() {
+            return;
+        }
+        if self.keeps_apart_from(Purpose::Trial, now_s) {
+            return;
+        }
+        let num_at_work = self.state.num_inspections();
+        let may = |group: &usize| !self.saturn_failures.has_rest(*group, now_s);
+        let next = self.state.to_inspect.iter().copied().filter(may);
+        for group in next.take(MAX_AT_ONCE.saturating_sub(num_at_work)).collect::<Vec<_>>() {
+            if let Some(task) = self.speaker(group) {
+                let nowhere = (Vec::new(), None);
+                self.launch(task, Purpose::Inspection, no_strategy(), nowhere, now_s);
+            }
+        }
+    }
+
+    /// Whether trials that could start wait for inspections, at work or about to be.
+    pub(crate) fn trials_keep_apart(&mut self, now_s: f64) -> bool {
+        // A group that rests after a failure of Saturn's is looked at later: trials don't wait for it.
+        let mut due = self.state.to_inspect.iter();
+        let is_due = self.state.config.device_kind == DeviceKind::Cpu
+            && due.any(|group| !self.saturn_failures.has_rest(*group, now_s))
+            && self.state.num_inspections() < MAX_AT_ONCE;
+        self.keeps_apart_from(Purpose::Inspection, now_s) || is_due
+    }
+
+    /// Whether a launch waits for young attempts of a purpose. Looks again when they are old.
+    fn keeps_apart_from(&mut self, purpose: Purpose, now_s: f64) -> bool {
+        if self.state.config.device_kind != DeviceKind::Cpu {
+            return false;
+        }
+        let at_work = self.state.attempts.values().filter(|one| one.purpose == purpose);
+        let old_s = at_work.map(|one| one.launched_s + APART_S).fold(0.0, f64::max);
+        if old_s > now_s {
+            self.timers.set(old_s, Timer::Trials);
+        }
+        old_s > now_s
+    }
+
+    pub(crate) fn inspected(&mut self, id: AttemptId, inspection: Inspection, now_s: f64) {
+        let Some(attempt) = self.state.attempts.get_mut(&id) else { return };
+        if attempt.purpose != Purpose::Inspection {
+            return;
+        }
+        attempt.completed = true;
+        let task = attempt.task;
+        let group = self.state.group_of(task);
+        if group.inspection.found.is_none() {
+            let group = group.key.clone();
+            self.commit(Record::Inspected { group, inspection }, now_s);
+        }
+    }
+
+    /// An inspection failed. What the task's own functions raise ends all tasks of its group, and the
+    /// cause is told by the first of them; unless some of the group was measured, so that its
+    /// functions have worked before.
+    pub(crate) fn inspection_failed(
+        &mut self,
+        attempt: &Attempt,
+        failure: &RankFailure,
+        now_s: f64,
+    ) {
+        if failure.kind == FailureKind::Task {
+            self.group_failed(attempt, failure, now_s);
+        }
+    }
+
+    /// Ends all tasks of a group for what their own functions raise, whatever the strategy; whether
+    /// they were ended. They are not where some of the group was measured.
+    pub(crate) fn group_failed(
+        &mut self,
+        attempt: &Attempt,
+        failure: &RankFailure,
+        now_s: f64,
+    ) -> bool {
+        let group = self.state.group_of(attempt.task);
+        let is_measured =
+            |outcome: &Option<TrialOutcome>| matches!(outcome, Some(TrialOutcome::Measured { .. }));
+        if group.trials.values().any(|trial| is_measured(&trial.outcome)) {
+            return false;
+        }
+        let open = group.tasks.iter().copied().filter(|task| !self.state.has_ended(*task));
+        let open: Vec<TaskId> = open.collect();
+        let mut told: Option<String> = None;
+        for task in open {
+            let end = match &told {
+                None => TaskEnd::Failed {
+                    error: failure.error.clone(),
+                    traceback: failure.traceback.clone(),
+                },
+                Some(first) => TaskEnd::Failed {
+                    error: format!("as `{first}`, which performs alike: {}", failure.error),
+                    traceback: String::new(),
+                },
+            };
+            told.get_or_insert_with(|| self.state.name(task).to_owned());
+            self.end_task(task, end, now_s);
+        }
+        true
+    }
+}

@@ -1,0 +1,312 @@
+//! Which trial runs when, and what its end means.
+//!
+//! Trials get free devices before anything else does, wide ones first, and the queue of each width
+//! in the order in which groups came. A narrow trial may overtake a wide one that has to wait, and
+//! no two ever share a device. Where a trial only waits for other trials to end, the devices that
+//! are free for it already are kept for it; where it waits for training to end, they are not: a
+//! task may train under what has been measured, and the trial is run when there is room again.
+//! Where a trial only waits for inspections, its devices are kept for it too (`inspections`).
+
+use std::cell::LazyCell;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use saturn_core::{Knobs, Strategy, StrategyKey, TrialOutcome};
+
+use crate::engine::turn::Engine;
+use crate::facts::config::Policy;
+use crate::facts::event::{FailureKind, RankFailure};
+use crate::facts::ids::{AttemptId, NodeId, TaskId, devices};
+use crate::facts::record::{Purpose, Record, StopReason};
+use crate::following::host_memory::TRIAL_S;
+use crate::state::group::TrialKey;
+use crate::state::run::{Attempt, State};
+use crate::state::vacancies::Rooms;
+
+/// The signal that the kernel sends when memory has run out.
+const SIGKILL: i32 = 9;
+/// What a process says in its last words when memory runs out where nobody catches it: in a thread
+/// of a library's own.
+const OUT_OF_MEMORY_WORDS: [&str; 2] = ["std::bad_alloc", "can't allocate memory"];
+/// Failures that may be chance, after which a trial counts as failed.
+const MAX_TRIAL_FAILURES: u32 = 2;
+
+impl Engine {
+    /// Launches what fits, and keeps devices for what will soon.
+    pub(crate) fn launch_trials(&mut self, now_s: f64) {
+        if !std::mem::take(&mut self.trials_changed) {
+            return;
+        }
+        if self.state.open_trials.is_empty() && self.kept_for_trials.is_empty() {
+            return;
+        }
+        let keep_apart = self.trials_keep_apart(now_s);
+        let mut kept = BTreeSet::new();
+        let mut rooms = Rooms::of(&self.state);
+        let widths: Vec<(String, Reverse<u32>)> = self.state.open_trials.keys().cloned().collect();
+        for (gpu_type, Reverse(gpus)) in widths {
+            let open = self.state.open_trials.get(&(gpu_type.clone(), Reverse(gpus)));
+            let mut open: Vec<(usize, String)> = open.into_iter().flatten().cloned().collect();
+            open.retain(|(group, _)| {
+                !self.waits_for_space(*group, now_s)
+                    && !self.saturn_failures.has_rest(*group, now_s)
+            });
+            open.truncate(rooms.most(&gpu_type, gpus));
+            for (group, technique) in open {
+                let key = trial_key(&technique, gpus, &gpu_type);
+                if !rooms.can_hold(&gpu_type, gpus, self.fits_host(group, &key, now_s)) {
+                    continue; // it is looked at again when something ends
+                }
+                // Of a group whose tasks have all ended, nothing is tried: its room is for others.
+                let Some(task) = self.subject(group, &key.strategy, now_s) else { continue };
+                let fits = self.fits_host(group, &key, now_s);
+                if rooms.has_free(&gpu_type, gpus) {
+                    // Where no such room fits: it is looked at again when something ends.
+                    let Some(gang) = rooms.take(&gpu_type, gpus, fits) else { continue };
+                    if keep_apart {
+                        kept.extend(devices(&gang));
+                        self.trials_changed = true;
+                        continue;
+                    }
+                    let strategy = &self.state.groups[group].trials[&key].strategy;
+                    let strategy = Strategy::clone(strategy);
+                    self.launch(task, Purpose::Trial, strategy, (gang, None), now_s);
+                } else {
+                    let soon = rooms.keep(&gpu_type, gpus);
+                    if soon.is_empty() && self.state.is_chosen(group, &technique, gpus, &gpu_type) {
+                        self.make_room(&mut rooms, &gpu_type, gpus, now_s);
+                        kept.extend(rooms.keep(&gpu_type, gpus));
+                    } else {
+                        kept.extend(soon);
+                    }
+                }
+            }
+        }
+        let before = std::mem::replace(&mut self.kept_for_trials, kept);
+        for device in before.difference(&self.kept_for_trials) {
+            self.queues.touch(*device);
+        }
+    }
+
+    /// Whether a number of ranks of a group's strategy may start on a node, as far as host memory goes.
+    fn fits_host<'a>(
+        &'a self,
+        group: usize,
+        key: &'a TrialKey,
+        now_s: f64,
+    ) -> impl Fn(NodeId, u32) -> bool + Copy + 'a {
+        let times_s = (now_s, now_s + TRIAL_S);
+        move |node, ranks| self.has_host_memory_beside(node, (None, group, key), ranks, times_s)
+    }
+
+    /// A search waits for no trial that the devices that can be used are too few for: whether nothing
+    /// else is left to do, while no attempt lives. People are told of such trials, once.
+    pub(crate) fn is_search_over(&mut self, now_s: f64) -> bool {
+        if self.state.num_to_inspect() > 0 {
+            return false;
+        }
+        let rooms = Rooms::of(&self.state);
+        if self.state.open_trials.keys().any(|(gpu_type, gpus)| rooms.has_free(gpu_type, gpus.0)) {
+            return false;
+        }
+        let left: BTreeSet<String> = self
+            .state
+            .open_trials()
+            .map(|(_, TrialKey { strategy, .. })| {
+                format!("{}×{}", strategy.technique, strategy.gpus)
+            })
+            .collect();
+        if !left.is_empty() {
+            let left = Vec::from_iter(left).join(", ");
+            let text = format!("not tried, since too few devices can be used: {left}");
+            self.commit(Record::Noted { task: None, text }, now_s);
+        }
+        true
+    }
+
+    /// Stops training for a trial that is expected to save more than that costs: on the node where the
+    /// fewest devices have to be freed, what was launched last. A wide trial's nodes are freed of all.
+    fn make_room(&mut self, rooms: &mut Rooms, gpu_type: &str, gpus: u32, now_s: f64) {
+        if rooms.is_wide(gpu_type, gpus) {
+            return self.make_room_across(rooms, gpu_type, gpus, now_s);
+        }
+        let Some(room) = rooms.nearest(gpu_type, gpus) else { return };
+        let mut training: Vec<(AttemptId, u32)> = self
+            .state
+            .attempts
+            .iter()
+            .filter(|(_, attempt)| {
+                attempt.purpose == Purpose::Train
+                    && attempt.stopping.is_none()
+                    && !attempt.is_dying()
+                    && !self.state.is_to_stay(attempt)
+                    && attempt.gang.iter().all(|part| part.node == room.node.0)
+            })
+            .map(|(id, attempt)| (*id, attempt.strategy.gpus))
+            .collect();
+        if room.soon() + training.iter().map(|(_, held)| held).sum::<u32>() < gpus {
+            return; // what must stay holds too many
+        }
+        training.sort_by_key(|(id, _)| Reverse(*id));
+        for (attempt, held) in training {
+            if room.soon() >= gpus {
+                break;
+            }
+            room.lent += held;
+            self.stop(attempt, StopReason::Trial, now_s);
+        }
+    }
+
+    fn make_room_across(&mut self, rooms: &mut Rooms, gpu_type: &str, gpus: u32, now_s: f64) {
+        let Some(parts) = rooms.spread(gpu_type, gpus, |room| room.devices) else { return };
+        let nodes: BTreeSet<NodeId> = parts.iter().map(|(node, _)| *node).collect();
+        let training: Vec<AttemptId> = self
+            .state
+            .attempts
+            .iter()
+            .filter(|(_, attempt)| {
+                attempt.purpose == Purpose::Train
+                    && attempt.stopping.is_none()
+                    && !attempt.is_dying()
+                    && attempt.gang.iter().any(|part| nodes.contains(&NodeId(part.node)))
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        if training.iter().any(|id| self.state.is_to_stay(&self.state.attempts[id])) {
+            return;
+        }
+        for attempt in training {
+            for part in &self.state.attempts[&attempt].gang {
+                rooms.lend(NodeId(part.node), u32::try_from(part.devices.len()).unwrap_or(0));
+            }
+            self.stop(attempt, StopReason::Trial, now_s);
+        }
+    }
+
+    /// The task that is looked at and measured for a group: its first that has not ended.
+    pub(crate) fn speaker(&self, group: usize) -> Option<TaskId> {
+        let mut tasks = self.state.groups[group].tasks.iter().copied();
+        tasks.find(|task| !self.state.has_ended(*task))
+    }
+
+    pub(crate) fn trial_reported(
+        &mut self,
+        attempt: AttemptId,
+        knobs: Knobs,
+        outcome: TrialOutcome,
+        step: Option<u64>,
+        now_s: f64,
+    ) {
+        let Some(state) = self.state.attempts.get_mut(&attempt) else { return };
+        if state.purpose != Purpose::Trial || state.completed {
+            return;
+        }
+        state.completed = true;
+        let state = state.clone();
+        self.tried(&state, knobs, outcome, now_s);
+        if let Some(step) = step {
+            self.let_go_on(attempt, step, now_s);
+        }
+    }
+
+    fn tried(&mut self, attempt: &Attempt, knobs: Knobs, outcome: TrialOutcome, now_s: f64) {
+        let gpu_type = self.state.gang_type(&attempt.gang).to_owned();
+        let group = self.state.group_of(attempt.task);
+        let known = group.trial(&attempt.strategy, &gpu_type);
+        if known.is_some_and(|trial| trial.outcome.is_some()) {
+            return;
+        }
+        let mut strategy = Strategy::clone(&attempt.strategy);
+        strategy.knobs = knobs;
+        let group = group.key.clone();
+        self.commit(Record::Tried { group, gpu_type, strategy, outcome }, now_s);
+    }
+
+    /// A trial whose gang is gone without an outcome failed. Where that may not be its own doing, it
+    /// is tried once more before it counts.
+    pub(crate) fn trial_failed(&mut self, attempt: &Attempt, failure: RankFailure, now_s: f64) {
+        let gpu_type = self.state.gang_type(&attempt.gang).to_owned();
+        let group = self.state.group_of(attempt.task);
+        let num_failed =
+            group.trial(&attempt.strategy, &gpu_type).map_or(0, |trial| trial.failures);
+        let may_be_chance = matches!(
+            failure.kind,
+            FailureKind::Killed
+                | FailureKind::HostMemory
+                | FailureKind::Machine
+                | FailureKind::Saturn
+                | FailureKind::PeerLost
+                | FailureKind::Stalled
+        );
+        if failure.kind == FailureKind::NoSpace || may_be_chance && num_failed < MAX_TRIAL_FAILURES
+        {
+            return;
+        }
+        // The task's loader, or a script: another strategy would meet the same.
+        if failure.kind == FailureKind::Certain && self.group_failed(attempt, &failure, now_s) {
+            return;
+        }
+        let outcome = match failure.kind {
+            FailureKind::OutOfMemory => TrialOutcome::OutOfMemory { detail: failure.error },
+            FailureKind::NotApplicable => TrialOutcome::NotApplicable { reason: failure.error },
+            _ => TrialOutcome::Failed { error: failure.error, traceback: failure.traceback },
+        };
+        self.tried(attempt, attempt.strategy.knobs.clone(), outcome, now_s);
+    }
+}
+
+impl State {
+    /// Whether more will be known of a group before long: its model is looked at or about to be, a
+    /// trial of it runs, or could run without waiting for training to end.
+    pub(crate) fn awaits_trials(
+        &self,
+        group: usize,
+        rooms: &LazyCell<Rooms, impl FnOnce() -> Rooms>,
+    ) -> bool {
+        if self.groups[group].no_space.is_some() {
+            return false;
+        }
+        let is_inspected = self.groups[group].inspection.attempt.is_some();
+        if is_inspected || self.is_to_inspect(group) {
+            return true;
+        }
+        self.groups[group].trials.iter().any(|(key, trial)| {
+            let has_room = || rooms.has_without_training(&key.gpu_type, key.strategy.gpus);
+            trial.attempt.is_some()
+                || trial.outcome.is_none() && self.is_open(group, key) && has_room()
+        })
+    }
+}
+
+fn trial_key(technique: &str, gpus: u32, gpu_type: &str) -> TrialKey {
+    let strategy = StrategyKey { technique: technique.to_owned(), gpus };
+    TrialKey { strategy, gpu_type: gpu_type.to_owned() }
+}
+
+/// Steps of a trial at least, warm-up included: where a step takes seconds, there are no more.
+pub(crate) fn trial_steps(policy: &Policy) -> u32 {
+    policy.warmup_steps + policy.timed_steps
+}
+
+impl Attempt {
+    /// What a rank's death without a word means.
+    pub(crate) fn died(rank: u32, code: i32, last_words: String) -> RankFailure {
+        let (kind, error) = if code == -SIGKILL {
+            let error = "killed by signal 9, which Saturn did not send".to_owned();
+            (FailureKind::Killed, error)
+        } else if let Some(words) =
+            OUT_OF_MEMORY_WORDS.into_iter().find(|words| code < 0 && last_words.contains(words))
+        {
+            let error = format!("the process died of signal {}: {words}", -code);
+            (FailureKind::OutOfMemory, error)
+        } else if code < 0 {
+            (FailureKind::Died, format!("the process died of signal {}", -code))
+        } else {
+            (
+                FailureKind::Died,
+                format!("the process exited with code {code} and reported no error"),
+            )
+        };
+        RankFailure { rank, kind, error, traceback: last_words }
+    }
+}

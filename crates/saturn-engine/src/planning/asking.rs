@@ -1,0 +1,250 @@
+//! When a plan is asked for, and what the solver is told.
+//!
+//! A plan is asked for when something that plans rest on has changed (a task can be planned that
+//! could not, a strategy was excluded, a device went), and at each interval. Whatever is in force goes
+//! on being followed meanwhile, and what has no place in it need not wait for the answer where devices
+//! are idle (`idle`). Whether the answer is adopted: `adopting`.
+
+use saturn_core::{Objective, PlanStatus};
+
+use crate::engine::turn::Engine;
+use crate::facts::config::{Mode, Policy};
+use crate::facts::event::{Action, SolveAnswer, SolveOrder};
+use crate::facts::ids::TaskId;
+use crate::facts::record::Record;
+use crate::ledger::timers::Timer;
+use crate::planning::adopting::places;
+use crate::planning::experiment::Luck;
+use crate::planning::fingerprint::About;
+use crate::planning::problem::Remaining;
+
+/// The time between two solves is at least this many times as long as the last solve took, so that
+/// a queue that never ends does not keep the solver busy.
+const REST_PER_SOLVE: f64 = 10.0;
+/// Time before a solve that failed is tried again, seconds; doubles with each failure in a row.
+const RETRY_SOLVE_S: f64 = 10.0;
+
+/// So long after its time limit the answer to the first solve may come on a busy machine, seconds.
+const FIRST_ANSWER_SLACK_S: f64 = 5.0;
+
+/// What planning remembers between solves.
+#[derive(Debug, Default)]
+pub(crate) struct Planning {
+    /// A solve that was asked for and has not answered.
+    pending: Option<PendingSolve>,
+    num_solves: u64,
+    /// Something has changed since it was last looked that a plan may rest on.
+    has_news: bool,
+    /// What the last problem was about: news need not be a change of it.
+    asked_about: Option<About>,
+    /// Something is to be bettered, whatever has changed.
+    must_ask: bool,
+    /// How often devices have come into use that may better a plan.
+    num_arrivals: u64,
+    /// When the last plan was asked for, seconds.
+    asked_s: f64,
+    /// Seconds that the last solve took, until its answer came; `None` before the first.
+    took_s: Option<f64>,
+    /// No solve before this time, seconds.
+    rest_until_s: f64,
+    /// Solves in a row that gave nothing.
+    num_failed: u32,
+    /// Whether deadlines are left out, since they can't be met.
+    drops_deadlines: bool,
+}
+
+#[derive(Debug)]
+struct PendingSolve {
+    request: u64,
+    /// What the problem's indices mean; the problem itself went to the solver.
+    remaining: Remaining,
+    has_deadlines: bool,
+}
+
+impl Planning {
+    /// What is remembered of a run that begins or goes on at `now_s`.
+    pub(crate) fn at(now_s: f64) -> Self {
+        Self { has_news: true, asked_s: now_s, rest_until_s: now_s, ..Self::default() }
+    }
+
+    /// Whether something has changed that no plan has taken in yet.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.has_changed() || self.pending.is_some()
+    }
+
+    fn has_changed(&self) -> bool {
+        self.has_news || self.must_ask
+    }
+
+    /// Something has changed that a plan may rest on.
+    pub(crate) fn note_news(&mut self) {
+        self.has_news = true;
+    }
+
+    /// Devices have come into use that may better a plan.
+    pub(crate) fn note_arrival(&mut self) {
+        self.num_arrivals += 1;
+    }
+
+    /// Tasks have lost their places, or got others without the solver: it is to be asked.
+    pub(crate) fn ask_again(&mut self) {
+        self.must_ask = true;
+    }
+
+    /// Until when an answer is worth waiting for that is worth so many seconds: `None` where none is
+    /// being made, or it is likely to take longer. Of the first solve nothing is known but its limit.
+    pub(crate) fn worth_waiting_until_s(
+        &self,
+        worth_s: f64,
+        policy: &Policy,
+        now_s: f64,
+    ) -> Option<f64> {
+        let asked_s = match self.pending {
+            Some(_) => self.asked_s,
+            None if self.rest_until_s <= now_s => now_s,
+            None => return None,
+        };
+        let wait_s = match self.took_s {
+            None => policy.solver_time_limit_s + FIRST_ANSWER_SLACK_S,
+            Some(took_s) if took_s <= worth_s => worth_s,
+            Some(_) => return None,
+        };
+        Some(asked_s + wait_s).filter(|until_s| now_s < *until_s)
+    }
+}
+
+impl Engine {
+    /// Asks for a plan, where there is reason to and none is being made.
+    pub(crate) fn consider_planning(&mut self, now_s: f64) {
+        let state = &self.state;
+        let may = state.config.mode == Mode::Orchestrate
+            && state.interrupted.is_none()
+            && self.planning.pending.is_none();
+        if !may || state.open_tasks.is_empty() {
+            return;
+        }
+        let has_changed = self.planning.has_changed();
+        let interval_s = self.planning.asked_s + state.config.policy.interval_s;
+        let due_s = if has_changed { self.planning.rest_until_s } else { interval_s };
+        if due_s > now_s {
+            self.timers.set(due_s, Timer::Solve);
+            return;
+        }
+        self.note_paces(now_s);
+        let state = &self.state;
+        let tasks = state.plannable();
+        let about = About::of(state, &tasks, self.planning.num_arrivals);
+        self.planning.has_news = false;
+        let asked = self.planning.asked_about.as_ref();
+        let is_known = asked.is_some_and(|asked| about.is_answered_by(asked));
+        let is_interval = interval_s <= now_s && tasks.len() > 1;
+        let lacks_place = |task: &TaskId| !self.state.has_place(*task);
+        let must_ask = self.planning.must_ask || tasks.iter().any(lacks_place);
+        self.planning.must_ask = false;
+        if !tasks.is_empty() && (is_interval || must_ask || !is_known) {
+            if !is_known {
+                self.planning.drops_deadlines = false;
+            }
+            self.ask(&tasks, now_s);
+            self.planning.asked_about = Some(about);
+        } else if interval_s <= now_s {
+            self.planning.asked_s = now_s;
+        }
+        self.timers.set(self.planning.asked_s + self.state.config.policy.interval_s, Timer::Solve);
+    }
+
+    fn ask(&mut self, tasks: &[TaskId], now_s: f64) {
+        let planning = &mut self.planning;
+        planning.asked_s = now_s;
+        let mut remaining = Remaining::new(&self.state, tasks, !planning.drops_deadlines, now_s);
+        if remaining.tasks.is_empty() {
+            return;
+        }
+        planning.num_solves += 1;
+        let request = planning.num_solves;
+        let policy = &self.state.config.policy;
+        let is_makespan = remaining.objective == Objective::Makespan;
+        let expected = remaining.with_unmeasured(&self.state, Luck::None);
+        let optimistic = remaining.optimistic(&self.state);
+        let warm_start = remaining.warm_start(&self.state);
+        let problem = std::mem::take(&mut remaining.problem);
+        let has_deadlines = problem.tasks.iter().any(|task| task.deadline_s.is_some());
+        let order = SolveOrder {
+            problem,
+            optimistic,
+            expected,
+            objective: remaining.objective,
+            time_limit_s: policy.solver_time_limit_s,
+            seed: policy.seed,
+            max_switches: if is_makespan { policy.max_switches } else { 0 },
+            min_switch_gain: policy.min_switch_gain,
+            warm_start,
+        };
+        planning.pending = Some(PendingSolve { request, remaining, has_deadlines });
+        self.act(Action::Solve { request, order: Box::new(order) });
+    }
+
+    pub(crate) fn solved(&mut self, request: u64, answer: Result<SolveAnswer, String>, now_s: f64) {
+        let pending = self.planning.pending.take_if(|pending| pending.request == request);
+        let Some(PendingSolve { remaining, has_deadlines, .. }) = pending else { return };
+        self.planning.took_s = Some(now_s - self.planning.asked_s);
+        let answer = answer.and_then(|answer| match answer.plan.status {
+            PlanStatus::Optimal | PlanStatus::Feasible => Ok(answer),
+            PlanStatus::TimedOut => {
+                Err("the solver ran out of time before it found a plan".to_owned())
+            }
+            PlanStatus::Infeasible => Err(why_infeasible(&answer)),
+        });
+        let solved = answer.and_then(|answer| {
+            let places = places(&self.state, &remaining, &answer)?;
+            self.planning.rest_until_s = now_s + REST_PER_SOLVE * answer.plan.solve_s;
+            Ok((answer, places))
+        });
+        match solved {
+            Ok((answer, places)) => {
+                self.planning.num_failed = 0;
+                if let Some(optimistic) = &answer.optimistic {
+                    self.choose_trials(&remaining, &answer.plan, optimistic, now_s);
+                }
+                self.choose(Some((&answer, places)), &remaining, None, now_s);
+            }
+            Err(reason) => {
+                self.not_solved(&reason, has_deadlines, now_s);
+                self.choose(None, &remaining, Some(reason), now_s);
+            }
+        }
+    }
+
+    /// The solver gave nothing: the next solve waits, unless it can leave deadlines out.
+    fn not_solved(&mut self, reason: &str, has_deadlines: bool, now_s: f64) {
+        let planning = &mut self.planning;
+        planning.must_ask = true;
+        if has_deadlines && !planning.drops_deadlines {
+            planning.drops_deadlines = true;
+            planning.rest_until_s = now_s;
+        } else {
+            let doublings = i32::try_from(planning.num_failed.min(10)).unwrap_or(10);
+            planning.rest_until_s = now_s + RETRY_SOLVE_S * 2.0_f64.powi(doublings);
+            planning.num_failed += 1;
+        }
+        self.commit(Record::NotSolved { reason: reason.to_owned() }, now_s);
+    }
+
+    /// A task has stopped: where it has no place to go on in, a plan is wanted.
+    pub(crate) fn note_stopped(&mut self, task: TaskId) {
+        self.to_end.insert(task);
+        if !self.state.has_ended(task) && !self.state.has_place(task) {
+            self.planning.must_ask = true;
+            self.idle.note_without_place(task);
+        }
+    }
+}
+
+fn why_infeasible(answer: &SolveAnswer) -> String {
+    let reasons: Vec<&str> = answer.plan.reasons.iter().map(|one| one.reason.as_str()).collect();
+    if reasons.is_empty() {
+        "the solver says that there is no plan".to_owned()
+    } else {
+        format!("there is no plan: {}", reasons.join("; "))
+    }
+}

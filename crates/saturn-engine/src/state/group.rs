@@ -1,0 +1,113 @@
+//! Tasks that perform alike: the trials that speak for all of them, and the look at their model.
+//!
+//! Data, and the questions that it answers. How it changes: `apply`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use saturn_core::{Inspection, Strategy, StrategyKey, Trained, TrialOutcome};
+
+use crate::facts::ids::{AttemptId, TaskId};
+use crate::knowledge::durations::Lesson;
+use crate::knowledge::estimates::Estimate;
+use crate::state::space::NoSpace;
+use crate::state::stage::Stage;
+
+/// Names a trial within its group.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TrialKey {
+    /// Technique and device count.
+    pub strategy: StrategyKey,
+    /// Type of device.
+    pub gpu_type: String,
+}
+
+/// What is known of a strategy on a type of device, for all tasks of a group.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TrialState {
+    /// What is tried; the knobs are those that the technique chose, once it has.
+    pub strategy: Arc<Strategy>,
+    /// What came of it; `None` until it has ended.
+    pub outcome: Option<TrialOutcome>,
+    /// The outcome came from an earlier search.
+    pub reused: bool,
+    /// Failures, by chance perhaps, since this process drives the run.
+    pub failures: u32,
+    /// The attempt that runs it now.
+    pub attempt: Option<AttemptId>,
+    /// What it is expected to take, where that was not measured and something is known of its kind.
+    pub estimate: Option<Estimate>,
+    /// Its knobs are those of a trial, its own or another device count's.
+    pub has_knobs: bool,
+    /// Seconds a step that training took, newest; more to be trusted than the trial's.
+    pub trained_step_s: Option<f64>,
+    /// What all intervals of training say of it together, earlier runs' included.
+    pub trained: Option<Trained>,
+    /// Seconds from launch to the first step of a training that went on from a checkpoint, newest.
+    pub trained_load_s: Option<f64>,
+    /// Seconds that an evaluation took in training, newest.
+    pub trained_evaluation_s: Option<f64>,
+}
+
+/// How far the look at a group's model is.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct InspectionState {
+    /// What was found.
+    pub found: Option<Arc<Inspection>>,
+    /// Failures that may be chance, since this process drives the run.
+    pub failures: u32,
+    /// The attempt that looks now.
+    pub attempt: Option<AttemptId>,
+}
+
+/// Tasks that perform alike by construction, and what is known of how.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Group {
+    /// Their profile key.
+    pub key: String,
+    /// In the order in which they came; the first is measured for all.
+    pub tasks: Vec<TaskId>,
+    /// How many of them have not ended.
+    pub num_open: usize,
+    /// What is known of their model.
+    pub inspection: InspectionState,
+    /// What is wanted or known.
+    pub trials: BTreeMap<Arc<TrialKey>, TrialState>,
+    /// Trials that were chosen for what they may save.
+    pub chosen: BTreeSet<Arc<TrialKey>>,
+    /// The last trial of it that ended met a full disk.
+    pub no_space: Option<NoSpace>,
+    /// What the trials say of all strategies together.
+    pub(crate) lesson: Lesson,
+}
+
+impl Group {
+    /// Where its tasks stand while none of its strategies has been measured.
+    pub(crate) fn stage(&self) -> Stage {
+        if self.inspection.attempt.is_some() {
+            Stage::Inspecting
+        } else if self.trials.values().any(|trial| trial.attempt.is_some()) {
+            Stage::Measuring
+        } else {
+            Stage::Unmeasured
+        }
+    }
+
+    /// Whether a trial has its outcome by the look at the model, and was never run.
+    pub fn is_ruled_out(&self, key: &TrialKey) -> bool {
+        let outcome = self.trials.get(key).and_then(|trial| trial.outcome.clone());
+        let TrialKey { strategy, gpu_type } = key;
+        outcome.is_some()
+            && self.inspection.found.as_ref().is_some_and(|found| {
+                found.outcome_of(&strategy.technique, strategy.gpus, gpu_type) == outcome
+            })
+    }
+
+    /// What is known of a strategy on a type of device.
+    pub fn trial(&self, strategy: &Strategy, gpu_type: &str) -> Option<&TrialState> {
+        // There are few: to make a key of them to look up takes longer than to look at them all.
+        let mut trials = self.trials.iter();
+        let is_of = |key: &TrialKey| strategy.is_of(&key.strategy) && key.gpu_type == gpu_type;
+        trials.find(|(key, _)| is_of(key)).map(|(_, trial)| trial)
+    }
+}

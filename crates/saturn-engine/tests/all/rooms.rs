@@ -1,0 +1,331 @@
+//! The rooms of the engine's source: a file uses its own room and the rooms below it, never a room
+//! above.
+//!
+//! Read from the source alone. A file uses another where it names the other's path, or calls a
+//! method that the other defines in an `impl` block: a method on `State` belongs to the room of the
+//! file that holds it. Methods are known by name, so a call counts as an arrow up only where every
+//! method of that name is defined above the caller. Names that the standard library has too are left
+//! out.
+
+#![expect(clippy::expect_used, reason = "a test may panic")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+/// From the ground up.
+const ROOMS: [&str; 12] = [
+    "facts",
+    "state",
+    "knowledge",
+    "changes",
+    "ledger",
+    "forecast",
+    "planning",
+    "following",
+    "measuring",
+    "health",
+    "interfaces",
+    "engine",
+];
+
+/// Arrows up, circles and long files that are still there. Take a line out with the code that needed
+/// it; add none.
+const KNOWN: &[&str] = &[
+    "changes/apply → measuring/going_on",
+    "changes/apply → measuring/inspections",
+    "changes/wanted → following/host_memory",
+    "changes/wanted → interfaces/launcher",
+    "changes/wanted → measuring/inspections",
+    "circle: facts/event facts/judgement facts/record",
+    "circle: following/dispatch following/host_memory following/idle",
+    "circle: measuring/going_on measuring/inspections measuring/trials",
+    "circle: state/breadth state/by_device state/group state/order state/run state/space",
+    "facts/evaluation → changes/trials",
+    "facts/evaluation → knowledge/durations",
+    "facts/evaluation → state/group",
+    "facts/evaluation → state/run",
+    "facts/judgement → changes/apply",
+    "facts/judgement → engine/commands",
+    "facts/judgement → engine/turn",
+    "facts/judgement → health/failures",
+    "facts/judgement → ledger/queues",
+    "facts/judgement → planning/adopting",
+    "facts/judgement → planning/problem",
+    "facts/judgement → state/order",
+    "facts/judgement → state/run",
+    "following/dispatch → engine/turn",
+    "following/host_memory → engine/turn",
+    "following/idle → engine/turn",
+    "forecast/follow → planning/problem",
+    "health/devices → engine/turn",
+    "health/failures → engine/turn",
+    "health/hopeless → engine/turn",
+    "health/nodes → engine/turn",
+    "health/stuck → engine/turn",
+    "knowledge/durations → following/host_memory",
+    "knowledge/paces → engine/turn",
+    "knowledge/paces → planning/asking",
+    "ledger/notes → engine/turn",
+    "ledger/notes → following/host_memory",
+    "ledger/notes → following/idle",
+    "ledger/notes → health/failures",
+    "ledger/notes → planning/asking",
+    "long: changes/apply",
+    "long: facts/record",
+    "long: state/run",
+    "measuring/going_on → engine/turn",
+    "measuring/inspections → engine/turn",
+    "measuring/inspections → health/failures",
+    "measuring/trials → engine/turn",
+    "measuring/trials → health/failures",
+    "planning/adopting → engine/turn",
+    "planning/adopting → following/dispatch",
+    "planning/asking → engine/turn",
+    "planning/asking → following/idle",
+    "planning/experiment → engine/turn",
+    "planning/experiment → measuring/trials",
+    "planning/problem → measuring/trials",
+    "state/breadth → changes/trials",
+    "state/breadth → knowledge/durations",
+    "state/group → knowledge/durations",
+    "state/group → knowledge/estimates",
+    "state/order → changes/apply",
+    "state/order → following/host_memory",
+    "state/order → ledger/queues",
+    "state/run → knowledge/durations",
+    "state/space → engine/turn",
+    "state/space → ledger/queues",
+    "state/space → ledger/timers",
+];
+
+/// Methods of the engine that types of the standard library have too.
+const NAMES_OF_STD: &[&str] =
+    &["add", "default", "first", "fmt", "get", "is_empty", "new", "remove", "take"];
+
+const MAX_LINES: usize = 450;
+
+/// Source texts by their paths: `room/file`, without the ending.
+type Sources = BTreeMap<String, String>;
+
+#[test]
+fn a_room_uses_the_rooms_below_it_alone() {
+    let found = offences(&sources());
+    let known: BTreeSet<String> = KNOWN.iter().map(|line| (*line).to_owned()).collect();
+    let new: Vec<&String> = found.difference(&known).collect();
+    let gone: Vec<&String> = known.difference(&found).collect();
+    assert!(new.is_empty(), "new, and not allowed:\n{new:#?}");
+    assert!(gone.is_empty(), "gone; take these lines out of KNOWN:\n{gone:#?}");
+}
+
+#[test]
+fn each_room_has_a_page() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    for room in ROOMS {
+        let page = fs::read_to_string(root.join(room).join("mod.rs")).expect("a room has a page");
+        let text = page.lines().take_while(|line| line.starts_with("//!"));
+        let words = text.collect::<Vec<_>>().join("\n");
+        assert!(words.contains("May use"), "{room}/mod.rs does not say what the room may use");
+        let is_code = |line: &&str| {
+            let is_door = ["//", "mod ", "pub mod ", "pub(crate) mod "];
+            !line.is_empty() && !is_door.iter().any(|start| line.starts_with(start))
+        };
+        let code: Vec<&str> = page.lines().filter(is_code).collect();
+        assert!(code.is_empty(), "{room}/mod.rs holds more than its page and its files: {code:?}");
+    }
+}
+
+#[test]
+fn arrows_up_and_circles_are_seen() {
+    let source = |path: &str, text: &str| (path.to_owned(), text.to_owned());
+    let sources = Sources::from([
+        source("facts/a", "use crate::state::b::B;\nfn f() { crate::state::c::f() }\n"),
+        source("state/b", "impl B {\n    pub(crate) fn far(&self) {}\n}\n// crate::engine::d\n"),
+        source("state/c", "use crate::state::b::B;\nfn f(b: B) { b.high(); b.far(); b.get() }\n"),
+        source("engine/d", "use crate::state::{b::B};\nimpl B {\n    fn high(&self) {}\n}\n"),
+        source("planning/x", "use crate::planning::y::Y;\n"),
+        source("planning/y", "use crate::planning::z::Z;\n#[cfg(test)]\nuse crate::engine::d;\n"),
+        source("planning/z", "use crate::planning::x::X;\nimpl Z {\n    fn get(&self) {}\n}\n"),
+    ]);
+    let found: Vec<String> = offences(&sources).into_iter().collect();
+    assert_eq!(
+        found,
+        [
+            "circle: planning/x planning/y planning/z",
+            "engine/d names `crate::state::{`, which is no file of a room",
+            "facts/a → state/b",
+            "facts/a → state/c",
+            "state/c → engine/d",
+        ]
+    );
+}
+
+fn sources() -> Sources {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut sources = Sources::new();
+    for entry in fs::read_dir(&root).expect("the source is there") {
+        let path = entry.expect("an entry").path();
+        let name = stem(&path);
+        if path.is_dir() {
+            assert!(ROOMS.contains(&name.as_str()), "{name} is no room");
+            for file in fs::read_dir(&path).expect("a room can be read") {
+                let file = file.expect("a file").path();
+                if stem(&file) != "mod" {
+                    let text = fs::read_to_string(&file).expect("a source is text");
+                    sources.insert(format!("{name}/{}", stem(&file)), text);
+                }
+            }
+        } else {
+            assert_eq!(name, "lib", "a file outside of the rooms");
+        }
+    }
+    sources
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().expect("a name").to_string_lossy().into_owned()
+}
+
+/// Each arrow up as `file → file`, each circle of more than two files of a room as its files, each
+/// file that is too long.
+fn offences(sources: &Sources) -> BTreeSet<String> {
+    let codes: Sources = sources.iter().map(|(path, text)| (path.clone(), code(text))).collect();
+    let mut definers: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    for (path, code) in &codes {
+        for name in methods(code) {
+            definers.entry(name).or_default().insert(path);
+        }
+    }
+    let mut found = BTreeSet::new();
+    let mut within: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (path, code) in &codes {
+        let mut used: BTreeSet<&str> = BTreeSet::new();
+        for named in paths(code) {
+            if let Some((other, _)) = codes.get_key_value(&named) {
+                used.insert(other);
+            } else {
+                let named = named.replace('/', "::");
+                found.insert(format!("{path} names `crate::{named}`, which is no file of a room"));
+            }
+        }
+        for name in called(code) {
+            let Some(files) = definers.get(&name).filter(|files| !files.contains(path.as_str()))
+            else {
+                continue;
+            };
+            // Of several methods of that name, the lowest is the kindest guess.
+            used.extend(files.iter().min_by_key(|file| (floor(file), **file)));
+        }
+        for other in used {
+            if floor(other) > floor(path) {
+                found.insert(format!("{path} → {other}"));
+            } else if floor(other) == floor(path) && other != path {
+                within.entry(path).or_default().insert(other);
+            }
+        }
+    }
+    found.extend(circles(&within));
+    let long = sources.iter().filter(|(_, text)| text.lines().count() > MAX_LINES);
+    found.extend(long.map(|(path, _)| format!("long: {path}")));
+    found
+}
+
+fn floor(path: &str) -> Option<usize> {
+    let room = path.split('/').next();
+    ROOMS.iter().position(|one| Some(*one) == room)
+}
+
+/// Without comments and tests; tests stand at a file's end.
+fn code(text: &str) -> String {
+    let text = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default());
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// The files that a file names, as `room/file`.
+fn paths(code: &str) -> BTreeSet<String> {
+    let named = code.split("crate::").skip(1).map(|rest| {
+        let mut segments = rest.split("::");
+        let mut next = || segments.next().unwrap_or_default();
+        let (room, file) = (next(), next());
+        let end = file.find(|one: char| !is_of_name(one)).unwrap_or(file.len());
+        format!(
+            "{room}/{}",
+            if end == 0 { file.get(..1).unwrap_or_default() } else { &file[..end] }
+        )
+    });
+    named.collect()
+}
+
+/// The methods that a file's `impl` blocks define. Source is as rustfmt writes it.
+fn methods(code: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let mut is_inside = false;
+    for line in code.lines() {
+        if line.starts_with("impl") {
+            is_inside = true;
+        } else if line.starts_with('}') {
+            is_inside = false;
+        }
+        let Some(item) = line.strip_prefix("    ").filter(|_| is_inside) else { continue };
+        let item = item.trim_start_matches("pub(crate) ").trim_start_matches("pub ");
+        let Some(name) = item.trim_start_matches("const ").strip_prefix("fn ") else { continue };
+        let name: String = name.chars().take_while(|one| is_of_name(*one)).collect();
+        if !NAMES_OF_STD.contains(&name.as_str()) {
+            names.insert(name);
+        }
+    }
+    names
+}
+
+/// The methods that a file calls, or names as a path such as `State::method`.
+fn called(code: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for (at, _) in code.match_indices(['.', ':']) {
+        let (before, rest) = (&code[..at], &code[at + 1..]);
+        let end = rest.find(|one: char| !is_of_name(one)).unwrap_or(rest.len());
+        let (name, after) = rest.split_at(end);
+        // `State::method`, not `crate::room::file`.
+        let is_path = code[at..].starts_with(':')
+            && before.strip_suffix(':').is_some_and(|before| {
+                let is_end = |one: char| !is_of_name(one);
+                let owner = before.rsplit(is_end).next().unwrap_or_default();
+                owner.starts_with(|one: char| one.is_ascii_uppercase())
+            });
+        let is_call =
+            code[at..].starts_with('.') && (after.starts_with('(') || after.starts_with("::<"));
+        if !name.is_empty() && (is_path || is_call) {
+            names.insert(name.to_owned());
+        }
+    }
+    names
+}
+
+fn is_of_name(one: char) -> bool {
+    one == '_' || one.is_ascii_alphanumeric()
+}
+
+/// Sets of more than two files that all reach one another.
+fn circles(within: &BTreeMap<&str, BTreeSet<&str>>) -> BTreeSet<String> {
+    let reached = |from: &str| {
+        let mut seen: BTreeSet<&str> = BTreeSet::new();
+        let mut open: Vec<&str> = within.get(from).into_iter().flatten().copied().collect();
+        while let Some(file) = open.pop() {
+            if seen.insert(file) {
+                open.extend(within.get(file).into_iter().flatten());
+            }
+        }
+        seen
+    };
+    let reach: BTreeMap<&str, BTreeSet<&str>> =
+        within.keys().map(|file| (*file, reached(file))).collect();
+    let mut found = BTreeSet::new();
+    for (file, seen) in &reach {
+        let is_back = |other: &&&str| reach.get(**other).is_some_and(|back| back.contains(file));
+        let circle: Vec<&str> = seen.iter().filter(is_back).copied().collect();
+        if circle.len() > 2 {
+            found.insert(format!("circle: {}", circle.join(" ")));
+        }
+    }
+    found
+}
