@@ -39,23 +39,26 @@ pub use facts::config::{
     TaskSpec, TechniqueRef, TrialBudget, Wishes,
 };
 pub use facts::evaluation::{BestEvaluation, Evaluation, Metrics};
-pub use facts::event::{
-    Action, Command, Event, FailureKind, NewTask, RankFailure, RankReport, SolveAnswer, SolveOrder,
-};
+pub use facts::event::{Action, Command, Event, NewTask, RankReport, SolveAnswer, SolveOrder};
+pub use facts::failure::{FailureKind, RankFailure};
 pub use facts::ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
-pub use facts::judgement::{Judged, Judgement, NamedJudgement, Ruling};
+pub use facts::judgement::{Judgement, NamedJudgement, Ruling};
 pub use facts::migrate;
+pub use facts::plan::{Place, PlanSource, RunPlan};
 pub use facts::record::{
-    AttemptEnd, ChosenTrial, Place, PlanSource, Purpose, Record, RunEnd, RunPlan, StopReason,
-    TaskEnd, no_strategy,
+    AttemptEnd, ChosenTrial, Purpose, Record, RunEnd, StopReason, TaskEnd, no_strategy,
 };
 pub use forecast::follow::{Forecast, forecast};
 pub use interfaces::launcher::{GangPart, LaunchError, LaunchOrder, Launcher, News, Widths, Work};
 pub use interfaces::observer::Observer;
-pub use knowledge::durations::{Choice, Warm};
-pub use knowledge::estimates::Estimate;
+pub use knowledge::strategies::Choice;
 pub use planning::outlook::{Outlook, outlook};
-pub use state::group::{Group, InspectionState, TrialKey, TrialState};
-pub use state::run::{Attempt, DeviceState, NodeState, State, TaskState, TaskStatus};
+pub use state::attempt::{Attempt, Warm};
+pub use state::device::{DeviceState, NodeState};
+pub use state::group::{Group, InspectionState};
+pub use state::lesson::Estimate;
+pub use state::run::State;
 pub use state::space::NoSpace;
 pub use state::stage::Stage;
+pub use state::task::{Judged, TaskState, TaskStatus};
+pub use state::trial::{TrialKey, TrialState};

@@ -6,5 +6,10 @@
 //! May use: `facts`, `state` and `knowledge`.
 
 pub(crate) mod apply;
+pub(crate) mod attempts;
+pub(crate) mod devices;
+pub(crate) mod places;
+pub(crate) mod tasks;
 pub(crate) mod trials;
 pub(crate) mod wanted;
+pub(crate) mod widths;

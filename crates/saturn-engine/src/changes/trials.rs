@@ -6,13 +6,14 @@
 
 use std::sync::Arc;
 
-use saturn_core::{Strategy, Trained, TrialOutcome};
+use saturn_core::{Inspection, Strategy, Trained, TrialOutcome};
 
 use crate::facts::config::TaskSpec;
-use crate::facts::ids::AttemptId;
+use crate::facts::ids::{AttemptId, TaskId};
 use crate::facts::record::{ChosenTrial, Purpose};
-use crate::state::group::{TrialKey, TrialState};
-use crate::state::run::{Attempt, State, TaskState};
+use crate::state::attempt::Attempt;
+use crate::state::run::State;
+use crate::state::trial::{TrialKey, TrialState};
 
 impl State {
     pub(crate) fn apply_tried(
@@ -133,6 +134,38 @@ impl State {
             self.tasks[task.0].learn_steps(batches);
         }
     }
+
+    /// Takes in what was found of a group: what can't run has its outcome, and the rest may be tried.
+    pub(crate) fn apply_inspected(&mut self, group: &str, inspection: &Inspection) {
+        let Some(group) = self.group_by_key.get(group).copied() else { return };
+        self.groups[group].inspection.found = Some(inspection.clone().into());
+        self.to_inspect.remove(&group);
+        if let Some(batches) = inspection.batches_per_epoch {
+            self.learn_steps(group, batches);
+        }
+        self.want_trials_of_group(group);
+        self.version += 1;
+    }
+
+    /// An inspection is at work.
+    pub(crate) fn apply_inspecting(&mut self, id: AttemptId, task: TaskId) {
+        let group = self.tasks[task.0].group;
+        self.groups[group].inspection.attempt = Some(id);
+        self.to_inspect.remove(&group);
+    }
+
+    /// An inspection is over. Without having found anything it is taken again, or done without.
+    pub(crate) fn apply_inspection_end(&mut self, task: TaskId, has_failed: bool) {
+        let group = self.tasks[task.0].group;
+        let inspection = &mut self.groups[group].inspection;
+        inspection.attempt = None;
+        inspection.failures += u32::from(has_failed);
+        if inspection.found.is_none() {
+            self.want_trials_of_group(group);
+            // What waited for it can be planned.
+            self.version += 1;
+        }
+    }
 }
 
 impl TrialState {
@@ -147,16 +180,6 @@ impl TrialState {
         self.trained = Some(trained);
         self.strategy = Arc::new(strategy.clone());
         self.has_knobs = true;
-    }
-}
-
-impl TaskState {
-    /// Turns a length in epochs into steps, once it is known how long one is.
-    pub(crate) fn learn_steps(&mut self, batches_per_epoch: u64) {
-        if let (None, Some(epochs)) = (self.steps, self.spec.epochs) {
-            let all = epochs.saturating_mul(batches_per_epoch);
-            self.steps = Some(all.div_ceil(self.spec.batches_a_step.get()));
-        }
     }
 }
 

@@ -10,36 +10,18 @@
 //! whatever is wanted.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use saturn_core::{Knobs, Strategy, StrategyKey, TrialOutcome};
+use saturn_core::StrategyKey;
 
-use crate::facts::config::{Level, TaskSpec};
+use crate::facts::config::Level;
 use crate::facts::ids::TaskId;
-use crate::interfaces::launcher::Widths;
 use crate::knowledge::scaling::rank_before;
-use crate::state::breadth::{Breadth, holds};
-use crate::state::group::{TrialKey, TrialState};
-use crate::state::run::{State, TaskState, TaskStatus};
+use crate::state::run::State;
+use crate::state::task::{TaskState, TaskStatus};
+use crate::state::trial::{TrialKey, TrialState};
 
 impl State {
-    /// The pool has changed: brings the open trials up to date, where that makes a difference.
-    pub(crate) fn want_trials_of_pool(&mut self) {
-        self.learn_node_widths();
-        self.learn_usable_breadths();
-        let breadths = self.breadths(|node| self.cluster.nodes[node.0].gpus);
-        if breadths == self.breadths {
-            return;
-        }
-        self.breadths = breadths;
-        self.open_trials.clear();
-        self.to_inspect.clear();
-        for task in self.task_ids() {
-            self.want_trials_for(task);
-        }
-    }
-
     /// Opens the trials that a task needs, that have no outcome and do not run; what the look at its
     /// model has ruled out gets its outcome instead. Where that is still to be taken, it comes first.
     pub(crate) fn want_trials_for(&mut self, task: TaskId) {
@@ -139,7 +121,7 @@ impl State {
         let is_sought = |(key, trial): (&Arc<TrialKey>, &TrialState)| {
             self.may_be_tried(task, key)
                 && trial.outcome.is_none()
-                && (trial.attempt.is_some() || self.is_open(group, key))
+                && (trial.attempt.is_some() || self.is_open_trial(group, key))
         };
         let trials = &self.groups[group].trials;
         if self.fits_pool_of_types(task) || trials.iter().any(is_sought) {
@@ -161,55 +143,6 @@ impl State {
         }
     }
 
-    /// Whether a task has a strategy that nodes of the pool are wide enough for, were all of their
-    /// devices usable.
-    pub(crate) fn fits_pool_of_types(&self, task: TaskId) -> bool {
-        self.choices(task)
-            .any(|choice| holds(&self.breadths, choice.gpu_type, choice.trial.strategy.gpus))
-    }
-
-    /// What is wrong with a task's device counts, where the nodes of the pool allow none of them:
-    /// ``its `gpu_range` is 64, and what the nodes of this pool allow is 1, 2``. `None` without any node.
-    pub fn out_of_range(&self, spec: &TaskSpec) -> Option<String> {
-        let range = spec.gpu_range.as_ref()?;
-        let tried: BTreeSet<u32> = self.breadths.iter().flat_map(Breadth::counts).collect();
-        if tried.is_empty() || range.iter().any(|gpus| tried.contains(gpus)) {
-            return None;
-        }
-        Some(format!(
-            "its `gpu_range` is {}, and what the nodes of this pool allow is {}",
-            listed(range.iter().copied()),
-            listed(tried.into_iter())
-        ))
-    }
-
-    fn is_in_pool(&self, key: &TrialKey) -> bool {
-        holds(&self.breadths, &key.gpu_type, key.strategy.gpus)
-    }
-
-    /// Whether a trial says something of what a task may run under here.
-    fn may_be_tried(&self, task: TaskId, key: &TrialKey) -> bool {
-        let breadth = self.breadths.iter().find(|one| one.gpu_type == key.gpu_type);
-        self.may_run(task, key)
-            && self.config.technique(&key.strategy.technique).is_some()
-            && breadth.is_some_and(|one| one.counts().contains(&key.strategy.gpus))
-    }
-
-    /// Whether a trial was chosen for what it may save.
-    pub(crate) fn is_chosen(
-        &self,
-        group: usize,
-        technique: &str,
-        gpus: u32,
-        gpu_type: &str,
-    ) -> bool {
-        self.groups[group].chosen.iter().any(|key| {
-            key.strategy.gpus == gpus
-                && key.strategy.technique == technique
-                && key.gpu_type == gpu_type
-        })
-    }
-
     fn open_trial(&mut self, group: usize, key: &TrialKey) {
         let trial = self.groups[group].trials.get(key);
         if trial.is_some_and(|trial| trial.outcome.is_none() && trial.attempt.is_none())
@@ -219,23 +152,6 @@ impl State {
             let open = self.open_trials.entry(place).or_default();
             open.insert((group, key.strategy.technique.clone()));
         }
-    }
-
-    /// The device counts for which it is asked what can run.
-    pub(crate) fn asked_widths(&self) -> Vec<Widths> {
-        let asked = self.breadths.iter().map(|one| Widths {
-            gpu_type: one.gpu_type.clone(),
-            gpus: one.counts(),
-            node_gpus: one.nodes.clone(),
-        });
-        asked.collect()
-    }
-
-    /// Whether a trial of a group is to be run and does not run.
-    pub(crate) fn is_open(&self, group: usize, key: &TrialKey) -> bool {
-        let place = (key.gpu_type.clone(), Reverse(key.strategy.gpus));
-        let open = self.open_trials.get(&place);
-        open.is_some_and(|open| open.contains(&(group, key.strategy.technique.clone())))
     }
 
     /// No task of a group is left to train: its open trials need not be run.
@@ -257,75 +173,4 @@ impl State {
             }
         }
     }
-
-    /// Takes over a limit of the devices' memory, and forgets the outcomes that it puts in doubt.
-    ///
-    /// An outcome speaks for the limit under which it was found. A wider limit reopens what ran out
-    /// of memory; a narrower one reopens what needed more than it leaves. What the look at the model
-    /// said is asked anew. Everything else stays: a strategy that fits less often than its trial says
-    /// is excluded when it fails, as always.
-    pub(crate) fn limit_device_memory(&mut self, limit: Option<u64>) {
-        let before = std::mem::replace(&mut self.config.device_memory_bytes, limit);
-        if before == limit {
-            return;
-        }
-        let is_wider = before.is_some_and(|before| limit.is_none_or(|limit| limit > before));
-        for group in &mut self.groups {
-            let ruled_out: Vec<Arc<TrialKey>> =
-                group.trials.keys().filter(|key| group.is_ruled_out(key)).cloned().collect();
-            group.inspection.found = None;
-            for (key, trial) in &mut group.trials {
-                let is_in_doubt = match &trial.outcome {
-                    _ if ruled_out.contains(key) => true,
-                    Some(TrialOutcome::OutOfMemory { .. }) => is_wider,
-                    Some(TrialOutcome::Measured { peak_memory_bytes, .. }) => {
-                        limit.is_some_and(|limit| *peak_memory_bytes > limit)
-                    }
-                    _ => false,
-                };
-                if is_in_doubt {
-                    trial.outcome = None;
-                    trial.reused = false;
-                }
-            }
-            group.learn();
-        }
-        if is_wider {
-            for task in &mut self.tasks {
-                task.excluded.clear();
-            }
-        }
-    }
-}
-
-impl TrialState {
-    /// A strategy of which nothing is known.
-    pub(crate) fn unknown(key: &StrategyKey) -> Self {
-        let strategy =
-            Strategy { technique: key.technique.clone(), gpus: key.gpus, knobs: Knobs::new() };
-        Self {
-            strategy: Arc::new(strategy),
-            outcome: None,
-            reused: false,
-            failures: 0,
-            attempt: None,
-            estimate: None,
-            has_knobs: false,
-            trained_step_s: None,
-            trained: None,
-            trained_evaluation_s: None,
-            trained_load_s: None,
-        }
-    }
-}
-
-/// Counts in a sentence: the first of them where they are many.
-fn listed(counts: impl Iterator<Item = u32>) -> String {
-    const MAX_LISTED: usize = 12;
-    let mut words: Vec<String> = counts.map(|count| count.to_string()).collect();
-    if words.len() > MAX_LISTED {
-        words.truncate(MAX_LISTED);
-        words.push("…".to_owned());
-    }
-    words.join(", ")
 }

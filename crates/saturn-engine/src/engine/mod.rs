@@ -5,4 +5,5 @@
 //! May use: every room.
 
 pub(crate) mod commands;
+pub(crate) mod judgements;
 pub(crate) mod turn;

@@ -15,18 +15,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use saturn_core::{Cluster, Gang, Strategy, StrategyKey};
 
 use crate::facts::config::{Mode, RunConfig};
-use crate::facts::event::{Action, Event, RankFailure, RankReport};
+use crate::facts::event::{Action, Event, RankReport};
+use crate::facts::failure::RankFailure;
 use crate::facts::ids::{AttemptId, DeviceId, TaskId};
 use crate::facts::record::{AttemptEnd, Purpose, Record, RunEnd, StopReason};
 use crate::following::host_memory::HostMemoryQueue;
 use crate::following::idle::Idle;
 use crate::health::devices::Blame;
-use crate::health::failures::SaturnFailures;
+use crate::health::failures::{SaturnFailures, died};
 use crate::ledger::queues::Queues;
 use crate::ledger::timers::{Timer, Timers};
 use crate::planning::asking::Planning;
 use crate::state::breadth::Breadth;
-use crate::state::run::{Attempt, State};
+use crate::state::run::State;
 
 /// What the engine decided on an event.
 #[derive(Debug, Default, PartialEq)]
@@ -399,7 +400,7 @@ impl Engine {
         attempt.heard_s = now_s;
         let all_gone = attempt.live_ranks == 0;
         if code != 0 && !attempt.is_dying() && !attempt.failed_ranks.contains(&rank) {
-            let failure = Attempt::died(rank, code, last_words);
+            let failure = died(rank, code, last_words);
             self.rank_failed(id, failure, now_s);
         }
         if all_gone {

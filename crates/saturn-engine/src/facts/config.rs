@@ -281,6 +281,13 @@ pub struct Policy {
     pub pool_may_grow: bool,
 }
 
+impl Policy {
+    /// Steps of a trial at least, warm-up included. A trial whose steps take seconds has no more.
+    pub(crate) fn trial_steps(&self) -> u32 {
+        self.warmup_steps + self.timed_steps
+    }
+}
+
 fn least_gain_s() -> f64 {
     5.0
 }

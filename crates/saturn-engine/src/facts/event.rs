@@ -8,57 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::config::{Machines, TaskSpec};
 use crate::facts::evaluation::{BestEvaluation, Evaluation};
+use crate::facts::failure::FailureKind;
 use crate::facts::ids::{AttemptId, TaskId};
 use crate::facts::judgement::NamedJudgement;
 use crate::facts::record::Purpose;
-
-/// Why a rank failed, as far as it can tell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FailureKind {
-    /// The task's own functions raised, or gave what they must not.
-    Task,
-    /// The task did what it would do again, such as a script that ends before its last step: it is not
-    /// tried again, however far it came.
-    Certain,
-    /// A device's memory ran out.
-    OutOfMemory,
-    /// Another rank went away: an echo, never the cause.
-    PeerLost,
-    /// The technique says that it can't run this task.
-    NotApplicable,
-    /// The process ended without a word.
-    Died,
-    /// The process was killed by signal 9 that Saturn did not send: by a person, or by the kernel.
-    Killed,
-    /// The kernel killed the process because the machine's own memory ran out, which says nothing of
-    /// its device's.
-    HostMemory,
-    /// The machine failed under it, not the task.
-    Machine,
-    /// A process of Saturn's failed under it, such as the one that starts ranks, or its node went.
-    Saturn,
-    /// Nothing was heard for longer than the policy allows.
-    Stalled,
-    /// The disk is full.
-    NoSpace,
-    /// Anything else.
-    Error,
-}
-
-/// A rank's failure.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RankFailure {
-    /// Which rank.
-    pub rank: u32,
-    /// What kind.
-    pub kind: FailureKind,
-    /// One line.
-    pub error: String,
-    /// The worker's own traceback, or empty.
-    #[serde(default)]
-    pub traceback: String,
-}
 
 /// What a rank says while it lives.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

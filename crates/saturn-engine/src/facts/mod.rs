@@ -8,7 +8,9 @@
 pub(crate) mod config;
 pub(crate) mod evaluation;
 pub(crate) mod event;
+pub(crate) mod failure;
 pub(crate) mod ids;
 pub(crate) mod judgement;
 pub mod migrate;
+pub(crate) mod plan;
 pub(crate) mod record;

@@ -18,7 +18,7 @@ use crate::facts::ids::{AttemptId, TaskId};
 use crate::facts::record::{Purpose, Record, StopReason};
 use crate::forecast::follow::staying;
 use crate::ledger::timers::Timer;
-use crate::state::run::TaskStatus;
+use crate::state::task::TaskStatus;
 
 impl Engine {
     /// Starts what may start on the devices where something has changed.

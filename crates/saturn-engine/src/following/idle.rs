@@ -15,11 +15,12 @@ use saturn_core::Gang;
 
 use crate::engine::turn::Engine;
 use crate::facts::ids::{DeviceId, NodeId, TaskId, devices};
-use crate::facts::record::PlanSource;
+use crate::facts::plan::PlanSource;
 use crate::ledger::timers::Timer;
 use crate::planning::adopting::Rival;
 use crate::planning::extend::extended;
-use crate::state::run::{State, TaskStatus};
+use crate::state::run::State;
+use crate::state::task::TaskStatus;
 
 /// Devices that have nothing before them.
 #[derive(Debug, Default)]

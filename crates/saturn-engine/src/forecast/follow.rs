@@ -14,10 +14,12 @@ use std::collections::BTreeMap;
 use saturn_core::{Gang, Objective};
 
 use crate::facts::ids::{AttemptId, TaskId, devices};
-use crate::facts::record::{Place, Purpose};
-use crate::ledger::queues::is_over;
+use crate::facts::plan::Place;
+use crate::facts::record::Purpose;
+use crate::state::attempt::Attempt;
 use crate::state::by_device::ByDevice;
-use crate::state::run::{Attempt, State};
+use crate::state::places::is_over;
+use crate::state::run::State;
 
 /// Expected times on the run's clock, seconds.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -57,7 +59,7 @@ pub(crate) fn follow(state: &State, places: &[Place], now_s: f64) -> Forecast {
     let mut forecast = Forecast {
         places: vec![None; places.len()],
         end_s: now_s,
-        free_at: ByDevice::of(state),
+        free_at: ByDevice::of(&state.nodes),
         ..Forecast::default()
     };
     let mut reached: BTreeMap<TaskId, u64> = BTreeMap::new();
@@ -109,7 +111,7 @@ pub(crate) fn follow(state: &State, places: &[Place], now_s: f64) -> Forecast {
 /// Attempts that train on where these places leave them, each with its place: the first of its task,
 /// with its strategy and devices, and the first of all of those.
 pub(crate) fn staying(state: &State, places: &[Place]) -> BTreeMap<AttemptId, usize> {
-    let mut first: ByDevice<usize> = ByDevice::of(state);
+    let mut first: ByDevice<usize> = ByDevice::of(&state.nodes);
     let mut first_of: BTreeMap<TaskId, usize> = BTreeMap::new();
     for (index, place) in places.iter().enumerate() {
         if is_over(state, place) {

@@ -16,15 +16,11 @@ use crate::engine::turn::Engine;
 use crate::facts::ids::{AttemptId, DeviceId, NodeId, TaskId};
 use crate::facts::record::{AttemptEnd, Purpose, Record};
 use crate::ledger::timers::Timer;
+use crate::state::attempt::Attempt;
 use crate::state::breadth::holds;
-use crate::state::run::{Attempt, State};
 
 /// Failures in a row after which a device is set aside.
 const MAX_SUSPECTS: usize = 2;
-/// What is assumed of attempts before any has failed: one failure a day, of whatever kind (a driver
-/// that is killed, a machine that restarts, a device that is lost). Large data centres report a
-/// failure in 5.8 years of one GPU (Llama 3, 2024); boxes that people share fare worse.
-const ASSUMED_FAILURE_EVERY_S: f64 = 86_400.0;
 
 /// Why devices were set aside, while this process drives the run.
 #[derive(Debug, Default)]
@@ -35,33 +31,6 @@ pub(crate) struct Blame {
     disbelieved: BTreeSet<TaskId>,
     /// Abandoned attempts: devices, and ranks that live.
     abandoned: Vec<(AttemptId, Vec<DeviceId>, u32)>,
-}
-
-impl State {
-    /// Whether all strategies that a task has are of such a type and number of devices. Where it has none
-    /// yet, the same is asked of the trials that may give it one; without any it is not confined.
-    fn is_confined_to(&self, task: TaskId, is_such: impl Fn(&str, u32) -> bool) -> bool {
-        let mut choices = self.choices(task).peekable();
-        if choices.peek().is_some() {
-            return choices.all(|choice| is_such(choice.gpu_type, choice.trial.strategy.gpus));
-        }
-        let number = self.task(task).group;
-        let group = &self.groups[number];
-        let is_looked_at = group.inspection.attempt.is_some() || self.is_to_inspect(number);
-        let mut sought = group
-            .trials
-            .iter()
-            .filter(|(key, trial)| trial.attempt.is_some() || self.is_open(number, key))
-            .peekable();
-        !is_looked_at
-            && sought.peek().is_some()
-            && sought.all(|(key, _)| is_such(&key.gpu_type, key.strategy.gpus))
-    }
-
-    /// How often an attempt fails through no fault of its task, about: seconds of the run.
-    pub fn failure_every_s(&self) -> f64 {
-        (ASSUMED_FAILURE_EVERY_S + self.now_s) / f64::from(1 + self.num_lost)
-    }
 }
 
 impl Engine {

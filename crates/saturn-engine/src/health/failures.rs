@@ -20,11 +20,11 @@ use std::collections::BTreeMap;
 
 use crate::engine::turn::Engine;
 use crate::facts::config::Level;
-use crate::facts::event::{FailureKind, RankFailure};
+use crate::facts::failure::{FailureKind, RankFailure};
 use crate::facts::ids::{AttemptId, TaskId};
 use crate::facts::record::{AttemptEnd, Purpose, Record, TaskEnd};
 use crate::ledger::timers::Timer;
-use crate::state::run::Attempt;
+use crate::state::attempt::Attempt;
 use crate::state::space::NO_SPACE_WAIT_S;
 
 /// How long the cause of an echo is waited for, seconds.
@@ -35,6 +35,12 @@ const MAX_SATURN_FAILURES: u32 = 10;
 const MAX_DOUBLINGS: u32 = 10;
 /// The same after failures of Saturn's own.
 const MAX_SATURN_DOUBLINGS: u32 = 6;
+
+/// The signal that the kernel sends when memory has run out.
+const SIGKILL: i32 = 9;
+/// What a process says in its last words when memory runs out where nobody catches it: in a thread
+/// of a library's own.
+const OUT_OF_MEMORY_WORDS: [&str; 2] = ["std::bad_alloc", "can't allocate memory"];
 
 /// How often in a row Saturn's own processes have failed under each task, while this process drives the
 /// run, and the step of its checkpoint then.
@@ -315,4 +321,22 @@ impl Engine {
             }
         }
     }
+}
+
+/// The failure of a rank that died without saying why.
+pub(crate) fn died(rank: u32, code: i32, last_words: String) -> RankFailure {
+    let (kind, error) = if code == -SIGKILL {
+        let error = "killed by signal 9, which Saturn did not send".to_owned();
+        (FailureKind::Killed, error)
+    } else if let Some(words) =
+        OUT_OF_MEMORY_WORDS.into_iter().find(|words| code < 0 && last_words.contains(words))
+    {
+        let error = format!("the process died of signal {}: {words}", -code);
+        (FailureKind::OutOfMemory, error)
+    } else if code < 0 {
+        (FailureKind::Died, format!("the process died of signal {}", -code))
+    } else {
+        (FailureKind::Died, format!("the process exited with code {code} and reported no error"))
+    };
+    RankFailure { rank, kind, error, traceback: last_words }
 }

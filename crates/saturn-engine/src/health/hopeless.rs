@@ -7,7 +7,8 @@ use saturn_core::{StrategyKey, TrialOutcome};
 use crate::engine::turn::Engine;
 use crate::facts::ids::TaskId;
 use crate::facts::record::TaskEnd;
-use crate::state::run::{State, TaskStatus};
+use crate::state::run::State;
+use crate::state::task::TaskStatus;
 
 impl Engine {
     /// Gives up tasks that no technique can run, and has devices taken back for tasks that can run only
@@ -36,7 +37,7 @@ impl State {
             || group
                 .trials
                 .iter()
-                .any(|(key, trial)| trial.attempt.is_some() || self.is_open(task.group, key));
+                .any(|(key, trial)| trial.attempt.is_some() || self.is_open_trial(task.group, key));
         // Without devices nothing is known: some may come.
         if has_choice || is_open || self.breadths.is_empty() {
             return None;

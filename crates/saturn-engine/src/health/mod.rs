@@ -6,6 +6,7 @@
 //! May use: every room before it.
 
 pub(crate) mod devices;
+pub(crate) mod disks;
 pub(crate) mod failures;
 pub(crate) mod hopeless;
 pub(crate) mod nodes;

@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 use crate::engine::turn::Engine;
 use crate::facts::ids::TaskId;
 use crate::facts::record::Record;
-use crate::state::run::{State, TaskStatus};
+use crate::state::run::State;
+use crate::state::task::TaskStatus;
 
 impl Engine {
     /// Whether nothing that is left can ever run here; then what it needs has been noted.

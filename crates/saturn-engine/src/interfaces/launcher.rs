@@ -10,7 +10,8 @@ use saturn_core::{Node, Strategy};
 use serde::{Deserialize, Serialize};
 
 use crate::facts::config::{Level, TaskSpec, TechniqueRef};
-use crate::facts::event::{Action, Event, FailureKind};
+use crate::facts::event::{Action, Event};
+use crate::facts::failure::FailureKind;
 use crate::facts::ids::{AttemptId, NodeId, TaskId};
 use crate::facts::record::{AttemptEnd, Purpose};
 use crate::state::run::State;
@@ -109,7 +110,7 @@ impl LaunchOrder {
         let config = &state.config;
         let work = if *purpose == Purpose::Inspection {
             let managed = config.techniques.iter().filter(|one| one.level == Level::Managed);
-            Work::Inspect { techniques: managed.cloned().collect(), widths: state.asked_widths() }
+            Work::Inspect { techniques: managed.cloned().collect(), widths: asked_widths(state) }
         } else if let Some(technique) = config.technique(&strategy.technique) {
             Work::Run(technique.clone())
         } else {
@@ -144,6 +145,16 @@ impl LaunchOrder {
             failure_every_s: state.failure_every_s(),
         }))
     }
+}
+
+/// The device counts for which it is asked what can run.
+fn asked_widths(state: &State) -> Vec<Widths> {
+    let asked = state.breadths.iter().map(|one| Widths {
+        gpu_type: one.gpu_type.clone(),
+        gpus: one.counts(),
+        node_gpus: one.nodes.clone(),
+    });
+    asked.collect()
 }
 
 /// What a launcher has to tell.

@@ -12,9 +12,8 @@
 //! and where techniques or strategies are seen to be off by different factors, what is not seen moves
 //! by what they have in common, as far as they have something.
 
-use std::collections::BTreeMap;
-
 use crate::knowledge::scaling::Cholesky;
+use crate::state::lesson::Correction;
 
 /// Standard deviation of a strategy's own part, beside the noise of its measurements, where nothing
 /// speaks for more.
@@ -32,21 +31,6 @@ pub(crate) struct Seen<'a> {
     pub(crate) ratio: f64,
     /// Standard deviation of both measurements together, as a part.
     pub(crate) sd: f64,
-}
-
-/// What trials' seconds a step are to be multiplied by, for strategies of a group that have not
-/// trained.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Correction {
-    /// For a technique of which nothing was seen.
-    shared: f64,
-    of_technique: BTreeMap<String, f64>,
-}
-
-impl Default for Correction {
-    fn default() -> Self {
-        Self { shared: 1.0, of_technique: BTreeMap::new() }
-    }
 }
 
 impl Correction {
@@ -79,11 +63,6 @@ impl Correction {
             (technique.to_owned(), fit.log_factor(seen, Some(technique)).exp())
         });
         Self { shared: fit.log_factor(seen, None).exp(), of_technique: of_technique.collect() }
-    }
-
-    /// The factor for a technique's strategies.
-    pub(crate) fn of(&self, technique: &str) -> f64 {
-        self.of_technique.get(technique).copied().unwrap_or(self.shared)
     }
 }
 

@@ -9,53 +9,20 @@
 //! launch, and no part of a step: a trial tells it apart, and what trains is clocked from the first
 //! word after its first step.
 
-use saturn_core::{Strategy, TrialOutcome};
+use saturn_core::Strategy;
 
 use crate::facts::ids::TaskId;
-use crate::knowledge::correction::{Correction, Seen};
-use crate::knowledge::estimates::{TRAINED_SD, TRIAL_SD};
-use crate::state::group::{Group, TrialKey, TrialState};
-use crate::state::run::{Attempt, State, TaskState};
+use crate::knowledge::strategies::Choice;
+use crate::state::attempt::Attempt;
+use crate::state::lesson::Correction;
+use crate::state::run::State;
+use crate::state::task::TaskState;
+use crate::state::trial::TrialState;
 
 /// A moment this close to the end of a step, as a part of the step, is that end.
 const AT_END: f64 = 1e-7;
-/// An attempt shorter than this says too little about its speed, steps.
-pub(crate) const MIN_STEPS_TO_CORRECT: u64 = 10;
-
-/// What training is off by from what was known of a strategy before, beside that one's own error:
-/// standard deviation, as a part.
-const DEPARTURE_SD: f64 = 0.1;
-
-/// A strategy that a task may run under, on one type of device.
-#[derive(Debug, Clone, Copy)]
-pub struct Choice<'a> {
-    /// What is known of it.
-    pub trial: &'a TrialState,
-    /// Type of device that it holds for.
-    pub gpu_type: &'a str,
-}
 
 impl State {
-    /// The strategies that a task may run under, measured and not excluded, on devices that the pool
-    /// may have.
-    pub fn choices(&self, task: TaskId) -> impl Iterator<Item = Choice<'_>> {
-        let state = self.task(task);
-        self.groups[state.group].trials.iter().filter_map(move |(key, trial)| {
-            let is_allowed =
-                trial.is_known() && state.spec.allows(&trial.strategy) && self.may_run(task, key);
-            is_allowed.then_some(Choice { trial, gpu_type: &key.gpu_type })
-        })
-    }
-
-    /// Whether a task may run under a strategy, as far as its own wishes and failures go,
-    /// and the machine's own memory.
-    pub(crate) fn may_run(&self, task: TaskId, key: &TrialKey) -> bool {
-        let state = self.task(task);
-        state.spec.allows_key(&key.strategy)
-            && !state.excluded.iter().any(|(excluded, _)| *excluded == key.strategy)
-            && self.why_too_large_for_host(state.group, key).is_none()
-    }
-
     /// Seconds a step of a task under a strategy on a type of device; `None` where it was never
     /// measured.
     pub fn step_s(&self, task: TaskId, strategy: &Strategy, gpu_type: &str) -> Option<f64> {
@@ -230,67 +197,6 @@ fn steps_begun(steps: f64) -> u64 {
     begun
 }
 
-impl Attempt {
-    /// Steps that were clocked, and the seconds that they took; `None` where those are too few to
-    /// tell. Up to its last step, not up to now, since between two words nothing is known.
-    pub(crate) fn clocked(&self) -> Option<(f64, f64)> {
-        let (steps, taken_s) = self.clocked_since(self.warm?);
-        (steps >= MIN_STEPS_TO_CORRECT && taken_s > 0.0).then_some((steps as f64, taken_s))
-    }
-
-    /// Steps since a mark, and the seconds that they took.
-    pub(crate) fn clocked_since(&self, mark: Warm) -> (u64, f64) {
-        let taken_s = self.stepped_s - mark.at_s - (self.blocked_s - mark.blocked_s);
-        (self.step.saturating_sub(mark.step), taken_s)
-    }
-}
-
-/// A mark from which on an attempt's steps are clocked: when its first step was known to be over, or
-/// the end of an interval.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Warm {
-    /// Finished steps.
-    pub step: u64,
-    /// Time, seconds.
-    pub at_s: f64,
-    /// Seconds for which it had stood still for checkpoints.
-    pub blocked_s: f64,
-}
-
-/// What a group's trials and training say of all its strategies together.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct Lesson {
-    /// What trials are off by.
-    pub(crate) correction: Correction,
-    /// Seconds that a checkpoint took at most where one was timed.
-    save_s: Option<f64>,
-    /// How many steps an evaluation takes as long as.
-    evaluation_in_steps: Option<f64>,
-}
-
-impl Group {
-    /// Takes in what has changed about its trials.
-    pub(crate) fn learn(&mut self) {
-        let seen = self.trials.iter().filter_map(|(key, trial)| {
-            let (trained_s, tried_s) = (trial.trained_step_s?, trial.measured_step_s()?);
-            let sd = trial.relative_error().hypot(TRAINED_SD);
-            let is_told = trained_s > 0.0 && tried_s > 0.0;
-            let technique = key.strategy.technique.as_str();
-            is_told.then(|| Seen { technique, ratio: trained_s / tried_s, sd })
-        });
-        let correction = Correction::learnt(&seen.collect::<Vec<_>>());
-        let tried = self.trials.values().filter_map(|trial| match &trial.outcome {
-            Some(TrialOutcome::Measured { checkpoint_s, .. }) => *checkpoint_s,
-            _ => None,
-        });
-        self.lesson = Lesson {
-            correction,
-            save_s: tried.max_by(f64::total_cmp),
-            evaluation_in_steps: self.evaluation_in_steps(),
-        };
-    }
-}
-
 /// What a task's time under any strategy rests on, beside that strategy.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace<'a> {
@@ -347,83 +253,5 @@ impl Pace<'_> {
             Some(trial.known_step_s()? * factor)
         };
         observed_s.or(trial.trained_step_s).or_else(tried_s)
-    }
-}
-
-impl TrialState {
-    /// Seconds from launch until it trains at its pace, from a checkpoint or from the beginning.
-    pub(crate) fn load_s(&self, is_going_on: bool) -> f64 {
-        let trained_s = self.trained_load_s.filter(|_| is_going_on);
-        let trained_s = trained_s.map(|load_s| load_s + self.warmup_s());
-        let estimated_s = || self.estimate.map(|estimate| estimate.setup_s);
-        trained_s.or_else(|| self.measured_setup_s()).or_else(estimated_s).unwrap_or(0.0)
-    }
-
-    /// Whether plans may count on it: it was measured, it has trained, or its estimate is as sure as
-    /// a trial would be.
-    pub fn is_known(&self) -> bool {
-        self.known_step_s().is_some() || self.outcome.is_none() && self.trained_step_s.is_some()
-    }
-
-    /// Whether plans may count on it, and yet it was neither measured nor trained under.
-    pub fn is_estimate(&self) -> bool {
-        self.is_known() && self.measured_step_s().is_none() && self.trained_step_s.is_none()
-    }
-
-    /// Seconds a step, where so many steps of training were clocked: theirs, but where steps differ so
-    /// much from one another (batches padded to different lengths) that these few may be unlike the
-    /// others, partly what was known before.
-    pub(crate) fn clocked_step_s(&self, steps: f64, taken_s: f64) -> f64 {
-        let clocked_s = taken_s / steps;
-        let (Some(TrialOutcome::Measured { step_s, variation: Some(variation), .. }), true) =
-            (&self.outcome, clocked_s > 0.0)
-        else {
-            return clocked_s;
-        };
-        let before_s = self.trained_step_s.unwrap_or(*step_s);
-        // Both are taken as Normal in the logarithm, and weighed by how sure they are.
-        let before = self.relative_error().powi(2) + DEPARTURE_SD.powi(2);
-        let weight = before / (before + variation.powi(2) / steps);
-        before_s * (clocked_s / before_s).powf(weight)
-    }
-
-    /// Seconds a step that plans may count on.
-    pub fn known_step_s(&self) -> Option<f64> {
-        let sure = self.estimate.filter(|estimate| self.outcome.is_none() && estimate.is_sure());
-        self.measured_step_s().or(sure.map(|estimate| estimate.step_s))
-    }
-
-    /// Seconds a step that the trial measured.
-    pub fn measured_step_s(&self) -> Option<f64> {
-        match self.outcome {
-            Some(TrialOutcome::Measured { step_s, .. }) => Some(step_s),
-            _ => None,
-        }
-    }
-
-    /// Seconds from launch until it trains at its pace, as the trial measured that.
-    pub(crate) fn measured_setup_s(&self) -> Option<f64> {
-        match self.outcome {
-            Some(TrialOutcome::Measured { setup_s, .. }) => Some(setup_s + self.warmup_s()),
-            _ => None,
-        }
-    }
-
-    /// Seconds that a launch's first step takes beyond later ones, as far as that was measured.
-    fn warmup_s(&self) -> f64 {
-        match self.outcome {
-            Some(TrialOutcome::Measured { warmup_s, .. }) => warmup_s.unwrap_or(0.0),
-            _ => 0.0,
-        }
-    }
-
-    /// Standard error of the trial's seconds a step, as a part of them.
-    pub(crate) fn relative_error(&self) -> f64 {
-        match self.outcome {
-            Some(TrialOutcome::Measured { relative_error, .. }) => {
-                relative_error.unwrap_or(TRIAL_SD)
-            }
-            _ => TRIAL_SD,
-        }
     }
 }

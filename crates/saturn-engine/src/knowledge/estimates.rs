@@ -11,56 +11,21 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use saturn_core::{Inspection, Strategy, TrialOutcome};
+use saturn_core::Strategy;
 
-use crate::facts::config::{Mode, TrialBudget};
 use crate::knowledge::scaling::{Cell, Guess, Offsets, Seen, guesses};
-use crate::state::group::{Group, TrialKey, TrialState};
+use crate::state::group::Group;
+use crate::state::lesson::Estimate;
 use crate::state::run::State;
+use crate::state::trial::{TRAINED_SD, TrialKey, TrialState};
 
-/// An estimate this sure stands in for a trial, whose own noise is about as large: standard deviation
-/// of the logarithm.
-const SURE_SD: f64 = 0.06;
-/// What a trial's few steps are off by, as a part, where it doesn't say.
-pub(crate) const TRIAL_SD: f64 = 0.04;
 /// No trial is surer than this, however steady its steps: another launch would differ.
 const LEAST_TRIAL_SD: f64 = 0.02;
-/// What training's many steps are off by, as a part.
-pub(crate) const TRAINED_SD: f64 = 0.02;
 /// Groups with open tasks of which this many others learn at most, so that a measurement's cost does
 /// not grow with the workload.
 const MAX_GROUPS_TO_LEARN_FROM: usize = 64;
 
-/// What a strategy that was not measured is expected to take.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Estimate {
-    /// Seconds a step: as likely more as less.
-    pub step_s: f64,
-    /// How far off it may be: the standard deviation of its logarithm.
-    pub sd: f64,
-    /// Seconds from launch to the first step, as measured of the group's other strategies.
-    pub setup_s: f64,
-}
-
-impl Estimate {
-    /// Whether it may stand in for a trial.
-    pub fn is_sure(&self) -> bool {
-        self.sd <= SURE_SD
-    }
-
-    /// Seconds a step, `sds` standard deviations below or above the middle.
-    pub fn step_s_at(&self, sds: f64) -> f64 {
-        self.step_s * (self.sd * sds).exp()
-    }
-}
-
 impl State {
-    /// Whether trials are chosen by what they are expected to save.
-    pub fn chooses_trials(&self) -> bool {
-        self.config.mode == Mode::Orchestrate
-            && self.config.policy.trial_budget != TrialBudget::Full
-    }
-
     /// A measurement of a group is new: estimates of it, and of others that learn from it, too.
     pub(crate) fn learn(&mut self, group: usize) {
         if !self.chooses_trials() {
@@ -77,36 +42,6 @@ impl State {
         for index in open {
             self.groups[index].estimate(&offsets, &self.node_widths);
         }
-    }
-
-    /// Whether memory rules a strategy out that was not tried: the technique ran out of it on as many
-    /// devices or more, or has never fitted in a trial and would have more room on more.
-    pub fn is_ruled_out(&self, group: usize, key: &TrialKey) -> bool {
-        let same = self.groups[group].trials.iter().filter(|(other, _)| {
-            other.gpu_type == key.gpu_type && other.strategy.technique == key.strategy.technique
-        });
-        // What the look at the model rules out says nothing of wider gangs, which it did not rule out.
-        let found = self.groups[group].inspection.found.as_ref();
-        let was_tried = |key: &TrialKey| {
-            let strategy = &key.strategy;
-            let outcome = |found: &Inspection| {
-                found.outcome_of(&strategy.technique, strategy.gpus, &key.gpu_type)
-            };
-            found.and_then(|found| outcome(found)).is_none()
-        };
-        let (mut has_fitted, mut ran_out, mut least, mut widest) = (false, false, 0, 0);
-        for (other, trial) in same {
-            widest = widest.max(other.strategy.gpus);
-            match trial.outcome {
-                Some(TrialOutcome::Measured { .. }) => has_fitted = true,
-                Some(TrialOutcome::OutOfMemory { .. }) => {
-                    least = least.max(other.strategy.gpus);
-                    ran_out |= was_tried(other);
-                }
-                _ => {}
-            }
-        }
-        key.strategy.gpus <= least || ran_out && !has_fitted && key.strategy.gpus < widest
     }
 }
 

@@ -8,5 +8,8 @@
 pub(crate) mod correction;
 pub(crate) mod durations;
 pub(crate) mod estimates;
+pub(crate) mod lessons;
 pub(crate) mod paces;
 pub(crate) mod scaling;
+pub(crate) mod strategies;
+pub(crate) mod worth;

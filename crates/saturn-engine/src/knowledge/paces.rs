@@ -19,15 +19,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use saturn_core::{Strategy, Trained, TrialOutcome};
+use saturn_core::{Strategy, Trained};
 
 use crate::engine::turn::Engine;
 use crate::facts::ids::AttemptId;
 use crate::facts::record::{Purpose, Record};
-use crate::knowledge::durations::{MIN_STEPS_TO_CORRECT, Warm};
-use crate::knowledge::estimates::TRAINED_SD;
-use crate::state::group::{TrialKey, TrialState};
-use crate::state::run::{Attempt, State};
+use crate::state::attempt::{Attempt, MIN_STEPS_TO_CORRECT, Warm};
+use crate::state::run::State;
+use crate::state::trial::{TRAINED_SD, TrialKey, TrialState};
 
 /// A departure from what plans count on by less than this part of it is no news.
 const LEAST_NEWS: f64 = 0.02;
@@ -187,15 +186,5 @@ impl State {
             })
         };
         clocked.into_iter().filter_map(departure).collect()
-    }
-}
-
-impl TrialState {
-    /// What the task's steps differ by from one another, as a part, where the trial has told.
-    fn variation(&self) -> Option<f64> {
-        match self.outcome {
-            Some(TrialOutcome::Measured { variation, .. }) => variation,
-            _ => None,
-        }
     }
 }

@@ -8,22 +8,22 @@
 //!
 //! Whether what goes on so is in the right place is for the next plan to say.
 
-use std::sync::Arc;
-
 use saturn_core::{Gang, StrategyKey, TrialOutcome};
 
 use crate::engine::turn::Engine;
 use crate::facts::event::Action;
 use crate::facts::ids::{AttemptId, NodeId, TaskId, devices};
 use crate::facts::record::{Purpose, Record};
-use crate::state::group::TrialKey;
-use crate::state::run::{Attempt, State, TaskStatus};
+use crate::state::attempt::Attempt;
+use crate::state::run::State;
+use crate::state::task::TaskStatus;
+use crate::state::trial::TrialKey;
 
 impl Engine {
     /// The task that a trial is run with: one that could go on from it, else the group's first.
     pub(crate) fn subject(&self, group: usize, key: &StrategyKey, now_s: f64) -> Option<TaskId> {
         if !self.state.chooses_trials() {
-            return self.speaker(group);
+            return self.state.speaker(group);
         }
         let state = &self.state;
         let is_tried = |task: TaskId| {
@@ -41,7 +41,7 @@ impl Engine {
             // The one that would wait longest; of several the first.
             .rev()
             .max_by(|a, b| start_s(*a).total_cmp(&start_s(*b)))
-            .or_else(|| self.speaker(group))
+            .or_else(|| self.state.speaker(group))
     }
 
     /// Tells a measured trial whether it goes on as training from the step that it has come to.
@@ -118,31 +118,5 @@ impl State {
             let is_wide = self.node_widths.get(gpu_type).is_some_and(|width| gpus > *width);
             key.gpu_type == gpu_type && (is_wide || nodes().any(|num| num >= gpus as usize))
         })
-    }
-
-    pub(crate) fn apply_went_on(&mut self, id: AttemptId, step: u64, now_s: f64) {
-        let Some(before) = self.attempts.get(&id).filter(|one| one.purpose == Purpose::Trial)
-        else {
-            return;
-        };
-        let before = before.clone();
-        self.with_trial(&before, |trial| trial.attempt = None);
-        let gpu_type = self.gang_type(&before.gang).to_owned();
-        let known = self.group_of(before.task).trial(&before.strategy, &gpu_type);
-        let strategy = known.map(|trial| Arc::clone(&trial.strategy));
-        let Some(attempt) = self.attempts.get_mut(&id) else { return };
-        attempt.purpose = Purpose::Train;
-        attempt.completed = false;
-        attempt.started = Some((step, now_s));
-        attempt.step = step;
-        attempt.stepped_s = now_s;
-        attempt.strategy = strategy.unwrap_or_else(|| Arc::clone(&before.strategy));
-        let task = &mut self.tasks[before.task.0];
-        if !matches!(task.status, TaskStatus::Ended(_)) {
-            task.status = TaskStatus::Running(id);
-            task.num_attempts += 1;
-            task.step = step;
-        }
-        self.version += 1;
     }
 }

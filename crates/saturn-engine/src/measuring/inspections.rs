@@ -15,87 +15,21 @@
 //! What the task's own functions raise is told once, for the whole group. A look that fails otherwise
 //! is taken once more, then the group does without: its trials tell what can't run.
 
+use saturn_core::{Inspection, TrialOutcome};
+
 use crate::engine::turn::Engine;
-use crate::facts::config::{DeviceKind, Level};
-use crate::facts::event::{FailureKind, RankFailure};
+use crate::facts::config::DeviceKind;
+use crate::facts::failure::{FailureKind, RankFailure};
 use crate::facts::ids::{AttemptId, TaskId};
 use crate::facts::record::{Purpose, Record, TaskEnd, no_strategy};
 use crate::ledger::timers::Timer;
-use crate::state::run::{Attempt, State};
-
-use saturn_core::{Inspection, TrialOutcome};
+use crate::state::attempt::Attempt;
 
 /// Inspections at work at once: they compute, beside what trains.
 const MAX_AT_ONCE: usize = 2;
 /// For so long after its launch, seconds, a trial has no inspection beside it on CPU slots, nor an
 /// inspection a trial.
 const APART_S: f64 = 10.0;
-/// Failures after which a group does without.
-const MAX_FAILURES: u32 = 2;
-
-impl State {
-    /// Whether a group's trials must wait for the look at its model.
-    pub(crate) fn awaits_inspection(&self, group: usize) -> bool {
-        let inspection = &self.groups[group].inspection;
-        inspection.found.is_none()
-            && inspection.failures < MAX_FAILURES
-            && self.is_for_managed(group)
-    }
-
-    /// Whether a group may be tried under a managed technique. What its tasks allow is part of its key.
-    fn is_for_managed(&self, group: usize) -> bool {
-        let first = self.groups[group].tasks.first().map(|task| &self.task(*task).spec);
-        let is_allowed = |name: &str| first.is_none_or(|spec| spec.allows_technique(name));
-        let techniques = &self.config.techniques;
-        techniques.iter().any(|one| one.level == Level::Managed && is_allowed(&one.name))
-    }
-
-    /// Groups whose models are to be looked at and are not yet.
-    pub fn num_to_inspect(&self) -> usize {
-        self.to_inspect.len()
-    }
-
-    /// Whether a group (an index into [`State::groups`]) is one of these.
-    pub fn is_to_inspect(&self, group: usize) -> bool {
-        self.to_inspect.contains(&group)
-    }
-
-    fn num_inspections(&self) -> usize {
-        self.attempts.values().filter(|one| one.purpose == Purpose::Inspection).count()
-    }
-
-    /// Takes in what was found of a group: what can't run has its outcome, and the rest may be tried.
-    pub(crate) fn apply_inspected(&mut self, group: &str, inspection: &Inspection) {
-        let Some(group) = self.group_by_key.get(group).copied() else { return };
-        self.groups[group].inspection.found = Some(inspection.clone().into());
-        self.to_inspect.remove(&group);
-        if let Some(batches) = inspection.batches_per_epoch {
-            self.learn_steps(group, batches);
-        }
-        self.want_trials_of_group(group);
-        self.version += 1;
-    }
-
-    /// An inspection is at work.
-    pub(crate) fn apply_inspecting(&mut self, id: AttemptId, task: TaskId) {
-        let group = self.tasks[task.0].group;
-        self.groups[group].inspection.attempt = Some(id);
-        self.to_inspect.remove(&group);
-    }
-
-    /// An inspection is over. Without having found anything it is taken again, or done without.
-    pub(crate) fn apply_inspection_end(&mut self, task: TaskId, has_failed: bool) {
-        let group = self.tasks[task.0].group;
-        let inspection = &mut self.groups[group].inspection;
-        inspection.attempt = None;
-        inspection.failures += u32::from(has_failed);
-        if inspection.found.is_none() {
-            self.want_trials_of_group(group);
-            // What waited for it can be planned.
-            self.version += 1;
-        }
-    }
-}
 
 impl Engine {
     /// Has the models of groups looked at that wait for it, the first come first.
@@ -110,7 +44,7 @@ impl Engine {
         let may = |group: &usize| !self.saturn_failures.has_rest(*group, now_s);
         let next = self.state.to_inspect.iter().copied().filter(may);
         for group in next.take(MAX_AT_ONCE.saturating_sub(num_at_work)).collect::<Vec<_>>() {
-            if let Some(task) = self.speaker(group) {
+            if let Some(task) = self.state.speaker(group) {
                 let nowhere = (Vec::new(), None);
                 self.launch(task, Purpose::Inspection, no_strategy(), nowhere, now_s);
             }

@@ -7,27 +7,20 @@
 //! task may train under what has been measured, and the trial is run when there is room again.
 //! Where a trial only waits for inspections, its devices are kept for it too (`inspections`).
 
-use std::cell::LazyCell;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use saturn_core::{Knobs, Strategy, StrategyKey, TrialOutcome};
 
 use crate::engine::turn::Engine;
-use crate::facts::config::Policy;
-use crate::facts::event::{FailureKind, RankFailure};
-use crate::facts::ids::{AttemptId, NodeId, TaskId, devices};
+use crate::facts::failure::{FailureKind, RankFailure};
+use crate::facts::ids::{AttemptId, NodeId, devices};
 use crate::facts::record::{Purpose, Record, StopReason};
 use crate::following::host_memory::TRIAL_S;
-use crate::state::group::TrialKey;
-use crate::state::run::{Attempt, State};
+use crate::state::attempt::Attempt;
+use crate::state::trial::TrialKey;
 use crate::state::vacancies::Rooms;
 
-/// The signal that the kernel sends when memory has run out.
-const SIGKILL: i32 = 9;
-/// What a process says in its last words when memory runs out where nobody catches it: in a thread
-/// of a library's own.
-const OUT_OF_MEMORY_WORDS: [&str; 2] = ["std::bad_alloc", "can't allocate memory"];
 /// Failures that may be chance, after which a trial counts as failed.
 const MAX_TRIAL_FAILURES: u32 = 2;
 
@@ -183,12 +176,6 @@ impl Engine {
         }
     }
 
-    /// The task that is looked at and measured for a group: its first that has not ended.
-    pub(crate) fn speaker(&self, group: usize) -> Option<TaskId> {
-        let mut tasks = self.state.groups[group].tasks.iter().copied();
-        tasks.find(|task| !self.state.has_ended(*task))
-    }
-
     pub(crate) fn trial_reported(
         &mut self,
         attempt: AttemptId,
@@ -255,58 +242,7 @@ impl Engine {
     }
 }
 
-impl State {
-    /// Whether more will be known of a group before long: its model is looked at or about to be, a
-    /// trial of it runs, or could run without waiting for training to end.
-    pub(crate) fn awaits_trials(
-        &self,
-        group: usize,
-        rooms: &LazyCell<Rooms, impl FnOnce() -> Rooms>,
-    ) -> bool {
-        if self.groups[group].no_space.is_some() {
-            return false;
-        }
-        let is_inspected = self.groups[group].inspection.attempt.is_some();
-        if is_inspected || self.is_to_inspect(group) {
-            return true;
-        }
-        self.groups[group].trials.iter().any(|(key, trial)| {
-            let has_room = || rooms.has_without_training(&key.gpu_type, key.strategy.gpus);
-            trial.attempt.is_some()
-                || trial.outcome.is_none() && self.is_open(group, key) && has_room()
-        })
-    }
-}
-
 fn trial_key(technique: &str, gpus: u32, gpu_type: &str) -> TrialKey {
     let strategy = StrategyKey { technique: technique.to_owned(), gpus };
     TrialKey { strategy, gpu_type: gpu_type.to_owned() }
-}
-
-/// Steps of a trial at least, warm-up included: where a step takes seconds, there are no more.
-pub(crate) fn trial_steps(policy: &Policy) -> u32 {
-    policy.warmup_steps + policy.timed_steps
-}
-
-impl Attempt {
-    /// What a rank's death without a word means.
-    pub(crate) fn died(rank: u32, code: i32, last_words: String) -> RankFailure {
-        let (kind, error) = if code == -SIGKILL {
-            let error = "killed by signal 9, which Saturn did not send".to_owned();
-            (FailureKind::Killed, error)
-        } else if let Some(words) =
-            OUT_OF_MEMORY_WORDS.into_iter().find(|words| code < 0 && last_words.contains(words))
-        {
-            let error = format!("the process died of signal {}: {words}", -code);
-            (FailureKind::OutOfMemory, error)
-        } else if code < 0 {
-            (FailureKind::Died, format!("the process died of signal {}", -code))
-        } else {
-            (
-                FailureKind::Died,
-                format!("the process exited with code {code} and reported no error"),
-            )
-        };
-        RankFailure { rank, kind, error, traceback: last_words }
-    }
 }

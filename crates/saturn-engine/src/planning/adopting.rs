@@ -15,13 +15,14 @@ use saturn_core::{Assignment, PlanStatus, WHOLE};
 use crate::engine::turn::Engine;
 use crate::facts::event::SolveAnswer;
 use crate::facts::ids::{DeviceId, NodeId, devices};
-use crate::facts::record::{Place, PlanSource, Record, RunPlan};
+use crate::facts::plan::{Place, PlanSource, RunPlan};
+use crate::facts::record::Record;
 use crate::forecast::follow::{Forecast, follow};
-use crate::ledger::queues::{stale, too_early};
 use crate::planning::extend::{extended, without_place};
 use crate::planning::problem::{Remaining, RemainingTask};
-use crate::state::group::TrialState;
+use crate::planning::validity::{stale, too_early};
 use crate::state::run::State;
+use crate::state::trial::TrialState;
 
 /// Share of the time left that a new plan must save where it leaves running tasks where they are: it
 /// costs nothing, but the forecasts that it is compared by are not exact.

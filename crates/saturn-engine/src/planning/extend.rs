@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use saturn_core::{Gang, Placement, WHOLE};
 
 use crate::facts::ids::{DeviceId, NodeId, TaskId};
-use crate::facts::record::Place;
+use crate::facts::plan::Place;
 use crate::forecast::follow::{Forecast, follow, staying};
-use crate::knowledge::durations::Choice;
+use crate::knowledge::strategies::Choice;
 use crate::state::run::State;
 
 /// These places, and places behind them for those of `tasks` that have none.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::facts::config::Wishes;
 use crate::facts::ids::TaskId;
-use crate::state::group::TrialKey;
 use crate::state::run::State;
+use crate::state::trial::TrialKey;
 
 /// Tasks with what they may choose from and what is wished of them, and the pool.
 #[derive(Debug, PartialEq)]

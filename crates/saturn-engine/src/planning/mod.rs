@@ -12,3 +12,4 @@ pub(crate) mod extend;
 pub(crate) mod fingerprint;
 pub(crate) mod outlook;
 pub(crate) mod problem;
+pub(crate) mod validity;

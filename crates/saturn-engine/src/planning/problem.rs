@@ -15,10 +15,10 @@ use saturn_core::{
 
 use crate::facts::config::Level;
 use crate::facts::ids::{NodeId, TaskId};
-use crate::facts::record::Purpose;
+use crate::state::attempt::Attempt;
 use crate::state::breadth::{Breadth, holds};
-use crate::state::group::TrialKey;
-use crate::state::run::{Attempt, State};
+use crate::state::run::State;
+use crate::state::trial::TrialKey;
 use crate::state::vacancies::Rooms;
 
 /// A task with fewer steps left than this is not cut: its segments would be too few steps to share
@@ -26,8 +26,6 @@ use crate::state::vacancies::Rooms;
 const MIN_STEPS_TO_CUT: u64 = 50;
 /// A task that is all but done still holds its devices for a moment, seconds.
 pub(crate) const LEAST_RUNTIME_S: f64 = 1e-3;
-/// What one step of priority is worth: the weight of a task's end grows by this factor.
-const PRIORITY_FACTOR: f64 = 4.0;
 
 /// The planning problem of what is left to do, and what its indices mean.
 #[derive(Debug, Default)]
@@ -103,22 +101,6 @@ impl State {
                 return plannable;
             }
         }
-    }
-
-    /// Whether the pool has the devices for some strategy of a task.
-    pub fn fits_pool(&self, task: TaskId) -> bool {
-        self.choices(task)
-            .any(|choice| holds(&self.usable_breadths, choice.gpu_type, choice.trial.strategy.gpus))
-    }
-
-    /// Whether an attempt trains what would begin anew elsewhere.
-    pub fn is_to_stay(&self, attempt: &Attempt) -> bool {
-        attempt.purpose == Purpose::Train && !self.task(attempt.task).spec.can_resume
-    }
-
-    /// What a task's end counts beside others', where tasks have priorities.
-    pub(crate) fn weight(&self, task: TaskId) -> f64 {
-        PRIORITY_FACTOR.powi(self.task(task).spec.wishes.priority.clamp(-16, 16))
     }
 }
 

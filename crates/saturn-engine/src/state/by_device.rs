@@ -2,7 +2,7 @@
 //! is found without a search.
 
 use crate::facts::ids::{DeviceId, NodeId};
-use crate::state::run::State;
+use crate::state::device::NodeState;
 
 /// A value for each device that has one.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -15,9 +15,9 @@ pub(crate) struct ByDevice<T> {
 
 impl<T: Copy> ByDevice<T> {
     /// Without a value for any device of these nodes.
-    pub(crate) fn of(state: &State) -> Self {
-        let width = state.nodes.iter().map(|node| node.devices.len()).max().unwrap_or(0);
-        Self { width, values: vec![None; state.nodes.len() * width] }
+    pub(crate) fn of(nodes: &[NodeState]) -> Self {
+        let width = nodes.iter().map(|node| node.devices.len()).max().unwrap_or(0);
+        Self { width, values: vec![None; nodes.len() * width] }
     }
 
     /// The number of a device's place in the table; `None` where no node has such a device.

@@ -5,49 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use saturn_core::{Inspection, Strategy, StrategyKey, Trained, TrialOutcome};
+use saturn_core::{Inspection, Strategy};
 
 use crate::facts::ids::{AttemptId, TaskId};
-use crate::knowledge::durations::Lesson;
-use crate::knowledge::estimates::Estimate;
+use crate::state::lesson::Lesson;
 use crate::state::space::NoSpace;
 use crate::state::stage::Stage;
-
-/// Names a trial within its group.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct TrialKey {
-    /// Technique and device count.
-    pub strategy: StrategyKey,
-    /// Type of device.
-    pub gpu_type: String,
-}
-
-/// What is known of a strategy on a type of device, for all tasks of a group.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TrialState {
-    /// What is tried; the knobs are those that the technique chose, once it has.
-    pub strategy: Arc<Strategy>,
-    /// What came of it; `None` until it has ended.
-    pub outcome: Option<TrialOutcome>,
-    /// The outcome came from an earlier search.
-    pub reused: bool,
-    /// Failures, by chance perhaps, since this process drives the run.
-    pub failures: u32,
-    /// The attempt that runs it now.
-    pub attempt: Option<AttemptId>,
-    /// What it is expected to take, where that was not measured and something is known of its kind.
-    pub estimate: Option<Estimate>,
-    /// Its knobs are those of a trial, its own or another device count's.
-    pub has_knobs: bool,
-    /// Seconds a step that training took, newest; more to be trusted than the trial's.
-    pub trained_step_s: Option<f64>,
-    /// What all intervals of training say of it together, earlier runs' included.
-    pub trained: Option<Trained>,
-    /// Seconds from launch to the first step of a training that went on from a checkpoint, newest.
-    pub trained_load_s: Option<f64>,
-    /// Seconds that an evaluation took in training, newest.
-    pub trained_evaluation_s: Option<f64>,
-}
+use crate::state::trial::{TrialKey, TrialState};
 
 /// How far the look at a group's model is.
 #[derive(Debug, Clone, PartialEq, Default)]

@@ -5,11 +5,20 @@
 //!
 //! May use: `facts`.
 
+pub(crate) mod attempt;
 pub(crate) mod breadth;
 pub(crate) mod by_device;
+pub(crate) mod device;
 pub(crate) mod group;
+pub(crate) mod host_memory;
+pub(crate) mod lesson;
 pub(crate) mod order;
+pub(crate) mod places;
+pub(crate) mod pool;
 pub(crate) mod run;
 pub(crate) mod space;
 pub(crate) mod stage;
+pub(crate) mod task;
+pub(crate) mod trial;
+pub(crate) mod trials;
 pub(crate) mod vacancies;

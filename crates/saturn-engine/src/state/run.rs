@@ -1,4 +1,4 @@
-//! The state of a run as data, and the questions that it answers. How it changes: `apply`.
+//! The state of a run: its tasks, groups, nodes, attempts and plan. How it changes: the room `changes`.
 //!
 //! It holds what decisions rest on: tasks, nodes, live attempts, what trials found, the plan in
 //! force. What is over and needed by people alone (ended attempts, earlier plans) is not here: a
@@ -8,175 +8,28 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use saturn_core::{Cluster, Gang, Strategy, StrategyKey, TrialOutcome};
+use saturn_core::{Cluster, Strategy, TrialOutcome};
 
-use crate::facts::config::{RunConfig, TaskSpec};
-use crate::facts::evaluation::{BestEvaluation, Evaluation};
-use crate::facts::event::RankFailure;
-use crate::facts::ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
-use crate::facts::judgement::Judged;
-use crate::facts::record::{Purpose, RunEnd, RunPlan, StopReason, TaskEnd};
-use crate::knowledge::durations::Warm;
+use crate::facts::config::RunConfig;
+use crate::facts::ids::{AttemptId, TaskId};
+use crate::facts::plan::RunPlan;
+use crate::facts::record::{Purpose, RunEnd, TaskEnd};
+use crate::state::attempt::Attempt;
 use crate::state::breadth::Breadth;
-use crate::state::group::{Group, TrialKey, TrialState};
+use crate::state::device::NodeState;
+use crate::state::group::Group;
 use crate::state::order::Order;
 use crate::state::space::NoSpace;
 use crate::state::stage::Stage;
+use crate::state::task::{TaskState, TaskStatus};
+use crate::state::trial::TrialState;
 
-/// What a task is doing.
-#[derive(Debug, Clone, PartialEq)]
-pub enum TaskStatus {
-    /// Not training: for want of a measurement, a plan, its devices, a retry's time.
-    Waiting,
-    /// Training.
-    Running(AttemptId),
-    /// Ended.
-    Ended(TaskEnd),
-}
-
-/// A task and its progress.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TaskState {
-    /// What it is, with the wishes of the moment.
-    pub spec: TaskSpec,
-    /// Index into [`State::groups`].
-    pub group: usize,
-    /// What it is doing.
-    pub status: TaskStatus,
-    /// It is to do nothing until it is taken up again. It may still be running: then it stops.
-    pub is_paused: bool,
-    /// What the stopper said of it, where it is not to train. It may still be running: then it stops.
-    pub judged: Option<Judged>,
-    /// The stopper has let it go on after it was held, and it was not launched since.
-    pub is_let_go_on: bool,
-    /// When it came, seconds.
-    pub added_s: f64,
-    /// Steps in all; unknown until a trial has found the length of the loader.
-    pub steps: Option<u64>,
-    /// Finished steps, live.
-    pub step: u64,
-    /// Finished steps in the newest checkpoint.
-    pub checkpoint_step: u64,
-    /// Loss of the last of `step`, live.
-    pub loss: Option<f64>,
-    /// Loss of the last of `checkpoint_step`.
-    pub checkpoint_loss: Option<f64>,
-    /// Failures since the last new checkpoint that count towards its end.
-    pub failures: u32,
-    /// No launch before this time, seconds.
-    pub not_before_s: f64,
-    /// Its last attempt at training met a full disk.
-    pub no_space: Option<NoSpace>,
-    /// Technique and device count that must not be used again, and why.
-    pub excluded: Vec<(StrategyKey, String)>,
-    /// Seconds that its last checkpoint took while training waited for it; `None` before the first.
-    pub save_s: Option<f64>,
-    /// Seconds for which its training stood still for checkpoints, all together.
-    pub blocked_s: f64,
-    /// What its last evaluation found.
-    pub evaluation: Option<Evaluation>,
-    /// Its best evaluation, where it says which is that.
-    pub best: Option<BestEvaluation>,
-    /// Seconds for which its training stood still for evaluations, all together.
-    pub evaluating_s: f64,
-    /// How many times it was launched to train.
-    pub num_attempts: u32,
-    /// When it last ended an attempt at training, seconds; 0 before.
-    pub trained_until_s: f64,
-    /// Its last attempt was killed from outside, under this strategy, and nothing was saved in it.
-    pub was_killed: Option<StrategyKey>,
-}
-
-impl TaskState {
-    /// Whether training has diverged: its last loss is no finite number.
-    pub fn has_diverged(&self) -> bool {
-        self.loss.is_some_and(|loss| !loss.is_finite())
-    }
-
-    /// So many steps are finished, of which no more are lost: its loss is that of the last of them,
-    /// as far as it is known. Evaluations of lost steps are forgotten; they are found again.
-    pub(crate) fn stands_at(&mut self, step: u64) {
-        let told = self.loss.filter(|_| step == self.step);
-        let saved = self.checkpoint_loss.filter(|_| step == self.checkpoint_step);
-        (self.step, self.loss) = (step, told.or(saved));
-        self.evaluation.take_if(|last| last.step > step);
-        self.best.take_if(|best| best.evaluation.step > step);
-    }
-}
-
-/// One launch of a gang that has not ended.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Attempt {
-    /// Its task.
-    pub task: TaskId,
-    /// What it is for.
-    pub purpose: Purpose,
-    /// How it runs.
-    pub strategy: Arc<Strategy>,
-    /// Where; without the nodes of it that have gone.
-    pub gang: Gang,
-    /// Finished steps at which it stops by itself, where that is before the task's end.
-    pub until_step: Option<u64>,
-    /// Time of launch, seconds.
-    pub launched_s: f64,
-    /// Finished steps when it began to train, and the time of that.
-    pub started: Option<(u64, f64)>,
-    /// When its first step was over, live.
-    pub warm: Option<Warm>,
-    /// Up to where its steps are on record as measured, live; `None` before the first interval.
-    pub recorded: Option<Warm>,
-    /// It was asked to stop: why, and when.
-    pub stopping: Option<(StopReason, f64)>,
-    /// Finished steps, live.
-    pub step: u64,
-    /// Time at which that step was reported, live, seconds.
-    pub stepped_s: f64,
-    /// Recent seconds a step, live.
-    pub step_s: Option<f64>,
-    /// Seconds for which it stood still for checkpoints and evaluations.
-    pub blocked_s: f64,
-    /// Its newest checkpoint is of this step; `None` where it has written none.
-    pub saved_step: Option<u64>,
-    /// Time of the last word from any of its ranks, live, seconds.
-    pub heard_s: f64,
-    /// Ranks whose processes have not been reaped, live.
-    pub live_ranks: u32,
-    /// The first failure that is not an echo; else the first echo. Live.
-    pub failure: Option<RankFailure>,
-    /// Ranks that have said that they fail, live.
-    pub failed_ranks: BTreeSet<u32>,
-    /// When a rank first said that it had lost its peer, live, seconds.
-    pub echo_s: Option<f64>,
-    /// When it was told to die, live, seconds.
-    pub killed_s: Option<f64>,
-    /// A node of its gang has gone: the others' ranks are to end too, and nobody failed. Live.
-    pub is_lost: bool,
-    /// It said that it did what it was launched for, live.
-    pub completed: bool,
-    /// It said that its task is trained, with all its steps or without, live.
-    pub says_trained: bool,
-}
-
-/// A device of the pool.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct DeviceState {
-    /// The attempt that holds it.
-    pub held_by: Option<AttemptId>,
-    /// Why it is not used, where it is set aside.
-    pub set_aside: Option<String>,
-    /// Tasks that failed on it as a machine's fault makes them fail, one entry a failure, since a
-    /// task last did well on it.
-    pub suspects: Vec<TaskId>,
-}
-
-/// A node of the pool, at present or once.
-#[derive(Debug, Clone, PartialEq)]
-pub struct NodeState {
-    /// It is in the pool.
-    pub is_there: bool,
-    /// Its devices.
-    pub devices: Vec<DeviceState>,
-}
+/// What one step of priority is worth: the weight of a task's end grows by this factor.
+const PRIORITY_FACTOR: f64 = 4.0;
+/// What is assumed of attempts before any has failed: one failure a day, of whatever kind (a driver
+/// that is killed, a machine that restarts, a device that is lost). Large data centres report a
+/// failure in 5.8 years of one GPU (Llama 3, 2024); boxes that people share fare worse.
+const ASSUMED_FAILURE_EVERY_S: f64 = 86_400.0;
 
 /// Open trials by type of device and width, widest first: group, then technique.
 pub(crate) type OpenTrials = BTreeMap<(String, Reverse<u32>), BTreeSet<(usize, String)>>;
@@ -351,79 +204,6 @@ impl State {
         })
     }
 
-    /// The type of a node's devices.
-    pub fn gpu_type(&self, node: NodeId) -> &str {
-        self.cluster.nodes.get(node.0).map_or("", |node| node.gpu_type.as_str())
-    }
-
-    /// The type of a gang's devices.
-    pub fn gang_type(&self, gang: &Gang) -> &str {
-        gang.first().map_or("", |placement| self.gpu_type(NodeId(placement.node)))
-    }
-
-    /// What is known of a device; `None` where there is none of that number.
-    pub fn device(&self, id: DeviceId) -> Option<&DeviceState> {
-        self.nodes.get(id.node.0)?.devices.get(id.device as usize)
-    }
-
-    /// Whether a device is in the pool and not set aside.
-    pub fn is_usable(&self, id: DeviceId) -> bool {
-        let is_there = self.nodes.get(id.node.0).is_some_and(|node| node.is_there);
-        is_there && self.device(id).is_some_and(|device| device.set_aside.is_none())
-    }
-
-    /// Whether a device is usable and held by no attempt.
-    pub fn is_free(&self, id: DeviceId) -> bool {
-        self.is_usable(id) && self.device(id).is_some_and(|device| device.held_by.is_none())
-    }
-
-    /// Whether all of a gang's devices are usable.
-    pub fn can_hold(&self, gang: &Gang) -> bool {
-        devices(gang).all(|device| self.is_usable(device))
-    }
-
-    /// Usable devices of a node, ascending.
-    pub fn usable_devices(&self, node: NodeId) -> impl Iterator<Item = u32> + '_ {
-        let state = self.nodes.get(node.0).filter(|node| node.is_there);
-        state.into_iter().flat_map(|node| {
-            let numbered = (0u32..).zip(&node.devices);
-            numbered.filter(|(_, one)| one.set_aside.is_none()).map(|(device, _)| device)
-        })
-    }
-
-    /// Ids of the nodes in the pool.
-    pub fn present_nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.nodes.iter().enumerate().filter(|(_, node)| node.is_there).map(|(id, _)| NodeId(id))
-    }
-
-    /// Usable devices in all.
-    pub fn num_devices(&self) -> usize {
-        self.present_nodes().map(|node| self.usable_devices(node).count()).sum()
-    }
-
-    /// Trials that have no outcome and are to be run.
-    pub fn num_open_trials(&self) -> usize {
-        self.open_trials.values().map(BTreeSet::len).sum()
-    }
-
-    /// Trials that have no outcome and are to be run, each with its group (an index into
-    /// [`State::groups`]).
-    pub fn open_trials(&self) -> impl Iterator<Item = (usize, TrialKey)> + '_ {
-        self.open_trials.iter().flat_map(|((gpu_type, Reverse(gpus)), open)| {
-            open.iter().map(move |(group, technique)| {
-                let strategy = StrategyKey { technique: technique.clone(), gpus: *gpus };
-                (*group, TrialKey { strategy, gpu_type: gpu_type.clone() })
-            })
-        })
-    }
-
-    /// Whether a trial of a group has no outcome and is to be run.
-    pub fn is_open_trial(&self, group: usize, key: &TrialKey) -> bool {
-        let on = (key.gpu_type.clone(), Reverse(key.strategy.gpus));
-        let one = (group, key.strategy.technique.clone());
-        self.open_trials.get(&on).is_some_and(|open| open.contains(&one))
-    }
-
     /// Number of the next attempt.
     pub(crate) fn next_attempt(&self) -> AttemptId {
         AttemptId(self.next_attempt)
@@ -438,16 +218,42 @@ impl State {
     ) -> Option<&TrialState> {
         self.group_of(task).trial(strategy, gpu_type)
     }
-}
 
-impl Attempt {
-    /// Whether it was told to die.
-    pub fn is_dying(&self) -> bool {
-        self.killed_s.is_some()
+    /// What a task that does not train waits for, where a disk was full: the task, or the trials of
+    /// its group.
+    pub fn no_space(&self, task: TaskId) -> Option<&NoSpace> {
+        let of = self.task(task);
+        if of.status != TaskStatus::Waiting {
+            return None;
+        }
+        let of_trials =
+            || self.group_of(task).no_space.as_ref().filter(|_| !self.is_measured(task));
+        of.no_space.as_ref().or_else(of_trials)
     }
 
-    /// Its devices.
-    pub fn devices(&self) -> impl Iterator<Item = DeviceId> + '_ {
-        devices(&self.gang)
+    /// Tasks that wait for space on a disk, in the order in which they came.
+    pub fn without_space(&self) -> impl Iterator<Item = (TaskId, &NoSpace)> {
+        self.open_tasks.iter().filter_map(|task| Some((*task, self.no_space(*task)?)))
+    }
+
+    /// Whether an attempt trains what would begin anew elsewhere.
+    pub fn is_to_stay(&self, attempt: &Attempt) -> bool {
+        attempt.purpose == Purpose::Train && !self.task(attempt.task).spec.can_resume
+    }
+
+    /// What a task's end counts beside others', where tasks have priorities.
+    pub(crate) fn weight(&self, task: TaskId) -> f64 {
+        PRIORITY_FACTOR.powi(self.task(task).spec.wishes.priority.clamp(-16, 16))
+    }
+
+    /// The task that is looked at and measured for a group: its first that has not ended.
+    pub(crate) fn speaker(&self, group: usize) -> Option<TaskId> {
+        let mut tasks = self.groups[group].tasks.iter().copied();
+        tasks.find(|task| !self.has_ended(*task))
+    }
+
+    /// How often an attempt fails through no fault of its task, about: seconds of the run.
+    pub fn failure_every_s(&self) -> f64 {
+        (ASSUMED_FAILURE_EVERY_S + self.now_s) / f64::from(1 + self.num_lost)
     }
 }
