@@ -33,7 +33,7 @@ mod measuring;
 mod planning;
 mod state;
 
-pub use engine::turn::{Decision, Engine};
+pub use engine::turn::Engine;
 pub use facts::config::{
     Allowed, DeviceKind, EvaluationSpec, Goal, GoalMode, Level, Machines, Mode, Policy, RunConfig,
     TaskSpec, TechniqueRef, TrialBudget, Wishes,
@@ -52,6 +52,7 @@ pub use forecast::follow::{Forecast, forecast};
 pub use interfaces::launcher::{GangPart, LaunchError, LaunchOrder, Launcher, News, Widths, Work};
 pub use interfaces::observer::Observer;
 pub use knowledge::strategies::Choice;
+pub use ledger::book::Decision;
 pub use planning::outlook::{Outlook, outlook};
 pub use state::attempt::{Attempt, Warm};
 pub use state::device::{DeviceState, NodeState};

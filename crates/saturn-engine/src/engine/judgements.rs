@@ -9,76 +9,77 @@
 //! all its steps. A task that is let go on comes before all that waits (`extend`). A task that is to
 //! *stop* ends at its next checkpoint, or at once if it does not train.
 
-use crate::engine::turn::Engine;
+use crate::engine::names::unknown_task;
 use crate::facts::ids::TaskId;
 use crate::facts::judgement::{Judgement, NamedJudgement, Ruling};
 use crate::facts::record::{Record, StopReason, TaskEnd};
+use crate::ledger::book::Ledger;
+use crate::planning::adopting::adopt_extended;
 use crate::state::task::{Judged, TaskStatus};
 
-impl Engine {
-    /// Takes in what the stopper says: all of it, or nothing where it names a task that there is not.
-    /// What has ended since stays as it is.
-    pub(crate) fn take_judgements(
-        &mut self,
-        judgements: Vec<NamedJudgement>,
-        now_s: f64,
-    ) -> Result<(), String> {
-        let known = judgements.into_iter().map(|NamedJudgement { task, judgement }| {
-            let id = self.state.task_named(&task).ok_or_else(|| self.unknown_task(&task))?;
-            Ok((id, judgement))
-        });
-        let known: Vec<(TaskId, Judgement)> = known.collect::<Result<_, String>>()?;
-        let mut let_go_on = false;
-        for (task, judgement) in known {
-            let ruling = judgement.ruling;
-            self.commit(Record::Judged { task, judgement }, now_s);
-            let_go_on |= ruling == Some(Ruling::GoOn) && self.state.task(task).is_let_go_on;
-            let is_to_rest = matches!(ruling, Some(Ruling::Hold | Ruling::Stop));
-            if self.state.has_ended(task) || !is_to_rest {
-                continue;
-            }
-            if self.state.task(task).judged.is_none() {
-                let text = "it is not held: it would have to begin anew, so it trains on";
-                let text = text.to_owned();
-                self.commit(Record::Noted { task: Some(task), text }, now_s);
-                continue;
-            }
-            match self.state.attempt_of(task) {
-                Some((id, _)) => self.stop(id, StopReason::Judged, now_s),
-                None => self.end_if_to_stop(task, now_s),
-            }
+/// Takes in what the stopper says: all of it, or nothing where it names a task that there is not.
+/// What has ended since stays as it is.
+pub(crate) fn take_judgements(
+    ledger: &mut Ledger,
+    judgements: Vec<NamedJudgement>,
+    now_s: f64,
+) -> Result<(), String> {
+    let known = judgements.into_iter().map(|NamedJudgement { task, judgement }| {
+        let id =
+            ledger.state.task_named(&task).ok_or_else(|| unknown_task(&ledger.state, &task))?;
+        Ok((id, judgement))
+    });
+    let known: Vec<(TaskId, Judgement)> = known.collect::<Result<_, String>>()?;
+    let mut let_go_on = false;
+    for (task, judgement) in known {
+        let ruling = judgement.ruling;
+        ledger.commit(Record::Judged { task, judgement }, now_s);
+        let_go_on |= ruling == Some(Ruling::GoOn) && ledger.state.task(task).is_let_go_on;
+        let is_to_rest = matches!(ruling, Some(Ruling::Hold | Ruling::Stop));
+        if ledger.state.has_ended(task) || !is_to_rest {
+            continue;
         }
-        if let_go_on {
-            self.place_what_may_go_on(now_s);
+        if ledger.state.task(task).judged.is_none() {
+            let text = "it is not held: it would have to begin anew, so it trains on";
+            let text = text.to_owned();
+            ledger.commit(Record::Noted { task: Some(task), text }, now_s);
+            continue;
         }
-        Ok(())
-    }
-
-    /// Gives what may go on its place at once, whenever the solver is asked next.
-    fn place_what_may_go_on(&mut self, now_s: f64) {
-        let state = &self.state;
-        let is_missing = |task: &TaskId| state.task(*task).is_let_go_on && !state.has_place(*task);
-        let may = state.plan.is_some() && state.interrupted.is_none();
-        if may && state.plannable().iter().any(is_missing) {
-            let open = state.open_places().map(|(_, place)| place.clone()).collect();
-            self.adopt_extended(open, now_s);
+        match ledger.state.attempt_of(task) {
+            Some((id, _)) => ledger.stop(id, StopReason::Judged, now_s),
+            None => end_if_to_stop(ledger, task, now_s),
         }
     }
-
-    /// Ends a task that the stopper wants ended and that has stopped.
-    fn end_if_to_stop(&mut self, task: TaskId, now_s: f64) {
-        let has_stopped = self.state.task(task).status == TaskStatus::Waiting;
-        if let Some(Judged::Stopping(reason)) = self.state.task(task).judged.clone()
-            && has_stopped
-        {
-            self.end_task(task, TaskEnd::Stopped { reason }, now_s);
-        }
+    if let_go_on {
+        place_what_may_go_on(ledger, now_s);
     }
+    Ok(())
+}
 
-    /// Ends what the stopper wants ended, of the tasks that have stopped since.
-    pub(crate) fn end_stopped(&mut self, now_s: f64) {
-        for task in std::mem::take(&mut self.to_end) {
-            self.end_if_to_stop(task, now_s);
-        }
+/// Gives what may go on its place at once, whenever the solver is asked next.
+fn place_what_may_go_on(ledger: &mut Ledger, now_s: f64) {
+    let state = &ledger.state;
+    let is_missing = |task: &TaskId| state.task(*task).is_let_go_on && !state.has_place(*task);
+    let may = state.plan.is_some() && state.interrupted.is_none();
+    if may && state.plannable().iter().any(is_missing) {
+        let open = state.open_places().map(|(_, place)| place.clone()).collect();
+        adopt_extended(ledger, open, now_s);
+    }
+}
+
+/// Ends a task that the stopper wants ended and that has stopped.
+fn end_if_to_stop(ledger: &mut Ledger, task: TaskId, now_s: f64) {
+    let has_stopped = ledger.state.task(task).status == TaskStatus::Waiting;
+    if let Some(Judged::Stopping(reason)) = ledger.state.task(task).judged.clone()
+        && has_stopped
+    {
+        ledger.end_task(task, TaskEnd::Stopped { reason }, now_s);
+    }
+}
+
+/// Ends what the stopper wants ended, of the tasks that have stopped since.
+pub(crate) fn end_stopped(ledger: &mut Ledger, now_s: f64) {
+    for task in std::mem::take(&mut ledger.agenda.to_end) {
+        end_if_to_stop(ledger, task, now_s);
     }
 }

@@ -1,73 +1,49 @@
-//! The engine: events in, records and actions out.
+//! The turn: an event in, records and actions out.
 //!
-//! [`Engine::handle`] first takes in what happened, then brings the run as far forward as it can go:
-//! inspections, trials on free devices, launches by the plan, a solve where there is reason for one,
-//! the end. Policies stand in files of their own: `inspections`, `wanted`, `experiment` and `trials`,
-//! `planning`, `adopting`, `idle`, `dispatch`, `recovery`, `health`, `control`; what a record sets going
-//! in `notes`.
+//! [`Engine::handle`] first takes in what happened, then lets each room bring the run as far forward as
+//! it can go: inspections, trials on free devices, launches by the plan, plans for idle devices, a solve
+//! where there is reason for one, and the end.
 //!
-//! What a decision costs must not grow with the workload: ranks' words change what they are about and
-//! nothing else, and everything that waits is found through a queue, a timer or a set of what has
-//! changed, never by looking at all there is.
+//! The cost of a decision must not grow with the workload. A rank's report changes the attempt that it is
+//! about and nothing else. Everything that waits is found through a queue, a timer or the agenda, never by
+//! a search of the whole state.
 
-use std::collections::{BTreeMap, BTreeSet};
+use saturn_core::Cluster;
 
-use saturn_core::{Cluster, Gang, Strategy, StrategyKey};
-
+use crate::engine::commands::{command, stop_run};
+use crate::engine::judgements::end_stopped;
+use crate::engine::reports::{rank_exited, reported};
 use crate::facts::config::{Mode, RunConfig};
-use crate::facts::event::{Action, Event, RankReport};
-use crate::facts::failure::RankFailure;
-use crate::facts::ids::{AttemptId, DeviceId, TaskId};
-use crate::facts::record::{AttemptEnd, Purpose, Record, RunEnd, StopReason};
-use crate::following::host_memory::HostMemoryQueue;
-use crate::following::idle::Idle;
-use crate::health::devices::Blame;
-use crate::health::failures::{SaturnFailures, died};
-use crate::ledger::queues::Queues;
-use crate::ledger::timers::{Timer, Timers};
+use crate::facts::event::Event;
+use crate::facts::ids::AttemptId;
+use crate::facts::record::{Record, RunEnd};
+use crate::following::dispatch::follow_plan;
+use crate::following::host_memory::{HostMemoryQueue, look_at_host_memory_queue};
+use crate::following::idle::put_idle_to_work;
+use crate::health::devices::abandon;
+use crate::health::disks::space_freed;
+use crate::health::failures::{launch_failed, look_at_attempt};
+use crate::health::hopeless::give_up_hopeless;
+use crate::health::memory::Health;
+use crate::health::nodes::{node_joined, node_left, pool_is};
+use crate::health::stuck::is_stuck;
+use crate::ledger::agenda::PlanningNews;
+use crate::ledger::book::{Decision, Ledger};
+use crate::ledger::timers::Timer;
+use crate::measuring::inspections::launch_inspections;
+use crate::measuring::rests::Rests;
+use crate::measuring::trials::{is_search_over, launch_trials};
 use crate::planning::asking::Planning;
-use crate::state::breadth::Breadth;
 use crate::state::run::State;
-
-/// What the engine decided on an event.
-#[derive(Debug, Default, PartialEq)]
-pub struct Decision {
-    /// Facts to store, in order, before any action is performed.
-    pub records: Vec<Record>,
-    /// What to do, in order.
-    pub actions: Vec<Action>,
-    /// Why a command was refused.
-    pub refusal: Option<String>,
-}
 
 /// The orchestrator.
 #[derive(Debug)]
 pub struct Engine {
-    pub(crate) state: State,
-    pub(crate) planning: Planning,
-    pub(crate) timers: Timers,
-    pub(crate) queues: Queues,
-    pub(crate) idle: Idle,
-    pub(crate) blame: Blame,
-    /// Whether anything has changed that trials wait for.
-    pub(crate) trials_changed: bool,
-    /// Free devices that a trial will need as soon as other trials end.
-    pub(crate) kept_for_trials: BTreeSet<DeviceId>,
-    /// Tasks that may have no strategy left.
-    pub(crate) may_be_hopeless: BTreeSet<TaskId>,
-    /// What of each type the pool had when all tasks were last looked at for that.
-    pub(crate) breadths: Vec<Breadth>,
-    /// Under which strategy a task was killed from outside the time before last.
-    pub(crate) was_killed: BTreeMap<TaskId, StrategyKey>,
-    /// How often Saturn's own processes have failed under tasks.
-    pub(crate) saturn_failures: SaturnFailures,
-    /// Tasks that have stopped and that the stopper may want ended.
-    pub(crate) to_end: BTreeSet<TaskId>,
-    /// What waits for host memory.
-    pub(crate) host_memory: HostMemoryQueue,
-    /// When there was last more room on a disk that had been full, seconds.
-    pub(crate) space_freed_s: Option<f64>,
-    decision: Decision,
+    ledger: Ledger,
+    planning: Planning,
+    host_memory: HostMemoryQueue,
+    rests: Rests,
+    health: Health,
 }
 
 impl Engine {
@@ -89,322 +65,156 @@ impl Engine {
     }
 
     fn from_state(state: State) -> Self {
-        let mut engine = Self {
+        Self {
             planning: Planning::at(state.now_s),
-            timers: Timers::default(),
-            queues: Queues::default(),
-            idle: Idle::default(),
-            blame: Blame::default(),
-            trials_changed: true,
-            kept_for_trials: BTreeSet::new(),
-            may_be_hopeless: state.task_ids().collect(),
-            breadths: state.breadths.clone(),
-            was_killed: BTreeMap::new(),
-            saturn_failures: SaturnFailures::default(),
-            to_end: state.open_tasks.clone(),
             host_memory: HostMemoryQueue::default(),
-            space_freed_s: None,
-            decision: Decision::default(),
-            state,
-        };
-        engine.note_plan();
-        engine
+            rests: Rests::default(),
+            health: Health::default(),
+            ledger: Ledger::of(state),
+        }
     }
 
     /// The run as it stands.
     pub fn state(&self) -> &State {
-        &self.state
+        &self.ledger.state
     }
 
     /// Takes in an event that happened at `now_s` and decides.
     pub fn handle(&mut self, event: Event, now_s: f64) -> Decision {
-        match event {
-            Event::Begin { cluster } => {
-                let config = self.state.config.clone();
-                self.commit(Record::Began { config }, now_s);
-                self.pool_is(cluster, now_s);
-                return std::mem::take(&mut self.decision);
-            }
-            Event::Resume { cluster, device_memory_bytes, machines } => {
-                let machines = Some(machines);
-                self.resume(cluster, Record::Resumed { device_memory_bytes, machines }, now_s);
-                return std::mem::take(&mut self.decision);
-            }
-            Event::Reported { attempt, rank, report } => {
-                if !self.reported(attempt, rank, report, now_s) {
-                    return std::mem::take(&mut self.decision);
-                }
-            }
-            Event::NodeJoined { spec } => self.node_joined(spec, now_s),
-            Event::NodeLeft { name, reason } => self.node_left(&name, &reason, now_s),
-            Event::LaunchFailed { attempt, kind, error } => {
-                self.launch_failed(attempt, kind, error, now_s);
-            }
-            Event::RankExited { attempt, rank, code, last_words } => {
-                self.rank_exited(attempt, rank, code, last_words, now_s);
-            }
-            Event::Solved { request, answer } => self.solved(request, answer, now_s),
-            Event::Command { command } => {
-                self.decision.refusal = self.command(command, now_s).err();
-            }
-            Event::Interrupt => self.interrupt(now_s),
-            Event::SpaceFreed => self.space_freed(now_s),
-            Event::DriverStarted { startup_s } => {
-                self.commit(Record::DriverStarted { startup_s }, now_s);
-            }
-            Event::Tick => {}
+        if self.take_in(event, now_s) {
+            self.wake(now_s);
+            self.advance(now_s);
         }
-        self.wake(now_s);
-        self.advance(now_s);
-        std::mem::take(&mut self.decision)
+        self.ledger.take_decision()
     }
 
     /// When the engine wants [`Event::Tick`] at the latest, seconds; `None` where only events count.
     pub fn next_tick_s(&self) -> Option<f64> {
-        self.timers.next_s().filter(|_| self.state.ended.is_none())
+        self.ledger.timers.next_s().filter(|_| self.ledger.state.ended.is_none())
     }
 
-    /// Applies a record, hands it out to be stored, and notes what it may set going.
-    pub(crate) fn commit(&mut self, record: Record, now_s: f64) {
-        let stopped = if let Record::Ended { attempt, .. } = &record {
-            self.note_end(*attempt);
-            self.state.attempts.get(attempt).map(|attempt| attempt.task)
-        } else {
-            None
-        };
-        let (num_closed, version) = (self.state.order.closed().len(), self.state.version);
-        self.state.apply(&record, now_s);
-        self.note(&record);
-        if self.state.version != version && self.is_news(&record) {
-            self.planning.note_news();
-            self.idle.look_again();
+    /// Takes in what happened. Whether the run may be brought forward for it.
+    fn take_in(&mut self, event: Event, now_s: f64) -> bool {
+        let Self { ledger, planning, host_memory, rests, health } = self;
+        match event {
+            Event::Begin { cluster } => {
+                let config = ledger.state.config.clone();
+                ledger.commit(Record::Began { config }, now_s);
+                pool_is(ledger, health, cluster, now_s);
+                return false;
+            }
+            Event::Resume { cluster, device_memory_bytes, machines } => {
+                let machines = Some(machines);
+                let resumed = Record::Resumed { device_memory_bytes, machines };
+                self.resume(cluster, resumed, now_s);
+                return false;
+            }
+            Event::Reported { attempt, rank, report } => {
+                return reported(ledger, host_memory, (attempt, rank), report, now_s);
+            }
+            Event::NodeJoined { spec } => node_joined(ledger, health, spec, now_s),
+            Event::NodeLeft { name, reason } => node_left(ledger, health, &name, &reason, now_s),
+            Event::LaunchFailed { attempt, kind, error } => {
+                launch_failed(ledger, health, rests, attempt, kind, error, now_s);
+            }
+            Event::RankExited { attempt, rank, code, last_words } => {
+                let exit = (rank, code, last_words);
+                rank_exited(ledger, health, rests, attempt, exit, now_s);
+            }
+            Event::Solved { request, answer } => planning.solved(ledger, request, answer, now_s),
+            Event::Command { command: asked } => {
+                if let Err(refusal) = command(ledger, health, asked, now_s) {
+                    ledger.refuse(refusal);
+                }
+            }
+            Event::Interrupt => interrupt(ledger, health, now_s),
+            Event::SpaceFreed => space_freed(ledger, rests, now_s),
+            Event::DriverStarted { startup_s } => {
+                ledger.commit(Record::DriverStarted { startup_s }, now_s);
+            }
+            Event::Tick => {}
         }
-        if self.state.order.closed().len() > num_closed {
-            self.note_closed();
-        }
-        if let Some(task) = stopped {
-            self.note_stopped(task);
-        }
-        self.decision.records.push(record);
-    }
-
-    /// Asks for something to be done.
-    pub(crate) fn act(&mut self, action: Action) {
-        self.decision.actions.push(action);
-    }
-
-    /// Launches a gang, which trains up to `until_step` or to the end.
-    pub(crate) fn launch(
-        &mut self,
-        task: TaskId,
-        purpose: Purpose,
-        strategy: Strategy,
-        (gang, until_step): (Gang, Option<u64>),
-        now_s: f64,
-    ) {
-        let attempt = self.state.next_attempt();
-        let steps = match purpose {
-            Purpose::Inspection | Purpose::Trial => None,
-            Purpose::Train => self.state.task(task).steps,
-        };
-        let record = Record::Launched {
-            attempt,
-            task,
-            purpose,
-            strategy: strategy.clone(),
-            gang: gang.clone(),
-            until_step,
-        };
-        self.commit(record, now_s);
-        self.act(Action::Launch { attempt, task, purpose, strategy, gang, steps, until_step });
-    }
-
-    /// Asks an attempt to stop at a checkpoint, once. What can't go on from there is stopped only where
-    /// a person asks for it.
-    pub(crate) fn stop(&mut self, attempt: AttemptId, reason: StopReason, now_s: f64) {
-        let is_for_gain = matches!(reason, StopReason::Replan | StopReason::Trial);
-        let state = self.state.attempts.get(&attempt).filter(|state| {
-            state.stopping.is_none()
-                && !state.is_dying()
-                && !(is_for_gain && self.state.is_to_stay(state))
-        });
-        if state.is_some() {
-            self.commit(Record::Stopping { attempt, reason }, now_s);
-            self.act(Action::Stop { attempt });
-        }
-    }
-
-    /// Kills an attempt, once.
-    pub(crate) fn kill(&mut self, attempt: AttemptId, now_s: f64) {
-        if let Some(state) = self.state.attempts.get_mut(&attempt)
-            && !state.is_dying()
-        {
-            state.killed_s = Some(now_s);
-            let grace_s = self.state.config.policy.kill_grace_s;
-            self.timers.set(now_s + grace_s, Timer::Attempt(attempt));
-            self.act(Action::Kill { attempt });
-        }
+        true
     }
 
     /// Looks at what timers were set for.
     fn wake(&mut self, now_s: f64) {
-        while let Some(timer) = self.timers.take_due(now_s) {
+        let Self { ledger, health, .. } = self;
+        while let Some(timer) = ledger.timers.take_due(now_s) {
             match timer {
-                Timer::Task(task) => self.queues.touch_task(&self.state, task),
-                Timer::Attempt(attempt) => self.look_at_attempt(attempt, now_s),
-                Timer::Trials => self.trials_changed = true,
+                Timer::Task(task) => ledger.queues.touch_task(&ledger.state, task),
+                Timer::Attempt(attempt) => look_at_attempt(ledger, health, attempt, now_s),
+                Timer::Trials => ledger.agenda.trials_changed = true,
                 Timer::Solve => {}
-                Timer::Idle => self.idle.look_again(),
+                Timer::Idle => ledger.idle.look_again(),
             }
         }
     }
 
     fn advance(&mut self, now_s: f64) {
-        if self.state.ended.is_some() {
+        let Self { ledger, planning, host_memory, rests, health } = self;
+        if ledger.state.ended.is_some() {
             return;
         }
-        self.end_stopped(now_s);
-        if self.state.interrupted.is_none() {
-            self.look_at_host_memory_queue(now_s);
-            self.launch_inspections(now_s);
-            self.launch_trials(now_s);
-            if self.state.config.mode == Mode::Orchestrate {
-                self.give_up_hopeless(now_s);
-                self.follow_plan(now_s);
-                self.put_idle_to_work(now_s);
-                self.consider_planning(now_s);
+        end_stopped(ledger, now_s);
+        if ledger.state.interrupted.is_none() {
+            look_at_host_memory_queue(ledger, host_memory, now_s);
+            launch_inspections(ledger, rests, now_s);
+            launch_trials(ledger, rests, host_memory, now_s);
+            if ledger.state.config.mode == Mode::Orchestrate {
+                give_up_hopeless(ledger, health, now_s);
+                follow_plan(ledger, host_memory, now_s);
+                put_idle_to_work(ledger, planning, host_memory, now_s);
+                planning.consider(ledger, now_s);
             }
         }
-        self.end_if_over(now_s);
-    }
-
-    fn end_if_over(&mut self, now_s: f64) {
-        if !self.state.attempts.is_empty() {
-            return;
-        }
-        let is_search = self.state.config.mode == Mode::Search;
-        let end = if self.state.interrupted.is_some() {
-            RunEnd::Interrupted
-        } else if !self.state.is_closed {
-            return;
-        } else if self.state.open_tasks.is_empty() || is_search && self.is_search_over(now_s) {
-            RunEnd::Complete
-        } else if !is_search && self.is_stuck(now_s) {
-            RunEnd::Interrupted
-        } else {
-            return;
-        };
-        self.commit(Record::RunEnded { end }, now_s);
+        end_if_over(ledger, now_s);
     }
 
     fn resume(&mut self, cluster: Cluster, resumed: Record, now_s: f64) {
-        let lost: Vec<AttemptId> = self.state.attempts.keys().copied().collect();
+        let ledger = &mut self.ledger;
+        let lost: Vec<AttemptId> = ledger.state.attempts.keys().copied().collect();
         for attempt in lost {
-            self.lose(attempt, now_s);
+            ledger.lose(attempt, now_s);
         }
-        self.commit(resumed, now_s);
-        self.pool_is(cluster, now_s);
+        ledger.commit(resumed, now_s);
+        pool_is(ledger, &mut self.health, cluster, now_s);
         self.planning = Planning::at(now_s);
+        ledger.agenda.planning = PlanningNews::of_a_new_run();
     }
+}
 
-    /// Nothing of an attempt is left.
-    pub(crate) fn lose(&mut self, attempt: AttemptId, now_s: f64) {
-        let Some(state) = self.state.attempts.get(&attempt) else { return };
-        let step = self.state.task(state.task).checkpoint_step;
-        let end = AttemptEnd::Lost;
-        self.commit(Record::Ended { attempt, end, step, step_s: None }, now_s);
+fn end_if_over(ledger: &mut Ledger, now_s: f64) {
+    if !ledger.state.attempts.is_empty() {
+        return;
     }
+    let is_search = ledger.state.config.mode == Mode::Search;
+    let end = if ledger.state.interrupted.is_some() {
+        RunEnd::Interrupted
+    } else if !ledger.state.is_closed {
+        return;
+    } else if ledger.state.open_tasks.is_empty() || is_search && is_search_over(ledger, now_s) {
+        RunEnd::Complete
+    } else if !is_search && is_stuck(ledger, now_s) {
+        RunEnd::Interrupted
+    } else {
+        return;
+    };
+    ledger.commit(Record::RunEnded { end }, now_s);
+}
 
-    fn interrupt(&mut self, now_s: f64) {
-        match self.state.interrupted {
-            _ if self.state.ended.is_some() => {}
-            None => self.stop_run(false, now_s),
-            Some(false) => self.stop_run(true, now_s),
-            // Whatever can't be killed is left behind.
-            Some(true) => {
-                let left: Vec<AttemptId> = self.state.attempts.keys().copied().collect();
-                for attempt in left {
-                    self.abandon(attempt, now_s);
-                }
+/// The person wants to stop: at checkpoints the first time, at once the second.
+fn interrupt(ledger: &mut Ledger, health: &mut Health, now_s: f64) {
+    match ledger.state.interrupted {
+        _ if ledger.state.ended.is_some() => {}
+        None => stop_run(ledger, false, now_s),
+        Some(false) => stop_run(ledger, true, now_s),
+        // Processes that can't be killed are left behind.
+        Some(true) => {
+            let left: Vec<AttemptId> = ledger.state.attempts.keys().copied().collect();
+            for attempt in left {
+                abandon(ledger, health, attempt, now_s);
             }
-        }
-    }
-
-    /// Takes in what a rank says; whether anything else may be set going by it.
-    fn reported(&mut self, id: AttemptId, rank: u32, report: RankReport, now_s: f64) -> bool {
-        let Some(attempt) = self.state.attempts.get_mut(&id) else { return false };
-        attempt.heard_s = now_s;
-        let task = attempt.task;
-        match report {
-            RankReport::Alive => return false,
-            RankReport::Progress { step, loss, step_s } => {
-                self.state.observe(id, step, loss, step_s, now_s);
-                let is_new = self.note_first_steps(id, now_s);
-                return self.note_interval(id, now_s) || is_new;
-            }
-            RankReport::Started { step, setup_s } => {
-                self.commit(Record::Started { attempt: id, step, setup_s }, now_s);
-                return false;
-            }
-            RankReport::Checkpoint { step, save_s, blocked_s, loss } => {
-                let record = Record::Checkpointed { attempt: id, step, save_s, blocked_s, loss };
-                self.commit(record, now_s);
-            }
-            RankReport::Evaluated { evaluation, best, evaluation_s } => {
-                let known = self.state.task(task);
-                let is_known = known.evaluation.as_ref() == Some(&evaluation) && known.best == best;
-                if evaluation_s.is_some() || !is_known {
-                    let attempt = id;
-                    let record = Record::Evaluated { attempt, evaluation, best, evaluation_s };
-                    self.commit(record, now_s);
-                }
-                return false;
-            }
-            RankReport::Inspected { inspection } => self.inspected(id, *inspection, now_s),
-            RankReport::Trial { knobs, outcome, step } => {
-                self.trial_reported(id, knobs, outcome, step, now_s);
-            }
-            RankReport::Finished { step, loss } => {
-                self.state.observe(id, step, loss, None, now_s);
-                self.completed(id, step);
-                if let Some(attempt) = self.state.attempts.get_mut(&id) {
-                    attempt.says_trained = true;
-                }
-            }
-            RankReport::Stopped { step } => {
-                self.state.observe(id, step, None, None, now_s);
-                self.completed(id, step);
-            }
-            RankReport::Failed { kind, error, traceback } => {
-                self.rank_failed(id, RankFailure { rank, kind, error, traceback }, now_s);
-            }
-            RankReport::Note { text } => {
-                self.commit(Record::Noted { task: Some(task), text }, now_s);
-            }
-        }
-        true
-    }
-
-    fn completed(&mut self, id: AttemptId, step: u64) {
-        if let Some(attempt) = self.state.attempts.get_mut(&id) {
-            attempt.completed = true;
-            attempt.step = step;
-        }
-    }
-
-    fn rank_exited(&mut self, id: AttemptId, rank: u32, code: i32, last_words: String, now_s: f64) {
-        let Some(attempt) = self.state.attempts.get_mut(&id) else {
-            return self.abandoned_rank_gone(id, now_s);
-        };
-        attempt.live_ranks = attempt.live_ranks.saturating_sub(1);
-        attempt.heard_s = now_s;
-        let all_gone = attempt.live_ranks == 0;
-        if code != 0 && !attempt.is_dying() && !attempt.failed_ranks.contains(&rank) {
-            let failure = died(rank, code, last_words);
-            self.rank_failed(id, failure, now_s);
-        }
-        if all_gone {
-            self.gang_gone(id, now_s);
         }
     }
 }

@@ -1,5 +1,10 @@
 //! What is told, stored and ordered: plain data, and no decision.
 //!
+//! - `ids`, `config`: the names of things within a run, and what a run and its tasks are.
+//! - `event`: what happens to the engine, and the actions that the engine asks for.
+//! - `record`, `plan`: what a journal keeps. `migrate` reads journals of earlier versions.
+//! - `failure`, `evaluation`, `judgement`: parts of events and records.
+//!
 //! Invariants: a value here means the same in every process and in every later version. The serialized
 //! names are frozen by the tests of the journal's format.
 //!

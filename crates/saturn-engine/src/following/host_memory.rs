@@ -8,13 +8,11 @@
 //! it as the first of its queues. Another task or trial may start before it only where that does not
 //! delay it: where both fit, or where the other is expected to end before the oldest could start.
 
-use std::collections::BTreeSet;
-
 use saturn_core::{Gang, Strategy};
 
-use crate::engine::turn::Engine;
-use crate::facts::ids::{DeviceId, NodeId, TaskId, devices};
+use crate::facts::ids::{NodeId, TaskId, devices};
 use crate::facts::record::Purpose;
+use crate::ledger::book::Ledger;
 use crate::ledger::timers::Timer;
 use crate::state::attempt::Attempt;
 use crate::state::host_memory::num_devices;
@@ -70,12 +68,18 @@ impl State {
 /// What waits for host memory.
 #[derive(Debug, Default)]
 pub(crate) struct HostMemoryQueue {
-    /// Devices whose next task waits for it.
-    devices: BTreeSet<DeviceId>,
     /// Tasks that wait for it, the oldest first.
     tasks: Vec<TaskId>,
     /// The tasks among these that are the first of all of their queues, in the same order.
     first: Vec<HostMemoryWaiter>,
+}
+
+impl HostMemoryQueue {
+    /// Whether a task that could start on one of a gang's nodes waits for host memory there.
+    pub(crate) fn is_kept_on(&self, gang: &Gang) -> bool {
+        let kept = self.first.iter();
+        kept.flat_map(|one| &one.gang).any(|part| gang.iter().any(|other| other.node == part.node))
+    }
 }
 
 /// A task that could start now, were there host memory for it.
@@ -94,101 +98,99 @@ impl HostMemoryWaiter {
     }
 }
 
-impl Engine {
-    /// Whether there is host memory for a task to train so. Where there is not, its devices are looked
-    /// at again when something ends.
-    pub(crate) fn may_take_host_memory(
-        &mut self,
-        task: TaskId,
-        strategy: &Strategy,
-        gang: &Gang,
-        now_s: f64,
-    ) -> bool {
-        self.look_at_host_memory_queue(now_s);
-        let gpu_type = self.state.gang_type(gang).to_owned();
-        let time_s = self.state.time_under_s(task, strategy, &gpu_type).unwrap_or(f64::INFINITY);
-        let key = TrialKey { strategy: strategy.key(), gpu_type };
-        let group = self.state.task(task).group;
-        let from_to_s = (now_s, now_s + time_s);
-        let may = gang.iter().all(|part| {
-            let (node, ranks) = (NodeId(part.node), num_devices(part));
-            self.has_host_memory_beside(node, (Some(task), group, &key), ranks, from_to_s)
-        });
-        let queue = &mut self.host_memory;
-        if !may {
-            queue.devices.extend(devices(gang));
-            if !queue.tasks.contains(&task) {
-                queue.tasks.push(task);
-            }
-        } else if queue.tasks.contains(&task) {
-            queue.tasks.retain(|other| *other != task);
-            queue.first.retain(|other| other.task != task);
-            self.note_host_memory();
-            // Trials that waited for this task to start are looked at once it has.
-            self.timers.set(now_s, Timer::Trials);
+/// Whether there is host memory for a task to train so. Where there is not, its devices are looked
+/// at again when something ends.
+pub(crate) fn may_take_host_memory(
+    ledger: &mut Ledger,
+    host_memory: &mut HostMemoryQueue,
+    task: TaskId,
+    strategy: &Strategy,
+    gang: &Gang,
+    now_s: f64,
+) -> bool {
+    look_at_host_memory_queue(ledger, host_memory, now_s);
+    let gpu_type = ledger.state.gang_type(gang).to_owned();
+    let time_s = ledger.state.time_under_s(task, strategy, &gpu_type).unwrap_or(f64::INFINITY);
+    let key = TrialKey { strategy: strategy.key(), gpu_type };
+    let group = ledger.state.task(task).group;
+    let from_to_s = (now_s, now_s + time_s);
+    let may = gang.iter().all(|part| {
+        let (node, ranks) = (NodeId(part.node), num_devices(part));
+        has_host_memory_beside(
+            ledger,
+            host_memory,
+            node,
+            (Some(task), group, &key),
+            ranks,
+            from_to_s,
+        )
+    });
+    let queue = host_memory;
+    if !may {
+        ledger.agenda.short_of_host_memory.extend(devices(gang));
+        if !queue.tasks.contains(&task) {
+            queue.tasks.push(task);
         }
-        may
+    } else if queue.tasks.contains(&task) {
+        queue.tasks.retain(|other| *other != task);
+        queue.first.retain(|other| other.task != task);
+        ledger.note_host_memory();
+        // Trials that waited for this task to start are looked at once it has.
+        ledger.timers.set(now_s, Timer::Trials);
     }
+    may
+}
 
-    /// Whether `ranks` ranks of a group's strategy may start on a node, as far as host memory goes,
-    /// from now until they are expected to end. `task` is whose training they are; `None` for a trial.
-    pub(crate) fn has_host_memory_beside(
-        &self,
-        node: NodeId,
-        (task, group, key): (Option<TaskId>, usize, &TrialKey),
-        ranks: u32,
-        (now_s, end_s): (f64, f64),
-    ) -> bool {
-        if !self.state.has_host_memory_on(node, group, key, ranks) {
-            return false;
-        }
-        let oldest = self.host_memory.first.iter().find(|one| one.ranks_on(node) > 0);
-        let Some(oldest) = oldest.filter(|one| Some(one.task) != task) else { return true };
-        let needed = self.state.host_bytes(group, key, ranks);
-        let kept = self.state.host_bytes(oldest.group, &oldest.key, oldest.ranks_on(node));
-        needed == 0 || self.state.leaves_host_memory(node, kept, (needed, end_s), now_s)
+/// Whether `ranks` ranks of a group's strategy may start on a node, as far as host memory goes,
+/// from now until they are expected to end. `task` is whose training they are; `None` for a trial.
+pub(crate) fn has_host_memory_beside(
+    ledger: &Ledger,
+    host_memory: &HostMemoryQueue,
+    node: NodeId,
+    (task, group, key): (Option<TaskId>, usize, &TrialKey),
+    ranks: u32,
+    (now_s, end_s): (f64, f64),
+) -> bool {
+    if !ledger.state.has_host_memory_on(node, group, key, ranks) {
+        return false;
     }
+    let oldest = host_memory.first.iter().find(|one| one.ranks_on(node) > 0);
+    let Some(oldest) = oldest.filter(|one| Some(one.task) != task) else { return true };
+    let needed = ledger.state.host_bytes(group, key, ranks);
+    let kept = ledger.state.host_bytes(oldest.group, &oldest.key, oldest.ranks_on(node));
+    needed == 0 || ledger.state.leaves_host_memory(node, kept, (needed, end_s), now_s)
+}
 
-    /// Whether a task that could start on one of a gang's nodes waits for host memory there.
-    pub(crate) fn is_host_memory_kept_on(&self, gang: &Gang) -> bool {
-        let kept = self.host_memory.first.iter();
-        kept.flat_map(|one| &one.gang).any(|part| gang.iter().any(|other| other.node == part.node))
+/// Brings up to date which tasks host memory is kept for. Where they are others than before, what
+/// waited behind them is looked at again.
+pub(crate) fn look_at_host_memory_queue(
+    ledger: &mut Ledger,
+    host_memory: &mut HostMemoryQueue,
+    now_s: f64,
+) {
+    if host_memory.tasks.is_empty() && host_memory.first.is_empty() {
+        return;
     }
+    let state = &ledger.state;
+    host_memory.tasks.retain(|task| state.task(*task).status == TaskStatus::Waiting);
+    let tasks = host_memory.tasks.clone();
+    let first = tasks.into_iter().filter_map(|task| host_memory_waiter(ledger, task, now_s));
+    let first: Vec<HostMemoryWaiter> = first.collect();
+    if first != host_memory.first {
+        host_memory.first = first;
+        ledger.agenda.trials_changed = true;
+        ledger.note_host_memory();
+    }
+}
 
-    /// Brings up to date which tasks host memory is kept for. Where they are others than before, what
-    /// waited behind them is looked at again.
-    pub(crate) fn look_at_host_memory_queue(&mut self, now_s: f64) {
-        if self.host_memory.tasks.is_empty() && self.host_memory.first.is_empty() {
-            return;
-        }
-        let state = &self.state;
-        self.host_memory.tasks.retain(|task| state.task(*task).status == TaskStatus::Waiting);
-        let tasks = self.host_memory.tasks.clone();
-        let first = tasks.into_iter().filter_map(|task| self.host_memory_waiter(task, now_s));
-        let first: Vec<HostMemoryWaiter> = first.collect();
-        if first != self.host_memory.first {
-            self.host_memory.first = first;
-            self.trials_changed = true;
-            self.note_host_memory();
-        }
+fn host_memory_waiter(ledger: &mut Ledger, task: TaskId, now_s: f64) -> Option<HostMemoryWaiter> {
+    let index = ledger.state.place_of(task)?;
+    if !ledger.may_start(task, now_s) || !ledger.queues.is_first(&ledger.state, index) {
+        return None;
     }
-
-    fn host_memory_waiter(&mut self, task: TaskId, now_s: f64) -> Option<HostMemoryWaiter> {
-        let index = self.state.place_of(task)?;
-        if !self.may_start(task, now_s) || !self.queues.is_first(&self.state, index) {
-            return None;
-        }
-        let place = &self.state.plan.as_ref()?.places[index];
-        let gpu_type = self.state.gang_type(&place.gang).to_owned();
-        let key = TrialKey { strategy: place.strategy.key(), gpu_type };
-        let (group, gang) = (self.state.task(task).group, place.gang.clone());
-        Some(HostMemoryWaiter { task, group, key, gang })
-    }
-
-    /// What waited for host memory may start: an attempt has ended, or memory is kept for others.
-    pub(crate) fn note_host_memory(&mut self) {
-        for device in std::mem::take(&mut self.host_memory.devices) {
-            self.queues.touch(device);
-        }
-    }
+    let place = &ledger.state.plan.as_ref()?.places[index];
+    let gpu_type = ledger.state.gang_type(&place.gang).to_owned();
+    let key = TrialKey { strategy: place.strategy.key(), gpu_type };
+    let (group, gang) = (ledger.state.task(task).group, place.gang.clone());
+    Some(HostMemoryWaiter { task, group, key, gang })
 }

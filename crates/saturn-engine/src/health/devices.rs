@@ -12,186 +12,200 @@
 
 use std::collections::BTreeSet;
 
-use crate::engine::turn::Engine;
 use crate::facts::ids::{AttemptId, DeviceId, NodeId, TaskId};
 use crate::facts::record::{AttemptEnd, Purpose, Record};
+use crate::health::memory::Health;
+use crate::health::retries::recover;
+use crate::ledger::book::Ledger;
 use crate::ledger::timers::Timer;
+use crate::measuring::inspections::inspection_failed;
+use crate::measuring::trials::trial_failed;
 use crate::state::attempt::Attempt;
 use crate::state::breadth::holds;
 
 /// Failures in a row after which a device is set aside.
 const MAX_SUSPECTS: usize = 2;
 
-/// Why devices were set aside, while this process drives the run.
-#[derive(Debug, Default)]
-pub(crate) struct Blame {
-    /// Devices that were set aside, and the tasks whose failures accused them.
-    accused: Vec<(BTreeSet<TaskId>, Vec<DeviceId>)>,
-    /// Tasks that accused devices and then failed on others too: they are not believed again.
-    disbelieved: BTreeSet<TaskId>,
-    /// Abandoned attempts: devices, and ranks that live.
-    abandoned: Vec<(AttemptId, Vec<DeviceId>, u32)>,
+/// An attempt failed as a machine's fault makes it fail, and that is recorded: looks whether its
+/// devices, or its task, are to blame. Whether its task is absolved.
+pub(crate) fn judge(
+    ledger: &mut Ledger,
+    health: &mut Health,
+    attempt: &Attempt,
+    now_s: f64,
+) -> bool {
+    let task = attempt.task;
+    let held: Vec<DeviceId> = attempt.devices().collect();
+    // It fails elsewhere too: what it has accused before is acquitted.
+    let (acquitted, others): (Vec<_>, Vec<_>) =
+        std::mem::take(&mut health.blame.accused).into_iter().partition(|(accusers, accused)| {
+            accusers.contains(&task) && !accused.iter().any(|device| held.contains(device))
+        });
+    health.blame.accused = others;
+    for (accusers, devices) in acquitted {
+        health.blame.disbelieved.extend(accusers);
+        let reason = format!("`{}` fails on other devices too", ledger.state.name(task));
+        take_back(ledger, health, &devices, &reason, now_s);
+    }
+    let believed = |device: &DeviceId| -> Vec<TaskId> {
+        let suspects = ledger.state.device(*device).map_or(&[][..], |one| &one.suspects);
+        let believed = |task: &&TaskId| !health.blame.disbelieved.contains(*task);
+        suspects.iter().filter(believed).copied().collect()
+    };
+    let accused: Vec<DeviceId> =
+        held.iter().copied().filter(|device| believed(device).len() >= MAX_SUSPECTS).collect();
+    if accused.is_empty() || !can_do_without(ledger, &accused) {
+        return false;
+    }
+    let accusers: BTreeSet<TaskId> = accused.iter().flat_map(believed).collect();
+    let names: Vec<String> =
+        accusers.iter().map(|task| format!("`{}`", ledger.state.name(*task))).collect();
+    let error = attempt.failure.as_ref().map_or("", |failure| failure.error.as_str());
+    let reason = format!("{} failed here in a row: {error}", names.join(" and "));
+    let absolved: Vec<TaskId> = accusers.iter().copied().collect();
+    let is_absolved = absolved.contains(&task);
+    health.blame.accused.push((accusers, accused.clone()));
+    set_aside(ledger, &accused, &reason, absolved, now_s);
+    is_absolved
 }
 
-impl Engine {
-    /// An attempt failed as a machine's fault makes it fail, and that is recorded: looks whether its
-    /// devices, or its task, are to blame. Whether its task is absolved.
-    pub(crate) fn judge(&mut self, attempt: &Attempt, now_s: f64) -> bool {
-        let task = attempt.task;
-        let held: Vec<DeviceId> = attempt.devices().collect();
-        // It fails elsewhere too: what it has accused before is acquitted.
-        let (acquitted, others): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.blame.accused).into_iter().partition(|(accusers, accused)| {
-                accusers.contains(&task) && !accused.iter().any(|device| held.contains(device))
-            });
-        self.blame.accused = others;
-        for (accusers, devices) in acquitted {
-            self.blame.disbelieved.extend(accusers);
-            let reason = format!("`{}` fails on other devices too", self.state.name(task));
-            self.take_back(&devices, &reason, now_s);
-        }
-        let believed = |device: &DeviceId| -> Vec<TaskId> {
-            let suspects = self.state.device(*device).map_or(&[][..], |one| &one.suspects);
-            let believed = |task: &&TaskId| !self.blame.disbelieved.contains(*task);
-            suspects.iter().filter(believed).copied().collect()
-        };
-        let accused: Vec<DeviceId> =
-            held.iter().copied().filter(|device| believed(device).len() >= MAX_SUSPECTS).collect();
-        if accused.is_empty() || !self.can_do_without(&accused) {
-            return false;
-        }
-        let accusers: BTreeSet<TaskId> = accused.iter().flat_map(believed).collect();
-        let names: Vec<String> =
-            accusers.iter().map(|task| format!("`{}`", self.state.name(*task))).collect();
-        let error = attempt.failure.as_ref().map_or("", |failure| failure.error.as_str());
-        let reason = format!("{} failed here in a row: {error}", names.join(" and "));
-        let absolved: Vec<TaskId> = accusers.iter().copied().collect();
-        let is_absolved = absolved.contains(&task);
-        self.blame.accused.push((accusers, accused.clone()));
-        self.set_aside(&accused, &reason, absolved, now_s);
-        is_absolved
+/// Whether every task that waits or trains could still run without these devices.
+fn can_do_without(ledger: &Ledger, devices: &[DeviceId]) -> bool {
+    // Whatever fits their nodes fits others of the same types: there is no need to look at tasks.
+    let nodes: BTreeSet<NodeId> = devices.iter().map(|device| device.node).collect();
+    let is_matched = |node: &NodeId| {
+        let room = ledger.state.usable_devices(*node).count();
+        ledger.state.present_nodes().any(|other| {
+            !nodes.contains(&other)
+                && ledger.state.gpu_type(other) == ledger.state.gpu_type(*node)
+                && ledger.state.usable_devices(other).count() >= room
+        })
+    };
+    if nodes.iter().all(is_matched) {
+        return true;
     }
+    let left = |node: NodeId| {
+        ledger
+            .state
+            .usable_devices(node)
+            .filter(|device| !devices.contains(&DeviceId { node, device: *device }))
+            .count()
+    };
+    let rooms = ledger.state.breadths(|node| u32::try_from(left(node)).unwrap_or(u32::MAX));
+    !rooms.is_empty()
+        && ledger.state.task_ids().filter(|task| !ledger.state.has_ended(*task)).all(|task| {
+            !ledger.state.is_confined_to(task, |gpu_type, gpus| !holds(&rooms, gpu_type, gpus))
+        })
+}
 
-    /// Whether every task that waits or trains could still run without these devices.
-    fn can_do_without(&self, devices: &[DeviceId]) -> bool {
-        // Whatever fits their nodes fits others of the same types: there is no need to look at tasks.
-        let nodes: BTreeSet<NodeId> = devices.iter().map(|device| device.node).collect();
-        let is_matched = |node: &NodeId| {
-            let room = self.state.usable_devices(*node).count();
-            self.state.present_nodes().any(|other| {
-                !nodes.contains(&other)
-                    && self.state.gpu_type(other) == self.state.gpu_type(*node)
-                    && self.state.usable_devices(other).count() >= room
-            })
-        };
-        if nodes.iter().all(is_matched) {
-            return true;
-        }
-        let left = |node: NodeId| {
-            self.state
-                .usable_devices(node)
-                .filter(|device| !devices.contains(&DeviceId { node, device: *device }))
-                .count()
-        };
-        let rooms = self.state.breadths(|node| u32::try_from(left(node)).unwrap_or(u32::MAX));
-        !rooms.is_empty()
-            && self.state.task_ids().filter(|task| !self.state.has_ended(*task)).all(|task| {
-                !self.state.is_confined_to(task, |gpu_type, gpus| !holds(&rooms, gpu_type, gpus))
-            })
+/// Takes back what failures have had set aside, where a task can run on nothing else. Whoever
+/// accused these devices is not believed again: otherwise they would come and go for ever.
+pub(crate) fn take_back_for(ledger: &mut Ledger, health: &mut Health, task: TaskId, now_s: f64) {
+    if health.blame.accused.is_empty()
+        || !ledger
+            .state
+            .is_confined_to(task, |gpu_type, gpus| !ledger.state.has_nodes_for(gpu_type, gpus))
+    {
+        return;
     }
-
-    /// Takes back what failures have had set aside, where a task can run on nothing else. Whoever
-    /// accused these devices is not believed again: otherwise they would come and go for ever.
-    pub(crate) fn take_back_for(&mut self, task: TaskId, now_s: f64) {
-        if self.blame.accused.is_empty()
-            || !self
-                .state
-                .is_confined_to(task, |gpu_type, gpus| !self.state.has_nodes_for(gpu_type, gpus))
-        {
-            return;
-        }
-        let reason = format!("`{}` can run on no others", self.state.name(task));
-        for (accusers, devices) in std::mem::take(&mut self.blame.accused) {
-            self.blame.disbelieved.extend(accusers);
-            self.take_back(&devices, &reason, now_s);
-        }
-        // Trials that wait for these devices were looked at before.
-        self.timers.set(now_s, Timer::Trials);
+    let reason = format!("`{}` can run on no others", ledger.state.name(task));
+    for (accusers, devices) in std::mem::take(&mut health.blame.accused) {
+        health.blame.disbelieved.extend(accusers);
+        take_back(ledger, health, &devices, &reason, now_s);
     }
+    // Trials that wait for these devices were looked at before.
+    ledger.timers.set(now_s, Timer::Trials);
+}
 
-    fn set_aside(&mut self, devices: &[DeviceId], reason: &str, absolved: Vec<TaskId>, now_s: f64) {
-        let mut absolved = Some(absolved);
-        for (node, devices) in by_node(devices) {
-            let reason = reason.to_owned();
-            let absolved = absolved.take().unwrap_or_default();
-            self.commit(Record::SetAside { node, devices, reason, absolved }, now_s);
-        }
+fn set_aside(
+    ledger: &mut Ledger,
+    devices: &[DeviceId],
+    reason: &str,
+    absolved: Vec<TaskId>,
+    now_s: f64,
+) {
+    let mut absolved = Some(absolved);
+    for (node, devices) in by_node(devices) {
+        let reason = reason.to_owned();
+        let absolved = absolved.take().unwrap_or_default();
+        ledger.commit(Record::SetAside { node, devices, reason, absolved }, now_s);
     }
+}
 
-    /// Uses devices again.
-    pub(crate) fn take_back(&mut self, devices: &[DeviceId], reason: &str, now_s: f64) {
-        for (node, mut devices) in by_node(devices) {
-            devices.retain(|device| {
-                let id = DeviceId { node, device: *device };
-                let is_abandoned =
-                    self.blame.abandoned.iter().any(|(_, abandoned, _)| abandoned.contains(&id));
-                let state = self.state.device(id);
-                !is_abandoned && state.is_some_and(|one| one.set_aside.is_some())
-            });
-            if !devices.is_empty() {
-                self.commit(Record::TakenBack { node, devices, reason: reason.to_owned() }, now_s);
-            }
-        }
-    }
-
-    /// Gives an attempt up whose processes outlive their kill.
-    pub(crate) fn abandon(&mut self, id: AttemptId, now_s: f64) {
-        let Some(attempt) = self.state.attempts.get(&id).cloned() else { return };
-        let held: Vec<DeviceId> = attempt.devices().collect();
-        let step = self.state.task(attempt.task).checkpoint_step;
-        let end = match &attempt.failure {
-            Some(failure) => AttemptEnd::Failed { failure: failure.clone() },
-            None => AttemptEnd::Abandoned,
-        };
-        self.commit(Record::Ended { attempt: id, end, step, step_s: None }, now_s);
-        let name = self.state.name(attempt.task);
-        let reason = format!(
-            "processes of attempt {id} of `{name}` were killed and have not ended ({} of them)",
-            attempt.live_ranks
-        );
-        self.blame.abandoned.push((id, held.clone(), attempt.live_ranks));
-        self.set_aside(&held, &reason, Vec::new(), now_s);
-        if self.state.has_ended(attempt.task) {
-            return;
-        }
-        if let Some(failure) = attempt.failure.clone() {
-            match attempt.purpose {
-                Purpose::Inspection => self.inspection_failed(&attempt, &failure, now_s),
-                Purpose::Trial => self.trial_failed(&attempt, failure, now_s),
-                Purpose::Train => self.recover(&attempt, &failure, true, now_s),
-            }
-        }
-    }
-
-    /// A node has left: its devices are new ones when it comes again, and whoever brings them has ended what
-    /// ran there. Of a gang on other nodes too, each rank's end is told.
-    pub(crate) fn forget_abandoned_on(&mut self, node: NodeId) {
-        self.blame.abandoned.retain_mut(|(_, devices, _)| {
-            devices.retain(|device| device.node != node);
-            !devices.is_empty()
+/// Uses devices again.
+pub(crate) fn take_back(
+    ledger: &mut Ledger,
+    health: &mut Health,
+    devices: &[DeviceId],
+    reason: &str,
+    now_s: f64,
+) {
+    for (node, mut devices) in by_node(devices) {
+        devices.retain(|device| {
+            let id = DeviceId { node, device: *device };
+            let is_abandoned =
+                health.blame.abandoned.iter().any(|(_, abandoned, _)| abandoned.contains(&id));
+            let state = ledger.state.device(id);
+            !is_abandoned && state.is_some_and(|one| one.set_aside.is_some())
         });
-    }
-
-    /// A rank of an attempt that is not live has ended after all: where it was abandoned, and this was its
-    /// last, its devices are used again.
-    pub(crate) fn abandoned_rank_gone(&mut self, id: AttemptId, now_s: f64) {
-        let abandoned = &mut self.blame.abandoned;
-        let Some(index) = abandoned.iter().position(|(other, _, _)| *other == id) else { return };
-        abandoned[index].2 = abandoned[index].2.saturating_sub(1);
-        if abandoned[index].2 == 0 {
-            let (_, devices, _) = abandoned.swap_remove(index);
-            self.take_back(&devices, "its processes are gone", now_s);
+        if !devices.is_empty() {
+            ledger.commit(Record::TakenBack { node, devices, reason: reason.to_owned() }, now_s);
         }
+    }
+}
+
+/// Gives an attempt up whose processes outlive their kill.
+pub(crate) fn abandon(ledger: &mut Ledger, health: &mut Health, id: AttemptId, now_s: f64) {
+    let Some(attempt) = ledger.state.attempts.get(&id).cloned() else { return };
+    let held: Vec<DeviceId> = attempt.devices().collect();
+    let step = ledger.state.task(attempt.task).checkpoint_step;
+    let end = match &attempt.failure {
+        Some(failure) => AttemptEnd::Failed { failure: failure.clone() },
+        None => AttemptEnd::Abandoned,
+    };
+    ledger.commit(Record::Ended { attempt: id, end, step, step_s: None }, now_s);
+    let name = ledger.state.name(attempt.task);
+    let reason = format!(
+        "processes of attempt {id} of `{name}` were killed and have not ended ({} of them)",
+        attempt.live_ranks
+    );
+    health.blame.abandoned.push((id, held.clone(), attempt.live_ranks));
+    set_aside(ledger, &held, &reason, Vec::new(), now_s);
+    if ledger.state.has_ended(attempt.task) {
+        return;
+    }
+    if let Some(failure) = attempt.failure.clone() {
+        match attempt.purpose {
+            Purpose::Inspection => inspection_failed(ledger, &attempt, &failure, now_s),
+            Purpose::Trial => trial_failed(ledger, &attempt, failure, now_s),
+            Purpose::Train => recover(ledger, health, &attempt, &failure, true, now_s),
+        }
+    }
+}
+
+/// A node has left: its devices are new ones when it comes again, and whoever brings them has ended what
+/// ran there. Of a gang on other nodes too, each rank's end is told.
+pub(crate) fn forget_abandoned_on(health: &mut Health, node: NodeId) {
+    health.blame.abandoned.retain_mut(|(_, devices, _)| {
+        devices.retain(|device| device.node != node);
+        !devices.is_empty()
+    });
+}
+
+/// A rank of an attempt that is not live has ended after all: where it was abandoned, and this was its
+/// last, its devices are used again.
+pub(crate) fn abandoned_rank_gone(
+    ledger: &mut Ledger,
+    health: &mut Health,
+    id: AttemptId,
+    now_s: f64,
+) {
+    let abandoned = &mut health.blame.abandoned;
+    let Some(index) = abandoned.iter().position(|(other, _, _)| *other == id) else { return };
+    abandoned[index].2 = abandoned[index].2.saturating_sub(1);
+    if abandoned[index].2 == 0 {
+        let (_, devices, _) = abandoned.swap_remove(index);
+        take_back(ledger, health, &devices, "its processes are gone", now_s);
     }
 }
 

@@ -4,24 +4,24 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use saturn_core::{StrategyKey, TrialOutcome};
 
-use crate::engine::turn::Engine;
 use crate::facts::ids::TaskId;
 use crate::facts::record::TaskEnd;
+use crate::health::devices::take_back_for;
+use crate::health::memory::Health;
+use crate::ledger::book::Ledger;
 use crate::state::run::State;
 use crate::state::task::TaskStatus;
 
-impl Engine {
-    /// Gives up tasks that no technique can run, and has devices taken back for tasks that can run only
-    /// there.
-    pub(crate) fn give_up_hopeless(&mut self, now_s: f64) {
-        for task in std::mem::take(&mut self.may_be_hopeless) {
-            if self.state.task(task).status != TaskStatus::Waiting {
-                continue;
-            }
-            match self.state.why_hopeless(task) {
-                Some(end) => self.end_task(task, end, now_s),
-                None => self.take_back_for(task, now_s),
-            }
+/// Gives up tasks that no technique can run, and has devices taken back for tasks that can run only
+/// there.
+pub(crate) fn give_up_hopeless(ledger: &mut Ledger, health: &mut Health, now_s: f64) {
+    for task in std::mem::take(&mut ledger.agenda.may_be_hopeless) {
+        if ledger.state.task(task).status != TaskStatus::Waiting {
+            continue;
+        }
+        match ledger.state.why_hopeless(task) {
+            Some(end) => ledger.end_task(task, end, now_s),
+            None => take_back_for(ledger, health, task, now_s),
         }
     }
 }

@@ -6,23 +6,21 @@
 
 use std::collections::BTreeSet;
 
-use crate::engine::turn::Engine;
 use crate::facts::ids::TaskId;
 use crate::facts::record::Record;
+use crate::ledger::book::Ledger;
 use crate::state::run::State;
 use crate::state::task::TaskStatus;
 
-impl Engine {
-    /// Whether nothing that is left can ever run here; then what it needs has been noted.
-    ///
-    /// Nothing runs, and no more tasks come.
-    pub(crate) fn is_stuck(&mut self, now_s: f64) -> bool {
-        let Some(stuck) = self.state.stuck_tasks() else { return false };
-        for (task, text) in stuck {
-            self.commit(Record::Noted { task: Some(task), text }, now_s);
-        }
-        true
+/// Whether nothing that is left can ever run here; then what it needs has been noted.
+///
+/// Nothing runs, and no more tasks come.
+pub(crate) fn is_stuck(ledger: &mut Ledger, now_s: f64) -> bool {
+    let Some(stuck) = ledger.state.stuck_tasks() else { return false };
+    for (task, text) in stuck {
+        ledger.commit(Record::Noted { task: Some(task), text }, now_s);
     }
+    true
 }
 
 impl State {

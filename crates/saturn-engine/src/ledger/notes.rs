@@ -1,12 +1,12 @@
 //! What a record may set going: which devices, tasks and timers are to be looked at because of it, and
 //! whether it is a reason to plan. So nothing need be looked for.
 
-use crate::engine::turn::Engine;
-use crate::facts::ids::{AttemptId, DeviceId, NodeId, devices};
+use crate::facts::ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
 use crate::facts::record::{Purpose, Record};
-use crate::ledger::timers::Timer;
+use crate::ledger::book::Ledger;
+use crate::ledger::timers::{Timer, overdue_at_s};
 
-impl Engine {
+impl Ledger {
     /// What an attempt that is about to end leaves behind: free devices, and a task that may go on.
     pub(crate) fn note_end(&mut self, id: AttemptId) {
         let Some(attempt) = self.state.attempts.get(&id) else { return };
@@ -17,14 +17,14 @@ impl Engine {
         self.queues.touch_task(&self.state, task);
         if attempt.purpose != Purpose::Train {
             // It may have been the last that could have given its group a strategy.
-            self.may_be_hopeless.extend(&self.state.group_of(task).tasks);
+            self.agenda.may_be_hopeless.extend(&self.state.group_of(task).tasks);
         }
         if let Some(key) = self.state.task(task).was_killed.clone() {
             self.was_killed.insert(task, key);
         } else {
             self.was_killed.remove(&task);
         }
-        self.trials_changed = true;
+        self.agenda.trials_changed = true;
         self.note_host_memory();
     }
 
@@ -32,7 +32,7 @@ impl Engine {
         match record {
             Record::Launched { attempt, gang, .. } => {
                 if let Some(at_s) =
-                    self.state.attempts.get(attempt).and_then(|one| self.overdue_at_s(one))
+                    self.state.attempts.get(attempt).and_then(|one| overdue_at_s(&self.state, one))
                 {
                     self.timers.set(at_s, Timer::Attempt(*attempt));
                 }
@@ -41,30 +41,30 @@ impl Engine {
                 }
             }
             Record::TaskAdded { task, .. } => {
-                self.trials_changed = true;
-                self.may_be_hopeless.insert(*task);
+                self.agenda.trials_changed = true;
+                self.agenda.may_be_hopeless.insert(*task);
                 self.idle.note_without_place(*task);
             }
             // Those of a task that rests wait.
             Record::TrialsChosen { .. } | Record::Unpaused { .. } | Record::Judged { .. } => {
-                self.trials_changed = true;
+                self.agenda.trials_changed = true;
             }
             // What waited for a wider pool waits no longer.
-            Record::Closed => self.may_be_hopeless.extend(&self.state.open_tasks),
+            Record::Closed => self.agenda.may_be_hopeless.extend(&self.state.open_tasks),
             Record::Inspected { group, .. } | Record::Tried { group, .. } => {
                 if let Some(group) = self.state.group_by_key.get(group) {
-                    self.may_be_hopeless.extend(&self.state.groups[*group].tasks);
+                    self.agenda.may_be_hopeless.extend(&self.state.groups[*group].tasks);
                 }
-                self.trials_changed = true;
+                self.agenda.trials_changed = true;
             }
             Record::Excluded { task, .. } => {
-                self.may_be_hopeless.insert(*task);
+                self.agenda.may_be_hopeless.insert(*task);
                 // It may need another strategy measured.
-                self.trials_changed = true;
+                self.agenda.trials_changed = true;
             }
             // While it trained it was not asked about: its last strategy may have failed meanwhile.
             Record::Retrying { task, .. } => {
-                self.may_be_hopeless.insert(*task);
+                self.agenda.may_be_hopeless.insert(*task);
             }
             Record::Wished { task, .. } | Record::TaskEnded { task, .. } => {
                 self.queues.touch_task(&self.state, *task);
@@ -76,15 +76,15 @@ impl Engine {
             | Record::TakenBack { .. }
             | Record::Resumed { .. } => {
                 self.note_pool(record);
-                self.trials_changed = true;
+                self.agenda.trials_changed = true;
                 if matches!(record, Record::SetAside { .. }) {
-                    self.may_be_hopeless.extend(&self.state.open_tasks);
+                    self.agenda.may_be_hopeless.extend(&self.state.open_tasks);
                 }
                 // Which trials are wanted rests on the breadths alone.
                 let is_resumed = matches!(record, Record::Resumed { .. });
-                if is_resumed || self.breadths != self.state.breadths {
-                    self.breadths.clone_from(&self.state.breadths);
-                    self.may_be_hopeless.extend(&self.state.open_tasks);
+                if is_resumed || self.agenda.breadths != self.state.breadths {
+                    self.agenda.breadths.clone_from(&self.state.breadths);
+                    self.agenda.may_be_hopeless.extend(&self.state.open_tasks);
                 }
             }
             _ => {}
@@ -126,7 +126,7 @@ impl Engine {
                 // A wide gang may need it beside the idle node.
                 let may_better = self.state.may_span_nodes() || !self.has_idle_node_like(*node);
                 if may_better {
-                    self.planning.note_arrival();
+                    self.agenda.note_arrival();
                 }
                 may_better
             }
@@ -143,6 +143,40 @@ impl Engine {
             self.queues.touch_task(&self.state, *task);
             self.idle.note_without_place(*task);
         }
-        self.planning.ask_again();
+        self.agenda.ask_again();
+    }
+
+    /// A task has stopped: where it has no place to go on in, a plan is wanted.
+    pub(crate) fn note_stopped(&mut self, task: TaskId) {
+        self.agenda.to_end.insert(task);
+        if !self.state.has_ended(task) && !self.state.has_place(task) {
+            self.agenda.ask_again();
+            self.idle.note_without_place(task);
+        }
+    }
+
+    /// What waited for host memory may start: an attempt has ended, or memory is kept for others.
+    pub(crate) fn note_host_memory(&mut self) {
+        for device in std::mem::take(&mut self.agenda.short_of_host_memory) {
+            self.queues.touch(device);
+        }
+    }
+
+    /// Whether a node of the same type and with as many devices has nothing before it at all: what the
+    /// plan in force has no use for there it has no use for on this one either.
+    pub(crate) fn has_idle_node_like(&self, node: NodeId) -> bool {
+        let state = &self.state;
+        let is_idle =
+            |device: DeviceId| self.idle.devices.contains(&device) && self.is_at_hand(device);
+        let num_devices = state.usable_devices(node).count();
+        state.plan.is_some()
+            && state.present_nodes().any(|other| {
+                other != node
+                    && state.gpu_type(other) == state.gpu_type(node)
+                    && state
+                        .usable_devices(other)
+                        .all(|device| is_idle(DeviceId { node: other, device }))
+                    && state.usable_devices(other).count() >= num_devices
+            })
     }
 }

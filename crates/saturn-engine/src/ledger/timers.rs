@@ -6,7 +6,13 @@
 
 use std::collections::BTreeSet;
 
+use crate::facts::config::Level;
 use crate::facts::ids::{AttemptId, TaskId};
+use crate::state::attempt::Attempt;
+use crate::state::run::State;
+
+/// How long the cause of an echo is waited for, seconds.
+pub(crate) const ECHO_GRACE_S: f64 = 2.0;
 
 /// What to look at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,4 +60,19 @@ impl Timers {
         self.0.pop_first();
         Some(timer)
     }
+}
+
+/// When an attempt must be looked at: its processes outlive their kill, an echo's cause stays
+/// unknown, or it is silent. A black-box technique may train in processes of its own, of which
+/// nothing is heard: its silence means nothing.
+pub(crate) fn overdue_at_s(state: &State, attempt: &Attempt) -> Option<f64> {
+    let config = &state.config;
+    if let Some(killed_s) = attempt.killed_s {
+        return Some(killed_s + config.policy.kill_grace_s);
+    }
+    if let Some(echo_s) = attempt.echo_s {
+        return Some(echo_s + ECHO_GRACE_S);
+    }
+    let is_managed = config.level_of(&attempt.strategy.technique) == Level::Managed;
+    is_managed.then_some(attempt.heard_s + config.policy.stall_s)
 }

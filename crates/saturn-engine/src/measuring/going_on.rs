@@ -10,92 +10,108 @@
 
 use saturn_core::{Gang, StrategyKey, TrialOutcome};
 
-use crate::engine::turn::Engine;
 use crate::facts::event::Action;
 use crate::facts::ids::{AttemptId, NodeId, TaskId, devices};
 use crate::facts::record::{Purpose, Record};
+use crate::following::host_memory::HostMemoryQueue;
+use crate::ledger::book::Ledger;
+use crate::planning::adopting::adopt_extended;
 use crate::state::attempt::Attempt;
 use crate::state::run::State;
 use crate::state::task::TaskStatus;
 use crate::state::trial::TrialKey;
 
-impl Engine {
-    /// The task that a trial is run with: one that could go on from it, else the group's first.
-    pub(crate) fn subject(&self, group: usize, key: &StrategyKey, now_s: f64) -> Option<TaskId> {
-        if !self.state.chooses_trials() {
-            return self.state.speaker(group);
-        }
-        let state = &self.state;
-        let is_tried = |task: TaskId| {
-            let mut live = state.attempts.values();
-            live.any(|one| one.task == task && one.purpose == Purpose::Trial)
-        };
-        let start_s = |task: TaskId| {
-            let places = state.plan.as_ref().map_or(&[][..], |plan| &plan.places);
-            state.place_of(task).map_or(f64::INFINITY, |index| places[index].start_s)
-        };
-        let tasks = state.groups[group].tasks.iter().copied();
-        tasks
-            .filter(|task| state.may_begin(*task, now_s) && !is_tried(*task))
-            .filter(|task| state.task(*task).spec.allows_key(key))
-            // The one that would wait longest; of several the first.
-            .rev()
-            .max_by(|a, b| start_s(*a).total_cmp(&start_s(*b)))
-            .or_else(|| self.state.speaker(group))
+/// The task that a trial is run with: one that could go on from it, else the group's first.
+pub(crate) fn subject(
+    state: &State,
+    group: usize,
+    key: &StrategyKey,
+    now_s: f64,
+) -> Option<TaskId> {
+    if !state.chooses_trials() {
+        return state.speaker(group);
     }
+    let is_tried = |task: TaskId| {
+        let mut live = state.attempts.values();
+        live.any(|one| one.task == task && one.purpose == Purpose::Trial)
+    };
+    let start_s = |task: TaskId| {
+        let places = state.plan.as_ref().map_or(&[][..], |plan| &plan.places);
+        state.place_of(task).map_or(f64::INFINITY, |index| places[index].start_s)
+    };
+    let tasks = state.groups[group].tasks.iter().copied();
+    tasks
+        .filter(|task| state.may_begin(*task, now_s) && !is_tried(*task))
+        .filter(|task| state.task(*task).spec.allows_key(key))
+        // The one that would wait longest; of several the first.
+        .rev()
+        .max_by(|a, b| start_s(*a).total_cmp(&start_s(*b)))
+        .or_else(|| state.speaker(group))
+}
 
-    /// Tells a measured trial whether it goes on as training from the step that it has come to.
-    pub(crate) fn let_go_on(&mut self, id: AttemptId, step: u64, now_s: f64) {
-        if self.state.attempts.get(&id).is_none_or(Attempt::is_dying) {
-            return; // It was killed after it had said this.
-        }
-        let Some(steps) = self.steps_to_go_on_for(id, step, now_s) else {
-            self.act(Action::Stop { attempt: id });
-            return;
-        };
-        let task = self.state.attempts[&id].task;
-        self.commit(Record::WentOn { attempt: id, step }, now_s);
-        self.act(Action::GoOn { attempt: id, steps });
-        if self.state.plan.is_none() {
-            return;
-        }
-        // Its place is where it trains, and what waited for it elsewhere need not.
-        let open = self.state.open_places().map(|(_, place)| place.clone());
-        let others = open.filter(|place| place.task != task).collect();
-        self.adopt_extended(others, now_s);
+/// Tells a measured trial whether it goes on as training from the step that it has come to.
+pub(crate) fn let_go_on(
+    ledger: &mut Ledger,
+    host_memory: &HostMemoryQueue,
+    id: AttemptId,
+    step: u64,
+    now_s: f64,
+) {
+    if ledger.state.attempts.get(&id).is_none_or(Attempt::is_dying) {
+        return; // It was killed after it had said this.
     }
+    let Some(steps) = steps_to_go_on_for(ledger, host_memory, id, step, now_s) else {
+        ledger.act(Action::Stop { attempt: id });
+        return;
+    };
+    let task = ledger.state.attempts[&id].task;
+    ledger.commit(Record::WentOn { attempt: id, step }, now_s);
+    ledger.act(Action::GoOn { attempt: id, steps });
+    if ledger.state.plan.is_none() {
+        return;
+    }
+    // Its place is where it trains, and what waited for it elsewhere need not.
+    let open = ledger.state.open_places().map(|(_, place)| place.clone());
+    let others = open.filter(|place| place.task != task).collect();
+    adopt_extended(ledger, others, now_s);
+}
 
-    /// The steps that a trial's task has in all; `None` where the trial is not to go on.
-    fn steps_to_go_on_for(&mut self, id: AttemptId, step: u64, now_s: f64) -> Option<u64> {
-        let state = &self.state;
-        let attempt = state.attempts.get(&id)?;
-        let (task, gang) = (attempt.task, attempt.gang.clone());
-        let steps = state.task(task).steps.filter(|steps| step < *steps)?;
-        let gpu_type = state.gang_type(&attempt.gang);
-        let key = TrialKey { strategy: attempt.strategy.key(), gpu_type: gpu_type.to_owned() };
-        let trial = state.group_of(task).trial(&attempt.strategy, gpu_type)?;
-        let may = state.chooses_trials()
-            && state.interrupted.is_none()
-            && attempt.stopping.is_none()
-            && !attempt.is_dying()
-            && matches!(trial.outcome, Some(TrialOutcome::Measured { .. }))
-            && state.may_begin(task, now_s)
-            // Its steps follow on what the task has done, also on what an attempt has saved without
-            // coming to say so.
-            && attempt.step == state.task(task).checkpoint_step
-            && attempt.launched_s >= state.task(task).trained_until_s
-            && state.may_run(task, &key)
-            && !state.awaits_devices_of(&gang);
-        if !may || self.is_host_memory_kept_on(&gang) {
-            return None;
-        }
-        let places = state.plan.as_ref().map_or_else(Vec::new, |plan| plan.places.clone());
-        let is_clear = devices(&gang).all(|device| {
-            let front = self.queues.front(&self.state, device);
-            front.is_none_or(|index| places[index].task == task)
-        });
-        is_clear.then_some(steps)
+/// The steps that a trial's task has in all; `None` where the trial is not to go on.
+fn steps_to_go_on_for(
+    ledger: &mut Ledger,
+    host_memory: &HostMemoryQueue,
+    id: AttemptId,
+    step: u64,
+    now_s: f64,
+) -> Option<u64> {
+    let state = &ledger.state;
+    let attempt = state.attempts.get(&id)?;
+    let (task, gang) = (attempt.task, attempt.gang.clone());
+    let steps = state.task(task).steps.filter(|steps| step < *steps)?;
+    let gpu_type = state.gang_type(&attempt.gang);
+    let key = TrialKey { strategy: attempt.strategy.key(), gpu_type: gpu_type.to_owned() };
+    let trial = state.group_of(task).trial(&attempt.strategy, gpu_type)?;
+    let may = state.chooses_trials()
+        && state.interrupted.is_none()
+        && attempt.stopping.is_none()
+        && !attempt.is_dying()
+        && matches!(trial.outcome, Some(TrialOutcome::Measured { .. }))
+        && state.may_begin(task, now_s)
+        // Its steps follow on what the task has done, also on what an attempt has saved without
+        // coming to say so.
+        && attempt.step == state.task(task).checkpoint_step
+        && attempt.launched_s >= state.task(task).trained_until_s
+        && state.may_run(task, &key)
+        && !state.awaits_devices_of(&gang);
+    if !may || host_memory.is_kept_on(&gang) {
+        return None;
     }
+    let places = state.plan.as_ref().map_or_else(Vec::new, |plan| plan.places.clone());
+    let is_clear = devices(&gang).all(|device| {
+        let front = ledger.queues.front(&ledger.state, device);
+        front.is_none_or(|index| places[index].task == task)
+    });
+    is_clear.then_some(steps)
 }
 
 impl State {

@@ -17,12 +17,13 @@
 
 use saturn_core::{Inspection, TrialOutcome};
 
-use crate::engine::turn::Engine;
 use crate::facts::config::DeviceKind;
 use crate::facts::failure::{FailureKind, RankFailure};
 use crate::facts::ids::{AttemptId, TaskId};
 use crate::facts::record::{Purpose, Record, TaskEnd, no_strategy};
+use crate::ledger::book::Ledger;
 use crate::ledger::timers::Timer;
+use crate::measuring::rests::Rests;
 use crate::state::attempt::Attempt;
 
 /// Inspections at work at once: they compute, beside what trains.
@@ -31,108 +32,106 @@ const MAX_AT_ONCE: usize = 2;
 /// inspection a trial.
 const APART_S: f64 = 10.0;
 
-impl Engine {
-    /// Has the models of groups looked at that wait for it, the first come first.
-    pub(crate) fn launch_inspections(&mut self, now_s: f64) {
-        if self.state.to_inspect.is_empty() {
-            return;
-        }
-        if self.keeps_apart_from(Purpose::Trial, now_s) {
-            return;
-        }
-        let num_at_work = self.state.num_inspections();
-        let may = |group: &usize| !self.saturn_failures.has_rest(*group, now_s);
-        let next = self.state.to_inspect.iter().copied().filter(may);
-        for group in next.take(MAX_AT_ONCE.saturating_sub(num_at_work)).collect::<Vec<_>>() {
-            if let Some(task) = self.state.speaker(group) {
-                let nowhere = (Vec::new(), None);
-                self.launch(task, Purpose::Inspection, no_strategy(), nowhere, now_s);
-            }
+/// Has the models of groups looked at that wait for it, the first come first.
+pub(crate) fn launch_inspections(ledger: &mut Ledger, rests: &Rests, now_s: f64) {
+    if ledger.state.to_inspect.is_empty() {
+        return;
+    }
+    if keeps_apart_from(ledger, Purpose::Trial, now_s) {
+        return;
+    }
+    let num_at_work = ledger.state.num_inspections();
+    let may = |group: &usize| !rests.has_rest(*group, now_s);
+    let next = ledger.state.to_inspect.iter().copied().filter(may);
+    for group in next.take(MAX_AT_ONCE.saturating_sub(num_at_work)).collect::<Vec<_>>() {
+        if let Some(task) = ledger.state.speaker(group) {
+            let nowhere = (Vec::new(), None);
+            ledger.launch(task, Purpose::Inspection, no_strategy(), nowhere, now_s);
         }
     }
+}
 
-    /// Whether trials that could start wait for inspections, at work or about to be.
-    pub(crate) fn trials_keep_apart(&mut self, now_s: f64) -> bool {
-        // A group that rests after a failure of Saturn's is looked at later: trials don't wait for it.
-        let mut due = self.state.to_inspect.iter();
-        let is_due = self.state.config.device_kind == DeviceKind::Cpu
-            && due.any(|group| !self.saturn_failures.has_rest(*group, now_s))
-            && self.state.num_inspections() < MAX_AT_ONCE;
-        self.keeps_apart_from(Purpose::Inspection, now_s) || is_due
-    }
+/// Whether trials that could start wait for inspections, at work or about to be.
+pub(crate) fn trials_keep_apart(ledger: &mut Ledger, rests: &Rests, now_s: f64) -> bool {
+    // A group that rests after a failure of Saturn's is looked at later: trials don't wait for it.
+    let mut due = ledger.state.to_inspect.iter();
+    let is_due = ledger.state.config.device_kind == DeviceKind::Cpu
+        && due.any(|group| !rests.has_rest(*group, now_s))
+        && ledger.state.num_inspections() < MAX_AT_ONCE;
+    keeps_apart_from(ledger, Purpose::Inspection, now_s) || is_due
+}
 
-    /// Whether a launch waits for young attempts of a purpose. Looks again when they are old.
-    fn keeps_apart_from(&mut self, purpose: Purpose, now_s: f64) -> bool {
-        if self.state.config.device_kind != DeviceKind::Cpu {
-            return false;
-        }
-        let at_work = self.state.attempts.values().filter(|one| one.purpose == purpose);
-        let old_s = at_work.map(|one| one.launched_s + APART_S).fold(0.0, f64::max);
-        if old_s > now_s {
-            self.timers.set(old_s, Timer::Trials);
-        }
-        old_s > now_s
+/// Whether a launch waits for young attempts of a purpose. Looks again when they are old.
+fn keeps_apart_from(ledger: &mut Ledger, purpose: Purpose, now_s: f64) -> bool {
+    if ledger.state.config.device_kind != DeviceKind::Cpu {
+        return false;
     }
+    let at_work = ledger.state.attempts.values().filter(|one| one.purpose == purpose);
+    let old_s = at_work.map(|one| one.launched_s + APART_S).fold(0.0, f64::max);
+    if old_s > now_s {
+        ledger.timers.set(old_s, Timer::Trials);
+    }
+    old_s > now_s
+}
 
-    pub(crate) fn inspected(&mut self, id: AttemptId, inspection: Inspection, now_s: f64) {
-        let Some(attempt) = self.state.attempts.get_mut(&id) else { return };
-        if attempt.purpose != Purpose::Inspection {
-            return;
-        }
-        attempt.completed = true;
-        let task = attempt.task;
-        let group = self.state.group_of(task);
-        if group.inspection.found.is_none() {
-            let group = group.key.clone();
-            self.commit(Record::Inspected { group, inspection }, now_s);
-        }
+pub(crate) fn inspected(ledger: &mut Ledger, id: AttemptId, inspection: Inspection, now_s: f64) {
+    let Some(attempt) = ledger.state.attempts.get_mut(&id) else { return };
+    if attempt.purpose != Purpose::Inspection {
+        return;
     }
+    attempt.completed = true;
+    let task = attempt.task;
+    let group = ledger.state.group_of(task);
+    if group.inspection.found.is_none() {
+        let group = group.key.clone();
+        ledger.commit(Record::Inspected { group, inspection }, now_s);
+    }
+}
 
-    /// An inspection failed. What the task's own functions raise ends all tasks of its group, and the
-    /// cause is told by the first of them; unless some of the group was measured, so that its
-    /// functions have worked before.
-    pub(crate) fn inspection_failed(
-        &mut self,
-        attempt: &Attempt,
-        failure: &RankFailure,
-        now_s: f64,
-    ) {
-        if failure.kind == FailureKind::Task {
-            self.group_failed(attempt, failure, now_s);
-        }
+/// An inspection failed. What the task's own functions raise ends all tasks of its group, and the
+/// cause is told by the first of them; unless some of the group was measured, so that its
+/// functions have worked before.
+pub(crate) fn inspection_failed(
+    ledger: &mut Ledger,
+    attempt: &Attempt,
+    failure: &RankFailure,
+    now_s: f64,
+) {
+    if failure.kind == FailureKind::Task {
+        group_failed(ledger, attempt, failure, now_s);
     }
+}
 
-    /// Ends all tasks of a group for what their own functions raise, whatever the strategy; whether
-    /// they were ended. They are not where some of the group was measured.
-    pub(crate) fn group_failed(
-        &mut self,
-        attempt: &Attempt,
-        failure: &RankFailure,
-        now_s: f64,
-    ) -> bool {
-        let group = self.state.group_of(attempt.task);
-        let is_measured =
-            |outcome: &Option<TrialOutcome>| matches!(outcome, Some(TrialOutcome::Measured { .. }));
-        if group.trials.values().any(|trial| is_measured(&trial.outcome)) {
-            return false;
-        }
-        let open = group.tasks.iter().copied().filter(|task| !self.state.has_ended(*task));
-        let open: Vec<TaskId> = open.collect();
-        let mut told: Option<String> = None;
-        for task in open {
-            let end = match &told {
-                None => TaskEnd::Failed {
-                    error: failure.error.clone(),
-                    traceback: failure.traceback.clone(),
-                },
-                Some(first) => TaskEnd::Failed {
-                    error: format!("as `{first}`, which performs alike: {}", failure.error),
-                    traceback: String::new(),
-                },
-            };
-            told.get_or_insert_with(|| self.state.name(task).to_owned());
-            self.end_task(task, end, now_s);
-        }
-        true
+/// Ends all tasks of a group for what their own functions raise, whatever the strategy; whether
+/// they were ended. They are not where some of the group was measured.
+pub(crate) fn group_failed(
+    ledger: &mut Ledger,
+    attempt: &Attempt,
+    failure: &RankFailure,
+    now_s: f64,
+) -> bool {
+    let group = ledger.state.group_of(attempt.task);
+    let is_measured =
+        |outcome: &Option<TrialOutcome>| matches!(outcome, Some(TrialOutcome::Measured { .. }));
+    if group.trials.values().any(|trial| is_measured(&trial.outcome)) {
+        return false;
     }
+    let open = group.tasks.iter().copied().filter(|task| !ledger.state.has_ended(*task));
+    let open: Vec<TaskId> = open.collect();
+    let mut told: Option<String> = None;
+    for task in open {
+        let end = match &told {
+            None => TaskEnd::Failed {
+                error: failure.error.clone(),
+                traceback: failure.traceback.clone(),
+            },
+            Some(first) => TaskEnd::Failed {
+                error: format!("as `{first}`, which performs alike: {}", failure.error),
+                traceback: String::new(),
+            },
+        };
+        told.get_or_insert_with(|| ledger.state.name(task).to_owned());
+        ledger.end_task(task, end, now_s);
+    }
+    true
 }

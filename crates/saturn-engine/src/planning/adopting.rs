@@ -12,14 +12,15 @@ use std::sync::Arc;
 
 use saturn_core::{Assignment, PlanStatus, WHOLE};
 
-use crate::engine::turn::Engine;
 use crate::facts::event::SolveAnswer;
 use crate::facts::ids::{DeviceId, NodeId, devices};
 use crate::facts::plan::{Place, PlanSource, RunPlan};
 use crate::facts::record::Record;
 use crate::forecast::follow::{Forecast, follow};
+use crate::ledger::book::Ledger;
 use crate::planning::extend::{extended, without_place};
 use crate::planning::problem::{Remaining, RemainingTask};
+use crate::planning::taking_up::take_up_plan;
 use crate::planning::validity::{stale, too_early};
 use crate::state::run::State;
 use crate::state::trial::TrialState;
@@ -30,99 +31,97 @@ const MIN_GAIN_IN_PLACE: f64 = 0.005;
 /// A planned start that is this close to the present is meant to be at once, seconds.
 const AT_ONCE_S: f64 = 1e-6;
 
-impl Engine {
-    /// Adopts what is best by the forecast, if it is better enough than what is in force.
-    pub(crate) fn choose(
-        &mut self,
-        solved: Option<(&SolveAnswer, Vec<Place>)>,
-        remaining: &Remaining,
-        reason: Option<String>,
-        now_s: f64,
-    ) {
-        let state = &self.state;
-        let objective = remaining.objective;
-        let tasks = state.plannable();
-        let open: Vec<Place> = state.open_places().map(|(_, place)| place.clone()).collect();
-        let is_complete = without_place(state, &tasks, &open).is_empty();
-        let value = |rival: &Rival| rival.forecast.value(state, objective, now_s);
-        let standing = Rival::new(state, extended(state, open, &tasks, now_s), now_s);
-        let standing_value = value(&standing);
-        let (answer, places) = solved.unzip();
-        let rivals = places.into_iter().flat_map(|places| {
-            let in_place = keep_in_place(state, places);
-            let left = moves_any(state, &in_place).then(|| leave_running(state, &in_place));
-            let whole = switches_idly(&in_place).then(|| without_idle_switches(&in_place));
-            left.into_iter().chain(whole).chain([in_place])
+/// Adopts what is best by the forecast, if it is better enough than what is in force.
+pub(crate) fn choose(
+    ledger: &mut Ledger,
+    solved: Option<(&SolveAnswer, Vec<Place>)>,
+    remaining: &Remaining,
+    reason: Option<String>,
+    now_s: f64,
+) {
+    let state = &ledger.state;
+    let objective = remaining.objective;
+    let tasks = state.plannable();
+    let open: Vec<Place> = state.open_places().map(|(_, place)| place.clone()).collect();
+    let is_complete = without_place(state, &tasks, &open).is_empty();
+    let value = |rival: &Rival| rival.forecast.value(state, objective, now_s);
+    let standing = Rival::new(state, extended(state, open, &tasks, now_s), now_s);
+    let standing_value = value(&standing);
+    let (answer, places) = solved.unzip();
+    let rivals = places.into_iter().flat_map(|places| {
+        let in_place = keep_in_place(state, places);
+        let left = moves_any(state, &in_place).then(|| leave_running(state, &in_place));
+        let whole = switches_idly(&in_place).then(|| without_idle_switches(&in_place));
+        left.into_iter().chain(whole).chain([in_place])
+    });
+    let min_gain_s = ledger.state.config.policy.min_gain_s;
+    let best = rivals
+        .map(|places| extended(state, places, &tasks, now_s))
+        .filter(|places| is_followable(state, places))
+        .map(|places| Rival::new(state, places, now_s))
+        .filter(|rival| {
+            // These are not stopped, so such a plan would not be followed.
+            let mut moved = rival.forecast.moved.iter();
+            moved.all(|id| !state.is_to_stay(&state.attempts[id]))
+        })
+        .map(|rival| (value(&rival), rival))
+        .min_by(|(a, one), (b, other)| {
+            // What stops tasks must be worth it also beside what leaves them.
+            let bar = |rival: &Rival| {
+                let stops = !rival.forecast.moved.is_empty() || switches_idly(&rival.places);
+                if stops { min_gain_s } else { 0.0 }
+            };
+            (a + bar(one)).total_cmp(&(b + bar(other)))
         });
-        let min_gain_s = self.state.config.policy.min_gain_s;
-        let best = rivals
-            .map(|places| extended(state, places, &tasks, now_s))
-            .filter(|places| is_followable(state, places))
-            .map(|places| Rival::new(state, places, now_s))
-            .filter(|rival| {
-                // These are not stopped, so such a plan would not be followed.
-                let mut moved = rival.forecast.moved.iter();
-                moved.all(|id| !state.is_to_stay(&state.attempts[id]))
-            })
-            .map(|rival| (value(&rival), rival))
-            .min_by(|(a, one), (b, other)| {
-                // What stops tasks must be worth it also beside what leaves them.
-                let bar = |rival: &Rival| {
-                    let stops = !rival.forecast.moved.is_empty() || switches_idly(&rival.places);
-                    if stops { min_gain_s } else { 0.0 }
-                };
-                (a + bar(one)).total_cmp(&(b + bar(other)))
-            });
-        let best_s = best.as_ref().map(|(_, best)| best.forecast.end_s - now_s);
-        let min_gain = self.state.config.policy.min_gain;
-        let better = best.filter(|(value, best)| {
-            let is_moving = best.forecast.moved.len() > standing.forecast.moved.len();
-            let needed = if is_moving { min_gain } else { min_gain.min(MIN_GAIN_IN_PLACE) };
-            // Where nothing was planned for some tasks, whatever is better will do.
-            let needed = if is_complete { needed * standing_value } else { 0.0 };
-            let needed = if is_moving { needed.max(min_gain_s) } else { needed };
-            standing_value - value > needed
-        });
-        let instead_of_s =
-            (self.state.plan.is_some() && is_complete).then_some(standing.forecast.end_s - now_s);
-        match (better, answer) {
-            (Some((_, best)), Some(answer)) => {
-                let plan = best.into_plan(Some(answer), PlanSource::Solver, now_s);
-                self.adopt(of_all(RunPlan { instead_of_s, ..plan }, remaining), now_s);
-            }
-            (None, answer) if !is_complete && !standing.places.is_empty() => {
-                let is_new = self.state.plan.is_none();
-                let source = match (answer, reason) {
-                    // The solver's own plan, were it only judged by itself.
-                    (Some(_), None) if is_new => PlanSource::Solver,
-                    (_, reason) => PlanSource::Extended { reason },
-                };
-                let plan = standing.into_plan(answer, source, now_s);
-                self.adopt(of_all(plan, remaining), now_s);
-            }
-            (None, Some(_)) => {
-                let time_left_s = standing.forecast.end_s - now_s;
-                let best_s = best_s.unwrap_or(time_left_s);
-                self.commit(Record::PlanKept { time_left_s, best_s }, now_s);
-            }
-            (_, None) => {}
+    let best_s = best.as_ref().map(|(_, best)| best.forecast.end_s - now_s);
+    let min_gain = ledger.state.config.policy.min_gain;
+    let better = best.filter(|(value, best)| {
+        let is_moving = best.forecast.moved.len() > standing.forecast.moved.len();
+        let needed = if is_moving { min_gain } else { min_gain.min(MIN_GAIN_IN_PLACE) };
+        // Where nothing was planned for some tasks, whatever is better will do.
+        let needed = if is_complete { needed * standing_value } else { 0.0 };
+        let needed = if is_moving { needed.max(min_gain_s) } else { needed };
+        standing_value - value > needed
+    });
+    let instead_of_s =
+        (ledger.state.plan.is_some() && is_complete).then_some(standing.forecast.end_s - now_s);
+    match (better, answer) {
+        (Some((_, best)), Some(answer)) => {
+            let plan = best.into_plan(Some(answer), PlanSource::Solver, now_s);
+            adopt(ledger, of_all(RunPlan { instead_of_s, ..plan }, remaining), now_s);
         }
+        (None, answer) if !is_complete && !standing.places.is_empty() => {
+            let is_new = ledger.state.plan.is_none();
+            let source = match (answer, reason) {
+                // The solver's own plan, were it only judged by itself.
+                (Some(_), None) if is_new => PlanSource::Solver,
+                (_, reason) => PlanSource::Extended { reason },
+            };
+            let plan = standing.into_plan(answer, source, now_s);
+            adopt(ledger, of_all(plan, remaining), now_s);
+        }
+        (None, Some(_)) => {
+            let time_left_s = standing.forecast.end_s - now_s;
+            let best_s = best_s.unwrap_or(time_left_s);
+            ledger.commit(Record::PlanKept { time_left_s, best_s }, now_s);
+        }
+        (_, None) => {}
     }
+}
 
-    /// Adopts these places, with all that has none put behind them, without the solver; it is asked next.
-    pub(crate) fn adopt_extended(&mut self, places: Vec<Place>, now_s: f64) {
-        let state = &self.state;
-        let places = extended(state, places, &state.plannable(), now_s);
-        let source = PlanSource::Extended { reason: None };
-        let plan = Rival::new(state, places, now_s).into_plan(None, source, now_s);
-        self.adopt(plan, now_s);
-        self.planning.ask_again();
-    }
+/// Adopts these places, with all that has none put behind them, without the solver; it is asked next.
+pub(crate) fn adopt_extended(ledger: &mut Ledger, places: Vec<Place>, now_s: f64) {
+    let state = &ledger.state;
+    let places = extended(state, places, &state.plannable(), now_s);
+    let source = PlanSource::Extended { reason: None };
+    let plan = Rival::new(state, places, now_s).into_plan(None, source, now_s);
+    adopt(ledger, plan, now_s);
+    ledger.agenda.ask_again();
+}
 
-    pub(crate) fn adopt(&mut self, plan: RunPlan, now_s: f64) {
-        self.commit(Record::Planned { plan: Arc::new(plan) }, now_s);
-        self.take_up_plan(now_s);
-    }
+pub(crate) fn adopt(ledger: &mut Ledger, plan: RunPlan, now_s: f64) {
+    ledger.commit(Record::Planned { plan: Arc::new(plan) }, now_s);
+    take_up_plan(ledger, now_s);
 }
 
 /// The plan without what current practice would take, where tasks have come into it since that was

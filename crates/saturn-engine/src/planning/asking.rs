@@ -7,14 +7,16 @@
 
 use saturn_core::{Objective, PlanStatus};
 
-use crate::engine::turn::Engine;
 use crate::facts::config::{Mode, Policy};
 use crate::facts::event::{Action, SolveAnswer, SolveOrder};
 use crate::facts::ids::TaskId;
 use crate::facts::record::Record;
+use crate::knowledge::paces::LEAST_NEWS;
+use crate::ledger::agenda::PlanningNews;
+use crate::ledger::book::Ledger;
 use crate::ledger::timers::Timer;
-use crate::planning::adopting::places;
-use crate::planning::experiment::Luck;
+use crate::planning::adopting::{choose, places};
+use crate::planning::experiment::{Luck, choose_trials};
 use crate::planning::fingerprint::About;
 use crate::planning::problem::Remaining;
 
@@ -33,14 +35,8 @@ pub(crate) struct Planning {
     /// A solve that was asked for and has not answered.
     pending: Option<PendingSolve>,
     num_solves: u64,
-    /// Something has changed since it was last looked that a plan may rest on.
-    has_news: bool,
     /// What the last problem was about: news need not be a change of it.
     asked_about: Option<About>,
-    /// Something is to be bettered, whatever has changed.
-    must_ask: bool,
-    /// How often devices have come into use that may better a plan.
-    num_arrivals: u64,
     /// When the last plan was asked for, seconds.
     asked_s: f64,
     /// Seconds that the last solve took, until its answer came; `None` before the first.
@@ -64,31 +60,12 @@ struct PendingSolve {
 impl Planning {
     /// What is remembered of a run that begins or goes on at `now_s`.
     pub(crate) fn at(now_s: f64) -> Self {
-        Self { has_news: true, asked_s: now_s, rest_until_s: now_s, ..Self::default() }
+        Self { asked_s: now_s, rest_until_s: now_s, ..Self::default() }
     }
 
     /// Whether something has changed that no plan has taken in yet.
-    pub(crate) fn is_behind(&self) -> bool {
-        self.has_changed() || self.pending.is_some()
-    }
-
-    fn has_changed(&self) -> bool {
-        self.has_news || self.must_ask
-    }
-
-    /// Something has changed that a plan may rest on.
-    pub(crate) fn note_news(&mut self) {
-        self.has_news = true;
-    }
-
-    /// Devices have come into use that may better a plan.
-    pub(crate) fn note_arrival(&mut self) {
-        self.num_arrivals += 1;
-    }
-
-    /// Tasks have lost their places, or got others without the solver: it is to be asked.
-    pub(crate) fn ask_again(&mut self) {
-        self.must_ask = true;
+    pub(crate) fn is_behind(&self, news: &PlanningNews) -> bool {
+        news.has_changed() || self.pending.is_some()
     }
 
     /// Until when an answer is worth waiting for that is worth so many seconds: `None` where none is
@@ -111,62 +88,61 @@ impl Planning {
         };
         Some(asked_s + wait_s).filter(|until_s| now_s < *until_s)
     }
-}
 
-impl Engine {
     /// Asks for a plan, where there is reason to and none is being made.
-    pub(crate) fn consider_planning(&mut self, now_s: f64) {
-        let state = &self.state;
+    pub(crate) fn consider(&mut self, ledger: &mut Ledger, now_s: f64) {
+        let state = &ledger.state;
         let may = state.config.mode == Mode::Orchestrate
             && state.interrupted.is_none()
-            && self.planning.pending.is_none();
+            && self.pending.is_none();
         if !may || state.open_tasks.is_empty() {
             return;
         }
-        let has_changed = self.planning.has_changed();
-        let interval_s = self.planning.asked_s + state.config.policy.interval_s;
-        let due_s = if has_changed { self.planning.rest_until_s } else { interval_s };
+        let has_changed = ledger.agenda.planning.has_changed();
+        let interval_s = self.asked_s + state.config.policy.interval_s;
+        let due_s = if has_changed { self.rest_until_s } else { interval_s };
         if due_s > now_s {
-            self.timers.set(due_s, Timer::Solve);
+            ledger.timers.set(due_s, Timer::Solve);
             return;
         }
-        self.note_paces(now_s);
-        let state = &self.state;
+        for record in ledger.state.departures(LEAST_NEWS, |_| true) {
+            ledger.commit(record, now_s);
+        }
+        let state = &ledger.state;
         let tasks = state.plannable();
-        let about = About::of(state, &tasks, self.planning.num_arrivals);
-        self.planning.has_news = false;
-        let asked = self.planning.asked_about.as_ref();
+        let about = About::of(state, &tasks, ledger.agenda.planning.num_arrivals);
+        ledger.agenda.planning.has_news = false;
+        let asked = self.asked_about.as_ref();
         let is_known = asked.is_some_and(|asked| about.is_answered_by(asked));
         let is_interval = interval_s <= now_s && tasks.len() > 1;
-        let lacks_place = |task: &TaskId| !self.state.has_place(*task);
-        let must_ask = self.planning.must_ask || tasks.iter().any(lacks_place);
-        self.planning.must_ask = false;
+        let lacks_place = |task: &TaskId| !ledger.state.has_place(*task);
+        let must_ask = ledger.agenda.planning.must_ask || tasks.iter().any(lacks_place);
+        ledger.agenda.planning.must_ask = false;
         if !tasks.is_empty() && (is_interval || must_ask || !is_known) {
             if !is_known {
-                self.planning.drops_deadlines = false;
+                self.drops_deadlines = false;
             }
-            self.ask(&tasks, now_s);
-            self.planning.asked_about = Some(about);
+            self.ask(ledger, &tasks, now_s);
+            self.asked_about = Some(about);
         } else if interval_s <= now_s {
-            self.planning.asked_s = now_s;
+            self.asked_s = now_s;
         }
-        self.timers.set(self.planning.asked_s + self.state.config.policy.interval_s, Timer::Solve);
+        ledger.timers.set(self.asked_s + ledger.state.config.policy.interval_s, Timer::Solve);
     }
 
-    fn ask(&mut self, tasks: &[TaskId], now_s: f64) {
-        let planning = &mut self.planning;
-        planning.asked_s = now_s;
-        let mut remaining = Remaining::new(&self.state, tasks, !planning.drops_deadlines, now_s);
+    fn ask(&mut self, ledger: &mut Ledger, tasks: &[TaskId], now_s: f64) {
+        self.asked_s = now_s;
+        let mut remaining = Remaining::new(&ledger.state, tasks, !self.drops_deadlines, now_s);
         if remaining.tasks.is_empty() {
             return;
         }
-        planning.num_solves += 1;
-        let request = planning.num_solves;
-        let policy = &self.state.config.policy;
+        self.num_solves += 1;
+        let request = self.num_solves;
+        let policy = &ledger.state.config.policy;
         let is_makespan = remaining.objective == Objective::Makespan;
-        let expected = remaining.with_unmeasured(&self.state, Luck::None);
-        let optimistic = remaining.optimistic(&self.state);
-        let warm_start = remaining.warm_start(&self.state);
+        let expected = remaining.with_unmeasured(&ledger.state, Luck::None);
+        let optimistic = remaining.optimistic(&ledger.state);
+        let warm_start = remaining.warm_start(&ledger.state);
         let problem = std::mem::take(&mut remaining.problem);
         let has_deadlines = problem.tasks.iter().any(|task| task.deadline_s.is_some());
         let order = SolveOrder {
@@ -180,14 +156,20 @@ impl Engine {
             min_switch_gain: policy.min_switch_gain,
             warm_start,
         };
-        planning.pending = Some(PendingSolve { request, remaining, has_deadlines });
-        self.act(Action::Solve { request, order: Box::new(order) });
+        self.pending = Some(PendingSolve { request, remaining, has_deadlines });
+        ledger.act(Action::Solve { request, order: Box::new(order) });
     }
 
-    pub(crate) fn solved(&mut self, request: u64, answer: Result<SolveAnswer, String>, now_s: f64) {
-        let pending = self.planning.pending.take_if(|pending| pending.request == request);
+    pub(crate) fn solved(
+        &mut self,
+        ledger: &mut Ledger,
+        request: u64,
+        answer: Result<SolveAnswer, String>,
+        now_s: f64,
+    ) {
+        let pending = self.pending.take_if(|pending| pending.request == request);
         let Some(PendingSolve { remaining, has_deadlines, .. }) = pending else { return };
-        self.planning.took_s = Some(now_s - self.planning.asked_s);
+        self.took_s = Some(now_s - self.asked_s);
         let answer = answer.and_then(|answer| match answer.plan.status {
             PlanStatus::Optimal | PlanStatus::Feasible => Ok(answer),
             PlanStatus::TimedOut => {
@@ -196,47 +178,37 @@ impl Engine {
             PlanStatus::Infeasible => Err(why_infeasible(&answer)),
         });
         let solved = answer.and_then(|answer| {
-            let places = places(&self.state, &remaining, &answer)?;
-            self.planning.rest_until_s = now_s + REST_PER_SOLVE * answer.plan.solve_s;
+            let places = places(&ledger.state, &remaining, &answer)?;
+            self.rest_until_s = now_s + REST_PER_SOLVE * answer.plan.solve_s;
             Ok((answer, places))
         });
         match solved {
             Ok((answer, places)) => {
-                self.planning.num_failed = 0;
+                self.num_failed = 0;
                 if let Some(optimistic) = &answer.optimistic {
-                    self.choose_trials(&remaining, &answer.plan, optimistic, now_s);
+                    choose_trials(ledger, &remaining, &answer.plan, optimistic, now_s);
                 }
-                self.choose(Some((&answer, places)), &remaining, None, now_s);
+                choose(ledger, Some((&answer, places)), &remaining, None, now_s);
             }
             Err(reason) => {
-                self.not_solved(&reason, has_deadlines, now_s);
-                self.choose(None, &remaining, Some(reason), now_s);
+                self.not_solved(ledger, &reason, has_deadlines, now_s);
+                choose(ledger, None, &remaining, Some(reason), now_s);
             }
         }
     }
 
     /// The solver gave nothing: the next solve waits, unless it can leave deadlines out.
-    fn not_solved(&mut self, reason: &str, has_deadlines: bool, now_s: f64) {
-        let planning = &mut self.planning;
-        planning.must_ask = true;
-        if has_deadlines && !planning.drops_deadlines {
-            planning.drops_deadlines = true;
-            planning.rest_until_s = now_s;
+    fn not_solved(&mut self, ledger: &mut Ledger, reason: &str, has_deadlines: bool, now_s: f64) {
+        ledger.agenda.ask_again();
+        if has_deadlines && !self.drops_deadlines {
+            self.drops_deadlines = true;
+            self.rest_until_s = now_s;
         } else {
-            let doublings = i32::try_from(planning.num_failed.min(10)).unwrap_or(10);
-            planning.rest_until_s = now_s + RETRY_SOLVE_S * 2.0_f64.powi(doublings);
-            planning.num_failed += 1;
+            let doublings = i32::try_from(self.num_failed.min(10)).unwrap_or(10);
+            self.rest_until_s = now_s + RETRY_SOLVE_S * 2.0_f64.powi(doublings);
+            self.num_failed += 1;
         }
-        self.commit(Record::NotSolved { reason: reason.to_owned() }, now_s);
-    }
-
-    /// A task has stopped: where it has no place to go on in, a plan is wanted.
-    pub(crate) fn note_stopped(&mut self, task: TaskId) {
-        self.to_end.insert(task);
-        if !self.state.has_ended(task) && !self.state.has_place(task) {
-            self.planning.must_ask = true;
-            self.idle.note_without_place(task);
-        }
+        ledger.commit(Record::NotSolved { reason: reason.to_owned() }, now_s);
     }
 }
 

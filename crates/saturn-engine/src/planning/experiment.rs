@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 use saturn_core::{Candidate, Objective, Plan, PlanStatus, Problem};
 
-use crate::engine::turn::Engine;
 use crate::facts::config::TrialBudget;
 use crate::facts::record::{ChosenTrial, Record};
+use crate::ledger::book::Ledger;
 use crate::planning::problem::{LEAST_RUNTIME_S, Remaining};
 use crate::state::run::State;
 use crate::state::trial::TrialKey;
@@ -85,62 +85,59 @@ impl Remaining {
     }
 }
 
-impl Engine {
-    /// Asks for the trials that may improve the plan by more than they cost.
-    pub(crate) fn choose_trials(
-        &mut self,
-        remaining: &Remaining,
-        known: &Plan,
-        optimistic: &Plan,
-        now_s: f64,
-    ) {
-        let is_plan =
-            |plan: &Plan| matches!(plan.status, PlanStatus::Optimal | PlanStatus::Feasible);
-        if !is_plan(known) || !is_plan(optimistic) {
-            return;
-        }
-        let mut wanted: BTreeSet<(usize, Arc<TrialKey>)> = BTreeSet::new();
-        for assignment in &optimistic.assignments {
-            let Some(task) = remaining.tasks.get(assignment.task) else { continue };
-            let unmeasured = assignment.strategy.checked_sub(task.strategies.len());
-            if let Some(key) = unmeasured.and_then(|index| task.unmeasured.get(index)) {
-                let group = self.state.task(task.id).group;
-                wanted.insert((group, self.state.narrowest_first(group, key)));
-            }
-        }
-        // What has come or begun meanwhile is asked about again.
-        wanted.retain(|(group, key)| {
-            let trial = self.state.groups[*group].trials.get(key);
-            trial.is_some_and(|trial| trial.outcome.is_none() && trial.attempt.is_none())
-        });
-        let wanted = self.state.telling(wanted);
-        let saved = 1.0 - value(optimistic) / value(known).max(f64::MIN_POSITIVE);
-        let saves_s = saved * known.makespan_s;
-        let cost_s: f64 =
-            wanted.iter().map(|(group, key)| self.state.trial_cost_s(*group, key)).sum();
-        let devices = self.state.num_devices() as f64;
-        let cost_s = cost_s + self.state.cost_of_room_s(&wanted);
-        let min_gain_s = self.state.config.policy.min_gain_s;
-        // It may stop what trains: a few seconds' luck are not worth that.
-        let least_s = if self.state.running().next().is_some() { min_gain_s } else { 0.0 };
-        let is_affordable = match self.state.config.policy.trial_budget {
-            TrialBudget::Seconds(budget_s) => self.state.trials_s + cost_s <= budget_s,
-            TrialBudget::Worthwhile | TrialBudget::Full => true,
-        };
-        let is_worthwhile = saved > LEAST_GAIN && (saves_s - least_s) * devices > cost_s;
-        if wanted.is_empty() || !is_worthwhile || !is_affordable {
-            return;
-        }
-        let trials = wanted
-            .into_iter()
-            .map(|(group, key)| ChosenTrial {
-                group: self.state.groups[group].key.clone(),
-                gpu_type: key.gpu_type.clone(),
-                strategy: key.strategy.clone(),
-            })
-            .collect();
-        self.commit(Record::TrialsChosen { trials, saves_s, cost_s }, now_s);
+/// Asks for the trials that may improve the plan by more than they cost.
+pub(crate) fn choose_trials(
+    ledger: &mut Ledger,
+    remaining: &Remaining,
+    known: &Plan,
+    optimistic: &Plan,
+    now_s: f64,
+) {
+    let is_plan = |plan: &Plan| matches!(plan.status, PlanStatus::Optimal | PlanStatus::Feasible);
+    if !is_plan(known) || !is_plan(optimistic) {
+        return;
     }
+    let mut wanted: BTreeSet<(usize, Arc<TrialKey>)> = BTreeSet::new();
+    for assignment in &optimistic.assignments {
+        let Some(task) = remaining.tasks.get(assignment.task) else { continue };
+        let unmeasured = assignment.strategy.checked_sub(task.strategies.len());
+        if let Some(key) = unmeasured.and_then(|index| task.unmeasured.get(index)) {
+            let group = ledger.state.task(task.id).group;
+            wanted.insert((group, ledger.state.narrowest_first(group, key)));
+        }
+    }
+    // What has come or begun meanwhile is asked about again.
+    wanted.retain(|(group, key)| {
+        let trial = ledger.state.groups[*group].trials.get(key);
+        trial.is_some_and(|trial| trial.outcome.is_none() && trial.attempt.is_none())
+    });
+    let wanted = ledger.state.telling(wanted);
+    let saved = 1.0 - value(optimistic) / value(known).max(f64::MIN_POSITIVE);
+    let saves_s = saved * known.makespan_s;
+    let cost_s: f64 =
+        wanted.iter().map(|(group, key)| ledger.state.trial_cost_s(*group, key)).sum();
+    let devices = ledger.state.num_devices() as f64;
+    let cost_s = cost_s + ledger.state.cost_of_room_s(&wanted);
+    let min_gain_s = ledger.state.config.policy.min_gain_s;
+    // It may stop what trains: a few seconds' luck are not worth that.
+    let least_s = if ledger.state.running().next().is_some() { min_gain_s } else { 0.0 };
+    let is_affordable = match ledger.state.config.policy.trial_budget {
+        TrialBudget::Seconds(budget_s) => ledger.state.trials_s + cost_s <= budget_s,
+        TrialBudget::Worthwhile | TrialBudget::Full => true,
+    };
+    let is_worthwhile = saved > LEAST_GAIN && (saves_s - least_s) * devices > cost_s;
+    if wanted.is_empty() || !is_worthwhile || !is_affordable {
+        return;
+    }
+    let trials = wanted
+        .into_iter()
+        .map(|(group, key)| ChosenTrial {
+            group: ledger.state.groups[group].key.clone(),
+            gpu_type: key.gpu_type.clone(),
+            strategy: key.strategy.clone(),
+        })
+        .collect();
+    ledger.commit(Record::TrialsChosen { trials, saves_s, cost_s }, now_s);
 }
 
 /// What a plan makes small.

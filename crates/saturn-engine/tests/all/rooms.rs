@@ -31,37 +31,7 @@ const ROOMS: [&str; 12] = [
 
 /// Arrows up, circles and long files that are still there. Take a line out with the code that needed
 /// it; add none.
-const KNOWN: &[&str] = &[
-    "circle: engine/commands engine/judgements engine/turn",
-    "circle: following/dispatch following/host_memory following/idle",
-    "following/dispatch → engine/turn",
-    "following/host_memory → engine/turn",
-    "following/idle → engine/turn",
-    "health/devices → engine/turn",
-    "health/disks → engine/turn",
-    "health/failures → engine/turn",
-    "health/hopeless → engine/turn",
-    "health/nodes → engine/turn",
-    "health/stuck → engine/turn",
-    "knowledge/paces → engine/turn",
-    "knowledge/paces → planning/asking",
-    "ledger/notes → engine/turn",
-    "ledger/notes → following/host_memory",
-    "ledger/notes → following/idle",
-    "ledger/notes → health/failures",
-    "ledger/notes → planning/asking",
-    "measuring/going_on → engine/turn",
-    "measuring/inspections → engine/turn",
-    "measuring/inspections → health/failures",
-    "measuring/trials → engine/turn",
-    "measuring/trials → health/disks",
-    "measuring/trials → health/failures",
-    "planning/adopting → engine/turn",
-    "planning/adopting → following/dispatch",
-    "planning/asking → engine/turn",
-    "planning/asking → following/idle",
-    "planning/experiment → engine/turn",
-];
+const KNOWN: &[&str] = &[];
 
 /// Methods of the engine that types of the standard library have too.
 const NAMES_OF_STD: &[&str] =
