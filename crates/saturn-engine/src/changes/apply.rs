@@ -1,7 +1,7 @@
 //! How each record changes the state.
 //!
-//! [`State::apply`] is the only way in which a run's durable state changes. It never fails: a record
-//! that names something unknown (a damaged journal) changes nothing.
+//! [`State::apply`] is the only way in which a run's durable state changes. It never fails: a
+//! record that names something unknown (a damaged journal) changes nothing.
 
 use std::sync::Arc;
 

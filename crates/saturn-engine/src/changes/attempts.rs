@@ -116,7 +116,7 @@ impl State {
             (task.step, task.loss) = (step, loss.or(task.loss));
         }
         task.blocked_s += blocked_s;
-        // One in the background takes longer than it costs.
+        // A checkpoint in the background takes longer than it costs.
         if blocked_s >= save_s {
             task.save_s = Some(save_s);
         }
@@ -157,9 +157,10 @@ impl State {
                 trial.attempt = None;
                 trial.failures += u32::from(has_failed);
             });
-            // Without an outcome it is open again.
+            // Without an outcome the trial is open again.
             self.want_trials_for(attempt.task);
-            // What waited for it to end can be planned: its outcome may have come before its end.
+            // Tasks that waited for the trial to end can be planned: its outcome may have come
+            // before its end.
             self.version += 1;
             return;
         }
@@ -181,11 +182,11 @@ impl State {
         {
             task.was_killed = Some(attempt.strategy.key());
         }
-        // While it trained, it was no matter whether its place was before what it must come after.
+        // The task's places may come too early in the plan, which was allowed while it trained.
         self.close_places_of([attempt.task]);
     }
 
-    /// Keeps in mind on which devices tasks failed as a machine's fault makes them fail.
+    /// Notes on which devices tasks failed as a machine's fault makes them fail.
     pub(crate) fn judge_devices(&mut self, attempt: &Attempt, end: &AttemptEnd) {
         let (is_fault, did_well) = match end {
             AttemptEnd::Failed { failure } => (failure.kind.may_be_machines_fault(), false),
@@ -204,8 +205,8 @@ impl State {
         }
     }
 
-    /// Takes in what a rank says between records: a convenience for forecasts and people, never
-    /// needed to resume.
+    /// Takes in a rank's report of progress, which is no record: a convenience for forecasts and
+    /// people, never needed to resume.
     pub fn observe(
         &mut self,
         id: AttemptId,
@@ -259,7 +260,7 @@ impl State {
         self.version += 1;
     }
 
-    /// Takes in that a task's model was evaluated, or that it was before and that this was not known.
+    /// A task's model was evaluated, or had been before an attempt that continues it.
     pub(crate) fn apply_evaluated(
         &mut self,
         id: AttemptId,

@@ -60,7 +60,7 @@ impl State {
             task.failures = 0;
             task.not_before_s = 0.0;
         }
-        // Another process may find devices well that this one's predecessor did not.
+        // Another driver may find devices good that the last one did not.
         for device in self.nodes.iter_mut().flat_map(|node| &mut node.devices) {
             *device = DeviceState::default();
         }
@@ -68,7 +68,7 @@ impl State {
         for task in self.task_ids() {
             self.want_trials_for(task);
         }
-        // What the machines were large enough for may be too large for these.
+        // Strategies that the old machines were large enough for may be too large for these.
         self.close_places_of(self.task_ids());
         self.version += 1;
     }
@@ -97,7 +97,7 @@ impl State {
         if id.0 > self.nodes.len() || spec.gpus > MAX_DEVICES {
             return;
         }
-        // It may come back with fewer than it had.
+        // The node may come back with fewer devices than it had.
         let devices_before = self.device_numbers(id);
         let devices = vec![DeviceState::default(); spec.gpus as usize];
         let state = NodeState { is_there: true, devices };
@@ -116,7 +116,8 @@ impl State {
     pub(crate) fn apply_left(&mut self, id: NodeId) {
         let Some(node) = self.nodes.get_mut(id.0) else { return };
         node.is_there = false;
-        // Whatever comes back is free, though ranks on other nodes are still to end.
+        // The node's devices count as free when it comes back, though ranks on other nodes are
+        // still to end.
         for (number, attempt) in &mut self.attempts {
             if attempt.gang.len() > 1 && attempt.gang.iter().any(|part| part.node == id.0) {
                 attempt.gang.retain(|part| part.node != id.0);

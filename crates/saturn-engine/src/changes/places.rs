@@ -1,7 +1,7 @@
 //! Which places of the plan in force can't be followed any more.
 //!
-//! All places of a task are closed at once, and its task gets others by the next plan. A change is looked
-//! at only where it could close a place: no look goes over the whole plan.
+//! All places of a task are closed at once, and its task gets others by the next plan. A change is
+//! looked at only where it could close a place: no look goes over the whole plan.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,8 @@ use crate::state::run::State;
 use crate::state::trial::TrialKey;
 
 impl State {
-    /// Something has changed about these tasks: closes what of their places can't be followed any
-    /// more, and what comes after that.
+    /// Something has changed about these tasks: closes those of their places that can't be followed
+    /// any more, and the places of tasks that come after them.
     pub(crate) fn close_places_of(&mut self, tasks: impl IntoIterator<Item = TaskId>) {
         let mut open: Vec<TaskId> = tasks.into_iter().collect();
         while let Some(task) = open.pop() {
@@ -23,7 +23,8 @@ impl State {
         }
     }
 
-    /// Something has changed about these devices of a node.
+    /// Something has changed about these devices of a node: closes the places that can't be
+    /// followed any more.
     pub(crate) fn close_places_on(&mut self, node: NodeId, numbers: impl Iterator<Item = u32>) {
         let Some(plan) = &self.plan else { return };
         let mut tasks = BTreeSet::new();
@@ -34,7 +35,7 @@ impl State {
         self.close_places_of(tasks);
     }
 
-    /// Whether a task has an open place that can't be followed as things stand.
+    /// Whether a task has an open place that can't be followed now.
     fn is_stale(&self, task: TaskId) -> bool {
         let state = self.task(task);
         self.open_places_of(task).any(|(_, place)| {
@@ -53,8 +54,8 @@ impl State {
         self.why_too_large_for_host(group, &key).is_some()
     }
 
-    /// Whether a waiting task has an open place before the last of what it must come after: on one
-    /// device each would wait for the other.
+    /// Whether a waiting task has an open place before the last place of a task that it must come
+    /// after: on one device each would wait for the other.
     fn is_too_early(&self, task: TaskId) -> bool {
         if self.attempt_of(task).is_some() {
             return false;

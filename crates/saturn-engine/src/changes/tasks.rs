@@ -1,4 +1,5 @@
-//! How records about tasks change the state: tasks that come and end, wishes, and the stopper's rulings.
+//! How records about tasks change the state: tasks that come and end, wishes, and the stopper's
+//! rulings.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +14,7 @@ use crate::state::run::State;
 use crate::state::task::{Judged, TaskState, TaskStatus};
 
 impl State {
-    /// A change of a task on which plans rest.
+    /// Changes a task in a way that plans depend on.
     pub(crate) fn with_task(&mut self, id: TaskId, change: impl FnOnce(&mut TaskState)) {
         if let Some(task) = self.tasks.get_mut(id.0) {
             change(task);
@@ -85,7 +86,7 @@ impl State {
             self.learn(group);
         }
         self.want_trials_for(id);
-        // What the group's inspection and trials have found holds for it too.
+        // The findings of the group's inspection and trials hold for this task too.
         let Group { inspection, trials, .. } = &self.groups[group];
         let inspected = inspection.found.as_ref().and_then(|found| found.batches_per_epoch);
         let mut outcomes = trials.values().filter_map(|one| one.outcome.as_ref());
@@ -94,7 +95,7 @@ impl State {
         }
     }
 
-    /// Wishes without tasks that there are not.
+    /// Wishes without unknown tasks.
     pub(crate) fn known_wishes(&self, wishes: &Wishes) -> Wishes {
         let mut wishes = wishes.clone();
         wishes.after.retain(|task| task.0 < self.tasks.len());
@@ -113,7 +114,7 @@ impl State {
         }
         let has_all_steps = task.steps.is_none_or(|steps| task.step >= steps);
         if !(matches!(end, TaskEnd::Done { .. }) && has_all_steps) {
-            // Its end was not in the plan.
+            // This end was not in the plan.
             self.version += 1;
         }
         self.open_tasks.remove(&id);
@@ -133,7 +134,7 @@ impl State {
             Ruling::Hold => Some(Judged::Held(judgement.reason.clone())),
             Ruling::Stop => Some(Judged::Stopping(judgement.reason.clone())),
         };
-        // A task that trains and would begin anew loses more by a stop than it costs others.
+        // A task that could not be resumed loses more by a stop than it costs other tasks.
         let stays = ruling == Ruling::Hold && !task.spec.can_resume;
         if stays && self.attempt_of(id).is_some() {
             return;

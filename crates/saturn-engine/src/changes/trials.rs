@@ -1,8 +1,7 @@
-//! What records of trials change of a [`State`]: outcomes, trials that were chosen, and what training
-//! itself says of a strategy.
+//! How records about trials and inspections change the state, and what training says of a strategy.
 //!
 //! Every change of what is known of a group ends in [`State::learn`], so that estimates never lag
-//! behind what was measured. What is inspected lies in [`crate::measuring::inspections`].
+//! behind measurements.
 
 use std::sync::Arc;
 
@@ -29,7 +28,7 @@ impl State {
             .trials
             .entry(Arc::new(key))
             .or_insert_with_key(|key| TrialState::unknown(&key.strategy));
-        // What training found under other knobs says nothing of these.
+        // Training under other knobs says nothing of these.
         trial.trained.take_if(|_| *trial.strategy != *strategy);
         trial.strategy = Arc::new(strategy.clone());
         trial.outcome = Some(outcome.clone());
@@ -63,7 +62,8 @@ impl State {
         }
     }
 
-    /// Takes in an interval of training. Plans learn of it by `apply_observed`, where it is news.
+    /// Takes in an interval of training. Plans learn from it by
+    /// [`Record::Observed`](crate::Record::Observed), if it is news.
     pub(crate) fn apply_clocked(&mut self, id: AttemptId, trained: Trained) {
         let Some(attempt) = self.attempts.get(&id) else { return };
         let Some(task) = self.tasks.get(attempt.task.0) else { return };
@@ -95,8 +95,8 @@ impl State {
         }
     }
 
-    /// Takes what a task brings of an earlier search into its group. A trial that names no type of
-    /// device holds for every one.
+    /// Takes the trials of an earlier search, which a task brings, into its group. A trial that
+    /// names no type of device holds for every type.
     pub(crate) fn take_over_measured(&mut self, group: usize, spec: &TaskSpec) {
         for trial in &spec.measured {
             let types: Vec<String> = match &trial.gpu_type {
@@ -104,7 +104,7 @@ impl State {
                 None => self.breadths.iter().map(|one| one.gpu_type.clone()).collect(),
             };
             for gpu_type in types {
-                // Across a network it is another strategy.
+                // Across a network the same technique and count are another strategy.
                 if self.exceeded_width(&gpu_type, trial.strategy.gpus) != trial.origin.node_gpus {
                     continue;
                 }
@@ -128,14 +128,15 @@ impl State {
         self.groups[group].learn();
     }
 
-    /// Gives tasks of a group that are given in epochs their numbers of steps.
+    /// Gives the tasks of a group their numbers of steps, where their length is given in epochs.
     pub(crate) fn learn_steps(&mut self, group: usize, batches: u64) {
         for task in &self.groups[group].tasks {
             self.tasks[task.0].learn_steps(batches);
         }
     }
 
-    /// Takes in what was found of a group: what can't run has its outcome, and the rest may be tried.
+    /// Takes in an inspection of a group: strategies that can't run have their outcome by it, and
+    /// the others may be tried.
     pub(crate) fn apply_inspected(&mut self, group: &str, inspection: &Inspection) {
         let Some(group) = self.group_by_key.get(group).copied() else { return };
         self.groups[group].inspection.found = Some(inspection.clone().into());
@@ -147,14 +148,14 @@ impl State {
         self.version += 1;
     }
 
-    /// An inspection is at work.
+    /// An inspection was launched.
     pub(crate) fn apply_inspecting(&mut self, id: AttemptId, task: TaskId) {
         let group = self.tasks[task.0].group;
         self.groups[group].inspection.attempt = Some(id);
         self.to_inspect.remove(&group);
     }
 
-    /// An inspection is over. Without having found anything it is taken again, or done without.
+    /// An inspection has ended. If it found nothing, it is repeated, or the group goes without.
     pub(crate) fn apply_inspection_end(&mut self, task: TaskId, has_failed: bool) {
         let group = self.tasks[task.0].group;
         let inspection = &mut self.groups[group].inspection;
@@ -162,14 +163,15 @@ impl State {
         inspection.failures += u32::from(has_failed);
         if inspection.found.is_none() {
             self.want_trials_of_group(group);
-            // What waited for it can be planned.
+            // Tasks that waited for it can be planned.
             self.version += 1;
         }
     }
 }
 
 impl TrialState {
-    /// Takes over what an earlier run's training found, where this run's has found nothing yet.
+    /// Takes over what an earlier run's training found, if this run's training has found nothing
+    /// yet.
     fn take_over_trained(&mut self, strategy: &Strategy, trained: Trained) {
         let is_other = self.has_knobs && *self.strategy != *strategy;
         if is_other || self.trained.is_some() || self.trained_step_s.is_some() {

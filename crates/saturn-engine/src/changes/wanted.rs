@@ -1,13 +1,13 @@
-//! Which trials are wanted: the policy of what to measure, over the facts of the state.
+//! Which trials are wanted: the policy of what to measure.
 //!
-//! What could be measured of a group is every technique on every type of device in the pool, at the
-//! device counts of `wide`. With a full budget all of it is. Else a group is measured once, so that
-//! its tasks can train, and then where `experiment` expects that to pay; and once more where a task is
-//! left with no strategy that it may run under. A group's model is looked at before (`inspections`),
-//! and what that rules out is not tried.
+//! A group could be measured under every technique on every type of device in the pool, at the
+//! device counts of `state/breadth`. With a full budget all of that is measured. Otherwise a group
+//! is measured once, so that its tasks can train; then where `planning/experiment` expects that to
+//! pay; and once more if a task is left without a strategy that it may run under. A group's model
+//! is inspected before, and strategies that the inspection rules out are not tried.
 //!
-//! What is wanted is worked out anew whenever tasks or nodes come and go; outcomes are facts and stay,
-//! whatever is wanted.
+//! The wanted trials are worked out anew whenever tasks or nodes come and go. Outcomes are facts
+//! and stay, whatever is wanted.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -22,8 +22,9 @@ use crate::state::task::{TaskState, TaskStatus};
 use crate::state::trial::{TrialKey, TrialState};
 
 impl State {
-    /// Opens the trials that a task needs, that have no outcome and do not run; what the look at its
-    /// model has ruled out gets its outcome instead. Where that is still to be taken, it comes first.
+    /// Opens the trials that a task needs, that have no outcome and do not run. A strategy that the
+    /// inspection has ruled out gets its outcome instead. An inspection that is still to be run
+    /// comes first.
     pub(crate) fn want_trials_for(&mut self, task: TaskId) {
         let TaskState { status, group, spec, .. } = &self.tasks[task.0];
         if matches!(status, TaskStatus::Ended(_)) {
@@ -84,14 +85,14 @@ impl State {
         }
     }
 
-    /// The same for all tasks of a group.
+    /// Does so for all tasks of a group.
     pub(crate) fn want_trials_of_group(&mut self, group: usize) {
         for task in self.groups[group].tasks.clone() {
             self.want_trials_for(task);
         }
     }
 
-    /// Opens the trials that a group needs beside those that are open, now that more is known of it.
+    /// Opens further trials that a group needs, now that more is known of it.
     pub(crate) fn want_more_trials_of(&mut self, group: usize) {
         if self.chooses_trials() && !self.awaits_inspection(group) {
             self.open_chosen(group);
@@ -114,8 +115,8 @@ impl State {
         }
     }
 
-    /// Opens the cheapest trial that may give a task a strategy, where it has none and none is being
-    /// sought: on the fewest devices, by the technique that is tried first.
+    /// Opens the cheapest trial that may give a task a strategy, if the task has none and no trial
+    /// for it runs or is open: on the fewest devices, by the technique that is tried first.
     fn open_first(&mut self, task: TaskId) {
         let group = self.task(task).group;
         let is_sought = |(key, trial): (&Arc<TrialKey>, &TrialState)| {
@@ -154,7 +155,7 @@ impl State {
         }
     }
 
-    /// No task of a group is left to train: its open trials need not be run.
+    /// Closes all trials of a group, which has no task left to train.
     pub(crate) fn close_trials(&mut self, group: usize) {
         self.to_inspect.remove(&group);
         let keys: Vec<Arc<TrialKey>> = self.groups[group].trials.keys().cloned().collect();
@@ -163,7 +164,7 @@ impl State {
         }
     }
 
-    /// A trial is open no more: it runs, has its outcome, or is not wanted.
+    /// Closes a trial: it runs, has its outcome, or is not wanted.
     pub(crate) fn close_trial(&mut self, group: usize, key: &StrategyKey, gpu_type: &str) {
         let place = (gpu_type.to_owned(), Reverse(key.gpus));
         if let Some(open) = self.open_trials.get_mut(&place) {

@@ -1,9 +1,9 @@
-//! What a change of the machines puts in doubt: outcomes under another limit of the devices' memory, and
-//! outcomes of gangs that a wider node now holds alone.
+//! What a change of the machines puts in doubt: outcomes under another limit of the devices'
+//! memory, and outcomes of gangs that a wider node now holds alone.
 //!
-//! Of each type of device there is a *node width*: the devices of the largest node of the type that the
-//! run has had. What was measured within a node says nothing of a gang that takes several, and the other
-//! way round: a network lies in between.
+//! Of each type of device there is a *node width*: the devices of the largest node of the type that
+//! the run has had. What was measured within a node says nothing of a gang that takes several, and
+//! the other way round: a network lies in between.
 
 use std::sync::Arc;
 
@@ -14,14 +14,16 @@ use crate::state::run::State;
 use crate::state::trial::TrialKey;
 
 impl State {
-    /// Nodes or devices have come or gone: brings up to date what of each type can be used.
+    /// Brings up to date how many devices of each type can be used, after nodes or devices have
+    /// come or gone.
     pub(crate) fn learn_usable_breadths(&mut self) {
         let usable = |node| u32::try_from(self.usable_devices(node).count()).unwrap_or(u32::MAX);
         self.usable_breadths = self.breadths(usable);
     }
 
-    /// Brings node widths up to date; forgets outcomes that no longer say what they said. A width only
-    /// grows: what was measured on a large node waits for one like it where smaller ones are left.
+    /// Brings node widths up to date, and forgets outcomes that a new width puts in doubt. A width
+    /// only grows: a strategy that was measured on a large node waits for another such node if only
+    /// smaller ones are left.
     pub(crate) fn learn_node_widths(&mut self) {
         let mut widths = self.node_widths.clone();
         for node in &self.cluster.nodes {
@@ -47,7 +49,8 @@ impl State {
         }
     }
 
-    /// Forgets what was found of strategies; what tasks brought with them is looked at anew.
+    /// Forgets the outcomes of strategies of so many devices; the trials that tasks brought with
+    /// them are taken over anew.
     fn forget_outcomes(&mut self, gpu_type: &str, counts: std::ops::RangeInclusive<u32>) {
         for group in &mut self.groups {
             group.inspection.found = None;
@@ -71,10 +74,10 @@ impl State {
 
     /// Takes over a limit of the devices' memory, and forgets the outcomes that it puts in doubt.
     ///
-    /// An outcome speaks for the limit under which it was found. A wider limit reopens what ran out
-    /// of memory; a narrower one reopens what needed more than it leaves. What the look at the model
-    /// said is asked anew. Everything else stays: a strategy that fits less often than its trial says
-    /// is excluded when it fails, as always.
+    /// An outcome holds for the limit under which it was found. A wider limit reopens strategies
+    /// that ran out of memory; a narrower limit reopens strategies that needed more than it leaves.
+    /// The inspection is repeated. Every other outcome stays: a strategy that fits less often than
+    /// its trial says is excluded when it fails, as always.
     pub(crate) fn limit_device_memory(&mut self, limit: Option<u64>) {
         let before = std::mem::replace(&mut self.config.device_memory_bytes, limit);
         if before == limit {

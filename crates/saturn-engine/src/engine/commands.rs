@@ -111,8 +111,8 @@ pub(crate) fn command(
     }
 }
 
-/// Takes tasks into a run that has not ended, closed or not: closed, it only ends as soon as nothing
-/// is left to do. Then no wider node is waited for either.
+/// Takes tasks into a run that has not ended. A closed run takes them too: it only ends as soon as
+/// nothing is left to do. But no wider node is waited for in a closed run.
 fn submit(ledger: &mut Ledger, tasks: Vec<NewTask>, now_s: f64) -> Result<(), String> {
     let mut added: Vec<String> = Vec::new();
     let mut specs = Vec::new();
@@ -209,7 +209,7 @@ pub(crate) fn stop_run(ledger: &mut Ledger, at_once: bool, now_s: f64) {
     let live: Vec<_> =
         ledger.state.attempts.iter().map(|(id, attempt)| (*id, attempt.purpose)).collect();
     for (attempt, purpose) in live {
-        // Others have nothing to save: they are run anew the next time.
+        // Trials and inspections have nothing to save: they are run anew the next time.
         if at_once || purpose != Purpose::Train {
             ledger.kill(attempt, now_s);
         } else {

@@ -1,13 +1,14 @@
 //! What a run's stopper says of tasks, taken in and acted upon.
 //!
 //! The stopper is no part of the engine. It looks at what tasks report, and rules by
-//! [`Command::Judge`](crate::Command::Judge). The journal has every value that it saw beside its ruling, in
-//! the order in which it saw them, so a resumed run rebuilds the same stopper.
+//! [`Command::Judge`](crate::Command::Judge). The journal has every value that it saw beside its
+//! ruling, in the order in which it saw them, so a resumed run rebuilds the same stopper.
 //!
-//! A task that is *held* stops at a checkpoint and waits until the stopper lets it go on; other tasks get
-//! its devices. A task that trains and could not go on from a checkpoint is not held, since it would lose
-//! all its steps. A task that is let go on comes before all that waits (`extend`). A task that is to
-//! *stop* ends at its next checkpoint, or at once if it does not train.
+//! A task that is *held* stops at a checkpoint and waits until the stopper lets it go on; other
+//! tasks get its devices. A task that trains and could not go on from a checkpoint is not held,
+//! since it would lose all its steps. A task that is let go on comes before all that waits
+//! (`extend`). A task that is to *stop* ends at its next checkpoint, or at once if it does not
+//! train.
 
 use crate::engine::names::unknown_task;
 use crate::facts::ids::TaskId;
@@ -17,8 +18,8 @@ use crate::ledger::book::Ledger;
 use crate::planning::adopting::adopt_extended;
 use crate::state::task::{Judged, TaskStatus};
 
-/// Takes in what the stopper says: all of it, or nothing where it names a task that there is not.
-/// What has ended since stays as it is.
+/// Takes in the stopper's rulings: all of them, or none if one names an unknown task. Tasks that
+/// have ended since stay as they are.
 pub(crate) fn take_judgements(
     ledger: &mut Ledger,
     judgements: Vec<NamedJudgement>,
@@ -56,7 +57,7 @@ pub(crate) fn take_judgements(
     Ok(())
 }
 
-/// Gives what may go on its place at once, whenever the solver is asked next.
+/// Gives tasks that may go on their places at once, without waiting for the solver.
 fn place_what_may_go_on(ledger: &mut Ledger, now_s: f64) {
     let state = &ledger.state;
     let is_missing = |task: &TaskId| state.task(*task).is_let_go_on && !state.has_place(*task);
@@ -77,7 +78,7 @@ fn end_if_to_stop(ledger: &mut Ledger, task: TaskId, now_s: f64) {
     }
 }
 
-/// Ends what the stopper wants ended, of the tasks that have stopped since.
+/// Ends the tasks that the stopper wants ended and that have stopped since.
 pub(crate) fn end_stopped(ledger: &mut Ledger, now_s: f64) {
     for task in std::mem::take(&mut ledger.agenda.to_end) {
         end_if_to_stop(ledger, task, now_s);

@@ -1,12 +1,12 @@
 //! The turn: an event in, records and actions out.
 //!
-//! [`Engine::handle`] first takes in what happened, then lets each room bring the run as far forward as
-//! it can go: inspections, trials on free devices, launches by the plan, plans for idle devices, a solve
-//! where there is reason for one, and the end.
+//! [`Engine::handle`] first takes in what happened, then lets each room bring the run as far
+//! forward as it can go: inspections, trials on free devices, launches by the plan, plans for idle
+//! devices, a solve where there is reason for one, and the end.
 //!
-//! The cost of a decision must not grow with the workload. A rank's report changes the attempt that it is
-//! about and nothing else. Everything that waits is found through a queue, a timer or the agenda, never by
-//! a search of the whole state.
+//! The cost of a decision must not grow with the workload. A rank's report changes the attempt that
+//! it is about and nothing else. Everything that waits is found through a queue, a timer or the
+//! agenda, never by a search of the whole state.
 
 use saturn_core::Cluster;
 
@@ -52,8 +52,8 @@ impl Engine {
         Self::from_state(State::new(config))
     }
 
-    /// Rebuilds a run from its journal: records with the times at which they were made. `None` where
-    /// the first is not [`Record::Began`]. Give it [`Event::Resume`] next.
+    /// Rebuilds a run from its journal: records with the times at which they were made. `None`
+    /// where the first is not [`Record::Began`]. Give it [`Event::Resume`] next.
     pub fn restore<'a>(records: impl IntoIterator<Item = (&'a Record, f64)>) -> Option<Self> {
         let mut records = records.into_iter();
         let Some((Record::Began { config }, _)) = records.next() else { return None };
@@ -88,7 +88,8 @@ impl Engine {
         self.ledger.take_decision()
     }
 
-    /// When the engine wants [`Event::Tick`] at the latest, seconds; `None` where only events count.
+    /// When the engine wants [`Event::Tick`] at the latest, seconds; `None` where only events
+    /// count.
     pub fn next_tick_s(&self) -> Option<f64> {
         self.ledger.timers.next_s().filter(|_| self.ledger.state.ended.is_none())
     }

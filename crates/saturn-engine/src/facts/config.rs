@@ -63,8 +63,8 @@ pub struct TechniqueRef {
     pub pickle: Option<String>,
 }
 
-/// The technique of tasks that are scripts, which train by themselves: no task is tried under it that
-/// does not name it.
+/// The technique of tasks that are scripts, which train by themselves. A task is tried under it
+/// only if the task names it.
 pub(crate) const SCRIPT: &str = "script";
 
 /// One task. Its functions stay in its directory: the engine never needs them.
@@ -81,7 +81,7 @@ pub struct TaskSpec {
     /// Batches of the loader that make one step: how epochs become steps.
     #[serde(default = "one_batch_a_step")]
     pub batches_a_step: NonZeroU64,
-    /// Whether it goes on from where it was stopped. What can't is never stopped for a plan or a
+    /// Whether it can go on from a checkpoint. A task that can't is never stopped for a plan or a
     /// trial.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub can_resume: bool,
@@ -107,11 +107,12 @@ pub struct TaskSpec {
     /// What says how well it does, for people; `None`: its loss.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goal: Option<Goal>,
-    /// It is what a script does after the training that another task is: no training of its own.
+    /// It is the part of a script after its training, which is another task: it has no training of
+    /// its own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_rest: bool,
-    /// Finished steps with which it comes, in a checkpoint of the task that it continues. Journals of
-    /// before say 0 of such a task, whose first launch then tells.
+    /// Finished steps with which it comes, in a checkpoint of the task that it continues. Earlier
+    /// journals have 0 here, and the first launch then tells.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub start_step: u64,
 }
@@ -239,14 +240,14 @@ pub enum TrialBudget {
 pub struct Policy {
     /// Longest time between two plans while tasks run, seconds.
     pub interval_s: f64,
-    /// Time between two checkpoints of an attempt, seconds; `None`: as follows from what they cost and
-    /// from how often things fail.
+    /// Time between two checkpoints of an attempt, seconds; `None`: as follows from what they cost
+    /// and from how often things fail.
     pub checkpoint_every_s: Option<f64>,
     /// Steps of a trial that are not timed.
     pub warmup_steps: u32,
-    /// Steps of a trial that are, at least.
+    /// At least how many steps of a trial are timed.
     pub timed_steps: u32,
-    /// At most how many are, where a step is not known well before.
+    /// At most how many steps of a trial are timed, if a step's time is not known well before.
     pub max_timed_steps: u32,
     /// How much may be spent on them.
     pub trial_budget: TrialBudget,
@@ -260,8 +261,8 @@ pub struct Policy {
     pub kill_grace_s: f64,
     /// Share of the time left that a new plan must save before running tasks are moved for it.
     pub min_gain: f64,
-    /// Seconds that a new plan must save at least before running tasks are moved for it: the forecast of
-    /// what stopping and starting takes is wrong by seconds.
+    /// Seconds that a new plan must save at least before running tasks are moved for it: the
+    /// forecast is wrong by seconds about stopping and starting.
     #[serde(default = "least_gain_s", skip_serializing_if = "is_least_gain")]
     pub min_gain_s: f64,
     /// Switches that may be planned for each task.
@@ -312,7 +313,7 @@ impl Default for Policy {
             kill_grace_s: 10.0,
             min_gain: 0.05,
             min_gain_s: least_gain_s(),
-            // Most of what switches can gain comes with the first.
+            // The first switch of a task gains most of what switches can gain.
             max_switches: 1,
             solver_time_limit_s: 2.0,
             // Runtimes are estimates: a switch that gains less is more likely noise than time.

@@ -1,4 +1,4 @@
-//! What happens to the engine, and what it asks for.
+//! Events, which the engine takes in, and actions, which it asks for.
 
 use saturn_core::{
     Cluster, Gang, Inspection, Knobs, Node, Objective, Plan, Problem, Strategy, TrialOutcome,
@@ -24,7 +24,8 @@ pub enum RankReport {
         /// Seconds from launch until now.
         setup_s: f64,
     },
-    /// It works on something that takes long and is no step: building, loading, skipping data.
+    /// The rank works on something that takes long and is no step: building, loading, skipping
+    /// data.
     Alive,
     /// Training goes on.
     Progress {
@@ -128,7 +129,8 @@ pub struct NewTask {
     /// All but the tasks that it waits for.
     #[serde(flatten)]
     pub spec: TaskSpec,
-    /// Names of tasks that must be done before it starts: of the run, or before it in the same list.
+    /// Names of tasks that must be done before it starts: of the run, or before it in the same
+    /// list.
     #[serde(default)]
     pub after: Vec<String>,
 }
@@ -189,7 +191,7 @@ pub enum Command {
     },
     /// Hold tasks, end them or have them go on, as the run's stopper judges.
     Judge {
-        /// What it says, in the order in which it saw what it says that of.
+        /// The rulings, in the order in which the stopper saw the values that they are about.
         judgements: Vec<NamedJudgement>,
     },
     /// Tell the people who watch.
@@ -216,8 +218,8 @@ pub enum Event {
         /// The nodes there are.
         cluster: Cluster,
     },
-    /// A new process drives a run rebuilt from its journal, on this pool. Nothing is launched before
-    /// the next event.
+    /// A new process drives a run rebuilt from its journal, on this pool. Nothing is launched
+    /// before the next event.
     Resume {
         /// The nodes there are now.
         cluster: Cluster,
@@ -298,17 +300,17 @@ pub enum Event {
 pub struct SolveOrder {
     /// What to solve.
     pub problem: Problem,
-    /// The same with candidates behind the others that were not measured, as fast as they may be: what
-    /// its plan uses is worth a trial.
+    /// The same problem with candidates for unmeasured strategies behind the others, as fast as
+    /// their estimates allow: a strategy that its plan uses is worth a trial.
     pub optimistic: Option<Problem>,
-    /// The same with those candidates as fast as they are expected to be: what current practice, which
-    /// would have measured them, is worked out from.
+    /// The same problem with those candidates as fast as their estimates say: current practice,
+    /// which would have measured them, is worked out from it.
     pub expected: Option<Problem>,
-    /// What to make small.
+    /// The objective, which is minimised.
     pub objective: Objective,
     /// Seconds that it may take.
     pub time_limit_s: f64,
-    /// Of the random numbers.
+    /// Seed of the random numbers.
     pub seed: u64,
     /// Switches that may be planned for each task that states their cost.
     pub max_switches: usize,
@@ -351,8 +353,8 @@ pub enum Action {
         /// Steps that the task has in all.
         steps: u64,
     },
-    /// Tell all ranks at which finished step to stop at a checkpoint, in place of what they were told
-    /// before.
+    /// Tell all ranks at which finished step to stop at a checkpoint, in place of what they were
+    /// told before.
     Until {
         /// Which attempt.
         attempt: AttemptId,

@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
-    /// The task's own functions raised, or gave what they must not.
+    /// The task's own functions raised, or returned what they must not.
     Task,
-    /// The task did what it would do again, such as a script that ends before its last step: it is not
-    /// tried again, however far it came.
+    /// The task failed in a way that it would repeat, such as a script that ends before its last
+    /// step: it is not tried again, however far it came.
     Certain,
     /// A device's memory ran out.
     OutOfMemory,
@@ -21,8 +21,8 @@ pub enum FailureKind {
     Died,
     /// The process was killed by signal 9 that Saturn did not send: by a person, or by the kernel.
     Killed,
-    /// The kernel killed the process because the machine's own memory ran out, which says nothing of
-    /// its device's.
+    /// The kernel killed the process because the machine's own memory ran out, which says nothing
+    /// of its device's.
     HostMemory,
     /// The machine failed under it, not the task.
     Machine,

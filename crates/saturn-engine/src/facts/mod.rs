@@ -5,8 +5,8 @@
 //! - `record`, `plan`: what a journal keeps. `migrate` reads journals of earlier versions.
 //! - `failure`, `evaluation`, `judgement`: parts of events and records.
 //!
-//! Invariants: a value here means the same in every process and in every later version. The serialized
-//! names are frozen by the tests of the journal's format.
+//! Invariants: a value here means the same in every process and in every later version. The
+//! serialized names are frozen by the tests of the journal's format.
 //!
 //! May use: `saturn-core`, and no other room.
 

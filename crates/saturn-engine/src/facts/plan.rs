@@ -1,6 +1,7 @@
 //! A plan of the run, as it is adopted and stored.
 //!
-//! A plan is a fact: once adopted it never changes. Which of its places are still open: the room `state`.
+//! A plan is a fact: once adopted it never changes. The room `state` knows which of its places are
+//! still open.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,8 +27,8 @@ pub struct Place {
     /// Finished steps at which the task is to be switched; `None` where it is trained to its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_step: Option<u64>,
-    /// Whether its times rest on an estimate: nobody has measured the task under this strategy, nor
-    /// trained its like so.
+    /// Whether its times depend on an estimate: the strategy was neither measured nor trained for
+    /// the task's group.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_estimate: bool,
     /// When it starts, seconds.
@@ -41,7 +42,7 @@ fn whole() -> f64 {
 }
 
 impl Place {
-    /// Whether a task with so many finished steps is through with this.
+    /// Whether a task with so many finished steps has done its part here.
     pub fn is_done_at(&self, step: u64) -> bool {
         self.until_step.is_some_and(|until| step >= until)
     }

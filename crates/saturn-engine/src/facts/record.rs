@@ -1,8 +1,8 @@
 //! The facts that a journal keeps. Folding them over a fresh [`crate::State`] rebuilds the run.
 //!
-//! A record says what happened, never what a policy made of it: it names tasks, nodes, attempts and
-//! trials by what they are, and holds every number that its meaning rests on. So a journal means
-//! the same under every later policy. A record of a kind that is gone is translated by `migrate`.
+//! A record says what happened, never what a policy made of it. It names tasks, nodes, attempts and
+//! trials by what they are, and holds every number that its meaning depends on. So a journal means
+//! the same under every later policy. Records of kinds that are gone are translated by `migrate`.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ use crate::facts::plan::RunPlan;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
-    /// A look at the model of all tasks that perform like its task, on no device and under no
-    /// strategy.
+    /// An inspection of the model of all tasks that perform like its task, on no device and under
+    /// no strategy.
     Inspection,
     /// A trial of its strategy, for all tasks that perform like its task.
     Trial,
@@ -31,8 +31,7 @@ pub enum Purpose {
     Train,
 }
 
-/// What an inspection's attempt has in place of a strategy: no technique has that name, and none
-/// takes no device.
+/// The strategy of an inspection: no technique has an empty name, and no gang has no device.
 pub fn no_strategy() -> Strategy {
     Strategy { technique: String::new(), gpus: 0, knobs: Knobs::new() }
 }
@@ -91,11 +90,11 @@ pub enum TaskEnd {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// The plan in force has it go on elsewhere, otherwise or later.
+    /// The plan in force has the task go on elsewhere, under another strategy, or later.
     Replan,
     /// The person stops the run.
     Interrupt,
-    /// The part of its task that the plan has it do is done.
+    /// The attempt has done its part of the task in the plan.
     Switch,
     /// A trial that is expected to save more needs its devices.
     Trial,
@@ -123,7 +122,8 @@ pub struct ChosenTrial {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunEnd {
-    /// Nothing more was to come, and every task has ended (in a search: every trial has its outcome).
+    /// Nothing more was to come, and every task has ended (in a search: every trial has its
+    /// outcome).
     Complete,
     /// Stopped by the person; it can be resumed.
     Interrupted,
@@ -268,8 +268,8 @@ pub enum Record {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         evaluation_s: Option<f64>,
     },
-    /// A look at the model of tasks that perform alike has been taken. What it says can't run has
-    /// its outcome by that.
+    /// An inspection of the model of tasks that perform alike has found something. Strategies that
+    /// can't run have their outcome by it.
     Inspected {
         /// The profile key of the tasks that it speaks for.
         group: String,
@@ -287,7 +287,7 @@ pub enum Record {
         /// What came of it.
         outcome: TrialOutcome,
     },
-    /// A measured trial goes on as its task's training: what it has done counts.
+    /// A measured trial goes on as its task's training: its steps count.
     WentOn {
         /// The trial's attempt, which trains from now on.
         attempt: AttemptId,
@@ -303,8 +303,8 @@ pub enum Record {
         /// Device-seconds that they are expected to take.
         cost_s: f64,
     },
-    /// Training has shown what a strategy takes: more or less than plans counted on, or what no trial
-    /// has measured.
+    /// Training has shown a strategy's seconds a step: more or less than plans counted on, or for a
+    /// strategy that no trial has measured.
     Observed {
         /// The profile key of the tasks that it speaks for.
         group: String,

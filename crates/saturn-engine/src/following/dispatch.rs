@@ -1,13 +1,14 @@
-//! Following the plan: what starts, what goes on, what stops.
+//! Which tasks start, by the order of the plan in force.
 //!
-//! A task starts in its place when that is the first on all of its devices and nothing holds them:
-//! the plan's order binds, its times do not, so that what ends early lets its successors start
-//! early. A task that trains goes on where the plan in force leaves it first in its place; otherwise
-//! it is stopped at a checkpoint when that plan is adopted (`forecast` counts on just these rules).
+//! A task starts in its place when that place is the first on all of its devices and nothing holds
+//! the task. The plan's order binds and its times do not, so that successors of a task that ends
+//! early start early. A task that trains goes on where the plan in force leaves it first in its
+//! place; otherwise it was stopped at a checkpoint when the plan was adopted (`taking_up`). The
+//! forecast counts on these rules.
 //!
-//! A task that is to be switched has several places in the plan. Its checkpoint says which one it is
-//! in: the first whose last step it has not saved. So nothing else need be remembered of a switch,
-//! and a crash before, in or after one leads back to the same place.
+//! A task that is to be switched between strategies has several places in the plan. The task is in
+//! the first place whose last step is not in its newest checkpoint. Nothing else is remembered of a
+//! switch, so a crash before, during or after it leads back to the same place.
 
 use saturn_core::Strategy;
 
@@ -16,7 +17,7 @@ use crate::following::host_memory::{HostMemoryQueue, may_take_host_memory};
 use crate::ledger::book::Ledger;
 use crate::state::task::TaskStatus;
 
-/// Starts what may start on the devices where something has changed.
+/// Starts the tasks that may start on devices about which something has changed.
 pub(crate) fn follow_plan(ledger: &mut Ledger, host_memory: &mut HostMemoryQueue, now_s: f64) {
     while let Some(device) = ledger.queues.take_changed() {
         if let Some(index) = ledger.queues.front(&ledger.state, device) {

@@ -1,12 +1,13 @@
 //! Which tasks wait for a machine's own memory, and what it is kept for.
 //!
-//! What a strategy takes is expected, not known (`state/host_memory`), so a gang that is alone on its
-//! nodes is always let through. The limit is that of each node: a gang on several nodes must fit each of
-//! them with its part.
+//! The memory that a strategy takes is expected, not measured (`state/host_memory`), so a gang that
+//! is alone on its nodes is always let through. The limit is that of each node: a gang on several
+//! nodes must fit each of them with its part.
 //!
-//! No task is overtaken for ever. On each node, memory is kept for the task that has waited longest for
-//! it as the first of its queues. Another task or trial may start before it only where that does not
-//! delay it: where both fit, or where the other is expected to end before the oldest could start.
+//! No task is overtaken for ever. On each node, memory is kept for the task that has waited longest
+//! for it as the first of its queues. Another task or trial may start before it only where that
+//! does not delay it: where both fit, or where the other is expected to end before the oldest could
+//! start.
 
 use saturn_core::{Gang, Strategy};
 
@@ -20,13 +21,13 @@ use crate::state::run::State;
 use crate::state::task::TaskStatus;
 use crate::state::trial::TrialKey;
 
-/// How long a trial is taken to hold host memory, seconds.
+/// How long a trial is expected to hold host memory, seconds.
 pub(crate) const TRIAL_S: f64 = 60.0;
 
 impl State {
-    /// Whether ranks that take `needed` bytes of a node's host memory until `end_s` leave `kept` bytes
-    /// by the time at which so much would be free without them. What needs more than the node has is
-    /// free to start when nothing else takes any.
+    /// Whether ranks that take `needed` bytes of a node's host memory until `end_s` leave `kept`
+    /// bytes free by the time at which as much would be free without them. A task that needs more
+    /// than the node has may start when nothing else takes any.
     fn leaves_host_memory(
         &self,
         node: NodeId,
@@ -65,12 +66,12 @@ impl State {
     }
 }
 
-/// What waits for host memory.
+/// Tasks that wait for host memory.
 #[derive(Debug, Default)]
 pub(crate) struct HostMemoryQueue {
-    /// Tasks that wait for it, the oldest first.
+    /// These tasks, the oldest first.
     tasks: Vec<TaskId>,
-    /// The tasks among these that are the first of all of their queues, in the same order.
+    /// The tasks among them that are first in all of their queues, in the same order.
     first: Vec<HostMemoryWaiter>,
 }
 
@@ -98,8 +99,8 @@ impl HostMemoryWaiter {
     }
 }
 
-/// Whether there is host memory for a task to train so. Where there is not, its devices are looked
-/// at again when something ends.
+/// Whether there is host memory for a task to train under a strategy on a gang. If not, its devices
+/// are looked at again when an attempt ends.
 pub(crate) fn may_take_host_memory(
     ledger: &mut Ledger,
     host_memory: &mut HostMemoryQueue,
@@ -135,7 +136,7 @@ pub(crate) fn may_take_host_memory(
         queue.tasks.retain(|other| *other != task);
         queue.first.retain(|other| other.task != task);
         ledger.note_host_memory();
-        // Trials that waited for this task to start are looked at once it has.
+        // Trials that waited for this task to start are looked at once the task has started.
         ledger.timers.set(now_s, Timer::Trials);
     }
     may
@@ -161,8 +162,8 @@ pub(crate) fn has_host_memory_beside(
     needed == 0 || ledger.state.leaves_host_memory(node, kept, (needed, end_s), now_s)
 }
 
-/// Brings up to date which tasks host memory is kept for. Where they are others than before, what
-/// waited behind them is looked at again.
+/// Brings up to date for which tasks host memory is kept. If these are other tasks than before, the
+/// tasks that waited behind them are looked at again.
 pub(crate) fn look_at_host_memory_queue(
     ledger: &mut Ledger,
     host_memory: &mut HostMemoryQueue,

@@ -1,13 +1,13 @@
-//! Work for idle devices: what can start at once does not wait for the solver.
+//! Work for idle devices: a task that can start at once does not wait for the solver.
 //!
-//! A task that can be planned and has no place in the plan in force gets one by the next solve; but
-//! solves rest between each other, and take their time. Where a device has nothing before it
-//! meanwhile on which such a task would start, the plan in force is extended (`extend`) and followed
-//! at once; the solver betters it later.
+//! A task that can be planned and has no place in the plan in force gets a place by the next solve;
+//! but solves pause between each other, and take time. If such a task could start meanwhile on a
+//! device that has nothing to do, the plan in force is extended (`extend`) and followed at once.
+//! The solver improves on it later.
 //!
-//! What is started so may have to be moved when the solver's answer comes, which costs a checkpoint
-//! and another launch. An answer that is likely to come sooner than that takes is waited for, and no
-//! longer than that.
+//! A task that is started in this way may have to move when the solver's answer comes, which costs
+//! a checkpoint and another launch. If an answer is likely to come sooner than that cost,
+//! `following` waits for it, and no longer than that.
 
 use crate::facts::ids::TaskId;
 use crate::facts::plan::PlanSource;
@@ -21,7 +21,7 @@ use crate::planning::extend::extended;
 use crate::state::run::State;
 use crate::state::task::TaskStatus;
 
-/// Extends the plan in force, where something without a place in it would start at once.
+/// Extends the plan in force, if a task without a place would start at once.
 pub(crate) fn put_idle_to_work(
     ledger: &mut Ledger,
     planning: &Planning,
@@ -78,8 +78,8 @@ pub(crate) fn put_idle_to_work(
 }
 
 impl State {
-    /// Seconds that it costs a task at most to have been started under another strategy than the
-    /// solver then chooses: a checkpoint and another launch.
+    /// Seconds that a start under another strategy than the solver then chooses costs a task at
+    /// most: a checkpoint and another launch.
     fn undo_s(&self, task: TaskId) -> f64 {
         let is_going_on = self.task(task).step > 0;
         let load_s = self.choices(task).map(|choice| choice.trial.load_s(is_going_on));

@@ -1,13 +1,13 @@
-//! When each task will start and end if a plan is followed from the present by the engine's own
-//! rules (`dispatch`): the promise of a plan.
+//! When each task will start and end if a plan is followed from now on by the engine's own rules
+//! (`following/dispatch`). These times are what a plan promises.
 //!
 //! The same forecast judges the plan in force and every plan that might replace it, so a plan is
-//! adopted for what following it gives, not for what its solver says. A task that trains goes on
-//! where the plan leaves it first on its devices; otherwise it is stopped at once, and goes on later
-//! with the cost of stopping, launching and loading counted. Everything else starts when what the
-//! plan puts before it on its devices has ended.
+//! adopted for the times that following it gives, not for what its solver says. A task that trains
+//! goes on where the plan leaves it first on its devices; otherwise it is stopped at once, and goes
+//! on later, with the cost of stopping, launching and loading counted. Every other task starts when
+//! the places before it on its devices have ended.
 //!
-//! Left out: trials that are still to be run.
+//! Trials that are still to be run are left out.
 
 use std::collections::BTreeMap;
 
@@ -24,16 +24,17 @@ use crate::state::run::State;
 /// Expected times on the run's clock, seconds.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Forecast {
-    /// Start (of its present or next attempt) and end of each task that has not ended and has a place
-    /// in the plan.
+    /// Start (of its present or next attempt) and end of each task that has not ended and has a
+    /// place in the plan.
     pub tasks: BTreeMap<TaskId, (f64, f64)>,
-    /// Start and end of each place; `None` of what is over.
+    /// Start and end of each place; `None` for places that are over or closed.
     pub places: Vec<Option<(f64, f64)>>,
     /// End of the last task.
     pub end_s: f64,
-    /// When each device is free for good, where the plan or an attempt uses it.
+    /// When the plan and the attempts need each device no more; devices that neither uses are left
+    /// out.
     pub(crate) free_at: ByDevice<f64>,
-    /// Tasks that train and would be stopped, to go on otherwise.
+    /// Attempts that train and would be stopped, to go on elsewhere or later.
     pub(crate) moved: Vec<AttemptId>,
 }
 
@@ -43,7 +44,7 @@ pub fn forecast(state: &State, now_s: f64) -> Forecast {
     if state.order.closed().is_empty() {
         return follow(state, &plan.places, now_s);
     }
-    // What is closed has no times.
+    // Places that are closed get no times.
     let (indices, open): (Vec<usize>, Vec<Place>) =
         state.open_places().map(|(index, place)| (index, place.clone())).unzip();
     let mut forecast = follow(state, &open, now_s);
@@ -79,7 +80,7 @@ pub(crate) fn follow(state: &State, places: &[Place], now_s: f64) -> Forecast {
         };
         forecast.hold(&attempt.gang, end_s);
     }
-    // Where a moved task's attempt ends: it can't start again before.
+    // When the attempt of a task that moves ends: the task can't start again before.
     let mut free_again: BTreeMap<TaskId, f64> = BTreeMap::new();
     for id in &forecast.moved {
         let attempt = &state.attempts[id];
@@ -92,7 +93,7 @@ pub(crate) fn follow(state: &State, places: &[Place], now_s: f64) -> Forecast {
             continue;
         }
         if place.is_done_at(step) || step == u64::MAX {
-            // Nothing is left to do there by then.
+            // By then nothing is left to do in this place.
             let done_s = forecast.tasks.get(&place.task).map(|(_, end_s)| *end_s);
             let done_s = done_s.or(free_again.get(&place.task).copied()).unwrap_or(now_s);
             forecast.places[index] = Some((done_s, done_s));
@@ -108,8 +109,8 @@ pub(crate) fn follow(state: &State, places: &[Place], now_s: f64) -> Forecast {
     forecast
 }
 
-/// Attempts that train on where these places leave them, each with its place: the first of its task,
-/// with its strategy and devices, and the first of all of those.
+/// Attempts that go on training where they are, each with its place: the first place of its task,
+/// under its strategy and on its devices, and first in the queues of all of these devices.
 pub(crate) fn staying(state: &State, places: &[Place]) -> BTreeMap<AttemptId, usize> {
     let mut first: ByDevice<usize> = ByDevice::of(&state.nodes);
     let mut first_of: BTreeMap<TaskId, usize> = BTreeMap::new();
@@ -130,7 +131,7 @@ pub(crate) fn staying(state: &State, places: &[Place]) -> BTreeMap<AttemptId, us
     live.filter_map(|(id, attempt)| {
         let index = *first_of.get(&attempt.task)?;
         let place = &places[index];
-        // What has come to its last step ends there, whatever it is told.
+        // An attempt that has come to its last step ends there, whatever it is told.
         let is_ending = attempt.started.is_some() && attempt.step >= state.target(attempt);
         let stays = place.strategy == attempt.strategy
             && place.gang == attempt.gang
@@ -142,8 +143,8 @@ pub(crate) fn staying(state: &State, places: &[Place]) -> BTreeMap<AttemptId, us
 }
 
 impl Forecast {
-    /// What is made small: seconds from `now_s` to the last end, or the sum of all tasks' weighted
-    /// ends.
+    /// The value of the objective, to be minimised: seconds from `now_s` to the last end, or the
+    /// sum of all tasks' weighted ends.
     pub(crate) fn value(&self, state: &State, objective: Objective, now_s: f64) -> f64 {
         match objective {
             Objective::Completion => self
@@ -155,8 +156,8 @@ impl Forecast {
         }
     }
 
-    /// When an attempt that does not stay is gone: a trial or a dying one soon, a training one once
-    /// it has stopped at a checkpoint.
+    /// When an attempt that does not stay is gone: a trial or a dying attempt at once, a training
+    /// attempt once it has stopped at a checkpoint.
     fn end_of_leaving(
         &mut self,
         state: &State,
@@ -171,7 +172,7 @@ impl Forecast {
         let (step, end_s) = state.stop_of(attempt, asked_s);
         let end_s = end_s.max(now_s);
         if state.task(attempt.task).steps.is_some_and(|steps| step >= steps) {
-            // It is done before it could stop.
+            // The task is done before it could stop.
             reached.insert(attempt.task, u64::MAX);
             self.note(attempt.task, (attempt.launched_s, end_s));
         } else {
@@ -215,7 +216,7 @@ impl Forecast {
     }
 }
 
-/// Seconds that a task which has come as far as `step` needs at a place, from launch to end.
+/// Seconds from launch to end that a task needs in a place after `step` finished steps.
 fn duration_s(state: &State, place: &Place, step: u64) -> f64 {
     let until = place.until_step.or(state.task(place.task).steps);
     let gpu_type = state.gang_type(&place.gang);

@@ -2,7 +2,8 @@
 //!
 //! The forecast counts on the rules of `following`, and must be changed with them.
 //!
-//! Invariants: a forecast reads the state and changes nothing. Every plan is judged by this one forecast.
+//! Invariants: a forecast reads the state and changes nothing. Every plan is judged by this one
+//! forecast.
 //!
 //! May use: `facts`, `state` and `knowledge`.
 

@@ -1,12 +1,12 @@
-//! What the death of a rank means that reported no failure itself.
+//! The failure of a rank that died without reporting one.
 
 use crate::facts::failure::{FailureKind, RankFailure};
 
 /// The signal that the kernel sends when memory has run out.
 const SIGKILL: i32 = 9;
 
-/// What a process says in its last words when memory runs out where nobody catches it: in a thread
-/// of a library's own.
+/// The last words of a process that ran out of memory where nobody catches that: in a thread of a
+/// library's own.
 const OUT_OF_MEMORY_WORDS: [&str; 2] = ["std::bad_alloc", "can't allocate memory"];
 
 /// The failure of a rank that died without saying why.

@@ -1,12 +1,12 @@
 //! Devices that break, and processes that won't die.
 //!
-//! - A device on which tasks fail as a machine's fault makes them fail ([`FailureKind::Died`],
-//!   `Machine`, `Stalled`), without any doing well in between, is set aside: after two failures of
-//!   different tasks, or two of one. The failures then count as the device's. The last devices that a
-//!   task can use are never set aside, and are taken back where they become that: better slow than
-//!   never.
-//! - Where a task fails on other devices too, it was the task: the devices that its failures accused
-//!   are taken back, and it is not believed again.
+//! - A device on which tasks fail as a machine's fault makes them fail (`FailureKind::Died`,
+//!   `Machine`, `Stalled`), without a task that does well in between, is set aside: after two
+//!   failures, of one task or of two. The failures then count as the device's. The last devices
+//!   that a task can use are never set aside, and devices that become the last are taken back:
+//!   better slow than never.
+//! - If a task fails on other devices too, the fault was the task's: the devices that its failures
+//!   accused are taken back, and it is not believed again.
 //! - Processes that live on after their kill cost their devices, not the run: their attempt is
 //!   abandoned and its devices are set aside until the processes are gone.
 
@@ -26,7 +26,7 @@ use crate::state::breadth::holds;
 /// Failures in a row after which a device is set aside.
 const MAX_SUSPECTS: usize = 2;
 
-/// An attempt failed as a machine's fault makes it fail, and that is recorded: looks whether its
+/// An attempt failed as a machine's fault makes it fail, and that is recorded: decides whether its
 /// devices, or its task, are to blame. Whether its task is absolved.
 pub(crate) fn judge(
     ledger: &mut Ledger,
@@ -36,7 +36,7 @@ pub(crate) fn judge(
 ) -> bool {
     let task = attempt.task;
     let held: Vec<DeviceId> = attempt.devices().collect();
-    // It fails elsewhere too: what it has accused before is acquitted.
+    // The task fails elsewhere too: devices that it has accused before are acquitted.
     let (acquitted, others): (Vec<_>, Vec<_>) =
         std::mem::take(&mut health.blame.accused).into_iter().partition(|(accusers, accused)| {
             accusers.contains(&task) && !accused.iter().any(|device| held.contains(device))
@@ -71,7 +71,8 @@ pub(crate) fn judge(
 
 /// Whether every task that waits or trains could still run without these devices.
 fn can_do_without(ledger: &Ledger, devices: &[DeviceId]) -> bool {
-    // Whatever fits their nodes fits others of the same types: there is no need to look at tasks.
+    // If other nodes of the same types are as large, every strategy fits there: there is no need to
+    // look at tasks.
     let nodes: BTreeSet<NodeId> = devices.iter().map(|device| device.node).collect();
     let is_matched = |node: &NodeId| {
         let room = ledger.state.usable_devices(*node).count();
@@ -91,15 +92,16 @@ fn can_do_without(ledger: &Ledger, devices: &[DeviceId]) -> bool {
             .filter(|device| !devices.contains(&DeviceId { node, device: *device }))
             .count()
     };
-    let rooms = ledger.state.breadths(|node| u32::try_from(left(node)).unwrap_or(u32::MAX));
-    !rooms.is_empty()
+    let breadths = ledger.state.breadths(|node| u32::try_from(left(node)).unwrap_or(u32::MAX));
+    !breadths.is_empty()
         && ledger.state.task_ids().filter(|task| !ledger.state.has_ended(*task)).all(|task| {
-            !ledger.state.is_confined_to(task, |gpu_type, gpus| !holds(&rooms, gpu_type, gpus))
+            !ledger.state.is_confined_to(task, |gpu_type, gpus| !holds(&breadths, gpu_type, gpus))
         })
 }
 
-/// Takes back what failures have had set aside, where a task can run on nothing else. Whoever
-/// accused these devices is not believed again: otherwise they would come and go for ever.
+/// Takes back devices that failures have had set aside, if a task can run on no others. The tasks
+/// that accused these devices are not believed again: otherwise the devices would come and go for
+/// ever.
 pub(crate) fn take_back_for(ledger: &mut Ledger, health: &mut Health, task: TaskId, now_s: f64) {
     if health.blame.accused.is_empty()
         || !ledger
@@ -113,7 +115,7 @@ pub(crate) fn take_back_for(ledger: &mut Ledger, health: &mut Health, task: Task
         health.blame.disbelieved.extend(accusers);
         take_back(ledger, health, &devices, &reason, now_s);
     }
-    // Trials that wait for these devices were looked at before.
+    // Trials that wait for these devices were looked at before in this turn.
     ledger.timers.set(now_s, Timer::Trials);
 }
 
@@ -154,7 +156,7 @@ pub(crate) fn take_back(
     }
 }
 
-/// Gives an attempt up whose processes outlive their kill.
+/// Gives up an attempt whose processes outlive their kill.
 pub(crate) fn abandon(ledger: &mut Ledger, health: &mut Health, id: AttemptId, now_s: f64) {
     let Some(attempt) = ledger.state.attempts.get(&id).cloned() else { return };
     let held: Vec<DeviceId> = attempt.devices().collect();
@@ -183,8 +185,9 @@ pub(crate) fn abandon(ledger: &mut Ledger, health: &mut Health, id: AttemptId, n
     }
 }
 
-/// A node has left: its devices are new ones when it comes again, and whoever brings them has ended what
-/// ran there. Of a gang on other nodes too, each rank's end is told.
+/// A node has left: when it comes again its devices count as new ones, since whoever brings them
+/// back has ended the processes there. For a gang that is on other nodes too, the end of each rank
+/// is told.
 pub(crate) fn forget_abandoned_on(health: &mut Health, node: NodeId) {
     health.blame.abandoned.retain_mut(|(_, devices, _)| {
         devices.retain(|device| device.node != node);
@@ -192,8 +195,8 @@ pub(crate) fn forget_abandoned_on(health: &mut Health, node: NodeId) {
     });
 }
 
-/// A rank of an attempt that is not live has ended after all: where it was abandoned, and this was its
-/// last, its devices are used again.
+/// A rank of an attempt that is no longer live has ended after all. If the attempt was abandoned,
+/// and this was its last rank, its devices are used again.
 pub(crate) fn abandoned_rank_gone(
     ledger: &mut Ledger,
     health: &mut Health,

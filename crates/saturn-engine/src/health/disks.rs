@@ -1,9 +1,9 @@
-//! What is tried again once a full disk has room.
+//! Trying again after a full disk.
 //!
-//! A full disk is nobody's failure, and says nothing of a strategy. A task that trains waits, and so do
-//! the trials of a group: until the driver says that there is more room
-//! ([`Event::SpaceFreed`](crate::Event::SpaceFreed)), or, where the driver can't see that (quotas, disks
-//! of other machines), for a while.
+//! A full disk is nobody's failure, and says nothing of a strategy. A task that trains waits, and
+//! so do the trials of a group: until the driver says that there is more room
+//! ([`Event::SpaceFreed`](crate::Event::SpaceFreed)), or, where the driver can't see that (quotas,
+//! disks of other machines), for a while.
 
 use crate::facts::ids::TaskId;
 use crate::facts::record::Record;
@@ -11,7 +11,7 @@ use crate::ledger::book::Ledger;
 use crate::measuring::rests::Rests;
 use crate::state::task::TaskStatus;
 
-/// There is more room on the run's disk than when it was full.
+/// The run's disk has more room than when it was full.
 pub(crate) fn space_freed(ledger: &mut Ledger, rests: &mut Rests, now_s: f64) {
     rests.space_freed_s = Some(now_s);
     ledger.agenda.trials_changed = true;

@@ -19,13 +19,13 @@ use crate::measuring::training::{note_rest, put_on_record};
 use crate::measuring::trials::trial_failed;
 use crate::state::attempt::Attempt;
 
-/// Notes a rank's failure and kills its gang: at once, or where it is only an echo once the
+/// Notes a rank's failure and kills its gang: at once, or, if the failure is only an echo, once the
 /// cause has had time to be heard.
 pub(crate) fn rank_failed(ledger: &mut Ledger, id: AttemptId, failure: RankFailure, now_s: f64) {
     let Some(attempt) = ledger.state.attempts.get_mut(&id) else { return };
     attempt.failed_ranks.insert(failure.rank);
     if attempt.is_dying() {
-        // It dies because it was told to: whatever it says now is no cause.
+        // The gang dies because it was told to: whatever a rank reports now is no cause.
         return;
     }
     if failure.kind == FailureKind::PeerLost {

@@ -1,4 +1,4 @@
-//! Tasks that no strategy can run: that this is so, and why, in words for a person.
+//! Tasks that no strategy can run, and the reasons in words for a person.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,8 +12,7 @@ use crate::ledger::book::Ledger;
 use crate::state::run::State;
 use crate::state::task::TaskStatus;
 
-/// Gives up tasks that no technique can run, and has devices taken back for tasks that can run only
-/// there.
+/// Gives up tasks that no technique can run. Takes devices back for tasks that can run only there.
 pub(crate) fn give_up_hopeless(ledger: &mut Ledger, health: &mut Health, now_s: f64) {
     for task in std::mem::take(&mut ledger.agenda.may_be_hopeless) {
         if ledger.state.task(task).status != TaskStatus::Waiting {
@@ -27,7 +26,8 @@ pub(crate) fn give_up_hopeless(ledger: &mut Ledger, health: &mut Health, now_s: 
 }
 
 impl State {
-    /// Why a task can't run under any strategy, if so: everything has been tried.
+    /// Why a task can't run under any strategy; `None` if it may, or if something is still to be
+    /// tried.
     fn why_hopeless(&self, id: TaskId) -> Option<TaskEnd> {
         let task = self.task(id);
         let group = self.group_of(id);
@@ -38,13 +38,13 @@ impl State {
                 .trials
                 .iter()
                 .any(|(key, trial)| trial.attempt.is_some() || self.is_open_trial(task.group, key));
-        // Without devices nothing is known: some may come.
+        // Without devices nothing is known: nodes may come.
         if has_choice || is_open || self.breadths.is_empty() {
             return None;
         }
         let out_of_range = self.out_of_range(&task.spec);
         if out_of_range.is_some() && !self.is_closed {
-            // While more may come, so may wider nodes.
+            // While more tasks may come, wider nodes may come too.
             return None;
         }
         let mut traceback = String::new();
@@ -68,7 +68,7 @@ impl State {
                     }
                     reasons.gone_wrong.add(error, &key.strategy);
                 }
-                // It may have been measured on a larger machine.
+                // The strategy may have been measured on a larger machine.
                 None | Some(TrialOutcome::Measured { .. }) => {
                     if let Some(reason) = self.why_too_large_for_host(task.group, key) {
                         reasons.gone_wrong.add(&reason, &key.strategy);
@@ -101,9 +101,9 @@ impl State {
 /// Why strategies can't run a task.
 #[derive(Debug, Default)]
 struct Reasons {
-    /// What was tried, or could have been with more room.
+    /// Strategies that were tried, or could have been with more room.
     gone_wrong: ByReason,
-    /// What its techniques refuse.
+    /// Strategies that their techniques refuse.
     not_applicable: ByReason,
 }
 
@@ -112,8 +112,8 @@ impl Reasons {
         self.gone_wrong.0.is_empty() && self.not_applicable.0.is_empty()
     }
 
-    /// What a person can do something about comes first. Beside it, what was never possible is named
-    /// without its reasons: those are in the report's table of trials.
+    /// Reasons that a person can do something about come first. Strategies that were never possible
+    /// are then named without their reasons: those are in the report's table of trials.
     fn in_words(&self) -> Vec<String> {
         if self.gone_wrong.0.is_empty() {
             return self.not_applicable.in_words();
@@ -137,7 +137,7 @@ impl ByReason {
         self.0.entry(reason.to_owned()).or_default().insert(strategy.clone());
     }
 
-    /// What holds for the most strategies first.
+    /// The reason that holds for the most strategies comes first.
     fn in_words(&self) -> Vec<String> {
         let mut all: Vec<_> = self.0.iter().collect();
         all.sort_by_key(|(_, strategies)| std::cmp::Reverse(strategies.len()));

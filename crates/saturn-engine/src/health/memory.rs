@@ -1,10 +1,10 @@
-//! What is remembered of failures while this process drives the run.
+//! What the engine remembers of failures while this process drives the run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::facts::ids::{AttemptId, DeviceId, TaskId};
 
-/// What is remembered of failures; all of it may be lost.
+/// The memory of failures; all of it may be lost.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     /// Why devices were set aside.
@@ -20,19 +20,19 @@ pub(crate) struct Blame {
     pub(crate) accused: Vec<(BTreeSet<TaskId>, Vec<DeviceId>)>,
     /// Tasks that accused devices and then failed on others too: they are not believed again.
     pub(crate) disbelieved: BTreeSet<TaskId>,
-    /// Abandoned attempts: devices, and ranks that live.
+    /// Abandoned attempts, with their devices and the number of their ranks that live.
     pub(crate) abandoned: Vec<(AttemptId, Vec<DeviceId>, u32)>,
 }
 
-/// How often in a row Saturn's own processes have failed under each task, while this process drives the
-/// run, and the step of its checkpoint then.
+/// How often in a row Saturn's own processes have failed under each task, while this process drives
+/// the run, and the step of the task's checkpoint at that time.
 #[derive(Debug, Default)]
 pub(crate) struct SaturnFailures {
     pub(crate) tasks: BTreeMap<TaskId, (u64, u32)>,
 }
 
 impl SaturnFailures {
-    /// Counts one more; how many there are in a row.
+    /// Counts one more failure; returns how many there are in a row.
     pub(crate) fn add(&mut self, task: TaskId, saved_step: u64) -> u32 {
         let (step, number) = self.tasks.entry(task).or_insert((saved_step, 0));
         if *step != saved_step {

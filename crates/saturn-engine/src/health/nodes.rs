@@ -8,7 +8,7 @@ use crate::health::devices::forget_abandoned_on;
 use crate::health::memory::Health;
 use crate::ledger::book::Ledger;
 
-/// The pool is this and nothing else.
+/// Makes the pool consist of these nodes.
 pub(crate) fn pool_is(ledger: &mut Ledger, health: &mut Health, cluster: Cluster, now_s: f64) {
     let gone: Vec<String> = ledger
         .state
@@ -27,7 +27,7 @@ pub(crate) fn pool_is(ledger: &mut Ledger, health: &mut Health, cluster: Cluster
     }
 }
 
-/// A node joins. One of the name and type of an earlier one is that one, come back.
+/// A node joins. A node with the name and type of an earlier node is that node, come back.
 pub(crate) fn node_joined(ledger: &mut Ledger, health: &mut Health, spec: Node, now_s: f64) {
     let nodes = &ledger.state.cluster.nodes;
     let known = nodes

@@ -1,16 +1,18 @@
 //! Whether a failed task is tried again, when, and under which strategies.
 //!
-//! - A strategy that ran out of memory, that its technique refuses, or under which the task was killed
-//!   from outside (or by the kernel for the machine's memory) twice in a row, is excluded for the task.
-//! - What the task's own functions raise is not retried, unless the attempt had trained some steps: then
-//!   the data or the machine may be the cause. What would happen again in the same way is not retried.
-//! - A failure of a process of Saturn's, or of a node, counts neither as the task's nor as the device's.
-//!   But a task under which that happens time after time, without a new checkpoint, is given up, since
-//!   the task may be the cause.
+//! - A strategy that ran out of memory, that its technique refuses, or under which the task was
+//!   killed from outside (or by the kernel for the machine's memory) twice in a row, is excluded
+//!   for the task.
+//! - What the task's own functions raise is not retried, unless the attempt had trained some steps:
+//!   then the data or the machine may be the cause. What would happen again in the same way is not
+//!   retried.
+//! - A failure of a process of Saturn's, or of a node, counts neither as the task's nor as the
+//!   device's. But a task under which that happens time after time, without a new checkpoint, is
+//!   given up, since the task may be the cause.
 //! - A full disk is nobody's failure: the task waits until there is space (`disks`).
-//! - Every other failure sends the task back to its last checkpoint after a wait that doubles with each
-//!   failure, until `max_failures` in a row without a new checkpoint. Failures that turn out to be a
-//!   device's don't count (`devices`).
+//! - Every other failure sends the task back to its last checkpoint after a wait that doubles with
+//!   each failure, until `max_failures` in a row without a new checkpoint. Failures that turn out
+//!   to be a device's don't count (`devices`).
 
 use crate::facts::failure::{FailureKind, RankFailure};
 use crate::facts::ids::TaskId;
@@ -22,17 +24,18 @@ use crate::measuring::rests::Rests;
 use crate::state::attempt::Attempt;
 use crate::state::space::NO_SPACE_WAIT_S;
 
-/// Failures of Saturn's own in a row, without a new checkpoint between them, that a task is forgiven.
+/// Failures of Saturn's own processes in a row, without a new checkpoint between them, that a task
+/// is forgiven.
 const MAX_SATURN_FAILURES: u32 = 10;
 
 /// How often the wait before a retry doubles at most.
 const MAX_DOUBLINGS: u32 = 10;
 
-/// The same after failures of Saturn's own.
+/// How often it doubles at most after failures of Saturn's own processes.
 const MAX_SATURN_DOUBLINGS: u32 = 6;
 
-/// Has a failed task tried again, as it was or otherwise, or gives it up. `counts`: whether the
-/// failure is its own.
+/// Has a failed task tried again, as before or under another strategy, or gives it up. `counts`:
+/// whether the failure counts as the task's own.
 pub(crate) fn recover(
     ledger: &mut Ledger,
     health: &mut Health,
@@ -52,7 +55,7 @@ pub(crate) fn recover(
             let reason = failure.error.clone();
             ledger.commit(Record::Excluded { task, key, reason }, now_s);
         }
-        // Once may be a person or a passing shortage; twice is the strategy.
+        // One kill may be a person or a passing shortage; two are the strategy's fault.
         FailureKind::Killed | FailureKind::HostMemory if was_killed_before => {
             let reason = failure.error.clone();
             ledger.commit(Record::Excluded { task, key, reason }, now_s);
@@ -93,8 +96,8 @@ fn give_up(ledger: &mut Ledger, task: TaskId, failure: &RankFailure, now_s: f64)
     ledger.end_task(task, end, now_s);
 }
 
-/// A failure of Saturn's own counts as its task's where it has happened too often in a row. Until then
-/// its group's looks and trials rest for a while.
+/// A failure of Saturn's own processes counts as the task's if it has happened too often in a row.
+/// Until then the inspections and trials of the group rest for a while.
 pub(crate) fn forgiven_often(
     ledger: &mut Ledger,
     health: &mut Health,

@@ -1,8 +1,8 @@
-//! Runs whose tasks need more devices than there are, where no others will come.
+//! Runs whose tasks need more devices than there will ever be.
 //!
-//! A task that was measured, or trained, on a larger machine may find itself on a smaller one when its
-//! run is resumed. On a cluster it waits for a node. On one machine nothing would ever happen again: the
-//! run ends as one that was stopped, so that nothing is lost, and says what it needs.
+//! A task that was measured or trained on a larger machine may be on a smaller one when its run is
+//! resumed. On a cluster it waits for a node. On a single machine nothing would ever happen again,
+//! so the run ends as a stopped run, loses nothing, and says what it needs.
 
 use std::collections::BTreeSet;
 
@@ -12,9 +12,9 @@ use crate::ledger::book::Ledger;
 use crate::state::run::State;
 use crate::state::task::TaskStatus;
 
-/// Whether nothing that is left can ever run here; then what it needs has been noted.
+/// Whether none of the tasks that are left can ever run here. If so, notes say what they need.
 ///
-/// Nothing runs, and no more tasks come.
+/// Called when nothing runs and no more tasks come.
 pub(crate) fn is_stuck(ledger: &mut Ledger, now_s: f64) -> bool {
     let Some(stuck) = ledger.state.stuck_tasks() else { return false };
     for (task, text) in stuck {
@@ -24,8 +24,8 @@ pub(crate) fn is_stuck(ledger: &mut Ledger, now_s: f64) -> bool {
 }
 
 impl State {
-    /// The tasks that need more devices than there will ever be, with what they need, where each task
-    /// that is left is one of them or comes after one.
+    /// The tasks that need more devices than there will ever be, with what they need. `None` if a
+    /// task is left that neither is such a task nor comes after one.
     fn stuck_tasks(&self) -> Option<Vec<(TaskId, String)>> {
         if self.config.policy.pool_may_grow {
             return None;
@@ -39,8 +39,8 @@ impl State {
         Some(stuck).filter(|stuck| !stuck.is_empty())
     }
 
-    /// What a task that can be trained needs and this pool does not have; `None` where it may run here, or
-    /// it is not known yet what it may run under.
+    /// The devices that a task needs and that this pool does not have; `None` if the task may run
+    /// here, or if its strategies are not known yet.
     fn needs(&self, id: TaskId) -> Option<String> {
         let task = self.task(id);
         let is_known = task.status == TaskStatus::Waiting

@@ -1,8 +1,9 @@
-//! The seam to machines: who starts, stops and kills gangs, and tells what became of them.
+//! The interface to machines: a launcher starts, stops and kills gangs, and tells what became of
+//! them.
 //!
-//! What the engine decides names attempts, tasks and devices; a launcher turns that into processes
-//! and keeps their ids, paths and sockets to itself. The local machine's launcher is the runtime's;
-//! a virtual cluster is the simulator's.
+//! The engine names attempts, tasks and devices. A launcher turns these into processes, and keeps
+//! their ids, paths and sockets to itself. The runtime has the launchers of the local machine and
+//! of a cluster; the simulator has that of a virtual cluster.
 
 use std::cmp::Reverse;
 
@@ -33,8 +34,8 @@ pub struct LaunchOrder {
     pub work: Work,
     /// How many ranks the gang has.
     pub num_ranks: u32,
-    /// Where, most devices first: ranks are numbered in this order. On no device in an inspection, which
-    /// the launcher takes where it likes.
+    /// The parts of its gang, most devices first: ranks are numbered in this order. An inspection
+    /// has no devices; the launcher runs it where it likes.
     pub parts: Vec<GangPart>,
     /// Steps that the task has in all; `None` but in training.
     pub steps: Option<u64>,
@@ -44,9 +45,9 @@ pub struct LaunchOrder {
     pub device_memory_bytes: Option<u64>,
     /// Steps of a trial that are not timed.
     pub warmup_steps: u32,
-    /// Steps of a trial that are, at least.
+    /// At least how many steps of a trial are timed.
     pub timed_steps: u32,
-    /// At most how many are.
+    /// At most how many steps of a trial are timed.
     pub max_timed_steps: u32,
     /// Time between two checkpoints, seconds; `None`: as follows from what they cost and from
     /// `failure_every_s`.
@@ -124,7 +125,7 @@ impl LaunchOrder {
                 devices: placement.devices.clone(),
             })
             .collect();
-        // A gang of some widths has the same shape each time.
+        // Gangs with equal parts have the same shape each time.
         parts.sort_by_key(|part| Reverse(part.devices.len()));
         Some(Ok(Self {
             attempt: *attempt,
@@ -167,7 +168,7 @@ pub enum News {
     Note(String),
 }
 
-/// Whoever starts gangs. None of its calls waits for a process.
+/// Starts gangs. None of its calls waits for a process.
 pub trait Launcher {
     /// Whether what is launched now starts now. While it is false at the beginning of a run, the
     /// run's clock stands still.
@@ -175,7 +176,8 @@ pub trait Launcher {
         true
     }
 
-    /// Starts all processes of a gang, or none. It may still fail later, by [`Event::LaunchFailed`].
+    /// Starts all processes of a gang, or none. It may still fail later, by
+    /// [`Event::LaunchFailed`].
     fn launch(&mut self, order: LaunchOrder) -> Result<(), LaunchError>;
 
     /// Asks all ranks to stop together at a checkpoint.
@@ -184,13 +186,14 @@ pub trait Launcher {
     /// Tells all ranks at which finished step to stop at a checkpoint; `None` for the task's last.
     fn until(&mut self, attempt: AttemptId, step: Option<u64>);
 
-    /// Tells all ranks of a trial that waits for it to go on as training, up to the task's last step.
+    /// Tells all ranks of a trial that waits for it to go on as training, up to the task's last
+    /// step.
     fn go_on(&mut self, attempt: AttemptId, steps: u64);
 
     /// Kills all processes of a gang, those too that are yet to come.
     fn kill(&mut self, attempt: AttemptId);
 
-    /// The end of an attempt is on record: what only its end needed may go.
+    /// The end of an attempt is on record: data that only its end needed may be deleted.
     fn ended(&mut self, attempt: AttemptId, end: &AttemptEnd) {
         let _ = (attempt, end);
     }

@@ -1,9 +1,10 @@
 //! The interfaces behind which processes and people are.
 //!
-//! A `launcher` starts, stops and kills gangs and tells what became of them. An `observer` is told what
-//! happens. The runtime and the simulator implement both.
+//! A `launcher` starts, stops and kills gangs and tells what became of them. An `observer` is told
+//! what happens. The runtime and the simulator implement both.
 //!
-//! Invariants: nothing here decides. An order for a launcher holds everything that the launcher needs.
+//! Invariants: nothing here decides. An order for a launcher holds everything that the launcher
+//! needs.
 //!
 //! May use: `facts` and `state`.
 

@@ -1,15 +1,15 @@
-//! Whoever watches a run: a console, a file of its tail, a page.
+//! The interface to people: a console, a tail of the log, a page.
 //!
-//! An observer decides nothing. It is told what was recorded, and now and then that time passes, on
-//! a thread that is not the run's: however long it takes, nothing is delayed. Records are never
-//! left out; live progress between them may be.
+//! An observer decides nothing. It is told each record, and now and then that time passes, on a
+//! thread that is not the run's: however long it takes, it delays nothing. Records are never left
+//! out; progress between them may be.
 
 use crate::facts::record::Record;
 use crate::state::run::State;
 
-/// Whoever watches a run.
+/// Watches a run.
 pub trait Observer: Send {
-    /// A record was journaled; `state` is what came of it.
+    /// A record was stored in the journal; `state` is the state after it.
     fn record(&mut self, state: &State, record: &Record, now_s: f64);
 
     /// Time has passed; `state` has the progress of the moment. A few times a second.

@@ -1,26 +1,27 @@
-//! How far training is off from what trials measured, and what that says of strategies that have not
-//! trained.
+//! How far training differs from what trials measured, and what that says of strategies that have
+//! not trained.
 //!
-//! What trains tells its own strategy's seconds a step, and needs nothing of this. The logarithm of
-//! trained over tried seconds is taken as Normal, with three parts: one that all strategies of a group
-//! share (batches unlike those that were timed, a machine that others use too), one that the
-//! strategies of a technique share, and one of each strategy's own (a trial's noise).
+//! A strategy that trains shows its own seconds a step, and needs no correction. The logarithm of
+//! trained over tried seconds is taken as Normal, with three parts: a part that all strategies of a
+//! group share (batches unlike those that were timed, a machine that others use too), a part that
+//! the strategies of a technique share, and a part of each strategy's own (a trial's noise).
 //!
-//! How wide the parts are nobody knows beforehand: they are taken as what was seen is likeliest
-//! (empirical Bayes: Efron & Morris, 1973, "Stein's estimation rule and its competitors"). So a
-//! strategy that is off by no more than a trial's noise moves no other; one that is far off moves all;
-//! and where techniques or strategies are seen to be off by different factors, what is not seen moves
-//! by what they have in common, as far as they have something.
+//! The widths of the parts are not known beforehand. They are taken as the widths under which the
+//! measurements are likeliest (empirical Bayes: Efron & Morris, 1973, "Stein's estimation rule and
+//! its competitors"). So a strategy that differs by no more than a trial's noise moves no other,
+//! and a strategy that differs by much moves all. If techniques or strategies differ by different
+//! factors, strategies that have not trained move by what these factors have in common.
 
 use crate::knowledge::scaling::Cholesky;
 use crate::state::lesson::Correction;
 
-/// Standard deviation of a strategy's own part, beside the noise of its measurements, where nothing
-/// speaks for more.
+/// Standard deviation of a strategy's own part, beside the noise of its measurements, without
+/// evidence for more.
 const OWN_SD: f64 = 0.03;
 /// Standard deviations that each part may have.
 const WIDTHS: [f64; 7] = [0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8];
-/// What it must gain in logarithmic likelihood to say more than that all strategies share one factor.
+/// The full model must gain this logarithmic likelihood over the model in which all strategies
+/// share one factor.
 const LEAST_EVIDENCE: f64 = 0.5;
 
 /// What was seen of one strategy.
@@ -34,7 +35,7 @@ pub(crate) struct Seen<'a> {
 }
 
 impl Correction {
-    /// What follows from the strategies that were both tried and trained.
+    /// The correction that the strategies show which were both tried and trained.
     pub(crate) fn learnt(seen: &[Seen<'_>]) -> Self {
         if seen.is_empty() {
             return Self::default();
@@ -66,7 +67,7 @@ impl Correction {
     }
 }
 
-/// Standard deviations of the three parts; `own` is beside `OWN_SD`.
+/// Standard deviations of the three parts; `own` comes on top of `OWN_SD`.
 #[derive(Debug, Clone, Copy)]
 struct Widths {
     shared: f64,
@@ -99,8 +100,8 @@ impl Fit {
         Self { widths, root, whitened, log_likelihood }
     }
 
-    /// Expected logarithm of the factor of a strategy that was not seen, of a technique that was or
-    /// of none.
+    /// Expected logarithm of the factor of an unseen strategy, of a technique that was seen or of
+    /// none.
     fn log_factor(&self, seen: &[Seen<'_>], technique: Option<&str>) -> f64 {
         let to_seen = seen.iter().map(|one| self.widths.between(Some(one.technique) == technique));
         let to_seen = self.root.forward(&to_seen.collect::<Vec<f64>>());

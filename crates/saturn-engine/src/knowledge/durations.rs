@@ -1,13 +1,13 @@
-//! How long things take, as far as is known now: steps, launches, checkpoints.
+//! How long steps, launches and checkpoints take, as far as is known now.
 //!
 //! A trial's figures hold until training has shown others. What training shows of a strategy holds
-//! for all tasks of its group; for strategies that were only tried, the trial's figure is corrected
-//! by what training shows of the group's others, as far as that speaks for them too (`correction`):
-//! else what trains would look worse, or better, only for being known better.
+//! for all tasks of its group. For strategies that were only tried, the trial's figure is corrected
+//! by what training shows of the group's other strategies (`correction`). Otherwise a strategy that
+//! trains would look worse, or better, only because it is known better.
 //!
-//! The first step of a launch pays for more than itself (kernels, compilation). That is part of the
-//! launch, and no part of a step: a trial tells it apart, and what trains is clocked from the first
-//! word after its first step.
+//! The first step of a launch pays for more than itself (kernels, compilation). That extra time is
+//! part of the launch, not of a step: a trial measures it apart, and training is clocked from the
+//! first report after its first step.
 
 use saturn_core::Strategy;
 
@@ -19,7 +19,7 @@ use crate::state::run::State;
 use crate::state::task::TaskState;
 use crate::state::trial::TrialState;
 
-/// A moment this close to the end of a step, as a part of the step, is that end.
+/// A moment this close to the end of a step, as a part of the step, counts as that end.
 const AT_END: f64 = 1e-7;
 
 impl State {
@@ -30,14 +30,15 @@ impl State {
         self.pace(task).step_s(Choice { trial, gpu_type })
     }
 
-    /// Seconds from launch until a task trains at its pace, from where it stands: as it last took a
-    /// task of its group that went on from a checkpoint, else as the trial measured it.
+    /// Seconds from launch until a task trains at its pace, from where it stands: as long as it
+    /// last took a task of its group that continued from a checkpoint, else as long as the trial
+    /// measured.
     pub fn load_s(&self, task: TaskId, strategy: &Strategy, gpu_type: &str) -> f64 {
         let trial = self.trial_of(task, strategy, gpu_type);
         trial.map_or(0.0, |trial| trial.load_s(self.task(task).step > 0))
     }
 
-    /// What is the same for all strategies of what a task needs under each of them, worked out once.
+    /// The figures that are the same under all strategies of a task, worked out once.
     pub(crate) fn pace(&self, task: TaskId) -> Pace<'_> {
         let state = self.task(task);
         let observed = self.attempt_of(task).and_then(|(_, attempt)| {
@@ -74,7 +75,8 @@ impl State {
         self.task(task).save_s.or(self.group_of(task).lesson.save_s)
     }
 
-    /// Seconds from launch to the checkpoint after so many steps; `None` where it was never measured.
+    /// Seconds from launch to the checkpoint after so many steps; `None` where it was never
+    /// measured.
     pub fn training_s(
         &self,
         task: TaskId,
@@ -92,14 +94,14 @@ impl State {
         self.training_s(task, strategy, gpu_type, state.steps?.saturating_sub(state.step))
     }
 
-    /// Seconds that a running attempt still needs up to a step, or to its task's end, the checkpoint
-    /// there included.
+    /// Seconds that a running attempt still needs up to a step, or to its task's end, the
+    /// checkpoint there included.
     pub fn time_left_s(&self, attempt: &Attempt, until_step: Option<u64>, now_s: f64) -> f64 {
         self.end_of(attempt, until_step, now_s).1
     }
 
     /// Finished steps at which a running attempt ends that is to stop at a step, or to train to its
-    /// task's end, and seconds until then, the checkpoint there included.
+    /// task's end; and seconds until then, with the checkpoint there.
     pub(crate) fn end_of(
         &self,
         attempt: &Attempt,
@@ -122,7 +124,8 @@ impl State {
         let since_s = now_s - attempt.stepped_s;
         let is_past = num_steps == 0 || since_s > train_s + AT_END * step_s;
         if is_past && until < self.target(attempt) {
-            // It is beyond that already, though it may not have said so, and stops as soon as it can.
+            // The attempt is beyond that step already, though it may not have reported so, and
+            // stops as soon as it can.
             let (step, end_s) = self.stop_of(attempt, now_s);
             return (step, (end_s - now_s).max(0.0));
         }
@@ -130,15 +133,15 @@ impl State {
     }
 
     /// Finished steps at which a running attempt stops that was asked to at `asked_s`, and when it
-    /// has: at the end of its present step, and after the checkpoint there. One that loads trains a
-    /// step first.
+    /// has stopped: at the end of its present step, and after the checkpoint there. An attempt that
+    /// still loads trains a step first.
     pub fn stop_of(&self, attempt: &Attempt, asked_s: f64) -> (u64, f64) {
         let step_s = self.expected_step_s(attempt);
         let save_s = self.save_s(attempt.task).unwrap_or(0.0);
         let left = self.target(attempt).saturating_sub(attempt.step);
         let (more, from_s) = match attempt.started {
             None => (1, attempt.launched_s + self.load_s_of(attempt)),
-            // It was asked while it loaded.
+            // The attempt was asked while it loaded.
             Some((from_step, from_s)) if asked_s < from_s => {
                 (u64::from(attempt.step == from_step), attempt.stepped_s)
             }
@@ -186,7 +189,8 @@ impl State {
     }
 }
 
-/// Whole steps that so many steps' time has begun. A moment this close to the end of one is that end.
+/// The steps that have begun after so many steps' time. A moment this close to the end of a step
+/// counts as that end.
 fn steps_begun(steps: f64) -> u64 {
     #[expect(
         clippy::cast_possible_truncation,
@@ -197,7 +201,7 @@ fn steps_begun(steps: f64) -> u64 {
     begun
 }
 
-/// What a task's time under any strategy rests on, beside that strategy.
+/// The figures on which a task's time under any strategy depends, beside that strategy's own.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pace<'a> {
     num_steps: Option<u64>,

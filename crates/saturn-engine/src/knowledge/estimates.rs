@@ -1,12 +1,11 @@
-//! What is known of each group's strategies, beside what was measured: estimates, and what memory
-//! rules out.
+//! Estimates of strategies that were not measured.
 //!
-//! Estimates are worked out from a group's measurements (`scaling`) whenever one of them comes, and
-//! are kept beside them, so that all who plan see the same. An estimate may stand in for a
-//! measurement where it is as sure as a trial would be (`SURE_SD`), and where the technique's knobs
-//! are known from another device count.
+//! Estimates are worked out from a group's measurements (`scaling`) whenever a measurement comes,
+//! and are kept beside them, so that every reader sees the same. An estimate may stand in for a
+//! measurement if it is as sure as a trial would be, and if the technique's knobs are known from
+//! another number of devices.
 //!
-//! Where every strategy is measured anyway (`TrialBudget::Full`) there are none.
+//! If every strategy is measured anyway (`TrialBudget::Full`), there are no estimates.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,14 +18,15 @@ use crate::state::lesson::Estimate;
 use crate::state::run::State;
 use crate::state::trial::{TRAINED_SD, TrialKey, TrialState};
 
-/// No trial is surer than this, however steady its steps: another launch would differ.
+/// The least standard deviation of a trial, however steady its steps: another launch would differ.
 const LEAST_TRIAL_SD: f64 = 0.02;
-/// Groups with open tasks of which this many others learn at most, so that a measurement's cost does
-/// not grow with the workload.
+/// At most so many groups with open tasks learn from one another, so that the cost of a measurement
+/// does not grow with the workload.
 const MAX_GROUPS_TO_LEARN_FROM: usize = 64;
 
 impl State {
-    /// A measurement of a group is new: estimates of it, and of others that learn from it, too.
+    /// Works out anew the estimates of a group with a new measurement, and of the groups that learn
+    /// from it.
     pub(crate) fn learn(&mut self, group: usize) {
         if !self.chooses_trials() {
             return;
@@ -46,10 +46,10 @@ impl State {
 }
 
 impl Group {
-    /// Seconds a step that no more devices than linear speed-up allows for, with some to spare: what
-    /// the technique takes on fewer of them bounds it.
+    /// The least seconds a step that are possible: by linear speed-up, and some more, from what the
+    /// technique takes on fewer devices.
     pub(crate) fn least_step_s(&self, key: &TrialKey) -> f64 {
-        /// Two devices are faster than one by more than their number only through caches.
+        /// Only caches make two devices more than twice as fast as one.
         const SUPERLINEAR: f64 = 0.85;
         let gpus = f64::from(key.strategy.gpus);
         self.trials
@@ -87,7 +87,8 @@ impl Group {
         for ((key, Guess { mean, sd }), nearest) in asked.iter().zip(guesses).zip(knobs) {
             let Some(trial) = self.trials.get_mut(key) else { continue };
             trial.estimate = Some(Estimate { step_s: mean.exp(), sd, setup_s });
-            // Once told, they stay: what trains under an estimate goes on as it is.
+            // Knobs stay once they are set: an attempt that trains under an estimate goes on as it
+            // is.
             if let Some(nearest) = nearest.filter(|_| !trial.has_knobs) {
                 trial.strategy = Arc::new(Strategy { gpus: key.strategy.gpus, ..nearest });
                 trial.has_knobs = true;
@@ -95,7 +96,8 @@ impl Group {
         }
     }
 
-    /// The measured strategy of the same technique and type of device with the nearest device count.
+    /// The measured strategy of the same technique and type of device with the nearest device
+    /// count.
     fn nearest_measured(&self, key: &TrialKey) -> Option<Strategy> {
         let away = |gpus: u32| f64::from(gpus).ln() - f64::from(key.strategy.gpus).ln();
         self.trials
@@ -121,7 +123,8 @@ fn seen<'a>(group: &'a Group, node_widths: &BTreeMap<String, u32>) -> Vec<Seen<'
         .filter_map(|(key, trial)| {
             let (step_s, sd) = match (trial.measured_step_s(), trial.trained_step_s) {
                 (Some(step_s), _) => (step_s, trial.relative_error().max(LEAST_TRIAL_SD)),
-                // What training takes is more than what trials measure by as much as elsewhere.
+                // Training takes longer than a trial measures, by as much as elsewhere in the
+                // group.
                 (None, Some(step_s)) => {
                     (step_s / correction.of(&key.strategy.technique), TRAINED_SD)
                 }

@@ -8,7 +8,7 @@ use crate::state::lesson::{Correction, Lesson};
 use crate::state::trial::TRAINED_SD;
 
 impl Group {
-    /// Takes in what has changed about its trials.
+    /// Works out the lesson anew, after a change of the group's trials.
     pub(crate) fn learn(&mut self) {
         let seen = self.trials.iter().filter_map(|(key, trial)| {
             let (trained_s, tried_s) = (trial.trained_step_s?, trial.measured_step_s()?);
@@ -29,9 +29,9 @@ impl Group {
         };
     }
 
-    /// Evaluations take as long as so many steps, in the mean over the strategies where both are
-    /// known: how long they take under the others. An evaluation is forwards, so it is faster where
-    /// steps are.
+    /// The duration of an evaluation in steps, in the mean over the strategies where both durations
+    /// are known: an estimate for the other strategies. An evaluation is forward passes, so it is
+    /// faster where steps are faster.
     pub(crate) fn evaluation_in_steps(&self) -> Option<f64> {
         let ratios = self.trials.values().filter_map(|trial| {
             let step_s = trial.trained_step_s.or_else(|| trial.measured_step_s())?;

@@ -5,10 +5,11 @@
 //! - `lessons` says what a group's trials and training tell of all its strategies together.
 //! - `strategies` lists the strategies that a task may run under.
 //! - `durations` says how long a task takes under one of them, and when a live attempt ends.
-//! - `paces` finds where training departs from what plans count on; `worth` what a trial would cost.
+//! - `paces` finds where training departs from what plans count on; `worth` what a trial would
+//!   cost.
 //!
-//! Invariants: an estimate always comes with how far it may be off. A strategy that was measured or has
-//! trained is never estimated.
+//! Invariants: an estimate always comes with how far it may be off. A strategy that was measured or
+//! has trained is never estimated.
 //!
 //! May use: `facts` and `state`.
 

@@ -10,7 +10,7 @@ use crate::state::attempt::Attempt;
 use crate::state::run::State;
 use crate::state::trial::{TrialKey, TrialState};
 
-/// A departure from what plans count on by less than this part of it is no news.
+/// A departure from what plans count on by less than this part is no news.
 pub(crate) const LEAST_NEWS: f64 = 0.02;
 
 /// Steps that live attempts were clocked over, and the seconds that those took.
@@ -21,7 +21,8 @@ struct Clocked {
 }
 
 impl State {
-    /// Where what these attempts train is off by more than `least`, as a part, from what plans count on.
+    /// The strategies of these attempts whose training departs by more than `least`, as a part,
+    /// from what plans count on: a record for each.
     pub(crate) fn departures(&self, least: f64, is_of: impl Fn(&Attempt) -> bool) -> Vec<Record> {
         let mut clocked: BTreeMap<(usize, Arc<TrialKey>), Clocked> = BTreeMap::new();
         let trains = |attempt: &&Attempt| attempt.purpose == Purpose::Train && is_of(attempt);

@@ -1,10 +1,10 @@
-//! How long a step takes under strategies that were not measured, by those that were.
+//! How long a step takes under strategies that were not measured, from the strategies that were.
 //!
 //! The logarithm of a step's seconds is taken as Normal. A group of tasks has one curve over device
-//! counts, seconds · devices growing like `1 + overhead`, which every technique follows up to an
-//! offset and a small bend of its own, and every type of device up to a factor. What is measured
-//! conditions the rest (a Gaussian process with a handful of features: Rasmussen & Williams, 2006,
-//! chapter 2), so that an estimate always comes with how far it is to be trusted.
+//! counts: seconds · devices grows like `1 + overhead`. Every technique follows the curve up to an
+//! offset and a small bend of its own, and every type of device up to a factor. Measurements
+//! condition the rest (a Gaussian process with a handful of features: Rasmussen & Williams, 2006,
+//! chapter 2), so an estimate always comes with its standard deviation.
 //!
 //! The widths of the prior were fitted by their likelihood to the step times that the Rubick system
 //! published of four models on A800 devices (AlibabaPAI/reconfigurable-dl-scheduler), then widened:
@@ -19,14 +19,14 @@ use std::collections::BTreeMap;
 const LEVEL_VARIANCE: f64 = 9.0;
 /// Standard deviation between types of devices, of the logarithm.
 const TYPE_SD: f64 = 0.6;
-/// What a network between nodes costs: mean and standard deviation of the logarithm. A guess: nobody
-/// knows the network before a gang was measured across it.
+/// What a network between nodes costs: mean and standard deviation of the logarithm. A guess:
+/// nobody knows the network before a gang was measured across it.
 const NETWORK: (f64, f64) = (0.1, 0.3);
 /// Cost of each doubling of the devices, and how much more each further one costs: mean and
 /// standard deviation over groups, standard deviation over a group's techniques.
 const SLOPE: (f64, f64, f64) = (0.06, 0.05, 0.05);
 const BEND: (f64, f64, f64) = (0.05, 0.025, 0.02);
-/// Standard deviation of a strategy from all that is said above.
+/// Standard deviation of a strategy from the curve, the offset, the bend and the factors.
 const MISFIT_SD: f64 = 0.03;
 /// Standard deviation of a technique's offset in one group from its offset over all.
 const OFFSET_OF_GROUP_SD: f64 = 0.10;
@@ -60,8 +60,8 @@ pub(crate) struct Guess {
 
 /// How much slower each technique is than the first choice, over all groups: the logarithm.
 ///
-/// What is told at the start is the order in which a practitioner would try them; every measurement
-/// that can be compared corrects it.
+/// The prior is the order in which a practitioner would try the techniques; every measurement that
+/// can be compared corrects it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Offsets {
     /// Number, sum of what was seen of each technique.
@@ -122,19 +122,19 @@ fn offset_before(technique: &str) -> Guess {
         "tensor" | "tensor+fsdp" => (0.3, 0.2),
         "pipeline" => (0.3, 0.25),
         "offload" => (0.6, 0.3),
-        // Anybody's own: worth a trial where it would help.
+        // A technique of the user's own: worth a trial where it would help.
         _ => (0.15, 0.3),
     };
     Guess { mean, sd }
 }
 
-/// Techniques from the one that is tried first: by what is thought of them.
+/// The prior offset of a technique: techniques with less are tried first.
 pub(crate) fn rank_before(technique: &str) -> f64 {
     offset_before(technique).mean
 }
 
-/// What the strategies asked for take, by what was seen of the same group; wide open where nothing
-/// was.
+/// The seconds a step of the strategies that are asked for, given what was seen of the same group;
+/// wide open if nothing was.
 pub(crate) fn guesses(seen: &[Seen<'_>], asked: &[Cell<'_>], offsets: &Offsets) -> Vec<Guess> {
     let mut of_technique: BTreeMap<&str, Guess> = BTreeMap::new();
     for cell in seen.iter().map(|one| &one.cell).chain(asked) {
@@ -209,7 +209,8 @@ impl Cholesky {
             for j in 0..=i {
                 let inner: f64 = (0..j).map(|k| matrix[i][k] * matrix[j][k]).sum();
                 let left = matrix[i][j] - inner;
-                // Each measurement has noise of its own, so what is left is positive but for rounding.
+                // Each measurement has noise of its own, so what is left is positive but for
+                // rounding.
                 matrix[i][j] = if i == j { left.max(1e-9).sqrt() } else { left / matrix[j][j] };
             }
         }

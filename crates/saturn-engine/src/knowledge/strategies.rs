@@ -1,4 +1,4 @@
-//! The strategies that a task may run under, and those that nothing will ever come of.
+//! The strategies that a task may run under, and the strategies that are ruled out.
 
 use std::collections::BTreeSet;
 
@@ -26,8 +26,8 @@ impl State {
             && self.config.policy.trial_budget != TrialBudget::Full
     }
 
-    /// The strategies that a task may run under, measured and not excluded, on devices that the pool
-    /// may have.
+    /// The strategies that a task may run under, measured and not excluded, on devices that the
+    /// pool may have.
     pub fn choices(&self, task: TaskId) -> impl Iterator<Item = Choice<'_>> {
         let state = self.task(task);
         self.groups[state.group].trials.iter().filter_map(move |(key, trial)| {
@@ -37,8 +37,8 @@ impl State {
         })
     }
 
-    /// Whether a task may run under a strategy, as far as its own wishes and failures go,
-    /// and the machine's own memory.
+    /// Whether a task may run under a strategy, as far as its own wishes, its failures and the
+    /// machine's own memory say.
     pub(crate) fn may_run(&self, task: TaskId, key: &TrialKey) -> bool {
         let state = self.task(task);
         state.spec.allows_key(&key.strategy)
@@ -69,7 +69,8 @@ impl State {
     }
 
     /// What is wrong with a task's device counts, where the nodes of the pool allow none of them:
-    /// ``its `gpu_range` is 64, and what the nodes of this pool allow is 1, 2``. `None` without any node.
+    /// ``its `gpu_range` is 64, and what the nodes of this pool allow is 1, 2``. `None` without any
+    /// node.
     pub fn out_of_range(&self, spec: &TaskSpec) -> Option<String> {
         let range = spec.gpu_range.as_ref()?;
         let tried: BTreeSet<u32> = self.breadths.iter().flat_map(Breadth::counts).collect();
@@ -83,7 +84,7 @@ impl State {
         ))
     }
 
-    /// Whether a trial says something of what a task may run under here.
+    /// Whether the outcome of a trial concerns a strategy that a task may run under in this pool.
     pub(crate) fn may_be_tried(&self, task: TaskId, key: &TrialKey) -> bool {
         let breadth = self.breadths.iter().find(|one| one.gpu_type == key.gpu_type);
         self.may_run(task, key)
@@ -95,8 +96,9 @@ impl State {
         holds(&self.breadths, &key.gpu_type, key.strategy.gpus)
     }
 
-    /// Whether all strategies that a task has are of such a type and number of devices. Where it has none
-    /// yet, the same is asked of the trials that may give it one; without any it is not confined.
+    /// Whether all strategies that a task has are of such a type and number of devices. If it has
+    /// none yet, the trials that may give it a strategy are asked instead; without any, the task is
+    /// not confined.
     pub(crate) fn is_confined_to(&self, task: TaskId, is_such: impl Fn(&str, u32) -> bool) -> bool {
         let mut choices = self.choices(task).peekable();
         if choices.peek().is_some() {
@@ -115,13 +117,15 @@ impl State {
             && sought.all(|(key, _)| is_such(&key.gpu_type, key.strategy.gpus))
     }
 
-    /// Whether memory rules a strategy out that was not tried: the technique ran out of it on as many
-    /// devices or more, or has never fitted in a trial and would have more room on more.
+    /// Whether memory rules out a strategy that was not tried: the technique ran out of memory on
+    /// as many devices or more, or it has never fitted in a trial and would have more room on more
+    /// devices.
     pub fn is_ruled_out(&self, group: usize, key: &TrialKey) -> bool {
         let same = self.groups[group].trials.iter().filter(|(other, _)| {
             other.gpu_type == key.gpu_type && other.strategy.technique == key.strategy.technique
         });
-        // What the look at the model rules out says nothing of wider gangs, which it did not rule out.
+        // What the inspection rules out says nothing of wider gangs, which the inspection did not
+        // rule out.
         let found = self.groups[group].inspection.found.as_ref();
         let was_tried = |key: &TrialKey| {
             let strategy = &key.strategy;
@@ -146,7 +150,7 @@ impl State {
     }
 }
 
-/// Counts in a sentence: the first of them where they are many.
+/// Counts in a sentence, cut short if they are many.
 fn listed(counts: impl Iterator<Item = u32>) -> String {
     const MAX_LISTED: usize = 12;
     let mut words: Vec<String> = counts.map(|count| count.to_string()).collect();

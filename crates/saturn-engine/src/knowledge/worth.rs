@@ -9,8 +9,7 @@ use crate::state::run::State;
 use crate::state::trial::{TrialKey, TrialState};
 
 impl State {
-    /// Strategies of which there is no more than an estimate, and that a task might have in such a
-    /// pool.
+    /// Strategies that have only an estimate, and that a task could run under in such a pool.
     pub(crate) fn unmeasured(&self, task: TaskId, pool: &[Breadth]) -> Vec<Arc<TrialKey>> {
         let of_task = self.task(task);
         let has_room = |key: &TrialKey| holds(pool, &key.gpu_type, key.strategy.gpus);
@@ -30,8 +29,8 @@ impl State {
             .collect()
     }
 
-    /// Whether at least half of the groups that have something to do are known under some strategy:
-    /// before, devices look free that other groups will need.
+    /// Whether at least half of the groups that have something to do have a measured strategy.
+    /// Before that, devices look free that other groups will need.
     pub(crate) fn is_half_known(&self) -> bool {
         let open = self.groups.iter().filter(|group| group.num_open > 0);
         let (known, all) = open.fold((0, 0), |(known, all), group| {
@@ -41,8 +40,8 @@ impl State {
         2 * known >= all
     }
 
-    /// A technique that is new to a group is tried at its least device count first: that is cheap, and
-    /// bounds the others.
+    /// A technique that is new to a group is tried at its least device count first: that is cheap,
+    /// and bounds the others.
     pub(crate) fn narrowest_first(&self, group: usize, key: &Arc<TrialKey>) -> Arc<TrialKey> {
         let same = |other: &&Arc<TrialKey>| {
             other.gpu_type == key.gpu_type && other.strategy.technique == key.strategy.technique
@@ -62,8 +61,8 @@ impl State {
             .map_or_else(|| Arc::clone(key), Arc::clone)
     }
 
-    /// Device-seconds that it costs to stop training for trials, where there is no room for them: to
-    /// save, and to launch again.
+    /// Device-seconds that it costs to stop training for trials, where there is no room for them:
+    /// to save, and to launch again.
     pub(crate) fn cost_of_room_s(&self, wanted: &BTreeSet<(usize, Arc<TrialKey>)>) -> f64 {
         let is_free = |node: NodeId, device: u32| self.is_free(DeviceId { node, device });
         let free: usize = self
@@ -79,9 +78,10 @@ impl State {
         short.max(0.0) * moves.fold(0.0, f64::max)
     }
 
-    /// Those of the wanted trials that tell most: of a group's technique the widest, since the ends of a
-    /// curve tell more of its middle than its middle of the ends; of a technique that was never
-    /// measured the cheapest of all groups', since that tells something of it for all.
+    /// The wanted trials that tell most. Of a group's technique that is the widest, since the ends
+    /// of a curve tell more of its middle than its middle tells of the ends. Of a technique that
+    /// was never measured it is the cheapest of all groups', since that tells something of it for
+    /// all.
     pub(crate) fn telling(
         &self,
         wanted: BTreeSet<(usize, Arc<TrialKey>)>,
@@ -89,7 +89,7 @@ impl State {
         let mut widest: BTreeMap<(usize, String, String), Arc<TrialKey>> = BTreeMap::new();
         for (group, key) in wanted {
             let of = (group, key.strategy.technique.clone(), key.gpu_type.clone());
-            // Ascending in device counts.
+            // The trials come in ascending order of device counts, so the widest is last.
             widest.insert(of, key);
         }
         let is_new = |technique: &str| {
@@ -132,6 +132,6 @@ impl State {
     }
 }
 
-/// Seconds that a worker spends at most on timing steps, beyond the least number of them: what
-/// `_BUDGET_S` says in `worker/timing.py`.
+/// Seconds that a worker spends at most on timing steps, beyond their least number: `_BUDGET_S` in
+/// `worker/timing.py`.
 const TIMED_S: f64 = 2.0;

@@ -1,7 +1,7 @@
 //! What has changed and is to be looked at, so that nothing need be searched for.
 //!
-//! Each entry is a reason to look, never a decision: a policy takes its entries and checks for itself
-//! whether anything is to be done.
+//! Each entry is a reason to look, never a decision: a policy takes its entries and checks for
+//! itself whether anything is to be done.
 
 use std::collections::BTreeSet;
 
@@ -33,7 +33,7 @@ pub(crate) struct Agenda {
 pub(crate) struct PlanningNews {
     /// Something has changed that a plan may rest on, since planning last looked.
     pub(crate) has_news: bool,
-    /// Tasks have lost their places, or got others without the solver: it must be asked.
+    /// Tasks have lost their places, or got others without the solver: the solver must be asked.
     pub(crate) must_ask: bool,
     /// How often devices have come into use that may better a plan.
     pub(crate) num_arrivals: u64,
@@ -74,7 +74,7 @@ impl Agenda {
         self.planning.num_arrivals += 1;
     }
 
-    /// Tasks have lost their places, or got others without the solver: it is to be asked.
+    /// Tasks have lost their places, or got others without the solver: the solver is to be asked.
     pub(crate) fn ask_again(&mut self) {
         self.planning.must_ask = true;
     }

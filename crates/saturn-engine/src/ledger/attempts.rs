@@ -35,8 +35,8 @@ impl Ledger {
         self.act(Action::Launch { attempt, task, purpose, strategy, gang, steps, until_step });
     }
 
-    /// Asks an attempt to stop at a checkpoint, once. What can't go on from there is stopped only where
-    /// a person asks for it.
+    /// Asks an attempt to stop at a checkpoint, once. An attempt that could not be resumed from a
+    /// checkpoint is stopped only where a person or the stopper asks for it.
     pub(crate) fn stop(&mut self, attempt: AttemptId, reason: StopReason, now_s: f64) {
         let is_for_gain = matches!(reason, StopReason::Replan | StopReason::Trial);
         let state = self.state.attempts.get(&attempt).filter(|state| {
@@ -62,7 +62,7 @@ impl Ledger {
         }
     }
 
-    /// Nothing of an attempt is left.
+    /// Records that no process of an attempt is left, though nobody stopped it.
     pub(crate) fn lose(&mut self, attempt: AttemptId, now_s: f64) {
         let Some(state) = self.state.attempts.get(&attempt) else { return };
         let step = self.state.task(state.task).checkpoint_step;
@@ -70,7 +70,7 @@ impl Ledger {
         self.commit(Record::Ended { attempt, end, step, step_s: None }, now_s);
     }
 
-    /// Ends a task, and with it those that wait for it in vain.
+    /// Ends a task, and cancels the tasks that wait for it in vain.
     pub(crate) fn end_task(&mut self, task: TaskId, end: TaskEnd, now_s: f64) {
         let mut ending = vec![(task, end)];
         while let Some((task, end)) = ending.pop() {
@@ -84,7 +84,7 @@ impl Ledger {
                 self.kill(id, now_s);
             }
             let followers = self.state.followers.get(&task).cloned().unwrap_or_default();
-            // A person may have wished otherwise since.
+            // The person may have changed the follower's `after` since.
             let still = |one: &TaskId| self.state.task(*one).spec.wishes.after.contains(&task);
             for follower in followers.into_iter().filter(still).collect::<Vec<_>>() {
                 if is_done {
@@ -98,7 +98,8 @@ impl Ledger {
         }
     }
 
-    /// Whether nothing but devices keeps a task from starting. Where it is only time, a timer is set.
+    /// Whether nothing but devices keeps a task from starting. Where only time keeps it, a timer is
+    /// set.
     pub(crate) fn may_start(&mut self, task: TaskId, now_s: f64) -> bool {
         let state = self.state.task(task);
         let due_s = state.not_before_s.max(state.spec.wishes.release_s);

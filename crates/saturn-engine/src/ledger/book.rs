@@ -53,7 +53,7 @@ impl Ledger {
         ledger
     }
 
-    /// Applies a record, hands it out to be stored, and notes what it may set going.
+    /// Applies a record, puts it into the decision, and notes what must be looked at because of it.
     pub(crate) fn commit(&mut self, record: Record, now_s: f64) {
         let stopped = if let Record::Ended { attempt, .. } = &record {
             self.note_end(*attempt);
@@ -77,7 +77,7 @@ impl Ledger {
         self.decision.records.push(record);
     }
 
-    /// Asks for something to be done.
+    /// Puts an action into the decision.
     pub(crate) fn act(&mut self, action: Action) {
         self.decision.actions.push(action);
     }

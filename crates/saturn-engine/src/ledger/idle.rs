@@ -4,24 +4,26 @@ use std::collections::BTreeSet;
 
 use crate::facts::ids::{DeviceId, TaskId};
 
-/// Devices that have nothing before them.
+/// Devices for which the plan in force has nothing left to do, and tasks without a place in it.
 #[derive(Debug, Default)]
 pub(crate) struct Idle {
     pub(crate) devices: BTreeSet<DeviceId>,
-    /// Among these are all tasks that have not ended and have no open place in the plan in force.
+    /// All tasks that have not ended and have no open place in the plan in force, and perhaps
+    /// others.
     pub(crate) without_place: BTreeSet<TaskId>,
-    /// Something has changed since it was last looked whether anything could start there.
+    /// Something has changed since `following` last looked whether a task could start on these
+    /// devices.
     pub(crate) is_to_look: bool,
 }
 
 impl Idle {
-    /// A device has nothing before it.
+    /// The plan in force has nothing left to do on a device.
     pub(crate) fn add(&mut self, device: DeviceId) {
         self.devices.insert(device);
         self.is_to_look = true;
     }
 
-    /// A device has something before it, or can't be used.
+    /// The plan in force has work for a device, or the device can't be used.
     pub(crate) fn remove(&mut self, device: DeviceId) {
         self.devices.remove(&device);
     }
@@ -32,7 +34,7 @@ impl Idle {
         self.is_to_look = true;
     }
 
-    /// It is time to look again.
+    /// Asks `following` to look again.
     pub(crate) fn look_again(&mut self) {
         self.is_to_look = true;
     }

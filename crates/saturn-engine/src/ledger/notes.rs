@@ -1,5 +1,5 @@
-//! What a record may set going: which devices, tasks and timers are to be looked at because of it, and
-//! whether it is a reason to plan. So nothing need be looked for.
+//! What must be looked at because of a record: devices, tasks and timers; and whether the record is
+//! a reason to plan. So nothing need be searched for.
 
 use crate::facts::ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
 use crate::facts::record::{Purpose, Record};
@@ -16,7 +16,7 @@ impl Ledger {
         }
         self.queues.touch_task(&self.state, task);
         if attempt.purpose != Purpose::Train {
-            // It may have been the last that could have given its group a strategy.
+            // This trial or inspection may have been the last that could give its group a strategy.
             self.agenda.may_be_hopeless.extend(&self.state.group_of(task).tasks);
         }
         if let Some(key) = self.state.task(task).was_killed.clone() {
@@ -45,11 +45,11 @@ impl Ledger {
                 self.agenda.may_be_hopeless.insert(*task);
                 self.idle.note_without_place(*task);
             }
-            // Those of a task that rests wait.
+            // The trials of a paused or held task have waited.
             Record::TrialsChosen { .. } | Record::Unpaused { .. } | Record::Judged { .. } => {
                 self.agenda.trials_changed = true;
             }
-            // What waited for a wider pool waits no longer.
+            // Tasks that waited for wider nodes wait in vain now.
             Record::Closed => self.agenda.may_be_hopeless.extend(&self.state.open_tasks),
             Record::Inspected { group, .. } | Record::Tried { group, .. } => {
                 if let Some(group) = self.state.group_by_key.get(group) {
@@ -59,10 +59,10 @@ impl Ledger {
             }
             Record::Excluded { task, .. } => {
                 self.agenda.may_be_hopeless.insert(*task);
-                // It may need another strategy measured.
+                // The task may need another strategy measured.
                 self.agenda.trials_changed = true;
             }
-            // While it trained it was not asked about: its last strategy may have failed meanwhile.
+            // A task that trains is not asked about: its last strategy may have failed meanwhile.
             Record::Retrying { task, .. } => {
                 self.agenda.may_be_hopeless.insert(*task);
             }
@@ -80,7 +80,7 @@ impl Ledger {
                 if matches!(record, Record::SetAside { .. }) {
                     self.agenda.may_be_hopeless.extend(&self.state.open_tasks);
                 }
-                // Which trials are wanted rests on the breadths alone.
+                // Which trials are wanted depends on the breadths alone.
                 let is_resumed = matches!(record, Record::Resumed { .. });
                 if is_resumed || self.agenda.breadths != self.state.breadths {
                     self.agenda.breadths.clone_from(&self.state.breadths);
@@ -91,7 +91,7 @@ impl Ledger {
         }
     }
 
-    /// Devices may be usable that were not, or the other way round.
+    /// Devices have become usable, or can't be used any more.
     fn note_pool(&mut self, record: &Record) {
         let nodes = match record {
             Record::NodeJoined { node, .. }
@@ -118,26 +118,27 @@ impl Ledger {
         }
     }
 
-    /// Whether a change may be one that a plan is to be made for. What only takes something away is of
-    /// no account but to tasks that lose their places by it.
+    /// Whether a record may be a reason for another plan. A record that only takes devices or tasks
+    /// away concerns the tasks that lose their places by it, and no others.
     pub(crate) fn is_news(&mut self, record: &Record) -> bool {
         match record {
             Record::NodeJoined { node, .. } | Record::TakenBack { node, .. } => {
-                // A wide gang may need it beside the idle node.
+                // A wide gang may need this node beside the idle one.
                 let may_better = self.state.may_span_nodes() || !self.has_idle_node_like(*node);
                 if may_better {
                     self.agenda.note_arrival();
                 }
                 may_better
             }
-            // A group need not wait any longer for trials for which there is no room now.
+            // A group no longer waits for trials that now have no room.
             Record::NodeLeft { .. } | Record::SetAside { .. } => !self.state.open_trials.is_empty(),
             Record::TaskEnded { .. } => false,
             _ => true,
         }
     }
 
-    /// Tasks have lost their places: others may be first on their devices, and they are without.
+    /// Tasks have lost their places: other tasks may now be first on those devices, and these tasks
+    /// are without a place.
     pub(crate) fn note_closed(&mut self) {
         for task in self.state.order.closed() {
             self.queues.touch_task(&self.state, *task);
@@ -146,7 +147,7 @@ impl Ledger {
         self.agenda.ask_again();
     }
 
-    /// A task has stopped: where it has no place to go on in, a plan is wanted.
+    /// A task has stopped. If it has no place to go on in, a plan is wanted.
     pub(crate) fn note_stopped(&mut self, task: TaskId) {
         self.agenda.to_end.insert(task);
         if !self.state.has_ended(task) && !self.state.has_place(task) {
@@ -155,15 +156,16 @@ impl Ledger {
         }
     }
 
-    /// What waited for host memory may start: an attempt has ended, or memory is kept for others.
+    /// Tasks that waited for host memory may start: an attempt has ended, or memory is kept for
+    /// other tasks than before.
     pub(crate) fn note_host_memory(&mut self) {
         for device in std::mem::take(&mut self.agenda.short_of_host_memory) {
             self.queues.touch(device);
         }
     }
 
-    /// Whether a node of the same type and with as many devices has nothing before it at all: what the
-    /// plan in force has no use for there it has no use for on this one either.
+    /// Whether another node of the same type, with as many devices, has no work in the plan in
+    /// force at all. Then the plan would have no use for this node either.
     pub(crate) fn has_idle_node_like(&self, node: NodeId) -> bool {
         let state = &self.state;
         let is_idle =

@@ -1,8 +1,9 @@
 //! The plan in force as queues: which places each device has before it, in order.
 //!
-//! A place may start when it is the first in the queues of all of its devices. What is over, or can't
-//! be followed any more, is passed over when the device is looked at; and only devices where something
-//! has changed are, so that the work of most events does not grow with the plan.
+//! A place may start when it is the first in the queues of all of its devices. A place that is
+//! over, or that can't be followed any more, is passed over when the device is looked at. Only
+//! devices about which something has changed are looked at, so that the work of most events does
+//! not grow with the plan.
 
 use std::collections::BTreeSet;
 
@@ -13,14 +14,14 @@ use crate::state::run::State;
 /// How far the devices have come in their queues.
 #[derive(Debug, Default)]
 pub(crate) struct Queues {
-    /// How many places of its queue each device is through with.
+    /// How many places of its queue each device has passed.
     passed: ByDevice<usize>,
-    /// Devices to look at: something about them, or about what waits for them, has changed.
+    /// Devices to look at: something has changed about them, or about a task that waits for them.
     changed: BTreeSet<DeviceId>,
 }
 
 impl Queues {
-    /// A plan has come into force: its queues begin. What was to be looked at still is.
+    /// A plan has come into force: its queues begin. Devices that were to be looked at still are.
     pub(crate) fn begin(&mut self, state: &State) {
         // Devices that had places before may have none now.
         let passed = std::mem::replace(&mut self.passed, ByDevice::of(&state.nodes));
@@ -41,7 +42,7 @@ impl Queues {
         }
     }
 
-    /// A device to look at.
+    /// Takes out a device to look at.
     pub(crate) fn take_changed(&mut self) -> Option<DeviceId> {
         self.changed.pop_first()
     }

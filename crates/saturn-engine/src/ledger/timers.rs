@@ -1,8 +1,8 @@
 //! When the engine wants to be asked again, and what for.
 //!
-//! A timer is only a reason to look: whoever it wakes checks whether its time has really come, and
-//! sets it anew where it hasn't. So a timer need never be cancelled, and a rank's word, four times
-//! a second, moves none.
+//! A timer is only a reason to look: the policy that it wakes checks whether the time has really
+//! come, and sets the timer anew if not. So no timer need be cancelled, and the reports of ranks,
+//! four times a second, move none.
 
 use std::collections::BTreeSet;
 
@@ -11,16 +11,16 @@ use crate::facts::ids::{AttemptId, TaskId};
 use crate::state::attempt::Attempt;
 use crate::state::run::State;
 
-/// How long the cause of an echo is waited for, seconds.
+/// How long the engine waits for the cause of an echo, seconds.
 pub(crate) const ECHO_GRACE_S: f64 = 2.0;
 
-/// What to look at.
+/// What a timer asks to look at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
-    /// Whether a task may start: its retry's wait is over, or its release has come.
+    /// Whether a task may start: its wait before a retry is over, or its release time has come.
     Task(TaskId),
-    /// Whether an attempt has been silent for too long, or its echo had no cause, or its processes
-    /// outlive their kill.
+    /// Whether an attempt has been silent for too long, the cause of an echo is still unknown, or
+    /// killed processes are still alive.
     Attempt(AttemptId),
     /// Whether trials that met a full disk may be tried again, or need no longer keep apart from
     /// inspections.
@@ -62,9 +62,9 @@ impl Timers {
     }
 }
 
-/// When an attempt must be looked at: its processes outlive their kill, an echo's cause stays
-/// unknown, or it is silent. A black-box technique may train in processes of its own, of which
-/// nothing is heard: its silence means nothing.
+/// When an attempt must be looked at: killed processes are still alive, the cause of an echo is
+/// still unknown, or the attempt is silent. A black-box technique may train in processes of its
+/// own, which report nothing: its silence means nothing.
 pub(crate) fn overdue_at_s(state: &State, attempt: &Attempt) -> Option<f64> {
     let config = &state.config;
     if let Some(killed_s) = attempt.killed_s {

@@ -1,12 +1,12 @@
-//! Trials that go on as training: no step of a trial need be wasted.
+//! Trials that go on as training, so that no step of a trial is wasted.
 //!
-//! Training is the same under every technique, so a trial's steps can be its task's first. A trial
-//! that took them as such says so with its outcome and waits for a word. It goes on as the training
-//! of its task where that stands in nobody's way: the task still waits and might start now, no other
-//! trial waits for its devices or might, and the plan in force puts nothing else on these. Until it
-//! goes on, a trial is a trial: it fails as one, and plans count on its devices.
+//! Training is the same under every technique, so a trial's steps can be its task's first steps. A
+//! trial whose steps were that reports it with its outcome, and waits for an answer. It goes on as
+//! the training of its task if nothing stands in the way: the task still waits and might start now,
+//! no other trial waits for these devices or might, and the plan in force puts no other task on
+//! them. Until then a trial is a trial: it fails as one, and plans count on its devices.
 //!
-//! Whether what goes on so is in the right place is for the next plan to say.
+//! Whether the task then trains in the right place is for the next plan to say.
 
 use saturn_core::{Gang, StrategyKey, TrialOutcome};
 
@@ -21,7 +21,8 @@ use crate::state::run::State;
 use crate::state::task::TaskStatus;
 use crate::state::trial::TrialKey;
 
-/// The task that a trial is run with: one that could go on from it, else the group's first.
+/// The task whose functions a trial runs: a task that could go on from the trial, else the first of
+/// the group.
 pub(crate) fn subject(
     state: &State,
     group: usize,
@@ -43,7 +44,7 @@ pub(crate) fn subject(
     tasks
         .filter(|task| state.may_begin(*task, now_s) && !is_tried(*task))
         .filter(|task| state.task(*task).spec.allows_key(key))
-        // The one that would wait longest; of several the first.
+        // The task that would wait longest; of several the first.
         .rev()
         .max_by(|a, b| start_s(*a).total_cmp(&start_s(*b)))
         .or_else(|| state.speaker(group))
@@ -70,7 +71,8 @@ pub(crate) fn let_go_on(
     if ledger.state.plan.is_none() {
         return;
     }
-    // Its place is where it trains, and what waited for it elsewhere need not.
+    // The task's place is now where it trains, and tasks that waited for it elsewhere need not
+    // wait.
     let open = ledger.state.open_places().map(|(_, place)| place.clone());
     let others = open.filter(|place| place.task != task).collect();
     adopt_extended(ledger, others, now_s);
@@ -97,8 +99,8 @@ fn steps_to_go_on_for(
         && !attempt.is_dying()
         && matches!(trial.outcome, Some(TrialOutcome::Measured { .. }))
         && state.may_begin(task, now_s)
-        // Its steps follow on what the task has done, also on what an attempt has saved without
-        // coming to say so.
+        // The trial's steps follow the steps that the task has done, including steps that an
+        // attempt has saved without reporting them.
         && attempt.step == state.task(task).checkpoint_step
         && attempt.launched_s >= state.task(task).trained_until_s
         && state.may_run(task, &key)
@@ -124,8 +126,8 @@ impl State {
             && self.waits_for(id).next().is_none()
     }
 
-    /// Whether an open trial could run on devices of a gang: it is of their type, and no wider than one
-    /// of their nodes, or wider than every node.
+    /// Whether an open trial could run on devices of a gang: the trial is for their type, and no
+    /// wider than one of the gang's nodes, or wider than every node.
     fn awaits_devices_of(&self, gang: &Gang) -> bool {
         let gpu_type = self.gang_type(gang);
         let nodes = || gang.iter().map(|part| self.usable_devices(NodeId(part.node)).count());

@@ -1,19 +1,20 @@
-//! A look at the model of each group of tasks, before anything of the group is tried.
+//! The inspection of each group's model, before any trial of the group.
 //!
-//! One process builds the model once and says of every managed technique and device count whether it
-//! can run at all: what can't gets its outcome by that, and no gang is launched to say so. It holds no
-//! device, so it is there at once; only so many are at work together. Black-box techniques bring a
-//! model of their own and have nothing to say here: a group that is tried under these alone is not
-//! looked at.
+//! One process builds the model once and says of every managed technique and number of devices
+//! whether it can run at all. A strategy that can't gets its outcome from that, and no gang is
+//! launched for it. An inspection holds no device, so it can start at once; only a few run at the
+//! same time. Black-box techniques bring a model of their own: a group that is tried under these
+//! alone is not inspected.
 //!
-//! On CPU slots an inspection is a core's work, and a trial beside it would take that for its own steps'
-//! time. So while they are young, inspections and trials keep apart there: inspections go first, since
-//! they are short, and trials wait on their devices. What is at work for longer than `APART_S` is waited
-//! for no more: a loader may fetch its first batch for minutes, and a trial with long steps hardly
-//! notices an inspection.
+//! On CPU slots an inspection takes a core's time, which would slow down the steps that a trial
+//! times beside it. So young inspections and trials keep apart there: inspections go first, since
+//! they are short, and trials wait on their devices. After `APART_S` nothing waits for an
+//! inspection or a trial any more: a loader may fetch its first batch for minutes, and a trial with
+//! long steps hardly notices an inspection.
 //!
-//! What the task's own functions raise is told once, for the whole group. A look that fails otherwise
-//! is taken once more, then the group does without: its trials tell what can't run.
+//! An error that the task's own functions raise is told once, for the whole group. An inspection
+//! that fails otherwise is repeated once; then the group goes without, and its trials find what
+//! can't run.
 
 use saturn_core::{Inspection, TrialOutcome};
 
@@ -26,13 +27,13 @@ use crate::ledger::timers::Timer;
 use crate::measuring::rests::Rests;
 use crate::state::attempt::Attempt;
 
-/// Inspections at work at once: they compute, beside what trains.
+/// Inspections that run at the same time: they compute, beside attempts that train.
 const MAX_AT_ONCE: usize = 2;
-/// For so long after its launch, seconds, a trial has no inspection beside it on CPU slots, nor an
-/// inspection a trial.
+/// How long after its launch a trial has no inspection beside it on CPU slots, nor an inspection a
+/// trial, seconds.
 const APART_S: f64 = 10.0;
 
-/// Has the models of groups looked at that wait for it, the first come first.
+/// Launches the inspections that are due, the first come first.
 pub(crate) fn launch_inspections(ledger: &mut Ledger, rests: &Rests, now_s: f64) {
     if ledger.state.to_inspect.is_empty() {
         return;
@@ -51,9 +52,10 @@ pub(crate) fn launch_inspections(ledger: &mut Ledger, rests: &Rests, now_s: f64)
     }
 }
 
-/// Whether trials that could start wait for inspections, at work or about to be.
+/// Whether trials that could start wait for inspections that run or are due.
 pub(crate) fn trials_keep_apart(ledger: &mut Ledger, rests: &Rests, now_s: f64) -> bool {
-    // A group that rests after a failure of Saturn's is looked at later: trials don't wait for it.
+    // A group that rests after a failure of Saturn's own is inspected later: trials don't wait for
+    // that.
     let mut due = ledger.state.to_inspect.iter();
     let is_due = ledger.state.config.device_kind == DeviceKind::Cpu
         && due.any(|group| !rests.has_rest(*group, now_s))
@@ -61,7 +63,7 @@ pub(crate) fn trials_keep_apart(ledger: &mut Ledger, rests: &Rests, now_s: f64) 
     keeps_apart_from(ledger, Purpose::Inspection, now_s) || is_due
 }
 
-/// Whether a launch waits for young attempts of a purpose. Looks again when they are old.
+/// Whether a launch waits for young attempts of a purpose. Sets a timer for when they are old.
 fn keeps_apart_from(ledger: &mut Ledger, purpose: Purpose, now_s: f64) -> bool {
     if ledger.state.config.device_kind != DeviceKind::Cpu {
         return false;
@@ -88,9 +90,9 @@ pub(crate) fn inspected(ledger: &mut Ledger, id: AttemptId, inspection: Inspecti
     }
 }
 
-/// An inspection failed. What the task's own functions raise ends all tasks of its group, and the
-/// cause is told by the first of them; unless some of the group was measured, so that its
-/// functions have worked before.
+/// An inspection failed. An error of the task's own functions ends all tasks of the group, and the
+/// first of them tells the cause; unless the group has a measured strategy, so that its functions
+/// have worked before.
 pub(crate) fn inspection_failed(
     ledger: &mut Ledger,
     attempt: &Attempt,
@@ -102,8 +104,8 @@ pub(crate) fn inspection_failed(
     }
 }
 
-/// Ends all tasks of a group for what their own functions raise, whatever the strategy; whether
-/// they were ended. They are not where some of the group was measured.
+/// Ends all tasks of a group for an error that their own functions raise, whatever the strategy.
+/// Whether they were ended: they are not if the group has a measured strategy.
 pub(crate) fn group_failed(
     ledger: &mut Ledger,
     attempt: &Attempt,

@@ -1,5 +1,5 @@
-//! Groups whose inspections and trials rest for a while: after failures of Saturn's own processes, and
-//! while a disk is full.
+//! Groups whose inspections and trials rest for a while: after failures of Saturn's own processes,
+//! and while a disk is full.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::ledger::timers::Timer;
 pub(crate) struct Rests {
     /// Until when groups are neither inspected nor tried, seconds.
     until_s: BTreeMap<usize, f64>,
-    /// When there was last more room on a disk that had been full, seconds.
+    /// When a disk that had been full last had more room, seconds.
     pub(crate) space_freed_s: Option<f64>,
 }
 
@@ -27,7 +27,7 @@ impl Rests {
     }
 }
 
-/// Whether a group's trials wait for space; then a timer is set.
+/// Whether a group's trials wait for space on a disk. Sets a timer if they do.
 pub(crate) fn waits_for_space(
     ledger: &mut Ledger,
     rests: &Rests,

@@ -1,20 +1,21 @@
-//! What training shows of strategies, noted for all tasks of their group.
+//! What training shows of strategies, put on record for all tasks of their group.
 //!
-//! A strategy that was planned on an estimate alone is measured by its own first steps, as soon as
-//! they are known. One that a trial has measured is corrected when a plan is about to be made: where
-//! what trains departs from what plans count on, that is noted first, so that plans see running tasks
-//! and waiting ones by the same clock, and a resumed run knows it too.
+//! A strategy that was planned on an estimate is measured by its own first steps, as soon as their
+//! time is known. A strategy that a trial has measured is corrected just before a plan is made:
+//! where training departs from what plans count on, a record says so first. So plans see running
+//! and waiting tasks by the same clock, and a resumed run knows the correction too.
 //!
-//! Beside that, each *interval* of an attempt's training is put on record as a measurement of its
-//! strategy, once: for all tasks of the group and for later runs, which keep it in the store. An
-//! interval has as many steps as all before it, so that records are few and a crash loses no more than
-//! half of what was found. One that contradicts what plans count on is noted at once, and a plan asked for.
+//! Each *interval* of an attempt's training is also put on record as a measurement of its strategy,
+//! once: for all tasks of the group, and for later runs, which read it from the store. An interval
+//! has as many steps as all intervals before it, so that records are few and a crash loses at most
+//! half of what was found. An interval that contradicts what plans count on is put on record at
+//! once, and a plan is asked for.
 //!
-//! What a script does after its training (a *rest*) can't be tried, and is planned by a guess: one that
-//! has ended is an interval of one step, launch included, for the others of its group and later runs.
+//! The part of a script after its training (a *rest*) can't be tried, and is planned by a guess. A
+//! rest that has ended is an interval of one step, launch included, for the other rests of its
+//! group and later runs.
 //!
-//! What else ran beside an attempt is not told apart: an interval says what training took in the
-//! company that it had.
+//! An interval says how long training took beside whatever else ran on the machine.
 
 use saturn_core::{Strategy, Trained};
 
@@ -24,16 +25,18 @@ use crate::ledger::book::Ledger;
 use crate::state::attempt::{Attempt, MIN_STEPS_TO_CORRECT, Warm};
 use crate::state::trial::{TRAINED_SD, TrialState};
 
-/// A shorter interval says too little, seconds: the ways of the two words that bound it would count.
+/// A shorter interval says too little, seconds: delays of the two reports that bound it would
+/// count.
 const MIN_INTERVAL_S: f64 = 1.0;
-/// What steps differ by from one another, as a part, where no trial has told.
+/// Standard deviation of steps from one another, as a part, if no trial has told.
 const STEP_SD: f64 = 0.1;
-/// What rests of a group differ by from one another, as a part.
+/// Standard deviation of a group's rests from one another, as a part.
 const REST_SD: f64 = 0.2;
-/// An interval contradicts what plans count on where it departs by more than so many of its errors.
+/// An interval contradicts what plans count on if it departs by more than so many standard
+/// deviations.
 const CONTRADICTION_SDS: f64 = 2.0;
 
-/// Notes what trains under an estimate, by its own first steps. Whether it just did.
+/// Puts the first steps of an attempt that trains under an estimate on record. Whether it just did.
 pub(crate) fn note_first_steps(ledger: &mut Ledger, id: AttemptId, now_s: f64) -> bool {
     let Some(attempt) = ledger.state.attempts.get(&id) else { return false };
     if attempt.purpose != Purpose::Train || !ledger.state.chooses_trials() {
@@ -56,8 +59,8 @@ pub(crate) fn note_first_steps(ledger: &mut Ledger, id: AttemptId, now_s: f64) -
     true
 }
 
-/// Puts an interval of training on record once it is as long as all before it. Whether it contradicts
-/// what plans count on.
+/// Puts an interval of training on record once it is as long as all before it. Whether it
+/// contradicts what plans count on.
 pub(crate) fn note_interval(ledger: &mut Ledger, id: AttemptId, now_s: f64) -> bool {
     let Some(attempt) = ledger.state.attempts.get(&id) else { return false };
     let (Some(warm), Some(from)) = (attempt.warm, attempt.recorded.or(attempt.warm)) else {
@@ -85,7 +88,8 @@ pub(crate) fn note_interval(ledger: &mut Ledger, id: AttemptId, now_s: f64) -> b
     is_news
 }
 
-/// Puts an attempt's steps since its last interval on record, where they are enough: what they took.
+/// Puts an attempt's steps since its last interval on record, if they are enough. Returns what they
+/// took.
 pub(crate) fn put_on_record(ledger: &mut Ledger, id: AttemptId, now_s: f64) -> Option<Trained> {
     let attempt = ledger.state.attempts.get(&id)?;
     let (steps, taken_s) = attempt.clocked_since(attempt.recorded.or(attempt.warm)?);
@@ -110,7 +114,7 @@ pub(crate) fn put_on_record(ledger: &mut Ledger, id: AttemptId, now_s: f64) -> O
     Some(trained)
 }
 
-/// Notes how long a rest took that ends well, for all that count on its strategy.
+/// Puts on record how long a rest took that has ended well.
 pub(crate) fn note_rest(ledger: &mut Ledger, id: AttemptId, now_s: f64) {
     let Some(attempt) = ledger.state.attempts.get(&id) else { return };
     let task = ledger.state.task(attempt.task);

@@ -1,11 +1,11 @@
-//! Which trial runs when, and what its end means.
+//! When each trial runs, and what its end means.
 //!
-//! Trials get free devices before anything else does, wide ones first, and the queue of each width
-//! in the order in which groups came. A narrow trial may overtake a wide one that has to wait, and
-//! no two ever share a device. Where a trial only waits for other trials to end, the devices that
-//! are free for it already are kept for it; where it waits for training to end, they are not: a
-//! task may train under what has been measured, and the trial is run when there is room again.
-//! Where a trial only waits for inspections, its devices are kept for it too (`inspections`).
+//! Trials get free devices before anything else does, wide trials first, and trials of one width in
+//! the order in which their groups came. A narrow trial may overtake a wide trial that has to wait,
+//! and no two ever share a device. If a trial only waits for other trials to end, the devices that
+//! are already free for it are kept for it. If it waits for training to end, they are not: a task
+//! may train under a measured strategy, and the trial is run when there is room again. If a trial
+//! only waits for inspections, its devices are kept for it too (`inspections`).
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -22,12 +22,12 @@ use crate::measuring::inspections::{group_failed, trials_keep_apart};
 use crate::measuring::rests::{Rests, waits_for_space};
 use crate::state::attempt::Attempt;
 use crate::state::trial::TrialKey;
-use crate::state::vacancies::Rooms;
+use crate::state::vacancies::Vacancies;
 
-/// Failures that may be chance, after which a trial counts as failed.
+/// How many failures that may be chance a trial may have before it counts as failed.
 const MAX_TRIAL_FAILURES: u32 = 2;
 
-/// Launches what fits, and keeps devices for what will soon.
+/// Launches the trials that fit, and keeps devices for trials that will soon fit.
 pub(crate) fn launch_trials(
     ledger: &mut Ledger,
     rests: &Rests,
@@ -42,7 +42,7 @@ pub(crate) fn launch_trials(
     }
     let keep_apart = trials_keep_apart(ledger, rests, now_s);
     let mut kept = BTreeSet::new();
-    let mut rooms = Rooms::of(&ledger.state);
+    let mut vacancies = Vacancies::of(&ledger.state);
     let widths: Vec<(String, Reverse<u32>)> = ledger.state.open_trials.keys().cloned().collect();
     for (gpu_type, Reverse(gpus)) in widths {
         let open = ledger.state.open_trials.get(&(gpu_type.clone(), Reverse(gpus)));
@@ -50,19 +50,22 @@ pub(crate) fn launch_trials(
         open.retain(|(group, _)| {
             !waits_for_space(ledger, rests, *group, now_s) && !rests.has_rest(*group, now_s)
         });
-        open.truncate(rooms.most(&gpu_type, gpus));
+        open.truncate(vacancies.most(&gpu_type, gpus));
         for (group, technique) in open {
             let key = trial_key(&technique, gpus, &gpu_type);
-            if !rooms.can_hold(&gpu_type, gpus, fits_host(ledger, host_memory, group, &key, now_s))
-            {
+            if !vacancies.can_hold(
+                &gpu_type,
+                gpus,
+                fits_host(ledger, host_memory, group, &key, now_s),
+            ) {
                 continue; // it is looked at again when something ends
             }
-            // Of a group whose tasks have all ended, nothing is tried: its room is for others.
+            // A group whose tasks have all ended is not tried: its room is for others.
             let Some(task) = subject(&ledger.state, group, &key.strategy, now_s) else { continue };
             let fits = fits_host(ledger, host_memory, group, &key, now_s);
-            if rooms.has_free(&gpu_type, gpus) {
-                // Where no such room fits: it is looked at again when something ends.
-                let Some(gang) = rooms.take(&gpu_type, gpus, fits) else { continue };
+            if vacancies.has_free(&gpu_type, gpus) {
+                // If no free devices fit, the trial is looked at again when an attempt ends.
+                let Some(gang) = vacancies.take(&gpu_type, gpus, fits) else { continue };
                 if keep_apart {
                     kept.extend(devices(&gang));
                     ledger.agenda.trials_changed = true;
@@ -72,10 +75,10 @@ pub(crate) fn launch_trials(
                 let strategy = Strategy::clone(strategy);
                 ledger.launch(task, Purpose::Trial, strategy, (gang, None), now_s);
             } else {
-                let soon = rooms.keep(&gpu_type, gpus);
+                let soon = vacancies.keep(&gpu_type, gpus);
                 if soon.is_empty() && ledger.state.is_chosen(group, &technique, gpus, &gpu_type) {
-                    make_room(ledger, &mut rooms, &gpu_type, gpus, now_s);
-                    kept.extend(rooms.keep(&gpu_type, gpus));
+                    make_room(ledger, &mut vacancies, &gpu_type, gpus, now_s);
+                    kept.extend(vacancies.keep(&gpu_type, gpus));
                 } else {
                     kept.extend(soon);
                 }
@@ -88,7 +91,7 @@ pub(crate) fn launch_trials(
     }
 }
 
-/// Whether a number of ranks of a group's strategy may start on a node, as far as host memory goes.
+/// Whether so many ranks of a group's strategy may start on a node, as far as host memory goes.
 fn fits_host<'a>(
     ledger: &'a Ledger,
     host_memory: &'a HostMemoryQueue,
@@ -102,14 +105,15 @@ fn fits_host<'a>(
     }
 }
 
-/// A search waits for no trial that the devices that can be used are too few for: whether nothing
-/// else is left to do, while no attempt lives. People are told of such trials, once.
+/// Whether nothing is left to do in a search, while no attempt lives: a search does not wait for
+/// trials that need more devices than can be used. People are told of such trials, once.
 pub(crate) fn is_search_over(ledger: &mut Ledger, now_s: f64) -> bool {
     if ledger.state.num_to_inspect() > 0 {
         return false;
     }
-    let rooms = Rooms::of(&ledger.state);
-    if ledger.state.open_trials.keys().any(|(gpu_type, gpus)| rooms.has_free(gpu_type, gpus.0)) {
+    let vacancies = Vacancies::of(&ledger.state);
+    if ledger.state.open_trials.keys().any(|(gpu_type, gpus)| vacancies.has_free(gpu_type, gpus.0))
+    {
         return false;
     }
     let left: BTreeSet<String> = ledger
@@ -126,12 +130,19 @@ pub(crate) fn is_search_over(ledger: &mut Ledger, now_s: f64) -> bool {
 }
 
 /// Stops training for a trial that is expected to save more than that costs: on the node where the
-/// fewest devices have to be freed, what was launched last. A wide trial's nodes are freed of all.
-fn make_room(ledger: &mut Ledger, rooms: &mut Rooms, gpu_type: &str, gpus: u32, now_s: f64) {
-    if rooms.is_wide(gpu_type, gpus) {
-        return make_room_across(ledger, rooms, gpu_type, gpus, now_s);
+/// fewest devices have to be freed, and there the attempts that were launched last. For a wide
+/// trial all attempts on its nodes are stopped.
+fn make_room(
+    ledger: &mut Ledger,
+    vacancies: &mut Vacancies,
+    gpu_type: &str,
+    gpus: u32,
+    now_s: f64,
+) {
+    if vacancies.is_wide(gpu_type, gpus) {
+        return make_room_across(ledger, vacancies, gpu_type, gpus, now_s);
     }
-    let Some(room) = rooms.nearest(gpu_type, gpus) else { return };
+    let Some(vacancy) = vacancies.nearest(gpu_type, gpus) else { return };
     let mut training: Vec<(AttemptId, u32)> = ledger
         .state
         .attempts
@@ -141,25 +152,31 @@ fn make_room(ledger: &mut Ledger, rooms: &mut Rooms, gpu_type: &str, gpus: u32, 
                 && attempt.stopping.is_none()
                 && !attempt.is_dying()
                 && !ledger.state.is_to_stay(attempt)
-                && attempt.gang.iter().all(|part| part.node == room.node.0)
+                && attempt.gang.iter().all(|part| part.node == vacancy.node.0)
         })
         .map(|(id, attempt)| (*id, attempt.strategy.gpus))
         .collect();
-    if room.soon() + training.iter().map(|(_, held)| held).sum::<u32>() < gpus {
+    if vacancy.soon() + training.iter().map(|(_, held)| held).sum::<u32>() < gpus {
         return; // what must stay holds too many
     }
     training.sort_by_key(|(id, _)| Reverse(*id));
     for (attempt, held) in training {
-        if room.soon() >= gpus {
+        if vacancy.soon() >= gpus {
             break;
         }
-        room.lent += held;
+        vacancy.lent += held;
         ledger.stop(attempt, StopReason::Trial, now_s);
     }
 }
 
-fn make_room_across(ledger: &mut Ledger, rooms: &mut Rooms, gpu_type: &str, gpus: u32, now_s: f64) {
-    let Some(parts) = rooms.spread(gpu_type, gpus, |room| room.devices) else { return };
+fn make_room_across(
+    ledger: &mut Ledger,
+    vacancies: &mut Vacancies,
+    gpu_type: &str,
+    gpus: u32,
+    now_s: f64,
+) {
+    let Some(parts) = vacancies.spread(gpu_type, gpus, |vacancy| vacancy.devices) else { return };
     let nodes: BTreeSet<NodeId> = parts.iter().map(|(node, _)| *node).collect();
     let training: Vec<AttemptId> = ledger
         .state
@@ -178,7 +195,7 @@ fn make_room_across(ledger: &mut Ledger, rooms: &mut Rooms, gpu_type: &str, gpus
     }
     for attempt in training {
         for part in &ledger.state.attempts[&attempt].gang {
-            rooms.lend(NodeId(part.node), u32::try_from(part.devices.len()).unwrap_or(0));
+            vacancies.lend(NodeId(part.node), u32::try_from(part.devices.len()).unwrap_or(0));
         }
         ledger.stop(attempt, StopReason::Trial, now_s);
     }
@@ -218,8 +235,8 @@ fn tried(ledger: &mut Ledger, attempt: &Attempt, knobs: Knobs, outcome: TrialOut
     ledger.commit(Record::Tried { group, gpu_type, strategy, outcome }, now_s);
 }
 
-/// A trial whose gang is gone without an outcome failed. Where that may not be its own doing, it
-/// is tried once more before it counts.
+/// A trial whose gang is gone without an outcome failed. If chance may be the cause, the trial is
+/// repeated before the failure counts.
 pub(crate) fn trial_failed(
     ledger: &mut Ledger,
     attempt: &Attempt,
@@ -241,7 +258,7 @@ pub(crate) fn trial_failed(
     if failure.kind == FailureKind::NoSpace || may_be_chance && num_failed < MAX_TRIAL_FAILURES {
         return;
     }
-    // The task's loader, or a script: another strategy would meet the same.
+    // The fault of the task's loader, or of a script: another strategy would meet the same.
     if failure.kind == FailureKind::Certain && group_failed(ledger, attempt, &failure, now_s) {
         return;
     }

@@ -1,11 +1,11 @@
 //! Which plan is adopted.
 //!
-//! What may be adopted is judged by one forecast (`forecast`), from the present state and with the
-//! rules by which plans are followed: the solver's answer; the same with what trains left where it
-//! is; and the plan in force with new tasks put behind it (`extend`), which is what the others must
-//! beat: by `min_gain` of the time left and by `min_gain_s` where tasks that train are moved, by a little
-//! where not. So a plan promises what following it gives, and a solve that fails costs a better plan,
-//! never a task.
+//! One forecast (`forecast`) judges every plan that may be adopted, from the present state and by
+//! the rules by which plans are followed. The candidates are the solver's answer, and the same
+//! answer with running tasks left where they are. Both must beat the plan in force with new tasks
+//! put behind it (`extend`): by `min_gain` of the time left and by `min_gain_s` where running tasks
+//! are moved, and by a little where none is. So a plan promises the times that following it gives,
+//! and a solve that fails costs a better plan, never a task.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,13 +25,13 @@ use crate::planning::validity::{stale, too_early};
 use crate::state::run::State;
 use crate::state::trial::TrialState;
 
-/// Share of the time left that a new plan must save where it leaves running tasks where they are: it
-/// costs nothing, but the forecasts that it is compared by are not exact.
+/// Share of the time left that a new plan must save where it leaves running tasks where they are:
+/// such a plan costs nothing, but the forecasts that are compared are not exact.
 const MIN_GAIN_IN_PLACE: f64 = 0.005;
-/// A planned start that is this close to the present is meant to be at once, seconds.
+/// A planned start that is this close to the present counts as the present, seconds.
 const AT_ONCE_S: f64 = 1e-6;
 
-/// Adopts what is best by the forecast, if it is better enough than what is in force.
+/// Adopts the plan that is best by the forecast, if it is enough better than the plan in force.
 pub(crate) fn choose(
     ledger: &mut Ledger,
     solved: Option<(&SolveAnswer, Vec<Place>)>,
@@ -60,13 +60,14 @@ pub(crate) fn choose(
         .filter(|places| is_followable(state, places))
         .map(|places| Rival::new(state, places, now_s))
         .filter(|rival| {
-            // These are not stopped, so such a plan would not be followed.
+            // Attempts that could not be resumed are not stopped, so a plan that moves one would
+            // not be followed.
             let mut moved = rival.forecast.moved.iter();
             moved.all(|id| !state.is_to_stay(&state.attempts[id]))
         })
         .map(|rival| (value(&rival), rival))
         .min_by(|(a, one), (b, other)| {
-            // What stops tasks must be worth it also beside what leaves them.
+            // A plan that stops tasks must gain its cost also over a plan that leaves them running.
             let bar = |rival: &Rival| {
                 let stops = !rival.forecast.moved.is_empty() || switches_idly(&rival.places);
                 if stops { min_gain_s } else { 0.0 }
@@ -78,7 +79,7 @@ pub(crate) fn choose(
     let better = best.filter(|(value, best)| {
         let is_moving = best.forecast.moved.len() > standing.forecast.moved.len();
         let needed = if is_moving { min_gain } else { min_gain.min(MIN_GAIN_IN_PLACE) };
-        // Where nothing was planned for some tasks, whatever is better will do.
+        // If some tasks have no place in the plan in force, any better plan will do.
         let needed = if is_complete { needed * standing_value } else { 0.0 };
         let needed = if is_moving { needed.max(min_gain_s) } else { needed };
         standing_value - value > needed
@@ -93,7 +94,7 @@ pub(crate) fn choose(
         (None, answer) if !is_complete && !standing.places.is_empty() => {
             let is_new = ledger.state.plan.is_none();
             let source = match (answer, reason) {
-                // The solver's own plan, were it only judged by itself.
+                // The run has no plan yet, so the extension of nothing is told as the solver's.
                 (Some(_), None) if is_new => PlanSource::Solver,
                 (_, reason) => PlanSource::Extended { reason },
             };
@@ -109,7 +110,8 @@ pub(crate) fn choose(
     }
 }
 
-/// Adopts these places, with all that has none put behind them, without the solver; it is asked next.
+/// Adopts these places, with places behind them for tasks that have none, without the solver. The
+/// solver is asked next.
 pub(crate) fn adopt_extended(ledger: &mut Ledger, places: Vec<Place>, now_s: f64) {
     let state = &ledger.state;
     let places = extended(state, places, &state.plannable(), now_s);
@@ -124,15 +126,15 @@ pub(crate) fn adopt(ledger: &mut Ledger, plan: RunPlan, now_s: f64) {
     take_up_plan(ledger, now_s);
 }
 
-/// The plan without what current practice would take, where tasks have come into it since that was
-/// worked out.
+/// The plan without the figure of current practice, if tasks have come into the plan since that
+/// figure was worked out.
 fn of_all(plan: RunPlan, asked: &Remaining) -> RunPlan {
     let known: BTreeSet<_> = asked.tasks.iter().map(|task| task.id).collect();
     let is_of_all = plan.places.iter().all(|place| known.contains(&place.task));
     RunPlan { current_practice_s: plan.current_practice_s.filter(|_| is_of_all), ..plan }
 }
 
-/// Places that might be followed, and what that would give.
+/// A plan that might be adopted, and its forecast.
 pub(crate) struct Rival {
     pub(crate) places: Vec<Place>,
     pub(crate) forecast: Forecast,
@@ -178,7 +180,8 @@ impl Rival {
     }
 }
 
-/// The answer in the run's words, by start; what has ended meanwhile is left out.
+/// The places of the solver's answer, by start, on the run's devices. Tasks that have ended
+/// meanwhile are left out.
 pub(crate) fn places(
     state: &State,
     remaining: &Remaining,
@@ -223,7 +226,8 @@ pub(crate) fn places(
             end_s: assignment.end_s,
         });
     }
-    // What has changed since it was asked: the others' places may still be good.
+    // Tasks that have changed since the solver was asked lose their places; the other places may
+    // still be good.
     let mut changed = stale(state, &places);
     // The solver knows no limit to the nodes of a gang.
     let most = state.config.policy.max_nodes as usize;
@@ -252,9 +256,9 @@ fn rounded(steps: f64) -> u64 {
     steps
 }
 
-/// Whether every place has as many devices as its strategy says, each once, all of them usable and on
-/// as many nodes as it may take, and no task is before what it must come after: what the engine checks itself, whatever
-/// the solver's own checker said.
+/// Whether every place has as many devices as its strategy says, each once, all of them usable and
+/// on as many nodes as the strategy may take, and no task is before a task that it must come after.
+/// The engine checks this itself, whatever the solver's own checker said.
 fn is_followable(state: &State, places: &[Place]) -> bool {
     too_early(state, places).is_empty()
         && places.iter().all(|place| {
@@ -265,7 +269,7 @@ fn is_followable(state: &State, places: &[Place]) -> bool {
         })
 }
 
-/// Whether anything that trains would do otherwise than train on to its end, as it trains now.
+/// Whether any running task would not go on to its end as it trains now.
 fn moves_any(state: &State, places: &[Place]) -> bool {
     let mut staying = BTreeSet::new();
     for place in places {
@@ -282,8 +286,8 @@ fn moves_any(state: &State, places: &[Place]) -> bool {
     state.running().any(|(task, _)| !staying.contains(&task))
 }
 
-/// Whether a task is to be switched from one place to another under the same strategy: only to make
-/// room, for its own speed nothing changes.
+/// Whether a task is to be switched between places under the same strategy. Such a switch only
+/// makes room for others; the task itself becomes no faster.
 fn switches_idly(places: &[Place]) -> bool {
     let mut last = BTreeMap::new();
     places.iter().any(|place| {
@@ -292,7 +296,7 @@ fn switches_idly(places: &[Place]) -> bool {
     })
 }
 
-/// The same places, but tasks stay in one place for as long as their strategy is the same.
+/// The same places, but each task stays in one place for as long as its strategy is the same.
 fn without_idle_switches(places: &[Place]) -> Vec<Place> {
     let mut kept: Vec<Place> = Vec::new();
     for place in places {
@@ -308,7 +312,8 @@ fn without_idle_switches(places: &[Place]) -> Vec<Place> {
     kept
 }
 
-/// The same places with what trains put first, as it trains, and everything else behind it in order.
+/// The same places, with running tasks first, as they train now, and all others behind them in
+/// order.
 fn leave_running(state: &State, places: &[Place]) -> Vec<Place> {
     let (mut first, mut others) = (Vec::new(), Vec::new());
     let mut seen = BTreeSet::new();
@@ -333,16 +338,16 @@ fn leave_running(state: &State, places: &[Place]) -> Vec<Place> {
     first
 }
 
-/// Renames devices of each node so that tasks which train and start first in the new plan under their
-/// present strategy stay where they are. Devices of a node are interchangeable, so the plan stays
-/// valid.
+/// Renames devices of each node so that tasks which train and start first in the new plan under
+/// their present strategy stay where they are. Devices of a node are interchangeable, so the plan
+/// stays valid.
 fn keep_in_place(state: &State, mut places: Vec<Place>) -> Vec<Place> {
     if !moves_any(state, &places) {
         return places;
     }
     let mut renamed: BTreeMap<DeviceId, DeviceId> = BTreeMap::new();
     let mut targets = BTreeSet::new();
-    // On all others, all is as it should be.
+    // On all other nodes the devices are right already.
     let mut nodes: BTreeSet<NodeId> = BTreeSet::new();
     for place in places.iter().filter(|place| place.start_s <= AT_ONCE_S) {
         let Some((_, attempt)) = state.attempt_of(place.task) else { continue };

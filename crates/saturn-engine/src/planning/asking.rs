@@ -1,9 +1,9 @@
 //! When a plan is asked for, and what the solver is told.
 //!
-//! A plan is asked for when something that plans rest on has changed (a task can be planned that
-//! could not, a strategy was excluded, a device went), and at each interval. Whatever is in force goes
-//! on being followed meanwhile, and what has no place in it need not wait for the answer where devices
-//! are idle (`idle`). Whether the answer is adopted: `adopting`.
+//! A plan is asked for when something has changed on which plans depend (a task can be planned that
+//! could not, a strategy was excluded, a device went), and at each interval. The plan in force is
+//! followed meanwhile, and where devices are idle, a task without a place need not wait for the
+//! answer (`following/idle`). Whether the answer is adopted: `adopting`.
 
 use saturn_core::{Objective, PlanStatus};
 
@@ -17,7 +17,7 @@ use crate::ledger::book::Ledger;
 use crate::ledger::timers::Timer;
 use crate::planning::adopting::{choose, places};
 use crate::planning::experiment::{Luck, choose_trials};
-use crate::planning::fingerprint::About;
+use crate::planning::fingerprint::Fingerprint;
 use crate::planning::problem::Remaining;
 
 /// The time between two solves is at least this many times as long as the last solve took, so that
@@ -26,7 +26,7 @@ const REST_PER_SOLVE: f64 = 10.0;
 /// Time before a solve that failed is tried again, seconds; doubles with each failure in a row.
 const RETRY_SOLVE_S: f64 = 10.0;
 
-/// So long after its time limit the answer to the first solve may come on a busy machine, seconds.
+/// How long after its time limit the answer to the first solve may come on a busy machine, seconds.
 const FIRST_ANSWER_SLACK_S: f64 = 5.0;
 
 /// What planning remembers between solves.
@@ -35,8 +35,9 @@ pub(crate) struct Planning {
     /// A solve that was asked for and has not answered.
     pending: Option<PendingSolve>,
     num_solves: u64,
-    /// What the last problem was about: news need not be a change of it.
-    asked_about: Option<About>,
+    /// The fingerprint of the last problem: not every change of the state is a change of the
+    /// problem.
+    asked_about: Option<Fingerprint>,
     /// When the last plan was asked for, seconds.
     asked_s: f64,
     /// Seconds that the last solve took, until its answer came; `None` before the first.
@@ -45,20 +46,20 @@ pub(crate) struct Planning {
     rest_until_s: f64,
     /// Solves in a row that gave nothing.
     num_failed: u32,
-    /// Whether deadlines are left out, since they can't be met.
+    /// Whether deadlines are left out of the problem, since they can't be met.
     drops_deadlines: bool,
 }
 
 #[derive(Debug)]
 struct PendingSolve {
     request: u64,
-    /// What the problem's indices mean; the problem itself went to the solver.
+    /// What the indices of the problem mean; the problem itself went to the solver.
     remaining: Remaining,
     has_deadlines: bool,
 }
 
 impl Planning {
-    /// What is remembered of a run that begins or goes on at `now_s`.
+    /// The memory of a run that begins or is resumed at `now_s`.
     pub(crate) fn at(now_s: f64) -> Self {
         Self { asked_s: now_s, rest_until_s: now_s, ..Self::default() }
     }
@@ -68,8 +69,9 @@ impl Planning {
         news.has_changed() || self.pending.is_some()
     }
 
-    /// Until when an answer is worth waiting for that is worth so many seconds: `None` where none is
-    /// being made, or it is likely to take longer. Of the first solve nothing is known but its limit.
+    /// Until when to wait for an answer that is worth so many seconds: `None` if no solve is
+    /// running or about to, or if the answer is likely to take longer. How long the first solve
+    /// takes is not known, except for its time limit.
     pub(crate) fn worth_waiting_until_s(
         &self,
         worth_s: f64,
@@ -89,7 +91,7 @@ impl Planning {
         Some(asked_s + wait_s).filter(|until_s| now_s < *until_s)
     }
 
-    /// Asks for a plan, where there is reason to and none is being made.
+    /// Asks for a plan, if there is a reason to and no solve is running.
     pub(crate) fn consider(&mut self, ledger: &mut Ledger, now_s: f64) {
         let state = &ledger.state;
         let may = state.config.mode == Mode::Orchestrate
@@ -110,7 +112,7 @@ impl Planning {
         }
         let state = &ledger.state;
         let tasks = state.plannable();
-        let about = About::of(state, &tasks, ledger.agenda.planning.num_arrivals);
+        let about = Fingerprint::of(state, &tasks, ledger.agenda.planning.num_arrivals);
         ledger.agenda.planning.has_news = false;
         let asked = self.asked_about.as_ref();
         let is_known = asked.is_some_and(|asked| about.is_answered_by(asked));
@@ -197,7 +199,7 @@ impl Planning {
         }
     }
 
-    /// The solver gave nothing: the next solve waits, unless it can leave deadlines out.
+    /// The solver gave no plan: the next solve waits, unless it can leave deadlines out.
     fn not_solved(&mut self, ledger: &mut Ledger, reason: &str, has_deadlines: bool, now_s: f64) {
         ledger.agenda.ask_again();
         if has_deadlines && !self.drops_deadlines {

@@ -1,13 +1,14 @@
-//! Which trials are worth their time.
+//! Which trials may save more than they cost.
 //!
-//! A trial is worth running where it may change the plan for the better. So beside the plan of what
-//! is known, one is made of what might be: every strategy that was not measured as fast as its
-//! estimate allows (`OPTIMISM` standard deviations below the middle). What this second plan uses and
-//! nobody has measured is tried next, if even so much luck would save more than the trials cost. When
-//! the second plan is hardly better than the first, measuring is over: optimism itself promises
-//! nothing more. (Optimism in the face of uncertainty: Lai & Robbins, 1985; Auer et al., 2002.)
+//! A trial is worth running where it may change the plan for the better. So the solver makes a
+//! second plan, an optimistic one, in which every unmeasured strategy is as fast as its estimate
+//! allows (`OPTIMISM` standard deviations below the middle). The unmeasured strategies that this
+//! plan uses are tried next, if even so much luck would save more than the trials cost. When the
+//! optimistic plan is hardly better than the plan of what is known, measuring is over: not even
+//! optimism promises more. (Optimism in the face of uncertainty: Lai & Robbins, 1985; Auer et al.,
+//! 2002.)
 //!
-//! The first trial of a group is needed whatever it costs; `wanted` asks for it.
+//! The first trial of a group is needed whatever it costs; `changes/wanted` opens it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,27 +24,27 @@ use crate::state::trial::TrialKey;
 
 /// Standard deviations by which a strategy may be better than its estimate.
 const OPTIMISM: f64 = 1.0;
-/// A plan of what might be must be better than that of what is known by this part of it.
+/// The optimistic plan must be better than the plan of what is known by this part of it.
 const LEAST_GAIN: f64 = 0.02;
 
-/// How fast strategies that were not measured are taken to be.
+/// How fast unmeasured strategies are assumed to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Luck {
-    /// As they are expected to be.
+    /// As fast as their estimates say.
     None,
-    /// As fast as may be.
+    /// As fast as their estimates allow.
     Good,
 }
 
 impl Remaining {
-    /// The problem in which what nobody has measured is as fast as may be; `None` where too little is
-    /// known for a choice.
+    /// The problem in which unmeasured strategies are as fast as their estimates allow; `None` if
+    /// too little is known for a choice.
     pub(crate) fn optimistic(&mut self, state: &State) -> Option<Problem> {
         state.is_half_known().then(|| self.with_unmeasured(state, Luck::Good)).flatten()
     }
 
-    /// The problem with every strategy that was not measured, behind the candidates that there are;
-    /// `None` where there is none.
+    /// The problem with candidates for unmeasured strategies behind the measured ones; `None` if no
+    /// strategy is unmeasured.
     pub(crate) fn with_unmeasured(&mut self, state: &State, luck: Luck) -> Option<Problem> {
         if !state.chooses_trials() {
             return None;
@@ -51,7 +52,7 @@ impl Remaining {
         let mut problem = self.problem.clone();
         for (task, of_problem) in self.tasks.iter_mut().zip(&mut problem.tasks) {
             let group = state.task(task.id).group;
-            // One round of a group at a time: what it finds says which trial is next.
+            // One round of trials of a group at a time: their outcomes say which trial is next.
             task.unmeasured = if luck == Luck::Good && state.is_being_measured(group) {
                 Vec::new()
             } else {
@@ -106,7 +107,7 @@ pub(crate) fn choose_trials(
             wanted.insert((group, ledger.state.narrowest_first(group, key)));
         }
     }
-    // What has come or begun meanwhile is asked about again.
+    // Trials that have run or begun since the solver was asked are left out.
     wanted.retain(|(group, key)| {
         let trial = ledger.state.groups[*group].trials.get(key);
         trial.is_some_and(|trial| trial.outcome.is_none() && trial.attempt.is_none())
@@ -119,7 +120,7 @@ pub(crate) fn choose_trials(
     let devices = ledger.state.num_devices() as f64;
     let cost_s = cost_s + ledger.state.cost_of_room_s(&wanted);
     let min_gain_s = ledger.state.config.policy.min_gain_s;
-    // It may stop what trains: a few seconds' luck are not worth that.
+    // A trial may stop running tasks: a few seconds of luck are not worth that.
     let least_s = if ledger.state.running().next().is_some() { min_gain_s } else { 0.0 };
     let is_affordable = match ledger.state.config.policy.trial_budget {
         TrialBudget::Seconds(budget_s) => ledger.state.trials_s + cost_s <= budget_s,
@@ -140,7 +141,7 @@ pub(crate) fn choose_trials(
     ledger.commit(Record::TrialsChosen { trials, saves_s, cost_s }, now_s);
 }
 
-/// What a plan makes small.
+/// The value of a plan's objective.
 fn value(plan: &Plan) -> f64 {
     match plan.objective {
         Objective::Completion => plan.completion_s,

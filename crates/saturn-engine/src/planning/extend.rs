@@ -1,9 +1,9 @@
 //! The plan in force, with tasks that have no place in it put behind it one by one.
 //!
-//! It needs no solver: it is what a new plan must beat, and what steps in where the solver gives
-//! nothing. Each task gets the strategy with the least devices times seconds that the pool can hold
-//! now, on the devices that are free first by the forecast. What the stopper has let go on comes first:
-//! behind what trains, before all else.
+//! An extended plan needs no solver. It is the plan that a new plan must beat, and the plan that
+//! steps in where the solver gives none. Each task gets the strategy with the least devices times
+//! seconds that the pool can hold now, on the devices that are free first by the forecast. Tasks
+//! that the stopper has let go on come first: behind running tasks, before all others.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use crate::forecast::follow::{Forecast, follow, staying};
 use crate::knowledge::strategies::Choice;
 use crate::state::run::State;
 
-/// These places, and places behind them for those of `tasks` that have none.
+/// These places, with places behind them for those of `tasks` that have none.
 pub(crate) fn extended(
     state: &State,
     mut places: Vec<Place>,
@@ -24,7 +24,7 @@ pub(crate) fn extended(
     now_s: f64,
 ) -> Vec<Place> {
     let mut missing = without_place(state, tasks, &places);
-    // What trains without a place goes on: it is before all others.
+    // Tasks that train without a place go on: they come before all others.
     let training: Vec<Place> =
         missing.iter().filter_map(|task| as_it_trains(state, *task, now_s)).collect();
     missing.retain(|task| state.attempt_of(*task).is_none());
@@ -35,7 +35,7 @@ pub(crate) fn extended(
         return places;
     }
     let mut back = Back::of(state, &follow(state, &places, now_s), now_s);
-    // Whoever waits for another must come behind it in the order.
+    // A task that waits for another must come behind it in the order.
     while !missing.is_empty() {
         let num_before = missing.len();
         missing.retain(|task| {
@@ -52,8 +52,9 @@ pub(crate) fn extended(
     places
 }
 
-/// These places, with those of tasks that the stopper has let go on behind what trains and before all
-/// others, as far as no task of a higher priority waits; such tasks of `missing` get places there.
+/// These places, in another order: behind running tasks come the tasks that the stopper has let go
+/// on, before all others, unless a task of a higher priority waits. Such tasks of `missing` get
+/// places there.
 fn with_let_go_on_first(
     state: &State,
     places: Vec<Place>,
@@ -106,7 +107,7 @@ pub(crate) fn without_place(state: &State, tasks: &[TaskId], places: &[Place]) -
     tasks.iter().copied().filter(|task| !has_place[task.0]).collect()
 }
 
-/// The place of a task that trains and goes on as it does.
+/// A place for a task that goes on as it trains now.
 fn as_it_trains(state: &State, task: TaskId, now_s: f64) -> Option<Place> {
     let (_, attempt) = state.attempt_of(task).filter(|(_, attempt)| !attempt.is_lost)?;
     Some(Place {
@@ -121,18 +122,18 @@ fn as_it_trains(state: &State, task: TaskId, now_s: f64) -> Option<Place> {
     })
 }
 
-/// Where the plan ends: when each device is free for good.
+/// The end of a plan: when each device is free for good.
 struct Back {
     now_s: f64,
-    /// Usable devices of each node, those that are free first in front.
+    /// Usable devices of each node, in the order in which they become free.
     free: BTreeMap<NodeId, Vec<(Time, u32)>>,
-    /// For each type and width, when each node has so many free devices.
+    /// For each type and number of devices, when each node has so many free.
     soonest: BTreeMap<(String, u32), BTreeSet<(Time, NodeId)>>,
     /// When each task ends.
     ends: BTreeMap<TaskId, f64>,
 }
 
-/// A time from 0 on, in order: the bits of such floats are ordered as the floats are.
+/// A time from 0 on, which can be ordered: the bits of such floats are ordered as the floats are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Time(u64);
 
@@ -217,8 +218,8 @@ impl Back {
         nodes.first().copied()
     }
 
-    /// Nodes of a type for a wide gang, with how many devices of each, and when they are free: whole
-    /// nodes that are free first, and of one more what is left to take.
+    /// Nodes of a type for a wide gang, with how many devices of each, and when they are free:
+    /// whole nodes, those that are free first, and a part of one more node.
     fn first_across(
         &self,
         state: &State,
@@ -229,7 +230,7 @@ impl Back {
         let mut nodes: Vec<(Time, NodeId, usize)> = of_type
             .filter_map(|(node, devices)| Some((devices.last()?.0, *node, devices.len())))
             .collect();
-        // Where it may not take as many as there are, the largest hold it if any do.
+        // If a gang may not take all nodes that there are, only the largest can hold it.
         let most = state.config.policy.max_nodes as usize;
         if most < nodes.len() {
             nodes.sort_unstable_by_key(|(_, node, num_devices)| (Reverse(*num_devices), *node));
@@ -253,7 +254,7 @@ impl Back {
         None
     }
 
-    /// Holds the devices of a node that are free first; returns them, ascending.
+    /// Holds the devices of a node that become free first; returns them, ascending.
     fn hold(&mut self, state: &State, node: NodeId, gpus: u32, until_s: f64) -> Vec<u32> {
         let Some(free) = self.free.get_mut(&node) else { return Vec::new() };
         let before = free.clone();

@@ -1,4 +1,4 @@
-//! What a planning problem is about: a change of the state's version that changes nothing of this is no
+//! What a planning problem depends on. A change of the state that changes nothing of this is no
 //! reason to solve again.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,9 +9,9 @@ use crate::facts::ids::TaskId;
 use crate::state::run::State;
 use crate::state::trial::TrialKey;
 
-/// Tasks with what they may choose from and what is wished of them, and the pool.
+/// The tasks with their strategies and wishes, and the pool.
 #[derive(Debug, PartialEq)]
-pub(crate) struct About {
+pub(crate) struct Fingerprint {
     /// Ascending, each with its group, and how many strategies are excluded for it.
     tasks: Vec<(TaskId, (usize, usize, Wishes))>,
     /// The measured strategies of each group.
@@ -20,7 +20,7 @@ pub(crate) struct About {
     num_arrivals: u64,
 }
 
-impl About {
+impl Fingerprint {
     pub(crate) fn of(state: &State, tasks: &[TaskId], num_arrivals: u64) -> Self {
         let about = |task: &TaskId| {
             let of_task = state.task(*task);
@@ -41,8 +41,9 @@ impl About {
         Some(&self.tasks[index].1)
     }
 
-    /// Whether the same was asked, but for tasks that have ended since, and devices that have gone:
-    /// those matter to the tasks that have lost their places with them, and to no others.
+    /// Whether `asked` asked the same, except for tasks that have ended since and devices that have
+    /// gone. Those concern only the tasks that have lost their places by it, and such tasks are a
+    /// reason of their own to ask.
     pub(crate) fn is_answered_by(&self, asked: &Self) -> bool {
         self.num_arrivals == asked.num_arrivals
             && self.tasks.iter().all(|(task, about)| asked.of_task(*task) == Some(about))

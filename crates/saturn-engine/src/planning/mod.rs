@@ -1,15 +1,16 @@
 //! What the solver is asked, and which plan is adopted.
 //!
 //! - `problem` states what is left of the run as a planning problem.
-//! - `asking` decides when the solver is asked; `fingerprint` tells whether the problem is a new one.
+//! - `asking` decides when the solver is asked; `fingerprint` tells whether the problem is a new
+//!   one.
 //! - `extend` puts tasks without a place behind the plan in force, without the solver.
-//! - `validity` finds places that can't be followed; `adopting` chooses among the plans by the forecast,
-//!   and `taking_up` tells running attempts what the adopted plan has them do.
+//! - `validity` finds places that can't be followed; `adopting` chooses among the plans by the
+//!   forecast, and `taking_up` tells running attempts what the adopted plan has them do.
 //! - `experiment` chooses the trials that may save more than they cost.
 //! - `outlook` is the planning problem of a run that has not begun.
 //!
-//! Invariants: a plan is adopted for what the forecast says of it, never for what its solver says. A solve
-//! that fails costs a better plan, never a task.
+//! Invariants: a plan is adopted for what the forecast says of it, never for what its solver says.
+//! A solve that fails costs a better plan, never a task.
 //!
 //! May use: `facts`, `state`, `knowledge`, `ledger` and `forecast`.
 

@@ -1,8 +1,7 @@
-//! What is known of a run's tasks before anything of it has begun, as a planning problem: for a plan that
-//! is only looked at.
+//! The planning problem of a run that has not begun: for a plan that is only looked at.
 //!
-//! Of what nobody has measured there are estimates, where something of the same group or of others says
-//! enough. Looks at models are not awaited: nothing is to be launched.
+//! Unmeasured strategies have estimates, if the measurements of their group or of other groups say
+//! enough. Inspections are not awaited: nothing is to be launched.
 
 use saturn_core::Problem;
 
@@ -18,12 +17,12 @@ pub struct Outlook {
     pub problem: Problem,
     /// Strategies in it that are estimates.
     pub num_estimated: usize,
-    /// The tasks that a plan can say nothing of: no strategy of theirs has been measured, their length
+    /// The tasks that a plan can't contain: no strategy of theirs has been measured, their length
     /// is not known, or they come after such a task.
     pub unknown: Vec<TaskId>,
 }
 
-/// What a plan could be made of.
+/// The planning problem of a run that has been told of its tasks.
 pub fn outlook(state: &State) -> Outlook {
     let is_known = |task: &TaskId| state.task(*task).steps.is_some() && state.fits_pool(*task);
     let known: Vec<TaskId> = state.open_tasks.iter().copied().filter(is_known).collect();

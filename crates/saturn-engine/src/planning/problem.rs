@@ -1,8 +1,9 @@
-//! What is left of a run as a planning problem, and what is left of its plan as an answer to that.
+//! What is left of a run as a planning problem, and what is left of its plan as an answer to that
+//! problem.
 //!
-//! The problem is the world as it is: devices that can be used, tasks that could be planned, and
-//! what runs as running. To stay costs nothing; to move costs a task the checkpoint at which it stops
-//! (`switch_cost_s`) and the launch under the strategy moved to (in that strategy's runtime).
+//! The problem has the devices that can be used, the tasks that can be planned, and the running
+//! attempts. To stay costs a running task nothing. To move costs it the checkpoint at which it
+//! stops (`switch_cost_s`) and the launch under the strategy moved to (in that strategy's runtime).
 
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,30 +20,30 @@ use crate::state::attempt::Attempt;
 use crate::state::breadth::{Breadth, holds};
 use crate::state::run::State;
 use crate::state::trial::TrialKey;
-use crate::state::vacancies::Rooms;
+use crate::state::vacancies::Vacancies;
 
-/// A task with fewer steps left than this is not cut: its segments would be too few steps to share
-/// them out as planned.
+/// A task with fewer steps left is not cut into segments: they would be too few steps to share out
+/// as planned.
 const MIN_STEPS_TO_CUT: u64 = 50;
-/// A task that is all but done still holds its devices for a moment, seconds.
+/// A task that is nearly done still holds its devices for a moment, seconds.
 pub(crate) const LEAST_RUNTIME_S: f64 = 1e-3;
 
-/// The planning problem of what is left to do, and what its indices mean.
+/// The planning problem of what is left to do, and the meaning of its indices.
 #[derive(Debug, Default)]
 pub(crate) struct Remaining {
     pub(crate) problem: Problem,
     pub(crate) objective: Objective,
     /// One for each task of the problem.
     pub(crate) tasks: Vec<RemainingTask>,
-    /// One for each node of the problem, ascending: which it is, and which of its devices the
-    /// problem's are.
+    /// For each node of the problem, ascending, its number in the run, and which of its devices are
+    /// in the problem.
     nodes: Vec<(NodeId, Vec<u32>)>,
-    /// What of each type the problem has.
+    /// The devices of each type in the problem.
     pub(crate) breadths: Vec<Breadth>,
     names: Names,
 }
 
-/// Names that many candidates have, each kept once. There are few.
+/// Names that many candidates share, each stored once. They are few.
 #[derive(Debug, Default)]
 struct Names(Vec<Arc<str>>);
 
@@ -62,18 +63,17 @@ pub(crate) struct RemainingTask {
     pub(crate) id: TaskId,
     /// One for each of its candidates.
     pub(crate) strategies: Vec<Arc<Strategy>>,
-    /// Strategies that nobody has measured: one for each candidate that the optimistic problem has
-    /// beside.
+    /// Unmeasured strategies: one for each candidate that the optimistic problem has in addition.
     pub(crate) unmeasured: Vec<Arc<TrialKey>>,
     /// Finished steps when the problem was made.
     pub(crate) step: u64,
 }
 
 impl State {
-    /// Tasks that a plan can have a place for: measured, neither ended nor paused, not about to be
-    /// measured better, and after nothing that a plan can have no place for.
+    /// Tasks that a plan can have a place for: measured, neither ended nor paused, not waiting for
+    /// trials, and not after a task that no plan can have a place for.
     pub(crate) fn plannable(&self) -> Vec<TaskId> {
-        let rooms = LazyCell::new(|| Rooms::of(self));
+        let vacancies = LazyCell::new(|| Vacancies::of(self));
         let mut awaits: BTreeMap<usize, bool> = BTreeMap::new();
         let mut is_plannable = |task: TaskId| {
             let state = self.task(task);
@@ -85,12 +85,12 @@ impl State {
             }
             let awaits = *awaits
                 .entry(state.group)
-                .or_insert_with(|| self.awaits_trials(state.group, &rooms));
+                .or_insert_with(|| self.awaits_trials(state.group, &vacancies));
             !awaits && state.steps.is_some() && self.fits_pool(task)
         };
         let mut plannable: Vec<TaskId> =
             self.open_tasks.iter().copied().filter(|task| is_plannable(*task)).collect();
-        // What comes after a task that can't be planned can't be either.
+        // A task that comes after a task that can't be planned can't be planned either.
         loop {
             let all = plannable.clone();
             plannable.retain(|task| {
@@ -105,7 +105,8 @@ impl State {
 }
 
 impl Remaining {
-    /// What is left of these tasks. With `deadlines`, tasks must have ended by those that they have.
+    /// The problem of these tasks. With `deadlines`, tasks must end by the deadlines that they
+    /// have.
     pub(crate) fn new(state: &State, tasks: &[TaskId], deadlines: bool, now_s: f64) -> Self {
         let mut remaining = Self::default();
         let priority = |task: &TaskId| state.task(*task).spec.wishes.priority;
@@ -144,7 +145,7 @@ impl Remaining {
         let pace = state.pace(id);
         for choice in state.choices(id) {
             let strategy = &choice.trial.strategy;
-            // What was measured within a node is no option where no node can hold it now.
+            // A strategy that was measured within a node is no option if no node can hold it now.
             if !holds(&self.breadths, choice.gpu_type, strategy.gpus) {
                 continue;
             }
@@ -172,7 +173,8 @@ impl Remaining {
         let running = attempt.and_then(|attempt| self.running(state, attempt, &options));
         let task = state.task(id);
         let wishes = &task.spec.wishes;
-        // Of what runs, a move's checkpoint; of what waits, a switch in mid-run.
+        // For a running task this is the checkpoint of a move; for a waiting task, a switch in
+        // mid-run.
         let switch_cost_s = if running.is_some() {
             task.spec.can_resume.then(|| save_s.unwrap_or(0.0))
         } else {
@@ -194,7 +196,7 @@ impl Remaining {
         self.tasks.push(RemainingTask { id, strategies, unmeasured: Vec::new(), step: task.step });
     }
 
-    /// How a task runs, in the problem's words; `None` where it runs as the problem can't say.
+    /// How a task runs, in the problem's terms; `None` if the problem has no such candidate.
     fn running(&self, state: &State, attempt: &Attempt, options: &[Candidate]) -> Option<Running> {
         let gpu_type = state.gang_type(&attempt.gang);
         let strategy = &attempt.strategy;
@@ -233,7 +235,7 @@ impl Remaining {
             let after = state.waits_for(self.tasks[index].id);
             self.problem.tasks[index].after = after.map(|one| state.name(one).to_owned()).collect();
         }
-        // What has no strategy that fits takes with it what comes after it.
+        // A task without a strategy that fits takes the tasks after it out of the problem too.
         while self.problem.tasks.iter().any(|task| !task.after.is_empty()) {
             let known: BTreeSet<&str> =
                 self.problem.tasks.iter().map(|task| task.name.as_str()).collect();
@@ -247,7 +249,7 @@ impl Remaining {
         }
     }
 
-    /// A gang of the problem on the run's devices; `None` where they are not of the problem.
+    /// A gang of the problem on the run's devices; `None` if the problem has no such devices.
     pub(crate) fn real_gang(&self, gang: &Gang) -> Option<Gang> {
         gang.iter()
             .map(|part| {
@@ -277,8 +279,8 @@ impl Remaining {
             .collect()
     }
 
-    /// What is open of the plan in force as a plan of this problem. Only its order, places and shares
-    /// mean something. It may lack tasks.
+    /// The open places of the plan in force as a plan of this problem. Only its order, places and
+    /// shares mean anything. It may lack tasks.
     pub(crate) fn warm_start(&self, state: &State) -> Option<Plan> {
         let index_of: BTreeMap<TaskId, usize> =
             self.tasks.iter().enumerate().map(|(index, task)| (task.id, index)).collect();
@@ -308,9 +310,9 @@ impl Remaining {
     }
 }
 
-/// Seconds that a planned switch costs a task that waits: a checkpoint, and building and loading
-/// under its slowest strategy to set up. `None` where no checkpoint was timed, where too little is
-/// left of it, or where some strategy is a black box, which saves when it likes.
+/// Seconds that a planned switch costs a waiting task: a checkpoint, and building and loading under
+/// its slowest strategy to set up. `None` if no checkpoint was timed, if too few steps are left, or
+/// if some strategy is a black box, which saves when it likes.
 fn planned_switch_s(state: &State, task: TaskId, strategies: &[Arc<Strategy>]) -> Option<f64> {
     let left = state.task(task).steps?.saturating_sub(state.task(task).step);
     let are_managed =

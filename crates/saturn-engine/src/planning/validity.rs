@@ -1,4 +1,5 @@
-//! Which places of an answer can't be followed, because something has changed since it was asked for.
+//! Which places of the solver's answer can't be followed, because the state has changed since it
+//! was asked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,8 +8,8 @@ use crate::facts::plan::Place;
 use crate::state::places::is_over;
 use crate::state::run::State;
 
-/// Tasks with a place that can't be followed as things stand: they are paused, its strategy is
-/// excluded, its devices can't be used.
+/// Tasks with a place that can't be followed: the task is paused, the strategy is excluded, or
+/// devices of the place can't be used.
 pub(crate) fn stale(state: &State, places: &[Place]) -> BTreeSet<TaskId> {
     let open = places.iter().filter(|place| !is_over(state, place));
     let is_stale = |place: &&Place| {
@@ -18,8 +19,9 @@ pub(crate) fn stale(state: &State, places: &[Place]) -> BTreeSet<TaskId> {
     open.filter(is_stale).map(|place| place.task).collect()
 }
 
-/// Waiting tasks that have a place before what they must come after has all of its own: on one device
-/// each would wait for the other. Nor is there a place for what comes after a task that has none.
+/// Waiting tasks that have a place before the last place of a task that they must come after: on
+/// one device each would wait for the other. A task that comes after a task without a place is
+/// among them.
 pub(crate) fn too_early(state: &State, places: &[Place]) -> BTreeSet<TaskId> {
     let mut too_early = BTreeSet::new();
     if !places.iter().any(|place| state.waits_for(place.task).next().is_some()) {
@@ -29,7 +31,7 @@ pub(crate) fn too_early(state: &State, places: &[Place]) -> BTreeSet<TaskId> {
     for (index, place) in places.iter().enumerate() {
         last.insert(place.task, index);
     }
-    // Places are in an order in which what is too early makes only what is behind it so.
+    // A place that is too early makes only places behind it too early, so one pass is enough.
     for (index, place) in places.iter().enumerate() {
         if state.attempt_of(place.task).is_some() || is_over(state, place) {
             continue;

@@ -21,7 +21,7 @@ pub struct Attempt {
     pub purpose: Purpose,
     /// How it runs.
     pub strategy: Arc<Strategy>,
-    /// Where; without the nodes of it that have gone.
+    /// On which devices; without nodes of the gang that have gone.
     pub gang: Gang,
     /// Finished steps at which it stops by itself, where that is before the task's end.
     pub until_step: Option<u64>,
@@ -31,7 +31,8 @@ pub struct Attempt {
     pub started: Option<(u64, f64)>,
     /// When its first step was over, live.
     pub warm: Option<Warm>,
-    /// Up to where its steps are on record as measured, live; `None` before the first interval.
+    /// Up to which step its training is on record as a measurement, live; `None` before the first
+    /// interval.
     pub recorded: Option<Warm>,
     /// It was asked to stop: why, and when.
     pub stopping: Option<(StopReason, f64)>,
@@ -45,7 +46,7 @@ pub struct Attempt {
     pub blocked_s: f64,
     /// Its newest checkpoint is of this step; `None` where it has written none.
     pub saved_step: Option<u64>,
-    /// Time of the last word from any of its ranks, live, seconds.
+    /// Time of the last report of any of its ranks, live, seconds.
     pub heard_s: f64,
     /// Ranks whose processes have not been reaped, live.
     pub live_ranks: u32,
@@ -57,16 +58,17 @@ pub struct Attempt {
     pub echo_s: Option<f64>,
     /// When it was told to die, live, seconds.
     pub killed_s: Option<f64>,
-    /// A node of its gang has gone: the others' ranks are to end too, and nobody failed. Live.
+    /// A node of its gang has gone: the ranks on other nodes are to end too, and nobody failed.
+    /// Live.
     pub is_lost: bool,
-    /// It said that it did what it was launched for, live.
+    /// It reported that it did all that it was launched for, live.
     pub completed: bool,
-    /// It said that its task is trained, with all its steps or without, live.
+    /// It reported that its task is trained, with all its steps or ended by its own code, live.
     pub says_trained: bool,
 }
 
-/// A mark from which on an attempt's steps are clocked: when its first step was known to be over, or
-/// the end of an interval.
+/// A mark from which an attempt's steps are clocked: the end of its first step, or the end of an
+/// interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Warm {
     /// Finished steps.
@@ -88,8 +90,8 @@ impl Attempt {
         devices(&self.gang)
     }
 
-    /// Steps that were clocked, and the seconds that they took; `None` where those are too few to
-    /// tell. Up to its last step, not up to now, since between two words nothing is known.
+    /// Steps that were clocked, and the seconds that they took; `None` if the steps are too few to
+    /// tell. They count up to the last step that was reported, not up to now.
     pub(crate) fn clocked(&self) -> Option<(f64, f64)> {
         let (steps, taken_s) = self.clocked_since(self.warm?);
         (steps >= MIN_STEPS_TO_CORRECT && taken_s > 0.0).then_some((steps as f64, taken_s))

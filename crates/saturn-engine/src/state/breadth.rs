@@ -1,9 +1,10 @@
 //! How wide the gangs are that the nodes of a type of device hold.
 //!
-//! A gang of at most `node_width` devices is for one node, and waits for such a node where none is there.
-//! A gang of more is *wide*: it takes several nodes, all of them whole but for one at most.
+//! A gang of at most `node_width` devices is for one node, and waits for such a node where none is
+//! there. A gang of more is *wide*: it takes several nodes, all of them whole but for one at most.
 
-/// Device counts that are all tried; beyond, neighbours differ little and every trial costs time.
+/// Up to this number of devices every count is tried; beyond, neighbours differ little and every
+/// trial costs time.
 const ALL_UP_TO: u32 = 8;
 
 /// The devices of a type in the pool.
@@ -34,8 +35,8 @@ impl Breadth {
         self.nodes.iter().take(self.max_nodes as usize).sum()
     }
 
-    /// Device counts to try: all up to 8, then powers of two and whole nodes, one, two, four of them and
-    /// so on, and all.
+    /// Device counts to try: all up to 8, then powers of two, whole nodes (one, two, four of them
+    /// and so on), and the whole pool.
     pub(crate) fn counts(&self) -> Vec<u32> {
         let widest = self.nodes.first().copied().unwrap_or(0);
         let most = self.most();
@@ -60,7 +61,7 @@ impl Breadth {
     }
 }
 
-/// Of some types of device, whether there are nodes for a gang.
+/// Whether a pool has nodes for a gang of so many devices of a type.
 pub(crate) fn holds(pool: &[Breadth], gpu_type: &str, gpus: u32) -> bool {
     pool.iter().any(|one| one.gpu_type == gpu_type && one.holds(gpus))
 }

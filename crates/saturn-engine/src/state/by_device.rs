@@ -1,5 +1,5 @@
-//! A table with a place for each device of a run's nodes: what is worked out for many devices at once
-//! is found without a search.
+//! A table with a place for each device of a run's nodes, so that a value for a device is found
+//! without a search.
 
 use crate::facts::ids::{DeviceId, NodeId};
 use crate::state::device::NodeState;
@@ -14,7 +14,7 @@ pub(crate) struct ByDevice<T> {
 }
 
 impl<T: Copy> ByDevice<T> {
-    /// Without a value for any device of these nodes.
+    /// A table without a value for any device of these nodes.
     pub(crate) fn of(nodes: &[NodeState]) -> Self {
         let width = nodes.iter().map(|node| node.devices.len()).max().unwrap_or(0);
         Self { width, values: vec![None; nodes.len() * width] }

@@ -9,8 +9,8 @@ pub struct DeviceState {
     pub held_by: Option<AttemptId>,
     /// Why it is not used, where it is set aside.
     pub set_aside: Option<String>,
-    /// Tasks that failed on it as a machine's fault makes them fail, one entry a failure, since a
-    /// task last did well on it.
+    /// Tasks that failed on it as a machine's fault makes them fail, one entry for each failure,
+    /// since a task last did well on it.
     pub suspects: Vec<TaskId>,
 }
 

@@ -1,6 +1,6 @@
-//! Tasks that perform alike: the trials that speak for all of them, and the look at their model.
+//! Tasks that perform alike: their trials, and the inspection of their model.
 //!
-//! Data, and the questions that it answers. How it changes: `apply`.
+//! Plain data, and questions about it. The room `changes` changes it, record by record.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use crate::state::space::NoSpace;
 use crate::state::stage::Stage;
 use crate::state::trial::{TrialKey, TrialState};
 
-/// How far the look at a group's model is.
+/// How far the inspection of a group's model is.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct InspectionState {
-    /// What was found.
+    /// What the inspection found.
     pub found: Option<Arc<Inspection>>,
     /// Failures that may be chance, since this process drives the run.
     pub failures: u32,
-    /// The attempt that looks now.
+    /// The attempt that inspects it now.
     pub attempt: Option<AttemptId>,
 }
 
-/// Tasks that perform alike by construction, and what is known of how.
+/// Tasks that perform alike by construction, and what is known of their performance.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Group {
     /// Their profile key.
@@ -35,7 +35,7 @@ pub struct Group {
     pub num_open: usize,
     /// What is known of their model.
     pub inspection: InspectionState,
-    /// What is wanted or known.
+    /// Trials that are wanted, and those that have their outcome.
     pub trials: BTreeMap<Arc<TrialKey>, TrialState>,
     /// Trials that were chosen for what they may save.
     pub chosen: BTreeSet<Arc<TrialKey>>,
@@ -57,7 +57,7 @@ impl Group {
         }
     }
 
-    /// Whether a trial has its outcome by the look at the model, and was never run.
+    /// Whether a trial has its outcome from the inspection, and was never run.
     pub fn is_ruled_out(&self, key: &TrialKey) -> bool {
         let outcome = self.trials.get(key).and_then(|trial| trial.outcome.clone());
         let TrialKey { strategy, gpu_type } = key;
@@ -69,7 +69,7 @@ impl Group {
 
     /// What is known of a strategy on a type of device.
     pub fn trial(&self, strategy: &Strategy, gpu_type: &str) -> Option<&TrialState> {
-        // There are few: to make a key of them to look up takes longer than to look at them all.
+        // There are few trials: to make a key and look it up takes longer than to look at them all.
         let mut trials = self.trials.iter();
         let is_of = |key: &TrialKey| strategy.is_of(&key.strategy) && key.gpu_type == gpu_type;
         trials.find(|(key, _)| is_of(key)).map(|(_, trial)| trial)

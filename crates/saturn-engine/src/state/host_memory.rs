@@ -1,12 +1,12 @@
 //! What a strategy takes of a machine's own memory, beside the memory of its devices.
 //!
-//! The figures are worked out from the inspection of the model. The weights are in host memory once,
-//! however many ranks map them. On CPU slots each rank's part of the training state is host memory too;
-//! beside GPUs, whatever of that state the devices don't hold. A trial's measurement counts where there
-//! is one. A model that was not inspected is let through.
+//! The figures are worked out from the inspection of the model. The weights are in host memory
+//! once, however many ranks map them. On CPU slots each rank's part of the training state is host
+//! memory too; beside GPUs, whatever of that state the devices don't hold. A trial's measurement
+//! counts where there is one. A model that was not inspected is let through.
 //!
-//! A strategy that can't fit an idle machine is neither tried nor planned with. Only lower bounds decide
-//! that, so that no strategy is refused for a guess.
+//! A strategy that can't fit an idle machine is neither tried nor planned with. Only lower bounds
+//! decide that, so that no strategy is refused for a guess.
 
 use saturn_core::{Finding, Inspection, Placement, TrialOutcome};
 
@@ -18,7 +18,7 @@ use crate::state::run::State;
 use crate::state::trial::TrialKey;
 
 impl State {
-    /// Why a strategy of a group can't run on this machine, whatever else does; `None` where it may.
+    /// Why a strategy of a group can't run on this machine, even alone; `None` if it may.
     pub(crate) fn why_too_large_for_host(&self, group: usize, key: &TrialKey) -> Option<String> {
         let total = self.config.policy.host_memory_bytes?;
         let found = self.groups[group].inspection.found.as_ref()?;
@@ -26,7 +26,7 @@ impl State {
             DeviceKind::Cuda => found.parameter_bytes,
             DeviceKind::Cpu => {
                 let (gpus, width) = (key.strategy.gpus, self.node_widths.get(&key.gpu_type));
-                // Of a gang that is wider than any node, some node has at least so many ranks.
+                // If a gang is wider than every node, some node has at least so many of its ranks.
                 let ranks = width.map_or(gpus, |width| gpus.div_ceil(gpus.div_ceil(*width).max(1)));
                 let on_slots = least_on_devices(found, key).unwrap_or(0);
                 found.parameter_bytes.max(part_of(on_slots, ranks, gpus))
@@ -41,8 +41,8 @@ impl State {
         })
     }
 
-    /// Bytes of host memory that a strategy of a group is expected to take on a node that has `ranks`
-    /// of its ranks.
+    /// Bytes of host memory that a strategy of a group is expected to take on a node that has
+    /// `ranks` of its ranks.
     pub(crate) fn host_bytes(&self, group: usize, key: &TrialKey, ranks: u32) -> u64 {
         let group = &self.groups[group];
         let Some(found) = &group.inspection.found else { return 0 };
@@ -77,7 +77,8 @@ impl State {
         self.host_bytes(self.task(attempt.task).group, &key, ranks)
     }
 
-    /// Whether `ranks` ranks of a strategy of a group may start on a node, as far as host memory goes.
+    /// Whether `ranks` ranks of a strategy of a group may start on a node, as far as host memory
+    /// goes.
     pub(crate) fn has_host_memory_on(
         &self,
         node: NodeId,
@@ -98,12 +99,12 @@ pub(crate) fn num_devices(part: &Placement) -> u32 {
     u32::try_from(part.devices.len()).unwrap_or(u32::MAX)
 }
 
-/// What `ranks` of `gpus` ranks hold of what all of them hold.
+/// The part that `ranks` of `gpus` ranks hold of the bytes that all of them hold.
 fn part_of(bytes: u64, ranks: u32, gpus: u32) -> u64 {
     bytes / u64::from(gpus.max(1)) * u64::from(ranks)
 }
 
-/// What all devices of a strategy hold at least, together.
+/// The bytes that all devices of a strategy hold at least, together.
 fn least_on_devices(found: &Inspection, key: &TrialKey) -> Option<u64> {
     let mut of_it = found
         .verdicts

@@ -1,18 +1,18 @@
 //! What a group's measurements say of strategies beyond those that were measured.
 //!
-//! Plain data, kept beside the measurements so that every reader sees the same; the room `knowledge`
-//! works it out.
+//! Plain data, kept beside the measurements so that every reader sees the same; the room
+//! `knowledge` works it out.
 
 use std::collections::BTreeMap;
 
-/// An estimate this sure stands in for a trial, whose own noise is about as large: standard deviation
-/// of the logarithm.
+/// An estimate as sure as this stands in for a trial, whose own noise is about as large: standard
+/// deviation of the logarithm.
 const SURE_SD: f64 = 0.06;
 
 /// What a strategy that was not measured is expected to take.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Estimate {
-    /// Seconds a step: as likely more as less.
+    /// Seconds a step: the true figure is as likely more as less.
     pub step_s: f64,
     /// How far off it may be: the standard deviation of its logarithm.
     pub sd: f64,
@@ -21,7 +21,7 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Whether it may stand in for a trial.
+    /// Whether plans may use it in place of a trial.
     pub fn is_sure(&self) -> bool {
         self.sd <= SURE_SD
     }
@@ -32,11 +32,11 @@ impl Estimate {
     }
 }
 
-/// What trials' seconds a step are to be multiplied by, for strategies of a group that have not
-/// trained.
+/// The factors by which the seconds a step of trials are multiplied, for strategies of a group that
+/// have not trained.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Correction {
-    /// For a technique of which nothing was seen.
+    /// The factor for a technique of which nothing was seen.
     pub(crate) shared: f64,
     pub(crate) of_technique: BTreeMap<String, f64>,
 }
@@ -57,10 +57,10 @@ impl Correction {
 /// What a group's trials and training say of all its strategies together.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Lesson {
-    /// What trials are off by.
+    /// By which factors training differs from trials.
     pub(crate) correction: Correction,
-    /// Seconds that a checkpoint took at most where one was timed.
+    /// The most seconds that a checkpoint took in a trial.
     pub(crate) save_s: Option<f64>,
-    /// How many steps an evaluation takes as long as.
+    /// The duration of an evaluation, in steps.
     pub(crate) evaluation_in_steps: Option<f64>,
 }

@@ -1,4 +1,5 @@
-//! Which places of a plan each task and each device has, in order, and which tasks have lost theirs.
+//! Which places of a plan each task and each device has, in order, and which tasks have lost
+//! theirs.
 
 use std::collections::BTreeSet;
 
@@ -7,12 +8,12 @@ use crate::facts::plan::RunPlan;
 use crate::state::by_device::ByDevice;
 use crate::state::device::NodeState;
 
-/// Where the places of the plan in force stand, by their indices.
+/// The indices of a plan's places, by task and by device.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) struct Order {
     of_tasks: Lists,
     on_devices: Lists,
-    /// Which list is which device's.
+    /// The number of each device's list.
     numbers: ByDevice<()>,
     /// Tasks whose places can't be followed any more.
     closed: BTreeSet<TaskId>,

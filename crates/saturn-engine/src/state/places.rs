@@ -5,8 +5,7 @@ use crate::facts::plan::Place;
 use crate::state::run::State;
 
 impl State {
-    /// Places of the plan in force in which something is still to be done, in its order, each with
-    /// its index in the plan.
+    /// The open places of the plan in force, in its order, each with its index in the plan.
     pub fn open_places(&self) -> impl Iterator<Item = (usize, &Place)> {
         let places = self.plan.iter().flat_map(|plan| &plan.places).enumerate();
         places.filter(|(_, place)| self.is_place_open(place))
@@ -24,8 +23,8 @@ impl State {
         of_task.filter(|(_, place)| self.is_place_open(place))
     }
 
-    /// Where a task stands in the plan in force: its first place that its newest checkpoint is not
-    /// beyond; `None` where it has none that can be followed.
+    /// The place of a task in the plan in force: the first whose last step is not in the task's
+    /// newest checkpoint; `None` if the task has no place that can be followed.
     pub(crate) fn place_of(&self, task: TaskId) -> Option<usize> {
         let plan = self.plan.as_ref()?;
         let saved_step = self.task(task).checkpoint_step;
@@ -40,7 +39,7 @@ impl State {
     }
 }
 
-/// Whether nothing more is to be done in a place.
+/// Whether a place is over: its task has ended, or has done its part of the steps.
 pub(crate) fn is_over(state: &State, place: &Place) -> bool {
     state.has_ended(place.task) || place.is_done_at(state.task(place.task).checkpoint_step)
 }

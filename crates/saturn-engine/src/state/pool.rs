@@ -68,7 +68,8 @@ impl State {
         self.node_widths.get(gpu_type).copied().filter(|width| gpus > *width)
     }
 
-    /// What there is of each type, in the order in which nodes came; `devices` says how many a node has.
+    /// The devices of each type, in the order in which nodes came; `devices` says how many a node
+    /// has.
     pub(crate) fn breadths(&self, devices: impl Fn(NodeId) -> u32) -> Vec<Breadth> {
         let mut found: Vec<Breadth> = Vec::new();
         for id in self.present_nodes() {

@@ -1,8 +1,9 @@
-//! The state of a run: its tasks, groups, nodes, attempts and plan. How it changes: the room `changes`.
+//! The state of a run: its tasks, groups, nodes, attempts and plan. How it changes: the room
+//! `changes`.
 //!
-//! It holds what decisions rest on: tasks, nodes, live attempts, what trials found, the plan in
-//! force. What is over and needed by people alone (ended attempts, earlier plans) is not here: a
-//! reader of the records keeps that. So the state stays small however long the run is.
+//! It holds what decisions depend on: tasks, nodes, live attempts, outcomes of trials, and the plan
+//! in force. Ended attempts and earlier plans, which only people need, are not here: a reader of
+//! the records keeps those. So the state stays small however long the run is.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,22 +25,23 @@ use crate::state::stage::Stage;
 use crate::state::task::{TaskState, TaskStatus};
 use crate::state::trial::TrialState;
 
-/// What one step of priority is worth: the weight of a task's end grows by this factor.
+/// The weight of a task's end grows by this factor with each step of its priority.
 const PRIORITY_FACTOR: f64 = 4.0;
-/// What is assumed of attempts before any has failed: one failure a day, of whatever kind (a driver
-/// that is killed, a machine that restarts, a device that is lost). Large data centres report a
-/// failure in 5.8 years of one GPU (Llama 3, 2024); boxes that people share fare worse.
+/// How often attempts are assumed to fail before any has failed: once a day, for whatever reason (a
+/// driver that is killed, a machine that restarts, a device that is lost). Large data centres
+/// report a failure in 5.8 years of one GPU (Llama 3, 2024); machines that people share fare worse.
 const ASSUMED_FAILURE_EVERY_S: f64 = 86_400.0;
 
 /// Open trials by type of device and width, widest first: group, then technique.
 pub(crate) type OpenTrials = BTreeMap<(String, Reverse<u32>), BTreeSet<(usize, String)>>;
 
-/// All that is known of a run and still matters.
+/// All that the engine knows of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct State {
     /// What the run was told at its start; memory limits and kind of device are the present ones.
     pub config: RunConfig,
-    /// Every node that ever joined, by [`NodeId`]. Those of `nodes` that are not there are gone.
+    /// Every node that ever joined, by [`NodeId`](crate::NodeId). `nodes` says which of them are
+    /// gone.
     pub cluster: Cluster,
     /// What is known of each of them.
     pub nodes: Vec<NodeState>,
@@ -53,8 +55,8 @@ pub struct State {
     pub plan: Option<Arc<RunPlan>>,
     /// Plans that have been in force, this one included.
     pub num_plans: usize,
-    /// Grows with everything that a plan rests on but progress: tasks that come, go, pause or change
-    /// their wishes, nodes and devices, exclusions, measurements.
+    /// Grows with everything that a plan rests on but progress: tasks that come, go, pause or
+    /// change their wishes, nodes and devices, exclusions, measurements.
     pub version: u64,
     /// No more tasks will come.
     pub is_closed: bool,
@@ -77,14 +79,14 @@ pub struct State {
     pub(crate) open_trials: OpenTrials,
     /// Groups whose inspection is to be run, by index into `groups`.
     pub(crate) to_inspect: BTreeSet<usize>,
-    /// Of the plan in force.
+    /// The order of the plan in force, by task and by device.
     pub(crate) order: Order,
     /// The tasks that wait for each task, or once did.
     pub(crate) followers: BTreeMap<TaskId, BTreeSet<TaskId>>,
     /// Types of devices in the pool, each with the devices of its largest node.
     pub(crate) breadths: Vec<Breadth>,
-    /// The same of the devices that can be used now. Kept, since every task is held against it at
-    /// every plan: counted anew each time, that would be tasks times devices.
+    /// The same for the devices that can be used now. It is kept because every plan compares every
+    /// task with it: a count for each task would cost tasks times devices.
     pub(crate) usable_breadths: Vec<Breadth>,
     /// Of each type of device, the devices of the largest node that the run has had.
     pub(crate) node_widths: BTreeMap<String, u32>,
@@ -219,8 +221,8 @@ impl State {
         self.group_of(task).trial(strategy, gpu_type)
     }
 
-    /// What a task that does not train waits for, where a disk was full: the task, or the trials of
-    /// its group.
+    /// The full disk for which a task waits that does not train: the disk of the task itself, or of
+    /// a trial of its group.
     pub fn no_space(&self, task: TaskId) -> Option<&NoSpace> {
         let of = self.task(task);
         if of.status != TaskStatus::Waiting {
@@ -236,23 +238,23 @@ impl State {
         self.open_tasks.iter().filter_map(|task| Some((*task, self.no_space(*task)?)))
     }
 
-    /// Whether an attempt trains what would begin anew elsewhere.
+    /// Whether an attempt is not to be moved: its task could not go on from a checkpoint.
     pub fn is_to_stay(&self, attempt: &Attempt) -> bool {
         attempt.purpose == Purpose::Train && !self.task(attempt.task).spec.can_resume
     }
 
-    /// What a task's end counts beside others', where tasks have priorities.
+    /// The weight of a task's end among other tasks' ends, if tasks have priorities.
     pub(crate) fn weight(&self, task: TaskId) -> f64 {
         PRIORITY_FACTOR.powi(self.task(task).spec.wishes.priority.clamp(-16, 16))
     }
 
-    /// The task that is looked at and measured for a group: its first that has not ended.
+    /// The task whose model is inspected and tried for a group: the first that has not ended.
     pub(crate) fn speaker(&self, group: usize) -> Option<TaskId> {
         let mut tasks = self.groups[group].tasks.iter().copied();
         tasks.find(|task| !self.has_ended(*task))
     }
 
-    /// How often an attempt fails through no fault of its task, about: seconds of the run.
+    /// Seconds of the run between failures of attempts that are not their task's fault, about.
     pub fn failure_every_s(&self) -> f64 {
         (ASSUMED_FAILURE_EVERY_S + self.now_s) / f64::from(1 + self.num_lost)
     }

@@ -2,7 +2,7 @@
 
 use crate::facts::ids::TaskId;
 
-/// For so long a full disk is waited for where nobody says that there is room again, seconds.
+/// How long a task waits for a full disk if nobody says that there is room again, seconds.
 pub(crate) const NO_SPACE_WAIT_S: f64 = 60.0;
 
 /// An attempt met a full disk, and none of its kind has been launched since.
@@ -10,7 +10,7 @@ pub(crate) const NO_SPACE_WAIT_S: f64 = 60.0;
 pub struct NoSpace {
     /// The task of the attempt.
     pub task: TaskId,
-    /// What was to be written where.
+    /// What could not be written, and where.
     pub error: String,
     /// When it ended, seconds.
     pub since_s: f64,

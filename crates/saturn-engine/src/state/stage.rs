@@ -3,11 +3,11 @@
 /// Where a task stands, as people are told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// No strategy of it has been measured yet, and nothing that would be runs.
+    /// No strategy of it has been measured yet, and no trial or inspection runs.
     Unmeasured,
-    /// Its model, or one like it, is looked at.
+    /// Its model, or the model of a task that performs alike, is being inspected.
     Inspecting,
-    /// No strategy of it has been measured yet, and one is.
+    /// No strategy of it has been measured yet, and a trial runs.
     Measuring,
     /// It could train, and waits.
     Waiting,

@@ -13,7 +13,7 @@ use crate::state::space::NoSpace;
 /// What a task is doing.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TaskStatus {
-    /// Not training: for want of a measurement, a plan, its devices, a retry's time.
+    /// Not training: it waits for a measurement, a plan, its devices, or the time of a retry.
     Waiting,
     /// Training.
     Running(AttemptId),
@@ -41,7 +41,8 @@ pub struct TaskState {
     pub status: TaskStatus,
     /// It is to do nothing until it is taken up again. It may still be running: then it stops.
     pub is_paused: bool,
-    /// What the stopper said of it, where it is not to train. It may still be running: then it stops.
+    /// What the stopper said of it, where it is not to train. It may still be running: then it
+    /// stops.
     pub judged: Option<Judged>,
     /// The stopper has let it go on after it was held, and it was not launched since.
     pub is_let_go_on: bool,
@@ -89,8 +90,8 @@ impl TaskState {
         self.loss.is_some_and(|loss| !loss.is_finite())
     }
 
-    /// So many steps are finished, of which no more are lost: its loss is that of the last of them,
-    /// as far as it is known. Evaluations of lost steps are forgotten; they are found again.
+    /// So many steps are finished and not lost. The loss is that of the last of them, as far as it
+    /// is known. Evaluations of lost steps are forgotten; they are done again.
     pub(crate) fn stands_at(&mut self, step: u64) {
         let told = self.loss.filter(|_| step == self.step);
         let saved = self.checkpoint_loss.filter(|_| step == self.checkpoint_step);
@@ -117,7 +118,7 @@ impl TaskState {
         self.excluded.iter().any(|(key, _)| strategy.is_of(key))
     }
 
-    /// Turns a length in epochs into steps, once it is known how long one is.
+    /// Turns a length in epochs into steps, once the length of an epoch is known.
     pub(crate) fn learn_steps(&mut self, batches_per_epoch: u64) {
         if let (None, Some(epochs)) = (self.steps, self.spec.epochs) {
             let all = epochs.saturating_mul(batches_per_epoch);
@@ -125,8 +126,8 @@ impl TaskState {
         }
     }
 
-    /// How many evaluations an attempt does that goes on from `from` finished steps, and ends after
-    /// `to`.
+    /// How many evaluations an attempt does that continues from `from` finished steps and ends
+    /// after `to`.
     pub(crate) fn evaluations(&self, from: u64, to: u64) -> u64 {
         let Some(spec) = self.spec.evaluation else { return 0 };
         let done = self.evaluation.as_ref().map_or(0, |last| last.step);

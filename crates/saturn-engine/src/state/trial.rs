@@ -7,14 +7,14 @@ use saturn_core::{Knobs, Strategy, StrategyKey, Trained, TrialOutcome};
 use crate::facts::ids::AttemptId;
 use crate::state::lesson::Estimate;
 
-/// What a trial's few steps are off by, as a part, where it doesn't say.
+/// Standard deviation of a trial's seconds a step, as a part, if the trial doesn't say.
 pub(crate) const TRIAL_SD: f64 = 0.04;
 
-/// What training's many steps are off by, as a part.
+/// Standard deviation of training's seconds a step, as a part.
 pub(crate) const TRAINED_SD: f64 = 0.02;
 
-/// What training is off by from what was known of a strategy before, beside that one's own error:
-/// standard deviation, as a part.
+/// Standard deviation of training from the figure before it, as a part, beside that figure's own
+/// error.
 const DEPARTURE_SD: f64 = 0.1;
 
 /// Names a trial within its group.
@@ -29,9 +29,9 @@ pub struct TrialKey {
 /// What is known of a strategy on a type of device, for all tasks of a group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrialState {
-    /// What is tried; the knobs are those that the technique chose, once it has.
+    /// The strategy; its knobs are those that the technique chose, once it has.
     pub strategy: Arc<Strategy>,
-    /// What came of it; `None` until it has ended.
+    /// The outcome; `None` until the trial has ended.
     pub outcome: Option<TrialOutcome>,
     /// The outcome came from an earlier search.
     pub reused: bool,
@@ -39,13 +39,13 @@ pub struct TrialState {
     pub failures: u32,
     /// The attempt that runs it now.
     pub attempt: Option<AttemptId>,
-    /// What it is expected to take, where that was not measured and something is known of its kind.
+    /// The estimate, if the strategy was not measured and something is known of strategies like it.
     pub estimate: Option<Estimate>,
-    /// Its knobs are those of a trial, its own or another device count's.
+    /// Its knobs were chosen by a trial, of this or of another number of devices.
     pub has_knobs: bool,
     /// Seconds a step that training took, newest; more to be trusted than the trial's.
     pub trained_step_s: Option<f64>,
-    /// What all intervals of training say of it together, earlier runs' included.
+    /// All intervals of training taken together, those of earlier runs included.
     pub trained: Option<Trained>,
     /// Seconds from launch to the first step of a training that went on from a checkpoint, newest.
     pub trained_load_s: Option<f64>,
@@ -90,8 +90,8 @@ impl TrialState {
         trained_s.or_else(|| self.measured_setup_s()).or_else(estimated_s).unwrap_or(0.0)
     }
 
-    /// Whether plans may count on it: it was measured, it has trained, or its estimate is as sure as
-    /// a trial would be.
+    /// Whether plans may count on it: it was measured, it has trained, or its estimate is as sure
+    /// as a trial would be.
     pub fn is_known(&self) -> bool {
         self.known_step_s().is_some() || self.outcome.is_none() && self.trained_step_s.is_some()
     }
@@ -101,9 +101,9 @@ impl TrialState {
         self.is_known() && self.measured_step_s().is_none() && self.trained_step_s.is_none()
     }
 
-    /// Seconds a step, where so many steps of training were clocked: theirs, but where steps differ so
-    /// much from one another (batches padded to different lengths) that these few may be unlike the
-    /// others, partly what was known before.
+    /// Seconds a step after so many steps of training were clocked. That is their mean; but if
+    /// steps differ much from one another (batches padded to different lengths), these few may be
+    /// unlike the others, and the figure from before has a share in it.
     pub(crate) fn clocked_step_s(&self, steps: f64, taken_s: f64) -> f64 {
         let clocked_s = taken_s / steps;
         let (Some(TrialOutcome::Measured { step_s, variation: Some(variation), .. }), true) =
@@ -158,7 +158,7 @@ impl TrialState {
         }
     }
 
-    /// What the task's steps differ by from one another, as a part, where the trial has told.
+    /// Standard deviation of the task's steps from one another, as a part, if the trial has told.
     pub(crate) fn variation(&self) -> Option<f64> {
         match self.outcome {
             Some(TrialOutcome::Measured { variation, .. }) => variation,

@@ -10,9 +10,9 @@ use crate::facts::config::Level;
 use crate::facts::record::Purpose;
 use crate::state::run::State;
 use crate::state::trial::TrialKey;
-use crate::state::vacancies::Rooms;
+use crate::state::vacancies::Vacancies;
 
-/// Failures after which a group does without.
+/// Failed inspections after which a group goes without one.
 const MAX_FAILURES: u32 = 2;
 
 impl State {
@@ -22,7 +22,7 @@ impl State {
     }
 
     /// Trials that have no outcome and are to be run, each with its group (an index into
-    /// [`State::groups`]).
+    /// `State::groups`).
     pub fn open_trials(&self) -> impl Iterator<Item = (usize, TrialKey)> + '_ {
         self.open_trials.iter().flat_map(|((gpu_type, Reverse(gpus)), open)| {
             open.iter().map(move |(group, technique)| {
@@ -60,12 +60,12 @@ impl State {
         trials.any(|(key, trial)| trial.attempt.is_some() || self.is_open_trial(group, key))
     }
 
-    /// Whether more will be known of a group before long: its model is looked at or about to be, a
-    /// trial of it runs, or could run without waiting for training to end.
+    /// Whether more will be known of a group soon: its inspection runs or is due, or a trial of it
+    /// runs, or could run without waiting for training to end.
     pub(crate) fn awaits_trials(
         &self,
         group: usize,
-        rooms: &LazyCell<Rooms, impl FnOnce() -> Rooms>,
+        vacancies: &LazyCell<Vacancies, impl FnOnce() -> Vacancies>,
     ) -> bool {
         if self.groups[group].no_space.is_some() {
             return false;
@@ -75,13 +75,13 @@ impl State {
             return true;
         }
         self.groups[group].trials.iter().any(|(key, trial)| {
-            let has_room = || rooms.has_without_training(&key.gpu_type, key.strategy.gpus);
+            let has_room = || vacancies.has_without_training(&key.gpu_type, key.strategy.gpus);
             trial.attempt.is_some()
                 || trial.outcome.is_none() && self.is_open_trial(group, key) && has_room()
         })
     }
 
-    /// Whether a group's trials must wait for the look at its model.
+    /// Whether a group's trials must wait for its inspection.
     pub(crate) fn awaits_inspection(&self, group: usize) -> bool {
         let inspection = &self.groups[group].inspection;
         inspection.found.is_none()
@@ -89,7 +89,8 @@ impl State {
             && self.is_for_managed(group)
     }
 
-    /// Whether a group may be tried under a managed technique. What its tasks allow is part of its key.
+    /// Whether a group may be tried under a managed technique. The techniques that its tasks allow
+    /// are part of its key, so they are the same for all.
     fn is_for_managed(&self, group: usize) -> bool {
         let first = self.groups[group].tasks.first().map(|task| &self.task(*task).spec);
         let is_allowed = |name: &str| first.is_none_or(|spec| spec.allows_technique(name));
@@ -97,12 +98,12 @@ impl State {
         techniques.iter().any(|one| one.level == Level::Managed && is_allowed(&one.name))
     }
 
-    /// Groups whose models are to be looked at and are not yet.
+    /// The number of groups whose inspection is to be run.
     pub fn num_to_inspect(&self) -> usize {
         self.to_inspect.len()
     }
 
-    /// Whether a group (an index into [`State::groups`]) is one of these.
+    /// Whether the inspection of a group (an index into `State::groups`) is to be run.
     pub fn is_to_inspect(&self, group: usize) -> bool {
         self.to_inspect.contains(&group)
     }

@@ -1,4 +1,4 @@
-//! Where trials have room: the devices of each node that are free, or will be before long.
+//! Where trials have room: the devices of each node that are free, or will be soon.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -9,26 +9,26 @@ use crate::facts::ids::{DeviceId, NodeId};
 use crate::facts::record::Purpose;
 use crate::state::run::State;
 
-/// What trials may use of each node: devices that are free, and devices that other trials hold.
+/// The devices of each node that trials may use: free devices, and devices that other trials hold.
 #[derive(Debug)]
-pub(crate) struct Rooms {
-    by_type: BTreeMap<String, Vec<Room>>,
+pub(crate) struct Vacancies {
+    by_type: BTreeMap<String, Vec<Vacancy>>,
     node_widths: BTreeMap<String, u32>,
     max_nodes: usize,
 }
 
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct Vacancy {
     pub(crate) node: NodeId,
     free: Vec<u32>,
-    /// Held by trials and by what stops, and so free before long.
+    /// Devices that trials and stopping attempts hold, and that are free soon.
     pub(crate) lent: u32,
-    /// All that can be used.
+    /// All devices that can be used.
     pub(crate) devices: u32,
 }
 
-impl Room {
-    /// Devices that are free, or will be before long.
+impl Vacancy {
+    /// Devices that are free, or will be soon.
     pub(crate) fn soon(&self) -> u32 {
         self.num_free() + self.lent
     }
@@ -42,34 +42,34 @@ impl Room {
     }
 }
 
-impl Rooms {
+impl Vacancies {
     pub(crate) fn of(state: &State) -> Self {
-        let mut rooms: BTreeMap<String, Vec<Room>> = BTreeMap::new();
+        let mut vacancies: BTreeMap<String, Vec<Vacancy>> = BTreeMap::new();
         for node in state.present_nodes() {
-            let mut room = Room { node, free: Vec::new(), lent: 0, devices: 0 };
+            let mut vacancy = Vacancy { node, free: Vec::new(), lent: 0, devices: 0 };
             for device in state.usable_devices(node) {
-                room.devices += 1;
+                vacancy.devices += 1;
                 let holder = state.device(DeviceId { node, device }).and_then(|one| one.held_by);
                 match holder.and_then(|id| state.attempts.get(&id)) {
-                    None => room.free.push(device),
+                    None => vacancy.free.push(device),
                     Some(attempt)
                         if attempt.purpose == Purpose::Trial || attempt.stopping.is_some() =>
                     {
-                        room.lent += 1;
+                        vacancy.lent += 1;
                     }
                     Some(_) => {}
                 }
             }
-            rooms.entry(state.gpu_type(node).to_owned()).or_default().push(room);
+            vacancies.entry(state.gpu_type(node).to_owned()).or_default().push(vacancy);
         }
         let max_nodes = state.config.policy.max_nodes as usize;
-        Self { by_type: rooms, node_widths: state.node_widths.clone(), max_nodes }
+        Self { by_type: vacancies, node_widths: state.node_widths.clone(), max_nodes }
     }
 
-    /// At most how many trials of a width fit, and one more that may wait.
+    /// The number of trials of a width that fit at most, and one more that may wait.
     pub(crate) fn most(&self, gpu_type: &str, gpus: u32) -> usize {
-        let rooms = self.by_type.get(gpu_type).into_iter().flatten();
-        rooms.map(|room| room.free.len() / gpus.max(1) as usize).sum::<usize>() + 1
+        let vacancies = self.by_type.get(gpu_type).into_iter().flatten();
+        vacancies.map(|vacancy| vacancy.free.len() / gpus.max(1) as usize).sum::<usize>() + 1
     }
 
     /// Whether there is a node that a trial, or its part there, would fit if it had the devices.
@@ -80,18 +80,18 @@ impl Rooms {
         fits: impl Fn(NodeId, u32) -> bool,
     ) -> bool {
         let is_wide = self.is_wide(gpu_type, gpus);
-        let mut rooms = self.by_type.get(gpu_type).into_iter().flatten();
-        rooms.any(|room| {
-            (is_wide || room.devices >= gpus) && fits(room.node, gpus.min(room.devices))
+        let mut vacancies = self.by_type.get(gpu_type).into_iter().flatten();
+        vacancies.any(|vacancy| {
+            (is_wide || vacancy.devices >= gpus) && fits(vacancy.node, gpus.min(vacancy.devices))
         })
     }
 
     /// Whether a trial's devices are free.
     pub(crate) fn has_free(&self, gpu_type: &str, gpus: u32) -> bool {
-        self.has(gpu_type, gpus, Room::num_free)
+        self.has(gpu_type, gpus, Vacancy::num_free)
     }
 
-    /// Devices for a trial, where they are free and so many of its ranks fit the node.
+    /// Takes devices for a trial, if they are free and so many of its ranks fit the node.
     pub(crate) fn take(
         &mut self,
         gpu_type: &str,
@@ -99,7 +99,7 @@ impl Rooms {
         fits: impl Fn(NodeId, u32) -> bool,
     ) -> Option<Gang> {
         if self.is_wide(gpu_type, gpus) {
-            let parts = self.spread(gpu_type, gpus, Room::num_free)?;
+            let parts = self.spread(gpu_type, gpus, Vacancy::num_free)?;
             if !parts.iter().all(|(node, gpus)| fits(*node, *gpus)) {
                 return None;
             }
@@ -108,104 +108,110 @@ impl Rooms {
             gang.sort_by_key(|part| part.node);
             return Some(gang);
         }
-        let rooms = self.by_type.get(gpu_type)?;
-        let room = rooms.iter().find(|room| room.num_free() >= gpus && fits(room.node, gpus))?;
-        let node = room.node;
+        let vacancies = self.by_type.get(gpu_type)?;
+        let vacancy = vacancies
+            .iter()
+            .find(|vacancy| vacancy.num_free() >= gpus && fits(vacancy.node, gpus))?;
+        let node = vacancy.node;
         Some(vec![self.take_of(node, gpus)])
     }
 
     fn take_of(&mut self, node: NodeId, gpus: u32) -> Placement {
         let mut devices = Vec::new();
-        if let Some(room) = self.room(node) {
-            devices.extend(room.free.drain(..gpus as usize));
-            room.lent += gpus;
+        if let Some(vacancy) = self.vacancy(node) {
+            devices.extend(vacancy.free.drain(..gpus as usize));
+            vacancy.lent += gpus;
         }
         Placement { node: node.0, devices }
     }
 
-    /// Devices of a node are free before long.
+    /// Devices of a node will be free soon.
     pub(crate) fn lend(&mut self, node: NodeId, gpus: u32) {
-        if let Some(room) = self.room(node) {
-            room.lent += gpus;
+        if let Some(vacancy) = self.vacancy(node) {
+            vacancy.lent += gpus;
         }
     }
 
-    fn room(&mut self, node: NodeId) -> Option<&mut Room> {
-        self.by_type.values_mut().flatten().find(|room| room.node == node)
+    fn vacancy(&mut self, node: NodeId) -> Option<&mut Vacancy> {
+        self.by_type.values_mut().flatten().find(|vacancy| vacancy.node == node)
     }
 
     pub(crate) fn is_wide(&self, gpu_type: &str, gpus: u32) -> bool {
         self.node_widths.get(gpu_type).is_some_and(|width| gpus > *width)
     }
 
-    /// The nodes for a wide gang, with how many devices of each: whole ones, the largest first, and of
-    /// one more what is left to take, where there is just enough. `has` says how many devices of a
-    /// node there are for it.
+    /// The nodes for a wide gang, with how many devices of each: whole nodes, the largest first,
+    /// and a part of one more node, the one with just enough. `has` says how many devices a node
+    /// has for it.
     pub(crate) fn spread(
         &self,
         gpu_type: &str,
         gpus: u32,
-        has: impl Fn(&Room) -> u32,
+        has: impl Fn(&Vacancy) -> u32,
     ) -> Option<Vec<(NodeId, u32)>> {
-        let mut rooms: Vec<&Room> = self.by_type.get(gpu_type)?.iter().collect();
-        rooms.sort_by_key(|room| (Reverse(room.devices), room.node));
+        let mut vacancies: Vec<&Vacancy> = self.by_type.get(gpu_type)?.iter().collect();
+        vacancies.sort_by_key(|vacancy| (Reverse(vacancy.devices), vacancy.node));
         let (mut parts, mut left) = (Vec::new(), gpus);
-        rooms.retain(|room| {
-            // The last of the nodes that it may take must have all that is left.
-            let is_enough = room.devices == left || parts.len() + 1 < self.max_nodes;
-            let is_whole =
-                room.devices > 0 && has(room) == room.devices && room.devices <= left && is_enough;
+        vacancies.retain(|vacancy| {
+            // The last node that the gang may take must have all devices that are left to take.
+            let is_enough = vacancy.devices == left || parts.len() + 1 < self.max_nodes;
+            let is_whole = vacancy.devices > 0
+                && has(vacancy) == vacancy.devices
+                && vacancy.devices <= left
+                && is_enough;
             if is_whole {
-                parts.push((room.node, room.devices));
-                left -= room.devices;
+                parts.push((vacancy.node, vacancy.devices));
+                left -= vacancy.devices;
             }
             !is_whole
         });
         if left > 0 {
-            let enough = rooms.into_iter().filter(|room| has(room) >= left);
-            parts.push((enough.min_by_key(|room| has(room))?.node, left));
+            let enough = vacancies.into_iter().filter(|vacancy| has(vacancy) >= left);
+            parts.push((enough.min_by_key(|vacancy| has(vacancy))?.node, left));
         }
         (parts.len() <= self.max_nodes).then_some(parts)
     }
 
-    /// The devices that are free already on a node where a trial will fit once other trials end.
-    /// Narrower trials may still take them.
+    /// The free devices of a node where a trial will fit once other trials end. Narrower trials may
+    /// still take them.
     pub(crate) fn keep(&self, gpu_type: &str, gpus: u32) -> Vec<DeviceId> {
         if self.is_wide(gpu_type, gpus) {
-            let parts = self.spread(gpu_type, gpus, Room::soon).unwrap_or_default();
-            let rooms = self.by_type.get(gpu_type).into_iter().flatten();
-            let rooms = rooms.filter(|room| parts.iter().any(|(node, _)| *node == room.node));
-            return rooms.flat_map(Room::free_devices).collect();
+            let parts = self.spread(gpu_type, gpus, Vacancy::soon).unwrap_or_default();
+            let vacancies = self.by_type.get(gpu_type).into_iter().flatten();
+            let vacancies =
+                vacancies.filter(|vacancy| parts.iter().any(|(node, _)| *node == vacancy.node));
+            return vacancies.flat_map(Vacancy::free_devices).collect();
         }
-        let rooms = self.by_type.get(gpu_type).into_iter().flatten();
-        let wide_enough =
-            |room: &&Room| room.lent > 0 && room.free.len() + room.lent as usize >= gpus as usize;
-        rooms
+        let vacancies = self.by_type.get(gpu_type).into_iter().flatten();
+        let wide_enough = |vacancy: &&Vacancy| {
+            vacancy.lent > 0 && vacancy.free.len() + vacancy.lent as usize >= gpus as usize
+        };
+        vacancies
             .filter(wide_enough)
-            .max_by_key(|room| room.free.len())
-            .map(|room| room.free_devices().collect())
+            .max_by_key(|vacancy| vacancy.free.len())
+            .map(|vacancy| vacancy.free_devices().collect())
             .unwrap_or_default()
     }
 
-    /// The node of a type that has the most devices free or free before long, where a trial would fit
-    /// if training stopped.
-    pub(crate) fn nearest(&mut self, gpu_type: &str, gpus: u32) -> Option<&mut Room> {
-        let rooms = self.by_type.get_mut(gpu_type)?.iter_mut();
-        rooms.filter(|room| room.devices >= gpus).max_by_key(|room| room.soon())
+    /// The node of a type that has the most devices free now or soon, where a trial would fit if
+    /// training stopped.
+    pub(crate) fn nearest(&mut self, gpu_type: &str, gpus: u32) -> Option<&mut Vacancy> {
+        let vacancies = self.by_type.get_mut(gpu_type)?.iter_mut();
+        vacancies.filter(|vacancy| vacancy.devices >= gpus).max_by_key(|vacancy| vacancy.soon())
     }
 
-    /// Whether there is room for a trial beside what trains.
+    /// Whether a trial has room beside the attempts that train.
     pub(crate) fn has_without_training(&self, gpu_type: &str, gpus: u32) -> bool {
-        self.has(gpu_type, gpus, Room::soon)
+        self.has(gpu_type, gpus, Vacancy::soon)
     }
 
     /// Whether a trial fits where each node has so many devices for it.
-    fn has(&self, gpu_type: &str, gpus: u32, has: impl Fn(&Room) -> u32) -> bool {
+    fn has(&self, gpu_type: &str, gpus: u32, has: impl Fn(&Vacancy) -> u32) -> bool {
         if self.is_wide(gpu_type, gpus) {
             return self.spread(gpu_type, gpus, has).is_some();
         }
-        let mut rooms = self.by_type.get(gpu_type).into_iter().flatten();
-        rooms.any(|room| has(room) >= gpus)
+        let mut vacancies = self.by_type.get(gpu_type).into_iter().flatten();
+        vacancies.any(|vacancy| has(vacancy) >= gpus)
     }
 }
 
@@ -226,17 +232,17 @@ mod tests {
         for (devices, max_nodes) in
             pools().flat_map(|pool| (1..5).map(move |max| (pool.clone(), max)))
         {
-            let room = |(node, devices)| Room {
+            let vacancy = |(node, devices)| Vacancy {
                 node: NodeId(node),
                 free: (0..devices).collect(),
                 lent: 0,
                 devices,
             };
-            let rooms = devices.iter().copied().enumerate().map(room).collect();
+            let vacancies = devices.iter().copied().enumerate().map(vacancy).collect();
             let width = devices.iter().copied().max().unwrap_or(0);
             let gpu_type = "fast".to_owned();
-            let rooms = Rooms {
-                by_type: BTreeMap::from([(gpu_type.clone(), rooms)]),
+            let vacancies = Vacancies {
+                by_type: BTreeMap::from([(gpu_type.clone(), vacancies)]),
                 node_widths: BTreeMap::from([(gpu_type.clone(), width)]),
                 max_nodes,
             };
@@ -244,7 +250,7 @@ mod tests {
             nodes.sort_unstable_by_key(|devices| Reverse(*devices));
             nodes.truncate(max_nodes);
             for gpus in width + 1..18 {
-                let found = rooms.spread(&gpu_type, gpus, Room::num_free);
+                let found = vacancies.spread(&gpu_type, gpus, Vacancy::num_free);
                 let most: u32 = nodes.iter().sum();
                 assert_eq!(
                     found.is_some(),
