@@ -5,9 +5,9 @@
 //! talks to a process, so the real driver and a simulation run the same code, and a run can be
 //! rebuilt from its journal.
 //!
-//! The world is open: tasks and nodes come and go, and each task has a stage of its own. Measuring is
-//! work among other work; a plan is made as soon as a task can be planned, and made anew when what it
-//! rests on changes.
+//! The world is open: tasks and nodes come and go, and each task has a stage of its own. Measuring
+//! is work among other work; a plan is made as soon as a task can be planned, and made anew when
+//! what it rests on changes.
 //!
 //! Invariants:
 //! - [`State`] changes durably only through [`State::apply`] of a [`Record`]. Folding the records
@@ -16,6 +16,35 @@
 //! - Records are to be stored before the actions of the same [`Decision`] are performed.
 //! - No device is ever given to two live attempts, and no task has two live attempts.
 //! - What a plan promises is what the engine's own forecast of following it gives.
+//!
+//! # A turn
+//!
+//! The source is in *rooms*, folders in one direction: `facts` → `state` → `knowledge` →
+//! `changes` → `ledger` → `forecast` → `planning` → `following` → `measuring` → `health` →
+//! `interfaces` → `engine`. A room uses the rooms before it, never those after it:
+//! `tests/all/rooms.rs` reads the imports and the calls. Each room opens with a page, its `mod.rs`.
+//! To follow an event, read in this order:
+//!
+//! ```text
+//! Event            facts/event.rs
+//!   │  Engine::handle   engine/turn.rs: take_in, wake, advance
+//!   ▼
+//! Record           facts/record.rs
+//!   │  Ledger::commit   ledger/book.rs: apply, note, hand out
+//!   ▼
+//! State            state/run.rs; State::apply in changes/apply.rs
+//!   │  notes            ledger/notes.rs: what must be looked at because of the record
+//!   ▼
+//! Agenda           ledger/agenda.rs, queues.rs, idle.rs, timers.rs
+//!   │  advance          measuring, health, following and planning look at their parts of it,
+//!   │                   and commit further records
+//!   ▼
+//! Decision         ledger/book.rs: records to store, then actions to perform
+//! ```
+//!
+//! A task's end, for example: its last rank exits (`engine/reports.rs`), `health/failures.rs`
+//! commits `Ended` and `TaskEnded`, the notes put its devices on the agenda, and
+//! `following/dispatch.rs` launches the tasks that are now first on them.
 //!
 //! Times are seconds on the run's clock, which starts at 0 and stands still while no process drives
 //! the run.

@@ -4,8 +4,8 @@
 //! Read from the source alone. A file uses another where it names the other's path, or calls a
 //! method that the other defines in an `impl` block: a method on `State` belongs to the room of the
 //! file that holds it. Methods are known by name, so a call counts as an arrow up only where every
-//! method of that name is defined above the caller. Names that the standard library has too are left
-//! out.
+//! method of that name is defined above the caller. Names that the standard library has too are
+//! left out.
 
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
