@@ -16,6 +16,7 @@ use crate::facts::judgement::{Judgement, NamedJudgement, Ruling};
 use crate::facts::record::{Record, StopReason, TaskEnd};
 use crate::ledger::book::Ledger;
 use crate::planning::adopting::adopt_extended;
+use crate::planning::problem::plannable;
 use crate::state::task::{Judged, TaskStatus};
 
 /// Takes in the stopper's rulings: all of them, or none if one names an unknown task. Tasks that
@@ -62,7 +63,7 @@ fn place_what_may_go_on(ledger: &mut Ledger, now_s: f64) {
     let state = &ledger.state;
     let is_missing = |task: &TaskId| state.task(*task).is_let_go_on && !state.has_place(*task);
     let may = state.plan.is_some() && state.interrupted.is_none();
-    if may && state.plannable().iter().any(is_missing) {
+    if may && plannable(state).iter().any(is_missing) {
         let open = state.open_places().map(|(_, place)| place.clone()).collect();
         adopt_extended(ledger, open, now_s);
     }

@@ -24,45 +24,43 @@ use crate::state::trial::TrialKey;
 /// How long a trial is expected to hold host memory, seconds.
 pub(crate) const TRIAL_S: f64 = 60.0;
 
-impl State {
-    /// Whether ranks that take `needed` bytes of a node's host memory until `end_s` leave `kept`
-    /// bytes free by the time at which as much would be free without them. A task that needs more
-    /// than the node has may start when nothing else takes any.
-    fn leaves_host_memory(
-        &self,
-        node: NodeId,
-        kept: u64,
-        (needed, end_s): (u64, f64),
-        now_s: f64,
-    ) -> bool {
-        let Some(total) = self.config.policy.host_memory_bytes else { return true };
-        let live = self.attempts.values().map(|attempt| {
-            (self.host_memory_free_s(attempt, now_s), self.host_bytes_of(attempt, node))
-        });
-        let mut live: Vec<(f64, u64)> = live.filter(|(_, bytes)| *bytes > 0).collect();
-        live.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let mut taken: u64 = live.iter().map(|(_, bytes)| bytes).sum();
-        let mut free_s = now_s;
-        for (end_s, bytes) in live {
-            if taken.saturating_add(kept) <= total {
-                break;
-            }
-            taken -= bytes;
-            free_s = end_s;
+/// Whether ranks that take `needed` bytes of a node's host memory until `end_s` leave `kept`
+/// bytes free by the time at which as much would be free without them. A task that needs more
+/// than the node has may start when nothing else takes any.
+fn leaves_host_memory(
+    state: &State,
+    node: NodeId,
+    kept: u64,
+    (needed, end_s): (u64, f64),
+    now_s: f64,
+) -> bool {
+    let Some(total) = state.config.policy.host_memory_bytes else { return true };
+    let live = state.attempts.values().map(|attempt| {
+        (host_memory_free_s(state, attempt, now_s), state.host_bytes_of(attempt, node))
+    });
+    let mut live: Vec<(f64, u64)> = live.filter(|(_, bytes)| *bytes > 0).collect();
+    live.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut taken: u64 = live.iter().map(|(_, bytes)| bytes).sum();
+    let mut free_s = now_s;
+    for (end_s, bytes) in live {
+        if taken.saturating_add(kept) <= total {
+            break;
         }
-        end_s <= free_s || taken.saturating_add(kept).saturating_add(needed) <= total
+        taken -= bytes;
+        free_s = end_s;
     }
+    end_s <= free_s || taken.saturating_add(kept).saturating_add(needed) <= total
+}
 
-    /// When an attempt is expected to give back its host memory.
-    fn host_memory_free_s(&self, attempt: &Attempt, now_s: f64) -> f64 {
-        match attempt.purpose {
-            _ if attempt.is_dying() => now_s,
-            Purpose::Inspection | Purpose::Trial => now_s.max(attempt.launched_s + TRIAL_S),
-            Purpose::Train => match attempt.stopping {
-                Some((_, asked_s)) => now_s.max(self.stop_of(attempt, asked_s).1),
-                None => now_s + self.time_left_s(attempt, attempt.until_step, now_s),
-            },
-        }
+/// When an attempt is expected to give back its host memory.
+fn host_memory_free_s(state: &State, attempt: &Attempt, now_s: f64) -> f64 {
+    match attempt.purpose {
+        _ if attempt.is_dying() => now_s,
+        Purpose::Inspection | Purpose::Trial => now_s.max(attempt.launched_s + TRIAL_S),
+        Purpose::Train => match attempt.stopping {
+            Some((_, asked_s)) => now_s.max(state.stop_of(attempt, asked_s).1),
+            None => now_s + state.time_left_s(attempt, attempt.until_step, now_s),
+        },
     }
 }
 
@@ -159,7 +157,7 @@ pub(crate) fn has_host_memory_beside(
     let Some(oldest) = oldest.filter(|one| Some(one.task) != task) else { return true };
     let needed = ledger.state.host_bytes(group, key, ranks);
     let kept = ledger.state.host_bytes(oldest.group, &oldest.key, oldest.ranks_on(node));
-    needed == 0 || ledger.state.leaves_host_memory(node, kept, (needed, end_s), now_s)
+    needed == 0 || leaves_host_memory(&ledger.state, node, kept, (needed, end_s), now_s)
 }
 
 /// Brings up to date for which tasks host memory is kept. If these are other tasks than before, the

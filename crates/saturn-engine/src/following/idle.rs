@@ -18,6 +18,7 @@ use crate::ledger::timers::Timer;
 use crate::planning::adopting::{Rival, adopt};
 use crate::planning::asking::Planning;
 use crate::planning::extend::extended;
+use crate::planning::problem::plannable;
 use crate::state::run::State;
 use crate::state::task::TaskStatus;
 
@@ -48,12 +49,12 @@ pub(crate) fn put_idle_to_work(
     if ready.is_empty() {
         return;
     }
-    let tasks = state.plannable();
+    let tasks = plannable(state);
     ready.retain(|task| tasks.binary_search(task).is_ok());
     if ready.is_empty() {
         return;
     }
-    let undo_s = ready.iter().map(|task| state.undo_s(*task)).fold(0.0, f64::max);
+    let undo_s = ready.iter().map(|task| undo_s(state, *task)).fold(0.0, f64::max);
     let policy = &state.config.policy;
     if let Some(until_s) = planning.worth_waiting_until_s(undo_s, policy, now_s) {
         ledger.timers.set(until_s, Timer::Idle);
@@ -77,12 +78,10 @@ pub(crate) fn put_idle_to_work(
     }
 }
 
-impl State {
-    /// Seconds that a start under another strategy than the solver then chooses costs a task at
-    /// most: a checkpoint and another launch.
-    fn undo_s(&self, task: TaskId) -> f64 {
-        let is_going_on = self.task(task).step > 0;
-        let load_s = self.choices(task).map(|choice| choice.trial.load_s(is_going_on));
-        self.save_s(task).unwrap_or(0.0) + load_s.fold(0.0, f64::max)
-    }
+/// Seconds that a start under another strategy than the solver then chooses costs a task at
+/// most: a checkpoint and another launch.
+fn undo_s(state: &State, task: TaskId) -> f64 {
+    let is_going_on = state.task(task).step > 0;
+    let load_s = state.choices(task).map(|choice| choice.trial.load_s(is_going_on));
+    state.save_s(task).unwrap_or(0.0) + load_s.fold(0.0, f64::max)
 }

@@ -18,84 +18,82 @@ pub(crate) fn give_up_hopeless(ledger: &mut Ledger, health: &mut Health, now_s: 
         if ledger.state.task(task).status != TaskStatus::Waiting {
             continue;
         }
-        match ledger.state.why_hopeless(task) {
+        match why_hopeless(&ledger.state, task) {
             Some(end) => ledger.end_task(task, end, now_s),
             None => take_back_for(ledger, health, task, now_s),
         }
     }
 }
 
-impl State {
-    /// Why a task can't run under any strategy; `None` if it may, or if something is still to be
-    /// tried.
-    fn why_hopeless(&self, id: TaskId) -> Option<TaskEnd> {
-        let task = self.task(id);
-        let group = self.group_of(id);
-        let has_choice = task.steps.is_some() && self.choices(id).next().is_some();
-        let is_open = group.inspection.attempt.is_some()
-            || self.is_to_inspect(task.group)
-            || group
-                .trials
-                .iter()
-                .any(|(key, trial)| trial.attempt.is_some() || self.is_open_trial(task.group, key));
-        // Without devices nothing is known: nodes may come.
-        if has_choice || is_open || self.breadths.is_empty() {
-            return None;
-        }
-        let out_of_range = self.out_of_range(&task.spec);
-        if out_of_range.is_some() && !self.is_closed {
-            // While more tasks may come, wider nodes may come too.
-            return None;
-        }
-        let mut traceback = String::new();
-        let mut reasons = Reasons::default();
-        let mut num_allowed = 0;
-        for (key, trial) in &group.trials {
-            if !task.spec.allows_key(&key.strategy) {
-                continue;
-            }
-            num_allowed += 1;
-            match &trial.outcome {
-                Some(TrialOutcome::NotApplicable { reason }) => {
-                    reasons.not_applicable.add(reason, &key.strategy);
-                }
-                Some(TrialOutcome::OutOfMemory { .. }) => {
-                    reasons.gone_wrong.add("out of memory", &key.strategy);
-                }
-                Some(TrialOutcome::Failed { error, traceback: trace }) => {
-                    if traceback.is_empty() {
-                        traceback.clone_from(trace);
-                    }
-                    reasons.gone_wrong.add(error, &key.strategy);
-                }
-                // The strategy may have been measured on a larger machine.
-                None | Some(TrialOutcome::Measured { .. }) => {
-                    if let Some(reason) = self.why_too_large_for_host(task.group, key) {
-                        reasons.gone_wrong.add(&reason, &key.strategy);
-                    }
-                }
-            }
-        }
-        for (key, reason) in &task.excluded {
-            reasons.gone_wrong.add(reason, key);
-        }
-        let mut error = if let Some(why) = out_of_range {
-            format!("no strategy fits: {why}")
-        } else if num_allowed == 0 {
-            "no strategy fits: the task's gpu_range and techniques allow none on the run's devices"
-                .to_owned()
-        } else if reasons.is_empty() {
-            "the number of its steps is unknown: give `steps`, since its loader has no length"
-                .to_owned()
-        } else {
-            "no technique can run it".to_owned()
-        };
-        for reason in reasons.in_words() {
-            error.push_str("; ");
-            error.push_str(&reason);
-        }
-        Some(TaskEnd::Failed { error, traceback })
+/// Why a task can't run under any strategy; `None` if it may, or if something is still to be
+/// tried.
+fn why_hopeless(state: &State, id: TaskId) -> Option<TaskEnd> {
+    let task = state.task(id);
+    let group = state.group_of(id);
+    let has_choice = task.steps.is_some() && state.choices(id).next().is_some();
+    let is_open = group.inspection.attempt.is_some()
+        || state.is_to_inspect(task.group)
+        || group
+            .trials
+            .iter()
+            .any(|(key, trial)| trial.attempt.is_some() || state.is_open_trial(task.group, key));
+    // Without devices nothing is known: nodes may come.
+    if has_choice || is_open || state.breadths.is_empty() {
+        return None;
     }
+    let out_of_range = state.out_of_range(&task.spec);
+    if out_of_range.is_some() && !state.is_closed {
+        // While more tasks may come, wider nodes may come too.
+        return None;
+    }
+    let mut traceback = String::new();
+    let mut reasons = Reasons::default();
+    let mut num_allowed = 0;
+    for (key, trial) in &group.trials {
+        if !task.spec.allows_key(&key.strategy) {
+            continue;
+        }
+        num_allowed += 1;
+        match &trial.outcome {
+            Some(TrialOutcome::NotApplicable { reason }) => {
+                reasons.not_applicable.add(reason, &key.strategy);
+            }
+            Some(TrialOutcome::OutOfMemory { .. }) => {
+                reasons.gone_wrong.add("out of memory", &key.strategy);
+            }
+            Some(TrialOutcome::Failed { error, traceback: trace }) => {
+                if traceback.is_empty() {
+                    traceback.clone_from(trace);
+                }
+                reasons.gone_wrong.add(error, &key.strategy);
+            }
+            // The strategy may have been measured on a larger machine.
+            None | Some(TrialOutcome::Measured { .. }) => {
+                if let Some(reason) = state.why_too_large_for_host(task.group, key) {
+                    reasons.gone_wrong.add(&reason, &key.strategy);
+                }
+            }
+        }
+    }
+    for (key, reason) in &task.excluded {
+        reasons.gone_wrong.add(reason, key);
+    }
+    let mut error = if let Some(why) = out_of_range {
+        format!("no strategy fits: {why}")
+    } else if num_allowed == 0 {
+        "no strategy fits: the task's gpu_range and techniques allow none on the run's devices"
+            .to_owned()
+    } else if reasons.is_empty() {
+        "the number of its steps is unknown: give `steps`, since its loader has no length"
+            .to_owned()
+    } else {
+        "no technique can run it".to_owned()
+    };
+    for reason in reasons.in_words() {
+        error.push_str("; ");
+        error.push_str(&reason);
+    }
+    Some(TaskEnd::Failed { error, traceback })
 }
 
 /// Why strategies can't run a task.

@@ -42,7 +42,7 @@ pub(crate) fn subject(
     };
     let tasks = state.groups[group].tasks.iter().copied();
     tasks
-        .filter(|task| state.may_begin(*task, now_s) && !is_tried(*task))
+        .filter(|task| may_begin(state, *task, now_s) && !is_tried(*task))
         .filter(|task| state.task(*task).spec.allows_key(key))
         // The task that would wait longest; of several the first.
         .rev()
@@ -98,13 +98,13 @@ fn steps_to_go_on_for(
         && attempt.stopping.is_none()
         && !attempt.is_dying()
         && matches!(trial.outcome, Some(TrialOutcome::Measured { .. }))
-        && state.may_begin(task, now_s)
+        && may_begin(state, task, now_s)
         // The trial's steps follow the steps that the task has done, including steps that an
         // attempt has saved without reporting them.
         && attempt.step == state.task(task).checkpoint_step
         && attempt.launched_s >= state.task(task).trained_until_s
         && state.may_run(task, &key)
-        && !state.awaits_devices_of(&gang);
+        && !awaits_devices_of(state, &gang);
     if !may || host_memory.is_kept_on(&gang) {
         return None;
     }
@@ -116,25 +116,23 @@ fn steps_to_go_on_for(
     is_clear.then_some(steps)
 }
 
-impl State {
-    /// Whether nothing but devices and a plan keeps a task from starting.
-    fn may_begin(&self, id: TaskId, now_s: f64) -> bool {
-        let task = self.task(id);
-        task.status == TaskStatus::Waiting
-            && !task.is_to_rest()
-            && task.not_before_s.max(task.spec.wishes.release_s) <= now_s
-            && self.waits_for(id).next().is_none()
-    }
+/// Whether nothing but devices and a plan keeps a task from starting.
+fn may_begin(state: &State, id: TaskId, now_s: f64) -> bool {
+    let task = state.task(id);
+    task.status == TaskStatus::Waiting
+        && !task.is_to_rest()
+        && task.not_before_s.max(task.spec.wishes.release_s) <= now_s
+        && state.waits_for(id).next().is_none()
+}
 
-    /// Whether an open trial could run on devices of a gang: the trial is for their type, and no
-    /// wider than one of the gang's nodes, or wider than every node.
-    fn awaits_devices_of(&self, gang: &Gang) -> bool {
-        let gpu_type = self.gang_type(gang);
-        let nodes = || gang.iter().map(|part| self.usable_devices(NodeId(part.node)).count());
-        self.open_trials().any(|(_, key)| {
-            let gpus = key.strategy.gpus;
-            let is_wide = self.node_widths.get(gpu_type).is_some_and(|width| gpus > *width);
-            key.gpu_type == gpu_type && (is_wide || nodes().any(|num| num >= gpus as usize))
-        })
-    }
+/// Whether an open trial could run on devices of a gang: the trial is for their type, and no
+/// wider than one of the gang's nodes, or wider than every node.
+fn awaits_devices_of(state: &State, gang: &Gang) -> bool {
+    let gpu_type = state.gang_type(gang);
+    let nodes = || gang.iter().map(|part| state.usable_devices(NodeId(part.node)).count());
+    state.open_trials().any(|(_, key)| {
+        let gpus = key.strategy.gpus;
+        let is_wide = state.node_widths.get(gpu_type).is_some_and(|width| gpus > *width);
+        key.gpu_type == gpu_type && (is_wide || nodes().any(|num| num >= gpus as usize))
+    })
 }

@@ -19,7 +19,7 @@ use crate::facts::record::Record;
 use crate::forecast::follow::{Forecast, follow};
 use crate::ledger::book::Ledger;
 use crate::planning::extend::{extended, without_place};
-use crate::planning::problem::{Remaining, RemainingTask};
+use crate::planning::problem::{Remaining, RemainingTask, plannable};
 use crate::planning::taking_up::take_up_plan;
 use crate::planning::validity::{stale, too_early};
 use crate::state::run::State;
@@ -41,7 +41,7 @@ pub(crate) fn choose(
 ) {
     let state = &ledger.state;
     let objective = remaining.objective;
-    let tasks = state.plannable();
+    let tasks = plannable(state);
     let open: Vec<Place> = state.open_places().map(|(_, place)| place.clone()).collect();
     let is_complete = without_place(state, &tasks, &open).is_empty();
     let value = |rival: &Rival| rival.forecast.value(state, objective, now_s);
@@ -114,7 +114,7 @@ pub(crate) fn choose(
 /// solver is asked next.
 pub(crate) fn adopt_extended(ledger: &mut Ledger, places: Vec<Place>, now_s: f64) {
     let state = &ledger.state;
-    let places = extended(state, places, &state.plannable(), now_s);
+    let places = extended(state, places, &plannable(state), now_s);
     let source = PlanSource::Extended { reason: None };
     let plan = Rival::new(state, places, now_s).into_plan(None, source, now_s);
     adopt(ledger, plan, now_s);

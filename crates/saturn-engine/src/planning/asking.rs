@@ -18,7 +18,7 @@ use crate::ledger::timers::Timer;
 use crate::planning::adopting::{choose, places};
 use crate::planning::experiment::{Luck, choose_trials};
 use crate::planning::fingerprint::Fingerprint;
-use crate::planning::problem::Remaining;
+use crate::planning::problem::{Remaining, plannable};
 
 /// The time between two solves is at least this many times as long as the last solve took, so that
 /// a queue that never ends does not keep the solver busy.
@@ -111,7 +111,7 @@ impl Planning {
             ledger.commit(record, now_s);
         }
         let state = &ledger.state;
-        let tasks = state.plannable();
+        let tasks = plannable(state);
         let about = Fingerprint::of(state, &tasks, ledger.agenda.planning.num_arrivals);
         ledger.agenda.planning.has_news = false;
         let asked = self.asked_about.as_ref();

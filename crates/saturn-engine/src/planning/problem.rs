@@ -69,37 +69,35 @@ pub(crate) struct RemainingTask {
     pub(crate) step: u64,
 }
 
-impl State {
-    /// Tasks that a plan can have a place for: measured, neither ended nor paused, not waiting for
-    /// trials, and not after a task that no plan can have a place for.
-    pub(crate) fn plannable(&self) -> Vec<TaskId> {
-        let vacancies = LazyCell::new(|| Vacancies::of(self));
-        let mut awaits: BTreeMap<usize, bool> = BTreeMap::new();
-        let mut is_plannable = |task: TaskId| {
-            let state = self.task(task);
-            if state.is_to_rest() {
-                return false;
-            }
-            if self.attempt_of(task).is_some() {
-                return true;
-            }
-            let awaits = *awaits
-                .entry(state.group)
-                .or_insert_with(|| self.awaits_trials(state.group, &vacancies));
-            !awaits && state.steps.is_some() && self.fits_pool(task)
-        };
-        let mut plannable: Vec<TaskId> =
-            self.open_tasks.iter().copied().filter(|task| is_plannable(*task)).collect();
-        // A task that comes after a task that can't be planned can't be planned either.
-        loop {
-            let all = plannable.clone();
-            plannable.retain(|task| {
-                self.attempt_of(*task).is_some()
-                    || self.waits_for(*task).all(|one| all.binary_search(&one).is_ok())
-            });
-            if plannable.len() == all.len() {
-                return plannable;
-            }
+/// Tasks that a plan can have a place for: measured, neither ended nor paused, not waiting for
+/// trials, and not after a task that no plan can have a place for.
+pub(crate) fn plannable(state: &State) -> Vec<TaskId> {
+    let vacancies = LazyCell::new(|| Vacancies::of(state));
+    let mut awaits: BTreeMap<usize, bool> = BTreeMap::new();
+    let mut is_plannable = |task: TaskId| {
+        let of_task = state.task(task);
+        if of_task.is_to_rest() {
+            return false;
+        }
+        if state.attempt_of(task).is_some() {
+            return true;
+        }
+        let awaits = *awaits
+            .entry(of_task.group)
+            .or_insert_with(|| state.awaits_trials(of_task.group, &vacancies));
+        !awaits && of_task.steps.is_some() && state.fits_pool(task)
+    };
+    let mut plannable: Vec<TaskId> =
+        state.open_tasks.iter().copied().filter(|task| is_plannable(*task)).collect();
+    // A task that comes after a task that can't be planned can't be planned either.
+    loop {
+        let all = plannable.clone();
+        plannable.retain(|task| {
+            state.attempt_of(*task).is_some()
+                || state.waits_for(*task).all(|one| all.binary_search(&one).is_ok())
+        });
+        if plannable.len() == all.len() {
+            return plannable;
         }
     }
 }
