@@ -5,9 +5,9 @@
 //! talks to a process, so the real driver and a simulation run the same code, and a run can be
 //! rebuilt from its journal.
 //!
-//! The world is open: tasks and nodes come and go, and each task has a stage of its own. Measuring is
-//! work among other work; a plan is made as soon as a task can be planned, and made anew when what it
-//! rests on changes.
+//! The world is open: tasks and nodes come and go, and each task has a stage of its own. Measuring
+//! is work among other work; a plan is made as soon as a task can be planned, and made anew when
+//! what it rests on changes.
 //!
 //! Invariants:
 //! - [`State`] changes durably only through [`State::apply`] of a [`Record`]. Folding the records
@@ -17,82 +17,78 @@
 //! - No device is ever given to two live attempts, and no task has two live attempts.
 //! - What a plan promises is what the engine's own forecast of following it gives.
 //!
+//! # A turn
+//!
+//! The source is in *rooms*, folders in one direction: `facts` → `state` → `knowledge` →
+//! `changes` → `ledger` → `forecast` → `planning` → `following` → `measuring` → `health` →
+//! `interfaces` → `engine`. A room uses the rooms before it, never those after it:
+//! `tests/all/rooms.rs` reads the imports and the calls. Each room opens with a page, its `mod.rs`.
+//! To follow an event, read in this order:
+//!
+//! ```text
+//! Event            facts/event.rs
+//!   │  Engine::handle   engine/turn.rs: take_in, wake, advance
+//!   ▼
+//! Record           facts/record.rs
+//!   │  Ledger::commit   ledger/book.rs: apply, note, hand out
+//!   ▼
+//! State            state/run.rs; State::apply in changes/apply.rs
+//!   │  notes            ledger/notes.rs: what must be looked at because of the record
+//!   ▼
+//! Agenda           ledger/agenda.rs, queues.rs, idle.rs, timers.rs
+//!   │  advance          measuring, health, following and planning look at their parts of it,
+//!   │                   and commit further records
+//!   ▼
+//! Decision         ledger/book.rs: records to store, then actions to perform
+//! ```
+//!
+//! A task's end, for example: its last rank exits (`engine/reports.rs`), `health/failures.rs`
+//! commits `Ended` and `TaskEnded`, the notes put its devices on the agenda, and
+//! `following/dispatch.rs` launches the tasks that are now first on them.
+//!
 //! Times are seconds on the run's clock, which starts at 0 and stands still while no process drives
 //! the run.
 
-pub mod config;
-pub mod engine;
-pub mod estimate;
-mod evaluation;
-pub mod event;
-pub mod forecast;
-pub mod ids;
-pub mod judgement;
-pub mod launcher;
-pub mod migrate;
-pub mod observer;
-pub mod record;
-pub mod state;
-mod stuck;
-
-mod about;
-mod adopting;
-mod apply;
-mod apply_trials;
-mod by_device;
-mod control;
-mod correction;
-mod dispatch;
-mod experiment;
-mod extend;
-mod going_on;
-mod group;
+mod changes;
+mod engine;
+mod facts;
+mod following;
+mod forecast;
 mod health;
-mod hopeless;
-mod host_memory;
-mod idle;
-mod inspections;
+mod interfaces;
 mod knowledge;
-mod notes;
-mod order;
-mod outlook;
-mod paces;
+mod ledger;
+mod measuring;
 mod planning;
-mod pool;
-mod queues;
-mod recovery;
-mod remaining;
-mod rooms;
-mod scaling;
-mod space;
-mod stage;
-mod timers;
-mod trials;
-mod wanted;
-mod wide;
+mod state;
 
-pub use config::{
+pub use engine::turn::Engine;
+pub use facts::config::{
     Allowed, DeviceKind, EvaluationSpec, Goal, GoalMode, Level, Machines, Mode, Policy, RunConfig,
     TaskSpec, TechniqueRef, TrialBudget, Wishes,
 };
-pub use engine::{Decision, Engine};
-pub use estimate::{Choice, Warm};
-pub use evaluation::{BestEvaluation, Evaluation, Metrics};
-pub use event::{
-    Action, Command, Event, FailureKind, NewTask, RankFailure, RankReport, SolveAnswer, SolveOrder,
+pub use facts::evaluation::{BestEvaluation, Evaluation, Metrics};
+pub use facts::event::{Action, Command, Event, NewTask, RankReport, SolveAnswer, SolveOrder};
+pub use facts::failure::{FailureKind, RankFailure};
+pub use facts::ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
+pub use facts::judgement::{Judgement, NamedJudgement, Ruling};
+pub use facts::migrate;
+pub use facts::plan::{Place, PlanSource, RunPlan};
+pub use facts::record::{
+    AttemptEnd, ChosenTrial, Purpose, Record, RunEnd, StopReason, TaskEnd, no_strategy,
 };
-pub use forecast::{Forecast, forecast};
-pub use group::{Group, InspectionState, TrialKey, TrialState};
-pub use ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
-pub use judgement::{Judged, Judgement, NamedJudgement, Ruling};
-pub use knowledge::Estimate;
-pub use launcher::{GangPart, LaunchError, LaunchOrder, Launcher, News, Widths, Work};
-pub use observer::Observer;
-pub use outlook::{Outlook, outlook};
-pub use record::{
-    AttemptEnd, ChosenTrial, Place, PlanSource, Purpose, Record, RunEnd, RunPlan, StopReason,
-    TaskEnd, no_strategy,
-};
-pub use space::NoSpace;
-pub use stage::Stage;
-pub use state::{Attempt, DeviceState, NodeState, State, TaskState, TaskStatus};
+pub use forecast::follow::{Forecast, forecast};
+pub use interfaces::launcher::{GangPart, LaunchError, LaunchOrder, Launcher, News, Widths, Work};
+pub use interfaces::observer::Observer;
+pub use knowledge::strategies::Choice;
+pub use ledger::book::Decision;
+pub use planning::outlook::{Outlook, outlook};
+pub use state::attempt::{Attempt, Warm};
+pub use state::device::{DeviceState, NodeState};
+pub use state::group::{Group, InspectionState};
+pub use state::lesson::Estimate;
+pub use state::run::State;
+pub use state::space::NoSpace;
+pub use state::stage::Stage;
+pub use state::task::{Judged, TaskState, TaskStatus};
+pub use state::trial::{TrialKey, TrialState};

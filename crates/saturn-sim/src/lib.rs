@@ -41,7 +41,7 @@ pub use measured::{Shape, Spending, Table, Way, spend};
 pub use meter::Cost;
 pub use outages::{Outages, Scale, outages};
 pub use planner::Planner;
-pub use run::{Verdict, run, run_with};
+pub use run::{Verdict, digest, run, run_with};
 pub use saboteur::Bug;
 pub use scale::{WEEK_S, week};
 pub use scenario::{MAX_S, scenario};

@@ -1,5 +1,7 @@
 //! One seed from beginning to end, and what came of it.
 
+use std::fmt::{self, Write};
+
 use crate::faults::Hits;
 use crate::judge::judge;
 use crate::saboteur::Bug;
@@ -50,5 +52,37 @@ pub fn run_with(seed: u64, bug: Option<Bug>) -> Verdict {
         hits: simulation.world.hits,
         num_events: simulation.num_events,
         story,
+    }
+}
+
+/// A digest of the whole history of a seed: every event, record and action with its time, and how the
+/// run ended. Two engines that decide alike have equal digests.
+pub fn digest(seed: u64) -> u64 {
+    let mut simulation = scenario(seed);
+    let end = simulation.run(MAX_S);
+    let mut digest = Digest::default();
+    for fact in &simulation.world.history.facts {
+        // A digest takes in every text.
+        let _ = write!(digest, "{fact:?}");
+    }
+    let _ = write!(digest, "{end:?}{:?}", simulation.violations);
+    digest.0
+}
+
+/// FNV-1a, 64 bits, of all that is written to it.
+struct Digest(u64);
+
+impl Default for Digest {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Write for Digest {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        Ok(())
     }
 }

@@ -10,6 +10,7 @@ mod judgements;
 mod overtaking;
 mod paces;
 mod records;
+mod rooms;
 mod staying;
 mod stuck;
 mod trials;

@@ -1,5 +1,6 @@
 //! Runs scenarios by their seeds: `saturn-fuzz --seeds A..B`, or `saturn-fuzz --replay SEED` for the
-//! whole history of one.
+//! whole history of one. `saturn-fuzz --digest A..B` prints a digest of each history: before and after
+//! a change that must not alter what the engine decides, the two outputs must be equal.
 
 use std::process::ExitCode;
 
@@ -13,6 +14,10 @@ fn main() -> ExitCode {
             Some((from, to)) => fuzz(from, to),
             None => usage(),
         },
+        ["--digest", seeds] => match parse(seeds) {
+            Some((from, to)) => digests(from, to),
+            None => usage(),
+        },
         ["--replay", seed] => match seed.parse() {
             Ok(seed) => replay(seed),
             Err(_) => usage(),
@@ -22,7 +27,7 @@ fn main() -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    eprintln!("usage: saturn-fuzz --seeds FROM..TO | --replay SEED");
+    eprintln!("usage: saturn-fuzz --seeds FROM..TO | --digest FROM..TO | --replay SEED");
     ExitCode::from(2)
 }
 
@@ -56,6 +61,13 @@ fn fuzz(from: u64, to: u64) -> ExitCode {
         println!("  {times:>8}  {fault:?}");
     }
     if num_broken == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn digests(from: u64, to: u64) -> ExitCode {
+    for seed in from..to {
+        println!("{seed} {:016x}", saturn_sim::digest(seed));
+    }
+    ExitCode::SUCCESS
 }
 
 fn replay(seed: u64) -> ExitCode {

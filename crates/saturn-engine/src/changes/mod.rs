@@ -1,0 +1,20 @@
+//! How each record changes the state.
+//!
+//! [`State::apply`](crate::State::apply) takes one record and changes the state, in the file that
+//! the record is about: `tasks`, `devices`, `attempts`, `trials`. What follows from a change is
+//! worked out at once: `wanted` opens and closes trials, `widths` forgets outcomes that a wider
+//! node puts in doubt, and `places` closes the places of the plan that can't be followed any more.
+//!
+//! Invariants: the durable state changes here alone. Applying never fails: a record that names
+//! something unknown, as in a damaged journal, changes nothing. Equal records give equal states.
+//!
+//! May use: `facts`, `state` and `knowledge`.
+
+pub(crate) mod apply;
+pub(crate) mod attempts;
+pub(crate) mod devices;
+pub(crate) mod places;
+pub(crate) mod tasks;
+pub(crate) mod trials;
+pub(crate) mod wanted;
+pub(crate) mod widths;

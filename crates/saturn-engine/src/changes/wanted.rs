@@ -1,0 +1,177 @@
+//! Which trials are wanted: the policy of what to measure.
+//!
+//! A group could be measured under every technique on every type of device in the pool, at the
+//! device counts of `state/breadth`. With a full budget all of that is measured. Otherwise a group
+//! is measured once, so that its tasks can train; then where `planning/experiment` expects that to
+//! pay; and once more if a task is left without a strategy that it may run under. A group's model
+//! is inspected before, and strategies that the inspection rules out are not tried.
+//!
+//! The wanted trials are worked out anew whenever tasks or nodes come and go. Outcomes are facts
+//! and stay, whatever is wanted.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use saturn_core::StrategyKey;
+
+use crate::facts::config::Level;
+use crate::facts::ids::TaskId;
+use crate::knowledge::scaling::rank_before;
+use crate::state::run::State;
+use crate::state::task::{TaskState, TaskStatus};
+use crate::state::trial::{TrialKey, TrialState};
+
+impl State {
+    /// Opens the trials that a task needs, that have no outcome and do not run. A strategy that the
+    /// inspection has ruled out gets its outcome instead. An inspection that is still to be run
+    /// comes first.
+    pub(crate) fn want_trials_for(&mut self, task: TaskId) {
+        let TaskState { status, group, spec, .. } = &self.tasks[task.0];
+        if matches!(status, TaskStatus::Ended(_)) {
+            return;
+        }
+        let group = *group;
+        let must_wait = self.awaits_inspection(group);
+        let mut is_wanted = false;
+        let found = self.groups[group].inspection.found.clone();
+        for breadth in &self.breadths {
+            let gpu_type = &breadth.gpu_type;
+            for gpus in breadth.counts() {
+                let is_wide = gpus > breadth.node_width;
+                for technique in &self.config.techniques {
+                    if is_wide && technique.level != Level::Managed {
+                        continue; // its one process holds devices of one machine
+                    }
+                    let strategy = StrategyKey { technique: technique.name.clone(), gpus };
+                    if !spec.allows_key(&strategy) {
+                        continue;
+                    }
+                    let key = TrialKey { strategy, gpu_type: gpu_type.clone() };
+                    let trial = self.groups[group]
+                        .trials
+                        .entry(Arc::new(key))
+                        .or_insert_with_key(|key| TrialState::unknown(&key.strategy));
+                    if trial.outcome.is_some() || trial.attempt.is_some() {
+                        continue;
+                    }
+                    is_wanted = true;
+                    let way = (group, technique.name.clone());
+                    let open = self.open_trials.get(&(gpu_type.clone(), Reverse(gpus)));
+                    if !must_wait && !open.is_some_and(|open| open.contains(&way)) {
+                        let found = found.as_ref();
+                        trial.outcome = found
+                            .and_then(|found| found.outcome_of(&technique.name, gpus, gpu_type));
+                    }
+                }
+            }
+        }
+        if must_wait {
+            if is_wanted && self.groups[group].inspection.attempt.is_none() {
+                self.to_inspect.insert(group);
+            }
+        } else if self.chooses_trials() {
+            self.open_chosen(group);
+            self.open_first(task);
+        } else {
+            let allowed: Vec<Arc<TrialKey>> = self.groups[group]
+                .trials
+                .keys()
+                .filter(|key| self.may_be_tried(task, key))
+                .cloned()
+                .collect();
+            for key in allowed {
+                self.open_trial(group, &key);
+            }
+        }
+    }
+
+    /// Does so for all tasks of a group.
+    pub(crate) fn want_trials_of_group(&mut self, group: usize) {
+        for task in self.groups[group].tasks.clone() {
+            self.want_trials_for(task);
+        }
+    }
+
+    /// Opens further trials that a group needs, now that more is known of it.
+    pub(crate) fn want_more_trials_of(&mut self, group: usize) {
+        if self.chooses_trials() && !self.awaits_inspection(group) {
+            self.open_chosen(group);
+            for task in self.groups[group].tasks.clone() {
+                if !self.has_ended(task) {
+                    self.open_first(task);
+                }
+            }
+        }
+    }
+
+    /// Opens the trials of a group that were chosen for what they may save.
+    fn open_chosen(&mut self, group: usize) {
+        for key in self.groups[group].chosen.clone() {
+            if self.is_in_pool(&key) && !self.is_ruled_out(group, &key) {
+                self.open_trial(group, &key);
+            } else {
+                self.close_trial(group, &key.strategy, &key.gpu_type);
+            }
+        }
+    }
+
+    /// Opens the cheapest trial that may give a task a strategy, if the task has none and no trial
+    /// for it runs or is open: on the fewest devices, by the technique that is tried first.
+    fn open_first(&mut self, task: TaskId) {
+        let group = self.task(task).group;
+        let is_sought = |(key, trial): (&Arc<TrialKey>, &TrialState)| {
+            self.may_be_tried(task, key)
+                && trial.outcome.is_none()
+                && (trial.attempt.is_some() || self.is_open_trial(group, key))
+        };
+        let trials = &self.groups[group].trials;
+        if self.fits_pool_of_types(task) || trials.iter().any(is_sought) {
+            return;
+        }
+        let candidates = trials.iter().filter(|(key, trial)| {
+            trial.outcome.is_none()
+                && self.may_be_tried(task, key)
+                && !self.is_ruled_out(group, key)
+        });
+        let cheapest = candidates.map(|(key, _)| key).min_by(|a, b| {
+            let by_count = a.strategy.gpus.cmp(&b.strategy.gpus);
+            let (rank_a, rank_b) =
+                (rank_before(&a.strategy.technique), rank_before(&b.strategy.technique));
+            by_count.then(rank_a.total_cmp(&rank_b)).then(a.cmp(b))
+        });
+        if let Some(cheapest) = cheapest.cloned() {
+            self.open_trial(group, &cheapest);
+        }
+    }
+
+    fn open_trial(&mut self, group: usize, key: &TrialKey) {
+        let trial = self.groups[group].trials.get(key);
+        if trial.is_some_and(|trial| trial.outcome.is_none() && trial.attempt.is_none())
+            && self.why_too_large_for_host(group, key).is_none()
+        {
+            let place = (key.gpu_type.clone(), Reverse(key.strategy.gpus));
+            let open = self.open_trials.entry(place).or_default();
+            open.insert((group, key.strategy.technique.clone()));
+        }
+    }
+
+    /// Closes all trials of a group, which has no task left to train.
+    pub(crate) fn close_trials(&mut self, group: usize) {
+        self.to_inspect.remove(&group);
+        let keys: Vec<Arc<TrialKey>> = self.groups[group].trials.keys().cloned().collect();
+        for key in keys {
+            self.close_trial(group, &key.strategy, &key.gpu_type);
+        }
+    }
+
+    /// Closes a trial: it runs, has its outcome, or is not wanted.
+    pub(crate) fn close_trial(&mut self, group: usize, key: &StrategyKey, gpu_type: &str) {
+        let place = (gpu_type.to_owned(), Reverse(key.gpus));
+        if let Some(open) = self.open_trials.get_mut(&place) {
+            open.remove(&(group, key.technique.clone()));
+            if open.is_empty() {
+                self.open_trials.remove(&place);
+            }
+        }
+    }
+}

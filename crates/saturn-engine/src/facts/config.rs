@@ -1,0 +1,412 @@
+//! What a run is told: techniques and policy at its start, tasks at any time.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU64;
+
+use saturn_core::{Knobs, Strategy, StrategyKey, Trial};
+use serde::{Deserialize, Serialize};
+
+use crate::facts::ids::TaskId;
+
+/// How far the run goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// Trials only.
+    Search,
+    /// Trials where the profile is incomplete, and training to the end by plans.
+    Orchestrate,
+}
+
+/// What a device is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeviceKind {
+    /// A CPU slot: one pinned core.
+    Cpu,
+    /// An NVIDIA GPU.
+    Cuda,
+}
+
+/// What the machines of a run are, as far as the present process can tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machines {
+    /// What their devices are.
+    pub device_kind: DeviceKind,
+    /// What all attempts on a node together may take of its own memory, bytes; `None` for no limit.
+    pub host_memory_bytes: Option<u64>,
+    /// Whether nodes may join. Then a task that needs a wider node than there is waits for it.
+    #[serde(default = "yes")]
+    pub pool_may_grow: bool,
+}
+
+/// Which of the two technique interfaces a technique implements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// Saturn owns the training loop; one rank a device.
+    Managed,
+    /// The technique trains by itself, in one process that sees all devices of the gang.
+    BlackBox,
+}
+
+/// A technique of the library, as a worker finds it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TechniqueRef {
+    /// Registered name.
+    pub name: String,
+    /// Interface level.
+    pub level: Level,
+    /// `module:Class`, where it can be imported.
+    pub import: Option<String>,
+    /// Path of its pickle within the run directory, where it can't.
+    pub pickle: Option<String>,
+}
+
+/// The technique of tasks that are scripts, which train by themselves. A task is tried under it
+/// only if the task names it.
+pub(crate) const SCRIPT: &str = "script";
+
+/// One task. Its functions stay in its directory: the engine never needs them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskSpec {
+    /// Unique name.
+    pub name: String,
+    /// Directory within the run directory.
+    pub dir: String,
+    /// Optimizer steps to train, where the task says so.
+    pub steps: Option<u64>,
+    /// Passes over the loader to train, where the task says so instead.
+    pub epochs: Option<u64>,
+    /// Batches of the loader that make one step: how epochs become steps.
+    #[serde(default = "one_batch_a_step")]
+    pub batches_a_step: NonZeroU64,
+    /// Whether it can go on from a checkpoint. A task that can't is never stopped for a plan or a
+    /// trial.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub can_resume: bool,
+    /// Device counts that the task allows; `None` allows all.
+    pub gpu_range: Option<Vec<u32>>,
+    /// Techniques and knobs that the task allows.
+    #[serde(default, skip_serializing_if = "Allowed::is_all")]
+    pub allowed: Allowed,
+    /// Tasks with equal keys perform alike by construction and share their trials.
+    pub profile_key: String,
+    /// Trials known from an earlier search.
+    #[serde(default)]
+    pub measured: Vec<Trial>,
+    /// What the person wishes of its time.
+    #[serde(default)]
+    pub wishes: Wishes,
+    /// When its model is evaluated; `None`: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evaluation: Option<EvaluationSpec>,
+    /// The values that tell it from other tasks, for people: learning rate, width and so on.
+    #[serde(default, skip_serializing_if = "Knobs::is_empty")]
+    pub parameters: Knobs,
+    /// What says how well it does, for people; `None`: its loss.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goal: Option<Goal>,
+    /// It is the part of a script after its training, which is another task: it has no training of
+    /// its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_rest: bool,
+    /// Finished steps with which it comes, in a checkpoint of the task that it continues. Earlier
+    /// journals have 0 here, and the first launch then tells.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub start_step: u64,
+}
+
+/// What says how well a task does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Goal {
+    /// `loss`, or a metric of its evaluations.
+    pub metric: String,
+    /// Whether less of it is better, or more.
+    pub mode: GoalMode,
+}
+
+/// Which values are better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GoalMode {
+    /// Less.
+    Min,
+    /// More.
+    Max,
+}
+
+/// When a task's model is evaluated: after its last step in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct EvaluationSpec {
+    /// Steps between two evaluations; `None`: there is the last alone.
+    pub every_steps: Option<NonZeroU64>,
+}
+
+/// Which techniques and knobs a task may be tried and trained under.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Allowed {
+    /// Names of techniques; `None` allows all.
+    pub techniques: Option<Vec<String>>,
+    /// Names of techniques that it forbids.
+    pub not_techniques: Vec<String>,
+    /// The values that knobs may have, by technique and knob. All others are free.
+    pub knobs: BTreeMap<String, BTreeMap<String, Vec<serde_json::Value>>>,
+}
+
+impl Allowed {
+    fn is_all(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl TaskSpec {
+    /// Whether the task may be tried and trained under a technique on so many devices.
+    pub fn allows_key(&self, key: &StrategyKey) -> bool {
+        self.gpu_range.as_ref().is_none_or(|range| range.contains(&key.gpus))
+            && self.allows_technique(&key.technique)
+    }
+
+    /// Whether it may be under a technique on some number of devices.
+    pub fn allows_technique(&self, name: &str) -> bool {
+        let is_forbidden = self.allowed.not_techniques.iter().any(|one| one == name);
+        match &self.allowed.techniques {
+            Some(all) => all.iter().any(|one| one == name) && !is_forbidden,
+            None => name != SCRIPT && !is_forbidden,
+        }
+    }
+
+    /// Whether it may be with these knobs too.
+    pub fn allows(&self, strategy: &Strategy) -> bool {
+        let pinned = self.allowed.knobs.get(&strategy.technique).into_iter().flatten();
+        self.allows_key(&strategy.key())
+            && pinned.into_iter().all(|(knob, values)| {
+                strategy.knobs.get(knob).is_some_and(|value| values.contains(value))
+            })
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_yes(value: &bool) -> bool {
+    *value
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(value: &u64) -> bool {
+    *value == 0
+}
+
+fn one_batch_a_step() -> NonZeroU64 {
+    NonZeroU64::MIN
+}
+
+/// What a person wishes of a task's time. All of it may change while the run goes on.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Wishes {
+    /// Tasks of higher priority end sooner, where that costs lower ones no more than it gains.
+    pub priority: i32,
+    /// The time on the run's clock by which it should have ended, seconds.
+    pub deadline_s: Option<f64>,
+    /// No training before this time on the run's clock, seconds.
+    pub release_s: f64,
+    /// Tasks that must be done before it starts.
+    pub after: Vec<TaskId>,
+}
+
+/// How much may be spent on trials.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TrialBudget {
+    /// Every strategy is measured, whatever that costs.
+    #[default]
+    Full,
+    /// Each group's first trial, and then what is expected to save more than it costs.
+    Worthwhile,
+    /// The same, up to so many device-seconds; each group's first trial is run even beyond.
+    Seconds(f64),
+}
+
+/// The numbers that govern trials, retries, the watchdog and introspection.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Policy {
+    /// Longest time between two plans while tasks run, seconds.
+    pub interval_s: f64,
+    /// Time between two checkpoints of an attempt, seconds; `None`: as follows from what they cost
+    /// and from how often things fail.
+    pub checkpoint_every_s: Option<f64>,
+    /// Steps of a trial that are not timed.
+    pub warmup_steps: u32,
+    /// At least how many steps of a trial are timed.
+    pub timed_steps: u32,
+    /// At most how many steps of a trial are timed, if a step's time is not known well before.
+    pub max_timed_steps: u32,
+    /// How much may be spent on them.
+    pub trial_budget: TrialBudget,
+    /// Failures in a row, without a new checkpoint between them, that end a task.
+    pub max_failures: u32,
+    /// Wait before the first retry, seconds; doubles with each failure in a row.
+    pub backoff_s: f64,
+    /// Silence of an attempt after which it counts as hung, seconds. Must exceed the longest step.
+    pub stall_s: f64,
+    /// Seconds from a kill after which processes that still live cost their devices.
+    pub kill_grace_s: f64,
+    /// Share of the time left that a new plan must save before running tasks are moved for it.
+    pub min_gain: f64,
+    /// Seconds that a new plan must save at least before running tasks are moved for it: the
+    /// forecast is wrong by seconds about stopping and starting.
+    #[serde(default = "least_gain_s", skip_serializing_if = "is_least_gain")]
+    pub min_gain_s: f64,
+    /// Switches that may be planned for each task.
+    pub max_switches: usize,
+    /// Time a solve may take, seconds.
+    pub solver_time_limit_s: f64,
+    /// A plan with planned switches must end earlier than the best without by this part of it.
+    pub min_switch_gain: f64,
+    /// Seed of the solver.
+    pub seed: u64,
+    /// What all attempts on a node together may take of its own memory, bytes; `None` for no limit.
+    pub host_memory_bytes: Option<u64>,
+    /// How many nodes a gang may take at most.
+    pub max_nodes: u32,
+    /// Whether nodes may join, as on a cluster.
+    #[serde(skip_serializing_if = "is_yes")]
+    pub pool_may_grow: bool,
+}
+
+impl Policy {
+    /// Steps of a trial at least, warm-up included. A trial whose steps take seconds has no more.
+    pub(crate) fn trial_steps(&self) -> u32 {
+        self.warmup_steps + self.timed_steps
+    }
+}
+
+fn least_gain_s() -> f64 {
+    5.0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls")]
+fn is_least_gain(seconds: &f64) -> bool {
+    seconds.to_bits() == least_gain_s().to_bits()
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            interval_s: 1000.0,
+            checkpoint_every_s: None,
+            warmup_steps: 1,
+            timed_steps: 3,
+            max_timed_steps: 30,
+            trial_budget: TrialBudget::Full,
+            max_failures: 3,
+            backoff_s: 1.0,
+            stall_s: 600.0,
+            kill_grace_s: 10.0,
+            min_gain: 0.05,
+            min_gain_s: least_gain_s(),
+            // The first switch of a task gains most of what switches can gain.
+            max_switches: 1,
+            solver_time_limit_s: 2.0,
+            // Runtimes are estimates: a switch that gains less is more likely noise than time.
+            min_switch_gain: 0.02,
+            seed: 0,
+            host_memory_bytes: None,
+            max_nodes: 1,
+            pool_may_grow: true,
+        }
+    }
+}
+
+/// What a run is told at its start. Nodes and tasks come by records of their own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunConfig {
+    /// How far it goes.
+    pub mode: Mode,
+    /// What its devices are.
+    pub device_kind: DeviceKind,
+    /// What each device may hold, bytes; `None` for no limit but its own.
+    #[serde(default)]
+    pub device_memory_bytes: Option<u64>,
+    /// The techniques to try.
+    pub techniques: Vec<TechniqueRef>,
+    /// The numbers.
+    pub policy: Policy,
+}
+
+impl RunConfig {
+    /// What the machines are.
+    pub fn machines(&self) -> Machines {
+        let Policy { host_memory_bytes, pool_may_grow, .. } = self.policy;
+        Machines { device_kind: self.device_kind, host_memory_bytes, pool_may_grow }
+    }
+
+    /// The level of a technique; managed where it isn't in the run.
+    pub fn level_of(&self, technique: &str) -> Level {
+        self.technique(technique).map_or(Level::Managed, |technique| technique.level)
+    }
+
+    /// How many ranks an attempt under a strategy has: at least one, also on no device.
+    pub fn num_ranks(&self, strategy: &Strategy) -> u32 {
+        match self.level_of(&strategy.technique) {
+            Level::Managed => strategy.gpus.max(1),
+            Level::BlackBox => 1,
+        }
+    }
+
+    /// The registered technique of that name.
+    pub fn technique(&self, name: &str) -> Option<&TechniqueRef> {
+        self.techniques.iter().find(|technique| technique.name == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_task_allows_what_it_says_of_counts_techniques_and_knobs() {
+        let spec = |allowed: serde_json::Value, gpu_range: serde_json::Value| -> TaskSpec {
+            let spec = json!({"name": "t", "dir": "d", "steps": 1, "epochs": null,
+                "gpu_range": gpu_range, "profile_key": "k", "allowed": allowed});
+            serde_json::from_value(spec).unwrap()
+        };
+        let fsdp = |knobs: serde_json::Value| Strategy {
+            technique: "fsdp".to_owned(),
+            gpus: 2,
+            knobs: serde_json::from_value(knobs).unwrap(),
+        };
+        let all = spec(json!({}), json!(null));
+        assert!(all.allows(&fsdp(json!({}))) && all.allows(&fsdp(json!({"a": 1}))));
+        assert!(!spec(json!({}), json!([1, 4])).allows(&fsdp(json!({}))));
+        for (allowed, is_allowed) in [
+            (json!({"techniques": ["ddp", "fsdp"]}), true),
+            (json!({"techniques": ["ddp"]}), false),
+            (json!({"techniques": ["ddp", "fsdp"], "not_techniques": ["fsdp"]}), false),
+            (json!({"not_techniques": ["ddp"]}), true),
+            (json!({"not_techniques": ["fsdp"]}), false),
+            (json!({"knobs": {"ddp": {"a": [7]}}}), true),
+        ] {
+            let spec = spec(allowed.clone(), json!(null));
+            assert_eq!(spec.allows(&fsdp(json!({"a": 1}))), is_allowed, "{allowed}");
+        }
+        let script = |one: &TaskSpec| one.allows_technique(SCRIPT);
+        assert!(!script(&all), "a script's technique must be named");
+        assert!(script(&spec(json!({"techniques": ["script"]}), json!(null))));
+        let pinned = spec(json!({"knobs": {"fsdp": {"a": [1, 2]}}}), json!(null));
+        assert!(pinned.allows(&fsdp(json!({"a": 2, "b": true}))));
+        assert!(!pinned.allows(&fsdp(json!({"a": 3}))));
+        assert!(!pinned.allows(&fsdp(json!({}))), "what is pinned must be there");
+        assert!(pinned.allows_key(&fsdp(json!({})).key()), "before a trial no knobs are known");
+    }
+}

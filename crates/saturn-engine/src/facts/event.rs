@@ -1,0 +1,376 @@
+//! Events, which the engine takes in, and actions, which it asks for.
+
+use saturn_core::{
+    Cluster, Gang, Inspection, Knobs, Node, Objective, Plan, Problem, Strategy, TrialOutcome,
+    measure,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::facts::config::{Machines, TaskSpec};
+use crate::facts::evaluation::{BestEvaluation, Evaluation};
+use crate::facts::failure::FailureKind;
+use crate::facts::ids::{AttemptId, TaskId};
+use crate::facts::judgement::NamedJudgement;
+use crate::facts::record::Purpose;
+
+/// What a rank says while it lives.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum RankReport {
+    /// Model and data are loaded; training goes on after `step` finished steps.
+    Started {
+        /// Finished steps.
+        step: u64,
+        /// Seconds from launch until now.
+        setup_s: f64,
+    },
+    /// The rank works on something that takes long and is no step: building, loading, skipping
+    /// data.
+    Alive,
+    /// Training goes on.
+    Progress {
+        /// Finished steps.
+        step: u64,
+        /// Loss of the last step, where known.
+        #[serde(default, with = "measure::optional")]
+        loss: Option<f64>,
+        /// Recent seconds a step, where known.
+        step_s: Option<f64>,
+    },
+    /// A checkpoint is complete and in place.
+    Checkpoint {
+        /// Finished steps in it.
+        step: u64,
+        /// Seconds that saving took.
+        save_s: f64,
+        /// Seconds that training stood still for it.
+        blocked_s: f64,
+        /// Loss of that step, where known.
+        #[serde(default, with = "measure::optional")]
+        loss: Option<f64>,
+    },
+    /// The model was evaluated; or, where an attempt goes on from a checkpoint, it was before.
+    Evaluated {
+        /// What was found.
+        #[serde(flatten)]
+        evaluation: Evaluation,
+        /// The best so far, where the task says which is that.
+        #[serde(default)]
+        best: Option<BestEvaluation>,
+        /// Seconds that it took; `None` of an evaluation before.
+        #[serde(default)]
+        evaluation_s: Option<f64>,
+    },
+    /// What an inspection found.
+    Inspected {
+        /// All of it.
+        inspection: Box<Inspection>,
+    },
+    /// A trial's result.
+    Trial {
+        /// Knobs that the technique chose.
+        #[serde(default)]
+        knobs: Knobs,
+        /// What came of it.
+        outcome: TrialOutcome,
+        /// Finished steps, where the trial's steps are the task's own: it waits for
+        /// [`Action::GoOn`] or [`Action::Stop`].
+        #[serde(default)]
+        step: Option<u64>,
+    },
+    /// The task is trained and the last checkpoint is in place: all its steps are done, or its own
+    /// code has ended it before.
+    Finished {
+        /// Finished steps.
+        step: u64,
+        /// Loss of the last step.
+        #[serde(default, with = "measure::optional")]
+        loss: Option<f64>,
+    },
+    /// A stop was honoured; the checkpoint is in place.
+    Stopped {
+        /// Finished steps.
+        step: u64,
+    },
+    /// A rank fails.
+    Failed {
+        /// What kind.
+        kind: FailureKind,
+        /// One line.
+        error: String,
+        /// Its traceback.
+        #[serde(default)]
+        traceback: String,
+    },
+    /// A word for the person watching.
+    Note {
+        /// The word.
+        text: String,
+    },
+}
+
+/// A solver's answer to [`Action::Solve`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct SolveAnswer {
+    /// A plan of the problem that was asked, checked.
+    pub plan: Plan,
+    /// Makespan of current practice on the same problem (all devices to one task at a time, its
+    /// best technique), seconds.
+    pub current_practice_s: Option<f64>,
+    /// Whether that rests on an estimate of a strategy that nobody has measured.
+    pub practice_is_estimate: bool,
+    /// A plan of [`SolveOrder::optimistic`], where that was asked and solved.
+    pub optimistic: Option<Plan>,
+}
+
+/// A task to add, as a person describes it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NewTask {
+    /// All but the tasks that it waits for.
+    #[serde(flatten)]
+    pub spec: TaskSpec,
+    /// Names of tasks that must be done before it starts: of the run, or before it in the same
+    /// list.
+    #[serde(default)]
+    pub after: Vec<String>,
+}
+
+/// What a person asks of a run in progress. Tasks and nodes go by name.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "command", deny_unknown_fields)]
+pub enum Command {
+    /// Add tasks: all of them, or none where one is refused.
+    Submit {
+        /// The tasks.
+        tasks: Vec<NewTask>,
+    },
+    /// Nothing more will come: end when every task has ended.
+    Close,
+    /// End a task that is not wanted any more.
+    Cancel {
+        /// Which.
+        task: String,
+    },
+    /// Stop a task at a checkpoint until it is taken up again.
+    Pause {
+        /// Which.
+        task: String,
+    },
+    /// Take a paused task up again.
+    Unpause {
+        /// Which.
+        task: String,
+    },
+    /// Change what is wished of a task's time; what is absent stays.
+    Wish {
+        /// Which.
+        task: String,
+        /// Higher ends sooner.
+        #[serde(default)]
+        priority: Option<i32>,
+        /// By when it should have ended, seconds on the run's clock.
+        #[serde(default)]
+        deadline_s: Option<f64>,
+        /// It needs have ended by no time.
+        #[serde(default)]
+        no_deadline: bool,
+        /// No training before, seconds on the run's clock.
+        #[serde(default)]
+        release_s: Option<f64>,
+        /// Names of tasks that must be done before it starts.
+        #[serde(default)]
+        after: Option<Vec<String>>,
+    },
+    /// Use devices again that were set aside.
+    TakeBack {
+        /// Their node.
+        node: String,
+        /// Which; all of the node's where none is named.
+        #[serde(default)]
+        devices: Vec<u32>,
+    },
+    /// Hold tasks, end them or have them go on, as the run's stopper judges.
+    Judge {
+        /// The rulings, in the order in which the stopper saw the values that they are about.
+        judgements: Vec<NamedJudgement>,
+    },
+    /// Tell the people who watch.
+    Note {
+        /// The task that it is about; `None` where it is about the run.
+        #[serde(default)]
+        task: Option<String>,
+        /// The word.
+        text: String,
+    },
+    /// Stop the run: at checkpoints, or at once.
+    Stop {
+        /// At once.
+        #[serde(default)]
+        at_once: bool,
+    },
+}
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// The run begins, on these nodes. Nothing is launched before the next event.
+    Begin {
+        /// The nodes there are.
+        cluster: Cluster,
+    },
+    /// A new process drives a run rebuilt from its journal, on this pool. Nothing is launched
+    /// before the next event.
+    Resume {
+        /// The nodes there are now.
+        cluster: Cluster,
+        /// What each device may hold from here on, bytes; `None` for no limit but its own.
+        device_memory_bytes: Option<u64>,
+        /// What the machines are now.
+        machines: Machines,
+    },
+    /// A node joins the pool, or comes back to it.
+    NodeJoined {
+        /// What it is; its name tells whether it was there before.
+        spec: Node,
+    },
+    /// A node has gone, with everything on it.
+    NodeLeft {
+        /// Its name.
+        name: String,
+        /// Why.
+        reason: String,
+    },
+    /// A gang could not be started; none of its processes lives.
+    LaunchFailed {
+        /// Which attempt.
+        attempt: AttemptId,
+        /// What kind of failure it is.
+        kind: FailureKind,
+        /// Why.
+        error: String,
+    },
+    /// A rank says something.
+    Reported {
+        /// Its attempt.
+        attempt: AttemptId,
+        /// Its rank.
+        rank: u32,
+        /// What it says.
+        report: RankReport,
+    },
+    /// A rank's process has ended and was reaped.
+    RankExited {
+        /// Its attempt.
+        attempt: AttemptId,
+        /// Its rank.
+        rank: u32,
+        /// Exit code, or minus the signal's number.
+        code: i32,
+        /// The end of its log.
+        last_words: String,
+    },
+    /// A solve has ended.
+    Solved {
+        /// The number in [`Action::Solve`].
+        request: u64,
+        /// The plan, or why there is none.
+        answer: Result<SolveAnswer, String>,
+    },
+    /// A person asks for something. Where it is refused, the decision says why.
+    Command {
+        /// What.
+        command: Command,
+    },
+    /// The person wants to stop: at checkpoints the first time, at once the second, and the third
+    /// time without waiting for processes that can't be killed.
+    Interrupt,
+    /// A disk that was full when an attempt ended has more room than it had then.
+    SpaceFreed,
+    /// A process that drives the run can launch from now on.
+    DriverStarted {
+        /// Seconds that its start took, while the run's clock stood still.
+        startup_s: f64,
+    },
+    /// Time has passed.
+    Tick,
+}
+
+/// A solve to do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SolveOrder {
+    /// What to solve.
+    pub problem: Problem,
+    /// The same problem with candidates for unmeasured strategies behind the others, as fast as
+    /// their estimates allow: a strategy that its plan uses is worth a trial.
+    pub optimistic: Option<Problem>,
+    /// The same problem with those candidates as fast as their estimates say: current practice,
+    /// which would have measured them, is worked out from it.
+    pub expected: Option<Problem>,
+    /// The objective, which is minimised.
+    pub objective: Objective,
+    /// Seconds that it may take.
+    pub time_limit_s: f64,
+    /// Seed of the random numbers.
+    pub seed: u64,
+    /// Switches that may be planned for each task that states their cost.
+    pub max_switches: usize,
+    /// What a plan with switches must gain over the best without, as a part of that.
+    pub min_switch_gain: f64,
+    /// What is left of the plan in force, as a plan of the problem, to start from.
+    pub warm_start: Option<Plan>,
+}
+
+/// Something to do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Start all processes of a gang, or none.
+    Launch {
+        /// Number of the attempt.
+        attempt: AttemptId,
+        /// Task to run.
+        task: TaskId,
+        /// What it is for.
+        purpose: Purpose,
+        /// Technique, device count and knobs; [`no_strategy`](crate::no_strategy) in an
+        /// inspection.
+        strategy: Strategy,
+        /// Devices; none in an inspection.
+        gang: Gang,
+        /// Steps that the task has in all; `None` but in training.
+        steps: Option<u64>,
+        /// Finished steps at which it is to stop at a checkpoint, where that is before the last.
+        until_step: Option<u64>,
+    },
+    /// Ask all ranks to stop together at a checkpoint.
+    Stop {
+        /// Which attempt.
+        attempt: AttemptId,
+    },
+    /// Tell all ranks of a trial, which wait for it, to go on as training.
+    GoOn {
+        /// Which attempt.
+        attempt: AttemptId,
+        /// Steps that the task has in all.
+        steps: u64,
+    },
+    /// Tell all ranks at which finished step to stop at a checkpoint, in place of what they were
+    /// told before.
+    Until {
+        /// Which attempt.
+        attempt: AttemptId,
+        /// The step; `None` for the task's last.
+        step: Option<u64>,
+    },
+    /// Kill all processes of a gang.
+    Kill {
+        /// Which attempt.
+        attempt: AttemptId,
+    },
+    /// Solve a planning problem and answer with [`Event::Solved`].
+    Solve {
+        /// Number for the answer.
+        request: u64,
+        /// What to solve, and how.
+        order: Box<SolveOrder>,
+    },
+}

@@ -1,0 +1,21 @@
+//! What is told, stored and ordered: plain data, and no decision.
+//!
+//! - `ids`, `config`: the names of things within a run, and what a run and its tasks are.
+//! - `event`: what happens to the engine, and the actions that the engine asks for.
+//! - `record`, `plan`: what a journal keeps. `migrate` reads journals of earlier versions.
+//! - `failure`, `evaluation`, `judgement`: parts of events and records.
+//!
+//! Invariants: a value here means the same in every process and in every later version. The
+//! serialized names are frozen by the tests of the journal's format.
+//!
+//! May use: `saturn-core`, and no other room.
+
+pub(crate) mod config;
+pub(crate) mod evaluation;
+pub(crate) mod event;
+pub(crate) mod failure;
+pub(crate) mod ids;
+pub(crate) mod judgement;
+pub mod migrate;
+pub(crate) mod plan;
+pub(crate) mod record;

@@ -1,0 +1,422 @@
+//! The facts that a journal keeps. Folding them over a fresh [`crate::State`] rebuilds the run.
+//!
+//! A record says what happened, never what a policy made of it. It names tasks, nodes, attempts and
+//! trials by what they are, and holds every number that its meaning depends on. So a journal means
+//! the same under every later policy. Records of kinds that are gone are translated by `migrate`.
+
+use std::sync::Arc;
+
+use saturn_core::{
+    Gang, Inspection, Knobs, Node, Strategy, StrategyKey, Trained, TrialOutcome, measure,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::facts::config::{Machines, RunConfig, TaskSpec, Wishes};
+use crate::facts::evaluation::{BestEvaluation, Evaluation};
+use crate::facts::failure::RankFailure;
+use crate::facts::ids::{AttemptId, NodeId, TaskId};
+use crate::facts::judgement::Judgement;
+use crate::facts::plan::RunPlan;
+
+/// What an attempt is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Purpose {
+    /// An inspection of the model of all tasks that perform like its task, on no device and under
+    /// no strategy.
+    Inspection,
+    /// A trial of its strategy, for all tasks that perform like its task.
+    Trial,
+    /// Training.
+    Train,
+}
+
+/// The strategy of an inspection: no technique has an empty name, and no gang has no device.
+pub fn no_strategy() -> Strategy {
+    Strategy { technique: String::new(), gpus: 0, knobs: Knobs::new() }
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "how")]
+pub enum AttemptEnd {
+    /// It did all that it was launched for.
+    Finished,
+    /// It stopped at a checkpoint when asked to.
+    Stopped,
+    /// It was killed because it is no longer wanted.
+    Killed,
+    /// The process that drove the run, or the node that it ran on, went away under it.
+    Lost,
+    /// Its processes were killed and live on. Its devices are set aside.
+    Abandoned,
+    /// A rank failed.
+    Failed {
+        /// The cause: the first failure that is not an echo of another.
+        failure: RankFailure,
+    },
+}
+
+/// How a task ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "how")]
+pub enum TaskEnd {
+    /// It is trained: all its steps, or those after which its own code has ended it.
+    Done {
+        /// Loss of the last step; where it is no finite number, the task has diverged.
+        #[serde(default, with = "measure::optional")]
+        loss: Option<f64>,
+    },
+    /// It was given up.
+    Failed {
+        /// One line.
+        error: String,
+        /// The worker's own traceback, or empty.
+        traceback: String,
+    },
+    /// It is not wanted any more.
+    Cancelled {
+        /// By whom, or because of what.
+        reason: String,
+    },
+    /// The stopper ended it, at a checkpoint.
+    Stopped {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Why a running attempt is asked to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// The plan in force has the task go on elsewhere, under another strategy, or later.
+    Replan,
+    /// The person stops the run.
+    Interrupt,
+    /// The attempt has done its part of the task in the plan.
+    Switch,
+    /// A trial that is expected to save more needs its devices.
+    Trial,
+    /// The person pauses the task.
+    Pause,
+    /// Its devices are to be used no more.
+    SetAside,
+    /// The stopper holds the task, or ends it.
+    Judged,
+}
+
+/// A trial that was chosen for what it may save.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChosenTrial {
+    /// The profile key of the tasks that it speaks for.
+    pub group: String,
+    /// The type of device that it is to run on.
+    pub gpu_type: String,
+    /// Technique and device count.
+    #[serde(flatten)]
+    pub strategy: StrategyKey,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunEnd {
+    /// Nothing more was to come, and every task has ended (in a search: every trial has its
+    /// outcome).
+    Complete,
+    /// Stopped by the person; it can be resumed.
+    Interrupted,
+}
+
+/// A fact.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "record")]
+pub enum Record {
+    /// The run began. Always the first record.
+    Began {
+        /// What it was told.
+        config: RunConfig,
+    },
+    /// Another process took the run over.
+    Resumed {
+        /// What each device may hold from here on, bytes.
+        #[serde(default)]
+        device_memory_bytes: Option<u64>,
+        /// What its machines are from here on; `None` in journals that don't say so: as before.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        machines: Option<Machines>,
+    },
+    /// A node joined, or came back; then it may have another number of devices than before.
+    NodeJoined {
+        /// Its number.
+        node: NodeId,
+        /// What it is.
+        spec: Node,
+    },
+    /// A node has gone. Attempts on it are lost.
+    NodeLeft {
+        /// Which.
+        node: NodeId,
+        /// Why.
+        reason: String,
+    },
+    /// Devices are used no more until they are taken back.
+    SetAside {
+        /// Their node.
+        node: NodeId,
+        /// Which.
+        devices: Vec<u32>,
+        /// Why.
+        reason: String,
+        /// Tasks whose failures in a row count as these devices', not theirs.
+        #[serde(default)]
+        absolved: Vec<TaskId>,
+    },
+    /// Devices that were set aside are used again.
+    TakenBack {
+        /// Their node.
+        node: NodeId,
+        /// Which.
+        devices: Vec<u32>,
+        /// Why.
+        reason: String,
+    },
+    /// A task came.
+    TaskAdded {
+        /// Its number.
+        task: TaskId,
+        /// What it is.
+        spec: TaskSpec,
+    },
+    /// No more tasks will come: the run ends when all have.
+    Closed,
+    /// The person's wishes about a task's time are others from now on.
+    Wished {
+        /// Which task.
+        task: TaskId,
+        /// All of its wishes.
+        wishes: Wishes,
+    },
+    /// A task is to do nothing until it is taken up again.
+    Paused {
+        /// Which.
+        task: TaskId,
+    },
+    /// A paused task is taken up again.
+    Unpaused {
+        /// Which.
+        task: TaskId,
+    },
+    /// The stopper judged a task.
+    Judged {
+        /// Which.
+        task: TaskId,
+        /// What it saw of the task, and what comes of that.
+        #[serde(flatten)]
+        judgement: Judgement,
+    },
+    /// A gang is about to be launched.
+    Launched {
+        /// Number of the attempt.
+        attempt: AttemptId,
+        /// Its task.
+        task: TaskId,
+        /// What it is for.
+        purpose: Purpose,
+        /// How it runs; [`no_strategy`] in an inspection.
+        strategy: Strategy,
+        /// Where; on no device in an inspection.
+        gang: Gang,
+        /// Finished steps at which it stops by itself, where that is before the task's end.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        until_step: Option<u64>,
+    },
+    /// An attempt has loaded and trains.
+    Started {
+        /// Which attempt.
+        attempt: AttemptId,
+        /// Finished steps that it goes on from.
+        step: u64,
+        /// Seconds from launch.
+        setup_s: f64,
+    },
+    /// A checkpoint is in place.
+    Checkpointed {
+        /// The attempt that wrote it.
+        attempt: AttemptId,
+        /// Finished steps in it.
+        step: u64,
+        /// Seconds that saving it took.
+        save_s: f64,
+        /// Seconds of those for which training stood still.
+        blocked_s: f64,
+        /// Loss of that step, where known.
+        #[serde(default, skip_serializing_if = "Option::is_none", with = "measure::optional")]
+        loss: Option<f64>,
+    },
+    /// A task's model was evaluated.
+    Evaluated {
+        /// The attempt that trains it.
+        attempt: AttemptId,
+        /// What was found.
+        evaluation: Evaluation,
+        /// The best so far, where the task says which is that.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        best: Option<BestEvaluation>,
+        /// Seconds that it took; absent where an earlier attempt did it, and could not say so.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        evaluation_s: Option<f64>,
+    },
+    /// An inspection of the model of tasks that perform alike has found something. Strategies that
+    /// can't run have their outcome by it.
+    Inspected {
+        /// The profile key of the tasks that it speaks for.
+        group: String,
+        /// What was found.
+        inspection: Inspection,
+    },
+    /// A trial has its outcome.
+    Tried {
+        /// The profile key of the tasks that it speaks for.
+        group: String,
+        /// The type of device that it ran on.
+        gpu_type: String,
+        /// The strategy with the knobs that the technique chose.
+        strategy: Strategy,
+        /// What came of it.
+        outcome: TrialOutcome,
+    },
+    /// A measured trial goes on as its task's training: its steps count.
+    WentOn {
+        /// The trial's attempt, which trains from now on.
+        attempt: AttemptId,
+        /// Finished steps.
+        step: u64,
+    },
+    /// Trials are to be run, since a plan that counted on them might be better.
+    TrialsChosen {
+        /// Which.
+        trials: Vec<ChosenTrial>,
+        /// Seconds by which the run might end earlier, at best.
+        saves_s: f64,
+        /// Device-seconds that they are expected to take.
+        cost_s: f64,
+    },
+    /// Training has shown a strategy's seconds a step: more or less than plans counted on, or for a
+    /// strategy that no trial has measured.
+    Observed {
+        /// The profile key of the tasks that it speaks for.
+        group: String,
+        /// The type of device that it ran on.
+        gpu_type: String,
+        /// The strategy as it trained.
+        strategy: Strategy,
+        /// Seconds a step.
+        step_s: f64,
+    },
+    /// A process that drives the run can launch from now on.
+    DriverStarted {
+        /// Seconds that its start took, while the run's clock stood still.
+        startup_s: f64,
+    },
+    /// An interval of training has measured its strategy, beside whatever else ran then.
+    Clocked {
+        /// The attempt that trains.
+        attempt: AttemptId,
+        /// What its steps took since the record before, or since its first step.
+        #[serde(flatten)]
+        trained: Trained,
+    },
+    /// A plan is in force from now on.
+    Planned {
+        /// The plan; shared with the state that it is in force in.
+        plan: Arc<RunPlan>,
+    },
+    /// Introspection found no plan worth a switch.
+    PlanKept {
+        /// Seconds that the plan in force still needs.
+        time_left_s: f64,
+        /// Seconds that the best plan found would need, switches included.
+        best_s: f64,
+    },
+    /// The solver gave nothing that can be used.
+    NotSolved {
+        /// Why.
+        reason: String,
+    },
+    /// An attempt was asked to stop.
+    Stopping {
+        /// Which attempt.
+        attempt: AttemptId,
+        /// Why.
+        reason: StopReason,
+    },
+    /// A running attempt is to stop at another step than it was launched for.
+    Until {
+        /// Which attempt.
+        attempt: AttemptId,
+        /// Finished steps at which it stops by itself; `None` where it trains to the task's end.
+        step: Option<u64>,
+    },
+    /// An attempt is over: all its processes are gone, or it is abandoned.
+    Ended {
+        /// Which attempt.
+        attempt: AttemptId,
+        /// How it ended.
+        end: AttemptEnd,
+        /// Finished steps that are not lost.
+        step: u64,
+        /// Seconds a step that it took, checkpoints left out, where it trained long enough to tell.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        step_s: Option<f64>,
+    },
+    /// A failed task will be tried again.
+    Retrying {
+        /// Which task.
+        task: TaskId,
+        /// Not before this time, seconds.
+        not_before_s: f64,
+        /// Whether the failure counts towards those in a row that end a task.
+        #[serde(default = "yes")]
+        counts: bool,
+    },
+    /// A task must not run under this technique and device count again.
+    Excluded {
+        /// Which task.
+        task: TaskId,
+        /// What is excluded.
+        #[serde(flatten)]
+        key: StrategyKey,
+        /// Why.
+        reason: String,
+    },
+    /// A task has ended.
+    TaskEnded {
+        /// Which task.
+        task: TaskId,
+        /// How.
+        end: TaskEnd,
+    },
+    /// A word for the person watching.
+    Noted {
+        /// The task that it is about; `None` where it is about the run.
+        task: Option<TaskId>,
+        /// The word.
+        text: String,
+    },
+    /// The person asked to stop the run.
+    Interrupted {
+        /// At once, not at checkpoints.
+        at_once: bool,
+    },
+    /// The run has ended.
+    RunEnded {
+        /// How.
+        end: RunEnd,
+    },
+}
+
+fn yes() -> bool {
+    true
+}

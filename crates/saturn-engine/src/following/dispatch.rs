@@ -1,0 +1,51 @@
+//! Which tasks start, by the order of the plan in force.
+//!
+//! A task starts in its place when that place is the first on all of its devices and nothing holds
+//! the task. The plan's order binds and its times do not, so that successors of a task that ends
+//! early start early. A task that trains goes on where the plan in force leaves it first in its
+//! place; otherwise it was stopped at a checkpoint when the plan was adopted (`taking_up`). The
+//! forecast counts on these rules.
+//!
+//! A task that is to be switched between strategies has several places in the plan. The task is in
+//! the first place whose last step is not in its newest checkpoint. Nothing else is remembered of a
+//! switch, so a crash before, during or after it leads back to the same place.
+
+use saturn_core::Strategy;
+
+use crate::facts::record::Purpose;
+use crate::following::host_memory::{HostMemoryQueue, may_take_host_memory};
+use crate::ledger::book::Ledger;
+use crate::state::task::TaskStatus;
+
+/// Starts the tasks that may start on devices about which something has changed.
+pub(crate) fn follow_plan(ledger: &mut Ledger, host_memory: &mut HostMemoryQueue, now_s: f64) {
+    while let Some(device) = ledger.queues.take_changed() {
+        if let Some(index) = ledger.queues.front(&ledger.state, device) {
+            ledger.idle.remove(device);
+            try_start(ledger, host_memory, index, now_s);
+        } else if ledger.state.is_free(device) {
+            ledger.idle.add(device);
+        } else {
+            ledger.idle.remove(device);
+        }
+    }
+}
+
+fn try_start(ledger: &mut Ledger, host_memory: &mut HostMemoryQueue, index: usize, now_s: f64) {
+    let Some(plan) = ledger.state.plan.clone() else { return };
+    let place = &plan.places[index];
+    let task = place.task;
+    if ledger.state.task(task).status != TaskStatus::Waiting
+        || ledger.state.place_of(task) != Some(index)
+        || !ledger.may_start(task, now_s)
+    {
+        return;
+    }
+    if ledger.are_at_hand(&place.gang) && ledger.queues.is_first(&ledger.state, index) {
+        let strategy = Strategy::clone(&place.strategy);
+        if may_take_host_memory(ledger, host_memory, task, &strategy, &place.gang, now_s) {
+            let gang = (place.gang.clone(), place.until_step);
+            ledger.launch(task, Purpose::Train, strategy, gang, now_s);
+        }
+    }
+}

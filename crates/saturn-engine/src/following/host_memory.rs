@@ -1,0 +1,195 @@
+//! Which tasks wait for a machine's own memory, and what it is kept for.
+//!
+//! The memory that a strategy takes is expected, not measured (`state/host_memory`), so a gang that
+//! is alone on its nodes is always let through. The limit is that of each node: a gang on several
+//! nodes must fit each of them with its part.
+//!
+//! No task is overtaken for ever. On each node, memory is kept for the task that has waited longest
+//! for it as the first of its queues. Another task or trial may start before it only where that
+//! does not delay it: where both fit, or where the other is expected to end before the oldest could
+//! start.
+
+use saturn_core::{Gang, Strategy};
+
+use crate::facts::ids::{NodeId, TaskId, devices};
+use crate::facts::record::Purpose;
+use crate::ledger::book::Ledger;
+use crate::ledger::timers::Timer;
+use crate::state::attempt::Attempt;
+use crate::state::host_memory::num_devices;
+use crate::state::run::State;
+use crate::state::task::TaskStatus;
+use crate::state::trial::TrialKey;
+
+/// How long a trial is expected to hold host memory, seconds.
+pub(crate) const TRIAL_S: f64 = 60.0;
+
+/// Whether ranks that take `needed` bytes of a node's host memory until `end_s` leave `kept`
+/// bytes free by the time at which as much would be free without them. A task that needs more
+/// than the node has may start when nothing else takes any.
+fn leaves_host_memory(
+    state: &State,
+    node: NodeId,
+    kept: u64,
+    (needed, end_s): (u64, f64),
+    now_s: f64,
+) -> bool {
+    let Some(total) = state.config.policy.host_memory_bytes else { return true };
+    let live = state.attempts.values().map(|attempt| {
+        (host_memory_free_s(state, attempt, now_s), state.host_bytes_of(attempt, node))
+    });
+    let mut live: Vec<(f64, u64)> = live.filter(|(_, bytes)| *bytes > 0).collect();
+    live.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut taken: u64 = live.iter().map(|(_, bytes)| bytes).sum();
+    let mut free_s = now_s;
+    for (end_s, bytes) in live {
+        if taken.saturating_add(kept) <= total {
+            break;
+        }
+        taken -= bytes;
+        free_s = end_s;
+    }
+    end_s <= free_s || taken.saturating_add(kept).saturating_add(needed) <= total
+}
+
+/// When an attempt is expected to give back its host memory.
+fn host_memory_free_s(state: &State, attempt: &Attempt, now_s: f64) -> f64 {
+    match attempt.purpose {
+        _ if attempt.is_dying() => now_s,
+        Purpose::Inspection | Purpose::Trial => now_s.max(attempt.launched_s + TRIAL_S),
+        Purpose::Train => match attempt.stopping {
+            Some((_, asked_s)) => now_s.max(state.stop_of(attempt, asked_s).1),
+            None => now_s + state.time_left_s(attempt, attempt.until_step, now_s),
+        },
+    }
+}
+
+/// Tasks that wait for host memory.
+#[derive(Debug, Default)]
+pub(crate) struct HostMemoryQueue {
+    /// These tasks, the oldest first.
+    tasks: Vec<TaskId>,
+    /// The tasks among them that are first in all of their queues, in the same order.
+    first: Vec<HostMemoryWaiter>,
+}
+
+impl HostMemoryQueue {
+    /// Whether a task that could start on one of a gang's nodes waits for host memory there.
+    pub(crate) fn is_kept_on(&self, gang: &Gang) -> bool {
+        let kept = self.first.iter();
+        kept.flat_map(|one| &one.gang).any(|part| gang.iter().any(|other| other.node == part.node))
+    }
+}
+
+/// A task that could start now, were there host memory for it.
+#[derive(Debug, PartialEq)]
+struct HostMemoryWaiter {
+    task: TaskId,
+    group: usize,
+    key: TrialKey,
+    gang: Gang,
+}
+
+impl HostMemoryWaiter {
+    /// Its ranks on a node.
+    fn ranks_on(&self, node: NodeId) -> u32 {
+        self.gang.iter().filter(|part| part.node == node.0).map(num_devices).sum()
+    }
+}
+
+/// Whether there is host memory for a task to train under a strategy on a gang. If not, its devices
+/// are looked at again when an attempt ends.
+pub(crate) fn may_take_host_memory(
+    ledger: &mut Ledger,
+    host_memory: &mut HostMemoryQueue,
+    task: TaskId,
+    strategy: &Strategy,
+    gang: &Gang,
+    now_s: f64,
+) -> bool {
+    look_at_host_memory_queue(ledger, host_memory, now_s);
+    let gpu_type = ledger.state.gang_type(gang).to_owned();
+    let time_s = ledger.state.time_under_s(task, strategy, &gpu_type).unwrap_or(f64::INFINITY);
+    let key = TrialKey { strategy: strategy.key(), gpu_type };
+    let group = ledger.state.task(task).group;
+    let from_to_s = (now_s, now_s + time_s);
+    let may = gang.iter().all(|part| {
+        let (node, ranks) = (NodeId(part.node), num_devices(part));
+        has_host_memory_beside(
+            ledger,
+            host_memory,
+            node,
+            (Some(task), group, &key),
+            ranks,
+            from_to_s,
+        )
+    });
+    let queue = host_memory;
+    if !may {
+        ledger.agenda.short_of_host_memory.extend(devices(gang));
+        if !queue.tasks.contains(&task) {
+            queue.tasks.push(task);
+        }
+    } else if queue.tasks.contains(&task) {
+        queue.tasks.retain(|other| *other != task);
+        queue.first.retain(|other| other.task != task);
+        ledger.note_host_memory();
+        // Trials that waited for this task to start are looked at once the task has started.
+        ledger.timers.set(now_s, Timer::Trials);
+    }
+    may
+}
+
+/// Whether `ranks` ranks of a group's strategy may start on a node, as far as host memory goes,
+/// from now until they are expected to end. `task` is whose training they are; `None` for a trial.
+pub(crate) fn has_host_memory_beside(
+    ledger: &Ledger,
+    host_memory: &HostMemoryQueue,
+    node: NodeId,
+    (task, group, key): (Option<TaskId>, usize, &TrialKey),
+    ranks: u32,
+    (now_s, end_s): (f64, f64),
+) -> bool {
+    if !ledger.state.has_host_memory_on(node, group, key, ranks) {
+        return false;
+    }
+    let oldest = host_memory.first.iter().find(|one| one.ranks_on(node) > 0);
+    let Some(oldest) = oldest.filter(|one| Some(one.task) != task) else { return true };
+    let needed = ledger.state.host_bytes(group, key, ranks);
+    let kept = ledger.state.host_bytes(oldest.group, &oldest.key, oldest.ranks_on(node));
+    needed == 0 || leaves_host_memory(&ledger.state, node, kept, (needed, end_s), now_s)
+}
+
+/// Brings up to date for which tasks host memory is kept. If these are other tasks than before, the
+/// tasks that waited behind them are looked at again.
+pub(crate) fn look_at_host_memory_queue(
+    ledger: &mut Ledger,
+    host_memory: &mut HostMemoryQueue,
+    now_s: f64,
+) {
+    if host_memory.tasks.is_empty() && host_memory.first.is_empty() {
+        return;
+    }
+    let state = &ledger.state;
+    host_memory.tasks.retain(|task| state.task(*task).status == TaskStatus::Waiting);
+    let tasks = host_memory.tasks.clone();
+    let first = tasks.into_iter().filter_map(|task| host_memory_waiter(ledger, task, now_s));
+    let first: Vec<HostMemoryWaiter> = first.collect();
+    if first != host_memory.first {
+        host_memory.first = first;
+        ledger.agenda.trials_changed = true;
+        ledger.note_host_memory();
+    }
+}
+
+fn host_memory_waiter(ledger: &mut Ledger, task: TaskId, now_s: f64) -> Option<HostMemoryWaiter> {
+    let index = ledger.state.place_of(task)?;
+    if !ledger.may_start(task, now_s) || !ledger.queues.is_first(&ledger.state, index) {
+        return None;
+    }
+    let place = &ledger.state.plan.as_ref()?.places[index];
+    let gpu_type = ledger.state.gang_type(&place.gang).to_owned();
+    let key = TrialKey { strategy: place.strategy.key(), gpu_type };
+    let (group, gang) = (ledger.state.task(task).group, place.gang.clone());
+    Some(HostMemoryWaiter { task, group, key, gang })
+}

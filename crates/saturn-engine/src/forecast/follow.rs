@@ -1,0 +1,229 @@
+//! When each task will start and end if a plan is followed from now on by the engine's own rules
+//! (`following/dispatch`). These times are what a plan promises.
+//!
+//! The same forecast judges the plan in force and every plan that might replace it, so a plan is
+//! adopted for the times that following it gives, not for what its solver says. A task that trains
+//! goes on where the plan leaves it first on its devices; otherwise it is stopped at once, and goes
+//! on later, with the cost of stopping, launching and loading counted. Every other task starts when
+//! the places before it on its devices have ended.
+//!
+//! Trials that are still to be run are left out.
+
+use std::collections::BTreeMap;
+
+use saturn_core::{Gang, Objective};
+
+use crate::facts::ids::{AttemptId, TaskId, devices};
+use crate::facts::plan::Place;
+use crate::facts::record::Purpose;
+use crate::state::attempt::Attempt;
+use crate::state::by_device::ByDevice;
+use crate::state::places::is_over;
+use crate::state::run::State;
+
+/// Expected times on the run's clock, seconds.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Forecast {
+    /// Start (of its present or next attempt) and end of each task that has not ended and has a
+    /// place in the plan.
+    pub tasks: BTreeMap<TaskId, (f64, f64)>,
+    /// Start and end of each place; `None` for places that are over or closed.
+    pub places: Vec<Option<(f64, f64)>>,
+    /// End of the last task.
+    pub end_s: f64,
+    /// When the plan and the attempts need each device no more; devices that neither uses are left
+    /// out.
+    pub(crate) free_at: ByDevice<f64>,
+    /// Attempts that train and would be stopped, to go on elsewhere or later.
+    pub(crate) moved: Vec<AttemptId>,
+}
+
+/// Forecasts the plan in force from `now_s`.
+pub fn forecast(state: &State, now_s: f64) -> Forecast {
+    let Some(plan) = &state.plan else { return follow(state, &[], now_s) };
+    if state.order.closed().is_empty() {
+        return follow(state, &plan.places, now_s);
+    }
+    // Places that are closed get no times.
+    let (indices, open): (Vec<usize>, Vec<Place>) =
+        state.open_places().map(|(index, place)| (index, place.clone())).unzip();
+    let mut forecast = follow(state, &open, now_s);
+    let times = std::mem::replace(&mut forecast.places, vec![None; plan.places.len()]);
+    for (index, times) in indices.into_iter().zip(times) {
+        forecast.places[index] = times;
+    }
+    forecast
+}
+
+/// Forecasts what following these places, in this order, gives from `now_s`.
+pub(crate) fn follow(state: &State, places: &[Place], now_s: f64) -> Forecast {
+    let mut forecast = Forecast {
+        places: vec![None; places.len()],
+        end_s: now_s,
+        free_at: ByDevice::of(&state.nodes),
+        ..Forecast::default()
+    };
+    let mut reached: BTreeMap<TaskId, u64> = BTreeMap::new();
+    let staying = staying(state, places);
+    for (id, attempt) in &state.attempts {
+        let end_s = match staying.get(id) {
+            Some(index) => {
+                let until = places[*index].until_step;
+                let (step, left_s) = state.end_of(attempt, until, now_s);
+                let end_s = now_s + left_s;
+                forecast.places[*index] = Some((attempt.launched_s, end_s));
+                reached.insert(attempt.task, until.map_or(u64::MAX, |_| step));
+                forecast.note(attempt.task, (attempt.launched_s, end_s));
+                end_s
+            }
+            None => forecast.end_of_leaving(state, (*id, attempt), &mut reached, now_s),
+        };
+        forecast.hold(&attempt.gang, end_s);
+    }
+    // When the attempt of a task that moves ends: the task can't start again before.
+    let mut free_again: BTreeMap<TaskId, f64> = BTreeMap::new();
+    for id in &forecast.moved {
+        let attempt = &state.attempts[id];
+        let end_s = attempt.devices().filter_map(|device| forecast.free_at.get(device));
+        free_again.insert(attempt.task, end_s.fold(now_s, f64::max));
+    }
+    for (index, place) in places.iter().enumerate() {
+        let step = reached.get(&place.task).copied().unwrap_or(state.task(place.task).step);
+        if forecast.places[index].is_some() || is_over(state, place) {
+            continue;
+        }
+        if place.is_done_at(step) || step == u64::MAX {
+            // By then nothing is left to do in this place.
+            let done_s = forecast.tasks.get(&place.task).map(|(_, end_s)| *end_s);
+            let done_s = done_s.or(free_again.get(&place.task).copied()).unwrap_or(now_s);
+            forecast.places[index] = Some((done_s, done_s));
+            continue;
+        }
+        let start_s = forecast.start_of(state, place, &free_again, now_s);
+        let end_s = start_s + duration_s(state, place, step);
+        reached.insert(place.task, place.until_step.unwrap_or(u64::MAX));
+        forecast.places[index] = Some((start_s, end_s));
+        forecast.hold(&place.gang, end_s);
+        forecast.note(place.task, (start_s, end_s));
+    }
+    forecast
+}
+
+/// Attempts that go on training where they are, each with its place: the first place of its task,
+/// under its strategy and on its devices, and first in the queues of all of these devices.
+pub(crate) fn staying(state: &State, places: &[Place]) -> BTreeMap<AttemptId, usize> {
+    let mut first: ByDevice<usize> = ByDevice::of(&state.nodes);
+    let mut first_of: BTreeMap<TaskId, usize> = BTreeMap::new();
+    for (index, place) in places.iter().enumerate() {
+        if is_over(state, place) {
+            continue;
+        }
+        first_of.entry(place.task).or_insert(index);
+        for device in devices(&place.gang) {
+            if let Some(first) = first.slot(device) {
+                first.get_or_insert(index);
+            }
+        }
+    }
+    let live = state.attempts.iter().filter(|(_, attempt)| {
+        attempt.purpose == Purpose::Train && attempt.stopping.is_none() && !attempt.is_dying()
+    });
+    live.filter_map(|(id, attempt)| {
+        let index = *first_of.get(&attempt.task)?;
+        let place = &places[index];
+        // An attempt that has come to its last step ends there, whatever it is told.
+        let is_ending = attempt.started.is_some() && attempt.step >= state.target(attempt);
+        let stays = place.strategy == attempt.strategy
+            && place.gang == attempt.gang
+            && (!is_ending || place.until_step == attempt.until_step)
+            && devices(&place.gang).all(|device| first.get(device) == Some(index));
+        stays.then_some((*id, index))
+    })
+    .collect()
+}
+
+impl Forecast {
+    /// The value of the objective, to be minimised: seconds from `now_s` to the last end, or the
+    /// sum of all tasks' weighted ends.
+    pub(crate) fn value(&self, state: &State, objective: Objective, now_s: f64) -> f64 {
+        match objective {
+            Objective::Completion => self
+                .tasks
+                .iter()
+                .map(|(task, (_, end_s))| state.weight(*task) * (end_s - now_s))
+                .sum(),
+            _ => self.end_s - now_s,
+        }
+    }
+
+    /// When an attempt that does not stay is gone: a trial or a dying attempt at once, a training
+    /// attempt once it has stopped at a checkpoint.
+    fn end_of_leaving(
+        &mut self,
+        state: &State,
+        (id, attempt): (AttemptId, &Attempt),
+        reached: &mut BTreeMap<TaskId, u64>,
+        now_s: f64,
+    ) -> f64 {
+        if attempt.purpose != Purpose::Train || attempt.is_dying() {
+            return now_s;
+        }
+        let asked_s = attempt.stopping.map_or(now_s, |(_, asked_s)| asked_s);
+        let (step, end_s) = state.stop_of(attempt, asked_s);
+        let end_s = end_s.max(now_s);
+        if state.task(attempt.task).steps.is_some_and(|steps| step >= steps) {
+            // The task is done before it could stop.
+            reached.insert(attempt.task, u64::MAX);
+            self.note(attempt.task, (attempt.launched_s, end_s));
+        } else {
+            reached.insert(attempt.task, step);
+            self.moved.push(id);
+        }
+        end_s
+    }
+
+    fn start_of(
+        &self,
+        state: &State,
+        place: &Place,
+        free_again: &BTreeMap<TaskId, f64>,
+        now_s: f64,
+    ) -> f64 {
+        let task = state.task(place.task);
+        let wishes = &task.spec.wishes;
+        let before = self.tasks.get(&place.task).map(|(_, end_s)| *end_s);
+        let after = state.waits_for(place.task).filter_map(|one| self.tasks.get(&one));
+        devices(&place.gang)
+            .filter_map(|device| self.free_at.get(device))
+            .chain(before)
+            .chain(free_again.get(&place.task).copied())
+            .chain(after.map(|(_, end_s)| *end_s))
+            .chain([now_s, task.not_before_s, wishes.release_s])
+            .fold(0.0, f64::max)
+    }
+
+    fn note(&mut self, task: TaskId, times: (f64, f64)) {
+        self.tasks.entry(task).or_insert(times).1 = times.1;
+        self.end_s = self.end_s.max(times.1);
+    }
+
+    pub(crate) fn hold(&mut self, gang: &Gang, until_s: f64) {
+        for device in devices(gang) {
+            if let Some(free_s) = self.free_at.slot(device) {
+                *free_s = Some(free_s.map_or(until_s, |free_s| free_s.max(until_s)));
+            }
+        }
+    }
+}
+
+/// Seconds from launch to end that a task needs in a place after `step` finished steps.
+fn duration_s(state: &State, place: &Place, step: u64) -> f64 {
+    let until = place.until_step.or(state.task(place.task).steps);
+    let gpu_type = state.gang_type(&place.gang);
+    until
+        .and_then(|until| {
+            let num_steps = until.saturating_sub(step);
+            state.training_s(place.task, &place.strategy, gpu_type, num_steps)
+        })
+        .unwrap_or(place.end_s - place.start_s)
+}

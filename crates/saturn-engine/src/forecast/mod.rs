@@ -1,0 +1,10 @@
+//! When each task starts and ends if a plan is followed.
+//!
+//! The forecast counts on the rules of `following`, and must be changed with them.
+//!
+//! Invariants: a forecast reads the state and changes nothing. Every plan is judged by this one
+//! forecast.
+//!
+//! May use: `facts`, `state` and `knowledge`.
+
+pub(crate) mod follow;

@@ -1,0 +1,28 @@
+//! Trying again after a full disk.
+//!
+//! A full disk is nobody's failure, and says nothing of a strategy. A task that trains waits, and
+//! so do the trials of a group: until the driver says that there is more room
+//! ([`Event::SpaceFreed`](crate::Event::SpaceFreed)), or, where the driver can't see that (quotas,
+//! disks of other machines), for a while.
+
+use crate::facts::ids::TaskId;
+use crate::facts::record::Record;
+use crate::ledger::book::Ledger;
+use crate::measuring::rests::Rests;
+use crate::state::task::TaskStatus;
+
+/// The run's disk has more room than when it was full.
+pub(crate) fn space_freed(ledger: &mut Ledger, rests: &mut Rests, now_s: f64) {
+    rests.space_freed_s = Some(now_s);
+    ledger.agenda.trials_changed = true;
+    let waits = |task: &TaskId| {
+        let of = ledger.state.task(*task);
+        of.no_space.is_some() && of.status == TaskStatus::Waiting && of.not_before_s > now_s
+    };
+    let waiting: Vec<TaskId> = ledger.state.open_tasks.iter().copied().filter(waits).collect();
+    for task in waiting {
+        let again = Record::Retrying { task, not_before_s: now_s, counts: false };
+        ledger.commit(again, now_s);
+        ledger.queues.touch_task(&ledger.state, task);
+    }
+}

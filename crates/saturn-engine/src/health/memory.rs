@@ -1,0 +1,44 @@
+//! What the engine remembers of failures while this process drives the run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::facts::ids::{AttemptId, DeviceId, TaskId};
+
+/// The memory of failures; all of it may be lost.
+#[derive(Debug, Default)]
+pub(crate) struct Health {
+    /// Why devices were set aside.
+    pub(crate) blame: Blame,
+    /// How often Saturn's own processes have failed under tasks.
+    pub(crate) saturn_failures: SaturnFailures,
+}
+
+/// Why devices were set aside, while this process drives the run.
+#[derive(Debug, Default)]
+pub(crate) struct Blame {
+    /// Devices that were set aside, and the tasks whose failures accused them.
+    pub(crate) accused: Vec<(BTreeSet<TaskId>, Vec<DeviceId>)>,
+    /// Tasks that accused devices and then failed on others too: they are not believed again.
+    pub(crate) disbelieved: BTreeSet<TaskId>,
+    /// Abandoned attempts, with their devices and the number of their ranks that live.
+    pub(crate) abandoned: Vec<(AttemptId, Vec<DeviceId>, u32)>,
+}
+
+/// How often in a row Saturn's own processes have failed under each task, while this process drives
+/// the run, and the step of the task's checkpoint at that time.
+#[derive(Debug, Default)]
+pub(crate) struct SaturnFailures {
+    pub(crate) tasks: BTreeMap<TaskId, (u64, u32)>,
+}
+
+impl SaturnFailures {
+    /// Counts one more failure; returns how many there are in a row.
+    pub(crate) fn add(&mut self, task: TaskId, saved_step: u64) -> u32 {
+        let (step, number) = self.tasks.entry(task).or_insert((saved_step, 0));
+        if *step != saved_step {
+            (*step, *number) = (saved_step, 0);
+        }
+        *number += 1;
+        *number
+    }
+}

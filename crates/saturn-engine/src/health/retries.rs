@@ -1,0 +1,126 @@
+//! Whether a failed task is tried again, when, and under which strategies.
+//!
+//! - A strategy that ran out of memory, that its technique refuses, or under which the task was
+//!   killed from outside (or by the kernel for the machine's memory) twice in a row, is excluded
+//!   for the task.
+//! - What the task's own functions raise is not retried, unless the attempt had trained some steps:
+//!   then the data or the machine may be the cause. What would happen again in the same way is not
+//!   retried.
+//! - A failure of a process of Saturn's, or of a node, counts neither as the task's nor as the
+//!   device's. But a task under which that happens time after time, without a new checkpoint, is
+//!   given up, since the task may be the cause.
+//! - A full disk is nobody's failure: the task waits until there is space (`disks`).
+//! - Every other failure sends the task back to its last checkpoint after a wait that doubles with
+//!   each failure, until `max_failures` in a row without a new checkpoint. Failures that turn out
+//!   to be a device's don't count (`devices`).
+
+use crate::facts::failure::{FailureKind, RankFailure};
+use crate::facts::ids::TaskId;
+use crate::facts::record::{Purpose, Record, TaskEnd};
+use crate::health::memory::Health;
+use crate::ledger::book::Ledger;
+use crate::ledger::timers::Timer;
+use crate::measuring::rests::Rests;
+use crate::state::attempt::Attempt;
+use crate::state::space::NO_SPACE_WAIT_S;
+
+/// Failures of Saturn's own processes in a row, without a new checkpoint between them, that a task
+/// is forgiven.
+const MAX_SATURN_FAILURES: u32 = 10;
+
+/// How often the wait before a retry doubles at most.
+const MAX_DOUBLINGS: u32 = 10;
+
+/// How often it doubles at most after failures of Saturn's own processes.
+const MAX_SATURN_DOUBLINGS: u32 = 6;
+
+/// Has a failed task tried again, as before or under another strategy, or gives it up. `counts`:
+/// whether the failure counts as the task's own.
+pub(crate) fn recover(
+    ledger: &mut Ledger,
+    health: &mut Health,
+    attempt: &Attempt,
+    failure: &RankFailure,
+    counts: bool,
+    now_s: f64,
+) {
+    let task = attempt.task;
+    let has_trained = attempt.started.is_some_and(|(from, _)| attempt.step > from);
+    let key = attempt.strategy.key();
+    let failures = ledger.state.task(task).failures + u32::from(counts);
+    let may_retry = failures < ledger.state.config.policy.max_failures;
+    let was_killed_before = ledger.was_killed.get(&task) == Some(&key);
+    match failure.kind {
+        FailureKind::OutOfMemory | FailureKind::NotApplicable => {
+            let reason = failure.error.clone();
+            ledger.commit(Record::Excluded { task, key, reason }, now_s);
+        }
+        // One kill may be a person or a passing shortage; two are the strategy's fault.
+        FailureKind::Killed | FailureKind::HostMemory if was_killed_before => {
+            let reason = failure.error.clone();
+            ledger.commit(Record::Excluded { task, key, reason }, now_s);
+        }
+        FailureKind::NoSpace => {
+            let not_before_s = now_s + NO_SPACE_WAIT_S;
+            ledger.commit(Record::Retrying { task, not_before_s, counts: false }, now_s);
+        }
+        FailureKind::Saturn => {
+            let not_before_s = now_s + saturn_wait_s(ledger, health, task);
+            ledger.commit(Record::Retrying { task, not_before_s, counts: false }, now_s);
+        }
+        FailureKind::Certain => give_up(ledger, task, failure, now_s),
+        FailureKind::Task if !has_trained => give_up(ledger, task, failure, now_s),
+        _ if may_retry => {
+            let not_before_s = now_s + retry_wait_s(ledger, failures);
+            ledger.commit(Record::Retrying { task, not_before_s, counts }, now_s);
+        }
+        _ => give_up(ledger, task, failure, now_s),
+    }
+}
+
+/// Seconds before a retry where Saturn's own processes have failed under a task.
+fn saturn_wait_s(ledger: &Ledger, health: &Health, task: TaskId) -> f64 {
+    let in_a_row = health.saturn_failures.tasks.get(&task).map_or(1, |(_, number)| *number);
+    retry_wait_s(ledger, in_a_row.min(1 + MAX_SATURN_DOUBLINGS))
+}
+
+/// Seconds before a retry after so many failures in a row.
+fn retry_wait_s(ledger: &Ledger, failures: u32) -> f64 {
+    let doublings = failures.saturating_sub(1).min(MAX_DOUBLINGS);
+    ledger.state.config.policy.backoff_s * f64::from(1_u32 << doublings)
+}
+
+fn give_up(ledger: &mut Ledger, task: TaskId, failure: &RankFailure, now_s: f64) {
+    let end =
+        TaskEnd::Failed { error: failure.error.clone(), traceback: failure.traceback.clone() };
+    ledger.end_task(task, end, now_s);
+}
+
+/// A failure of Saturn's own processes counts as the task's if it has happened too often in a row.
+/// Until then the inspections and trials of the group rest for a while.
+pub(crate) fn forgiven_often(
+    ledger: &mut Ledger,
+    health: &mut Health,
+    rests: &mut Rests,
+    attempt: &Attempt,
+    failure: RankFailure,
+    saved_step: u64,
+    now_s: f64,
+) -> RankFailure {
+    if failure.kind != FailureKind::Saturn {
+        return failure;
+    }
+    let in_a_row = health.saturn_failures.add(attempt.task, saved_step);
+    if in_a_row <= MAX_SATURN_FAILURES {
+        if attempt.purpose != Purpose::Train {
+            let until_s = now_s + saturn_wait_s(ledger, health, attempt.task);
+            let group = ledger.state.task(attempt.task).group;
+            rests.rest(group, until_s);
+            ledger.timers.set(until_s, Timer::Trials);
+        }
+        return failure;
+    }
+    let times = MAX_SATURN_FAILURES + 1;
+    let error = format!("{} ({times} times in a row, under this task)", failure.error);
+    RankFailure { kind: FailureKind::Certain, error, ..failure }
+}

@@ -1,0 +1,62 @@
+//! Runs whose tasks need more devices than there will ever be.
+//!
+//! A task that was measured or trained on a larger machine may be on a smaller one when its run is
+//! resumed. On a cluster it waits for a node. On a single machine nothing would ever happen again,
+//! so the run ends as a stopped run, loses nothing, and says what it needs.
+
+use std::collections::BTreeSet;
+
+use crate::facts::ids::TaskId;
+use crate::facts::record::Record;
+use crate::ledger::book::Ledger;
+use crate::state::run::State;
+use crate::state::task::TaskStatus;
+
+/// Whether none of the tasks that are left can ever run here. If so, notes say what they need.
+///
+/// Called when nothing runs and no more tasks come.
+pub(crate) fn is_stuck(ledger: &mut Ledger, now_s: f64) -> bool {
+    let Some(stuck) = stuck_tasks(&ledger.state) else { return false };
+    for (task, text) in stuck {
+        ledger.commit(Record::Noted { task: Some(task), text }, now_s);
+    }
+    true
+}
+
+/// The tasks that need more devices than there will ever be, with what they need. `None` if a
+/// task is left that neither is such a task nor comes after one.
+fn stuck_tasks(state: &State) -> Option<Vec<(TaskId, String)>> {
+    if state.config.policy.pool_may_grow {
+        return None;
+    }
+    let mut stuck = Vec::new();
+    for task in &state.open_tasks {
+        if state.waits_for(*task).next().is_none() {
+            stuck.push((*task, needs(state, *task)?));
+        }
+    }
+    Some(stuck).filter(|stuck| !stuck.is_empty())
+}
+
+/// The devices that a task needs and that this pool does not have; `None` if the task may run
+/// here, or if its strategies are not known yet.
+fn needs(state: &State, id: TaskId) -> Option<String> {
+    let task = state.task(id);
+    let is_known = task.status == TaskStatus::Waiting
+        && !task.is_paused
+        && task.judged.is_none()
+        && !state.is_to_inspect(task.group)
+        && !state.open_trials().any(|(group, _)| group == task.group);
+    if !is_known || state.fits_pool_of_types(id) {
+        return None;
+    }
+    let needs: BTreeSet<(u32, &str)> =
+        state.choices(id).map(|choice| (choice.trial.strategy.gpus, choice.gpu_type)).collect();
+    if needs.is_empty() {
+        return None;
+    }
+    let needs: Vec<String> =
+        needs.iter().map(|(gpus, gpu_type)| format!("{gpus} of type {gpu_type}")).collect();
+    let needs = needs.join(", or ");
+    Some(format!("needs more devices than there are here ({needs}): resume it where they are"))
+}

@@ -1,0 +1,146 @@
+//! Estimates of strategies that were not measured.
+//!
+//! Estimates are worked out from a group's measurements (`scaling`) whenever a measurement comes,
+//! and are kept beside them, so that every reader sees the same. An estimate may stand in for a
+//! measurement if it is as sure as a trial would be, and if the technique's knobs are known from
+//! another number of devices.
+//!
+//! If every strategy is measured anyway (`TrialBudget::Full`), there are no estimates.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use saturn_core::Strategy;
+
+use crate::knowledge::scaling::{Cell, Guess, Offsets, Seen, guesses};
+use crate::state::group::Group;
+use crate::state::lesson::Estimate;
+use crate::state::run::State;
+use crate::state::trial::{TRAINED_SD, TrialKey, TrialState};
+
+/// The least standard deviation of a trial, however steady its steps: another launch would differ.
+const LEAST_TRIAL_SD: f64 = 0.02;
+/// At most so many groups with open tasks learn from one another, so that the cost of a measurement
+/// does not grow with the workload.
+const MAX_GROUPS_TO_LEARN_FROM: usize = 64;
+
+impl State {
+    /// Works out anew the estimates of a group with a new measurement, and of the groups that learn
+    /// from it.
+    pub(crate) fn learn(&mut self, group: usize) {
+        if !self.chooses_trials() {
+            return;
+        }
+        let open = self.groups.iter().enumerate().filter(|(_, group)| group.num_open > 0);
+        let open: Vec<usize> =
+            open.map(|(index, _)| index).take(MAX_GROUPS_TO_LEARN_FROM).collect();
+        let measured = open.iter().map(|index| seen(&self.groups[*index], &self.node_widths));
+        let offsets = Offsets::learnt(measured);
+        if !open.contains(&group) {
+            self.groups[group].estimate(&offsets, &self.node_widths);
+        }
+        for index in open {
+            self.groups[index].estimate(&offsets, &self.node_widths);
+        }
+    }
+}
+
+impl Group {
+    /// The least seconds a step that are possible: by linear speed-up, and some more, from what the
+    /// technique takes on fewer devices.
+    pub(crate) fn least_step_s(&self, key: &TrialKey) -> f64 {
+        /// Only caches make two devices more than twice as fast as one.
+        const SUPERLINEAR: f64 = 0.85;
+        let gpus = f64::from(key.strategy.gpus);
+        self.trials
+            .iter()
+            .filter(|(other, _)| {
+                other.gpu_type == key.gpu_type
+                    && other.strategy.technique == key.strategy.technique
+                    && other.strategy.gpus <= key.strategy.gpus
+            })
+            .filter_map(|(other, trial)| {
+                Some(trial.measured_step_s()? * f64::from(other.strategy.gpus))
+            })
+            .fold(0.0, |least: f64, seconds| {
+                let bound = SUPERLINEAR * seconds / gpus;
+                if least == 0.0 { bound } else { least.min(bound) }
+            })
+    }
+
+    fn estimate(&mut self, offsets: &Offsets, node_widths: &BTreeMap<String, u32>) {
+        let seen = seen(self, node_widths);
+        if seen.is_empty() {
+            return;
+        }
+        let asked: Vec<Arc<TrialKey>> = self
+            .trials
+            .iter()
+            .filter(|(_, trial)| trial.outcome.is_none())
+            .map(|(key, _)| Arc::clone(key))
+            .collect();
+        let cells: Vec<Cell<'_>> = asked.iter().map(|key| cell_of(key, node_widths)).collect();
+        let guesses = guesses(&seen, &cells, offsets);
+        let setup_s = self.trials.values().filter_map(TrialState::measured_setup_s);
+        let setup_s = setup_s.fold(0.0, f64::max);
+        let knobs: Vec<_> = asked.iter().map(|key| self.nearest_measured(key)).collect();
+        for ((key, Guess { mean, sd }), nearest) in asked.iter().zip(guesses).zip(knobs) {
+            let Some(trial) = self.trials.get_mut(key) else { continue };
+            trial.estimate = Some(Estimate { step_s: mean.exp(), sd, setup_s });
+            // Knobs stay once they are set: an attempt that trains under an estimate goes on as it
+            // is.
+            if let Some(nearest) = nearest.filter(|_| !trial.has_knobs) {
+                trial.strategy = Arc::new(Strategy { gpus: key.strategy.gpus, ..nearest });
+                trial.has_knobs = true;
+            }
+        }
+    }
+
+    /// The measured strategy of the same technique and type of device with the nearest device
+    /// count.
+    fn nearest_measured(&self, key: &TrialKey) -> Option<Strategy> {
+        let away = |gpus: u32| f64::from(gpus).ln() - f64::from(key.strategy.gpus).ln();
+        self.trials
+            .iter()
+            .filter(|(other, trial)| {
+                other.gpu_type == key.gpu_type
+                    && other.strategy.technique == key.strategy.technique
+                    && trial.measured_step_s().is_some()
+            })
+            .min_by(|(a, _), (b, _)| {
+                away(a.strategy.gpus).abs().total_cmp(&away(b.strategy.gpus).abs())
+            })
+            .map(|(_, trial)| Strategy::clone(&trial.strategy))
+    }
+}
+
+/// What a group's measurements say of seconds a step.
+fn seen<'a>(group: &'a Group, node_widths: &BTreeMap<String, u32>) -> Vec<Seen<'a>> {
+    let correction = &group.lesson.correction;
+    group
+        .trials
+        .iter()
+        .filter_map(|(key, trial)| {
+            let (step_s, sd) = match (trial.measured_step_s(), trial.trained_step_s) {
+                (Some(step_s), _) => (step_s, trial.relative_error().max(LEAST_TRIAL_SD)),
+                // Training takes longer than a trial measures, by as much as elsewhere in the
+                // group.
+                (None, Some(step_s)) => {
+                    (step_s / correction.of(&key.strategy.technique), TRAINED_SD)
+                }
+                (None, None) => return None,
+            };
+            (step_s > 0.0 && step_s.is_finite()).then(|| Seen {
+                cell: cell_of(key, node_widths),
+                step_s,
+                sd,
+            })
+        })
+        .collect()
+}
+
+fn cell_of<'a>(key: &'a TrialKey, node_widths: &BTreeMap<String, u32>) -> Cell<'a> {
+    let TrialKey { strategy, gpu_type } = key;
+    let is_wide = node_widths.get(gpu_type).is_some_and(|width| strategy.gpus > *width);
+    Cell { technique: &strategy.technique, gpus: strategy.gpus, gpu_type, is_wide }
+}

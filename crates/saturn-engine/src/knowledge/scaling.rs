@@ -1,0 +1,309 @@
+//! How long a step takes under strategies that were not measured, from the strategies that were.
+//!
+//! The logarithm of a step's seconds is taken as Normal. A group of tasks has one curve over device
+//! counts: seconds · devices grows like `1 + overhead`. Every technique follows the curve up to an
+//! offset and a small bend of its own, and every type of device up to a factor. Measurements
+//! condition the rest (a Gaussian process with a handful of features: Rasmussen & Williams, 2006,
+//! chapter 2), so an estimate always comes with its standard deviation.
+//!
+//! The widths of the prior were fitted by their likelihood to the step times that the Rubick system
+//! published of four models on A800 devices (AlibabaPAI/reconfigurable-dl-scheduler), then widened:
+//! other models and machines differ more than those four do. The form (a part of the work that
+//! shrinks with the devices, a part that doesn't) is that of Habitat and Pollux.
+//!
+//! This file knows no task, no plan and no policy.
+
+use std::collections::BTreeMap;
+
+/// Variance of a group's own level: nothing is known of it before a measurement.
+const LEVEL_VARIANCE: f64 = 9.0;
+/// Standard deviation between types of devices, of the logarithm.
+const TYPE_SD: f64 = 0.6;
+/// What a network between nodes costs: mean and standard deviation of the logarithm. A guess:
+/// nobody knows the network before a gang was measured across it.
+const NETWORK: (f64, f64) = (0.1, 0.3);
+/// Cost of each doubling of the devices, and how much more each further one costs: mean and
+/// standard deviation over groups, standard deviation over a group's techniques.
+const SLOPE: (f64, f64, f64) = (0.06, 0.05, 0.05);
+const BEND: (f64, f64, f64) = (0.05, 0.025, 0.02);
+/// Standard deviation of a strategy from the curve, the offset, the bend and the factors.
+const MISFIT_SD: f64 = 0.03;
+/// Standard deviation of a technique's offset in one group from its offset over all.
+const OFFSET_OF_GROUP_SD: f64 = 0.10;
+
+/// A strategy on a type of device, without its knobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cell<'a> {
+    pub(crate) technique: &'a str,
+    pub(crate) gpus: u32,
+    pub(crate) gpu_type: &'a str,
+    /// It takes several nodes.
+    pub(crate) is_wide: bool,
+}
+
+/// What was measured of a strategy.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seen<'a> {
+    pub(crate) cell: Cell<'a>,
+    /// Seconds a step.
+    pub(crate) step_s: f64,
+    /// Standard deviation of the measurement, as a part of it.
+    pub(crate) sd: f64,
+}
+
+/// A Normal distribution of the logarithm of a step's seconds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Guess {
+    pub(crate) mean: f64,
+    pub(crate) sd: f64,
+}
+
+/// How much slower each technique is than the first choice, over all groups: the logarithm.
+///
+/// The prior is the order in which a practitioner would try the techniques; every measurement that
+/// can be compared corrects it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Offsets {
+    /// Number, sum of what was seen of each technique.
+    seen: BTreeMap<String, (f64, f64)>,
+}
+
+impl Offsets {
+    /// The mean of a technique's offset and its standard deviation in a group of which it is not
+    /// known.
+    fn of(&self, technique: &str) -> Guess {
+        let Guess { mean, sd } = offset_before(technique);
+        let (number, sum) = self.seen.get(technique).copied().unwrap_or_default();
+        let (prior, each) = (sd.powi(-2), OFFSET_OF_GROUP_SD.powi(-2));
+        let weight = prior + each * number;
+        Guess {
+            mean: (prior * mean + each * sum) / weight,
+            sd: (1.0 / weight + OFFSET_OF_GROUP_SD.powi(2)).sqrt(),
+        }
+    }
+
+    /// Takes in what a technique's offset was in a group.
+    fn learn(&mut self, technique: &str, offset: f64) {
+        let (number, sum) = self.seen.entry(technique.to_owned()).or_default();
+        *number += 1.0;
+        *sum += offset;
+    }
+
+    /// The offsets that the measurements of these groups show: of each technique, what its
+    /// measurements are off from the estimate that the group's other techniques give.
+    pub(crate) fn learnt<'a>(groups: impl IntoIterator<Item = Vec<Seen<'a>>>) -> Self {
+        let (before, mut learnt) = (Self::default(), Self::default());
+        for seen in groups {
+            let mut techniques: Vec<&str> = seen.iter().map(|one| one.cell.technique).collect();
+            techniques.sort_unstable();
+            techniques.dedup();
+            for technique in techniques {
+                let (own, others): (Vec<Seen<'a>>, Vec<Seen<'a>>) =
+                    seen.iter().partition(|one| one.cell.technique == technique);
+                if others.is_empty() {
+                    continue;
+                }
+                let cells: Vec<Cell<'a>> = own.iter().map(|one| one.cell).collect();
+                let guesses = guesses(&others, &cells, &before);
+                let prior = offset_before(technique).mean;
+                let off = own.iter().zip(&guesses).map(|(one, guess)| one.step_s.ln() - guess.mean);
+                learnt.learn(technique, prior + off.sum::<f64>() / own.len() as f64);
+            }
+        }
+        learnt
+    }
+}
+
+/// What is thought of a technique's offset before anything is measured.
+fn offset_before(technique: &str) -> Guess {
+    let (mean, sd) = match technique {
+        "ddp" => (0.0, 0.05),
+        "fsdp" => (0.05, 0.15),
+        "tensor" | "tensor+fsdp" => (0.3, 0.2),
+        "pipeline" => (0.3, 0.25),
+        "offload" => (0.6, 0.3),
+        // A technique of the user's own: worth a trial where it would help.
+        _ => (0.15, 0.3),
+    };
+    Guess { mean, sd }
+}
+
+/// The prior offset of a technique: techniques with less are tried first.
+pub(crate) fn rank_before(technique: &str) -> f64 {
+    offset_before(technique).mean
+}
+
+/// The seconds a step of the strategies that are asked for, given what was seen of the same group;
+/// wide open if nothing was.
+pub(crate) fn guesses(seen: &[Seen<'_>], asked: &[Cell<'_>], offsets: &Offsets) -> Vec<Guess> {
+    let mut of_technique: BTreeMap<&str, Guess> = BTreeMap::new();
+    for cell in seen.iter().map(|one| &one.cell).chain(asked) {
+        of_technique.entry(cell.technique).or_insert_with(|| offsets.of(cell.technique));
+    }
+    let mean = |cell: &Cell<'_>| {
+        let network = if cell.is_wide { NETWORK.0 } else { 0.0 };
+        of_technique[cell.technique].mean + mean_of_count(cell.gpus) + network
+    };
+    let covariance = |a: &Cell<'_>, b: &Cell<'_>| {
+        let (doublings_a, doublings_b) = (doublings(a.gpus), doublings(b.gpus));
+        let slopes = doublings_a * doublings_b;
+        let bends = slopes * slopes;
+        let mut sum = LEVEL_VARIANCE + SLOPE.1.powi(2) * slopes + BEND.1.powi(2) * bends;
+        if a.technique == b.technique {
+            sum += of_technique[a.technique].sd.powi(2)
+                + SLOPE.2.powi(2) * slopes
+                + BEND.2.powi(2) * bends;
+        }
+        if a.gpu_type == b.gpu_type {
+            sum += TYPE_SD.powi(2);
+            if a.is_wide && b.is_wide {
+                sum += NETWORK.1.powi(2);
+            }
+        }
+        if a == b {
+            sum += MISFIT_SD.powi(2);
+        }
+        sum
+    };
+    let between: Vec<Vec<f64>> = seen
+        .iter()
+        .enumerate()
+        .map(|(i, a)| {
+            let noise = |j: usize| if i == j { a.sd.powi(2) } else { 0.0 };
+            let of_b = |(j, b): (usize, &Seen<'_>)| covariance(&a.cell, &b.cell) + noise(j);
+            seen.iter().enumerate().map(of_b).collect()
+        })
+        .collect();
+    let root = Cholesky::of(between);
+    let off: Vec<f64> = seen.iter().map(|one| one.step_s.ln() - mean(&one.cell)).collect();
+    let off = root.forward(&off);
+    asked
+        .iter()
+        .map(|cell| {
+            let to_seen: Vec<f64> = seen.iter().map(|one| covariance(cell, &one.cell)).collect();
+            let to_seen = root.forward(&to_seen);
+            let explained: f64 = to_seen.iter().map(|x| x * x).sum();
+            Guess {
+                mean: mean(cell) + to_seen.iter().zip(&off).map(|(a, b)| a * b).sum::<f64>(),
+                sd: (covariance(cell, cell) - explained).max(0.0).sqrt(),
+            }
+        })
+        .collect()
+}
+
+fn doublings(gpus: u32) -> f64 {
+    f64::from(gpus.max(1)).log2()
+}
+
+fn mean_of_count(gpus: u32) -> f64 {
+    let doublings = doublings(gpus);
+    SLOPE.0 * doublings + BEND.0 * doublings * doublings - f64::from(gpus.max(1)).ln()
+}
+
+/// The lower triangle whose square a symmetric, positive matrix is.
+pub(crate) struct Cholesky(Vec<Vec<f64>>);
+
+impl Cholesky {
+    pub(crate) fn of(mut matrix: Vec<Vec<f64>>) -> Self {
+        for i in 0..matrix.len() {
+            for j in 0..=i {
+                let inner: f64 = (0..j).map(|k| matrix[i][k] * matrix[j][k]).sum();
+                let left = matrix[i][j] - inner;
+                // Each measurement has noise of its own, so what is left is positive but for
+                // rounding.
+                matrix[i][j] = if i == j { left.max(1e-9).sqrt() } else { left / matrix[j][j] };
+            }
+        }
+        Self(matrix)
+    }
+
+    /// Half the logarithm of the matrix's determinant.
+    pub(crate) fn log_determinant(&self) -> f64 {
+        self.0.iter().enumerate().map(|(i, row)| row[i].ln()).sum()
+    }
+
+    /// Solves `lower · x = b`.
+    pub(crate) fn forward(&self, b: &[f64]) -> Vec<f64> {
+        let mut x: Vec<f64> = Vec::with_capacity(b.len());
+        for (row, b) in self.0.iter().zip(b) {
+            let inner: f64 = row.iter().zip(&x).map(|(a, x)| a * x).sum();
+            x.push((b - inner) / row[x.len()]);
+        }
+        x
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(technique: &str, gpus: u32) -> Cell<'_> {
+        Cell { technique, gpus, gpu_type: "a", is_wide: false }
+    }
+
+    fn seen(technique: &str, gpus: u32, step_s: f64) -> Seen<'_> {
+        Seen { cell: cell(technique, gpus), step_s, sd: 0.02 }
+    }
+
+    #[test]
+    fn what_was_measured_is_believed_as_far_as_its_noise_allows() {
+        let all = [seen("ddp", 1, 2.0), seen("ddp", 8, 0.5)];
+        let [one, eight] =
+            guesses(&all, &[cell("ddp", 1), cell("ddp", 8)], &Offsets::default())[..]
+        else {
+            panic!("one guess for each cell")
+        };
+        assert!((one.mean.exp() - 2.0).abs() < 0.02, "{one:?}");
+        assert!((eight.mean.exp() - 0.5).abs() < 0.005, "{eight:?}");
+        assert!(one.sd < 0.03 && eight.sd < 0.03);
+    }
+
+    #[test]
+    fn ends_tell_more_of_the_middle_than_one_end_does() {
+        let asked = [cell("ddp", 4)];
+        let one = guesses(&[seen("ddp", 1, 1.0)], &asked, &Offsets::default())[0];
+        let ends = [seen("ddp", 1, 1.0), seen("ddp", 8, 0.2)];
+        let both = guesses(&ends, &asked, &Offsets::default())[0];
+        assert!(both.sd < one.sd * 0.6, "{both:?} {one:?}");
+        assert!(0.2 < both.mean.exp() && both.mean.exp() < 0.5);
+    }
+
+    #[test]
+    fn what_a_network_costs_is_learnt_from_one_gang_across_it() {
+        let wide = |gpus| Cell { is_wide: true, ..cell("ddp", gpus) };
+        let within = [seen("ddp", 1, 1.0), seen("ddp", 4, 0.3)];
+        let offsets = Offsets::default();
+        let before = guesses(&within, &[wide(8), cell("ddp", 8)], &offsets);
+        assert!(before[0].sd > NETWORK.1 && before[1].sd < 0.2, "{before:?}");
+        assert!(before[0].mean > before[1].mean);
+        let slow = Seen { cell: wide(8), step_s: 0.6, sd: 0.02 };
+        let after = guesses(&[within[0], within[1], slow], &[wide(16), cell("ddp", 2)], &offsets);
+        assert!(after[0].sd < 0.3 && (0.2..0.6).contains(&after[0].mean.exp()), "{after:?}");
+        assert!((0.4..0.65).contains(&after[1].mean.exp()), "{after:?}");
+    }
+
+    /// Mean and standard deviation against the same formulas written out for two variables.
+    #[test]
+    fn conditioning_is_that_of_two_normal_variables() {
+        let offsets = Offsets::default();
+        let (a, b) = (cell("ddp", 1), cell("ddp", 2));
+        let guess = guesses(&[seen("ddp", 1, 1.5)], &[b], &offsets)[0];
+        let same = LEVEL_VARIANCE + offsets.of("ddp").sd.powi(2) + TYPE_SD.powi(2);
+        let of_a = same + MISFIT_SD.powi(2) + 0.02_f64.powi(2);
+        let extra = SLOPE.1.powi(2) + SLOPE.2.powi(2) + BEND.1.powi(2) + BEND.2.powi(2);
+        let of_b = same + extra + MISFIT_SD.powi(2);
+        let mean = mean_of_count(b.gpus) + same / of_a * (1.5_f64.ln() - mean_of_count(a.gpus));
+        assert!((guess.mean - mean).abs() < 1e-9);
+        assert!((guess.sd.powi(2) - (of_b - same * same / of_a)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn offsets_are_learnt_over_groups() {
+        let slow = |level: f64| vec![seen("ddp", 1, level), seen("mine", 1, level * 3.0)];
+        let learnt = Offsets::learnt([slow(1.0), slow(0.1), slow(7.0)]);
+        let before = Offsets::default().of("mine");
+        let after = learnt.of("mine");
+        assert!(after.mean > 0.9 && after.mean < 3.0_f64.ln() + 0.1, "{after:?}");
+        assert!(after.sd < before.sd);
+    }
+}

@@ -1,0 +1,162 @@
+//! The strategies that a task may run under, and the strategies that are ruled out.
+
+use std::collections::BTreeSet;
+
+use saturn_core::{Inspection, TrialOutcome};
+
+use crate::facts::config::{Mode, TaskSpec, TrialBudget};
+use crate::facts::ids::TaskId;
+use crate::state::breadth::{Breadth, holds};
+use crate::state::run::State;
+use crate::state::trial::{TrialKey, TrialState};
+
+/// A strategy that a task may run under, on one type of device.
+#[derive(Debug, Clone, Copy)]
+pub struct Choice<'a> {
+    /// What is known of it.
+    pub trial: &'a TrialState,
+    /// Type of device that it holds for.
+    pub gpu_type: &'a str,
+}
+
+impl State {
+    /// Whether trials are chosen by what they are expected to save.
+    pub fn chooses_trials(&self) -> bool {
+        self.config.mode == Mode::Orchestrate
+            && self.config.policy.trial_budget != TrialBudget::Full
+    }
+
+    /// The strategies that a task may run under, measured and not excluded, on devices that the
+    /// pool may have.
+    pub fn choices(&self, task: TaskId) -> impl Iterator<Item = Choice<'_>> {
+        let state = self.task(task);
+        self.groups[state.group].trials.iter().filter_map(move |(key, trial)| {
+            let is_allowed =
+                trial.is_known() && state.spec.allows(&trial.strategy) && self.may_run(task, key);
+            is_allowed.then_some(Choice { trial, gpu_type: &key.gpu_type })
+        })
+    }
+
+    /// Whether a task may run under a strategy, as far as its own wishes, its failures and the
+    /// machine's own memory say.
+    pub(crate) fn may_run(&self, task: TaskId, key: &TrialKey) -> bool {
+        let state = self.task(task);
+        state.spec.allows_key(&key.strategy)
+            && !state.excluded.iter().any(|(excluded, _)| *excluded == key.strategy)
+            && self.why_too_large_for_host(state.group, key).is_none()
+    }
+
+    /// Whether a task has a strategy that nodes of the pool are wide enough for, were all of their
+    /// devices usable.
+    pub(crate) fn fits_pool_of_types(&self, task: TaskId) -> bool {
+        self.choices(task)
+            .any(|choice| holds(&self.breadths, choice.gpu_type, choice.trial.strategy.gpus))
+    }
+
+    /// Whether the pool has the devices for some strategy of a task.
+    pub fn fits_pool(&self, task: TaskId) -> bool {
+        self.choices(task)
+            .any(|choice| holds(&self.usable_breadths, choice.gpu_type, choice.trial.strategy.gpus))
+    }
+
+    /// Whether a task that has not ended may take several nodes.
+    pub(crate) fn may_span_nodes(&self) -> bool {
+        self.config.policy.max_nodes > 1
+            && self.open_tasks.iter().any(|task| {
+                self.choices(*task)
+                    .any(|choice| self.is_wide(choice.gpu_type, choice.trial.strategy.gpus))
+            })
+    }
+
+    /// What is wrong with a task's device counts, where the nodes of the pool allow none of them:
+    /// ``its `gpu_range` is 64, and what the nodes of this pool allow is 1, 2``. `None` without any
+    /// node.
+    pub fn out_of_range(&self, spec: &TaskSpec) -> Option<String> {
+        let range = spec.gpu_range.as_ref()?;
+        let tried: BTreeSet<u32> = self.breadths.iter().flat_map(Breadth::counts).collect();
+        if tried.is_empty() || range.iter().any(|gpus| tried.contains(gpus)) {
+            return None;
+        }
+        Some(format!(
+            "its `gpu_range` is {}, and what the nodes of this pool allow is {}",
+            listed(range.iter().copied()),
+            listed(tried.into_iter())
+        ))
+    }
+
+    /// Whether the outcome of a trial concerns a strategy that a task may run under in this pool.
+    pub(crate) fn may_be_tried(&self, task: TaskId, key: &TrialKey) -> bool {
+        let breadth = self.breadths.iter().find(|one| one.gpu_type == key.gpu_type);
+        self.may_run(task, key)
+            && self.config.technique(&key.strategy.technique).is_some()
+            && breadth.is_some_and(|one| one.counts().contains(&key.strategy.gpus))
+    }
+
+    pub(crate) fn is_in_pool(&self, key: &TrialKey) -> bool {
+        holds(&self.breadths, &key.gpu_type, key.strategy.gpus)
+    }
+
+    /// Whether all strategies that a task has are of such a type and number of devices. If it has
+    /// none yet, the trials that may give it a strategy are asked instead; without any, the task is
+    /// not confined.
+    pub(crate) fn is_confined_to(&self, task: TaskId, is_such: impl Fn(&str, u32) -> bool) -> bool {
+        let mut choices = self.choices(task).peekable();
+        if choices.peek().is_some() {
+            return choices.all(|choice| is_such(choice.gpu_type, choice.trial.strategy.gpus));
+        }
+        let number = self.task(task).group;
+        let group = &self.groups[number];
+        let is_looked_at = group.inspection.attempt.is_some() || self.is_to_inspect(number);
+        let mut sought = group
+            .trials
+            .iter()
+            .filter(|(key, trial)| trial.attempt.is_some() || self.is_open_trial(number, key))
+            .peekable();
+        !is_looked_at
+            && sought.peek().is_some()
+            && sought.all(|(key, _)| is_such(&key.gpu_type, key.strategy.gpus))
+    }
+
+    /// Whether memory rules out a strategy that was not tried: the technique ran out of memory on
+    /// as many devices or more, or it has never fitted in a trial and would have more room on more
+    /// devices.
+    pub fn is_ruled_out(&self, group: usize, key: &TrialKey) -> bool {
+        let same = self.groups[group].trials.iter().filter(|(other, _)| {
+            other.gpu_type == key.gpu_type && other.strategy.technique == key.strategy.technique
+        });
+        // What the inspection rules out says nothing of wider gangs, which the inspection did not
+        // rule out.
+        let found = self.groups[group].inspection.found.as_ref();
+        let was_tried = |key: &TrialKey| {
+            let strategy = &key.strategy;
+            let outcome = |found: &Inspection| {
+                found.outcome_of(&strategy.technique, strategy.gpus, &key.gpu_type)
+            };
+            found.and_then(|found| outcome(found)).is_none()
+        };
+        let (mut has_fitted, mut ran_out, mut least, mut widest) = (false, false, 0, 0);
+        for (other, trial) in same {
+            widest = widest.max(other.strategy.gpus);
+            match trial.outcome {
+                Some(TrialOutcome::Measured { .. }) => has_fitted = true,
+                Some(TrialOutcome::OutOfMemory { .. }) => {
+                    least = least.max(other.strategy.gpus);
+                    ran_out |= was_tried(other);
+                }
+                _ => {}
+            }
+        }
+        key.strategy.gpus <= least || ran_out && !has_fitted && key.strategy.gpus < widest
+    }
+}
+
+/// Counts in a sentence, cut short if they are many.
+fn listed(counts: impl Iterator<Item = u32>) -> String {
+    const MAX_LISTED: usize = 12;
+    let mut words: Vec<String> = counts.map(|count| count.to_string()).collect();
+    if words.len() > MAX_LISTED {
+        words.truncate(MAX_LISTED);
+        words.push("…".to_owned());
+    }
+    words.join(", ")
+}

@@ -1,0 +1,184 @@
+//! What must be looked at because of a record: devices, tasks and timers; and whether the record is
+//! a reason to plan. So nothing need be searched for.
+
+use crate::facts::ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
+use crate::facts::record::{Purpose, Record};
+use crate::ledger::book::Ledger;
+use crate::ledger::timers::{Timer, overdue_at_s};
+
+impl Ledger {
+    /// What an attempt that is about to end leaves behind: free devices, and a task that may go on.
+    pub(crate) fn note_end(&mut self, id: AttemptId) {
+        let Some(attempt) = self.state.attempts.get(&id) else { return };
+        let task = attempt.task;
+        for device in attempt.devices() {
+            self.queues.touch(device);
+        }
+        self.queues.touch_task(&self.state, task);
+        if attempt.purpose != Purpose::Train {
+            // This trial or inspection may have been the last that could give its group a strategy.
+            self.agenda.may_be_hopeless.extend(&self.state.group_of(task).tasks);
+        }
+        if let Some(key) = self.state.task(task).was_killed.clone() {
+            self.was_killed.insert(task, key);
+        } else {
+            self.was_killed.remove(&task);
+        }
+        self.agenda.trials_changed = true;
+        self.note_host_memory();
+    }
+
+    pub(crate) fn note(&mut self, record: &Record) {
+        match record {
+            Record::Launched { attempt, gang, .. } => {
+                if let Some(at_s) =
+                    self.state.attempts.get(attempt).and_then(|one| overdue_at_s(&self.state, one))
+                {
+                    self.timers.set(at_s, Timer::Attempt(*attempt));
+                }
+                for device in devices(gang) {
+                    self.queues.touch(device);
+                }
+            }
+            Record::TaskAdded { task, .. } => {
+                self.agenda.trials_changed = true;
+                self.agenda.may_be_hopeless.insert(*task);
+                self.idle.note_without_place(*task);
+            }
+            // The trials of a paused or held task have waited.
+            Record::TrialsChosen { .. } | Record::Unpaused { .. } | Record::Judged { .. } => {
+                self.agenda.trials_changed = true;
+            }
+            // Tasks that waited for wider nodes wait in vain now.
+            Record::Closed => self.agenda.may_be_hopeless.extend(&self.state.open_tasks),
+            Record::Inspected { group, .. } | Record::Tried { group, .. } => {
+                if let Some(group) = self.state.group_by_key.get(group) {
+                    self.agenda.may_be_hopeless.extend(&self.state.groups[*group].tasks);
+                }
+                self.agenda.trials_changed = true;
+            }
+            Record::Excluded { task, .. } => {
+                self.agenda.may_be_hopeless.insert(*task);
+                // The task may need another strategy measured.
+                self.agenda.trials_changed = true;
+            }
+            // A task that trains is not asked about: its last strategy may have failed meanwhile.
+            Record::Retrying { task, .. } => {
+                self.agenda.may_be_hopeless.insert(*task);
+            }
+            Record::Wished { task, .. } | Record::TaskEnded { task, .. } => {
+                self.queues.touch_task(&self.state, *task);
+            }
+            Record::Planned { .. } => self.note_plan(),
+            Record::NodeJoined { .. }
+            | Record::NodeLeft { .. }
+            | Record::SetAside { .. }
+            | Record::TakenBack { .. }
+            | Record::Resumed { .. } => {
+                self.note_pool(record);
+                self.agenda.trials_changed = true;
+                if matches!(record, Record::SetAside { .. }) {
+                    self.agenda.may_be_hopeless.extend(&self.state.open_tasks);
+                }
+                // Which trials are wanted depends on the breadths alone.
+                let is_resumed = matches!(record, Record::Resumed { .. });
+                if is_resumed || self.agenda.breadths != self.state.breadths {
+                    self.agenda.breadths.clone_from(&self.state.breadths);
+                    self.agenda.may_be_hopeless.extend(&self.state.open_tasks);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Devices have become usable, or can't be used any more.
+    fn note_pool(&mut self, record: &Record) {
+        let nodes = match record {
+            Record::NodeJoined { node, .. }
+            | Record::NodeLeft { node, .. }
+            | Record::SetAside { node, .. }
+            | Record::TakenBack { node, .. } => node.0..node.0 + 1,
+            _ => 0..self.state.nodes.len(),
+        };
+        for node in nodes {
+            let num_devices = self.state.nodes.get(node).map_or(0, |node| node.devices.len());
+            for device in (0u32..).take(num_devices) {
+                self.queues.touch(DeviceId { node: NodeId(node), device });
+            }
+        }
+    }
+
+    /// Another plan is in force.
+    pub(crate) fn note_plan(&mut self) {
+        self.queues.begin(&self.state);
+        for task in &self.state.open_tasks {
+            if !self.state.has_place(*task) {
+                self.idle.note_without_place(*task);
+            }
+        }
+    }
+
+    /// Whether a record may be a reason for another plan. A record that only takes devices or tasks
+    /// away concerns the tasks that lose their places by it, and no others.
+    pub(crate) fn is_news(&mut self, record: &Record) -> bool {
+        match record {
+            Record::NodeJoined { node, .. } | Record::TakenBack { node, .. } => {
+                // A wide gang may need this node beside the idle one.
+                let may_better = self.state.may_span_nodes() || !self.has_idle_node_like(*node);
+                if may_better {
+                    self.agenda.note_arrival();
+                }
+                may_better
+            }
+            // A group no longer waits for trials that now have no room.
+            Record::NodeLeft { .. } | Record::SetAside { .. } => !self.state.open_trials.is_empty(),
+            Record::TaskEnded { .. } => false,
+            _ => true,
+        }
+    }
+
+    /// Tasks have lost their places: other tasks may now be first on those devices, and these tasks
+    /// are without a place.
+    pub(crate) fn note_closed(&mut self) {
+        for task in self.state.order.closed() {
+            self.queues.touch_task(&self.state, *task);
+            self.idle.note_without_place(*task);
+        }
+        self.agenda.ask_again();
+    }
+
+    /// A task has stopped. If it has no place to go on in, a plan is wanted.
+    pub(crate) fn note_stopped(&mut self, task: TaskId) {
+        self.agenda.to_end.insert(task);
+        if !self.state.has_ended(task) && !self.state.has_place(task) {
+            self.agenda.ask_again();
+            self.idle.note_without_place(task);
+        }
+    }
+
+    /// Tasks that waited for host memory may start: an attempt has ended, or memory is kept for
+    /// other tasks than before.
+    pub(crate) fn note_host_memory(&mut self) {
+        for device in std::mem::take(&mut self.agenda.short_of_host_memory) {
+            self.queues.touch(device);
+        }
+    }
+
+    /// Whether another node of the same type, with as many devices, has no work in the plan in
+    /// force at all. Then the plan would have no use for this node either.
+    pub(crate) fn has_idle_node_like(&self, node: NodeId) -> bool {
+        let state = &self.state;
+        let is_idle =
+            |device: DeviceId| self.idle.devices.contains(&device) && self.is_at_hand(device);
+        let num_devices = state.usable_devices(node).count();
+        state.plan.is_some()
+            && state.present_nodes().any(|other| {
+                other != node
+                    && state.gpu_type(other) == state.gpu_type(node)
+                    && state
+                        .usable_devices(other)
+                        .all(|device| is_idle(DeviceId { node: other, device }))
+                    && state.usable_devices(other).count() >= num_devices
+            })
+    }
+}

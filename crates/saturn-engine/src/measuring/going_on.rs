@@ -1,0 +1,138 @@
+//! Trials that go on as training, so that no step of a trial is wasted.
+//!
+//! Training is the same under every technique, so a trial's steps can be its task's first steps. A
+//! trial whose steps were that reports it with its outcome, and waits for an answer. It goes on as
+//! the training of its task if nothing stands in the way: the task still waits and might start now,
+//! no other trial waits for these devices or might, and the plan in force puts no other task on
+//! them. Until then a trial is a trial: it fails as one, and plans count on its devices.
+//!
+//! Whether the task then trains in the right place is for the next plan to say.
+
+use saturn_core::{Gang, StrategyKey, TrialOutcome};
+
+use crate::facts::event::Action;
+use crate::facts::ids::{AttemptId, NodeId, TaskId, devices};
+use crate::facts::record::{Purpose, Record};
+use crate::following::host_memory::HostMemoryQueue;
+use crate::ledger::book::Ledger;
+use crate::planning::adopting::adopt_extended;
+use crate::state::attempt::Attempt;
+use crate::state::run::State;
+use crate::state::task::TaskStatus;
+use crate::state::trial::TrialKey;
+
+/// The task whose functions a trial runs: a task that could go on from the trial, else the first of
+/// the group.
+pub(crate) fn subject(
+    state: &State,
+    group: usize,
+    key: &StrategyKey,
+    now_s: f64,
+) -> Option<TaskId> {
+    if !state.chooses_trials() {
+        return state.speaker(group);
+    }
+    let is_tried = |task: TaskId| {
+        let mut live = state.attempts.values();
+        live.any(|one| one.task == task && one.purpose == Purpose::Trial)
+    };
+    let start_s = |task: TaskId| {
+        let places = state.plan.as_ref().map_or(&[][..], |plan| &plan.places);
+        state.place_of(task).map_or(f64::INFINITY, |index| places[index].start_s)
+    };
+    let tasks = state.groups[group].tasks.iter().copied();
+    tasks
+        .filter(|task| may_begin(state, *task, now_s) && !is_tried(*task))
+        .filter(|task| state.task(*task).spec.allows_key(key))
+        // The task that would wait longest; of several the first.
+        .rev()
+        .max_by(|a, b| start_s(*a).total_cmp(&start_s(*b)))
+        .or_else(|| state.speaker(group))
+}
+
+/// Tells a measured trial whether it goes on as training from the step that it has come to.
+pub(crate) fn let_go_on(
+    ledger: &mut Ledger,
+    host_memory: &HostMemoryQueue,
+    id: AttemptId,
+    step: u64,
+    now_s: f64,
+) {
+    if ledger.state.attempts.get(&id).is_none_or(Attempt::is_dying) {
+        return; // It was killed after it had said this.
+    }
+    let Some(steps) = steps_to_go_on_for(ledger, host_memory, id, step, now_s) else {
+        ledger.act(Action::Stop { attempt: id });
+        return;
+    };
+    let task = ledger.state.attempts[&id].task;
+    ledger.commit(Record::WentOn { attempt: id, step }, now_s);
+    ledger.act(Action::GoOn { attempt: id, steps });
+    if ledger.state.plan.is_none() {
+        return;
+    }
+    // The task's place is now where it trains, and tasks that waited for it elsewhere need not
+    // wait.
+    let open = ledger.state.open_places().map(|(_, place)| place.clone());
+    let others = open.filter(|place| place.task != task).collect();
+    adopt_extended(ledger, others, now_s);
+}
+
+/// The steps that a trial's task has in all; `None` where the trial is not to go on.
+fn steps_to_go_on_for(
+    ledger: &mut Ledger,
+    host_memory: &HostMemoryQueue,
+    id: AttemptId,
+    step: u64,
+    now_s: f64,
+) -> Option<u64> {
+    let state = &ledger.state;
+    let attempt = state.attempts.get(&id)?;
+    let (task, gang) = (attempt.task, attempt.gang.clone());
+    let steps = state.task(task).steps.filter(|steps| step < *steps)?;
+    let gpu_type = state.gang_type(&attempt.gang);
+    let key = TrialKey { strategy: attempt.strategy.key(), gpu_type: gpu_type.to_owned() };
+    let trial = state.group_of(task).trial(&attempt.strategy, gpu_type)?;
+    let may = state.chooses_trials()
+        && state.interrupted.is_none()
+        && attempt.stopping.is_none()
+        && !attempt.is_dying()
+        && matches!(trial.outcome, Some(TrialOutcome::Measured { .. }))
+        && may_begin(state, task, now_s)
+        // The trial's steps follow the steps that the task has done, including steps that an
+        // attempt has saved without reporting them.
+        && attempt.step == state.task(task).checkpoint_step
+        && attempt.launched_s >= state.task(task).trained_until_s
+        && state.may_run(task, &key)
+        && !awaits_devices_of(state, &gang);
+    if !may || host_memory.is_kept_on(&gang) {
+        return None;
+    }
+    let places = state.plan.as_ref().map_or_else(Vec::new, |plan| plan.places.clone());
+    let is_clear = devices(&gang).all(|device| {
+        let front = ledger.queues.front(&ledger.state, device);
+        front.is_none_or(|index| places[index].task == task)
+    });
+    is_clear.then_some(steps)
+}
+
+/// Whether nothing but devices and a plan keeps a task from starting.
+fn may_begin(state: &State, id: TaskId, now_s: f64) -> bool {
+    let task = state.task(id);
+    task.status == TaskStatus::Waiting
+        && !task.is_to_rest()
+        && task.not_before_s.max(task.spec.wishes.release_s) <= now_s
+        && state.waits_for(id).next().is_none()
+}
+
+/// Whether an open trial could run on devices of a gang: the trial is for their type, and no
+/// wider than one of the gang's nodes, or wider than every node.
+fn awaits_devices_of(state: &State, gang: &Gang) -> bool {
+    let gpu_type = state.gang_type(gang);
+    let nodes = || gang.iter().map(|part| state.usable_devices(NodeId(part.node)).count());
+    state.open_trials().any(|(_, key)| {
+        let gpus = key.strategy.gpus;
+        let is_wide = state.node_widths.get(gpu_type).is_some_and(|width| gpus > *width);
+        key.gpu_type == gpu_type && (is_wide || nodes().any(|num| num >= gpus as usize))
+    })
+}

@@ -1,0 +1,139 @@
+//! The inspection of each group's model, before any trial of the group.
+//!
+//! One process builds the model once and says of every managed technique and number of devices
+//! whether it can run at all. A strategy that can't gets its outcome from that, and no gang is
+//! launched for it. An inspection holds no device, so it can start at once; only a few run at the
+//! same time. Black-box techniques bring a model of their own: a group that is tried under these
+//! alone is not inspected.
+//!
+//! On CPU slots an inspection takes a core's time, which would slow down the steps that a trial
+//! times beside it. So young inspections and trials keep apart there: inspections go first, since
+//! they are short, and trials wait on their devices. After `APART_S` nothing waits for an
+//! inspection or a trial any more: a loader may fetch its first batch for minutes, and a trial with
+//! long steps hardly notices an inspection.
+//!
+//! An error that the task's own functions raise is told once, for the whole group. An inspection
+//! that fails otherwise is repeated once; then the group goes without, and its trials find what
+//! can't run.
+
+use saturn_core::{Inspection, TrialOutcome};
+
+use crate::facts::config::DeviceKind;
+use crate::facts::failure::{FailureKind, RankFailure};
+use crate::facts::ids::{AttemptId, TaskId};
+use crate::facts::record::{Purpose, Record, TaskEnd, no_strategy};
+use crate::ledger::book::Ledger;
+use crate::ledger::timers::Timer;
+use crate::measuring::rests::Rests;
+use crate::state::attempt::Attempt;
+
+/// Inspections that run at the same time: they compute, beside attempts that train.
+const MAX_AT_ONCE: usize = 2;
+/// How long after its launch a trial has no inspection beside it on CPU slots, nor an inspection a
+/// trial, seconds.
+const APART_S: f64 = 10.0;
+
+/// Launches the inspections that are due, the first come first.
+pub(crate) fn launch_inspections(ledger: &mut Ledger, rests: &Rests, now_s: f64) {
+    if ledger.state.to_inspect.is_empty() {
+        return;
+    }
+    if keeps_apart_from(ledger, Purpose::Trial, now_s) {
+        return;
+    }
+    let num_at_work = ledger.state.num_inspections();
+    let may = |group: &usize| !rests.has_rest(*group, now_s);
+    let next = ledger.state.to_inspect.iter().copied().filter(may);
+    for group in next.take(MAX_AT_ONCE.saturating_sub(num_at_work)).collect::<Vec<_>>() {
+        if let Some(task) = ledger.state.speaker(group) {
+            let nowhere = (Vec::new(), None);
+            ledger.launch(task, Purpose::Inspection, no_strategy(), nowhere, now_s);
+        }
+    }
+}
+
+/// Whether trials that could start wait for inspections that run or are due.
+pub(crate) fn trials_keep_apart(ledger: &mut Ledger, rests: &Rests, now_s: f64) -> bool {
+    // A group that rests after a failure of Saturn's own is inspected later: trials don't wait for
+    // that.
+    let mut due = ledger.state.to_inspect.iter();
+    let is_due = ledger.state.config.device_kind == DeviceKind::Cpu
+        && due.any(|group| !rests.has_rest(*group, now_s))
+        && ledger.state.num_inspections() < MAX_AT_ONCE;
+    keeps_apart_from(ledger, Purpose::Inspection, now_s) || is_due
+}
+
+/// Whether a launch waits for young attempts of a purpose. Sets a timer for when they are old.
+fn keeps_apart_from(ledger: &mut Ledger, purpose: Purpose, now_s: f64) -> bool {
+    if ledger.state.config.device_kind != DeviceKind::Cpu {
+        return false;
+    }
+    let at_work = ledger.state.attempts.values().filter(|one| one.purpose == purpose);
+    let old_s = at_work.map(|one| one.launched_s + APART_S).fold(0.0, f64::max);
+    if old_s > now_s {
+        ledger.timers.set(old_s, Timer::Trials);
+    }
+    old_s > now_s
+}
+
+pub(crate) fn inspected(ledger: &mut Ledger, id: AttemptId, inspection: Inspection, now_s: f64) {
+    let Some(attempt) = ledger.state.attempts.get_mut(&id) else { return };
+    if attempt.purpose != Purpose::Inspection {
+        return;
+    }
+    attempt.completed = true;
+    let task = attempt.task;
+    let group = ledger.state.group_of(task);
+    if group.inspection.found.is_none() {
+        let group = group.key.clone();
+        ledger.commit(Record::Inspected { group, inspection }, now_s);
+    }
+}
+
+/// An inspection failed. An error of the task's own functions ends all tasks of the group, and the
+/// first of them tells the cause; unless the group has a measured strategy, so that its functions
+/// have worked before.
+pub(crate) fn inspection_failed(
+    ledger: &mut Ledger,
+    attempt: &Attempt,
+    failure: &RankFailure,
+    now_s: f64,
+) {
+    if failure.kind == FailureKind::Task {
+        group_failed(ledger, attempt, failure, now_s);
+    }
+}
+
+/// Ends all tasks of a group for an error that their own functions raise, whatever the strategy.
+/// Whether they were ended: they are not if the group has a measured strategy.
+pub(crate) fn group_failed(
+    ledger: &mut Ledger,
+    attempt: &Attempt,
+    failure: &RankFailure,
+    now_s: f64,
+) -> bool {
+    let group = ledger.state.group_of(attempt.task);
+    let is_measured =
+        |outcome: &Option<TrialOutcome>| matches!(outcome, Some(TrialOutcome::Measured { .. }));
+    if group.trials.values().any(|trial| is_measured(&trial.outcome)) {
+        return false;
+    }
+    let open = group.tasks.iter().copied().filter(|task| !ledger.state.has_ended(*task));
+    let open: Vec<TaskId> = open.collect();
+    let mut told: Option<String> = None;
+    for task in open {
+        let end = match &told {
+            None => TaskEnd::Failed {
+                error: failure.error.clone(),
+                traceback: failure.traceback.clone(),
+            },
+            Some(first) => TaskEnd::Failed {
+                error: format!("as `{first}`, which performs alike: {}", failure.error),
+                traceback: String::new(),
+            },
+        };
+        told.get_or_insert_with(|| ledger.state.name(task).to_owned());
+        ledger.end_task(task, end, now_s);
+    }
+    true
+}

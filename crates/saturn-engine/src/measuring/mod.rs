@@ -1,0 +1,16 @@
+//! Inspections and trials: what is measured, when, and what the results mean.
+//!
+//! `inspections` looks at models before trials; `trials` launches trials and takes in their
+//! outcomes; `going_on` lets a trial's steps become the first steps of training; `training` puts on
+//! record what training itself shows. `rests` says which groups wait for a while.
+//!
+//! Invariants: no trial shares a device with another attempt. A failure that may be chance is no
+//! outcome.
+//!
+//! May use: `facts`, `state`, `knowledge`, `ledger`, `planning` and `following`.
+
+pub(crate) mod going_on;
+pub(crate) mod inspections;
+pub(crate) mod rests;
+pub(crate) mod training;
+pub(crate) mod trials;

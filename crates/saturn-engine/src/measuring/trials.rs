@@ -1,0 +1,276 @@
+//! When each trial runs, and what its end means.
+//!
+//! Trials get free devices before anything else does, wide trials first, and trials of one width in
+//! the order in which their groups came. A narrow trial may overtake a wide trial that has to wait,
+//! and no two ever share a device. If a trial only waits for other trials to end, the devices that
+//! are already free for it are kept for it. If it waits for training to end, they are not: a task
+//! may train under a measured strategy, and the trial is run when there is room again. If a trial
+//! only waits for inspections, its devices are kept for it too (`inspections`).
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use saturn_core::{Knobs, Strategy, StrategyKey, TrialOutcome};
+
+use crate::facts::failure::{FailureKind, RankFailure};
+use crate::facts::ids::{AttemptId, NodeId, devices};
+use crate::facts::record::{Purpose, Record, StopReason};
+use crate::following::host_memory::{HostMemoryQueue, TRIAL_S, has_host_memory_beside};
+use crate::ledger::book::Ledger;
+use crate::measuring::going_on::{let_go_on, subject};
+use crate::measuring::inspections::{group_failed, trials_keep_apart};
+use crate::measuring::rests::{Rests, waits_for_space};
+use crate::state::attempt::Attempt;
+use crate::state::trial::TrialKey;
+use crate::state::vacancies::Vacancies;
+
+/// How many failures that may be chance a trial may have before it counts as failed.
+const MAX_TRIAL_FAILURES: u32 = 2;
+
+/// Launches the trials that fit, and keeps devices for trials that will soon fit.
+pub(crate) fn launch_trials(
+    ledger: &mut Ledger,
+    rests: &Rests,
+    host_memory: &HostMemoryQueue,
+    now_s: f64,
+) {
+    if !std::mem::take(&mut ledger.agenda.trials_changed) {
+        return;
+    }
+    if ledger.state.open_trials.is_empty() && ledger.agenda.kept_for_trials.is_empty() {
+        return;
+    }
+    let keep_apart = trials_keep_apart(ledger, rests, now_s);
+    let mut kept = BTreeSet::new();
+    let mut vacancies = Vacancies::of(&ledger.state);
+    let widths: Vec<(String, Reverse<u32>)> = ledger.state.open_trials.keys().cloned().collect();
+    for (gpu_type, Reverse(gpus)) in widths {
+        let open = ledger.state.open_trials.get(&(gpu_type.clone(), Reverse(gpus)));
+        let mut open: Vec<(usize, String)> = open.into_iter().flatten().cloned().collect();
+        open.retain(|(group, _)| {
+            !waits_for_space(ledger, rests, *group, now_s) && !rests.has_rest(*group, now_s)
+        });
+        open.truncate(vacancies.most(&gpu_type, gpus));
+        for (group, technique) in open {
+            let key = trial_key(&technique, gpus, &gpu_type);
+            if !vacancies.can_hold(
+                &gpu_type,
+                gpus,
+                fits_host(ledger, host_memory, group, &key, now_s),
+            ) {
+                continue; // it is looked at again when something ends
+            }
+            // A group whose tasks have all ended is not tried: its room is for others.
+            let Some(task) = subject(&ledger.state, group, &key.strategy, now_s) else { continue };
+            let fits = fits_host(ledger, host_memory, group, &key, now_s);
+            if vacancies.has_free(&gpu_type, gpus) {
+                // If no free devices fit, the trial is looked at again when an attempt ends.
+                let Some(gang) = vacancies.take(&gpu_type, gpus, fits) else { continue };
+                if keep_apart {
+                    kept.extend(devices(&gang));
+                    ledger.agenda.trials_changed = true;
+                    continue;
+                }
+                let strategy = &ledger.state.groups[group].trials[&key].strategy;
+                let strategy = Strategy::clone(strategy);
+                ledger.launch(task, Purpose::Trial, strategy, (gang, None), now_s);
+            } else {
+                let soon = vacancies.keep(&gpu_type, gpus);
+                if soon.is_empty() && ledger.state.is_chosen(group, &technique, gpus, &gpu_type) {
+                    make_room(ledger, &mut vacancies, &gpu_type, gpus, now_s);
+                    kept.extend(vacancies.keep(&gpu_type, gpus));
+                } else {
+                    kept.extend(soon);
+                }
+            }
+        }
+    }
+    let before = std::mem::replace(&mut ledger.agenda.kept_for_trials, kept);
+    for device in before.difference(&ledger.agenda.kept_for_trials) {
+        ledger.queues.touch(*device);
+    }
+}
+
+/// Whether so many ranks of a group's strategy may start on a node, as far as host memory goes.
+fn fits_host<'a>(
+    ledger: &'a Ledger,
+    host_memory: &'a HostMemoryQueue,
+    group: usize,
+    key: &'a TrialKey,
+    now_s: f64,
+) -> impl Fn(NodeId, u32) -> bool + Copy + 'a {
+    let times_s = (now_s, now_s + TRIAL_S);
+    move |node, ranks| {
+        has_host_memory_beside(ledger, host_memory, node, (None, group, key), ranks, times_s)
+    }
+}
+
+/// Whether nothing is left to do in a search, while no attempt lives: a search does not wait for
+/// trials that need more devices than can be used. People are told of such trials, once.
+pub(crate) fn is_search_over(ledger: &mut Ledger, now_s: f64) -> bool {
+    if ledger.state.num_to_inspect() > 0 {
+        return false;
+    }
+    let vacancies = Vacancies::of(&ledger.state);
+    if ledger.state.open_trials.keys().any(|(gpu_type, gpus)| vacancies.has_free(gpu_type, gpus.0))
+    {
+        return false;
+    }
+    let left: BTreeSet<String> = ledger
+        .state
+        .open_trials()
+        .map(|(_, TrialKey { strategy, .. })| format!("{}×{}", strategy.technique, strategy.gpus))
+        .collect();
+    if !left.is_empty() {
+        let left = Vec::from_iter(left).join(", ");
+        let text = format!("not tried, since too few devices can be used: {left}");
+        ledger.commit(Record::Noted { task: None, text }, now_s);
+    }
+    true
+}
+
+/// Stops training for a trial that is expected to save more than that costs: on the node where the
+/// fewest devices have to be freed, and there the attempts that were launched last. For a wide
+/// trial all attempts on its nodes are stopped.
+fn make_room(
+    ledger: &mut Ledger,
+    vacancies: &mut Vacancies,
+    gpu_type: &str,
+    gpus: u32,
+    now_s: f64,
+) {
+    if vacancies.is_wide(gpu_type, gpus) {
+        return make_room_across(ledger, vacancies, gpu_type, gpus, now_s);
+    }
+    let Some(vacancy) = vacancies.nearest(gpu_type, gpus) else { return };
+    let mut training: Vec<(AttemptId, u32)> = ledger
+        .state
+        .attempts
+        .iter()
+        .filter(|(_, attempt)| {
+            attempt.purpose == Purpose::Train
+                && attempt.stopping.is_none()
+                && !attempt.is_dying()
+                && !ledger.state.is_to_stay(attempt)
+                && attempt.gang.iter().all(|part| part.node == vacancy.node.0)
+        })
+        .map(|(id, attempt)| (*id, attempt.strategy.gpus))
+        .collect();
+    if vacancy.soon() + training.iter().map(|(_, held)| held).sum::<u32>() < gpus {
+        return; // what must stay holds too many
+    }
+    training.sort_by_key(|(id, _)| Reverse(*id));
+    for (attempt, held) in training {
+        if vacancy.soon() >= gpus {
+            break;
+        }
+        vacancy.lent += held;
+        ledger.stop(attempt, StopReason::Trial, now_s);
+    }
+}
+
+fn make_room_across(
+    ledger: &mut Ledger,
+    vacancies: &mut Vacancies,
+    gpu_type: &str,
+    gpus: u32,
+    now_s: f64,
+) {
+    let Some(parts) = vacancies.spread(gpu_type, gpus, |vacancy| vacancy.devices) else { return };
+    let nodes: BTreeSet<NodeId> = parts.iter().map(|(node, _)| *node).collect();
+    let training: Vec<AttemptId> = ledger
+        .state
+        .attempts
+        .iter()
+        .filter(|(_, attempt)| {
+            attempt.purpose == Purpose::Train
+                && attempt.stopping.is_none()
+                && !attempt.is_dying()
+                && attempt.gang.iter().any(|part| nodes.contains(&NodeId(part.node)))
+        })
+        .map(|(id, _)| *id)
+        .collect();
+    if training.iter().any(|id| ledger.state.is_to_stay(&ledger.state.attempts[id])) {
+        return;
+    }
+    for attempt in training {
+        for part in &ledger.state.attempts[&attempt].gang {
+            vacancies.lend(NodeId(part.node), u32::try_from(part.devices.len()).unwrap_or(0));
+        }
+        ledger.stop(attempt, StopReason::Trial, now_s);
+    }
+}
+
+pub(crate) fn trial_reported(
+    ledger: &mut Ledger,
+    host_memory: &HostMemoryQueue,
+    attempt: AttemptId,
+    knobs: Knobs,
+    outcome: TrialOutcome,
+    step: Option<u64>,
+    now_s: f64,
+) {
+    let Some(state) = ledger.state.attempts.get_mut(&attempt) else { return };
+    if state.purpose != Purpose::Trial || state.completed {
+        return;
+    }
+    state.completed = true;
+    let state = state.clone();
+    tried(ledger, &state, knobs, outcome, now_s);
+    if let Some(step) = step {
+        let_go_on(ledger, host_memory, attempt, step, now_s);
+    }
+}
+
+fn tried(ledger: &mut Ledger, attempt: &Attempt, knobs: Knobs, outcome: TrialOutcome, now_s: f64) {
+    let gpu_type = ledger.state.gang_type(&attempt.gang).to_owned();
+    let group = ledger.state.group_of(attempt.task);
+    let known = group.trial(&attempt.strategy, &gpu_type);
+    if known.is_some_and(|trial| trial.outcome.is_some()) {
+        return;
+    }
+    let mut strategy = Strategy::clone(&attempt.strategy);
+    strategy.knobs = knobs;
+    let group = group.key.clone();
+    ledger.commit(Record::Tried { group, gpu_type, strategy, outcome }, now_s);
+}
+
+/// A trial whose gang is gone without an outcome failed. If chance may be the cause, the trial is
+/// repeated before the failure counts.
+pub(crate) fn trial_failed(
+    ledger: &mut Ledger,
+    attempt: &Attempt,
+    failure: RankFailure,
+    now_s: f64,
+) {
+    let gpu_type = ledger.state.gang_type(&attempt.gang).to_owned();
+    let group = ledger.state.group_of(attempt.task);
+    let num_failed = group.trial(&attempt.strategy, &gpu_type).map_or(0, |trial| trial.failures);
+    let may_be_chance = matches!(
+        failure.kind,
+        FailureKind::Killed
+            | FailureKind::HostMemory
+            | FailureKind::Machine
+            | FailureKind::Saturn
+            | FailureKind::PeerLost
+            | FailureKind::Stalled
+    );
+    if failure.kind == FailureKind::NoSpace || may_be_chance && num_failed < MAX_TRIAL_FAILURES {
+        return;
+    }
+    // The fault of the task's loader, or of a script: another strategy would meet the same.
+    if failure.kind == FailureKind::Certain && group_failed(ledger, attempt, &failure, now_s) {
+        return;
+    }
+    let outcome = match failure.kind {
+        FailureKind::OutOfMemory => TrialOutcome::OutOfMemory { detail: failure.error },
+        FailureKind::NotApplicable => TrialOutcome::NotApplicable { reason: failure.error },
+        _ => TrialOutcome::Failed { error: failure.error, traceback: failure.traceback },
+    };
+    tried(ledger, attempt, attempt.strategy.knobs.clone(), outcome, now_s);
+}
+
+fn trial_key(technique: &str, gpus: u32, gpu_type: &str) -> TrialKey {
+    let strategy = StrategyKey { technique: technique.to_owned(), gpus };
+    TrialKey { strategy, gpu_type: gpu_type.to_owned() }
+}

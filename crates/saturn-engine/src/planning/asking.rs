@@ -1,0 +1,224 @@
+//! When a plan is asked for, and what the solver is told.
+//!
+//! A plan is asked for when something has changed on which plans depend (a task can be planned that
+//! could not, a strategy was excluded, a device went), and at each interval. The plan in force is
+//! followed meanwhile, and where devices are idle, a task without a place need not wait for the
+//! answer (`following/idle`). Whether the answer is adopted: `adopting`.
+
+use saturn_core::{Objective, PlanStatus};
+
+use crate::facts::config::{Mode, Policy};
+use crate::facts::event::{Action, SolveAnswer, SolveOrder};
+use crate::facts::ids::TaskId;
+use crate::facts::record::Record;
+use crate::knowledge::paces::LEAST_NEWS;
+use crate::ledger::agenda::PlanningNews;
+use crate::ledger::book::Ledger;
+use crate::ledger::timers::Timer;
+use crate::planning::adopting::{choose, places};
+use crate::planning::experiment::{Luck, choose_trials};
+use crate::planning::fingerprint::Fingerprint;
+use crate::planning::problem::{Remaining, plannable};
+
+/// The time between two solves is at least this many times as long as the last solve took, so that
+/// a queue that never ends does not keep the solver busy.
+const REST_PER_SOLVE: f64 = 10.0;
+/// Time before a solve that failed is tried again, seconds; doubles with each failure in a row.
+const RETRY_SOLVE_S: f64 = 10.0;
+
+/// How long after its time limit the answer to the first solve may come on a busy machine, seconds.
+const FIRST_ANSWER_SLACK_S: f64 = 5.0;
+
+/// What planning remembers between solves.
+#[derive(Debug, Default)]
+pub(crate) struct Planning {
+    /// A solve that was asked for and has not answered.
+    pending: Option<PendingSolve>,
+    num_solves: u64,
+    /// The fingerprint of the last problem: not every change of the state is a change of the
+    /// problem.
+    asked_about: Option<Fingerprint>,
+    /// When the last plan was asked for, seconds.
+    asked_s: f64,
+    /// Seconds that the last solve took, until its answer came; `None` before the first.
+    took_s: Option<f64>,
+    /// No solve before this time, seconds.
+    rest_until_s: f64,
+    /// Solves in a row that gave nothing.
+    num_failed: u32,
+    /// Whether deadlines are left out of the problem, since they can't be met.
+    drops_deadlines: bool,
+}
+
+#[derive(Debug)]
+struct PendingSolve {
+    request: u64,
+    /// What the indices of the problem mean; the problem itself went to the solver.
+    remaining: Remaining,
+    has_deadlines: bool,
+}
+
+impl Planning {
+    /// The memory of a run that begins or is resumed at `now_s`.
+    pub(crate) fn at(now_s: f64) -> Self {
+        Self { asked_s: now_s, rest_until_s: now_s, ..Self::default() }
+    }
+
+    /// Whether something has changed that no plan has taken in yet.
+    pub(crate) fn is_behind(&self, news: &PlanningNews) -> bool {
+        news.has_changed() || self.pending.is_some()
+    }
+
+    /// Until when to wait for an answer that is worth so many seconds: `None` if no solve is
+    /// running or about to, or if the answer is likely to take longer. How long the first solve
+    /// takes is not known, except for its time limit.
+    pub(crate) fn worth_waiting_until_s(
+        &self,
+        worth_s: f64,
+        policy: &Policy,
+        now_s: f64,
+    ) -> Option<f64> {
+        let asked_s = match self.pending {
+            Some(_) => self.asked_s,
+            None if self.rest_until_s <= now_s => now_s,
+            None => return None,
+        };
+        let wait_s = match self.took_s {
+            None => policy.solver_time_limit_s + FIRST_ANSWER_SLACK_S,
+            Some(took_s) if took_s <= worth_s => worth_s,
+            Some(_) => return None,
+        };
+        Some(asked_s + wait_s).filter(|until_s| now_s < *until_s)
+    }
+
+    /// Asks for a plan, if there is a reason to and no solve is running.
+    pub(crate) fn consider(&mut self, ledger: &mut Ledger, now_s: f64) {
+        let state = &ledger.state;
+        let may = state.config.mode == Mode::Orchestrate
+            && state.interrupted.is_none()
+            && self.pending.is_none();
+        if !may || state.open_tasks.is_empty() {
+            return;
+        }
+        let has_changed = ledger.agenda.planning.has_changed();
+        let interval_s = self.asked_s + state.config.policy.interval_s;
+        let due_s = if has_changed { self.rest_until_s } else { interval_s };
+        if due_s > now_s {
+            ledger.timers.set(due_s, Timer::Solve);
+            return;
+        }
+        for record in ledger.state.departures(LEAST_NEWS, |_| true) {
+            ledger.commit(record, now_s);
+        }
+        let state = &ledger.state;
+        let tasks = plannable(state);
+        let about = Fingerprint::of(state, &tasks, ledger.agenda.planning.num_arrivals);
+        ledger.agenda.planning.has_news = false;
+        let asked = self.asked_about.as_ref();
+        let is_known = asked.is_some_and(|asked| about.is_answered_by(asked));
+        let is_interval = interval_s <= now_s && tasks.len() > 1;
+        let lacks_place = |task: &TaskId| !ledger.state.has_place(*task);
+        let must_ask = ledger.agenda.planning.must_ask || tasks.iter().any(lacks_place);
+        ledger.agenda.planning.must_ask = false;
+        if !tasks.is_empty() && (is_interval || must_ask || !is_known) {
+            if !is_known {
+                self.drops_deadlines = false;
+            }
+            self.ask(ledger, &tasks, now_s);
+            self.asked_about = Some(about);
+        } else if interval_s <= now_s {
+            self.asked_s = now_s;
+        }
+        ledger.timers.set(self.asked_s + ledger.state.config.policy.interval_s, Timer::Solve);
+    }
+
+    fn ask(&mut self, ledger: &mut Ledger, tasks: &[TaskId], now_s: f64) {
+        self.asked_s = now_s;
+        let mut remaining = Remaining::new(&ledger.state, tasks, !self.drops_deadlines, now_s);
+        if remaining.tasks.is_empty() {
+            return;
+        }
+        self.num_solves += 1;
+        let request = self.num_solves;
+        let policy = &ledger.state.config.policy;
+        let is_makespan = remaining.objective == Objective::Makespan;
+        let expected = remaining.with_unmeasured(&ledger.state, Luck::None);
+        let optimistic = remaining.optimistic(&ledger.state);
+        let warm_start = remaining.warm_start(&ledger.state);
+        let problem = std::mem::take(&mut remaining.problem);
+        let has_deadlines = problem.tasks.iter().any(|task| task.deadline_s.is_some());
+        let order = SolveOrder {
+            problem,
+            optimistic,
+            expected,
+            objective: remaining.objective,
+            time_limit_s: policy.solver_time_limit_s,
+            seed: policy.seed,
+            max_switches: if is_makespan { policy.max_switches } else { 0 },
+            min_switch_gain: policy.min_switch_gain,
+            warm_start,
+        };
+        self.pending = Some(PendingSolve { request, remaining, has_deadlines });
+        ledger.act(Action::Solve { request, order: Box::new(order) });
+    }
+
+    pub(crate) fn solved(
+        &mut self,
+        ledger: &mut Ledger,
+        request: u64,
+        answer: Result<SolveAnswer, String>,
+        now_s: f64,
+    ) {
+        let pending = self.pending.take_if(|pending| pending.request == request);
+        let Some(PendingSolve { remaining, has_deadlines, .. }) = pending else { return };
+        self.took_s = Some(now_s - self.asked_s);
+        let answer = answer.and_then(|answer| match answer.plan.status {
+            PlanStatus::Optimal | PlanStatus::Feasible => Ok(answer),
+            PlanStatus::TimedOut => {
+                Err("the solver ran out of time before it found a plan".to_owned())
+            }
+            PlanStatus::Infeasible => Err(why_infeasible(&answer)),
+        });
+        let solved = answer.and_then(|answer| {
+            let places = places(&ledger.state, &remaining, &answer)?;
+            self.rest_until_s = now_s + REST_PER_SOLVE * answer.plan.solve_s;
+            Ok((answer, places))
+        });
+        match solved {
+            Ok((answer, places)) => {
+                self.num_failed = 0;
+                if let Some(optimistic) = &answer.optimistic {
+                    choose_trials(ledger, &remaining, &answer.plan, optimistic, now_s);
+                }
+                choose(ledger, Some((&answer, places)), &remaining, None, now_s);
+            }
+            Err(reason) => {
+                self.not_solved(ledger, &reason, has_deadlines, now_s);
+                choose(ledger, None, &remaining, Some(reason), now_s);
+            }
+        }
+    }
+
+    /// The solver gave no plan: the next solve waits, unless it can leave deadlines out.
+    fn not_solved(&mut self, ledger: &mut Ledger, reason: &str, has_deadlines: bool, now_s: f64) {
+        ledger.agenda.ask_again();
+        if has_deadlines && !self.drops_deadlines {
+            self.drops_deadlines = true;
+            self.rest_until_s = now_s;
+        } else {
+            let doublings = i32::try_from(self.num_failed.min(10)).unwrap_or(10);
+            self.rest_until_s = now_s + RETRY_SOLVE_S * 2.0_f64.powi(doublings);
+            self.num_failed += 1;
+        }
+        ledger.commit(Record::NotSolved { reason: reason.to_owned() }, now_s);
+    }
+}
+
+fn why_infeasible(answer: &SolveAnswer) -> String {
+    let reasons: Vec<&str> = answer.plan.reasons.iter().map(|one| one.reason.as_str()).collect();
+    if reasons.is_empty() {
+        "the solver says that there is no plan".to_owned()
+    } else {
+        format!("there is no plan: {}", reasons.join("; "))
+    }
+}

@@ -1,0 +1,151 @@
+//! Which trials may save more than they cost.
+//!
+//! A trial is worth running where it may change the plan for the better. So the solver makes a
+//! second plan, an optimistic one, in which every unmeasured strategy is as fast as its estimate
+//! allows (`OPTIMISM` standard deviations below the middle). The unmeasured strategies that this
+//! plan uses are tried next, if even so much luck would save more than the trials cost. When the
+//! optimistic plan is hardly better than the plan of what is known, measuring is over: not even
+//! optimism promises more. (Optimism in the face of uncertainty: Lai & Robbins, 1985; Auer et al.,
+//! 2002.)
+//!
+//! The first trial of a group is needed whatever it costs; `changes/wanted` opens it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use saturn_core::{Candidate, Objective, Plan, PlanStatus, Problem};
+
+use crate::facts::config::TrialBudget;
+use crate::facts::record::{ChosenTrial, Record};
+use crate::ledger::book::Ledger;
+use crate::planning::problem::{LEAST_RUNTIME_S, Remaining};
+use crate::state::run::State;
+use crate::state::trial::TrialKey;
+
+/// Standard deviations by which a strategy may be better than its estimate.
+const OPTIMISM: f64 = 1.0;
+/// The optimistic plan must be better than the plan of what is known by this part of it.
+const LEAST_GAIN: f64 = 0.02;
+
+/// How fast unmeasured strategies are assumed to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Luck {
+    /// As fast as their estimates say.
+    None,
+    /// As fast as their estimates allow.
+    Good,
+}
+
+impl Remaining {
+    /// The problem in which unmeasured strategies are as fast as their estimates allow; `None` if
+    /// too little is known for a choice.
+    pub(crate) fn optimistic(&mut self, state: &State) -> Option<Problem> {
+        state.is_half_known().then(|| self.with_unmeasured(state, Luck::Good)).flatten()
+    }
+
+    /// The problem with candidates for unmeasured strategies behind the measured ones; `None` if no
+    /// strategy is unmeasured.
+    pub(crate) fn with_unmeasured(&mut self, state: &State, luck: Luck) -> Option<Problem> {
+        if !state.chooses_trials() {
+            return None;
+        }
+        let mut problem = self.problem.clone();
+        for (task, of_problem) in self.tasks.iter_mut().zip(&mut problem.tasks) {
+            let group = state.task(task.id).group;
+            // One round of trials of a group at a time: their outcomes say which trial is next.
+            task.unmeasured = if luck == Luck::Good && state.is_being_measured(group) {
+                Vec::new()
+            } else {
+                state.unmeasured(task.id, &self.breadths)
+            };
+            let Some(all_steps) = state.task(task.id).steps else { continue };
+            let left = all_steps.saturating_sub(task.step) as f64;
+            let pace = state.pace(task.id);
+            for key in &task.unmeasured {
+                let group = &state.groups[group];
+                let Some(estimate) = group.trials[key].estimate else { continue };
+                let step_s = match luck {
+                    Luck::None => estimate.step_s,
+                    Luck::Good => estimate
+                        .step_s_at(-OPTIMISM)
+                        .max(group.least_step_s(key))
+                        .min(estimate.step_s),
+                };
+                let technique = &key.strategy.technique;
+                let runtime_s = pace.with_step_s(technique, estimate.setup_s, step_s, left);
+                of_problem.strategies.push(Candidate {
+                    technique: key.strategy.technique.as_str().into(),
+                    gpus: key.strategy.gpus,
+                    gpu_type: Some(key.gpu_type.as_str().into()),
+                    runtime_s: runtime_s.max(LEAST_RUNTIME_S),
+                    pack: true,
+                });
+            }
+        }
+        self.tasks.iter().any(|task| !task.unmeasured.is_empty()).then_some(problem)
+    }
+}
+
+/// Asks for the trials that may improve the plan by more than they cost.
+pub(crate) fn choose_trials(
+    ledger: &mut Ledger,
+    remaining: &Remaining,
+    known: &Plan,
+    optimistic: &Plan,
+    now_s: f64,
+) {
+    let is_plan = |plan: &Plan| matches!(plan.status, PlanStatus::Optimal | PlanStatus::Feasible);
+    if !is_plan(known) || !is_plan(optimistic) {
+        return;
+    }
+    let mut wanted: BTreeSet<(usize, Arc<TrialKey>)> = BTreeSet::new();
+    for assignment in &optimistic.assignments {
+        let Some(task) = remaining.tasks.get(assignment.task) else { continue };
+        let unmeasured = assignment.strategy.checked_sub(task.strategies.len());
+        if let Some(key) = unmeasured.and_then(|index| task.unmeasured.get(index)) {
+            let group = ledger.state.task(task.id).group;
+            wanted.insert((group, ledger.state.narrowest_first(group, key)));
+        }
+    }
+    // Trials that have run or begun since the solver was asked are left out.
+    wanted.retain(|(group, key)| {
+        let trial = ledger.state.groups[*group].trials.get(key);
+        trial.is_some_and(|trial| trial.outcome.is_none() && trial.attempt.is_none())
+    });
+    let wanted = ledger.state.telling(wanted);
+    let saved = 1.0 - value(optimistic) / value(known).max(f64::MIN_POSITIVE);
+    let saves_s = saved * known.makespan_s;
+    let cost_s: f64 =
+        wanted.iter().map(|(group, key)| ledger.state.trial_cost_s(*group, key)).sum();
+    let devices = ledger.state.num_devices() as f64;
+    let cost_s = cost_s + ledger.state.cost_of_room_s(&wanted);
+    let min_gain_s = ledger.state.config.policy.min_gain_s;
+    // A trial may stop running tasks: a few seconds of luck are not worth that.
+    let least_s = if ledger.state.running().next().is_some() { min_gain_s } else { 0.0 };
+    let is_affordable = match ledger.state.config.policy.trial_budget {
+        TrialBudget::Seconds(budget_s) => ledger.state.trials_s + cost_s <= budget_s,
+        TrialBudget::Worthwhile | TrialBudget::Full => true,
+    };
+    let is_worthwhile = saved > LEAST_GAIN && (saves_s - least_s) * devices > cost_s;
+    if wanted.is_empty() || !is_worthwhile || !is_affordable {
+        return;
+    }
+    let trials = wanted
+        .into_iter()
+        .map(|(group, key)| ChosenTrial {
+            group: ledger.state.groups[group].key.clone(),
+            gpu_type: key.gpu_type.clone(),
+            strategy: key.strategy.clone(),
+        })
+        .collect();
+    ledger.commit(Record::TrialsChosen { trials, saves_s, cost_s }, now_s);
+}
+
+/// The value of a plan's objective.
+fn value(plan: &Plan) -> f64 {
+    match plan.objective {
+        Objective::Completion => plan.completion_s,
+        Objective::Cost => plan.cost,
+        Objective::Makespan => plan.makespan_s,
+    }
+}

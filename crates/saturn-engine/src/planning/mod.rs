@@ -1,0 +1,25 @@
+//! What the solver is asked, and which plan is adopted.
+//!
+//! - `problem` states what is left of the run as a planning problem.
+//! - `asking` decides when the solver is asked; `fingerprint` tells whether the problem is a new
+//!   one.
+//! - `extend` puts tasks without a place behind the plan in force, without the solver.
+//! - `validity` finds places that can't be followed; `adopting` chooses among the plans by the
+//!   forecast, and `taking_up` tells running attempts what the adopted plan has them do.
+//! - `experiment` chooses the trials that may save more than they cost.
+//! - `outlook` is the planning problem of a run that has not begun.
+//!
+//! Invariants: a plan is adopted for what the forecast says of it, never for what its solver says.
+//! A solve that fails costs a better plan, never a task.
+//!
+//! May use: `facts`, `state`, `knowledge`, `ledger` and `forecast`.
+
+pub(crate) mod adopting;
+pub(crate) mod asking;
+pub(crate) mod experiment;
+pub(crate) mod extend;
+pub(crate) mod fingerprint;
+pub(crate) mod outlook;
+pub(crate) mod problem;
+pub(crate) mod taking_up;
+pub(crate) mod validity;

@@ -1,0 +1,324 @@
+//! What is left of a run as a planning problem, and what is left of its plan as an answer to that
+//! problem.
+//!
+//! The problem has the devices that can be used, the tasks that can be planned, and the running
+//! attempts. To stay costs a running task nothing. To move costs it the checkpoint at which it
+//! stops (`switch_cost_s`) and the launch under the strategy moved to (in that strategy's runtime).
+
+use std::cell::LazyCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use saturn_core::{
+    Assignment, Candidate, Cluster, Gang, HeldDevices, Node, Objective, Placement, Plan, Problem,
+    ProblemTask, Running, Strategy,
+};
+
+use crate::facts::config::Level;
+use crate::facts::ids::{NodeId, TaskId};
+use crate::state::attempt::Attempt;
+use crate::state::breadth::{Breadth, holds};
+use crate::state::run::State;
+use crate::state::trial::TrialKey;
+use crate::state::vacancies::Vacancies;
+
+/// A task with fewer steps left is not cut into segments: they would be too few steps to share out
+/// as planned.
+const MIN_STEPS_TO_CUT: u64 = 50;
+/// A task that is nearly done still holds its devices for a moment, seconds.
+pub(crate) const LEAST_RUNTIME_S: f64 = 1e-3;
+
+/// The planning problem of what is left to do, and the meaning of its indices.
+#[derive(Debug, Default)]
+pub(crate) struct Remaining {
+    pub(crate) problem: Problem,
+    pub(crate) objective: Objective,
+    /// One for each task of the problem.
+    pub(crate) tasks: Vec<RemainingTask>,
+    /// For each node of the problem, ascending, its number in the run, and which of its devices are
+    /// in the problem.
+    nodes: Vec<(NodeId, Vec<u32>)>,
+    /// The devices of each type in the problem.
+    pub(crate) breadths: Vec<Breadth>,
+    names: Names,
+}
+
+/// Names that many candidates share, each stored once. They are few.
+#[derive(Debug, Default)]
+struct Names(Vec<Arc<str>>);
+
+impl Names {
+    fn shared(&mut self, name: &str) -> Arc<str> {
+        if let Some(known) = self.0.iter().find(|known| ***known == *name) {
+            return known.clone();
+        }
+        self.0.push(name.into());
+        self.shared(name)
+    }
+}
+
+/// A task that has not ended.
+#[derive(Debug)]
+pub(crate) struct RemainingTask {
+    pub(crate) id: TaskId,
+    /// One for each of its candidates.
+    pub(crate) strategies: Vec<Arc<Strategy>>,
+    /// Unmeasured strategies: one for each candidate that the optimistic problem has in addition.
+    pub(crate) unmeasured: Vec<Arc<TrialKey>>,
+    /// Finished steps when the problem was made.
+    pub(crate) step: u64,
+}
+
+/// Tasks that a plan can have a place for: measured, neither ended nor paused, not waiting for
+/// trials, and not after a task that no plan can have a place for.
+pub(crate) fn plannable(state: &State) -> Vec<TaskId> {
+    let vacancies = LazyCell::new(|| Vacancies::of(state));
+    let mut awaits: BTreeMap<usize, bool> = BTreeMap::new();
+    let mut is_plannable = |task: TaskId| {
+        let of_task = state.task(task);
+        if of_task.is_to_rest() {
+            return false;
+        }
+        if state.attempt_of(task).is_some() {
+            return true;
+        }
+        let awaits = *awaits
+            .entry(of_task.group)
+            .or_insert_with(|| state.awaits_trials(of_task.group, &vacancies));
+        !awaits && of_task.steps.is_some() && state.fits_pool(task)
+    };
+    let mut plannable: Vec<TaskId> =
+        state.open_tasks.iter().copied().filter(|task| is_plannable(*task)).collect();
+    // A task that comes after a task that can't be planned can't be planned either.
+    loop {
+        let all = plannable.clone();
+        plannable.retain(|task| {
+            state.attempt_of(*task).is_some()
+                || state.waits_for(*task).all(|one| all.binary_search(&one).is_ok())
+        });
+        if plannable.len() == all.len() {
+            return plannable;
+        }
+    }
+}
+
+impl Remaining {
+    /// The problem of these tasks. With `deadlines`, tasks must end by the deadlines that they
+    /// have.
+    pub(crate) fn new(state: &State, tasks: &[TaskId], deadlines: bool, now_s: f64) -> Self {
+        let mut remaining = Self::default();
+        let priority = |task: &TaskId| state.task(*task).spec.wishes.priority;
+        let has_priorities = tasks.windows(2).any(|pair| priority(&pair[0]) != priority(&pair[1]));
+        remaining.objective =
+            if has_priorities { Objective::Completion } else { Objective::Makespan };
+        remaining.add_nodes(state);
+        for task in tasks {
+            remaining.add_task(state, *task, deadlines, now_s);
+        }
+        remaining.add_order(state);
+        remaining
+    }
+
+    fn add_nodes(&mut self, state: &State) {
+        let mut cluster = Cluster::default();
+        for id in state.present_nodes() {
+            let devices: Vec<u32> = state.usable_devices(id).collect();
+            let gpus = u32::try_from(devices.len()).unwrap_or(u32::MAX);
+            if gpus > 0 {
+                let spec = &state.cluster.nodes[id.0];
+                cluster.nodes.push(Node { gpus, ..spec.clone() });
+                self.nodes.push((id, devices));
+            }
+        }
+        self.problem.cluster = cluster;
+        self.breadths.clone_from(&state.usable_breadths);
+    }
+
+    fn add_task(&mut self, state: &State, id: TaskId, deadlines: bool, now_s: f64) {
+        let attempt = state.attempt_of(id).map(|(_, attempt)| attempt);
+        let attempt = attempt.filter(|one| one.stopping.is_none() && !one.is_dying());
+        let num_trials = state.group_of(id).trials.len();
+        let mut strategies = Vec::with_capacity(num_trials);
+        let mut options = Vec::with_capacity(num_trials);
+        let pace = state.pace(id);
+        for choice in state.choices(id) {
+            let strategy = &choice.trial.strategy;
+            // A strategy that was measured within a node is no option if no node can hold it now.
+            if !holds(&self.breadths, choice.gpu_type, strategy.gpus) {
+                continue;
+            }
+            let stays = attempt.filter(|attempt| {
+                attempt.strategy == *strategy && state.gang_type(&attempt.gang) == choice.gpu_type
+            });
+            let runtime_s = match stays {
+                Some(attempt) => Some(state.time_left_s(attempt, None, now_s)),
+                None => pace.time_s(choice),
+            };
+            let Some(runtime_s) = runtime_s else { continue };
+            options.push(Candidate {
+                technique: self.names.shared(&strategy.technique),
+                gpus: strategy.gpus,
+                gpu_type: Some(self.names.shared(choice.gpu_type)),
+                runtime_s: runtime_s.max(LEAST_RUNTIME_S),
+                pack: true,
+            });
+            strategies.push(strategy.clone());
+        }
+        if options.is_empty() {
+            return;
+        }
+        let save_s = state.save_s(id);
+        let running = attempt.and_then(|attempt| self.running(state, attempt, &options));
+        let task = state.task(id);
+        let wishes = &task.spec.wishes;
+        // For a running task this is the checkpoint of a move; for a waiting task, a switch in
+        // mid-run.
+        let switch_cost_s = if running.is_some() {
+            task.spec.can_resume.then(|| save_s.unwrap_or(0.0))
+        } else {
+            planned_switch_s(state, id, &strategies)
+        };
+        let due_s = wishes.deadline_s.filter(|due_s| deadlines && *due_s > now_s);
+        self.problem.tasks.push(ProblemTask {
+            release_s: if running.is_some() {
+                0.0
+            } else {
+                (task.not_before_s.max(wishes.release_s) - now_s).max(0.0)
+            },
+            deadline_s: due_s.map(|due_s| due_s - now_s),
+            weight: if self.objective == Objective::Completion { state.weight(id) } else { 1.0 },
+            switch_cost_s,
+            running,
+            ..ProblemTask::new(state.name(id), options)
+        });
+        self.tasks.push(RemainingTask { id, strategies, unmeasured: Vec::new(), step: task.step });
+    }
+
+    /// How a task runs, in the problem's terms; `None` if the problem has no such candidate.
+    fn running(&self, state: &State, attempt: &Attempt, options: &[Candidate]) -> Option<Running> {
+        let gpu_type = state.gang_type(&attempt.gang);
+        let strategy = &attempt.strategy;
+        let is_option = options.iter().any(|one| {
+            *one.technique == *strategy.technique
+                && one.gpus == strategy.gpus
+                && one.gpu_type.as_deref() == Some(gpu_type)
+        });
+        if !is_option {
+            return None;
+        }
+        let placement = attempt.gang.iter().map(|part| {
+            let (id, usable) = &self.nodes[self.index_of(NodeId(part.node))?];
+            let devices = part.devices.iter().map(|device| {
+                let index = usable.iter().position(|one| one == device)?;
+                u32::try_from(index).ok()
+            });
+            let node = state.cluster.nodes[id.0].name.clone();
+            Some(HeldDevices { node, devices: devices.collect::<Option<_>>()? })
+        });
+        Some(Running {
+            technique: strategy.technique.clone(),
+            gpus: strategy.gpus,
+            gpu_type: Some(gpu_type.to_owned()),
+            placement: placement.collect::<Option<_>>()?,
+            movable: state.task(attempt.task).spec.can_resume,
+        })
+    }
+
+    /// Which tasks wait for which others of the problem.
+    fn add_order(&mut self, state: &State) {
+        for index in 0..self.tasks.len() {
+            if self.problem.tasks[index].running.is_some() {
+                continue;
+            }
+            let after = state.waits_for(self.tasks[index].id);
+            self.problem.tasks[index].after = after.map(|one| state.name(one).to_owned()).collect();
+        }
+        // A task without a strategy that fits takes the tasks after it out of the problem too.
+        while self.problem.tasks.iter().any(|task| !task.after.is_empty()) {
+            let known: BTreeSet<&str> =
+                self.problem.tasks.iter().map(|task| task.name.as_str()).collect();
+            let is_open =
+                |task: &ProblemTask| task.after.iter().all(|name| known.contains(name.as_str()));
+            let Some(closed) = self.problem.tasks.iter().position(|task| !is_open(task)) else {
+                return;
+            };
+            self.problem.tasks.remove(closed);
+            self.tasks.remove(closed);
+        }
+    }
+
+    /// A gang of the problem on the run's devices; `None` if the problem has no such devices.
+    pub(crate) fn real_gang(&self, gang: &Gang) -> Option<Gang> {
+        gang.iter()
+            .map(|part| {
+                let (id, usable) = self.nodes.get(part.node)?;
+                let devices = part.devices.iter().map(|one| usable.get(*one as usize).copied());
+                Some(Placement { node: id.0, devices: devices.collect::<Option<_>>()? })
+            })
+            .collect()
+    }
+
+    /// The problem's number of a node.
+    fn index_of(&self, node: NodeId) -> Option<usize> {
+        self.nodes.binary_search_by_key(&node, |(id, _)| *id).ok()
+    }
+
+    fn problem_gang(&self, gang: &Gang) -> Option<Gang> {
+        gang.iter()
+            .map(|part| {
+                let node = self.index_of(NodeId(part.node))?;
+                let usable = &self.nodes[node].1;
+                let devices = part
+                    .devices
+                    .iter()
+                    .map(|device| u32::try_from(usable.iter().position(|one| one == device)?).ok());
+                Some(Placement { node, devices: devices.collect::<Option<_>>()? })
+            })
+            .collect()
+    }
+
+    /// The open places of the plan in force as a plan of this problem. Only its order, places and
+    /// shares mean anything. It may lack tasks.
+    pub(crate) fn warm_start(&self, state: &State) -> Option<Plan> {
+        let index_of: BTreeMap<TaskId, usize> =
+            self.tasks.iter().enumerate().map(|(index, task)| (task.id, index)).collect();
+        let mut reached: Vec<u64> = self.tasks.iter().map(|task| task.step).collect();
+        let mut assignments = Vec::new();
+        for (_, place) in state.open_places() {
+            let Some(index) = index_of.get(&place.task).copied() else { continue };
+            let task = &self.tasks[index];
+            if place.is_done_at(task.step) {
+                continue;
+            }
+            let steps = state.task(task.id).steps.unwrap_or(0);
+            let left = steps.saturating_sub(task.step).max(1) as f64;
+            let until = place.until_step.unwrap_or(steps);
+            let strategy = task.strategies.iter().position(|one| *one == place.strategy)?;
+            assignments.push(Assignment {
+                task: index,
+                strategy,
+                gang: self.problem_gang(&place.gang)?,
+                share: until.saturating_sub(reached[index]) as f64 / left,
+                start_s: place.start_s,
+                end_s: place.end_s,
+            });
+            reached[index] = until;
+        }
+        (!assignments.is_empty()).then(|| Plan { assignments, ..Plan::none(self.objective) })
+    }
+}
+
+/// Seconds that a planned switch costs a waiting task: a checkpoint, and building and loading under
+/// its slowest strategy to set up. `None` if no checkpoint was timed, if too few steps are left, or
+/// if some strategy is a black box, which saves when it likes.
+fn planned_switch_s(state: &State, task: TaskId, strategies: &[Arc<Strategy>]) -> Option<f64> {
+    let left = state.task(task).steps?.saturating_sub(state.task(task).step);
+    let are_managed =
+        strategies.iter().all(|one| state.config.level_of(&one.technique) == Level::Managed);
+    if state.config.policy.max_switches == 0 || left < MIN_STEPS_TO_CUT || !are_managed {
+        return None;
+    }
+    let is_going_on = state.task(task).step > 0;
+    let load_s = state.choices(task).map(|choice| choice.trial.load_s(is_going_on));
+    Some(state.save_s(task)? + load_s.fold(0.0, f64::max))
+}

@@ -1,0 +1,138 @@
+//! What a strategy takes of a machine's own memory, beside the memory of its devices.
+//!
+//! The figures are worked out from the inspection of the model. The weights are in host memory
+//! once, however many ranks map them. On CPU slots each rank's part of the training state is host
+//! memory too; beside GPUs, whatever of that state the devices don't hold. A trial's measurement
+//! counts where there is one. A model that was not inspected is let through.
+//!
+//! A strategy that can't fit an idle machine is neither tried nor planned with. Only lower bounds
+//! decide that, so that no strategy is refused for a guess.
+
+use saturn_core::{Finding, Inspection, Placement, TrialOutcome};
+
+use crate::facts::config::DeviceKind;
+use crate::facts::ids::NodeId;
+use crate::facts::record::Purpose;
+use crate::state::attempt::Attempt;
+use crate::state::run::State;
+use crate::state::trial::TrialKey;
+
+impl State {
+    /// Why a strategy of a group can't run on this machine, even alone; `None` if it may.
+    pub(crate) fn why_too_large_for_host(&self, group: usize, key: &TrialKey) -> Option<String> {
+        let total = self.config.policy.host_memory_bytes?;
+        let found = self.groups[group].inspection.found.as_ref()?;
+        let least = match self.config.device_kind {
+            DeviceKind::Cuda => found.parameter_bytes,
+            DeviceKind::Cpu => {
+                let (gpus, width) = (key.strategy.gpus, self.node_widths.get(&key.gpu_type));
+                // If a gang is wider than every node, some node has at least so many of its ranks.
+                let ranks = width.map_or(gpus, |width| gpus.div_ceil(gpus.div_ceil(*width).max(1)));
+                let on_slots = least_on_devices(found, key).unwrap_or(0);
+                found.parameter_bytes.max(part_of(on_slots, ranks, gpus))
+            }
+        };
+        (least > total).then(|| {
+            format!(
+                "it needs at least {} of host memory, and there is {} (host_memory)",
+                size_text(least),
+                size_text(total)
+            )
+        })
+    }
+
+    /// Bytes of host memory that a strategy of a group is expected to take on a node that has
+    /// `ranks` of its ranks.
+    pub(crate) fn host_bytes(&self, group: usize, key: &TrialKey, ranks: u32) -> u64 {
+        let group = &self.groups[group];
+        let Some(found) = &group.inspection.found else { return 0 };
+        let on_devices = least_on_devices(found, key);
+        let beside = match self.config.device_kind {
+            DeviceKind::Cuda => {
+                on_devices.map_or(0, |held| training_state_bytes(found).saturating_sub(held))
+            }
+            DeviceKind::Cpu => {
+                let outcome = group.trials.get(key).and_then(|trial| trial.outcome.as_ref());
+                let measured = match outcome {
+                    Some(TrialOutcome::Measured { peak_memory_bytes, .. }) => {
+                        peak_memory_bytes.saturating_mul(u64::from(key.strategy.gpus))
+                    }
+                    _ => 0,
+                };
+                measured.max(on_devices.unwrap_or(0))
+            }
+        };
+        found.parameter_bytes.max(part_of(beside, ranks, key.strategy.gpus))
+    }
+
+    /// Bytes of a node's host memory that an attempt is expected to take.
+    pub(crate) fn host_bytes_of(&self, attempt: &Attempt, node: NodeId) -> u64 {
+        let parts = attempt.gang.iter().filter(|part| part.node == node.0);
+        let ranks = parts.map(num_devices).sum();
+        if ranks == 0 || attempt.purpose == Purpose::Inspection {
+            return 0;
+        }
+        let gpu_type = self.gang_type(&attempt.gang).to_owned();
+        let key = TrialKey { strategy: attempt.strategy.key(), gpu_type };
+        self.host_bytes(self.task(attempt.task).group, &key, ranks)
+    }
+
+    /// Whether `ranks` ranks of a strategy of a group may start on a node, as far as host memory
+    /// goes.
+    pub(crate) fn has_host_memory_on(
+        &self,
+        node: NodeId,
+        group: usize,
+        key: &TrialKey,
+        ranks: u32,
+    ) -> bool {
+        let Some(total) = self.config.policy.host_memory_bytes else { return true };
+        let needed = self.host_bytes(group, key, ranks);
+        let attempts = self.attempts.values();
+        let taken: u64 = attempts.map(|attempt| self.host_bytes_of(attempt, node)).sum();
+        taken == 0 || taken.saturating_add(needed) <= total
+    }
+}
+
+/// The devices of a gang on one node.
+pub(crate) fn num_devices(part: &Placement) -> u32 {
+    u32::try_from(part.devices.len()).unwrap_or(u32::MAX)
+}
+
+/// The part that `ranks` of `gpus` ranks hold of the bytes that all of them hold.
+fn part_of(bytes: u64, ranks: u32, gpus: u32) -> u64 {
+    bytes / u64::from(gpus.max(1)) * u64::from(ranks)
+}
+
+/// The bytes that all devices of a strategy hold at least, together.
+fn least_on_devices(found: &Inspection, key: &TrialKey) -> Option<u64> {
+    let mut of_it = found
+        .verdicts
+        .iter()
+        .filter(|one| one.gpu_type == key.gpu_type && one.strategy() == key.strategy);
+    match of_it.next()?.finding {
+        Finding::CanRun { least_memory_bytes, .. } => {
+            least_memory_bytes.map(|least| least.saturating_mul(u64::from(key.strategy.gpus)))
+        }
+        Finding::NotApplicable { .. } | Finding::OutOfMemory { .. } => None,
+    }
+}
+
+/// Parameters, gradients and optimizer state, wherever they are.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "bytes to a few digits, never negative"
+)]
+fn training_state_bytes(found: &Inspection) -> u64 {
+    let trained = found.trainable_bytes as f64 * (1.0 + found.optimizer_state_ratio.max(0.0));
+    found.parameter_bytes.saturating_add(trained as u64)
+}
+
+/// A size in words: in decimal units, as the Python face writes them.
+#[expect(clippy::cast_precision_loss, reason = "two digits are shown")]
+fn size_text(bytes: u64) -> String {
+    let bytes = bytes as f64;
+    if bytes < 1e9 { format!("{:.0} MB", bytes / 1e6) } else { format!("{:.1} GB", bytes / 1e9) }
+}

@@ -1,0 +1,66 @@
+//! What a group's measurements say of strategies beyond those that were measured.
+//!
+//! Plain data, kept beside the measurements so that every reader sees the same; the room
+//! `knowledge` works it out.
+
+use std::collections::BTreeMap;
+
+/// An estimate as sure as this stands in for a trial, whose own noise is about as large: standard
+/// deviation of the logarithm.
+const SURE_SD: f64 = 0.06;
+
+/// What a strategy that was not measured is expected to take.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Estimate {
+    /// Seconds a step: the true figure is as likely more as less.
+    pub step_s: f64,
+    /// How far off it may be: the standard deviation of its logarithm.
+    pub sd: f64,
+    /// Seconds from launch to the first step, as measured of the group's other strategies.
+    pub setup_s: f64,
+}
+
+impl Estimate {
+    /// Whether plans may use it in place of a trial.
+    pub fn is_sure(&self) -> bool {
+        self.sd <= SURE_SD
+    }
+
+    /// Seconds a step, `sds` standard deviations below or above the middle.
+    pub fn step_s_at(&self, sds: f64) -> f64 {
+        self.step_s * (self.sd * sds).exp()
+    }
+}
+
+/// The factors by which the seconds a step of trials are multiplied, for strategies of a group that
+/// have not trained.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Correction {
+    /// The factor for a technique of which nothing was seen.
+    pub(crate) shared: f64,
+    pub(crate) of_technique: BTreeMap<String, f64>,
+}
+
+impl Default for Correction {
+    fn default() -> Self {
+        Self { shared: 1.0, of_technique: BTreeMap::new() }
+    }
+}
+
+impl Correction {
+    /// The factor for a technique's strategies.
+    pub(crate) fn of(&self, technique: &str) -> f64 {
+        self.of_technique.get(technique).copied().unwrap_or(self.shared)
+    }
+}
+
+/// What a group's trials and training say of all its strategies together.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Lesson {
+    /// By which factors training differs from trials.
+    pub(crate) correction: Correction,
+    /// The most seconds that a checkpoint took in a trial.
+    pub(crate) save_s: Option<f64>,
+    /// The duration of an evaluation, in steps.
+    pub(crate) evaluation_in_steps: Option<f64>,
+}

@@ -1,0 +1,31 @@
+//! What the records amount to, and the questions that the state answers about itself.
+//!
+//! [`State`](run::State) holds tasks, groups of tasks that perform alike, nodes and devices, live
+//! attempts, and the plan in force. `task`, `group`, `attempt`, `device`, `order` and `breadth` are
+//! its parts. The other files ask: `places` of the plan in force, `pool` of nodes and gangs,
+//! `trials` of open trials and inspections, `host_memory` of what a strategy takes of a machine's
+//! own memory, `space` of full disks, and `vacancies` where a trial has room.
+//!
+//! Invariants: nothing here changes durably; the room `changes` does that, record by record. A
+//! question reads the state and nothing else. What is over (ended attempts, earlier plans) is not
+//! kept.
+//!
+//! May use: `facts`.
+
+pub(crate) mod attempt;
+pub(crate) mod breadth;
+pub(crate) mod by_device;
+pub(crate) mod device;
+pub(crate) mod group;
+pub(crate) mod host_memory;
+pub(crate) mod lesson;
+pub(crate) mod order;
+pub(crate) mod places;
+pub(crate) mod pool;
+pub(crate) mod run;
+pub(crate) mod space;
+pub(crate) mod stage;
+pub(crate) mod task;
+pub(crate) mod trial;
+pub(crate) mod trials;
+pub(crate) mod vacancies;

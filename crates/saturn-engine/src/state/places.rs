@@ -1,0 +1,45 @@
+//! The places of the plan in force that are still to be followed.
+
+use crate::facts::ids::TaskId;
+use crate::facts::plan::Place;
+use crate::state::run::State;
+
+impl State {
+    /// The open places of the plan in force, in its order, each with its index in the plan.
+    pub fn open_places(&self) -> impl Iterator<Item = (usize, &Place)> {
+        let places = self.plan.iter().flat_map(|plan| &plan.places).enumerate();
+        places.filter(|(_, place)| self.is_place_open(place))
+    }
+
+    /// Whether a place of the plan in force is open: neither over nor impossible by now.
+    pub(crate) fn is_place_open(&self, place: &Place) -> bool {
+        !is_over(self, place) && !self.order.closed().contains(&place.task)
+    }
+
+    /// A task's open places of the plan in force.
+    pub(crate) fn open_places_of(&self, task: TaskId) -> impl Iterator<Item = (usize, &Place)> {
+        let places = self.plan.as_ref().map_or(&[][..], |plan| &plan.places);
+        let of_task = self.order.of_task(task).iter().map(|index| (*index, &places[*index]));
+        of_task.filter(|(_, place)| self.is_place_open(place))
+    }
+
+    /// The place of a task in the plan in force: the first whose last step is not in the task's
+    /// newest checkpoint; `None` if the task has no place that can be followed.
+    pub(crate) fn place_of(&self, task: TaskId) -> Option<usize> {
+        let plan = self.plan.as_ref()?;
+        let saved_step = self.task(task).checkpoint_step;
+        let mut places = self.order.of_task(task).iter();
+        let place = places.find(|index| !plan.places[**index].is_done_at(saved_step))?;
+        self.is_place_open(&plan.places[*place]).then_some(*place)
+    }
+
+    /// Whether a task has a place that is open.
+    pub(crate) fn has_place(&self, task: TaskId) -> bool {
+        self.place_of(task).is_some()
+    }
+}
+
+/// Whether a place is over: its task has ended, or has done its part of the steps.
+pub(crate) fn is_over(state: &State, place: &Place) -> bool {
+    state.has_ended(place.task) || place.is_done_at(state.task(place.task).checkpoint_step)
+}

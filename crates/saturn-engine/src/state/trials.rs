@@ -1,0 +1,114 @@
+//! Questions about the trials and inspections that are still to be run.
+
+use std::cell::LazyCell;
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use saturn_core::StrategyKey;
+
+use crate::facts::config::Level;
+use crate::facts::record::Purpose;
+use crate::state::run::State;
+use crate::state::trial::TrialKey;
+use crate::state::vacancies::Vacancies;
+
+/// Failed inspections after which a group goes without one.
+const MAX_FAILURES: u32 = 2;
+
+impl State {
+    /// Trials that have no outcome and are to be run.
+    pub fn num_open_trials(&self) -> usize {
+        self.open_trials.values().map(BTreeSet::len).sum()
+    }
+
+    /// Trials that have no outcome and are to be run, each with its group (an index into
+    /// `State::groups`).
+    pub fn open_trials(&self) -> impl Iterator<Item = (usize, TrialKey)> + '_ {
+        self.open_trials.iter().flat_map(|((gpu_type, Reverse(gpus)), open)| {
+            open.iter().map(move |(group, technique)| {
+                let strategy = StrategyKey { technique: technique.clone(), gpus: *gpus };
+                (*group, TrialKey { strategy, gpu_type: gpu_type.clone() })
+            })
+        })
+    }
+
+    /// Whether a trial of a group has no outcome and is to be run.
+    pub fn is_open_trial(&self, group: usize, key: &TrialKey) -> bool {
+        let on = (key.gpu_type.clone(), Reverse(key.strategy.gpus));
+        let one = (group, key.strategy.technique.clone());
+        self.open_trials.get(&on).is_some_and(|open| open.contains(&one))
+    }
+
+    /// Whether a trial was chosen for what it may save.
+    pub(crate) fn is_chosen(
+        &self,
+        group: usize,
+        technique: &str,
+        gpus: u32,
+        gpu_type: &str,
+    ) -> bool {
+        self.groups[group].chosen.iter().any(|key| {
+            key.strategy.gpus == gpus
+                && key.strategy.technique == technique
+                && key.gpu_type == gpu_type
+        })
+    }
+
+    /// Whether a trial of a group runs, or is to be run.
+    pub(crate) fn is_being_measured(&self, group: usize) -> bool {
+        let mut trials = self.groups[group].trials.iter();
+        trials.any(|(key, trial)| trial.attempt.is_some() || self.is_open_trial(group, key))
+    }
+
+    /// Whether more will be known of a group soon: its inspection runs or is due, or a trial of it
+    /// runs, or could run without waiting for training to end.
+    pub(crate) fn awaits_trials(
+        &self,
+        group: usize,
+        vacancies: &LazyCell<Vacancies, impl FnOnce() -> Vacancies>,
+    ) -> bool {
+        if self.groups[group].no_space.is_some() {
+            return false;
+        }
+        let is_inspected = self.groups[group].inspection.attempt.is_some();
+        if is_inspected || self.is_to_inspect(group) {
+            return true;
+        }
+        self.groups[group].trials.iter().any(|(key, trial)| {
+            let has_room = || vacancies.has_without_training(&key.gpu_type, key.strategy.gpus);
+            trial.attempt.is_some()
+                || trial.outcome.is_none() && self.is_open_trial(group, key) && has_room()
+        })
+    }
+
+    /// Whether a group's trials must wait for its inspection.
+    pub(crate) fn awaits_inspection(&self, group: usize) -> bool {
+        let inspection = &self.groups[group].inspection;
+        inspection.found.is_none()
+            && inspection.failures < MAX_FAILURES
+            && self.is_for_managed(group)
+    }
+
+    /// Whether a group may be tried under a managed technique. The techniques that its tasks allow
+    /// are part of its key, so they are the same for all.
+    fn is_for_managed(&self, group: usize) -> bool {
+        let first = self.groups[group].tasks.first().map(|task| &self.task(*task).spec);
+        let is_allowed = |name: &str| first.is_none_or(|spec| spec.allows_technique(name));
+        let techniques = &self.config.techniques;
+        techniques.iter().any(|one| one.level == Level::Managed && is_allowed(&one.name))
+    }
+
+    /// The number of groups whose inspection is to be run.
+    pub fn num_to_inspect(&self) -> usize {
+        self.to_inspect.len()
+    }
+
+    /// Whether the inspection of a group (an index into `State::groups`) is to be run.
+    pub fn is_to_inspect(&self, group: usize) -> bool {
+        self.to_inspect.contains(&group)
+    }
+
+    pub(crate) fn num_inspections(&self) -> usize {
+        self.attempts.values().filter(|one| one.purpose == Purpose::Inspection).count()
+    }
+}
