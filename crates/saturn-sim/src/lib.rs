@@ -5,9 +5,12 @@
 //! A [`Simulation`] is a run in it: it hands events to the engine, stores its records and performs its
 //! actions, as the real driver does.
 //!
+//! [`Calm`] is a world in which nothing goes wrong, apart from faults, scenarios and the judge.
+//!
 //! Nothing here reads a clock or does I/O but the small programs in `bin/`: equal seeds give equal
 //! histories.
 
+mod calm;
 mod drawn;
 mod fate;
 mod faults;
@@ -30,14 +33,16 @@ mod scale;
 mod scenario;
 mod simulation;
 pub mod story;
+mod table;
 mod truth;
 mod workload;
 mod world;
 
+pub use calm::Calm;
 pub use faults::{Fault, Hits, Odds};
 pub use history::{Fact, History};
 pub use introspection::{Pair, compare};
-pub use measured::{Shape, Spending, Table, Way, spend};
+pub use measured::{Shape, Spending, Way, spend};
 pub use meter::Cost;
 pub use outages::{Outages, Scale, outages};
 pub use planner::Planner;
@@ -46,6 +51,7 @@ pub use saboteur::Bug;
 pub use scale::{WEEK_S, week};
 pub use scenario::{MAX_S, scenario};
 pub use simulation::{Deed, Simulation, Violation};
+pub use table::{Curve, Model, Table, TableError};
 pub use truth::{GroupTruth, TechniqueTruth, Truth};
 pub use workload::{Size, TECHNIQUES, TYPES, Workload, task, technique};
 pub use world::{Manners, World};
