@@ -5,7 +5,8 @@
 //! A [`Simulation`] is a run in it: it hands events to the engine, stores its records and performs its
 //! actions, as the real driver does.
 //!
-//! [`Calm`] is a world in which nothing goes wrong, apart from faults, scenarios and the judge.
+//! [`policy`] sets Saturn beside what people and other systems do, in the same world without faults
+//! ([`Calm`]), on a workload that a file describes ([`WorkloadFile`]).
 //!
 //! Nothing here reads a clock or does I/O but the small programs in `bin/`: equal seeds give equal
 //! histories.
@@ -27,6 +28,7 @@ mod meter;
 mod missing;
 mod outages;
 mod planner;
+pub mod policy;
 mod run;
 mod saboteur;
 mod scale;
@@ -36,6 +38,7 @@ pub mod story;
 mod table;
 mod truth;
 mod workload;
+mod workload_file;
 mod world;
 
 pub use calm::Calm;
@@ -54,4 +57,5 @@ pub use simulation::{Deed, Simulation, Violation};
 pub use table::{Curve, Model, Table, TableError};
 pub use truth::{GroupTruth, TechniqueTruth, Truth};
 pub use workload::{Size, TECHNIQUES, TYPES, Workload, task, technique};
+pub use workload_file::{WorkloadError, WorkloadFile};
 pub use world::{Manners, World};
