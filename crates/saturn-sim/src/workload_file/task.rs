@@ -49,7 +49,7 @@ impl TaskFile {
             (None, Some(name), None) => {
                 let found = format!("{} without a profile", quoted(name));
                 let expected =
-                    "`profile = \"FILE\"` at the top of the workload: what knows the model";
+                    "`profile = \"FILE\"` at the top of the workload: the file that has the model";
                 Err(value(&at("model"), &found, expected))
             }
             (Some(_), Some(_), _) => {
@@ -79,15 +79,19 @@ impl TaskFile {
         let is_usable =
             |gpus: &u32| *gpus <= widest && self.gpus.as_ref().is_none_or(|all| all.contains(gpus));
         if !known.iter().any(is_usable) {
-            let expected = format!(
-                "a GPU count that a node has ({widest} at most) and of which a step time is known ({})",
-                list(&known)
-            );
-            let found = match &self.gpus {
-                Some(gpus) => format!("{gpus:?}"),
-                None => "any".to_owned(),
-            };
-            return Err(value(&at("gpus"), &found, &expected));
+            let known = list(&known);
+            return Err(match &self.gpus {
+                None => value(
+                    &at("step_s"),
+                    &format!("known on {known} GPUs"),
+                    &format!("a GPU count that a node has: {widest} at most"),
+                ),
+                Some(gpus) => value(
+                    &at("gpus"),
+                    &format!("{gpus:?}"),
+                    &format!("one of {known}, on which a step time is known, up to {widest}"),
+                ),
+            });
         }
         Ok(())
     }
