@@ -1,4 +1,5 @@
-//! Self-contained pages: a run's report, several runs side by side, and a plan alone.
+//! Self-contained pages: a run's report, several runs side by side, a plan alone, and a simulated
+//! workload.
 //!
 //! A page needs nothing from any network, says so in its content security policy, and runs no script
 //! but its own. Text from users and workers is escaped by construction: markup comes from templates
@@ -16,6 +17,7 @@ mod page;
 mod parameters;
 mod plan;
 mod schedule;
+mod simulated;
 mod tables;
 mod trials;
 
@@ -24,6 +26,7 @@ use maud::{Markup, html};
 pub use comparison::comparison_html;
 pub use page::render_html;
 pub use plan::plan_html;
+pub use simulated::simulated_html;
 
 use crate::report::Report;
 use crate::units::count;
