@@ -19,8 +19,9 @@ use crate::world::Manners;
 
 /// Seconds that a solve by search takes on the virtual clock.
 pub(super) const SOLVE_S: f64 = 1.0;
-/// Moves of the search in a solve: equal seeds give equal plans.
-const MAX_MOVES: u64 = 20_000;
+/// Moves of the search in a solve, in all at least and for each task: equal seeds give equal plans.
+const LEAST_MOVES: u64 = 20_000;
+const MOVES_A_TASK: u64 = 200;
 /// Moves of the search that gives the lower bound, which rests on no move.
 const BOUND_MOVES: u64 = 16;
 /// Words of progress in a task as long as the longest: each is an event for the engine.
@@ -236,11 +237,16 @@ impl Case {
         self.jobs.iter().map(|job| job.steps).collect()
     }
 
+    /// Moves of the search in a solve.
+    fn max_moves(&self) -> u64 {
+        LEAST_MOVES.max(MOVES_A_TASK * self.jobs.len() as u64)
+    }
+
     /// The options of a solve; the clock stands still, so the number of moves limits it.
     pub(super) fn options(&self, backend: Backend, max_switches: usize) -> Options {
         Options {
             backend,
-            max_moves: Some(MAX_MOVES),
+            max_moves: Some(self.max_moves()),
             seed: self.seed,
             threads: 1,
             max_switches,
@@ -269,7 +275,7 @@ impl Case {
             trials_train,
             trial_noise: 0.0,
         };
-        let planner = Planner { max_moves: MAX_MOVES, takes_s: SOLVE_S, is_greedy: false };
+        let planner = Planner { max_moves: self.max_moves(), takes_s: SOLVE_S, is_greedy: false };
         Calm { planner, manners, save_every_s: self.checkpoint_every_s, seed: self.seed }
     }
 }

@@ -28,16 +28,15 @@ pub(super) struct Waiting {
 /// is given the jobs that wait, in the order in which they were handed in.
 pub(super) fn serve(
     driver: &mut Driver,
-    choose: impl Fn(&Driver, &[Waiting]) -> Option<Start>,
+    choose: impl Fn(&Driver, &[&Waiting]) -> Option<Start>,
 ) -> Result<(), PolicyError> {
+    let jobs = 0..driver.case.jobs.len();
+    let all: Vec<Waiting> = jobs.map(|job| waits(driver, job)).collect::<Result<_, _>>()?;
     while !driver.is_done() {
-        loop {
-            let waiting: Vec<Waiting> = driver
-                .waiting()
-                .into_iter()
-                .map(|job| waits(driver, job))
-                .collect::<Result<_, _>>()?;
-            let Some(Start { job, way, gang }) = choose(driver, &waiting) else { break };
+        let mut waiting: Vec<&Waiting> =
+            driver.waiting().into_iter().filter_map(|job| all.get(job)).collect();
+        while let Some(Start { job, way, gang }) = choose(driver, &waiting) {
+            waiting.retain(|one| one.job != job);
             driver.launch(job, way, gang, None)?;
         }
         driver.wait(f64::INFINITY)?;

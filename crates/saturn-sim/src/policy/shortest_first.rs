@@ -21,7 +21,7 @@ impl Driven for ShortestFirst {
 
     fn drive(&self, driver: &mut Driver) -> Result<(), PolicyError> {
         queue::serve(driver, |driver, waiting| {
-            let mut waiting: Vec<&Waiting> = waiting.iter().collect();
+            let mut waiting: Vec<&Waiting> = waiting.to_vec();
             waiting.sort_by(|a, b| a.takes_s.total_cmp(&b.takes_s));
             waiting.into_iter().find_map(|one| queue::start_now(driver, one))
         })
