@@ -1,9 +1,9 @@
 //! Saturn's simulator: the same engine and the real solver, on a virtual clock and cluster.
 //!
 //! A [`World`] holds what is true: how fast each task is under each strategy on each type of device
-//! ([`Truth`]), its nodes, processes and disk, and what goes wrong ([`Fault`]), all drawn from a seed.
-//! A [`Simulation`] is a run in it: it hands events to the engine, stores its records and performs its
-//! actions, as the real driver does.
+//! ([`Truth`]), its nodes, processes and disk, and what goes wrong ([`Fault`]), all drawn from a
+//! seed. A [`Simulation`] is a run in it: it hands events to the engine, stores its records and
+//! performs its actions, as the real driver does.
 //!
 //! [`policy`] sets Saturn beside what people and other systems do, in the same world without faults
 //! ([`Calm`]), on a workload that a file describes ([`WorkloadFile`]).

@@ -1,8 +1,8 @@
 //! Seconds a step by model, technique and device count, read from a table that somebody measured or
 //! from a profile that a run recorded.
 //!
-//! Only strategies within one node are kept. Where a table has several rows for a technique on so many
-//! devices (other knobs), the fastest counts. Nothing is filled in between.
+//! Only strategies within one node are kept. Where a table has several rows for a technique on so
+//! many devices (other knobs), the fastest counts. Nothing is filled in between.
 
 use std::collections::BTreeMap;
 
@@ -75,8 +75,8 @@ pub enum TableError {
 }
 
 impl Table {
-    /// Reads a table (CSV without quotes) with the columns `model`, `gpus`, `nodes`, `technique` and
-    /// `step_s`; others are ignored, as are rows of more than one node.
+    /// Reads a table (CSV without quotes) with the columns `model`, `gpus`, `nodes`, `technique`
+    /// and `step_s`; others are ignored, as are rows of more than one node.
     pub fn from_csv(text: &str) -> Result<Self, TableError> {
         let mut lines = text.lines();
         let names: Vec<&str> = lines.next().unwrap_or_default().split(',').map(str::trim).collect();
@@ -110,8 +110,8 @@ impl Table {
         table.filled()
     }
 
-    /// Reads a profile, as a run and `saturn profile export` write it. A model goes by the names of its
-    /// tasks and by its profile key.
+    /// Reads a profile, as a run and `saturn profile export` write it. A model goes by the names of
+    /// its tasks and by its profile key.
     pub fn from_profile(text: &str) -> Result<Self, TableError> {
         let profile = Profile::from_json(text)?;
         let mut types: Vec<&str> =

@@ -1,7 +1,7 @@
 //! A workload as a person writes it down (TOML): nodes, tasks, and what a step of each takes.
 //!
-//! Text in, a [`Case`] out, or one error that says what is wrong, where, and what would be right. Files
-//! are the caller's: a workload only names its profile.
+//! Text in, a [`Case`] out, or one error that says what is wrong, where, and what would be right.
+//! Files are the caller's: a workload only names its profile.
 
 mod error;
 mod task;

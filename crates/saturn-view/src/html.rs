@@ -1,9 +1,9 @@
 //! Self-contained pages: a run's report, several runs side by side, a plan alone, and a simulated
 //! workload.
 //!
-//! A page needs nothing from any network, says so in its content security policy, and runs no script
-//! but its own. Text from users and workers is escaped by construction: markup comes from templates
-//! alone.
+//! A page needs nothing from any network, says so in its content security policy, and runs no
+//! script but its own. Text from users and workers is escaped by construction: markup comes from
+//! templates alone.
 
 mod choices;
 mod colours;
@@ -46,8 +46,8 @@ pub(crate) fn not_shown(number: usize, noun: &str) -> Markup {
     }
 }
 
-/// Rows of a long table that are seen at once. A browser lays out a table as a whole: one of a thousand
-/// rows makes the page stutter when it comes near the screen.
+/// Rows of a long table that are seen at once. A browser lays out a table as a whole: one of a
+/// thousand rows makes the page stutter when it comes near the screen.
 const MAX_SEEN: usize = 100;
 
 /// A table whose rows beyond the first [`MAX_SEEN`] are folded away behind it.

@@ -1,5 +1,5 @@
-//! What policies came to on a simulated workload, as data, as a table, and (`html/simulated.rs`) as a
-//! page: what `saturn simulate` shows.
+//! What policies came to on a simulated workload, as data, as a table, and (`html/simulated.rs`) as
+//! a page: what `saturn simulate` shows.
 //!
 //! All times are of the virtual clock. Fields are only ever added within one `version`.
 

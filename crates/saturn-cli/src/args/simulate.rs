@@ -29,8 +29,8 @@ pub(crate) struct SimulateArgs {
     /// Simulate each policy so many times; what is drawn differs.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = seeds)]
     pub(crate) seeds: u64,
-    /// Have policies believe in step times that are up to so much wrong: each technique by a bias, and
-    /// each strategy of a task by as much beside that, drawn anew with each seed.
+    /// Have policies believe in step times that are up to so much wrong: each technique by a bias,
+    /// and each strategy of a task by as much beside that, drawn anew with each seed.
     #[arg(long, value_name = "PERCENT", default_value = "0%", value_parser = percent)]
     pub(crate) error: Share,
     /// Print what each policy came to under each seed as JSON.

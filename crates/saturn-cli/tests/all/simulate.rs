@@ -1,5 +1,5 @@
-//! What a person sees of `saturn simulate`: a table, a page, exit codes, and one clear message for each
-//! kind of bad workload.
+//! What a person sees of `saturn simulate`: a table, a page, exit codes, and one clear message for
+//! each kind of bad workload.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 

@@ -1,8 +1,8 @@
 //! What a policy is given: nodes, jobs, what is true of them and what is believed of them.
 //!
 //! The truth is what the world does. What is believed is what trials find, or what is known before:
-//! every policy plans by the same beliefs. Seconds of a launch, of a checkpoint and of a trial belong
-//! to the world, so every policy pays the same for them.
+//! every policy plans by the same beliefs. Seconds of a launch, of a checkpoint and of a trial
+//! belong to the world, so every policy pays the same for them.
 
 use std::sync::Arc;
 
@@ -100,9 +100,9 @@ pub(super) struct Posed {
 }
 
 impl Case {
-    /// The same case with other beliefs and another seed: each technique is believed to be slower or
-    /// faster by up to `error`, the same for all tasks, and each strategy of a group by up to `error`
-    /// beside that. The truth stays as it is.
+    /// The same case with other beliefs and another seed: each technique is believed to be slower
+    /// or faster by up to `error`, the same for all tasks, and each strategy of a group by up to
+    /// `error` beside that. The truth stays as it is.
     #[must_use]
     pub fn mistaken(&self, error: f64, seed: u64) -> Self {
         let mut case = Self { seed, believed: self.truth.clone(), ..self.clone() };
@@ -170,9 +170,9 @@ impl Case {
         ways.min_by(|a, b| a.step_s.total_cmp(&b.step_s))
     }
 
-    /// The device count that a job's user asks a queue for: what the workload says, else all devices of a
-    /// node; where no strategy has that count, the nearest below that has a strategy, else the nearest
-    /// above.
+    /// The device count that a job's user asks a queue for: what the workload says, else all
+    /// devices of a node; where no strategy has that count, the nearest below that has a strategy,
+    /// else the nearest above.
     pub(super) fn asked(&self, job: usize) -> Option<u32> {
         let asked = self.jobs.get(job)?.asks.unwrap_or_else(|| self.widest());
         let counts: Vec<u32> = self.ways(job).iter().map(|way| way.gpus).collect();
@@ -186,7 +186,8 @@ impl Case {
         group.map_or((0.0, 0.0), |group| (group.load_s, group.save_s))
     }
 
-    /// Seconds from a job's launch to the checkpoint after so many steps, those in between included.
+    /// Seconds from a job's launch to the checkpoint after so many steps, those in between
+    /// included.
     pub(super) fn training_s(&self, job: usize, step_s: f64, num_steps: u64) -> f64 {
         let (load_s, save_s) = self.load_and_save_s(job);
         let between = (self.checkpoint_every_s / step_s).ceil().max(1.0);
@@ -194,8 +195,8 @@ impl Case {
         load_s + num_steps as f64 * step_s + (1.0 + num_between) * save_s
     }
 
-    /// What is left of the jobs as a planning problem by the beliefs: `left` gives each job's steps, 0
-    /// where it is done. Only strategies that `is_allowed` are in it.
+    /// What is left of the jobs as a planning problem by the beliefs: `left` gives each job's
+    /// steps, 0 where it is done. Only strategies that `is_allowed` are in it.
     pub(super) fn posed(
         &self,
         left: &[u64],
@@ -255,8 +256,8 @@ impl Case {
         }
     }
 
-    /// No policy can end earlier, seconds: by the true times, whatever is moved and however often, with
-    /// a launch and a checkpoint for each task.
+    /// No policy can end earlier, seconds: by the true times, whatever is moved and however often,
+    /// with a launch and a checkpoint for each task.
     pub fn lower_bound_s(&self) -> Result<f64, PolicyError> {
         let case = Self { checkpoint_every_s: f64::MAX, ..self.mistaken(0.0, self.seed) };
         let posed = case.posed(&case.all_steps(), |_, _| true)?;

@@ -1,8 +1,8 @@
-//! The virtual cluster as a policy uses it: launch a task, stop it at a checkpoint, try a strategy out,
-//! wait until a gang has ended.
+//! The virtual cluster as a policy uses it: launch a task, stop it at a checkpoint, try a strategy
+//! out, wait until a gang has ended.
 //!
-//! The driver decides nothing. It keeps count of free devices and finished steps, by what the world's
-//! processes report.
+//! The driver decides nothing. It keeps count of free devices and finished steps, by what the
+//! world's processes report.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -114,7 +114,8 @@ impl<'a> Driver<'a> {
         self.jobs.iter().all(|job| job.ended_s.is_some())
     }
 
-    /// Jobs that are neither done nor trained at present, in the order in which they were handed in.
+    /// Jobs that are neither done nor trained at present, in the order in which they were handed
+    /// in.
     pub(super) fn waiting(&self) -> Vec<usize> {
         let is_waiting = |job: &Progress| job.ended_s.is_none() && !job.is_live;
         let jobs = self.jobs.iter().enumerate().filter(|(_, job)| is_waiting(job));
@@ -224,7 +225,8 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Measures strategies of each group of jobs, the widest first, side by side as devices are free.
+    /// Measures strategies of each group of jobs, the widest first, side by side as devices are
+    /// free.
     pub(super) fn measure(
         &mut self,
         is_wanted: impl Fn(usize, &Way) -> bool,
@@ -265,8 +267,8 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Waits until a gang has ended, and for all that end in the same moment; or until a time. Whether a
-    /// gang has ended.
+    /// Waits until a gang has ended, and for all that end in the same moment; or until a time.
+    /// Whether a gang has ended.
     pub(super) fn wait(&mut self, until_s: f64) -> Result<bool, PolicyError> {
         if (self.is_stopped)() {
             return Err(PolicyError::Interrupted);

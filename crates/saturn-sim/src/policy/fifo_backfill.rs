@@ -1,4 +1,5 @@
-//! A queue with backfill: the first that waits has a reservation, and others may start in its shadow.
+//! A queue with backfill: the first that waits has a reservation, and others may start in its
+//! shadow.
 
 use super::case::{Case, Way};
 use super::driver::Driver;

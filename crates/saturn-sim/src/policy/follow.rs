@@ -1,5 +1,5 @@
-//! Following a plan: its order binds, its times don't. A task starts when it is first in line for each
-//! of its devices, and these are free.
+//! Following a plan: its order binds, its times don't. A task starts when it is first in line for
+//! each of its devices, and these are free.
 
 use std::collections::BTreeSet;
 
@@ -111,8 +111,8 @@ fn launch_ready(driver: &mut Driver, places: &mut Vec<Place>) -> Result<(), Poli
     Ok(())
 }
 
-/// Seconds until all is done if what is live goes on and the places are followed, as is believed. Each
-/// job has one place at most.
+/// Seconds until all is done if what is live goes on and the places are followed, as is believed.
+/// Each job has one place at most.
 pub(super) fn time_left_s(driver: &Driver, places: &[Place]) -> f64 {
     let case = driver.case;
     let now_s = driver.now_s();

@@ -1,10 +1,10 @@
 //! What trains a workload on a pool: Saturn, and what people and other systems do.
 //!
-//! A [`Policy`] is given a [`Case`] and answers with an [`Outcome`]. `saturn` is the real engine with
-//! the real solver; every other policy is a few lines over the [`driver`], which performs its launches,
-//! stops and trials in the same [`crate::World`]. So seconds of a launch, a step, a checkpoint, a stop
-//! and a trial are those of one piece of code, whatever the policy. What differs is what a policy
-//! decides, and what it must have measured before it can: `measures` says that.
+//! A [`Policy`] is given a [`Case`] and answers with an [`Outcome`]. `saturn` is the real engine
+//! with the real solver; every other policy is a few lines over the [`driver`], which performs its
+//! launches, stops and trials in the same [`crate::World`]. So seconds of a launch, a step, a
+//! checkpoint, a stop and a trial are those of one piece of code, whatever the policy. What differs
+//! is what a policy decides, and what it must have measured before it can: `measures` says that.
 
 mod case;
 mod current_practice_fastest;

@@ -1,7 +1,7 @@
 //! What came of a policy: who held which devices when, and what that is worth.
 //!
-//! An outcome is checked by `saturn_core::check`, which knows neither the world nor the policies: each
-//! span becomes a task of its own that comes after the task's span before.
+//! An outcome is checked by `saturn_core::check`, which knows neither the world nor the policies:
+//! each span becomes a task of its own that comes after the task's span before.
 
 use saturn_core::{
     Assignment, Candidate, Cluster, Gang, Node, Objective, Plan, Problem, ProblemTask, WHOLE, check,
@@ -66,8 +66,8 @@ impl Outcome {
         self.ends_s.iter().sum::<f64>() / self.ends_s.len().max(1) as f64
     }
 
-    /// By when nine tenths of the tasks were done, seconds: the least time of a task's end by which so
-    /// many were.
+    /// By when nine tenths of the tasks were done, seconds: the least time of a task's end by which
+    /// so many were.
     pub fn p90_completion_s(&self) -> f64 {
         let mut ends_s = self.ends_s.clone();
         ends_s.sort_by(f64::total_cmp);
@@ -93,8 +93,8 @@ impl Outcome {
         training.saturating_sub(self.ends_s.len())
     }
 
-    /// Checks that no device was held twice at a time, that every gang is one that the pool has, and
-    /// that no task was trained twice at a time.
+    /// Checks that no device was held twice at a time, that every gang is one that the pool has,
+    /// and that no task was trained twice at a time.
     pub(super) fn check(&self, policy: &'static str, nodes: &[Node]) -> Result<(), PolicyError> {
         let wrong = |reason: String| PolicyError::Wrong { policy, reason };
         if let Some(job) = self.ends_s.iter().position(|end_s| !end_s.is_finite()) {

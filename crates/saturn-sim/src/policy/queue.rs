@@ -24,8 +24,8 @@ pub(super) struct Waiting {
     pub(super) takes_s: f64,
 }
 
-/// Lets `choose` start jobs, one after another, whenever devices have come free, until all are done. It
-/// is given the jobs that wait, in the order in which they were handed in.
+/// Lets `choose` start jobs, one after another, whenever devices have come free, until all are
+/// done. It is given the jobs that wait, in the order in which they were handed in.
 pub(super) fn serve(
     driver: &mut Driver,
     choose: impl Fn(&Driver, &[&Waiting]) -> Option<Start>,

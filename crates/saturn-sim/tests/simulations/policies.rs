@@ -1,5 +1,5 @@
-//! Policies on small workloads: what they do can be done, they pay the same, and equal seeds give equal
-//! numbers.
+//! Policies on small workloads: what they do can be done, they pay the same, and equal seeds give
+//! equal numbers.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -198,8 +198,9 @@ fn a_policy_that_is_told_to_stop_stops() {
     }
 }
 
-/// Three tasks whose order of starts differs under every queue: on four devices, the first takes three,
-/// the second asks for four, the third for one and the fourth for one but longer than the first.
+/// Three tasks whose order of starts differs under every queue: on four devices, the first takes
+/// three, the second asks for four, the third for one and the fourth for one but longer than the
+/// first.
 const QUEUE: &str = r#"
 costs = { load_s = 0, save_s = 0, checkpoint_every_s = 1e8 }
 [[nodes]]

@@ -1,4 +1,5 @@
-//! The page of a simulated workload: the table of policies, and their Gantt charts on one time axis.
+//! The page of a simulated workload: the table of policies, and their Gantt charts on one time
+//! axis.
 
 use maud::{Markup, html};
 

@@ -20,8 +20,8 @@ pub(super) struct Job {
     pub(super) seed: u64,
 }
 
-/// What came of each job; `Interrupted` for those that were not done when the person stopped it, and
-/// for those after one that failed.
+/// What came of each job; `Interrupted` for those that were not done when the person stopped it,
+/// and for those after one that failed.
 pub(super) fn sweep(
     jobs: &[Job],
     case: &Case,
