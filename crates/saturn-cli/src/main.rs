@@ -25,6 +25,7 @@ fn main() -> ExitCode {
         Ok(args) => match args.command {
             Command::Plan(args) => commands::plan::run(&args),
             Command::Estimate(args) => commands::estimate::run(&args),
+            Command::Simulate(args) => commands::simulate::run(&args),
             Command::Run(args) => commands::run::run(&args),
             Command::Sweep(args) => commands::sweep::run(&args),
             Command::Resume(args) => commands::resume::run(&args),

@@ -25,7 +25,8 @@ pub(crate) fn draw(
         if order.purpose == Purpose::Inspection {
             fate.inspection = Some(world.truth.inspection(group, &order.asked));
         } else {
-            fate.outcome = Some(world.truth.outcome(group, &order.strategy, gpu_type));
+            let found = world.found.as_ref().unwrap_or(&world.truth);
+            fate.outcome = Some(found.outcome(group, &order.strategy, gpu_type));
         }
         return Ok(fate);
     }

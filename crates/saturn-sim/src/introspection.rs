@@ -7,13 +7,12 @@
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use saturn_core::TrialOutcome;
-use saturn_engine::{Command, Policy, RunEnd};
+use saturn_engine::{Policy, RunEnd};
 
-use crate::faults::Odds;
+use crate::calm::Calm;
 use crate::planner::Planner;
-use crate::simulation::{Deed, Simulation};
 use crate::workload::{Size, Workload};
-use crate::world::{Manners, World};
+use crate::world::Manners;
 
 /// Longest run, seconds.
 const MAX_S: f64 = 1e7;
@@ -58,7 +57,6 @@ fn makespan_s(seed: u64, error: f64, interval_s: f64) -> Option<(f64, usize)> {
         seed,
         ..Policy::default()
     };
-    let Workload { nodes, config, truth, tasks } = workload;
     let manners = Manners {
         look_up_every: 5,
         teardown_s: 0.0,
@@ -67,14 +65,8 @@ fn makespan_s(seed: u64, error: f64, interval_s: f64) -> Option<(f64, usize)> {
         trials_train: false,
         trial_noise: 0.0,
     };
-    let mut world = World::new(truth, Odds::new(), manners, 1e9, seed);
-    for node in nodes {
-        world.add_node(node);
-    }
     let planner = Planner { max_moves: MAX_MOVES, takes_s: 0.0, is_greedy: false };
-    let mut simulation = Simulation::new(config, world, planner);
-    simulation.plan_deed(0.0, Deed::Ask(Command::Submit { tasks }));
-    simulation.plan_deed(0.0, Deed::Ask(Command::Close));
+    let mut simulation = Calm { planner, manners, save_every_s: 1e9, seed }.simulation(workload);
     let end = simulation.run(MAX_S);
     let stopped =
         |record: &saturn_engine::Record| matches!(record, saturn_engine::Record::Stopping { .. });

@@ -1,13 +1,17 @@
 //! Saturn's simulator: the same engine and the real solver, on a virtual clock and cluster.
 //!
 //! A [`World`] holds what is true: how fast each task is under each strategy on each type of device
-//! ([`Truth`]), its nodes, processes and disk, and what goes wrong ([`Fault`]), all drawn from a seed.
-//! A [`Simulation`] is a run in it: it hands events to the engine, stores its records and performs its
-//! actions, as the real driver does.
+//! ([`Truth`]), its nodes, processes and disk, and what goes wrong ([`Fault`]), all drawn from a
+//! seed. A [`Simulation`] is a run in it: it hands events to the engine, stores its records and
+//! performs its actions, as the real driver does.
+//!
+//! [`policy`] sets Saturn beside what people and other systems do, in the same world without faults
+//! ([`Calm`]), on a workload that a file describes ([`WorkloadFile`]).
 //!
 //! Nothing here reads a clock or does I/O but the small programs in `bin/`: equal seeds give equal
 //! histories.
 
+mod calm;
 mod drawn;
 mod fate;
 mod faults;
@@ -24,20 +28,24 @@ mod meter;
 mod missing;
 mod outages;
 mod planner;
+pub mod policy;
 mod run;
 mod saboteur;
 mod scale;
 mod scenario;
 mod simulation;
 pub mod story;
+mod table;
 mod truth;
 mod workload;
+mod workload_file;
 mod world;
 
+pub use calm::Calm;
 pub use faults::{Fault, Hits, Odds};
 pub use history::{Fact, History};
 pub use introspection::{Pair, compare};
-pub use measured::{Shape, Spending, Table, Way, spend};
+pub use measured::{Shape, Spending, Way, spend};
 pub use meter::Cost;
 pub use outages::{Outages, Scale, outages};
 pub use planner::Planner;
@@ -46,6 +54,8 @@ pub use saboteur::Bug;
 pub use scale::{WEEK_S, week};
 pub use scenario::{MAX_S, scenario};
 pub use simulation::{Deed, Simulation, Violation};
+pub use table::{Curve, Model, Table, TableError};
 pub use truth::{GroupTruth, TechniqueTruth, Truth};
 pub use workload::{Size, TECHNIQUES, TYPES, Workload, task, technique};
+pub use workload_file::{WorkloadError, WorkloadFile};
 pub use world::{Manners, World};

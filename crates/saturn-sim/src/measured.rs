@@ -12,16 +12,17 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use saturn_core::Node;
 use saturn_engine::{
-    AttemptId, Command, DeviceKind, Level, Mode, NewTask, Policy, Purpose, Record, RunConfig,
-    RunEnd, TechniqueRef, TrialBudget,
+    AttemptId, DeviceKind, Level, Mode, NewTask, Policy, Purpose, Record, RunConfig, RunEnd,
+    TechniqueRef, TrialBudget,
 };
 
-use crate::faults::Odds;
+use crate::calm::Calm;
 use crate::planner::Planner;
-use crate::simulation::{Deed, Simulation};
+use crate::simulation::Simulation;
+use crate::table::{Model, Table};
 use crate::truth::{GroupTruth, TechniqueTruth, Truth};
 use crate::workload::{Workload, task};
-use crate::world::{Manners, World, normal};
+use crate::world::{Manners, normal};
 
 /// Devices of a node.
 const GPUS: u32 = 8;
@@ -34,55 +35,6 @@ const TRIAL_NOISE: f64 = 0.05;
 const OFF_TABLE: f64 = 0.03;
 /// Longest run, seconds.
 const MAX_S: f64 = 1e8;
-
-/// Seconds a step by model, technique and device count.
-#[derive(Debug, Clone)]
-pub struct Table(BTreeMap<String, BTreeMap<String, BTreeMap<u32, f64>>>);
-
-impl Table {
-    /// Reads the rows within one node of a table with the columns `model`, `gpus`, `nodes`,
-    /// `technique` and `step_s`; `None` where it has others.
-    pub fn of(csv: &str) -> Option<Self> {
-        let mut lines = csv.lines();
-        let names: Vec<&str> = lines.next()?.split(',').collect();
-        let column = |name: &str| names.iter().position(|one| *one == name);
-        let (model, gpus, nodes) = (column("model")?, column("gpus")?, column("nodes")?);
-        let (technique, step_s) = (column("technique")?, column("step_s")?);
-        let mut table: BTreeMap<String, BTreeMap<String, BTreeMap<u32, f64>>> = BTreeMap::new();
-        for line in lines {
-            let fields: Vec<&str> = line.split(',').collect();
-            if fields.get(nodes).copied() != Some("1") {
-                continue;
-            }
-            let gpus: u32 = fields.get(gpus)?.parse().ok()?;
-            let seconds: f64 = fields.get(step_s)?.parse().ok()?;
-            let technique = saturns_name(fields.get(technique)?);
-            let curve = table
-                .entry((*fields.get(model)?).to_owned())
-                .or_default()
-                .entry(technique.to_owned())
-                .or_default();
-            let known = curve.entry(gpus).or_insert(seconds);
-            *known = known.min(seconds);
-        }
-        Some(Self(table))
-    }
-
-    /// Models with a curve over device counts.
-    fn models(&self) -> Vec<&BTreeMap<String, BTreeMap<u32, f64>>> {
-        self.0.values().filter(|one| one.get("ddp").is_some_and(|curve| curve.len() > 2)).collect()
-    }
-}
-
-/// The name that Saturn has for a technique of the table.
-fn saturns_name(technique: &str) -> &str {
-    match technique {
-        "zero-dp" => "fsdp",
-        "zero-offload" => "offload",
-        other if other.starts_with("3d:") => "tensor",
-        other => other,
-    }
-}
 
 /// How large a workload is.
 #[derive(Debug, Clone, Copy)]
@@ -184,8 +136,7 @@ fn allow(workload: &mut Workload, way: Way, seed: u64) {
 
 /// A run to its end.
 fn run(workload: Workload, max_moves: u64, seed: u64) -> Option<Simulation> {
-    let Workload { nodes, config, truth, tasks } = workload;
-    let steps = config.policy.warmup_steps + config.policy.timed_steps;
+    let steps = workload.config.policy.warmup_steps + workload.config.policy.timed_steps;
     let manners = Manners {
         look_up_every: 20,
         teardown_s: 0.0,
@@ -194,15 +145,8 @@ fn run(workload: Workload, max_moves: u64, seed: u64) -> Option<Simulation> {
         trials_train: true,
         trial_noise: TRIAL_NOISE,
     };
-    let mut world = World::new(truth, Odds::new(), manners, 1e9, seed);
-    world.history.is_off = true;
-    for node in nodes {
-        world.add_node(node);
-    }
     let planner = Planner { max_moves, takes_s: 0.5, is_greedy: false };
-    let mut simulation = Simulation::new(config, world, planner);
-    simulation.plan_deed(0.0, Deed::Ask(Command::Submit { tasks }));
-    simulation.plan_deed(0.0, Deed::Ask(Command::Close));
+    let mut simulation = Calm { planner, manners, save_every_s: 1e9, seed }.simulation(workload);
     let end = simulation.run(MAX_S);
     (end == Some(RunEnd::Complete)).then_some(simulation)
 }
@@ -256,7 +200,7 @@ fn grid(workload: &Workload) -> (f64, usize) {
 
 fn draw(table: &Table, shape: &Shape, seed: u64) -> Workload {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let models = table.models();
+    let models = models(table);
     let mut truth =
         Truth { speeds: BTreeMap::from([("a800".to_owned(), 1.0)]), ..Truth::default() };
     for group in 0..shape.groups {
@@ -312,16 +256,19 @@ fn draw(table: &Table, shape: &Shape, seed: u64) -> Workload {
     workload
 }
 
+/// Models with a curve over device counts.
+fn models(table: &Table) -> Vec<&Model> {
+    let has_curve = |one: &&Model| one.step_s.get("ddp").is_some_and(|curve| curve.len() > 2);
+    table.models().map(|(_, model)| model).filter(has_curve).collect()
+}
+
 /// A model's step times at another batch, a few percent off, and with less memory in a third.
-fn draw_group(
-    rng: &mut Xoshiro256PlusPlus,
-    model: &BTreeMap<String, BTreeMap<u32, f64>>,
-) -> GroupTruth {
+fn draw_group(rng: &mut Xoshiro256PlusPlus, model: &Model) -> GroupTruth {
     let batch = *[0.5, 1.0, 1.0, 2.0, 4.0].choose(rng).unwrap_or(&1.0);
     let is_short = rng.random_bool(1.0 / 3.0);
     let from: u32 = if is_short { *[2, 4].choose(rng).unwrap_or(&2) } else { 1 };
     let mut techniques = BTreeMap::new();
-    for (name, curve) in model {
+    for (name, curve) in &model.step_s {
         let (Some((least, _)), Some((most, most_s))) =
             (curve.first_key_value(), curve.last_key_value())
         else {

@@ -13,13 +13,13 @@
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use saturn_engine::{Command, Policy, TaskEnd, TaskStatus};
+use saturn_engine::{Policy, TaskEnd, TaskStatus};
 
-use crate::faults::Odds;
+use crate::calm::Calm;
 use crate::planner::Planner;
 use crate::scale::{GPUS, large};
 use crate::simulation::{Deed, Simulation};
-use crate::world::{Manners, World};
+use crate::world::Manners;
 
 const HOUR_S: f64 = 3600.0;
 /// For how long a node is gone.
@@ -128,16 +128,9 @@ fn simulation(scale: Scale, seed: u64) -> Simulation {
         trials_train: false,
         trial_noise: 0.0,
     };
-    let mut world = World::new(drawn.truth, Odds::new(), manners, 1800.0, seed);
-    world.history.is_off = true;
-    for node in drawn.nodes {
-        world.add_node(node);
-    }
     let max_moves = MOVES_A_TASK * scale.num_tasks as u64;
     let planner = Planner { max_moves, takes_s: 2.0, is_greedy: false };
-    let mut simulation = Simulation::new(drawn.config, world, planner);
+    let mut simulation = Calm { planner, manners, save_every_s: 1800.0, seed }.simulation(drawn);
     simulation.keep_no_journal();
-    simulation.plan_deed(0.0, Deed::Ask(Command::Submit { tasks: drawn.tasks }));
-    simulation.plan_deed(0.0, Deed::Ask(Command::Close));
     simulation
 }

@@ -66,6 +66,8 @@ pub struct Manners {
 pub struct World {
     /// What is true of it.
     pub truth: Truth,
+    /// What trials find in place of the truth, where they are wrong.
+    pub(crate) found: Option<Truth>,
     /// What can go wrong, and how likely.
     pub odds: Odds,
     /// What went wrong.
@@ -92,6 +94,7 @@ impl World {
     pub fn new(truth: Truth, odds: Odds, manners: Manners, save_every_s: f64, seed: u64) -> Self {
         Self {
             truth,
+            found: None,
             odds,
             hits: Hits::new(),
             history: History::default(),

@@ -1,4 +1,5 @@
-//! Self-contained pages: the report of a run, a comparison of runs, and a plan alone.
+//! Self-contained pages: the report of a run, a comparison of runs, a plan alone, and policies on a
+//! simulated workload.
 //!
 //! A page needs no network, says so in its content security policy, and runs no script but its own.
 //! All text from users and workers is escaped, since markup comes only from templates.
@@ -15,6 +16,7 @@ mod page;
 mod parameters;
 mod plan;
 mod schedule;
+mod simulated;
 mod tables;
 mod trials;
 
@@ -23,6 +25,7 @@ use maud::{Markup, html};
 pub use comparison::comparison_html;
 pub use page::render_html;
 pub use plan::plan_html;
+pub use simulated::simulated_html;
 
 use crate::report::Report;
 use crate::units::count;

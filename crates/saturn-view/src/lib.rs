@@ -8,6 +8,7 @@
 //! - [`Report`] is a run as data (`report.json`) and as a page (`report.html`).
 //! - [`Comparison`] is several runs side by side, as data and as a page.
 //! - [`trace`] is a run for Perfetto (`trace.json`): what each device did, and when.
+//! - [`Simulated`] says what each policy came to on a simulated workload, as data, text and a page.
 //! - [`plan_text`] is a plan of a planning problem for a terminal; [`plan_html`] is the same as a
 //!   page.
 //!
@@ -28,6 +29,7 @@ pub mod outcome;
 mod paint;
 pub mod plan_table;
 pub mod report;
+pub mod simulated;
 mod status;
 mod status_text;
 mod summary;
@@ -45,10 +47,11 @@ pub use history::{
     History, Move, Note, PastAttempt, PastEnd, PastTask, PastTrial, PoolChange, PoolEvent, replay,
     without_driver,
 };
-pub use html::{comparison_html, plan_html, render_html};
+pub use html::{comparison_html, plan_html, render_html, simulated_html};
 pub use paint::Paint;
 pub use plan_table::plan_text;
 pub use report::{LossPoint, Report, TaskMetrics, read_metrics};
+pub use simulated::{Simulated, simulated_text};
 pub use status::{
     DevicesOn, NodeStatus, PoolStatus, RunningTrial, SetAside, Status, TaskStatus, status,
 };

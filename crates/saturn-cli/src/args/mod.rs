@@ -6,6 +6,7 @@ mod estimate;
 mod live;
 mod profile;
 mod script;
+mod simulate;
 
 use std::fmt::Write as _;
 use std::num::{IntErrorKind, ParseIntError};
@@ -28,6 +29,7 @@ pub(crate) use self::profile::{
     ExportArgs, ForgetArgs, ImportArgs, ListArgs, ProfileArgs, ProfileCommand, ShowArgs,
 };
 pub(crate) use self::script::{RunArgs, SweepArgs};
+pub(crate) use self::simulate::SimulateArgs;
 use crate::size::Size;
 
 /// Trains many large models on one pool of GPUs: measures, plans, runs and re-plans them together.
@@ -44,6 +46,8 @@ pub(crate) enum Command {
     Plan(PlanArgs),
     /// Estimate, before anything is measured, whether a model fits some GPUs and how fast it trains.
     Estimate(Box<EstimateArgs>),
+    /// Simulate policies on a workload: how soon Saturn, a queue or current practice would be done.
+    Simulate(SimulateArgs),
     /// Train a script, such as one for torchrun, as it is.
     Run(RunArgs),
     /// Train what a file describes: a script or a function, over grids, lists of values or a search.

@@ -15,6 +15,7 @@ pub(crate) mod report;
 pub(crate) mod resume;
 pub(crate) mod run;
 pub(crate) mod runs;
+pub(crate) mod simulate;
 pub(crate) mod status;
 pub(crate) mod stop;
 pub(crate) mod sweep;

@@ -60,6 +60,7 @@ fn help() {
     insta::assert_snapshot!("help_resume", saturn(&["resume", "--help"], ""));
     for verb in [
         "estimate",
+        "simulate",
         "run",
         "runs",
         "status",

@@ -4,3 +4,4 @@ mod cli;
 mod estimate;
 mod live;
 mod profile;
+mod simulate;

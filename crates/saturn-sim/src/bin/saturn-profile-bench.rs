@@ -29,7 +29,7 @@ fn main() -> Result<(), String> {
     let usage = "usage: saturn-profile-bench TABLE.csv [SEEDS] [FIRST_SEED]";
     let file = arguments.next().ok_or(usage)?;
     let csv = std::fs::read_to_string(&file).map_err(|error| format!("{file}: {error}"))?;
-    let table = Table::of(&csv).ok_or(format!("{file}: no table of step times"))?;
+    let table = Table::from_csv(&csv).map_err(|error| format!("{file}: {error}"))?;
     let mut number = |default: u64| match arguments.next() {
         Some(text) => text.parse().map_err(|_| format!("{text}: not a number; {usage}")),
         None => Ok(default),

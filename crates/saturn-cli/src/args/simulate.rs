@@ -1,0 +1,100 @@
+//! Arguments of `saturn simulate`.
+
+use std::path::PathBuf;
+
+use saturn_sim::policy::{POLICIES, Policy, policy};
+
+use super::more;
+
+/// More seeds than this are a slip.
+const MOST_SEEDS: u64 = 10_000;
+
+/// `saturn simulate`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = more(&[
+    ("saturn simulate examples/simulate.toml", "every policy on a workload"),
+    ("saturn simulate workload.toml --policy saturn,fifo-backfill", "two of them"),
+    ("saturn simulate workload.toml --error 20% --seeds 20", "where the profile is wrong"),
+    ("saturn simulate workload.toml --out page.html", "with a Gantt chart for each policy"),
+], "0 simulated, 2 bad input, 3 a task fits no node, 5 the machine failed, 130 stopped: what there was \
+so far is printed"))]
+pub(crate) struct SimulateArgs {
+    /// A workload (TOML): nodes, tasks, and what a step of each takes, or the profile that says so.
+    pub(crate) workload: PathBuf,
+    /// Policies, separated by commas; without it all: saturn, saturn-static, saturn-interval,
+    /// current-practice-fastest, current-practice-habit, max, min, random, optimus,
+    /// optimus-dynamic, fifo, fifo-backfill, shortest-first.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = name)]
+    pub(crate) policy: Vec<Named>,
+    /// Simulate each policy so many times; what is drawn differs.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = seeds)]
+    pub(crate) seeds: u64,
+    /// Have policies believe in step times that are up to so much wrong: each technique by a bias,
+    /// and each strategy of a task by as much beside that, drawn anew with each seed.
+    #[arg(long, value_name = "PERCENT", default_value = "0%", value_parser = percent)]
+    pub(crate) error: Share,
+    /// Print what each policy came to under each seed as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Also write a page that opens without a network, with a Gantt chart for each policy.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+/// A policy by its name.
+#[derive(Clone, Copy)]
+pub(crate) struct Named(pub(crate) &'static dyn Policy);
+
+impl std::fmt::Debug for Named {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter) -> std::fmt::Result {
+        formatter.write_str(self.0.name())
+    }
+}
+
+/// A part of a whole.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Share(pub(crate) f64);
+
+fn name(text: &str) -> Result<Named, String> {
+    policy(text.trim()).map(Named).ok_or_else(|| {
+        let names: Vec<&str> = POLICIES.iter().map(|one| one.name()).collect();
+        format!("expected {}", names.join(", "))
+    })
+}
+
+fn seeds(text: &str) -> Result<u64, String> {
+    let number = text.trim().parse::<u64>().ok().filter(|number| (1..=MOST_SEEDS).contains(number));
+    number.ok_or_else(|| format!("expected a whole number from 1 to {MOST_SEEDS}"))
+}
+
+/// Reads `20%`; a bare 20 may be meant as 20 or as 2000%, so it is refused.
+fn percent(text: &str) -> Result<Share, String> {
+    let number = text.trim().strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
+    let number = number.filter(|percent| (0.0..=90.0).contains(percent));
+    let share = number.map(|percent| Share(percent / 100.0));
+    share.ok_or_else(|| "expected a percentage from 0% to 90%, such as 20%".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_a_percentage() {
+        assert_eq!(percent("20%"), Ok(Share(0.2)));
+        assert_eq!(percent("0%"), Ok(Share(0.0)));
+        for wrong in ["20", "0.2", "-1%", "91%", "x%", "%", "NaN%"] {
+            assert!(percent(wrong).unwrap_err().contains("20%"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn help_names_every_policy() {
+        use clap::Args as _;
+        let command = SimulateArgs::augment_args(clap::Command::new("simulate"));
+        let option = command.get_arguments().find(|one| one.get_id() == "policy").unwrap();
+        let help = option.get_help().unwrap().to_string();
+        let names: Vec<&str> = POLICIES.iter().map(|one| one.name()).collect();
+        assert!(help.ends_with(&format!("all: {}", names.join(", "))), "{help}");
+    }
+}

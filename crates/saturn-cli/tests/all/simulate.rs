@@ -1,0 +1,153 @@
+//! What a person sees of `saturn simulate`: a table, a page, exit codes, and one clear message for
+//! each kind of bad workload.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::fmt::Write as _;
+use std::process::Command;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Exit code, standard output and standard error, with the folder's path left out.
+fn simulate(folder: &TempDir, arguments: &[&str]) -> (i32, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_saturn"));
+    command.arg("simulate").args(arguments).current_dir(folder.path());
+    let output = command.env("NO_COLOR", "1").env_remove("COLUMNS").output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+fn folder(workload: &str) -> TempDir {
+    let folder = TempDir::new().unwrap();
+    std::fs::write(folder.path().join("w.toml"), workload).unwrap();
+    let table = "model,gpus,nodes,technique,step_s\nsmall,1,1,ddp,0.5\nsmall,2,1,ddp,0.3\n";
+    std::fs::write(folder.path().join("table.csv"), table).unwrap();
+    folder
+}
+
+const WORKLOAD: &str = r#"
+profile = "table.csv"
+[costs]
+load_s = 20
+save_s = 5
+[[nodes]]
+gpus = 4
+[[tasks]]
+name = "small"
+count = 5
+model = "small"
+steps = 20000
+asks_gpus = 2
+[[tasks]]
+name = "large"
+steps = 4000
+step_s = { pipeline = { 2 = 3.0, 4 = 1.6 }, fsdp = { 4 = 1.4 } }
+"#;
+
+#[test]
+fn a_table_sets_policies_side_by_side() {
+    let (code, shown, talk) = simulate(&folder(WORKLOAD), &["w.toml"]);
+    assert_eq!((code, talk.as_str()), (0, ""));
+    insta::assert_snapshot!("simulate", shown);
+}
+
+#[test]
+fn seeds_and_errors_are_told_and_equal_seeds_give_equal_numbers() {
+    let folder = folder(WORKLOAD);
+    let options = ["w.toml", "--policy", "saturn-static,fifo", "--seeds", "3", "--error", "20%"];
+    let (code, shown, _) = simulate(&folder, &options);
+    assert_eq!(code, 0);
+    insta::assert_snapshot!("simulate_error", shown);
+    let json = || {
+        let (code, shown, _) = simulate(&folder, &[&options[..], &["--json"]].concat());
+        assert_eq!(code, 0);
+        serde_json::from_str::<Value>(&shown).unwrap()
+    };
+    let data = json();
+    assert_eq!(data, json());
+    assert_eq!((&data["version"], &data["seeds"]), (&1.into(), &3.into()));
+    let policies = data["policies"].as_array().unwrap();
+    assert_eq!(policies.len(), 2);
+    for policy in policies {
+        let runs = policy["runs"].as_array().unwrap();
+        assert_eq!(runs.len(), 3);
+        let bound_s = data["lower_bound_s"].as_f64().unwrap();
+        assert!(runs.iter().all(|run| run["makespan_s"].as_f64().unwrap() >= bound_s));
+        assert!(runs.iter().all(|run| run["over_practice"].as_f64().unwrap() > 0.0));
+    }
+    // Wrong beliefs differ from seed to seed, and so do plans that rest on them.
+    let planned = &policies[0]["mean"];
+    assert_ne!(planned["least_makespan_s"], planned["most_makespan_s"]);
+}
+
+#[test]
+fn the_page_has_a_chart_for_each_policy_and_needs_nothing_else() {
+    let folder = folder(WORKLOAD);
+    let options = ["w.toml", "--policy", "saturn,max", "--out", "page.html"];
+    let (code, _, talk) = simulate(&folder, &options);
+    assert_eq!((code, talk.as_str()), (0, "charts: page.html\n"));
+    let page = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
+    assert_eq!(page.matches("<svg class=\"gantt\"").count(), 2);
+    for wanted in ["6 tasks under saturn", "6 tasks under max", "small-3", "lower bound"] {
+        assert!(page.contains(wanted), "{wanted}");
+    }
+    assert!(!page.contains("http://") && !page.contains("https://"));
+    let (code, _, talk) = simulate(&folder, &["w.toml", "--policy", "max", "--out", "no/p.html"]);
+    assert_eq!(code, 5);
+    assert!(talk.starts_with("error: failed to write `no/p.html`: "), "{talk}");
+}
+
+#[test]
+fn bad_workloads_get_one_clear_message_each() {
+    let alone = "[[tasks]]\nname = \"a\"\nsteps = 10\n";
+    let step_s = "step_s = { ddp = { 1 = 1.0 } }\n";
+    let nodes = "[[nodes]]\ngpus = 2\n";
+    let mut shown = String::new();
+    for (what, workload) in [
+        ("no TOML", "nodes = [\n".to_owned()),
+        ("an unknown field", format!("{nodes}{alone}{step_s}size = 3\n")),
+        ("a missing field", format!("{nodes}[[tasks]]\nname = \"a\"\n{step_s}")),
+        ("a wrong type", format!("{nodes}{alone}{step_s}count = \"two\"\n")),
+        ("no nodes", format!("nodes = []\n{alone}{step_s}")),
+        ("no tasks", format!("tasks = []\n{nodes}")),
+        ("a node without GPUs", format!("[[nodes]]\ngpus = 0\n{alone}{step_s}")),
+        ("no step times", format!("{nodes}{alone}")),
+        ("a bad GPU count", format!("{nodes}{alone}step_s = {{ ddp = {{ one = 1.0 }} }}\n")),
+        ("a bad step time", format!("{nodes}{alone}step_s = {{ ddp = {{ 1 = -1.0 }} }}\n")),
+        ("too wide a task", format!("{nodes}{alone}step_s = {{ ddp = {{ 4 = 1.0 }} }}\n")),
+        ("GPU counts without a time", format!("{nodes}{alone}{step_s}gpus = [2]\n")),
+        ("no steps", format!("{nodes}[[tasks]]\nname = \"a\"\nsteps = 0\n{step_s}")),
+        ("two of one name", format!("{nodes}{alone}{step_s}{alone}{step_s}")),
+        ("a model without a profile", format!("{nodes}{alone}model = \"small\"\n")),
+        ("no such model", format!("profile = \"table.csv\"\n{nodes}{alone}model = \"b\"\n")),
+        ("no such profile", format!("profile = \"no.csv\"\n{nodes}{alone}{step_s}")),
+        ("no table", format!("profile = \"w.toml\"\n{nodes}{alone}{step_s}")),
+        ("a bad cost", format!("costs = {{ load_s = -1 }}\n{nodes}{alone}{step_s}")),
+    ] {
+        let (code, told, talk) = simulate(&folder(&workload), &["w.toml"]);
+        assert_eq!((code, told.as_str()), (2, ""), "{what}: {talk}");
+        write!(shown, "{what}\n  {talk}").unwrap();
+    }
+    let folder = folder(WORKLOAD);
+    for arguments in [
+        &["none.toml"][..],
+        &["w.toml", "--policy", "best"],
+        &["w.toml", "--seeds", "0"],
+        &["w.toml", "--error", "20"],
+    ] {
+        let (code, told, talk) = simulate(&folder, arguments);
+        assert_eq!((code, told.as_str()), (2, ""), "{talk}");
+        writeln!(shown, "{}\n  {}", arguments.join(" "), talk.lines().next().unwrap()).unwrap();
+    }
+    insta::assert_snapshot!("bad_workloads", shown);
+}
+
+#[test]
+fn the_example_is_a_workload() {
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/simulate.toml");
+    let folder = TempDir::new().unwrap();
+    let (code, shown, talk) = simulate(&folder, &[example, "--policy", "fifo,max"]);
+    assert_eq!((code, talk.as_str()), (0, ""));
+    assert!(shown.starts_with("simulate: 12 tasks on 8 GPUs (1 node)\n"), "{shown}");
+}

@@ -1,0 +1,53 @@
+//! A run in a world in which nothing goes wrong: what experiments and `saturn simulate` stand on.
+//!
+//! The world, the clock, the launches and the planner are those of every simulation. Faults, the
+//! judge and the scenarios of the fuzzer stay out of it.
+
+use saturn_engine::Command;
+
+use crate::faults::Odds;
+use crate::planner::Planner;
+use crate::simulation::{Deed, Simulation};
+use crate::truth::Truth;
+use crate::workload::Workload;
+use crate::world::{Manners, World};
+
+/// The planner and the manners of a world without faults.
+#[derive(Debug, Clone)]
+pub struct Calm {
+    /// Who answers the engine's solves.
+    pub planner: Planner,
+    /// How processes behave.
+    pub manners: Manners,
+    /// Seconds between two checkpoints of an attempt.
+    pub save_every_s: f64,
+    /// Of what is drawn: the noise of trials.
+    pub seed: u64,
+}
+
+impl Calm {
+    /// A world on these nodes, without tasks. It keeps no history.
+    pub(crate) fn world<'a>(
+        &self,
+        nodes: impl IntoIterator<Item = &'a saturn_core::Node>,
+        truth: Truth,
+    ) -> World {
+        let mut world =
+            World::new(truth, Odds::new(), self.manners.clone(), self.save_every_s, self.seed);
+        world.history.is_off = true;
+        for node in nodes {
+            world.add_node(node.clone());
+        }
+        world
+    }
+
+    /// A run of the workload, to which all tasks come at its beginning.
+    pub fn simulation(&self, workload: Workload) -> Simulation {
+        let Workload { nodes, config, truth, tasks } = workload;
+        let world = self.world(&nodes, truth);
+        let mut simulation = Simulation::new(config, world, self.planner.clone());
+        simulation.plan_deed(0.0, Deed::Ask(Command::Submit { tasks }));
+        simulation.plan_deed(0.0, Deed::Ask(Command::Close));
+        simulation
+    }
+}

@@ -1,0 +1,282 @@
+//! What a policy is given: nodes, jobs, what is true of them and what is believed of them.
+//!
+//! The truth is what the world does. What is believed is what trials find, or what is known before:
+//! every policy plans by the same beliefs. Seconds of a launch, of a checkpoint and of a trial
+//! belong to the world, so every policy pays the same for them.
+
+use std::sync::Arc;
+
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use saturn_core::{Candidate, Cluster, Knobs, Node, Problem, ProblemTask, Strategy};
+use saturn_solver::{Backend, FrozenClock, Options, solve};
+
+use super::error::PolicyError;
+use crate::calm::Calm;
+use crate::planner::Planner;
+use crate::truth::Truth;
+use crate::world::Manners;
+
+/// Seconds that a solve by search takes on the virtual clock.
+pub(super) const SOLVE_S: f64 = 1.0;
+/// Moves of the search in a solve, in all at least and for each task: equal seeds give equal plans.
+const LEAST_MOVES: u64 = 20_000;
+const MOVES_A_TASK: u64 = 200;
+/// Moves of the search that gives the lower bound, which rests on no move.
+const BOUND_MOVES: u64 = 16;
+/// Words of progress in a task as long as the longest: each is an event for the engine.
+const NUM_WORDS: u64 = 200;
+/// Fewest steps between two words.
+const LEAST_STEPS: u64 = 20;
+
+/// A task to be trained.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Job {
+    /// Unique name.
+    pub name: String,
+    /// What is true of it: the name of its group in the truth.
+    pub group: String,
+    /// Optimizer steps.
+    pub steps: u64,
+    /// Device counts that it may be trained on; `None` for all.
+    pub gpus: Option<Vec<u32>>,
+    /// The device count that its user asks a queue for; `None`: all devices of a node.
+    pub asks: Option<u32>,
+}
+
+/// What policies know when they begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Knowledge {
+    /// What is believed of every strategy.
+    Profile,
+    /// Nothing: what a policy plans by, it has to measure first.
+    Nothing,
+}
+
+/// What is to be simulated.
+#[derive(Debug, Clone)]
+pub struct Case {
+    /// Nodes of one type of device.
+    pub nodes: Vec<Node>,
+    /// Tasks, all there from the beginning, in the order in which they were handed in.
+    pub jobs: Vec<Job>,
+    /// What is true.
+    pub truth: Truth,
+    /// What is believed.
+    pub believed: Truth,
+    /// What is known at the beginning.
+    pub knowledge: Knowledge,
+    /// Seconds between two checkpoints of an attempt.
+    pub checkpoint_every_s: f64,
+    /// Steps of a trial.
+    pub trial_steps: u32,
+    /// Of everything that is drawn.
+    pub seed: u64,
+}
+
+/// A strategy, and what a step under it is believed to take.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Way {
+    pub(super) technique: String,
+    pub(super) gpus: u32,
+    pub(super) step_s: f64,
+}
+
+impl Way {
+    pub(super) fn strategy(&self) -> Strategy {
+        let technique = self.technique.clone();
+        Strategy { technique, gpus: self.gpus, knobs: Knobs::new() }
+    }
+}
+
+/// A planning problem, and what its indices mean.
+#[derive(Debug)]
+pub(super) struct Posed {
+    pub(super) problem: Problem,
+    /// The job of each task.
+    pub(super) jobs: Vec<usize>,
+    /// The strategies of each task.
+    pub(super) ways: Vec<Vec<Way>>,
+}
+
+impl Case {
+    /// The same case with other beliefs and another seed: each technique is believed to be slower
+    /// or faster by up to `error`, the same for all tasks, and each strategy of a group by up to
+    /// `error` beside that. The truth stays as it is.
+    #[must_use]
+    pub fn mistaken(&self, error: f64, seed: u64) -> Self {
+        let mut case = Self { seed, believed: self.truth.clone(), ..self.clone() };
+        if error <= 0.0 {
+            return case;
+        }
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut factor = || 1.0 + rng.random_range(-error..=error);
+        let mut names: Vec<String> =
+            case.truth.groups.values().flat_map(|one| one.techniques.keys().cloned()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let biases: Vec<(String, f64)> = names.into_iter().map(|name| (name, factor())).collect();
+        for group in case.believed.groups.values_mut() {
+            for (name, technique) in &mut group.techniques {
+                let bias = biases.iter().find(|(known, _)| known == name).map_or(1.0, |one| one.1);
+                for step_s in technique.measured.values_mut() {
+                    *step_s *= bias * factor();
+                }
+            }
+        }
+        case
+    }
+
+    /// The type of all devices.
+    pub(super) fn gpu_type(&self) -> &str {
+        self.nodes.first().map_or("", |node| node.gpu_type.as_str())
+    }
+
+    /// Devices of the largest node.
+    pub(super) fn widest(&self) -> u32 {
+        self.nodes.iter().map(|node| node.gpus).max().unwrap_or(0)
+    }
+
+    /// Devices of all nodes.
+    pub fn num_gpus(&self) -> u32 {
+        self.nodes.iter().map(|node| node.gpus).sum()
+    }
+
+    /// The strategies that a job may run under, by what `truth` says of them.
+    fn ways_by(&self, job: &Job, truth: &Truth) -> Vec<Way> {
+        let widest = self.widest();
+        let techniques = truth.groups.get(&job.group).into_iter().flat_map(|one| &one.techniques);
+        let ways = techniques.flat_map(|(technique, curve)| {
+            curve.measured.iter().map(|(gpus, step_s)| Way {
+                technique: technique.clone(),
+                gpus: *gpus,
+                step_s: *step_s,
+            })
+        });
+        let is_allowed = |way: &Way| {
+            way.gpus <= widest && job.gpus.as_ref().is_none_or(|all| all.contains(&way.gpus))
+        };
+        ways.filter(is_allowed).collect()
+    }
+
+    /// The strategies that a job may run under, as they are believed to be.
+    pub(super) fn ways(&self, job: usize) -> Vec<Way> {
+        self.jobs.get(job).map(|job| self.ways_by(job, &self.believed)).unwrap_or_default()
+    }
+
+    /// The fastest of a job's strategies on so many devices, as is believed.
+    pub(super) fn fastest_on(&self, job: usize, gpus: u32) -> Option<Way> {
+        let ways = self.ways(job).into_iter().filter(|way| way.gpus == gpus);
+        ways.min_by(|a, b| a.step_s.total_cmp(&b.step_s))
+    }
+
+    /// The device count that a job's user asks a queue for: what the workload says, else all
+    /// devices of a node; where no strategy has that count, the nearest below that has a strategy,
+    /// else the nearest above.
+    pub(super) fn asked(&self, job: usize) -> Option<u32> {
+        let asked = self.jobs.get(job)?.asks.unwrap_or_else(|| self.widest());
+        let counts: Vec<u32> = self.ways(job).iter().map(|way| way.gpus).collect();
+        let below = counts.iter().copied().filter(|gpus| *gpus <= asked).max();
+        below.or_else(|| counts.iter().copied().min())
+    }
+
+    /// Seconds from a job's launch to its first step, and of its checkpoint.
+    pub(super) fn load_and_save_s(&self, job: usize) -> (f64, f64) {
+        let group = self.jobs.get(job).and_then(|job| self.truth.groups.get(&job.group));
+        group.map_or((0.0, 0.0), |group| (group.load_s, group.save_s))
+    }
+
+    /// Seconds from a job's launch to the checkpoint after so many steps, those in between
+    /// included.
+    pub(super) fn training_s(&self, job: usize, step_s: f64, num_steps: u64) -> f64 {
+        let (load_s, save_s) = self.load_and_save_s(job);
+        let between = (self.checkpoint_every_s / step_s).ceil().max(1.0);
+        let num_between = ((num_steps.max(1) - 1) as f64 / between).floor();
+        load_s + num_steps as f64 * step_s + (1.0 + num_between) * save_s
+    }
+
+    /// What is left of the jobs as a planning problem by the beliefs: `left` gives each job's
+    /// steps, 0 where it is done. Only strategies that `is_allowed` are in it.
+    pub(super) fn posed(
+        &self,
+        left: &[u64],
+        is_allowed: impl Fn(usize, &Way) -> bool,
+    ) -> Result<Posed, PolicyError> {
+        let cluster = Cluster { nodes: self.nodes.clone() };
+        let mut posed = Posed {
+            problem: Problem::new(cluster, Vec::new()),
+            jobs: Vec::new(),
+            ways: Vec::new(),
+        };
+        for (job, steps) in left.iter().enumerate().filter(|(_, steps)| **steps > 0) {
+            let mut ways = self.ways(job);
+            ways.retain(|way| is_allowed(job, way));
+            let name = &self.jobs[job].name;
+            if ways.is_empty() {
+                return Err(PolicyError::NoStrategy { task: name.clone() });
+            }
+            let candidate = |way: &Way| Candidate {
+                technique: Arc::from(way.technique.as_str()),
+                gpus: way.gpus,
+                gpu_type: None,
+                runtime_s: self.training_s(job, way.step_s, *steps),
+                pack: true,
+            };
+            let (load_s, save_s) = self.load_and_save_s(job);
+            posed.problem.tasks.push(ProblemTask {
+                switch_cost_s: Some(load_s + save_s),
+                ..ProblemTask::new(name, ways.iter().map(candidate).collect())
+            });
+            posed.jobs.push(job);
+            posed.ways.push(ways);
+        }
+        Ok(posed)
+    }
+
+    /// All steps of each job.
+    pub(super) fn all_steps(&self) -> Vec<u64> {
+        self.jobs.iter().map(|job| job.steps).collect()
+    }
+
+    /// Moves of the search in a solve.
+    fn max_moves(&self) -> u64 {
+        LEAST_MOVES.max(MOVES_A_TASK * self.jobs.len() as u64)
+    }
+
+    /// The options of a solve; the clock stands still, so the number of moves limits it.
+    pub(super) fn options(&self, backend: Backend, max_switches: usize) -> Options {
+        Options {
+            backend,
+            max_moves: Some(self.max_moves()),
+            seed: self.seed,
+            threads: 1,
+            max_switches,
+            min_switch_gain: if max_switches > 0 { 0.02 } else { 0.0 },
+            ..Options::default()
+        }
+    }
+
+    /// No policy can end earlier, seconds: by the true times, whatever is moved and however often,
+    /// with a launch and a checkpoint for each task.
+    pub fn lower_bound_s(&self) -> Result<f64, PolicyError> {
+        let case = Self { checkpoint_every_s: f64::MAX, ..self.mistaken(0.0, self.seed) };
+        let posed = case.posed(&case.all_steps(), |_, _| true)?;
+        let options = Options { max_moves: Some(BOUND_MOVES), ..case.options(Backend::Search, 1) };
+        Ok(solve(&posed.problem, &options, &FrozenClock)?.lower_bound_s)
+    }
+
+    /// The world's ways. `trials_train` is whether a trial may go on as training.
+    pub(super) fn calm(&self, trials_train: bool) -> Calm {
+        let longest = self.jobs.iter().map(|job| job.steps).max().unwrap_or(0);
+        let manners = Manners {
+            look_up_every: (longest / NUM_WORDS).max(LEAST_STEPS),
+            teardown_s: 0.0,
+            trial_s: 0.0,
+            trial_steps: self.trial_steps,
+            trials_train,
+            trial_noise: 0.0,
+        };
+        let planner = Planner { max_moves: self.max_moves(), takes_s: SOLVE_S, is_greedy: false };
+        Calm { planner, manners, save_every_s: self.checkpoint_every_s, seed: self.seed }
+    }
+}

@@ -1,0 +1,365 @@
+//! The virtual cluster as a policy uses it: launch a task, stop it at a checkpoint, try a strategy
+//! out, wait until a gang has ended.
+//!
+//! The driver decides nothing. It keeps count of free devices and finished steps, by what the
+//! world's processes report.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use saturn_core::{Gang, Placement};
+use saturn_engine::{AttemptId, Event, Launcher, News, Purpose, RankReport, TaskId};
+
+use super::case::{Case, Way};
+use super::error::PolicyError;
+use super::outcome::{Held, Outcome, Span};
+use crate::gang::Order;
+use crate::world::World;
+
+/// A gang at work.
+#[derive(Debug)]
+pub(super) struct Live {
+    pub(super) job: usize,
+    pub(super) way: Way,
+    pub(super) gang: Gang,
+    held: Held,
+    launched_s: f64,
+    ready_s: Option<f64>,
+    /// Finished steps, and when they were reported.
+    step: u64,
+    told_s: f64,
+    num_ranks: u32,
+}
+
+impl Live {
+    /// Seconds until it has trained its task to the end, as is believed.
+    pub(super) fn time_left_s(&self, case: &Case, now_s: f64) -> f64 {
+        let (load_s, save_s) = case.load_and_save_s(self.job);
+        let left_s = case.jobs[self.job].steps.saturating_sub(self.step) as f64 * self.way.step_s;
+        let told_s = self.ready_s.map_or(self.launched_s + load_s, |_| self.told_s);
+        (told_s + left_s + save_s - now_s).max(0.0)
+    }
+}
+
+/// A task's state.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Progress {
+    /// Finished steps in its newest checkpoint.
+    pub(super) step: u64,
+    /// When it was done, seconds.
+    pub(super) ended_s: Option<f64>,
+    /// Whether a gang trains it.
+    pub(super) is_live: bool,
+}
+
+/// The virtual cluster under a policy's hands.
+pub(super) struct Driver<'a> {
+    pub(super) case: &'a Case,
+    policy: &'static str,
+    is_stopped: &'a dyn Fn() -> bool,
+    world: World,
+    free: Vec<BTreeSet<u32>>,
+    live: BTreeMap<AttemptId, Live>,
+    num_attempts: u64,
+    jobs: Vec<Progress>,
+    spans: Vec<Span>,
+}
+
+impl<'a> Driver<'a> {
+    pub(super) fn new(
+        policy: &'static str,
+        case: &'a Case,
+        is_stopped: &'a dyn Fn() -> bool,
+    ) -> Self {
+        Self {
+            case,
+            policy,
+            is_stopped,
+            world: case.calm(false).world(&case.nodes, case.truth.clone()),
+            free: case.nodes.iter().map(|node| (0..node.gpus).collect()).collect(),
+            live: BTreeMap::new(),
+            num_attempts: 0,
+            jobs: vec![Progress::default(); case.jobs.len()],
+            spans: Vec::new(),
+        }
+    }
+
+    pub(super) fn now_s(&self) -> f64 {
+        self.world.now_s()
+    }
+
+    pub(super) fn job(&self, job: usize) -> Progress {
+        self.jobs[job]
+    }
+
+    pub(super) fn live(&self) -> impl Iterator<Item = &Live> {
+        self.live.values()
+    }
+
+    /// Steps that are left of each job, those of live gangs as last reported.
+    pub(super) fn steps_left(&self) -> Vec<u64> {
+        let mut steps: Vec<u64> = self.jobs.iter().map(|job| job.step).collect();
+        for live in self.live.values().filter(|live| live.held == Held::Training) {
+            steps[live.job] = live.step.max(steps[live.job]);
+        }
+        let left = self.case.jobs.iter().zip(steps).zip(&self.jobs);
+        left.map(|((job, step), progress)| match progress.ended_s {
+            Some(_) => 0,
+            // A task whose last checkpoint is being written is not done.
+            None => job.steps.saturating_sub(step).max(1),
+        })
+        .collect()
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.jobs.iter().all(|job| job.ended_s.is_some())
+    }
+
+    /// Jobs that are neither done nor trained at present, in the order in which they were handed
+    /// in.
+    pub(super) fn waiting(&self) -> Vec<usize> {
+        let is_waiting = |job: &Progress| job.ended_s.is_none() && !job.is_live;
+        let jobs = self.jobs.iter().enumerate().filter(|(_, job)| is_waiting(job));
+        jobs.map(|(index, _)| index).collect()
+    }
+
+    /// Whether every device of a gang is free.
+    pub(super) fn is_free(&self, gang: &Gang) -> bool {
+        gang.iter().all(|part| {
+            let free = self.free.get(part.node);
+            free.is_some_and(|free| part.devices.iter().all(|device| free.contains(device)))
+        })
+    }
+
+    /// Free devices of a node.
+    pub(super) fn num_free(&self, node: usize) -> u32 {
+        self.free.get(node).map_or(0, |free| u32::try_from(free.len()).unwrap_or(u32::MAX))
+    }
+
+    /// Nodes on which a gang of so many devices may start now, that with the fewest free first.
+    pub(super) fn nodes_for(&self, gpus: u32) -> Vec<usize> {
+        let mut nodes: Vec<usize> =
+            (0..self.free.len()).filter(|node| self.num_free(*node) >= gpus).collect();
+        nodes.sort_by_key(|node| (self.num_free(*node), *node));
+        nodes
+    }
+
+    /// The first free devices of a node.
+    pub(super) fn gang_on(&self, node: usize, gpus: u32) -> Gang {
+        let devices = self.free[node].iter().copied().take(gpus as usize).collect();
+        vec![Placement { node, devices }]
+    }
+
+    /// Trains a job from its newest checkpoint on, to its end or to a step.
+    pub(super) fn launch(
+        &mut self,
+        job: usize,
+        way: Way,
+        gang: Gang,
+        until_step: Option<u64>,
+    ) -> Result<(), PolicyError> {
+        self.jobs[job].is_live = true;
+        self.begin(job, way, gang, until_step, Held::Training)
+    }
+
+    fn begin(
+        &mut self,
+        job: usize,
+        way: Way,
+        gang: Gang,
+        until_step: Option<u64>,
+        held: Held,
+    ) -> Result<(), PolicyError> {
+        if !self.is_free(&gang) {
+            return Err(self.stuck("it launches on devices that are not free"));
+        }
+        let attempt = AttemptId(self.num_attempts);
+        self.num_attempts += 1;
+        let spec = &self.case.jobs[job];
+        let order = Order {
+            attempt,
+            task: TaskId(job),
+            group: spec.group.clone(),
+            gpu_type: self.case.gpu_type().to_owned(),
+            purpose: if held == Held::Trial { Purpose::Trial } else { Purpose::Train },
+            strategy: way.strategy(),
+            asked: Vec::new(),
+            gang: gang.clone(),
+            steps: Some(spec.steps),
+            until_step,
+            num_ranks: way.gpus,
+        };
+        if let Err(error) = self.world.begin(order) {
+            return Err(self.stuck(&error.error));
+        }
+        for part in &gang {
+            for device in &part.devices {
+                self.free[part.node].remove(device);
+            }
+        }
+        let now_s = self.now_s();
+        let (num_ranks, step) = (way.gpus, self.jobs[job].step);
+        let live = Live {
+            job,
+            way,
+            gang,
+            held,
+            launched_s: now_s,
+            ready_s: None,
+            step,
+            told_s: now_s,
+            num_ranks,
+        };
+        self.live.insert(attempt, live);
+        Ok(())
+    }
+
+    /// Stops every gang at a checkpoint, and waits until all have ended.
+    pub(super) fn stop_all(&mut self) -> Result<(), PolicyError> {
+        let attempts: Vec<AttemptId> = self.live.keys().copied().collect();
+        for attempt in attempts {
+            self.world.stop(attempt);
+        }
+        while !self.live.is_empty() {
+            self.wait(f64::INFINITY)?;
+        }
+        Ok(())
+    }
+
+    /// Measures strategies of each group of jobs, the widest first, side by side as devices are
+    /// free.
+    pub(super) fn measure(
+        &mut self,
+        is_wanted: impl Fn(usize, &Way) -> bool,
+    ) -> Result<(), PolicyError> {
+        let case = self.case;
+        let mut wanted: BTreeMap<(&str, String, u32), (usize, Way)> = BTreeMap::new();
+        for (index, job) in case.jobs.iter().enumerate() {
+            for way in case.ways(index).into_iter().filter(|way| is_wanted(index, way)) {
+                let key = (job.group.as_str(), way.technique.clone(), way.gpus);
+                wanted.entry(key).or_insert((index, way));
+            }
+        }
+        let mut wanted: Vec<(usize, Way)> = wanted.into_values().collect();
+        wanted.sort_by_key(|(_, way)| std::cmp::Reverse(way.gpus));
+        while !(wanted.is_empty() && self.live.is_empty()) {
+            let mut later = Vec::new();
+            for (job, way) in wanted {
+                match self.nodes_for(way.gpus).first() {
+                    Some(node) => {
+                        let gang = self.gang_on(*node, way.gpus);
+                        self.begin(job, way, gang, None, Held::Trial)?;
+                    }
+                    None => later.push((job, way)),
+                }
+            }
+            wanted = later;
+            self.wait(f64::INFINITY)?;
+        }
+        Ok(())
+    }
+
+    /// Lets time pass while nothing of a policy runs: a solve before anything is launched.
+    pub(super) fn pass(&mut self, seconds: f64) -> Result<(), PolicyError> {
+        let until_s = self.now_s() + seconds;
+        while self.now_s() < until_s {
+            self.wait(until_s)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until a gang has ended, and for all that end in the same moment; or until a time.
+    /// Whether a gang has ended.
+    pub(super) fn wait(&mut self, until_s: f64) -> Result<bool, PolicyError> {
+        if (self.is_stopped)() {
+            return Err(PolicyError::Interrupted);
+        }
+        let mut has_ended = false;
+        loop {
+            match self.world.next_s() {
+                Some(at_s) if at_s <= until_s && !(has_ended && at_s > self.now_s()) => {
+                    self.world.wait_until(at_s);
+                }
+                _ if has_ended => return Ok(true),
+                None if until_s.is_infinite() => return Err(self.stuck("nothing runs")),
+                _ => {
+                    self.world.wait_until(until_s);
+                    return Ok(false);
+                }
+            }
+            while let Some(News::Event(event)) = self.world.poll() {
+                has_ended |= self.hear(event);
+            }
+        }
+    }
+
+    /// Takes a word in; whether a gang has ended by it.
+    fn hear(&mut self, event: Event) -> bool {
+        let now_s = self.world.now_s();
+        match event {
+            Event::Reported { attempt, report, .. } => {
+                let Some(live) = self.live.get_mut(&attempt) else { return false };
+                match report {
+                    RankReport::Started { step, .. } => {
+                        (live.ready_s, live.step, live.told_s) = (Some(now_s), step, now_s);
+                    }
+                    RankReport::Progress { step, .. } | RankReport::Checkpoint { step, .. } => {
+                        (live.step, live.told_s) = (step, now_s);
+                    }
+                    RankReport::Finished { step, .. } | RankReport::Stopped { step } => {
+                        (live.step, live.told_s) = (step, now_s);
+                        self.jobs[live.job].step = step;
+                    }
+                    _ => {}
+                }
+                false
+            }
+            Event::RankExited { attempt, .. } => {
+                let Some(live) = self.live.get_mut(&attempt) else { return false };
+                live.num_ranks = live.num_ranks.saturating_sub(1);
+                if live.num_ranks > 0 {
+                    return false;
+                }
+                let Some(live) = self.live.remove(&attempt) else { return false };
+                self.ended(live, now_s);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn ended(&mut self, live: Live, now_s: f64) {
+        for part in &live.gang {
+            self.free[part.node].extend(&part.devices);
+        }
+        if live.held == Held::Training {
+            let job = &mut self.jobs[live.job];
+            job.is_live = false;
+            if job.step >= self.case.jobs[live.job].steps {
+                job.ended_s = Some(now_s);
+            }
+        }
+        self.spans.push(Span {
+            job: live.job,
+            held: live.held,
+            gpus: live.way.gpus,
+            technique: live.way.technique,
+            gang: live.gang,
+            launched_s: live.launched_s,
+            ready_s: live.ready_s,
+            ended_s: now_s,
+        });
+    }
+
+    pub(super) fn stuck(&self, reason: &str) -> PolicyError {
+        PolicyError::Stuck { policy: self.policy, reason: reason.to_owned() }
+    }
+
+    /// What came of it, once every job is done.
+    pub(super) fn outcome(self) -> Result<Outcome, PolicyError> {
+        let ends_s: Option<Vec<f64>> = self.jobs.iter().map(|job| job.ended_s).collect();
+        match ends_s {
+            Some(ends_s) => Ok(Outcome { spans: self.spans, ends_s }),
+            None => Err(self.stuck("a task is not done")),
+        }
+    }
+}

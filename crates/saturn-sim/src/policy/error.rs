@@ -1,0 +1,43 @@
+//! Why a policy could not be simulated.
+
+use saturn_solver::SolveError;
+use thiserror::Error;
+
+/// Why a policy could not be simulated.
+#[derive(Debug, Error)]
+pub enum PolicyError {
+    /// A task has no strategy that the pool can hold.
+    #[error("task `{task}` has no strategy that a node can hold")]
+    NoStrategy {
+        /// Its name.
+        task: String,
+    },
+    /// The solver refused, or failed.
+    #[error(transparent)]
+    Solver(#[from] SolveError),
+    /// A task can't be placed.
+    #[error("the solver found no plan: {reason}")]
+    NoPlan {
+        /// Why.
+        reason: String,
+    },
+    /// The policy came to a halt before every task was done.
+    #[error("`{policy}` stopped before every task was done: {reason}, a fault in Saturn")]
+    Stuck {
+        /// Which policy.
+        policy: &'static str,
+        /// What was seen.
+        reason: String,
+    },
+    /// What came of it breaks a rule of the pool.
+    #[error("what `{policy}` did can't be done: {reason}, a fault in Saturn")]
+    Wrong {
+        /// Which policy.
+        policy: &'static str,
+        /// Which rule.
+        reason: String,
+    },
+    /// It was told to stop.
+    #[error("interrupted")]
+    Interrupted,
+}

@@ -1,0 +1,144 @@
+//! Following a plan: its order binds, its times don't. A task starts when it is first in line for
+//! each of its devices, and these are free.
+
+use std::collections::BTreeSet;
+
+use saturn_core::{Gang, Plan, WHOLE};
+use saturn_solver::{Backend, FrozenClock, Options, solve};
+
+use super::case::{Case, Posed, Way};
+use super::driver::{Driver, Live};
+use super::error::PolicyError;
+
+/// The place of a job, or of a part of it, in a plan.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    pub(super) job: usize,
+    pub(super) way: Way,
+    pub(super) gang: Gang,
+    /// Finished steps at which the job goes on elsewhere.
+    pub(super) until_step: Option<u64>,
+}
+
+/// The places of a solve's answer, by start.
+pub(super) fn places(
+    case: &Case,
+    posed: &Posed,
+    options: &Options,
+) -> Result<(Vec<Place>, Plan), PolicyError> {
+    let mut plan = solve(&posed.problem, options, &FrozenClock)?;
+    if !plan.is_usable() {
+        let reason = plan.reasons.first().map_or("time ran out", |one| one.reason.as_str());
+        return Err(PolicyError::NoPlan { reason: reason.to_owned() });
+    }
+    plan.assignments.sort_by(|a, b| a.start_s.total_cmp(&b.start_s).then(a.task.cmp(&b.task)));
+    let mut done = vec![0.0; posed.jobs.len()];
+    let places = plan.assignments.iter().map(|one| {
+        let job = posed.jobs[one.task];
+        done[one.task] += one.share;
+        let steps = case.jobs[job].steps;
+        let is_last = done[one.task] > WHOLE - 1e-9;
+        Place {
+            job,
+            way: posed.ways[one.task][one.strategy].clone(),
+            gang: one.gang.clone(),
+            until_step: (!is_last).then(|| part(done[one.task], steps)),
+        }
+    });
+    let places = places.collect();
+    Ok((places, plan))
+}
+
+/// A part of so many steps.
+fn part(share: f64, steps: u64) -> u64 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a part of a number of steps"
+    )]
+    let part = (share * steps as f64).round().max(0.0) as u64;
+    part.clamp(1, steps.saturating_sub(1).max(1))
+}
+
+/// Plans all jobs once under the strategies that are allowed, and follows that to the end.
+pub(super) fn follow_once(
+    driver: &mut Driver,
+    backend: Backend,
+    max_switches: usize,
+    is_allowed: impl Fn(usize, &Way) -> bool,
+) -> Result<(), PolicyError> {
+    let case = driver.case;
+    let posed = case.posed(&case.all_steps(), is_allowed)?;
+    let (mut places, _) = places(case, &posed, &case.options(backend, max_switches))?;
+    follow(driver, &mut places, f64::INFINITY)
+}
+
+/// Follows places until every job is done, or until a time; places that were begun are taken out.
+pub(super) fn follow(
+    driver: &mut Driver,
+    places: &mut Vec<Place>,
+    until_s: f64,
+) -> Result<(), PolicyError> {
+    while !driver.is_done() && driver.now_s() < until_s {
+        launch_ready(driver, places)?;
+        driver.wait(until_s)?;
+    }
+    Ok(())
+}
+
+fn launch_ready(driver: &mut Driver, places: &mut Vec<Place>) -> Result<(), PolicyError> {
+    let mut held: BTreeSet<(usize, u32)> = BTreeSet::new();
+    let mut jobs: BTreeSet<usize> = BTreeSet::new();
+    let mut later = Vec::with_capacity(places.len());
+    for place in places.drain(..) {
+        let job = driver.job(place.job);
+        if job.ended_s.is_some() || place.until_step.is_some_and(|step| job.step >= step) {
+            continue;
+        }
+        let devices = || {
+            place.gang.iter().flat_map(|part| part.devices.iter().map(move |one| (part.node, *one)))
+        };
+        let is_first = devices().all(|one| !held.contains(&one)) && !jobs.contains(&place.job);
+        if is_first && !job.is_live && driver.is_free(&place.gang) {
+            driver.launch(place.job, place.way, place.gang, place.until_step)?;
+            continue;
+        }
+        held.extend(devices());
+        jobs.insert(place.job);
+        later.push(place);
+    }
+    *places = later;
+    Ok(())
+}
+
+/// Seconds until all is done if what is live goes on and the places are followed, as is believed.
+/// Each job has one place at most.
+pub(super) fn time_left_s(driver: &Driver, places: &[Place]) -> f64 {
+    let case = driver.case;
+    let now_s = driver.now_s();
+    let mut free_s: Vec<Vec<f64>> =
+        case.nodes.iter().map(|node| vec![0.0; node.gpus as usize]).collect();
+    let mut hold = |gang: &Gang, takes_s: f64| {
+        let held = || {
+            gang.iter()
+                .flat_map(|part| part.devices.iter().map(move |one| (part.node, *one as usize)))
+        };
+        let start_s = held().map(|(node, one)| free_s[node][one]).fold(0.0, f64::max);
+        for (node, one) in held() {
+            free_s[node][one] = start_s + takes_s;
+        }
+        start_s + takes_s
+    };
+    let left = driver.steps_left();
+    let live = driver.live().map(|live: &Live| (&live.gang, live.time_left_s(case, now_s)));
+    let live: Vec<(&Gang, f64)> = live.collect();
+    let mut end_s: f64 = 0.0;
+    for (gang, takes_s) in live {
+        end_s = end_s.max(hold(gang, takes_s));
+    }
+    for place in places {
+        let takes_s = case.training_s(place.job, place.way.step_s, left[place.job]);
+        end_s = end_s.max(hold(&place.gang, takes_s));
+    }
+    end_s
+}

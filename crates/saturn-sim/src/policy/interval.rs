@@ -1,0 +1,39 @@
+//! Planning again at a fixed interval, as Saturn was published: what policies of that kind share.
+
+use saturn_solver::Backend;
+
+use super::case::SOLVE_S;
+use super::driver::Driver;
+use super::error::PolicyError;
+use super::follow::{follow, places, time_left_s};
+
+/// Seconds between two plans.
+const INTERVAL_S: f64 = 1000.0;
+/// Seconds by which a plan must be better to be adopted.
+const LEAST_GAIN_S: f64 = 500.0;
+
+/// Follows plans of a backend to the end. What is left is planned again at each interval. A plan
+/// that is enough better is adopted: then every task stops at a checkpoint and is launched anew.
+pub(super) fn plan_at_intervals(driver: &mut Driver, backend: Backend) -> Result<(), PolicyError> {
+    driver.pass(SOLVE_S)?;
+    let case = driver.case;
+    let options = case.options(backend, 0);
+    let posed = case.posed(&case.all_steps(), |_, _| true)?;
+    let (mut standing, _) = places(case, &posed, &options)?;
+    let mut next_s = driver.now_s() + INTERVAL_S;
+    loop {
+        follow(driver, &mut standing, next_s)?;
+        if driver.is_done() {
+            return Ok(());
+        }
+        next_s += INTERVAL_S;
+        let posed = case.posed(&driver.steps_left(), |_, _| true)?;
+        let (other, plan) = places(case, &posed, &options)?;
+        let saves_s = driver.live().map(|live| case.load_and_save_s(live.job).1);
+        let stop_s = saves_s.fold(0.0, f64::max);
+        if time_left_s(driver, &standing) - (stop_s + plan.makespan_s) >= LEAST_GAIN_S {
+            driver.stop_all()?;
+            standing = other;
+        }
+    }
+}

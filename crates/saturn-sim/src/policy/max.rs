@@ -1,0 +1,25 @@
+//! The yardstick that gives every task as many devices as a node has.
+
+use saturn_solver::Backend;
+
+use super::case::{Case, Way};
+use super::driver::Driver;
+use super::error::PolicyError;
+use super::{Driven, follow};
+
+pub(super) struct Max;
+
+impl Driven for Max {
+    const NAME: &'static str = "max";
+    const DEFINITION: &'static str =
+        "every task runs as wide as a node, by its fastest technique there, the longest first";
+    const SOURCE: &'static str = "\"Max-Heuristic\" of Saturn, arXiv 2309.01226";
+
+    fn measures(&self, case: &Case, job: usize, way: &Way) -> bool {
+        case.ways(job).iter().all(|other| other.gpus <= way.gpus)
+    }
+
+    fn drive(&self, driver: &mut Driver) -> Result<(), PolicyError> {
+        follow::follow_once(driver, Backend::Max, 0, |_, _| true)
+    }
+}

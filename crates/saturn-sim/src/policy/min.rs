@@ -1,0 +1,25 @@
+//! The yardstick that gives every task as few devices as it can run on.
+
+use saturn_solver::Backend;
+
+use super::case::{Case, Way};
+use super::driver::Driver;
+use super::error::PolicyError;
+use super::{Driven, follow};
+
+pub(super) struct Min;
+
+impl Driven for Min {
+    const NAME: &'static str = "min";
+    const DEFINITION: &'static str =
+        "every task runs as narrow as it can, by its fastest technique there, the longest first";
+    const SOURCE: &'static str = "\"Min-Heuristic\" of Saturn, arXiv 2309.01226";
+
+    fn measures(&self, case: &Case, job: usize, way: &Way) -> bool {
+        case.ways(job).iter().all(|other| other.gpus >= way.gpus)
+    }
+
+    fn drive(&self, driver: &mut Driver) -> Result<(), PolicyError> {
+        follow::follow_once(driver, Backend::Min, 0, |_, _| true)
+    }
+}

@@ -1,0 +1,122 @@
+//! What trains a workload on a pool: Saturn, and what people and other systems do.
+//!
+//! A [`Policy`] is given a [`Case`] and answers with an [`Outcome`]. `saturn` is the real engine
+//! with the real solver; every other policy is a few lines over the [`driver`], which performs its
+//! launches, stops and trials in the same [`crate::World`]. So seconds of a launch, a step, a
+//! checkpoint, a stop and a trial are those of one piece of code, whatever the policy. What differs
+//! is what a policy decides, and what it must have measured before it can: `measures` says that.
+
+mod case;
+mod current_practice_fastest;
+mod current_practice_habit;
+mod driver;
+mod error;
+mod fifo;
+mod fifo_backfill;
+mod follow;
+mod interval;
+mod max;
+mod min;
+mod optimus;
+mod optimus_dynamic;
+mod outcome;
+mod queue;
+mod random;
+mod saturn;
+mod saturn_interval;
+mod saturn_static;
+mod shortest_first;
+
+use self::case::Way;
+pub use self::case::{Case, Job, Knowledge};
+use self::driver::Driver;
+pub use self::error::PolicyError;
+pub use self::outcome::{Held, Outcome, Span};
+
+/// The policy that others are set beside.
+pub const CURRENT_PRACTICE: &str = "current-practice-fastest";
+
+/// What trains a workload on a pool.
+pub trait Policy: Sync {
+    /// The name that users type.
+    fn name(&self) -> &'static str;
+
+    /// What it does, in a sentence.
+    fn definition(&self) -> &'static str;
+
+    /// Who does so, or where it is from.
+    fn source(&self) -> &'static str;
+
+    /// Trains the case's tasks to their ends. `is_stopped` is asked now and then.
+    fn train(&self, case: &Case, is_stopped: &dyn Fn() -> bool) -> Result<Outcome, PolicyError>;
+}
+
+/// Every policy, in the order in which help lists them.
+pub const POLICIES: [&dyn Policy; 13] = [
+    &saturn::Saturn,
+    &saturn_static::SaturnStatic,
+    &saturn_interval::SaturnInterval,
+    &current_practice_fastest::CurrentPracticeFastest,
+    &current_practice_habit::CurrentPracticeHabit,
+    &max::Max,
+    &min::Min,
+    &random::Random,
+    &optimus::Optimus,
+    &optimus_dynamic::OptimusDynamic,
+    &fifo::Fifo,
+    &fifo_backfill::FifoBackfill,
+    &shortest_first::ShortestFirst,
+];
+
+/// The policy of a name.
+pub fn policy(name: &str) -> Option<&'static dyn Policy> {
+    POLICIES.into_iter().find(|one| one.name() == name)
+}
+
+/// Simulates a policy, and checks what came of it.
+pub fn simulate(
+    policy: &dyn Policy,
+    case: &Case,
+    is_stopped: &dyn Fn() -> bool,
+) -> Result<Outcome, PolicyError> {
+    let outcome = policy.train(case, is_stopped)?;
+    outcome.check(policy.name(), &case.nodes)?;
+    Ok(outcome)
+}
+
+/// A policy that decides over the driver.
+trait Driven: Sync {
+    const NAME: &'static str;
+    const DEFINITION: &'static str;
+    const SOURCE: &'static str;
+
+    /// Whether it plans by what a step of the job takes under the strategy, and so must have it
+    /// measured where nothing is known.
+    fn measures(&self, case: &Case, job: usize, way: &Way) -> bool;
+
+    /// Trains all jobs. What it plans by has been measured.
+    fn drive(&self, driver: &mut Driver) -> Result<(), PolicyError>;
+}
+
+impl<T: Driven> Policy for T {
+    fn name(&self) -> &'static str {
+        T::NAME
+    }
+
+    fn definition(&self) -> &'static str {
+        T::DEFINITION
+    }
+
+    fn source(&self) -> &'static str {
+        T::SOURCE
+    }
+
+    fn train(&self, case: &Case, is_stopped: &dyn Fn() -> bool) -> Result<Outcome, PolicyError> {
+        let mut driver = Driver::new(T::NAME, case, is_stopped);
+        if case.knowledge == Knowledge::Nothing {
+            driver.measure(|job, way| self.measures(case, job, way))?;
+        }
+        self.drive(&mut driver)?;
+        driver.outcome()
+    }
+}

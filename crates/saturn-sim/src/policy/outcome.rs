@@ -1,0 +1,144 @@
+//! What came of a policy: who held which devices when, and what that is worth.
+//!
+//! An outcome is checked by `saturn_core::check`, which knows neither the world nor the policies:
+//! each span becomes a task of its own that comes after the task's span before.
+
+use saturn_core::{
+    Assignment, Candidate, Cluster, Gang, Node, Objective, Plan, Problem, ProblemTask, WHOLE, check,
+};
+
+use super::error::PolicyError;
+
+/// What devices were held for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held {
+    /// A trial of a strategy.
+    Trial,
+    /// Training, from its launch to the end of its processes.
+    Training,
+}
+
+/// A gang from its launch to its end.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Span {
+    /// Index of the task.
+    pub job: usize,
+    /// What for.
+    pub held: Held,
+    /// Name of the technique.
+    pub technique: String,
+    /// Devices.
+    pub gpus: u32,
+    /// Which.
+    pub gang: Gang,
+    /// From, seconds.
+    pub launched_s: f64,
+    /// When it had loaded, seconds; `None` of a trial.
+    pub ready_s: Option<f64>,
+    /// To, seconds.
+    pub ended_s: f64,
+}
+
+impl Span {
+    /// Devices times seconds.
+    pub fn device_s(&self) -> f64 {
+        (self.ended_s - self.launched_s) * f64::from(self.gpus)
+    }
+}
+
+/// What came of a policy.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// In the order in which they ended.
+    pub spans: Vec<Span>,
+    /// When each task was done, seconds.
+    pub ends_s: Vec<f64>,
+}
+
+impl Outcome {
+    /// When the last task was done, seconds.
+    pub fn makespan_s(&self) -> f64 {
+        self.ends_s.iter().copied().fold(0.0, f64::max)
+    }
+
+    /// The mean over tasks of when they were done, seconds.
+    pub fn mean_completion_s(&self) -> f64 {
+        self.ends_s.iter().sum::<f64>() / self.ends_s.len().max(1) as f64
+    }
+
+    /// By when nine tenths of the tasks were done, seconds: the least time of a task's end by which
+    /// so many were.
+    pub fn p90_completion_s(&self) -> f64 {
+        let mut ends_s = self.ends_s.clone();
+        ends_s.sort_by(f64::total_cmp);
+        let number = (ends_s.len() * 9).div_ceil(10);
+        number.checked_sub(1).and_then(|index| ends_s.get(index)).copied().unwrap_or(0.0)
+    }
+
+    /// Devices times seconds that were held for trials, for training, or for either.
+    pub fn device_s(&self, held: Option<Held>) -> f64 {
+        let of = self.spans.iter().filter(|span| held.is_none_or(|held| span.held == held));
+        of.map(Span::device_s).sum()
+    }
+
+    /// The share of the devices' time until the last task was done that training held.
+    pub fn in_use(&self, num_gpus: u32) -> f64 {
+        let all_s = self.makespan_s() * f64::from(num_gpus);
+        if all_s > 0.0 { self.device_s(Some(Held::Training)) / all_s } else { 0.0 }
+    }
+
+    /// Launches of training beyond each task's first.
+    pub fn num_moves(&self) -> usize {
+        let training = self.spans.iter().filter(|span| span.held == Held::Training).count();
+        training.saturating_sub(self.ends_s.len())
+    }
+
+    /// Checks that no device was held twice at a time, that every gang is one that the pool has,
+    /// and that no task was trained twice at a time.
+    pub(super) fn check(&self, policy: &'static str, nodes: &[Node]) -> Result<(), PolicyError> {
+        let wrong = |reason: String| PolicyError::Wrong { policy, reason };
+        if let Some(job) = self.ends_s.iter().position(|end_s| !end_s.is_finite()) {
+            return Err(wrong(format!("task #{job} has no end")));
+        }
+        let (problem, plan) = self.as_plan(nodes);
+        check(&problem, &plan).map_err(|violations| {
+            wrong(violations.first().map(ToString::to_string).unwrap_or_default())
+        })
+    }
+
+    fn as_plan(&self, nodes: &[Node]) -> (Problem, Plan) {
+        let mut spans: Vec<&Span> = self.spans.iter().collect();
+        spans.sort_by(|a, b| a.launched_s.total_cmp(&b.launched_s));
+        let name = |index: usize| format!("span {index}");
+        let mut last: Vec<Option<usize>> = vec![None; self.ends_s.len()];
+        let mut tasks = Vec::with_capacity(spans.len());
+        let mut assignments = Vec::with_capacity(spans.len());
+        for (index, span) in spans.iter().enumerate() {
+            let candidate = Candidate {
+                technique: span.technique.as_str().into(),
+                gpus: span.gpus,
+                gpu_type: None,
+                runtime_s: span.ended_s - span.launched_s,
+                pack: true,
+            };
+            // A group's trials are run side by side in the name of one of its tasks.
+            let is_training = span.held == Held::Training;
+            let before = if is_training { last[span.job].replace(index) } else { None };
+            tasks.push(ProblemTask {
+                after: before.map(name).into_iter().collect(),
+                ..ProblemTask::new(name(index), vec![candidate])
+            });
+            assignments.push(Assignment {
+                task: index,
+                strategy: 0,
+                gang: span.gang.clone(),
+                share: WHOLE,
+                start_s: span.launched_s,
+                end_s: span.ended_s,
+            });
+        }
+        let problem = Problem::new(Cluster { nodes: nodes.to_vec() }, tasks);
+        let plan = Plan::of(&problem, Objective::Makespan, assignments);
+        (problem, plan)
+    }
+}

@@ -1,0 +1,197 @@
+//! Saturn itself: the engine and the solver that runs use.
+
+use std::collections::BTreeMap;
+
+use saturn_core::Gang;
+use saturn_engine::{
+    AttemptId, DeviceKind, Level, Mode, NewTask, Policy as RunPolicy, Purpose, Record, RunConfig,
+    RunEnd, State, TaskEnd, TaskStatus, TechniqueRef, TrialBudget,
+};
+
+use super::Policy;
+use super::case::{Case, Knowledge};
+use super::error::PolicyError;
+use super::outcome::{Held, Outcome, Span};
+use crate::simulation::Simulation;
+use crate::workload::{Workload, task};
+
+const NAME: &str = "saturn";
+/// Steps between two questions whether to stop, of the simulation.
+const STOP_EVERY: u64 = 64;
+/// No workload takes so long, seconds.
+const MAX_S: f64 = 1e13;
+
+pub(super) struct Saturn;
+
+impl Policy for Saturn {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn definition(&self) -> &'static str {
+        "chooses technique, devices and order of all tasks together; corrects the profile by what \
+         training shows, and plans again at events and every 1,000 s; moves tasks where that pays"
+    }
+
+    fn source(&self) -> &'static str {
+        "this program: the engine and the solver of `saturn run` (ARCHITECTURE.md)"
+    }
+
+    fn train(&self, case: &Case, is_stopped: &dyn Fn() -> bool) -> Result<Outcome, PolicyError> {
+        let calm = case.calm(true);
+        let mut simulation = calm.simulation(workload(case));
+        simulation.world.found = Some(case.believed.clone());
+        let mut num_steps: u64 = 0;
+        while simulation.state().ended.is_none() && simulation.violations.is_empty() {
+            num_steps += 1;
+            if num_steps.is_multiple_of(STOP_EVERY) && is_stopped() {
+                return Err(PolicyError::Interrupted);
+            }
+            if simulation.world.now_s() > MAX_S {
+                return Err(PolicyError::Stuck {
+                    policy: NAME,
+                    reason: "it never ends".to_owned(),
+                });
+            }
+            simulation.step();
+        }
+        let stuck = |reason: String| PolicyError::Stuck { policy: NAME, reason };
+        if let Some(violation) = simulation.violations.first() {
+            return Err(stuck(format!("{}: {}", violation.rule, violation.what)));
+        }
+        let state = simulation.state();
+        if let Some(job) = not_done(state) {
+            return Err(stuck(format!("`{job}` is not done")));
+        }
+        if state.ended != Some(RunEnd::Complete) {
+            return Err(stuck("it was interrupted".to_owned()));
+        }
+        Ok(outcome(case, &simulation))
+    }
+}
+
+/// A task that is not done.
+fn not_done(state: &State) -> Option<&str> {
+    let is_done = |id| matches!(state.task(id).status, TaskStatus::Ended(TaskEnd::Done { .. }));
+    state.task_ids().find(|id| !is_done(*id)).map(|id| state.name(id))
+}
+
+/// The case as a run is given it.
+fn workload(case: &Case) -> Workload {
+    let mut names: Vec<String> =
+        case.truth.groups.values().flat_map(|group| group.techniques.keys().cloned()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let techniques = names
+        .into_iter()
+        .map(|name| TechniqueRef { level: Level::Managed, import: None, pickle: None, name })
+        .collect();
+    let policy = RunPolicy {
+        checkpoint_every_s: Some(case.checkpoint_every_s),
+        // Nothing hangs in this world, and steps may take hours.
+        stall_s: 1e12,
+        trial_budget: TrialBudget::Worthwhile,
+        warmup_steps: 1,
+        timed_steps: case.trial_steps.saturating_sub(1).max(1),
+        seed: case.seed,
+        ..RunPolicy::default()
+    };
+    let config = RunConfig {
+        mode: Mode::Orchestrate,
+        device_kind: DeviceKind::Cuda,
+        device_memory_bytes: None,
+        techniques,
+        policy,
+    };
+    let tasks = case.jobs.iter().enumerate().map(|(index, job)| {
+        let mut spec = task(index, &job.group, job.steps);
+        spec.name.clone_from(&job.name);
+        spec.gpu_range.clone_from(&job.gpus);
+        NewTask { spec, after: Vec::new() }
+    });
+    let mut workload = Workload {
+        nodes: case.nodes.clone(),
+        config,
+        truth: case.believed.clone(),
+        tasks: tasks.collect(),
+    };
+    if case.knowledge == Knowledge::Profile {
+        workload.measure();
+    }
+    workload.truth = case.truth.clone();
+    workload
+}
+
+/// An attempt that has not ended yet.
+struct Open {
+    job: usize,
+    purpose: Purpose,
+    technique: String,
+    gpus: u32,
+    gang: Gang,
+    launched_s: f64,
+    ready_s: Option<f64>,
+}
+
+impl Open {
+    fn span(self, ended_s: f64) -> Span {
+        let Self { job, purpose, technique, gpus, gang, launched_s, ready_s } = self;
+        let held = if purpose == Purpose::Trial { Held::Trial } else { Held::Training };
+        Span { job, held, technique, gpus, gang, launched_s, ready_s, ended_s }
+    }
+}
+
+/// Who held what when, by the run's journal.
+fn outcome(case: &Case, simulation: &Simulation) -> Outcome {
+    let mut open: BTreeMap<AttemptId, Open> = BTreeMap::new();
+    let mut spans = Vec::new();
+    let mut ends_s = vec![f64::INFINITY; case.jobs.len()];
+    for (record, at_s) in &simulation.journal {
+        match record {
+            Record::Launched { attempt, task, purpose, strategy, gang, .. }
+                if *purpose != Purpose::Inspection =>
+            {
+                let one = Open {
+                    job: task.0,
+                    purpose: *purpose,
+                    technique: strategy.technique.clone(),
+                    gpus: strategy.gpus,
+                    gang: gang.clone(),
+                    launched_s: *at_s,
+                    ready_s: None,
+                };
+                open.insert(*attempt, one);
+            }
+            Record::Started { attempt, .. } => {
+                if let Some(one) = open.get_mut(attempt) {
+                    one.ready_s = Some(*at_s);
+                }
+            }
+            // From here on its devices are held for training.
+            Record::WentOn { attempt, .. } => {
+                if let Some(trial) = open.remove(attempt) {
+                    let training = Open {
+                        purpose: Purpose::Train,
+                        technique: trial.technique.clone(),
+                        gang: trial.gang.clone(),
+                        launched_s: *at_s,
+                        ready_s: Some(*at_s),
+                        ..trial
+                    };
+                    open.insert(*attempt, training);
+                    spans.push(trial.span(*at_s));
+                }
+            }
+            Record::Ended { attempt, .. } => {
+                spans.extend(open.remove(attempt).map(|one| one.span(*at_s)));
+            }
+            Record::TaskEnded { task, .. } => {
+                if let Some(end_s) = ends_s.get_mut(task.0) {
+                    *end_s = *at_s;
+                }
+            }
+            _ => {}
+        }
+    }
+    Outcome { spans, ends_s }
+}

@@ -1,0 +1,29 @@
+//! Saturn without planning again: one solve, followed to the end.
+
+use saturn_solver::Backend;
+
+use super::case::{Case, SOLVE_S, Way};
+use super::driver::Driver;
+use super::error::PolicyError;
+use super::{Driven, follow};
+
+/// Switches that may be planned for each task: as in a run.
+const MAX_SWITCHES: usize = 1;
+
+pub(super) struct SaturnStatic;
+
+impl Driven for SaturnStatic {
+    const NAME: &'static str = "saturn-static";
+    const DEFINITION: &'static str = "one solve at the beginning, with one planned switch a task; its \
+         order of tasks on each device is followed to the end, whatever the times turn out to be";
+    const SOURCE: &'static str = "Saturn's own solver (docs/solver.md), without planning again";
+
+    fn measures(&self, _case: &Case, _job: usize, _way: &Way) -> bool {
+        true
+    }
+
+    fn drive(&self, driver: &mut Driver) -> Result<(), PolicyError> {
+        driver.pass(SOLVE_S)?;
+        follow::follow_once(driver, Backend::Search, MAX_SWITCHES, |_, _| true)
+    }
+}

@@ -1,0 +1,177 @@
+//! A workload as a person writes it down (TOML): nodes, tasks, and what a step of each takes.
+//!
+//! Text in, a [`Case`] out, or one error that says what is wrong, where, and what would be right.
+//! Files are the caller's: a workload only names its profile.
+
+mod error;
+mod task;
+
+use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+
+use saturn_core::Node;
+use serde::Deserialize;
+
+pub use self::error::WorkloadError;
+use self::error::{quoted, seconds, value};
+use self::task::TaskFile;
+use crate::policy::{Case, Job, Knowledge};
+use crate::table::{Model, Table};
+use crate::truth::{GroupTruth, TechniqueTruth, Truth};
+
+/// The type of all devices: a pool of several types is not simulated.
+const GPU_TYPE: &str = "gpu";
+/// Seconds of a launch and of a checkpoint where neither workload nor profile has them.
+const USUAL_LOAD_S: f64 = 30.0;
+const USUAL_SAVE_S: f64 = 10.0;
+/// Seconds between two checkpoints.
+const USUAL_EVERY_S: f64 = 1800.0;
+/// Steps of a trial.
+const USUAL_TRIAL_STEPS: u32 = 4;
+/// More are a slip.
+const MOST_TASKS: usize = 10_000;
+const MOST_NODES: usize = 10_000;
+const MOST_GPUS: u32 = 1024;
+
+/// A workload as it is written.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkloadFile {
+    profile: Option<String>,
+    /// Whether nothing is known at the beginning.
+    #[serde(default)]
+    trials: bool,
+    #[serde(default)]
+    costs: Costs,
+    nodes: Vec<NodeFile>,
+    tasks: Vec<TaskFile>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Costs {
+    load_s: Option<f64>,
+    save_s: Option<f64>,
+    checkpoint_every_s: Option<f64>,
+    trial_steps: Option<u32>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NodeFile {
+    gpus: u32,
+    #[serde(default = "one")]
+    count: usize,
+}
+
+fn one() -> usize {
+    1
+}
+
+impl WorkloadFile {
+    /// Reads the text of a workload.
+    pub fn parse(text: &str) -> Result<Self, WorkloadError> {
+        toml::from_str(text).map_err(|error| WorkloadError::of_toml(text, &error))
+    }
+
+    /// The file with step times that it names: a table (CSV) or a profile (JSON), relative to the
+    /// workload's own folder.
+    pub fn profile(&self) -> Option<&str> {
+        self.profile.as_deref()
+    }
+
+    /// The workload with the step times of its profile.
+    pub fn case(&self, profile: Option<&Table>) -> Result<Case, WorkloadError> {
+        let nodes = self.nodes()?;
+        let widest = nodes.iter().map(|node| node.gpus).max().unwrap_or(0);
+        let mut truth = Truth::default();
+        let mut jobs: Vec<Job> = Vec::new();
+        let mut names: BTreeSet<String> = BTreeSet::new();
+        if self.tasks.is_empty() {
+            return Err(value("tasks", "empty", "at least one task"));
+        }
+        for (index, task) in self.tasks.iter().enumerate() {
+            let at = |field: &str| format!("tasks[{index}].{field}");
+            let (group, model) = task.model(&at, profile)?;
+            task.check_counts(&at, &model, widest)?;
+            if let Entry::Vacant(entry) = truth.groups.entry(group.clone()) {
+                entry.insert(self.group(&model)?);
+            }
+            for job in task.jobs(&at, &group)? {
+                if !names.insert(job.name.clone()) {
+                    let expected = "a name that no other task has";
+                    return Err(value(&at("name"), &quoted(&job.name), expected));
+                }
+                jobs.push(job);
+            }
+        }
+        if jobs.len() > MOST_TASKS {
+            let expected = format!("{MOST_TASKS} at most");
+            return Err(value("tasks", &format!("{} tasks", jobs.len()), &expected));
+        }
+        let every_s = self.costs.checkpoint_every_s;
+        let trial_steps = self.costs.trial_steps.unwrap_or(USUAL_TRIAL_STEPS);
+        if !(2..=1000).contains(&trial_steps) {
+            let expected = "a whole number from 2 to 1000";
+            return Err(value("costs.trial_steps", &trial_steps.to_string(), expected));
+        }
+        Ok(Case {
+            nodes,
+            jobs,
+            believed: truth.clone(),
+            truth,
+            knowledge: if self.trials { Knowledge::Nothing } else { Knowledge::Profile },
+            checkpoint_every_s: match every_s {
+                Some(0.0) => {
+                    return Err(value("costs.checkpoint_every_s", "0", "more than 0 seconds"));
+                }
+                other => seconds("costs.checkpoint_every_s", other.unwrap_or(USUAL_EVERY_S))?,
+            },
+            trial_steps,
+            seed: 0,
+        })
+    }
+
+    fn nodes(&self) -> Result<Vec<Node>, WorkloadError> {
+        let mut nodes = Vec::new();
+        for (index, node) in self.nodes.iter().enumerate() {
+            if !(1..=MOST_GPUS).contains(&node.gpus) {
+                let expected = format!("a whole number from 1 to {MOST_GPUS}");
+                let at = format!("nodes[{index}].gpus");
+                return Err(value(&at, &node.gpus.to_string(), &expected));
+            }
+            if !(1..=MOST_NODES).contains(&node.count) {
+                let expected = format!("a whole number from 1 to {MOST_NODES}");
+                let at = format!("nodes[{index}].count");
+                return Err(value(&at, &node.count.to_string(), &expected));
+            }
+            for _ in 0..node.count {
+                nodes.push(Node::new(format!("n{}", nodes.len()), node.gpus, GPU_TYPE));
+            }
+        }
+        if nodes.is_empty() || nodes.len() > MOST_NODES {
+            let expected = format!("from 1 to {MOST_NODES} nodes");
+            return Err(value("nodes", &format!("{} nodes", nodes.len()), &expected));
+        }
+        Ok(nodes)
+    }
+
+    /// What is true of all tasks of a model.
+    fn group(&self, model: &Model) -> Result<GroupTruth, WorkloadError> {
+        let techniques = model.step_s.iter().map(|(name, curve)| {
+            let measured = curve.clone();
+            let technique =
+                TechniqueTruth { factor: 1.0, scaling: 1.0, measured, fits_from: 1, refusal: None };
+            (name.clone(), technique)
+        });
+        let load_s = self.costs.load_s.or(model.load_s).unwrap_or(USUAL_LOAD_S);
+        let save_s = self.costs.save_s.or(model.save_s).unwrap_or(USUAL_SAVE_S);
+        Ok(GroupTruth {
+            step_s: 1.0,
+            load_s: seconds("costs.load_s", load_s)?,
+            save_s: seconds("costs.save_s", save_s)?,
+            batches_per_epoch: 1000,
+            techniques: techniques.collect(),
+        })
+    }
+}

@@ -1,0 +1,158 @@
+//! The tasks of a workload: each stands for one task or for several that are alike.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use saturn_core::names::escape_terminal;
+use serde::Deserialize;
+
+use super::error::{MOST_SECONDS, WorkloadError, quoted, value};
+use super::{MOST_GPUS, MOST_TASKS, one};
+use crate::policy::Job;
+use crate::table::{Model, Table};
+
+/// More steps are a slip.
+const MOST_STEPS: u64 = 1_000_000_000_000;
+
+/// A task as it is written.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TaskFile {
+    pub(super) name: String,
+    #[serde(default = "one")]
+    count: usize,
+    steps: u64,
+    model: Option<String>,
+    step_s: Option<BTreeMap<String, BTreeMap<String, f64>>>,
+    gpus: Option<Vec<u32>>,
+    asks_gpus: Option<u32>,
+}
+
+impl TaskFile {
+    /// The name of the task's group, and what a step of it takes.
+    pub(super) fn model(
+        &self,
+        at: &dyn Fn(&str) -> String,
+        profile: Option<&Table>,
+    ) -> Result<(String, Model), WorkloadError> {
+        match (&self.step_s, &self.model, profile) {
+            (Some(step_s), None, _) => {
+                Ok((format!("task {}", self.name), own_model(&at("step_s"), step_s)?))
+            }
+            (None, Some(name), Some(profile)) => {
+                let model = profile.model(name).ok_or_else(|| {
+                    let names: Vec<&str> = profile.models().map(|(name, _)| name).collect();
+                    let expected = format!("a model of the profile: {}", names.join(", "));
+                    value(&at("model"), &quoted(name), &escape_terminal(&expected))
+                })?;
+                Ok((format!("model {name}"), model.clone()))
+            }
+            (None, Some(name), None) => {
+                let found = format!("{} without a profile", quoted(name));
+                let expected =
+                    "`profile = \"FILE\"` at the top of the workload: the file that has the model";
+                Err(value(&at("model"), &found, expected))
+            }
+            (Some(_), Some(_), _) => {
+                Err(value(&at("step_s"), "beside `model`", "one of `model` and `step_s`"))
+            }
+            (None, None, _) => Err(value(
+                &at("model"),
+                "missing",
+                "a model of the profile, or `step_s = { ddp = { 1 = 0.9, 2 = 0.5 } }`: seconds a \
+                 step by technique and GPU count",
+            )),
+        }
+    }
+
+    /// Checks that a node has the devices for some strategy of the task.
+    pub(super) fn check_counts(
+        &self,
+        at: &dyn Fn(&str) -> String,
+        model: &Model,
+        widest: u32,
+    ) -> Result<(), WorkloadError> {
+        let known: BTreeSet<u32> =
+            model.step_s.values().flat_map(|curve| curve.keys().copied()).collect();
+        let list = |counts: &BTreeSet<u32>| {
+            counts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        };
+        let is_usable =
+            |gpus: &u32| *gpus <= widest && self.gpus.as_ref().is_none_or(|all| all.contains(gpus));
+        if !known.iter().any(is_usable) {
+            let known = list(&known);
+            return Err(match &self.gpus {
+                None => value(
+                    &at("step_s"),
+                    &format!("known on {known} GPUs"),
+                    &format!("a GPU count that a node has: {widest} at most"),
+                ),
+                Some(gpus) => value(
+                    &at("gpus"),
+                    &format!("{gpus:?}"),
+                    &format!("one of {known}, on which a step time is known, up to {widest}"),
+                ),
+            });
+        }
+        Ok(())
+    }
+
+    /// The tasks that it stands for.
+    pub(super) fn jobs(
+        &self,
+        at: &dyn Fn(&str) -> String,
+        group: &str,
+    ) -> Result<Vec<Job>, WorkloadError> {
+        if self.name.trim().is_empty() {
+            return Err(value(&at("name"), "empty", "a name"));
+        }
+        if !(1..=MOST_STEPS).contains(&self.steps) {
+            let expected = format!("a whole number from 1 to {MOST_STEPS}");
+            return Err(value(&at("steps"), &self.steps.to_string(), &expected));
+        }
+        if !(1..=MOST_TASKS).contains(&self.count) {
+            let expected = format!("a whole number from 1 to {MOST_TASKS}");
+            return Err(value(&at("count"), &self.count.to_string(), &expected));
+        }
+        if self.asks_gpus == Some(0) {
+            return Err(value(&at("asks_gpus"), "0", "a whole number from 1 on"));
+        }
+        let job = |number: usize| Job {
+            name: if self.count > 1 {
+                format!("{}-{number}", self.name)
+            } else {
+                self.name.clone()
+            },
+            group: group.to_owned(),
+            steps: self.steps,
+            gpus: self.gpus.clone(),
+            asks: self.asks_gpus,
+        };
+        Ok((1..=self.count).map(job).collect())
+    }
+}
+
+/// Step times that a task gives itself.
+fn own_model(
+    at: &str,
+    step_s: &BTreeMap<String, BTreeMap<String, f64>>,
+) -> Result<Model, WorkloadError> {
+    let mut model = Model::default();
+    for (technique, curve) in step_s {
+        for (gpus, step_s) in curve {
+            let number = gpus.parse::<u32>().ok().filter(|gpus| (1..=MOST_GPUS).contains(gpus));
+            let Some(number) = number else {
+                let expected = format!("a GPU count from 1 to {MOST_GPUS} before the seconds");
+                return Err(value(&format!("{at}.{technique}"), &quoted(gpus), &expected));
+            };
+            if !(step_s.is_finite() && *step_s > 0.0 && *step_s <= MOST_SECONDS) {
+                let at = format!("{at}.{technique}.{gpus}");
+                return Err(value(&at, &step_s.to_string(), "positive seconds"));
+            }
+            model.add(technique, number, *step_s);
+        }
+    }
+    if model.step_s.is_empty() {
+        return Err(value(at, "empty", "seconds a step, such as `{ ddp = { 1 = 0.9 } }`"));
+    }
+    Ok(model)
+}
