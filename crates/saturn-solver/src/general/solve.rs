@@ -15,11 +15,13 @@ use super::warm::genome;
 use super::yardsticks::yardstick;
 use crate::baselines::Pace;
 use crate::bounds::area::AreaBound;
+use crate::bounds::ascent::Ascent;
 use crate::bounds::dual_feasible;
 use crate::clock::Deadline;
+use crate::completion::Guide;
 use crate::milp::{self, Solution};
 use crate::model::Model;
-use crate::options::{Aim, Backend, Options};
+use crate::options::{Backend, Options};
 use crate::program::Effort;
 use crate::schedule::{Step, assignments};
 use crate::solve::grade;
@@ -41,6 +43,16 @@ const EXACT_REACH: usize = 450;
 const BOUNDS: f64 = 0.2;
 const LEAST_FOR_BOUNDS_S: f64 = 0.2;
 const BOUND_TASKS: usize = 120;
+/// Rounds of the bound on weighted completion before the search, whose prices guide it: at most and at
+/// least, and how many tasks times ways are looked at.
+const MOST_GUIDING: usize = 150;
+const LEAST_GUIDING: usize = 20;
+const GUIDING: usize = 300_000;
+/// The share of what is left then for more such rounds, and how many at most; where moves are the
+/// limit, a round for so many of them.
+const MORE_ROUNDS: f64 = 0.12;
+const MOST_ROUNDS: usize = 3_000;
+const MOVES_PER_ROUND: u64 = 1_000;
 /// Nodes of the exact program's tree where moves are the limit.
 const EXACT_NODES: i32 = 100;
 
@@ -71,8 +83,12 @@ pub(crate) fn solve(
         plan.reasons = vec![Reason { task: None, reason: "there was no time to look".to_owned() }];
         return;
     }
+    let guide = (options.objective == Objective::Completion)
+        .then(|| guide(relaxation.ascent(bounds.makespan), options, deadline, plan));
+    let bounds = Bounds { completion: plan.completion_bound_s, ..bounds };
     let instance = &instance;
-    let mut solve = Solve { problem, options, instance, prices, bounds, deadline, missed: None };
+    let mut solve =
+        Solve { problem, options, instance, prices, bounds, guide, deadline, missed: None };
     solve.run(plan);
     if !plan.is_usable() && plan.status != PlanStatus::Infeasible {
         plan.reasons = solve.missed.map_or_else(
@@ -82,15 +98,18 @@ pub(crate) fn solve(
     }
 }
 
-/// No plan of a plain problem has a smaller sum of ends.
-pub(crate) fn completion_bound(
-    problem: &Problem,
-    model: &Model,
-    prices: &[f64],
-    deadline: Deadline,
-) -> f64 {
-    let instance = Instance::new(problem, model, Objective::Completion, prices);
-    Relaxation::new(&instance, prices, deadline).bounds().completion
+/// Raises the bound on weighted completion, and returns what its prices say after so many rounds that
+/// their number depends on the problem alone: more time must not lead the search another way.
+fn guide(mut ascent: Ascent, options: &Options, deadline: Deadline, plan: &mut Plan) -> Guide {
+    let num_rounds = (GUIDING / ascent.num_slots().max(1)).clamp(LEAST_GUIDING, MOST_GUIDING);
+    ascent.climb(num_rounds, deadline);
+    let guide = Guide::new(&ascent);
+    let more = options.max_moves.map_or(MOST_ROUNDS, |moves| {
+        usize::try_from(moves / MOVES_PER_ROUND).map_or(MOST_ROUNDS, |more| more.min(MOST_ROUNDS))
+    });
+    ascent.climb(more, deadline.within(deadline.left_s() * MORE_ROUNDS));
+    plan.completion_bound_s = plan.completion_bound_s.max(ascent.value());
+    guide
 }
 
 /// Whether `auto` has the exact program prove.
@@ -122,6 +141,8 @@ struct Solve<'a> {
     /// Of GPU-seconds, by kind.
     prices: &'a [f64],
     bounds: Bounds,
+    /// For weighted completion alone.
+    guide: Option<Guide>,
     deadline: Deadline<'a>,
     /// The least that a plan missed its deadlines by, and by which.
     missed: Option<(f64, Vec<Reason>)>,
@@ -188,7 +209,7 @@ impl Solve<'_> {
     fn prove_beside_search(&mut self, plan: &mut Plan) {
         let start = plan.clone();
         let warm = Vec::from_iter(genome(self.problem, self.instance, &start));
-        let limits = self.limits(self.deadline, self.options.threads - 1);
+        let threads = self.options.threads - 1;
         let is_proven = AtomicBool::new(false);
         let is_found = AtomicBool::new(false);
         let search_clock = self.deadline.stopped_by(&is_proven);
@@ -205,8 +226,13 @@ impl Solve<'_> {
                 is_proven.store(is_solved, Ordering::Relaxed);
                 solution
             });
-            let limits = Limits { deadline: self.deadline.on(&search_clock), ..limits };
-            let found = search(self.instance, warm, limits);
+            let deadline = self.deadline.on(&search_clock);
+            let found = if self.is_for_lists() {
+                self.plain_starts(deadline, threads, Some(&start))
+            } else {
+                let found = search(self.instance, warm, self.limits(deadline, threads));
+                Vec::from_iter(found.map(|found| found.genome))
+            };
             // It ends early only with a plan that meets the bound.
             if !self.deadline.is_over() {
                 is_found.store(true, Ordering::Relaxed);
@@ -216,8 +242,8 @@ impl Solve<'_> {
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         });
-        if let Some(found) = found {
-            self.adopt(plan, &found.genome, Pace::Packed);
+        for genome in found {
+            self.adopt(plan, &genome, Pace::Packed);
         }
         take_solution(self.problem, self.instance, plan, solution);
     }
@@ -249,7 +275,13 @@ impl Solve<'_> {
         threads: usize,
         start: Option<&Plan>,
     ) {
-        let mut warm = self.plain_starts(deadline, threads);
+        let mut warm = self.plain_starts(deadline, threads, start);
+        if self.is_for_lists() {
+            for genome in warm {
+                self.adopt(plan, &genome, Pace::Packed);
+            }
+            return;
+        }
         let given = [self.options.warm_start.as_ref(), start].into_iter().flatten();
         warm.extend(given.filter_map(|plan| genome(self.problem, self.instance, plan)));
         let found = search(self.instance, warm, self.limits(deadline, threads));
@@ -258,21 +290,33 @@ impl Solve<'_> {
         }
     }
 
-    /// Plans of the problem without most of its facts, to be played with them.
-    fn plain_starts(&self, deadline: Deadline, threads: usize) -> Vec<Genome> {
-        let aim = match self.options.objective {
-            Objective::Makespan => Aim::Makespan,
-            Objective::Completion => Aim::Completion,
-            Objective::Cost => return Vec::new(),
-        };
+    /// Whether lists know all that there is to the problem under its objective.
+    fn is_for_lists(&self) -> bool {
+        self.guide.is_some() && !self.instance.couples_nodes()
+    }
+
+    /// Plans of the problem by lists, to be played with all facts.
+    fn plain_starts(
+        &self,
+        deadline: Deadline,
+        threads: usize,
+        start: Option<&Plan>,
+    ) -> Vec<Genome> {
+        if self.options.objective == Objective::Cost {
+            return Vec::new();
+        }
         let bound = AreaBound { makespan: self.bounds.makespan, prices: self.prices.to_vec() };
-        let share = if self.instance.tasks.len() > MANY_TASKS && !self.instance.has_times() {
+        let share = if self.is_for_lists() {
+            1.0
+        } else if self.instance.tasks.len() > MANY_TASKS && !self.instance.has_times() {
             MANY_PLAIN_SEARCH
         } else {
             PLAIN_SEARCH
         };
         let deadline = deadline.within(deadline.left_s() * share);
-        let ask = Ask { aim, bound: &bound, options: self.options, threads, deadline };
+        let warm = start.or(self.options.warm_start.as_ref()).map(|plan| (self.problem, plan));
+        let guide = self.guide.as_ref().map(|guide| (guide, self.bounds.completion));
+        let ask = Ask { bound: &bound, guide, warm, options: self.options, threads, deadline };
         starts(self.instance, &ask)
     }
 
