@@ -1,7 +1,7 @@
 //! The last step of a search over lists: running tasks that were moved for nothing stay.
 //!
-//! Moving a task costs a run more than its switch cost (a launch that may fail, a checkpoint), so of
-//! plans of equal worth the one that moves less is better.
+//! Moving a task costs a run more than its switch cost (a launch that may fail, a checkpoint), so
+//! of plans of equal worth the one that moves less is better.
 
 use crate::lists::{Entry, Lists};
 use crate::model::Model;
@@ -9,8 +9,8 @@ use crate::model::Model;
 /// Lists of one or two nodes.
 type Changes = Vec<(usize, Vec<Entry>)>;
 
-/// Puts every running task back to where it runs for which `is_no_worse` holds of the lists of the nodes
-/// concerned before that and after it.
+/// Puts every running task back to where it runs for which `is_no_worse` holds of the lists of the
+/// nodes concerned before that and after it.
 pub(crate) fn settle(
     model: &Model,
     lists: &mut Lists,

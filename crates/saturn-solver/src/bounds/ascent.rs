@@ -6,14 +6,14 @@
 //!   Σ w_i·C_i ≥ Σ w_i·C_i + Σ_k ∫ λ_k(t)·(devices of kind k held at t − c_k(t)) dt
 //!            ≥ Σ_i (the least that task i costs at these prices) − Σ_k ∫ λ_k(t)·c_k(t) dt = L(λ).
 //!
-//! So any prices prove a bound by themselves, wherever the search for good ones stops. L is concave in
-//! λ. It is made large by the volume algorithm (Barahona and Anbil, Math. Programming 87, 2000): steps
-//! go from the best prices along an average of the subgradients met, which are the devices that the
-//! cheapest places of all tasks hold beyond those there are. The same average over those places is
-//! close to a solution of the linear program: it says roughly when a task should start.
+//! So any prices prove a bound by themselves, wherever the search for good ones stops. L is concave
+//! in λ. It is made large by the volume algorithm (Barahona and Anbil, Math. Programming 87, 2000):
+//! steps go from the best prices along an average of the subgradients met, which are the devices
+//! that the cheapest places of all tasks hold beyond those there are. The same average over those
+//! places is close to a solution of the linear program: it says roughly when a task should start.
 //!
-//! The number of rounds alone determines what [`Ascent::climb`] reaches, never the time: so more time
-//! gives the same prices, or better ones.
+//! The number of rounds alone determines what [`Ascent::climb`] reaches, never the time: so more
+//! time gives the same prices, or better ones.
 
 use super::prices::{Job, Prices};
 use crate::clock::Deadline;
@@ -139,7 +139,8 @@ impl Ascent {
         (&self.starts, &self.ends)
     }
 
-    /// Does so many rounds more; fewer where the deadline comes first, or nothing is gained any more.
+    /// Does so many rounds more; fewer where the deadline comes first, or nothing is gained any
+    /// more.
     pub(crate) fn climb(&mut self, num_rounds: usize, deadline: Deadline) {
         for _ in 0..num_rounds {
             if deadline.is_over() || self.factor < LEAST_FACTOR {
@@ -260,9 +261,9 @@ impl Ascent {
     }
 }
 
-/// Prices to begin with: those of the same work poured over all devices like water, the weightiest for
-/// its size first. At such a time a device costs the weight for a GPU-second of what is poured later,
-/// summed over the seconds that it takes.
+/// Prices to begin with: those of the same work poured over all devices like water, the weightiest
+/// for its size first. At such a time a device costs the weight for a GPU-second of what is poured
+/// later, summed over the seconds that it takes.
 fn fluid(jobs: &[Job], supplies: &[Supply], borders: &[f64], levels: &[f64]) -> Vec<Vec<f64>> {
     let speed: f64 = supplies.iter().map(|one| levels[one.kind] * one.devices).sum();
     let mut flows: Vec<(f64, f64)> = jobs
@@ -308,7 +309,7 @@ mod tests {
 
     fn random_jobs(random: &mut Random, num_jobs: usize) -> Vec<Job> {
         let job = |random: &mut Random| {
-            let slots = (0..1 + random.below(3)).map(|_| {
+            let slots = (0..=random.below(3)).map(|_| {
                 let first = if random.below(2) == 0 { 0.0 } else { 5.0 * random.unit() };
                 Slot {
                     kind: random.below(2),

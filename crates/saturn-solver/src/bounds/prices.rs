@@ -1,15 +1,15 @@
 //! Prices of devices over time, and the least that a task costs at such prices.
 //!
 //! A [`Job`] is a task as the bound on weighted completion sees it: the weight w of its end, and
-//! [`Slot`]s, each of which is a number h of devices of one kind for p seconds, with the earliest and
-//! the latest start. At prices λ_k(t) of a device of kind k at time t it costs at least
+//! [`Slot`]s, each of which is a number h of devices of one kind for p seconds, with the earliest
+//! and the latest start. At prices λ_k(t) of a device of kind k at time t it costs at least
 //!
 //!   min over its slots and their starts s of w·(s + p) + h·∫ λ_k(t) dt from s to s + p.
 //!
-//! The prices are constant between borders in time, and 0 behind the last border. So for one slot the
-//! cost is linear between two starts at which neither the start nor the end meets a border, and its
-//! minimum is at such a start or at a limit of the slot: looking at those starts alone is exact in
-//! continuous time.
+//! The prices are constant between borders in time, and 0 behind the last border. So for one slot
+//! the cost is linear between two starts at which neither the start nor the end meets a border, and
+//! its minimum is at such a start or at a limit of the slot: looking at those starts alone is exact
+//! in continuous time.
 
 /// One manner to run a task.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -49,8 +49,8 @@ struct Site {
     idle: f64,
 }
 
-/// Appends one task after the other where its weighted end, its fine and the price of the devices that
-/// it holds, or leaves idle before it, are least together.
+/// Appends one task after the other where its weighted end, its fine and the price of the devices
+/// that it holds, or leaves idle before it, are least together.
 pub(super) fn build(
     queue: &Queue,
     guide: &Guide,

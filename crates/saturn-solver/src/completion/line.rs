@@ -123,8 +123,8 @@ impl Line {
         self.num_stays = self.list.iter().take_while(|entry| entry.stays()).count();
     }
 
-    /// What the line would cost with other gangs from a position on; `None` where that exceeds `most`,
-    /// as soon as it does. `free` is scratch space.
+    /// What the line would cost with other gangs from a position on; `None` where that exceeds
+    /// `most`, as soon as it does. `free` is scratch space.
     #[inline]
     pub(crate) fn cost_with(
         &self,

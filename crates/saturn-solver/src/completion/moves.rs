@@ -2,7 +2,8 @@
 //! starts at about the same time, in another mode, or left as it runs.
 //!
 //! A move writes what its lines would hold from the change on into the region's scratch lists and
-//! lets the region settle it. Gangs that stay are in front of their line and no other gang goes there.
+//! lets the region settle it. Gangs that stay are in front of their line and no other gang goes
+//! there.
 
 use super::region::Region;
 use crate::lists::Entry;

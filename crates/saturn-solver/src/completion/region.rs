@@ -96,8 +96,8 @@ impl<'a> Region<'a> {
     }
 
     /// Anneals for `span` of the moves of a cooling, and returns the best lists met, with what they
-    /// come to, if a bar is set and they beat it. Stops early at the deadline. Adds the moves tried to
-    /// `num_moves`.
+    /// come to, if a bar is set and they beat it. Stops early at the deadline. Adds the moves tried
+    /// to `num_moves`.
     pub(crate) fn run(
         &mut self,
         cooling: Cooling,
@@ -139,8 +139,8 @@ impl<'a> Region<'a> {
         }
     }
 
-    /// Puts the gangs of `first` on one line and those of `second` on another, each from its position
-    /// on, if both together cost at most `most` more.
+    /// Puts the gangs of `first` on one line and those of `second` on another, each from its
+    /// position on, if both together cost at most `most` more.
     #[inline]
     pub(super) fn settle_two(&mut self, one: (usize, usize), other: (usize, usize), most: f64) {
         let Self { queue, fine, lines, first, second, free, .. } = self;

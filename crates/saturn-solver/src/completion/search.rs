@@ -1,10 +1,10 @@
 //! The anytime search: priced lists, then rounds of annealing until a limit is reached.
 //!
 //! What a round does depends on the seed, the number of threads and the rounds before, never on the
-//! limits: they only say where the search stops. A stretch of moves between two meetings of the threads
-//! counts only if it was finished, or for the best lists that it met on the way. So a search with a
-//! higher limit passes through every plan that one with a lower limit could have answered, and its
-//! answer is no worse.
+//! limits: they only say where the search stops. A stretch of moves between two meetings of the
+//! threads counts only if it was finished, or for the best lists that it met on the way. So a
+//! search with a higher limit passes through every plan that one with a lower limit could have
+//! answered, and its answer is no worse.
 
 use super::build::{Guide, Recipe, build};
 use super::queue::{Fine, Merit, Queue};
@@ -23,20 +23,21 @@ const FEW_NODES: usize = 4;
 const EFFORT: usize = 20_000_000;
 const MOST_LISTS: usize = 20;
 
-/// Moves for each task of the first round by which all threads anneal one plan together, and how much
-/// longer each round is than the one before.
+/// Moves for each task of the first round by which all threads anneal one plan together, and how
+/// much longer each round is than the one before.
 const TOGETHER_PER_TASK: u64 = 1_500;
 const GROWTH: f64 = 1.4;
 /// Moves of a thread between two deals of the nodes, and deals in a round at least.
 const LONGEST_STRETCH: u64 = 20_000;
 const DEALS: u64 = 16;
-/// First and last temperature of such a round, in mean costs of a task; later rounds may begin hotter.
+/// First and last temperature of such a round, in mean costs of a task; later rounds may begin
+/// hotter.
 const HOT: f64 = 0.02;
 const COLD: f64 = 0.0005;
 const HOTTER: f64 = 3.0;
 
-/// Moves of the first rounds in which every thread anneals by itself, for each task and at most; and
-/// after how many rounds they are twice as long.
+/// Moves of the first rounds in which every thread anneals by itself, for each task and at most;
+/// and after how many rounds they are twice as long.
 const ALONE_PER_TASK: u64 = 1_000;
 const FIRST_ALONE: u64 = 20_000;
 const LONGEST_ALONE: u64 = 8_000_000;
@@ -46,7 +47,8 @@ const ROUNDS_PER_LENGTH: u64 = 6;
 const FINE: f64 = 30.0;
 const LEAST_FINE: f64 = 15.0;
 const MOST_FINE: f64 = 1e6;
-/// What a gang costs that ends too late at all, in seconds of lateness for each second of the mean end.
+/// What a gang costs that ends too late at all, in seconds of lateness for each second of the mean
+/// end.
 const FEE: f64 = 0.002;
 
 /// The best lists so far and what they come to.
@@ -225,8 +227,8 @@ impl Search<'_> {
         region.run(cooling, 0..span, Some(best.merit), self.deadline, random, moves)
     }
 
-    /// Rounds in which the threads anneal the best lists together, each its share of the nodes, dealt
-    /// anew after every stretch of moves.
+    /// Rounds in which the threads anneal the best lists together, each its share of the nodes,
+    /// dealt anew after every stretch of moves.
     fn anneal_together(&self, best: &mut Incumbent) {
         let num_threads = self.threads as u64;
         let mut threads: Vec<Random> =

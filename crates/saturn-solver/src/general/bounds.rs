@@ -1,25 +1,25 @@
 //! Lower bounds with all facts of a problem, and proofs that it has no plan.
 //!
-//! **Critical path.** With h_i the earliest start of i (its release and the earliest ends of what it
-//! waits for), it ends no earlier than e_i, the least over its ways of max(h_i, arrival) + runtime,
-//! ways that would outlast their nodes left out; and the last task no earlier than max e_i + q_i, q_i
-//! being the shortest runtimes on the longest chain of tasks that wait for i.
+//! **Critical path.** With h_i the earliest start of i (its release and the earliest ends of what
+//! it waits for), it ends no earlier than e_i, the least over its ways of max(h_i, arrival) +
+//! runtime, ways that would outlast their nodes left out; and the last task no earlier than max e_i
+//! + q_i, q_i being the shortest runtimes on the longest chain of tasks that wait for i.
 //!
 //! **Area.** As in `bounds::area`, but in a plan of makespan T kind k has only
-//! λ_k·Σ G_n·(min(until_n, T) − from_n) priced GPU-seconds, and a way counts only if it can have ended
-//! by T − q_i. The same for the tasks whose heads are at least some time t and the GPU-seconds from t
-//! on.
+//! λ_k·Σ G_n·(min(until_n, T) − from_n) priced GPU-seconds, and a way counts only if it can have
+//! ended by T − q_i. The same for the tasks whose heads are at least some time t and the
+//! GPU-seconds from t on.
 //!
 //! **Completion.** Σ w_i·C_i ≥ Σ w_i·e_i. A much better bound, which takes some time, is that of
-//! prices of devices over time (`bounds::ascent`). It counts for each task all of its ways with h_i,
-//! the arrivals and departures of their nodes and the latest end that deadlines allow; a gang that
-//! stays starts at 0. Precedence counts through h_i and the latest end alone, places through the
-//! arrivals and departures of the nodes that they allow, and a wide gang holds no more devices than it
-//! must: that leaves something out and never makes the bound too high.
+//! prices of devices over time (`bounds::ascent`). It counts for each task all of its ways with
+//! h_i, the arrivals and departures of their nodes and the latest end that deadlines allow; a gang
+//! that stays starts at 0. Precedence counts through h_i and the latest end alone, places through
+//! the arrivals and departures of the nodes that they allow, and a wide gang holds no more devices
+//! than it must: that leaves something out and never makes the bound too high.
 //!
-//! **Cost.** A node of G_n GPUs that is held for B seconds does at most G_n·B GPU-seconds of work, so
-//! it costs at least price_n/G_n for each of them: Σ_i of the least g·r·price_n/G_n over the ways of i
-//! that can keep its deadline. And no less than any one task alone.
+//! **Cost.** A node of G_n GPUs that is held for B seconds does at most G_n·B GPU-seconds of work,
+//! so it costs at least price_n/G_n for each of them: Σ_i of the least g·r·price_n/G_n over the
+//! ways of i that can keep its deadline. And no less than any one task alone.
 //!
 //! **No plan.** A task with no way that ends in time; or the tasks that must have ended by t need
 //! more priced GPU-seconds than there are until t.
@@ -232,8 +232,8 @@ impl<'a> Relaxation<'a> {
         earliest * (1.0 - SAFETY)
     }
 
-    /// The search for prices of devices over time that bound weighted completion; `horizon` is a time
-    /// by which most of the work can have been done.
+    /// The search for prices of devices over time that bound weighted completion; `horizon` is a
+    /// time by which most of the work can have been done.
     pub(crate) fn ascent(&self, horizon: f64) -> Ascent {
         let job = |(task, facts): (usize, &super::instance::TaskFacts)| {
             let slots = self.by(task, facts.latest_end).map(|way| Slot {

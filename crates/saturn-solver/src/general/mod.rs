@@ -10,6 +10,7 @@
 mod anneal;
 mod bounds;
 mod construct;
+mod guide;
 mod instance;
 mod plain;
 mod play;

@@ -3,10 +3,10 @@
 //!
 //! The search over lists plays a thousand times more gangs a second than the general one. It knows
 //! when devices fall free for the first time and which tasks run already, so that arrivals of nodes
-//! and gangs that stay are kept. The search for makespans knows no releases, departures and deadlines;
-//! the one for weighted completion does. Precedence is known to neither. Tasks that
-//! need several nodes go first, longest first, on the nodes that fall free first, behind the running
-//! tasks, which then stay. The plan is played anew with all facts, mostly in its order of
+//! and gangs that stay are kept. The search for makespans knows no releases, departures and
+//! deadlines; the one for weighted completion does. Precedence is known to neither. Tasks that
+//! need several nodes go first, longest first, on the nodes that fall free first, behind the
+//! running tasks, which then stay. The plan is played anew with all facts, mostly in its order of
 //! starts.
 
 use saturn_core::{Objective, Plan, Problem};
@@ -32,7 +32,8 @@ const TARGETS: [f64; 3] = [1.02, 1.1, 1.3];
 /// What is asked of the search over lists.
 pub(super) struct Ask<'a> {
     pub(super) bound: &'a AreaBound,
-    /// For weighted completion: what its dual says of good plans, and what no plan is worth less than.
+    /// For weighted completion: what its dual says of good plans, and what no plan is worth less
+    /// than.
     pub(super) guide: Option<(&'a Guide, f64)>,
     /// A plan to start from, and the problem that it is of.
     pub(super) warm: Option<(&'a Problem, &'a Plan)>,
@@ -81,8 +82,8 @@ pub(super) fn starts(instance: &Instance, ask: &Ask) -> Vec<Genome> {
 
 /// Chooses at once which tasks run wide, the longest first.
 ///
-/// Those are the ones without a narrow mode, or none of runtime ≤ `target`; each takes its wide mode
-/// of least held area that meets the target, or its shortest.
+/// Those are the ones without a narrow mode, or none of runtime ≤ `target`; each takes its wide
+/// mode of least held area that meets the target, or its shortest.
 fn wide_first(instance: &Instance, target: f64) -> Vec<(usize, Choice)> {
     let mut gangs: Vec<(f64, usize, Choice)> = Vec::new();
     for (task, modes) in instance.model.tasks.iter().enumerate() {
@@ -253,8 +254,8 @@ struct Listed {
     runtime: f64,
 }
 
-/// What the order goes by: when a task starts on its list, but no later than lets those that wait for
-/// it end when the lists do, and no earlier than it can.
+/// What the order goes by: when a task starts on its list, but no later than lets those that wait
+/// for it end when the lists do, and no earlier than it can.
 fn keys(instance: &Instance, listed: &[Option<Listed>]) -> Vec<f64> {
     let runtime = |task: usize| listed[task].map_or(0.0, |one| one.runtime);
     let ends = listed.iter().flatten().map(|one| one.start + one.runtime);

@@ -7,6 +7,7 @@ use saturn_core::{Objective, Plan, PlanStatus, Problem, Reason};
 
 use super::anneal::{Incumbent, Limits, search};
 use super::bounds::{Bounds, Relaxation};
+use super::guide::guide;
 use super::instance::Instance;
 use super::plain::{Ask, starts};
 use super::play::{Genome, Placed, Player};
@@ -15,7 +16,6 @@ use super::warm::genome;
 use super::yardsticks::yardstick;
 use crate::baselines::Pace;
 use crate::bounds::area::AreaBound;
-use crate::bounds::ascent::Ascent;
 use crate::bounds::dual_feasible;
 use crate::clock::Deadline;
 use crate::completion::Guide;
@@ -43,16 +43,6 @@ const EXACT_REACH: usize = 450;
 const BOUNDS: f64 = 0.2;
 const LEAST_FOR_BOUNDS_S: f64 = 0.2;
 const BOUND_TASKS: usize = 120;
-/// Rounds of the bound on weighted completion before the search, whose prices guide it: at most and at
-/// least, and how many tasks times ways are looked at.
-const MOST_GUIDING: usize = 150;
-const LEAST_GUIDING: usize = 20;
-const GUIDING: usize = 300_000;
-/// The share of what is left then for more such rounds, and how many at most; where moves are the
-/// limit, a round for so many of them.
-const MORE_ROUNDS: f64 = 0.12;
-const MOST_ROUNDS: usize = 3_000;
-const MOVES_PER_ROUND: u64 = 1_000;
 /// Nodes of the exact program's tree where moves are the limit.
 const EXACT_NODES: i32 = 100;
 
@@ -96,20 +86,6 @@ pub(crate) fn solve(
             |(_, reasons)| reasons,
         );
     }
-}
-
-/// Raises the bound on weighted completion, and returns what its prices say after so many rounds that
-/// their number depends on the problem alone: more time must not lead the search another way.
-fn guide(mut ascent: Ascent, options: &Options, deadline: Deadline, plan: &mut Plan) -> Guide {
-    let num_rounds = (GUIDING / ascent.num_slots().max(1)).clamp(LEAST_GUIDING, MOST_GUIDING);
-    ascent.climb(num_rounds, deadline);
-    let guide = Guide::new(&ascent);
-    let more = options.max_moves.map_or(MOST_ROUNDS, |moves| {
-        usize::try_from(moves / MOVES_PER_ROUND).map_or(MOST_ROUNDS, |more| more.min(MOST_ROUNDS))
-    });
-    ascent.climb(more, deadline.within(deadline.left_s() * MORE_ROUNDS));
-    plan.completion_bound_s = plan.completion_bound_s.max(ascent.value());
-    guide
 }
 
 /// Whether `auto` has the exact program prove.
