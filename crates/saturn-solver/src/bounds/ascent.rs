@@ -15,8 +15,9 @@
 //! The number of rounds alone determines what [`Ascent::climb`] reaches, never the time: so more
 //! time gives the same prices, or better ones.
 
-use super::prices::{Job, Prices};
+use super::prices::{Job, Place, Prices};
 use crate::clock::Deadline;
+use crate::search::in_threads;
 
 /// Shaved off so that rounding can't lift the bound above a true value.
 const SAFETY: f64 = 1e-9;
@@ -24,6 +25,11 @@ const SAFETY: f64 = 1e-9;
 const BEYOND: f64 = 1.5;
 /// Borders are denser early, where more tasks end: they lie at powers of this of even steps.
 const SKEW: f64 = 1.5;
+/// With fewer manners to run tasks than this a thread costs more than it helps.
+const FEW_SLOTS: usize = 2_000;
+/// Intervals to begin with, and at most.
+const COARSE: usize = 15;
+const FINE: usize = 60;
 /// How much the best value should grow in a step, and how far a step goes towards that.
 const GAIN: f64 = 0.05;
 const FIRST_FACTOR: f64 = 0.5;
@@ -52,6 +58,8 @@ pub(crate) struct Supply {
 #[derive(Debug, Clone)]
 pub(crate) struct Ascent {
     jobs: Vec<Job>,
+    supplies: Vec<Supply>,
+    horizon: f64,
     /// Devices by kind and interval, on average over the interval.
     there: Vec<Vec<f64>>,
     /// Seconds of each interval.
@@ -72,18 +80,34 @@ pub(crate) struct Ascent {
     /// Rounds since the last better value, and the value at the last season's end.
     num_vain: usize,
     season_value: f64,
+    threads: usize,
 }
 
 impl Ascent {
     /// `horizon` is when most of the work can have been done, seconds; `levels` are the prices of
-    /// GPU-seconds by kind, to begin with.
-    pub(crate) fn new(jobs: Vec<Job>, supplies: &[Supply], horizon: f64, levels: &[f64]) -> Self {
-        let num_intervals = (4 * jobs.len()).clamp(12, 60);
-        let mut borders: Vec<f64> = (0..=num_intervals)
-            .map(|at| horizon * BEYOND * (at as f64 / num_intervals as f64).powf(SKEW))
-            .collect();
-        borders.push(horizon * BEYOND * 1.5);
-        let there: Vec<Vec<f64>> = (0..levels.len())
+    /// GPU-seconds by kind, to begin with. It begins on few intervals, which takes little time.
+    pub(crate) fn new(jobs: Vec<Job>, supplies: Vec<Supply>, horizon: f64, levels: &[f64]) -> Self {
+        let borders = borders(horizon, COARSE.min(fine(jobs.len())));
+        let rates = fluid(&jobs, &supplies, &borders, levels);
+        Self::with(jobs, supplies, horizon, Prices::new(borders, rates))
+    }
+
+    /// The same on as many intervals as the jobs deserve, from the prices at hand.
+    pub(crate) fn refined(self) -> Self {
+        let borders = borders(self.horizon, fine(self.jobs.len()));
+        let rate = |kind: usize, pair: &[f64]| {
+            let at = self.best.interval(f64::midpoint(pair[0], pair[1]));
+            self.best.rates(kind).get(at).copied().unwrap_or(0.0)
+        };
+        let kinds = 0..self.there.len();
+        let rates = kinds.map(|kind| borders.windows(2).map(|pair| rate(kind, pair)).collect());
+        let prices = Prices::new(borders.clone(), rates.collect());
+        Self::with(self.jobs, self.supplies, self.horizon, prices).on_threads(self.threads)
+    }
+
+    fn with(jobs: Vec<Job>, supplies: Vec<Supply>, horizon: f64, best: Prices) -> Self {
+        let borders = best.borders();
+        let there: Vec<Vec<f64>> = (0..best.num_kinds())
             .map(|kind| {
                 let of_kind = supplies.iter().filter(|supply| supply.kind == kind);
                 let of_kind: Vec<&Supply> = of_kind.collect();
@@ -97,10 +121,10 @@ impl Ascent {
             })
             .collect();
         let lengths: Vec<f64> = borders.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        let none = vec![vec![0.0; lengths.len()]; levels.len()];
-        let rates = fluid(&jobs, supplies, &borders, levels);
-        let best = Prices::new(borders, rates);
+        let none = vec![vec![0.0; lengths.len()]; there.len()];
         Self {
+            supplies,
+            horizon,
             trial: best.clone(),
             best,
             value: f64::NEG_INFINITY,
@@ -116,6 +140,7 @@ impl Ascent {
             num_rounds: 0,
             num_vain: 0,
             season_value: f64::NEG_INFINITY,
+            threads: 1,
         }
     }
 
@@ -137,6 +162,13 @@ impl Ascent {
     /// When each job starts and ends in the average of the places chosen, seconds.
     pub(crate) fn spans(&self) -> (&[f64], &[f64]) {
         (&self.starts, &self.ends)
+    }
+
+    /// Lets so many threads look for the cheapest places, if that is work enough. The value does
+    /// not depend on their number.
+    pub(crate) fn on_threads(self, threads: usize) -> Self {
+        let is_small = self.num_slots() < FEW_SLOTS;
+        Self { threads: if is_small { 1 } else { threads }, ..self }
     }
 
     /// Does so many rounds more; fewer where the deadline comes first, or nothing is gained any
@@ -238,10 +270,17 @@ impl Ascent {
                 paid += rates[at] * there[at] * self.lengths[at];
             }
         }
+        let trial = &self.trial;
+        let size = self.jobs.len().div_ceil(self.threads).max(1);
+        let mut shares: Vec<(&[Job], Vec<Option<Place>>)> =
+            self.jobs.chunks(size).map(|jobs| (jobs, Vec::with_capacity(size))).collect();
+        in_threads(&mut shares, |(jobs, places), _| {
+            places.extend(jobs.iter().map(|job| trial.least(job)));
+        });
         let mut cost = 0.0;
         let borders = self.trial.borders();
-        for job in &self.jobs {
-            let Some(place) = self.trial.least(job) else {
+        for (job, place) in self.jobs.iter().zip(shares.into_iter().flat_map(|share| share.1)) {
+            let Some(place) = place else {
                 spans.push((0.0, 0.0));
                 continue;
             };
@@ -259,6 +298,19 @@ impl Ascent {
         }
         cost - paid - SAFETY * (cost + paid)
     }
+}
+
+/// How many intervals so many jobs deserve.
+fn fine(num_jobs: usize) -> usize {
+    (4 * num_jobs).clamp(12, FINE)
+}
+
+fn borders(horizon: f64, num_intervals: usize) -> Vec<f64> {
+    let mut borders: Vec<f64> = (0..=num_intervals)
+        .map(|at| horizon * BEYOND * (at as f64 / num_intervals as f64).powf(SKEW))
+        .collect();
+    borders.push(horizon * BEYOND * 1.5);
+    borders
 }
 
 /// Prices to begin with: those of the same work poured over all devices like water, the weightiest
@@ -365,7 +417,8 @@ mod tests {
                 Supply { kind: 0, devices: 3.0, from: 0.0, until },
                 Supply { kind: 1, devices: 2.0, from: 1.5, until: f64::INFINITY },
             ];
-            let mut ascent = Ascent::new(jobs.clone(), &supplies, 6.0, &[1.0, 0.8]);
+            let mut ascent =
+                Ascent::new(jobs.clone(), supplies.to_vec(), 6.0, &[1.0, 0.8]).refined();
             let mut before = 0.0;
             for _ in 0..4 {
                 ascent.climb(25, Deadline::new(&FrozenClock, 1.0));
@@ -391,7 +444,7 @@ mod tests {
             (1..=20).map(|at| Job { weight: 1.0, slots: vec![slot(f64::from(at))] }).collect();
         let optimum: f64 = (1..=20).map(|at| f64::from(at * (at + 1)) / 2.0).sum();
         let supply = Supply { kind: 0, devices: 1.0, from: 0.0, until: f64::INFINITY };
-        let mut ascent = Ascent::new(jobs, &[supply], 210.0, &[1.0]);
+        let mut ascent = Ascent::new(jobs, vec![supply], 210.0, &[1.0]).refined();
         ascent.climb(600, Deadline::new(&FrozenClock, 1.0));
         assert!(ascent.value() <= optimum);
         assert!(ascent.value() >= 0.99 * optimum, "{} {optimum}", ascent.value());

@@ -82,6 +82,10 @@ impl Prices {
         &self.borders
     }
 
+    pub(crate) fn num_kinds(&self) -> usize {
+        self.rates.len()
+    }
+
     /// The prices of a kind, by interval.
     pub(crate) fn rates(&self, kind: usize) -> &[f64] {
         &self.rates[kind]

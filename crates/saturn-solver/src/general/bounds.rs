@@ -255,7 +255,7 @@ impl<'a> Relaxation<'a> {
                 until: facts.until,
             })
             .collect();
-        Ascent::new(jobs, &supplies, horizon.max(1e-6), self.prices)
+        Ascent::new(jobs, supplies, horizon.max(1e-6), self.prices)
     }
 
     fn cost(&self) -> f64 {

@@ -12,7 +12,7 @@
 use saturn_core::{Objective, Plan, Problem};
 
 use super::instance::Instance;
-use super::play::{Choice, Genome, Player};
+use super::play::{Choice, Genome, Placed, Player};
 use crate::baselines::Pace;
 use crate::bounds::area::AreaBound;
 use crate::clock::Deadline;
@@ -42,8 +42,16 @@ pub(super) struct Ask<'a> {
     pub(super) deadline: Deadline<'a>,
 }
 
-/// The genomes; none for a problem of few tasks in narrow modes alone.
-pub(super) fn starts(instance: &Instance, ask: &Ask) -> Vec<Genome> {
+/// What a search over lists found.
+pub(super) struct Start {
+    /// To be played with all facts.
+    pub(super) genome: Genome,
+    /// The gangs as the lists have them, but for those that are on no list.
+    pub(super) placed: Vec<Placed>,
+}
+
+/// The starts; none for a problem of few tasks in narrow modes alone.
+pub(super) fn starts(instance: &Instance, ask: &Ask) -> Vec<Start> {
     let mut sets: Vec<Vec<(usize, Choice)>> = Vec::new();
     for target in TARGETS {
         let wide = wide_first(instance, ask.bound.makespan * target);
@@ -75,7 +83,8 @@ pub(super) fn starts(instance: &Instance, ask: &Ask) -> Vec<Genome> {
             let search = Search { model, bound, deadline, max_moves, seed, threads, enough };
             search.run(None).lists
         };
-        Some(rest.genome(instance, &lists))
+        let placed = rest.placed(instance, &lists);
+        Some(Start { placed, genome: rest.genome(instance, &lists) })
     };
     sets.iter().enumerate().filter_map(search).collect()
 }
@@ -175,8 +184,30 @@ impl Rest {
             model: &self.model,
             duties: duties.collect(),
             until: instance.nodes.iter().map(|node| node.until).collect(),
-            slack: 1e-11 * (1.0 + instance.horizon()),
+            slack: 1e-12 * (1.0 + instance.horizon()),
         }
+    }
+
+    /// The gangs of the lists.
+    fn placed(&self, instance: &Instance, lists: &Lists) -> Vec<Placed> {
+        let mut placed = Vec::with_capacity(instance.tasks.len());
+        for (node, list) in lists.iter().enumerate() {
+            let mut free = self.model.ready[node].clone();
+            for entry in list {
+                let (task, lasts) = (entry.task as usize, entry.runtime);
+                let head = instance.tasks[task].head;
+                let start = place_after(&mut free, usize::from(entry.gpus), head, lasts);
+                let spec = &self.model.tasks[task];
+                let kind = self.model.nodes[node].kind;
+                let strategy = entry.mode().map_or_else(
+                    || spec.stay.as_ref().map_or(0, |stay| stay.strategy),
+                    |mode| spec.modes[kind][mode].strategy as usize,
+                );
+                let (parts, stays) = (vec![(node, u32::from(entry.gpus))], entry.stays());
+                placed.push(Placed { task, strategy, parts, start, lasts, stays });
+            }
+        }
+        placed
     }
 
     /// The wide gangs and then the lists as one order by start.

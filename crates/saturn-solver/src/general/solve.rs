@@ -9,7 +9,7 @@ use super::anneal::{Incumbent, Limits, search};
 use super::bounds::{Bounds, Relaxation};
 use super::guide::guide;
 use super::instance::Instance;
-use super::plain::{Ask, starts};
+use super::plain::{Ask, Start, starts};
 use super::play::{Genome, Placed, Player};
 use super::wait::shift_gangs;
 use super::warm::genome;
@@ -204,10 +204,9 @@ impl Solve<'_> {
             });
             let deadline = self.deadline.on(&search_clock);
             let found = if self.is_for_lists() {
-                self.plain_starts(deadline, threads, Some(&start))
+                (self.plain_starts(deadline, threads, Some(&start)), None)
             } else {
-                let found = search(self.instance, warm, self.limits(deadline, threads));
-                Vec::from_iter(found.map(|found| found.genome))
+                (Vec::new(), search(self.instance, warm, self.limits(deadline, threads)))
             };
             // It ends early only with a plan that meets the bound.
             if !self.deadline.is_over() {
@@ -218,8 +217,11 @@ impl Solve<'_> {
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         });
-        for genome in found {
-            self.adopt(plan, &genome, Pace::Packed);
+        for start in found.0 {
+            self.adopt_placed(plan, start.placed);
+        }
+        if let Some(found) = found.1 {
+            self.adopt(plan, &found.genome, Pace::Packed);
         }
         take_solution(self.problem, self.instance, plan, solution);
     }
@@ -251,13 +253,14 @@ impl Solve<'_> {
         threads: usize,
         start: Option<&Plan>,
     ) {
-        let mut warm = self.plain_starts(deadline, threads, start);
+        let starts = self.plain_starts(deadline, threads, start);
         if self.is_for_lists() {
-            for genome in warm {
-                self.adopt(plan, &genome, Pace::Packed);
+            for start in starts {
+                self.adopt_placed(plan, start.placed);
             }
             return;
         }
+        let mut warm: Vec<Genome> = starts.into_iter().map(|start| start.genome).collect();
         let given = [self.options.warm_start.as_ref(), start].into_iter().flatten();
         warm.extend(given.filter_map(|plan| genome(self.problem, self.instance, plan)));
         let found = search(self.instance, warm, self.limits(deadline, threads));
@@ -272,12 +275,7 @@ impl Solve<'_> {
     }
 
     /// Plans of the problem by lists, to be played with all facts.
-    fn plain_starts(
-        &self,
-        deadline: Deadline,
-        threads: usize,
-        start: Option<&Plan>,
-    ) -> Vec<Genome> {
+    fn plain_starts(&self, deadline: Deadline, threads: usize, start: Option<&Plan>) -> Vec<Start> {
         if self.options.objective == Objective::Cost {
             return Vec::new();
         }
@@ -311,6 +309,16 @@ impl Solve<'_> {
             shift_gangs(self.instance, &mut placed);
         }
         take(self.problem, self.instance, plan, placed);
+    }
+
+    /// The same with gangs as lists have them. They are not played anew: a plan that is worse as
+    /// lists might become the better one by that, and then more time would be worse.
+    fn adopt_placed(&mut self, plan: &mut Plan, placed: Vec<Placed>) {
+        if keeps_times(self.instance, &placed) {
+            take(self.problem, self.instance, plan, placed);
+        } else {
+            self.missed = Some((0.0, self.misses(&placed)));
+        }
     }
 
     /// Which deadlines and departures gangs miss.
