@@ -1,11 +1,11 @@
 //! Simulated annealing over the lists of some nodes.
 //!
 //! A move takes a gang to another node, swaps two gangs of two nodes, changes a mode, or changes
-//! the order on one node; on the node where a task runs, staying is one more mode of it. For a makespan the cost of a node is how late it is, half by its last
+//! the order on one node; on the node where a task runs, staying is one more mode of it. The cost of a node is how late it is, half by its last
 //! device and half by the mean of its devices (the last alone shows no progress while two are
 //! late), plus a share of its area, which is what makes room on other nodes; all at the price of
 //! the node's devices. A device that ends e beyond the target T is late by e + 20·e²/T, so that
-//! one bad node is worse than two half bad. For completion times the cost is the sum of ends. Two
+//! one bad node is worse than two half bad. Two
 //! things make it fast: the acceptance threshold is drawn before a move is made, and a move whose
 //! area alone already exceeds it is dropped without playing a list (exact: lateness is convex, so
 //! a node costs no less than one whose devices all end at its area over its width).
@@ -14,7 +14,6 @@ use crate::clock::Deadline;
 use crate::lists::{Entry, Load, play, stays_first};
 use crate::model::Model;
 use crate::nearby::Nearby;
-use crate::options::Aim;
 use crate::random::Random;
 
 /// Weight of the squared excess, relative to the target.
@@ -35,7 +34,6 @@ pub(crate) struct Cooling {
 /// The nodes that a run works on, with their lists and what they come to.
 pub(crate) struct Region<'a> {
     model: &'a Model,
-    objective: Aim,
     /// What a second of each node of the region is worth: its devices at the prices of their kind,
     /// relative to the mean node. Otherwise work would flow from slow nodes, where it is many
     /// seconds, to fast ones, where it is few.
@@ -83,7 +81,6 @@ fn beats(value: f64, other: f64) -> bool {
 impl<'a> Region<'a> {
     pub(crate) fn new(
         model: &'a Model,
-        objective: Aim,
         prices: &[f64],
         nodes: Vec<usize>,
         lists: Vec<Vec<Entry>>,
@@ -99,7 +96,6 @@ impl<'a> Region<'a> {
             node_of: vec![0; model.tasks.len()],
             has_running: model.has_running(),
             model,
-            objective,
             weights: nodes.iter().map(|node| worth(&model.nodes[*node]) / mean).collect(),
             loads: vec![Load::default(); nodes.len()],
             costs: vec![0.0; nodes.len()],
@@ -110,9 +106,7 @@ impl<'a> Region<'a> {
             target,
             scratch,
         };
-        if objective == Aim::Makespan {
-            region.shorten();
-        }
+        region.shorten();
         for local in 0..region.nodes.len() {
             let ready = &model.ready[region.nodes[local]];
             let load = play(&mut region.scratch.free, ready, &region.lists[local]);
@@ -149,14 +143,6 @@ impl<'a> Region<'a> {
         self.loads.iter().map(|load| load.end).fold(0.0, f64::max)
     }
 
-    /// What the region is worth under the objective.
-    pub(crate) fn value(&self) -> f64 {
-        match self.objective {
-            Aim::Makespan => self.end(),
-            Aim::Completion => self.loads.iter().map(|load| load.sum_of_ends).sum(),
-        }
-    }
-
     /// What annealing makes small.
     pub(crate) fn total_cost(&self) -> f64 {
         self.costs.iter().sum()
@@ -172,9 +158,6 @@ impl<'a> Region<'a> {
     /// The cost of a node whose list has just been played in the scratch space.
     #[inline]
     fn cost_as_played(&self, local: usize, load: &Load) -> f64 {
-        if self.objective == Aim::Completion {
-            return load.sum_of_ends;
-        }
         let gpus = self.gpus(local);
         let mut late = 0.0;
         if load.end > self.target {
@@ -188,9 +171,6 @@ impl<'a> Region<'a> {
     /// The least that a node with this area can cost.
     #[inline]
     fn least_cost(&self, local: usize, area: f64) -> f64 {
-        if self.objective == Aim::Completion {
-            return 0.0;
-        }
         let even = area / self.gpus(local) as f64;
         self.weights[local] * (self.lateness(even) + AREA * even)
     }
@@ -232,7 +212,7 @@ impl<'a> Region<'a> {
         num_moves: &mut u64,
     ) -> Option<(f64, Vec<Vec<Entry>>)> {
         let bar = keep.unwrap_or(0.0);
-        let mut best = Some(self.value())
+        let mut best = Some(self.end())
             .filter(|value| beats(*value, bar))
             .map(|value| (value, self.lists.clone()));
         let looks = (cooling.num_moves / MOVES_PER_LOOK).max(1);
@@ -246,7 +226,7 @@ impl<'a> Region<'a> {
                 let threshold = -temperature * (1.0 - random.unit()).ln();
                 let Some(proposal) = self.propose(threshold, random) else { continue };
                 if self.settle(proposal, threshold) && keep.is_some() && self.late.len() <= 4 {
-                    let value = self.value();
+                    let value = self.end();
                     if beats(value, best.as_ref().map_or(bar, |(least, _)| *least)) {
                         match &mut best {
                             Some((old, lists)) => {
@@ -511,7 +491,7 @@ impl<'a> Region<'a> {
     /// Whether a mode exceeds the target without being an improvement.
     #[inline]
     fn is_too_long(&self, runtime: f64, current: f64) -> bool {
-        self.objective == Aim::Makespan && runtime > self.target && runtime >= current
+        runtime > self.target && runtime >= current
     }
 
     /// Plays the scratch lists and accepts them if they cost at most `threshold` more.

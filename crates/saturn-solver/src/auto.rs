@@ -9,7 +9,6 @@ use crate::bounds::dual_feasible;
 use crate::clock::Deadline;
 use crate::general;
 use crate::lists::{self, makespan};
-use crate::options::Aim;
 use crate::proof::{self, Verdict};
 use crate::solve::{Solve, grade};
 use crate::warm;
@@ -31,10 +30,9 @@ const REFUTED: f64 = 1.0 - 5e-7;
 
 /// Searches, and proves what it can within the limits.
 pub(crate) fn solve(solve: &Solve, plan: &mut Plan) {
-    let is_makespan = solve.aim == Aim::Makespan;
-    let proves = is_makespan && proof::is_in_reach(solve.model);
+    let proves = proof::is_in_reach(solve.model);
     let proves_exactly = !proves && general::is_in_exact_reach(solve.model);
-    let bounds = is_makespan && solve.model.tasks.len() <= BOUND_TASKS;
+    let bounds = solve.model.tasks.len() <= BOUND_TASKS;
     let has_moves = solve.options.max_moves.is_some();
     if has_moves || !bounds && !proves_exactly {
         let schedule = solve.search(solve.deadline, solve.bound.makespan);

@@ -30,11 +30,9 @@ pub(crate) enum Order {
     Widest,
     Longest,
     Largest,
-    /// For sums of completion times.
-    Smallest,
 }
 
-/// Orders for a makespan.
+/// All of them.
 pub(crate) const ORDERS: [Order; 3] = [Order::Widest, Order::Longest, Order::Largest];
 /// Tastes for short modes.
 pub(crate) const HASTES: [f64; 4] = [0.0, 0.1, 0.3, 1.0];
@@ -70,7 +68,6 @@ pub(crate) fn greedy(model: &Model, prices: &[f64], recipe: Recipe) -> Lists {
         }),
         Order::Longest => choices.sort_by(by(|entry| entry.runtime)),
         Order::Largest => choices.sort_by(by(Entry::area)),
-        Order::Smallest => choices.sort_by(by(|entry| -entry.area())),
     }
     list_schedule(model, &mut lists, &choices);
     lists

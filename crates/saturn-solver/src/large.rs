@@ -4,13 +4,12 @@
 //! nodes are annealed, cold, in short epochs, each thread on its own share of them, dealt anew
 //! every epoch, at one target: lowering the target on the way makes gangs too long, and what takes
 //! their place can ruin a node beyond what a cold annealing mends. That leaves a few nodes late,
-//! which `mend` sees to. Completion times are annealed only.
+//! which `mend` sees to.
 
 use crate::anneal::{Cooling, Region};
 use crate::fill::{Recipe, fill};
 use crate::lists::{Entry, Lists};
 use crate::mend::mend;
-use crate::options::Aim;
 use crate::random::Random;
 use crate::search::{Incumbent, Search, in_threads};
 
@@ -38,36 +37,20 @@ pub(crate) fn search(search: &Search, best: &mut Incumbent, is_warm: bool) {
         .collect();
     let mut dealer = Random::new(search.seed, u64::MAX - 1);
     let mut num_moves = 0;
-    let is_makespan = search.objective == Aim::Makespan;
-    let mut is_warm = is_warm;
-    if is_makespan {
-        let before = best.value;
-        num_moves += fill_often(search, best);
-        is_warm &= best.value >= before;
-    }
+    let before = best.value;
+    num_moves += fill_often(search, best);
+    let share = f64::from(WHOLE - FILL) / f64::from(100 - FILL);
     let whole = Search {
-        deadline: if is_makespan {
-            search
-                .deadline
-                .within(search.deadline.left_s() * f64::from(WHOLE - FILL) / f64::from(100 - FILL))
-        } else {
-            search.deadline
-        },
-        max_moves: if is_makespan {
-            search.max_moves.map(|moves| moves / 100 * u64::from(WHOLE))
-        } else {
-            search.max_moves
-        },
+        deadline: search.deadline.within(search.deadline.left_s() * share),
+        max_moves: search.max_moves.map(|moves| moves / 100 * u64::from(WHOLE)),
         ..*search
     };
     let target = first_target(search, best);
     let mut current = best.lists.clone();
-    if !(is_warm && is_makespan) {
+    if !is_warm || best.value < before {
         anneal(&whole, best, &mut current, target, &mut threads, &mut dealer, &mut num_moves);
     }
-    if is_makespan {
-        mend(search, best, current, target, &mut threads, &mut dealer, &mut num_moves);
-    }
+    mend(search, best, current, target, &mut threads, &mut dealer, &mut num_moves);
 }
 
 /// Draws fillings, each thread its own, and returns the steps that took.
@@ -132,9 +115,6 @@ fn fill_often(search: &Search, best: &mut Incumbent) -> u64 {
 
 /// The makespan that annealing the whole can be expected to reach with the moves at hand.
 fn first_target(search: &Search, best: &Incumbent) -> f64 {
-    if search.objective == Aim::Completion {
-        return f64::INFINITY;
-    }
     let moves = search
         .max_moves
         .map_or(search.deadline.left_s() * MOVES_PER_SECOND * search.threads as f64, |moves| {
@@ -157,16 +137,10 @@ fn anneal(
     dealer: &mut Random,
     num_moves: &mut u64,
 ) {
-    let Search { model, objective, bound, deadline, .. } = *search;
+    let Search { model, bound, deadline, .. } = *search;
     let begun_s = deadline.elapsed_s();
-    let (hot, cold) = match objective {
-        // Filling has found what heat would only spoil.
-        Aim::Makespan => (bound.makespan * 0.0007, bound.makespan * 0.0003),
-        Aim::Completion => {
-            let mean = best.value / model.tasks.len() as f64;
-            (mean * 0.02, mean * 0.0002)
-        }
-    };
+    // Filling has found what heat would only spoil.
+    let (hot, cold) = (bound.makespan * 0.0007, bound.makespan * 0.0003);
     while !search.is_done(best, *num_moves) {
         let done = search.share_done(*num_moves, begun_s);
         let temperature = hot * (cold / hot).powf(done);
@@ -175,7 +149,7 @@ fn anneal(
         let results = in_threads(&mut shares, |share, moves| {
             let lists = std::mem::take(&mut share.lists);
             let nodes = share.nodes.clone();
-            let mut region = Region::new(model, objective, &bound.prices, nodes, lists, target);
+            let mut region = Region::new(model, &bound.prices, nodes, lists, target);
             region.run(cooling, None, deadline, share.random, moves);
             share.lists = region.lists;
         });

@@ -23,7 +23,8 @@
 //! [baseline](baselines)), decodes the result into devices and starts ([`schedule`]), and has
 //! `saturn_core` check it. Problems with more to them than devices, runtimes and running tasks, and
 //! those whose gangs need several nodes, go by the [`general`] search and its own bounds instead of
-//! those over lists. No part reads a clock ([`Clock`] is the caller's) or knows of processes.
+//! those over lists; weighted completion has lists of its own ([`completion`]). No part reads a
+//! clock ([`Clock`] is the caller's) or knows of processes.
 
 #![expect(clippy::doc_markdown, reason = "the docs write symbols as the literature does")]
 #![expect(clippy::similar_names, reason = "a model has modes")]
@@ -34,8 +35,8 @@ mod baselines;
 mod bounds;
 mod calendar;
 mod clock;
+mod completion;
 mod error;
-
 mod fill;
 mod general;
 mod greedy;

@@ -85,8 +85,6 @@ pub(crate) struct Load {
     pub(crate) end: f64,
     /// GPU-seconds held.
     pub(crate) area: f64,
-    /// Sum of the gangs' ends, seconds.
-    pub(crate) sum_of_ends: f64,
 }
 
 /// Plays a list on a node whose devices fall free at `ready`; `free` is scratch space.
@@ -99,8 +97,7 @@ pub(crate) fn play(free: &mut [f64], ready: &[f64], list: &[Entry]) -> Load {
     free.copy_from_slice(ready);
     let mut load = Load { area: ready.iter().sum(), ..Load::default() };
     for entry in list {
-        let start = place(free, usize::from(entry.gpus), entry.runtime);
-        load.sum_of_ends += start + entry.runtime;
+        place(free, usize::from(entry.gpus), entry.runtime);
         load.area += entry.area();
     }
     load.end = free.last().copied().unwrap_or(0.0);
@@ -134,11 +131,6 @@ pub(crate) fn loads(model: &Model, lists: &Lists) -> Vec<Load> {
 /// The lists' makespan, seconds.
 pub(crate) fn makespan(model: &Model, lists: &Lists) -> f64 {
     loads(model, lists).iter().map(|load| load.end).fold(0.0, f64::max)
-}
-
-/// The lists' sum of completion times, seconds.
-pub(crate) fn completion(model: &Model, lists: &Lists) -> f64 {
-    loads(model, lists).iter().map(|load| load.sum_of_ends).sum()
 }
 
 /// The schedule that plays the lists node by node.

@@ -70,7 +70,7 @@ fn end_of_most(search: &Search, current: &Lists) -> f64 {
 
 /// Anneals one late node of the share with a few others; keeps the result if it costs no more.
 fn mend_piece(search: &Search, share: &mut Share, target: f64, patience: usize, moves: &mut u64) {
-    let Search { model, objective, bound, deadline, .. } = *search;
+    let Search { model, bound, deadline, .. } = *search;
     let mut free = Vec::new();
     let ends: Vec<f64> = share
         .nodes
@@ -103,12 +103,12 @@ fn mend_piece(search: &Search, share: &mut Share, target: f64, patience: usize, 
     let nodes: Vec<usize> = piece.iter().map(|local| share.nodes[*local]).collect();
     let lists: Vec<Vec<Entry>> = piece.iter().map(|local| share.lists[*local].clone()).collect();
     let tasks = lists.iter().flatten().map(|entry| entry.task as usize).collect();
-    let mut region = Region::new(model, objective, &bound.prices, nodes.clone(), lists, target);
+    let mut region = Region::new(model, &bound.prices, nodes.clone(), lists, target);
     let before = region.total_cost();
     if refills {
         let recipe = Recipe::random(target, MOST_DRAWS, random);
         let (lists, steps) = fill(model, &bound.prices, &nodes, tasks, recipe, random);
-        region = Region::new(model, objective, &bound.prices, nodes, lists, target);
+        region = Region::new(model, &bound.prices, nodes, lists, target);
         *moves += steps.max(1);
     } else {
         let num_moves = 3_000 * piece.len() as u64 * (1 + random.below(patience) as u64);

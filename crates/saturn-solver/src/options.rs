@@ -9,16 +9,6 @@ use crate::baselines::Baseline;
 use crate::baselines::Pace;
 use crate::error::SolveError;
 
-/// What the searches over lists and sequences can make small: an objective of which each gang's part
-/// depends on its own end alone, and tasks count alike.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Aim {
-    /// The end of the last task.
-    Makespan,
-    /// The sum of the ends of all tasks.
-    Completion,
-}
-
 /// How a plan is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Backend {

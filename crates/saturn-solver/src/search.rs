@@ -8,10 +8,9 @@ use std::thread;
 
 use crate::bounds::area::AreaBound;
 use crate::clock::Deadline;
-use crate::greedy::{HASTES, ORDERS, Order, Recipe, greedy};
-use crate::lists::{Lists, completion, makespan};
+use crate::greedy::{HASTES, ORDERS, Recipe, greedy};
+use crate::lists::{Entry, Lists, makespan, play};
 use crate::model::Model;
-use crate::options::Aim;
 use crate::settle::settle;
 use crate::{large, small};
 
@@ -19,21 +18,23 @@ use crate::{large, small};
 const SMALL_TASKS: usize = 50;
 const SMALL_NODES: usize = 16;
 
+/// Targets of greedy plans, in bounds.
+const TARGETS: [f64; 7] = [1.01, 1.03, 1.0, 1.06, 1.12, 1.25, 1.4];
+
 /// What a search works on and within.
 #[derive(Clone, Copy)]
 pub(crate) struct Search<'a> {
     pub(crate) model: &'a Model,
-    pub(crate) objective: Aim,
     pub(crate) bound: &'a AreaBound,
     pub(crate) deadline: Deadline<'a>,
     pub(crate) max_moves: Option<u64>,
     pub(crate) seed: u64,
     pub(crate) threads: usize,
-    /// A value under the objective that is reason to stop when beaten; 0 for none.
+    /// A makespan that is reason to stop when beaten; 0 for none.
     pub(crate) enough: f64,
 }
 
-/// The best lists so far and what they are worth under the objective.
+/// The best lists so far and their makespan.
 #[derive(Debug, Clone)]
 pub(crate) struct Incumbent {
     pub(crate) value: f64,
@@ -58,16 +59,25 @@ impl Search<'_> {
         } else {
             large::search(self, &mut best, is_warm);
         }
-        settle(self.model, self.objective, &mut best.lists);
-        best.value = self.value(&best.lists);
+        self.settle(&mut best);
         best
     }
 
     pub(crate) fn value(&self, lists: &Lists) -> f64 {
-        match self.objective {
-            Aim::Makespan => makespan(self.model, lists),
-            Aim::Completion => completion(self.model, lists),
-        }
+        makespan(self.model, lists)
+    }
+
+    /// Lets running tasks stay that were moved for nothing.
+    fn settle(&self, best: &mut Incumbent) {
+        let end_of = |(node, list): &(usize, Vec<Entry>)| {
+            let ready = &self.model.ready[*node];
+            play(&mut vec![0.0; ready.len()], ready, list).end
+        };
+        let value = best.value;
+        settle(self.model, &mut best.lists, |_, after| {
+            after.iter().all(|change| end_of(change) <= value)
+        });
+        best.value = self.value(&best.lists);
     }
 
     pub(crate) fn improve(&self, best: &mut Incumbent, lists: Lists) {
@@ -100,17 +110,9 @@ impl Search<'_> {
     /// Recipes, the most promising first; `stays` says whether running tasks stay.
     fn recipes(&self, stays: bool) -> impl Iterator<Item = Recipe> {
         let least = self.bound.makespan;
-        let orders: &[Order] = match self.objective {
-            Aim::Makespan => &ORDERS,
-            Aim::Completion => &[Order::Smallest],
-        };
-        let targets: &[f64] = match self.objective {
-            Aim::Makespan => &[1.01, 1.03, 1.0, 1.06, 1.12, 1.25, 1.4],
-            Aim::Completion => &[1.0, 2.0, 4.0, f64::INFINITY],
-        };
         HASTES.iter().flat_map(move |haste| {
-            targets.iter().flat_map(move |target| {
-                orders.iter().map(move |order| Recipe {
+            TARGETS.iter().flat_map(move |target| {
+                ORDERS.iter().map(move |order| Recipe {
                     target: least * target,
                     haste: *haste,
                     order: *order,
@@ -122,9 +124,7 @@ impl Search<'_> {
 
     /// Whether to stop: at a limit, or at the bound.
     pub(crate) fn is_done(&self, best: &Incumbent, num_moves: u64) -> bool {
-        let is_optimal =
-            self.objective == Aim::Makespan && best.value <= self.bound.makespan * (1.0 + 1e-9);
-        is_optimal
+        best.value <= self.bound.makespan * (1.0 + 1e-9)
             || best.value < self.enough
             || self.deadline.is_over()
             || self.max_moves.is_some_and(|limit| num_moves >= limit)

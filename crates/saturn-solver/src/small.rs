@@ -7,9 +7,8 @@
 //! attractive.
 
 use crate::anneal::{Cooling, Region};
-use crate::greedy::{HASTES, ORDERS, Order, Recipe, greedy};
+use crate::greedy::{HASTES, ORDERS, Recipe, greedy};
 use crate::lists::Lists;
-use crate::options::Aim;
 use crate::random::Random;
 use crate::search::{Incumbent, Search, in_threads};
 
@@ -56,18 +55,12 @@ fn anneal(
     random: &mut Random,
     moves: &mut u64,
 ) -> Option<(f64, Lists)> {
-    let Search { model, objective, bound, deadline, .. } = *search;
+    let Search { model, bound, deadline, .. } = *search;
     let least = bound.makespan;
     let is_fresh = random.below(2) == 0;
-    let (target, scale, coldest) = match objective {
-        Aim::Makespan => (least + (best.value - least) * (0.3 + 0.7 * random.unit()), least, 0.001),
-        Aim::Completion => (f64::INFINITY, best.value / nodes.len() as f64, 0.0002),
-    };
+    let target = least + (best.value - least) * (0.3 + 0.7 * random.unit());
     let lists = if is_fresh {
-        let order = match objective {
-            Aim::Makespan => ORDERS[random.below(ORDERS.len())],
-            Aim::Completion => Order::Smallest,
-        };
+        let order = ORDERS[random.below(ORDERS.len())];
         let haste = HASTES[random.below(HASTES.len())];
         let stays = random.below(4) > 0;
         greedy(model, &bound.prices, Recipe { target, haste, order, stays })
@@ -75,7 +68,7 @@ fn anneal(
         best.lists.clone()
     };
     let warmest = random.log_between(0.01, 0.2);
-    let cooling = Cooling { from: scale * warmest, to: scale * coldest, num_moves };
-    let mut region = Region::new(model, objective, &bound.prices, nodes.to_vec(), lists, target);
+    let cooling = Cooling { from: least * warmest, to: least * 0.001, num_moves };
+    let mut region = Region::new(model, &bound.prices, nodes.to_vec(), lists, target);
     region.run(cooling, Some(best.value), deadline, random, moves)
 }

@@ -11,7 +11,7 @@ use crate::error::SolveError;
 use crate::general::{self, Exact};
 use crate::lists::{self, Lists};
 use crate::model::Model;
-use crate::options::{Aim, Backend, Options};
+use crate::options::{Backend, Options};
 use crate::schedule::{Schedule, assignments};
 use crate::search::Search;
 use crate::split;
@@ -70,25 +70,18 @@ fn plan_tasks(problem: &Problem, options: &Options, deadline: Deadline, plan: &m
     let may_switch = split::applies(problem, &model, options);
     let whole = if may_switch { split::whole(options) } else { options.clone() };
     let until = if may_switch { split::until(deadline) } else { deadline };
-    match aim(problem, &model, options) {
-        Some(aim) => {
-            plan.lower_bound_s = bound.makespan;
-            if aim == Aim::Completion {
-                let prices = &bound.prices;
-                plan.completion_bound_s =
-                    general::completion_bound(problem, &model, prices, bounding);
-            }
-            if !deadline.is_over() {
-                let bound = bound.clone();
-                let options = &whole;
-                Solve { problem, options, aim, model: &model, bound, deadline: until }.run(plan);
-            }
+    if is_for_lists(problem, &model, options) {
+        plan.lower_bound_s = bound.makespan;
+        if !deadline.is_over() {
+            let bound = bound.clone();
+            let options = &whole;
+            Solve { problem, options, model: &model, bound, deadline: until }.run(plan);
         }
-        None => general::solve(problem, &whole, &model, &bound.prices, until, plan),
+    } else {
+        general::solve(problem, &whole, &model, &bound.prices, until, plan);
     }
     if may_switch {
-        let aim = Aim::Makespan;
-        let solve = Solve { problem, options, aim, model: &model, bound, deadline };
+        let solve = Solve { problem, options, model: &model, bound, deadline };
         split::solve(&solve, plan);
     }
 }
@@ -116,33 +109,27 @@ fn take_warm_start(problem: &Problem, options: &Options, plan: &mut Plan) {
     }
 }
 
-/// What the searches over lists make small, where `problem` is one for them: every gang fits into a
-/// node, and running tasks and places are all there is to it beside devices and runtimes.
-fn aim(problem: &Problem, model: &Model, options: &Options) -> Option<Aim> {
-    let is_for_lists =
+/// Whether the search over lists makes the makespan small by itself: every gang fits into a node, and
+/// running tasks and places are all there is to the problem beside devices and runtimes.
+fn is_for_lists(problem: &Problem, model: &Model, options: &Options) -> bool {
+    let is_separable =
         model.is_separable() && model.has_modes() && options.backend.baseline().is_none();
     let is_plain_node =
         |node: &Node| node.available_from_s == 0.0 && node.available_until_s.is_none();
     let is_plain_task = |task: &ProblemTask| {
         task.release_s == 0.0 && task.after.is_empty() && task.deadline_s.is_none()
     };
-    let is_plain = problem.deadline_s.is_none()
+    options.objective == Objective::Makespan
+        && is_separable
+        && problem.deadline_s.is_none()
         && problem.cluster.nodes.iter().all(is_plain_node)
-        && problem.tasks.iter().all(is_plain_task);
-    let counts_once = |task: &ProblemTask| task.weight.to_bits() == 1.0f64.to_bits();
-    match options.objective {
-        _ if !is_for_lists || !is_plain => None,
-        Objective::Makespan => Some(Aim::Makespan),
-        Objective::Completion => problem.tasks.iter().all(counts_once).then_some(Aim::Completion),
-        Objective::Cost => None,
-    }
+        && problem.tasks.iter().all(is_plain_task)
 }
 
 /// One solve by lists at work.
 pub(crate) struct Solve<'a> {
     pub(crate) problem: &'a Problem,
     pub(crate) options: &'a Options,
-    pub(crate) aim: Aim,
     pub(crate) model: &'a Model,
     pub(crate) bound: AreaBound,
     pub(crate) deadline: Deadline<'a>,
@@ -212,16 +199,8 @@ impl Solve<'_> {
     ) -> Lists {
         let bound = AreaBound { makespan: low, prices: self.bound.prices.clone() };
         let Options { max_moves, seed, .. } = *self.options;
-        let search = Search {
-            model: self.model,
-            objective: self.aim,
-            bound: &bound,
-            deadline,
-            max_moves,
-            seed,
-            threads,
-            enough,
-        };
+        let search =
+            Search { model: self.model, bound: &bound, deadline, max_moves, seed, threads, enough };
         search.run(warm).lists
     }
 

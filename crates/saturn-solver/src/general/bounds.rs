@@ -1,26 +1,25 @@
 //! Lower bounds with all facts of a problem, and proofs that it has no plan.
 //!
-//! **Critical path.** With h_i the earliest start of i (its release and the earliest ends of what it
-//! waits for), it ends no earlier than e_i, the least over its ways of max(h_i, arrival) + runtime,
-//! ways that would outlast their nodes left out; and the last task no earlier than max e_i + q_i, q_i
-//! being the shortest runtimes on the longest chain of tasks that wait for i.
+//! **Critical path.** With h_i the earliest start of i (its release and the earliest ends of what
+//! it waits for), it ends no earlier than e_i, the least over its ways of max(h_i, arrival) +
+//! runtime, ways that would outlast their nodes left out; and the last task no earlier than max e_i
+//! + q_i, q_i being the shortest runtimes on the longest chain of tasks that wait for i.
 //!
 //! **Area.** As in `bounds::area`, but in a plan of makespan T kind k has only
-//! λ_k·Σ G_n·(min(until_n, T) − from_n) priced GPU-seconds, and a way counts only if it can have ended
-//! by T − q_i. The same for the tasks whose heads are at least some time t and the GPU-seconds from t
-//! on.
+//! λ_k·Σ G_n·(min(until_n, T) − from_n) priced GPU-seconds, and a way counts only if it can have
+//! ended by T − q_i. The same for the tasks whose heads are at least some time t and the
+//! GPU-seconds from t on.
 //!
-//! **Completion.** Let M_i be the mean time at which i holds its devices; holding them from start to
-//! end, i ends at M_i + p_i/2. At any moment the plan uses at most the priced devices that are there,
-//! so Σ w_i·M_i is at least what the best preemptive plan of jobs of size a_i = least priced area on
-//! one machine of that speed has, which is: always the job of those released with the largest w_i/a_i
-//! (Goemans 1996; without releases Eastman, Even, Isaacs 1964, and for gangs the squashed area of
-//! Turek et al. 1994). Hence Σ w_i·C_i ≥ Σ w_i·M_i + ½ Σ w_i·min p_i: area and runtime may be least
-//! under different ways, which only lowers the bound. And Σ w_i·e_i is one too.
+//! **Completion.** Σ w_i·C_i ≥ Σ w_i·e_i. A much better bound, which takes some time, is that of
+//! prices of devices over time (`bounds::ascent`). It counts for each task all of its ways with
+//! h_i, the arrivals and departures of their nodes and the latest end that deadlines allow; a gang
+//! that stays starts at 0. Precedence counts through h_i and the latest end alone, places through
+//! the arrivals and departures of the nodes that they allow, and a wide gang holds no more devices
+//! than it must: that leaves something out and never makes the bound too high.
 //!
-//! **Cost.** A node of G_n GPUs that is held for B seconds does at most G_n·B GPU-seconds of work, so
-//! it costs at least price_n/G_n for each of them: Σ_i of the least g·r·price_n/G_n over the ways of i
-//! that can keep its deadline. And no less than any one task alone.
+//! **Cost.** A node of G_n GPUs that is held for B seconds does at most G_n·B GPU-seconds of work,
+//! so it costs at least price_n/G_n for each of them: Σ_i of the least g·r·price_n/G_n over the
+//! ways of i that can keep its deadline. And no less than any one task alone.
 //!
 //! **No plan.** A task with no way that ends in time; or the tasks that must have ended by t need
 //! more priced GPU-seconds than there are until t.
@@ -28,6 +27,8 @@
 use saturn_core::Objective;
 
 use super::instance::{Instance, SLACK, Way};
+use crate::bounds::ascent::{Ascent, Supply};
+use crate::bounds::prices::{Job, Slot};
 use crate::clock::Deadline;
 
 /// Shaved off so that rounding can't lift a bound above a true value.
@@ -228,58 +229,33 @@ impl<'a> Relaxation<'a> {
     fn completion(&self) -> f64 {
         let tasks = &self.instance.tasks;
         let earliest: f64 = tasks.iter().map(|task| task.weight * task.earliest_end).sum();
-        let halves: f64 = tasks.iter().map(|task| task.weight * task.shortest / 2.0).sum();
-        (self.mean_holding() + halves).max(earliest) * (1.0 - SAFETY)
+        earliest * (1.0 - SAFETY)
     }
 
-    /// The least Σ w_i·M_i on one machine with the priced devices that are there: always the job of
-    /// those released with the largest weight for its size.
-    fn mean_holding(&self) -> f64 {
-        struct Job {
-            head: f64,
-            /// Weight for a unit of work.
-            density: f64,
-            left: f64,
-        }
-        let mut jobs: Vec<Job> = (0..self.ways.len())
-            .map(|task| {
-                let facts = &self.instance.tasks[task];
-                let work = self.work(task, facts.latest_end).max(1e-12);
-                Job { head: facts.head, density: facts.weight / work, left: work }
+    /// The search for prices of devices over time that bound weighted completion; `horizon` is a
+    /// time by which most of the work can have been done.
+    pub(crate) fn ascent(&self, horizon: f64) -> Ascent {
+        let job = |(task, facts): (usize, &super::instance::TaskFacts)| {
+            let slots = self.by(task, facts.latest_end).map(|way| Slot {
+                kind: way.kind,
+                held: f64::from(way.held),
+                runtime: way.runtime,
+                first: way.from,
+                last: (way.until.min(facts.latest_end) - way.runtime).max(way.from),
+            });
+            Job { weight: facts.weight, slots: slots.collect() }
+        };
+        let jobs = self.instance.tasks.iter().enumerate().map(job).collect();
+        let nodes = self.instance.model.nodes.iter().zip(&self.instance.nodes);
+        let supplies: Vec<Supply> = nodes
+            .map(|(node, facts)| Supply {
+                kind: node.kind,
+                devices: f64::from(node.gpus),
+                from: facts.from,
+                until: facts.until,
             })
             .collect();
-        jobs.sort_by(|left, right| right.density.total_cmp(&left.density));
-        // Moments at which jobs are released or the speed changes.
-        let windows = self.instance.nodes.iter().flat_map(|node| [node.from, node.until]);
-        let mut moments: Vec<f64> = jobs.iter().map(|job| job.head).chain(windows).collect();
-        moments.retain(|moment| moment.is_finite());
-        moments.push(0.0);
-        moments.sort_by(f64::total_cmp);
-        moments.dedup();
-        let mut sum = 0.0;
-        let mut first = 0;
-        for (index, &from) in moments.iter().enumerate() {
-            let to = moments.get(index + 1).copied().unwrap_or(f64::INFINITY);
-            let speed = self.room(from, from + 1.0f64.min(to - from)) / 1.0f64.min(to - from);
-            if speed <= 0.0 {
-                continue;
-            }
-            let mut now = from;
-            while jobs.get(first).is_some_and(|job| job.left <= 0.0) {
-                first += 1;
-            }
-            for job in jobs[first..].iter_mut().filter(|job| job.head <= from) {
-                if now >= to {
-                    break;
-                }
-                let done = job.left.min(speed * (to - now));
-                let until = now + done / speed;
-                sum += job.density * done * f64::midpoint(now, until);
-                job.left -= done;
-                now = if job.left > 0.0 { to } else { until };
-            }
-        }
-        sum
+        Ascent::new(jobs, supplies, horizon.max(1e-6), self.prices)
     }
 
     fn cost(&self) -> f64 {

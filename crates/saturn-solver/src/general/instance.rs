@@ -178,6 +178,11 @@ impl<'a> Instance<'a> {
         }
     }
 
+    /// Whether what happens on one node may depend on another: by precedence, or by gangs on several.
+    pub(crate) fn couples_nodes(&self) -> bool {
+        !self.model.is_separable() || self.tasks.iter().any(|task| !task.after.is_empty())
+    }
+
     /// Whether there is something to wait for, or to be in time for.
     pub(crate) fn has_times(&self) -> bool {
         let has_window = |node: &NodeFacts| node.from > 0.0 || node.until.is_finite();
@@ -248,9 +253,8 @@ impl<'a> Instance<'a> {
                 held: stay.held(),
                 runtime: stay.runtime,
                 from: 0.0,
-                until: parts()
-                    .map(|(node, _)| self.nodes[node].until)
-                    .fold(f64::INFINITY, f64::min),
+                // It has started: it ends then or, where its nodes leave before, not in time.
+                until: parts().map(|(node, _)| self.nodes[node].until).fold(stay.runtime, f64::min),
                 share: parts().map(|(node, gpus)| self.device_price(node) * gpus).sum(),
                 alone: parts().map(|(node, _)| self.nodes[node].price).sum(),
             });

@@ -10,6 +10,7 @@
 mod anneal;
 mod bounds;
 mod construct;
+mod guide;
 mod instance;
 mod plain;
 mod play;
@@ -23,4 +24,4 @@ mod yardsticks;
 pub(crate) use instance::Instance;
 pub(crate) use play::Placed;
 pub(crate) use replay::replay;
-pub(crate) use solve::{Exact, completion_bound, is_in_exact_reach, solve, solve_exactly};
+pub(crate) use solve::{Exact, is_in_exact_reach, solve, solve_exactly};

@@ -1,22 +1,28 @@
-//! Starts for large problems: plans of what is left of a problem without most of its facts.
+//! Plans by lists: of the whole problem where nothing couples its nodes, else of what is left of it
+//! without some facts, as starts of the general search.
 //!
 //! The search over lists plays a thousand times more gangs a second than the general one. It knows
 //! when devices fall free for the first time and which tasks run already, so that arrivals of nodes
-//! and gangs that stay are kept; releases, precedence, departures and deadlines are not. Tasks that
-//! need several nodes go first, longest first, on the nodes that fall free first, behind the running
-//! tasks, which then stay. The plan is played anew with all facts, mostly in its order of
+//! and gangs that stay are kept. The search for makespans knows no releases, departures and
+//! deadlines; the one for weighted completion does. Precedence is known to neither. Tasks that
+//! need several nodes go first, longest first, on the nodes that fall free first, behind the
+//! running tasks, which then stay. The plan is played anew with all facts, mostly in its order of
 //! starts.
 
+use saturn_core::{Objective, Plan, Problem};
+
 use super::instance::Instance;
-use super::play::{Choice, Genome, Player};
+use super::play::{Choice, Genome, Placed, Player};
 use crate::baselines::Pace;
 use crate::bounds::area::AreaBound;
 use crate::clock::Deadline;
+use crate::completion::{self, Duty, Guide, Queue};
 use crate::lists::Lists;
 use crate::model::{Model, WideMode};
-use crate::options::{Aim, Options};
+use crate::options::Options;
 use crate::search::Search;
-use crate::timeline::place;
+use crate::timeline::place_after;
+use crate::warm::lists;
 
 /// With fewer tasks that have a choice the general search needs no such start.
 const FEW: usize = 8;
@@ -25,15 +31,27 @@ const TARGETS: [f64; 3] = [1.02, 1.1, 1.3];
 
 /// What is asked of the search over lists.
 pub(super) struct Ask<'a> {
-    pub(super) aim: Aim,
     pub(super) bound: &'a AreaBound,
+    /// For weighted completion: what its dual says of good plans, and what no plan is worth less
+    /// than.
+    pub(super) guide: Option<(&'a Guide, f64)>,
+    /// A plan to start from, and the problem that it is of.
+    pub(super) warm: Option<(&'a Problem, &'a Plan)>,
     pub(super) options: &'a Options,
     pub(super) threads: usize,
     pub(super) deadline: Deadline<'a>,
 }
 
-/// The genomes; none for a problem of few tasks in narrow modes alone.
-pub(super) fn starts(instance: &Instance, ask: &Ask) -> Vec<Genome> {
+/// What a search over lists found.
+pub(super) struct Start {
+    /// To be played with all facts.
+    pub(super) genome: Genome,
+    /// The gangs as the lists have them, but for those that are on no list.
+    pub(super) placed: Vec<Placed>,
+}
+
+/// The starts; none for a problem of few tasks in narrow modes alone.
+pub(super) fn starts(instance: &Instance, ask: &Ask) -> Vec<Start> {
     let mut sets: Vec<Vec<(usize, Choice)>> = Vec::new();
     for target in TARGETS {
         let wide = wide_first(instance, ask.bound.makespan * target);
@@ -42,34 +60,39 @@ pub(super) fn starts(instance: &Instance, ask: &Ask) -> Vec<Genome> {
         }
     }
     let num_free = instance.tasks.iter().filter(|task| !task.is_fixed).count();
-    if num_free < FEW && sets.iter().all(Vec::is_empty) {
+    let is_whole = ask.guide.is_some() && !instance.couples_nodes();
+    if num_free < FEW && sets.iter().all(Vec::is_empty) && !is_whole {
         return Vec::new();
     }
     let num_sets = sets.len();
     let search = |(round, wide): (usize, &Vec<(usize, Choice)>)| {
         let share = 1.0 / (num_sets - round) as f64;
         let deadline = ask.deadline.within(ask.deadline.left_s() * share);
-        let rest = Rest::new(instance, wide, ask.bound.makespan)?;
-        let search = Search {
-            model: &rest.model,
-            objective: ask.aim,
-            bound: ask.bound,
-            deadline,
-            max_moves: ask.options.max_moves.map(|moves| moves / 2 / num_sets as u64),
-            seed: ask.options.seed,
-            threads: ask.threads,
-            enough: 0.0,
+        let rest = Rest::new(instance, wide, ask)?;
+        let parts = if is_whole { 1 } else { 2 * num_sets as u64 };
+        let max_moves = ask.options.max_moves.map(|moves| moves / parts);
+        let (seed, threads) = (ask.options.seed, ask.threads);
+        let lists = if let Some((guide, bound)) = ask.guide {
+            let queue = rest.queue(instance);
+            let warm = ask.warm.filter(|_| is_whole);
+            let warm = warm.and_then(|(problem, plan)| lists(problem, &rest.model, plan));
+            let queue = &queue;
+            completion::Search { queue, guide, deadline, max_moves, seed, threads, bound }.run(warm)
+        } else {
+            let (model, bound, enough) = (&rest.model, ask.bound, 0.0);
+            let search = Search { model, bound, deadline, max_moves, seed, threads, enough };
+            search.run(None).lists
         };
-        let lists = search.run(None).lists;
-        Some(rest.genome(instance, &lists))
+        let placed = rest.placed(instance, &lists);
+        Some(Start { placed, genome: rest.genome(instance, &lists) })
     };
     sets.iter().enumerate().filter_map(search).collect()
 }
 
 /// Chooses at once which tasks run wide, the longest first.
 ///
-/// Those are the ones without a narrow mode, or none of runtime ≤ `target`; each takes its wide mode
-/// of least held area that meets the target, or its shortest.
+/// Those are the ones without a narrow mode, or none of runtime ≤ `target`; each takes its wide
+/// mode of least held area that meets the target, or its shortest.
 fn wide_first(instance: &Instance, target: f64) -> Vec<(usize, Choice)> {
     let mut gangs: Vec<(f64, usize, Choice)> = Vec::new();
     for (task, modes) in instance.model.tasks.iter().enumerate() {
@@ -109,7 +132,7 @@ struct Rest {
 
 impl Rest {
     /// The tasks behind the wide gangs; `None` where one has no mode left.
-    fn new(instance: &Instance, wide: &[(usize, Choice)], low: f64) -> Option<Self> {
+    fn new(instance: &Instance, wide: &[(usize, Choice)], ask: &Ask) -> Option<Self> {
         let mut model = instance.model.clone();
         let mut choices = vec![Choice::Wide { mode: 0, lead: None }; instance.tasks.len()];
         for (task, choice) in wide {
@@ -134,7 +157,9 @@ impl Rest {
                 return None;
             }
         }
-        hurry(instance, &mut model, low);
+        if ask.guide.is_none() {
+            hurry(instance, &mut model, ask.bound.makespan);
+        }
         let mut player = Player::new(instance, Pace::Packed);
         player.begin(&choices);
         for (task, choice) in wide {
@@ -145,6 +170,44 @@ impl Rest {
         }
         let order = wide.iter().map(|(task, _)| *task).collect();
         Some(Self { model, order, choices })
+    }
+
+    /// What is left as the search for weighted completion sees it. A task is ready when all that it
+    /// waits for can have ended, and due when all that waits for it can still end in time.
+    fn queue(&self, instance: &Instance) -> Queue<'_> {
+        let duties = instance.tasks.iter().map(|task| Duty {
+            weight: task.weight,
+            release: task.head,
+            due: task.latest_end,
+        });
+        Queue {
+            model: &self.model,
+            duties: duties.collect(),
+            until: instance.nodes.iter().map(|node| node.until).collect(),
+            slack: 1e-12 * (1.0 + instance.horizon()),
+        }
+    }
+
+    /// The gangs of the lists.
+    fn placed(&self, instance: &Instance, lists: &Lists) -> Vec<Placed> {
+        let mut placed = Vec::with_capacity(instance.tasks.len());
+        for (node, list) in lists.iter().enumerate() {
+            let mut free = self.model.ready[node].clone();
+            for entry in list {
+                let (task, lasts) = (entry.task as usize, entry.runtime);
+                let head = instance.tasks[task].head;
+                let start = place_after(&mut free, usize::from(entry.gpus), head, lasts);
+                let spec = &self.model.tasks[task];
+                let kind = self.model.nodes[node].kind;
+                let strategy = entry.mode().map_or_else(
+                    || spec.stay.as_ref().map_or(0, |stay| stay.strategy),
+                    |mode| spec.modes[kind][mode].strategy as usize,
+                );
+                let (parts, stays) = (vec![(node, u32::from(entry.gpus))], entry.stays());
+                placed.push(Placed { task, strategy, parts, start, lasts, stays });
+            }
+        }
+        placed
     }
 
     /// The wide gangs and then the lists as one order by start.
@@ -159,7 +222,12 @@ impl Rest {
             for entry in list {
                 let task = entry.task as usize;
                 let runtime = entry.runtime;
-                let start = place(&mut free, usize::from(entry.gpus), runtime);
+                let head = if instance.objective == Objective::Completion {
+                    instance.tasks[task].head
+                } else {
+                    0.0
+                };
+                let start = place_after(&mut free, usize::from(entry.gpus), head, runtime);
                 choices[task] = match entry.mode() {
                     None => Choice::Stay,
                     Some(mode) => {
@@ -169,7 +237,12 @@ impl Rest {
                 listed[task] = Some(Listed { start, runtime });
             }
         }
-        let keys = keys(instance, &listed);
+        // What waits for a task hurries it where the makespan counts.
+        let starts = || listed.iter().map(|one| one.map_or(0.0, |one| one.start)).collect();
+        let keys = match instance.objective {
+            Objective::Completion => starts(),
+            _ => keys(instance, &listed),
+        };
         let mut rest: Vec<usize> = (0..instance.tasks.len())
             .filter(|task| listed[*task].is_some() && !instance.tasks[*task].is_fixed)
             .collect();
@@ -212,8 +285,8 @@ struct Listed {
     runtime: f64,
 }
 
-/// What the order goes by: when a task starts on its list, but no later than lets those that wait for
-/// it end when the lists do, and no earlier than it can.
+/// What the order goes by: when a task starts on its list, but no later than lets those that wait
+/// for it end when the lists do, and no earlier than it can.
 fn keys(instance: &Instance, listed: &[Option<Listed>]) -> Vec<f64> {
     let runtime = |task: usize| listed[task].map_or(0.0, |one| one.runtime);
     let ends = listed.iter().flatten().map(|one| one.start + one.runtime);

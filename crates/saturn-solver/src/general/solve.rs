@@ -7,8 +7,9 @@ use saturn_core::{Objective, Plan, PlanStatus, Problem, Reason};
 
 use super::anneal::{Incumbent, Limits, search};
 use super::bounds::{Bounds, Relaxation};
+use super::guide::guide;
 use super::instance::Instance;
-use super::plain::{Ask, starts};
+use super::plain::{Ask, Start, starts};
 use super::play::{Genome, Placed, Player};
 use super::wait::shift_gangs;
 use super::warm::genome;
@@ -17,9 +18,10 @@ use crate::baselines::Pace;
 use crate::bounds::area::AreaBound;
 use crate::bounds::dual_feasible;
 use crate::clock::Deadline;
+use crate::completion::Guide;
 use crate::milp::{self, Solution};
 use crate::model::Model;
-use crate::options::{Aim, Backend, Options};
+use crate::options::{Backend, Options};
 use crate::program::Effort;
 use crate::schedule::{Step, assignments};
 use crate::solve::grade;
@@ -71,8 +73,12 @@ pub(crate) fn solve(
         plan.reasons = vec![Reason { task: None, reason: "there was no time to look".to_owned() }];
         return;
     }
+    let guide = (options.objective == Objective::Completion)
+        .then(|| guide(relaxation.ascent(bounds.makespan), options, deadline, plan));
+    let bounds = Bounds { completion: plan.completion_bound_s, ..bounds };
     let instance = &instance;
-    let mut solve = Solve { problem, options, instance, prices, bounds, deadline, missed: None };
+    let mut solve =
+        Solve { problem, options, instance, prices, bounds, guide, deadline, missed: None };
     solve.run(plan);
     if !plan.is_usable() && plan.status != PlanStatus::Infeasible {
         plan.reasons = solve.missed.map_or_else(
@@ -80,17 +86,6 @@ pub(crate) fn solve(
             |(_, reasons)| reasons,
         );
     }
-}
-
-/// No plan of a plain problem has a smaller sum of ends.
-pub(crate) fn completion_bound(
-    problem: &Problem,
-    model: &Model,
-    prices: &[f64],
-    deadline: Deadline,
-) -> f64 {
-    let instance = Instance::new(problem, model, Objective::Completion, prices);
-    Relaxation::new(&instance, prices, deadline).bounds().completion
 }
 
 /// Whether `auto` has the exact program prove.
@@ -122,6 +117,8 @@ struct Solve<'a> {
     /// Of GPU-seconds, by kind.
     prices: &'a [f64],
     bounds: Bounds,
+    /// For weighted completion alone.
+    guide: Option<Guide>,
     deadline: Deadline<'a>,
     /// The least that a plan missed its deadlines by, and by which.
     missed: Option<(f64, Vec<Reason>)>,
@@ -188,7 +185,7 @@ impl Solve<'_> {
     fn prove_beside_search(&mut self, plan: &mut Plan) {
         let start = plan.clone();
         let warm = Vec::from_iter(genome(self.problem, self.instance, &start));
-        let limits = self.limits(self.deadline, self.options.threads - 1);
+        let threads = self.options.threads - 1;
         let is_proven = AtomicBool::new(false);
         let is_found = AtomicBool::new(false);
         let search_clock = self.deadline.stopped_by(&is_proven);
@@ -205,8 +202,12 @@ impl Solve<'_> {
                 is_proven.store(is_solved, Ordering::Relaxed);
                 solution
             });
-            let limits = Limits { deadline: self.deadline.on(&search_clock), ..limits };
-            let found = search(self.instance, warm, limits);
+            let deadline = self.deadline.on(&search_clock);
+            let found = if self.is_for_lists() {
+                (self.plain_starts(deadline, threads, Some(&start)), None)
+            } else {
+                (Vec::new(), search(self.instance, warm, self.limits(deadline, threads)))
+            };
             // It ends early only with a plan that meets the bound.
             if !self.deadline.is_over() {
                 is_found.store(true, Ordering::Relaxed);
@@ -216,7 +217,10 @@ impl Solve<'_> {
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         });
-        if let Some(found) = found {
+        for start in found.0 {
+            self.adopt_placed(plan, start.placed);
+        }
+        if let Some(found) = found.1 {
             self.adopt(plan, &found.genome, Pace::Packed);
         }
         take_solution(self.problem, self.instance, plan, solution);
@@ -249,7 +253,14 @@ impl Solve<'_> {
         threads: usize,
         start: Option<&Plan>,
     ) {
-        let mut warm = self.plain_starts(deadline, threads);
+        let starts = self.plain_starts(deadline, threads, start);
+        if self.is_for_lists() {
+            for start in starts {
+                self.adopt_placed(plan, start.placed);
+            }
+            return;
+        }
+        let mut warm: Vec<Genome> = starts.into_iter().map(|start| start.genome).collect();
         let given = [self.options.warm_start.as_ref(), start].into_iter().flatten();
         warm.extend(given.filter_map(|plan| genome(self.problem, self.instance, plan)));
         let found = search(self.instance, warm, self.limits(deadline, threads));
@@ -258,21 +269,28 @@ impl Solve<'_> {
         }
     }
 
-    /// Plans of the problem without most of its facts, to be played with them.
-    fn plain_starts(&self, deadline: Deadline, threads: usize) -> Vec<Genome> {
-        let aim = match self.options.objective {
-            Objective::Makespan => Aim::Makespan,
-            Objective::Completion => Aim::Completion,
-            Objective::Cost => return Vec::new(),
-        };
+    /// Whether lists know all that there is to the problem under its objective.
+    fn is_for_lists(&self) -> bool {
+        self.guide.is_some() && !self.instance.couples_nodes()
+    }
+
+    /// Plans of the problem by lists, to be played with all facts.
+    fn plain_starts(&self, deadline: Deadline, threads: usize, start: Option<&Plan>) -> Vec<Start> {
+        if self.options.objective == Objective::Cost {
+            return Vec::new();
+        }
         let bound = AreaBound { makespan: self.bounds.makespan, prices: self.prices.to_vec() };
-        let share = if self.instance.tasks.len() > MANY_TASKS && !self.instance.has_times() {
+        let share = if self.is_for_lists() {
+            1.0
+        } else if self.instance.tasks.len() > MANY_TASKS && !self.instance.has_times() {
             MANY_PLAIN_SEARCH
         } else {
             PLAIN_SEARCH
         };
         let deadline = deadline.within(deadline.left_s() * share);
-        let ask = Ask { aim, bound: &bound, options: self.options, threads, deadline };
+        let warm = start.or(self.options.warm_start.as_ref()).map(|plan| (self.problem, plan));
+        let guide = self.guide.as_ref().map(|guide| (guide, self.bounds.completion));
+        let ask = Ask { bound: &bound, guide, warm, options: self.options, threads, deadline };
         starts(self.instance, &ask)
     }
 
@@ -291,6 +309,16 @@ impl Solve<'_> {
             shift_gangs(self.instance, &mut placed);
         }
         take(self.problem, self.instance, plan, placed);
+    }
+
+    /// The same with gangs as lists have them. They are not played anew: a plan that is worse as
+    /// lists might become the better one by that, and then more time would be worse.
+    fn adopt_placed(&mut self, plan: &mut Plan, placed: Vec<Placed>) {
+        if keeps_times(self.instance, &placed) {
+            take(self.problem, self.instance, plan, placed);
+        } else {
+            self.missed = Some((0.0, self.misses(&placed)));
+        }
     }
 
     /// Which deadlines and departures gangs miss.

@@ -4,7 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod impossible;
-mod problems;
+pub(crate) mod problems;
 mod running;
 
 use proptest::prelude::*;

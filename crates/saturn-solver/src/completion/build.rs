@@ -1,0 +1,170 @@
+//! Lists built in one go, by the prices of devices over time.
+
+use super::queue::{Fine, Queue};
+use crate::bounds::ascent::Ascent;
+use crate::bounds::prices::Prices;
+use crate::lists::{Entry, Lists};
+use crate::model::Mode;
+use crate::random::Random;
+use crate::timeline::place_after;
+
+/// What the dual says of good plans: what devices cost, and about when each task runs.
+#[derive(Debug, Clone)]
+pub(crate) struct Guide {
+    prices: Prices,
+    /// By task, seconds.
+    starts: Vec<f64>,
+    ends: Vec<f64>,
+}
+
+impl Guide {
+    pub(crate) fn new(ascent: &Ascent) -> Self {
+        let (starts, ends) = ascent.spans();
+        Self { prices: ascent.prices().clone(), starts: starts.to_vec(), ends: ends.to_vec() }
+    }
+}
+
+/// How lists are built.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Recipe {
+    /// Tasks come in the order of this point between their start and their end in the guide, from 0
+    /// to 1.
+    pub(super) point: f64,
+    /// The prices count this many times.
+    pub(super) thrift: f64,
+    /// Whether running tasks stay that may be moved.
+    pub(super) stays: bool,
+    /// By how much the order is random: the point of a task is off by up to this part of it.
+    pub(super) jitter: f64,
+}
+
+/// Where a mode starts first on the nodes of a kind.
+#[derive(Debug, Clone, Copy)]
+struct Site {
+    node: usize,
+    start: f64,
+    /// Seconds by which the node has left before the gang ends.
+    missed: f64,
+    /// Device-seconds that idle before it.
+    idle: f64,
+}
+
+/// Appends one task after the other where its weighted end, its fine and the price of the devices
+/// that it holds, or leaves idle before it, are least together.
+pub(super) fn build(
+    queue: &Queue,
+    guide: &Guide,
+    fine: Fine,
+    recipe: Recipe,
+    random: &mut Random,
+) -> Lists {
+    let model = queue.model;
+    let mut lists: Lists = vec![Vec::new(); model.nodes.len()];
+    let mut free = model.ready.clone();
+    let mut order: Vec<(f64, usize)> = Vec::with_capacity(model.tasks.len());
+    for (task, spec) in model.tasks.iter().enumerate() {
+        let stay = spec.stay.as_ref().filter(|_| recipe.stays || spec.is_fixed());
+        if let Some((stay, home)) = stay.and_then(|stay| Some((stay, stay.home()?))) {
+            let entry = Entry::staying(task, stay);
+            place_after(&mut free[home], usize::from(entry.gpus), 0.0, entry.runtime);
+            lists[home].push(entry);
+        } else {
+            let (start, end) = (guide.starts[task], guide.ends[task]);
+            let noise = 1.0 + recipe.jitter * (2.0 * random.unit() - 1.0);
+            order.push(((start + recipe.point * (end - start)) * noise, task));
+        }
+    }
+    order.sort_by(|left, right| left.0.total_cmp(&right.0).then(left.1.cmp(&right.1)));
+    let mut by_kind: Vec<Vec<usize>> = vec![Vec::new(); model.num_kinds];
+    for (node, spec) in model.nodes.iter().enumerate() {
+        by_kind[spec.kind].push(node);
+    }
+    for (_, task) in order {
+        let mut best: Option<(f64, usize, Entry)> = None;
+        for (kind, nodes) in by_kind.iter().enumerate() {
+            for (index, mode) in model.tasks[task].modes[kind].iter().enumerate() {
+                let Some(site) = site(queue, &free, nodes, task, mode) else { continue };
+                let cost =
+                    cost(queue, guide, fine, recipe, &free[site.node], (task, kind, mode), site);
+                if best.is_none_or(|(least, ..)| cost < least) {
+                    best = Some((cost, site.node, Entry::new(task, index, mode)));
+                }
+            }
+        }
+        // A task without a mode on any node that it may use stays, as all such tasks do.
+        if let Some((_, node, entry)) = best {
+            let release = queue.duties[task].release;
+            place_after(&mut free[node], usize::from(entry.gpus), release, entry.runtime);
+            lists[node].push(entry);
+        } else if let Some(stay) = &model.tasks[task].stay
+            && let Some(home) = stay.home()
+        {
+            lists[home].insert(0, Entry::staying(task, stay));
+            replay(queue, home, &lists[home], &mut free[home]);
+        }
+    }
+    lists
+}
+
+/// Makes `free` what it is behind a list.
+fn replay(queue: &Queue, node: usize, list: &[Entry], free: &mut [f64]) {
+    free.copy_from_slice(&queue.model.ready[node]);
+    for entry in list {
+        let release = queue.duties[entry.task as usize].release;
+        place_after(free, usize::from(entry.gpus), release, entry.runtime);
+    }
+}
+
+/// The node on which a mode is least late, then starts first, then idles least.
+fn site(
+    queue: &Queue,
+    free: &[Vec<f64>],
+    nodes: &[usize],
+    task: usize,
+    mode: &Mode,
+) -> Option<Site> {
+    let gpus = mode.gpus as usize;
+    let release = queue.duties[task].release;
+    let spec = &queue.model.tasks[task];
+    let mut best: Option<Site> = None;
+    for &node in nodes {
+        let Some(ready) = free[node].get(gpus - 1) else { continue };
+        let start = ready.max(release);
+        let missed = (start + mode.runtime - queue.until[node]).max(0.0);
+        let is_worse = |best: &Site| (missed, start) > (best.missed, best.start);
+        if best.as_ref().is_some_and(is_worse) || !spec.may_use(node) {
+            continue;
+        }
+        let idle = taken(&free[node], gpus, start).iter().map(|time| start - time).sum();
+        let site = Site { node, start, missed, idle };
+        if best.is_none_or(|best| (missed, start, idle) < (best.missed, best.start, best.idle)) {
+            best = Some(site);
+        }
+    }
+    best
+}
+
+/// When the devices fell free that a gang takes that starts then.
+fn taken(free: &[f64], gpus: usize, start: f64) -> &[f64] {
+    let behind = gpus + free[gpus..].iter().take_while(|time| **time <= start).count();
+    &free[behind - gpus..behind]
+}
+
+fn cost(
+    queue: &Queue,
+    guide: &Guide,
+    fine: Fine,
+    recipe: Recipe,
+    free: &[f64],
+    (task, kind, mode): (usize, usize, &Mode),
+    site: Site,
+) -> f64 {
+    let duty = queue.duties[task];
+    let end = site.start + mode.runtime;
+    let paid = guide.prices.integral(kind, end) * f64::from(mode.gpus);
+    let taken = taken(free, mode.gpus as usize, site.start).iter();
+    let before: f64 = taken.map(|time| guide.prices.integral(kind, *time)).sum();
+    let late = queue.lateness(task, queue.until[site.node], end);
+    let fined = if late > 0.0 { fine.fee + fine.rate * late } else { 0.0 };
+    duty.weight * end + fined + recipe.thrift * (paid - before)
+}

@@ -1,0 +1,31 @@
+//! The search for plans of small weighted completion: lists of a node, priced, then annealed.
+//!
+//! A problem is given as a [`Queue`]: what the lists must know of tasks and nodes beside devices
+//! and runtimes, which are weights, releases, the times by which tasks must have ended, and
+//! departures of nodes. As in the search for makespans, a list determines its node's timeline: each
+//! gang starts when enough devices are free behind the gangs before it and its task is released.
+//! Some best lists lose nothing: take the gangs of a best plan by start; played, none starts later,
+//! by induction.
+//!
+//! 1. [`build`] makes lists in one go, by the prices of devices over time that the bound's dual
+//!    found
+//!    ([`Guide`]).
+//! 2. [`search`](Search) anneals them in rounds. [`Region`] makes the moves on some lines: a
+//!    [`Line`] is
+//!    a list with what it comes to up to every position, so that only what follows a change is
+//!    played.
+//!
+//! Ending too late is priced, and between two plans the one that is less late wins whatever it is
+//! worth. What couples nodes, which is precedence and gangs on several nodes, is not known here:
+//! such problems take these lists as starts of the general search.
+
+mod build;
+mod line;
+mod moves;
+mod queue;
+mod region;
+mod search;
+
+pub(crate) use build::Guide;
+pub(crate) use queue::{Duty, Queue};
+pub(crate) use search::Search;

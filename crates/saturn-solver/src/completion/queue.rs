@@ -1,0 +1,100 @@
+//! A problem as the lists see it, and what a plan of it comes to.
+
+use crate::lists::Lists;
+use crate::model::Model;
+use crate::timeline::place_after;
+
+/// What a task asks for beside devices.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Duty {
+    /// What a second of its end counts.
+    pub(crate) weight: f64,
+    /// It starts no earlier, seconds.
+    pub(crate) release: f64,
+    /// It must have ended by then, seconds; may be infinite.
+    pub(crate) due: f64,
+}
+
+/// A problem each of whose tasks has a narrow mode or stays. Nodes arrive as `Model::ready` says.
+#[derive(Debug)]
+pub(crate) struct Queue<'a> {
+    pub(crate) model: &'a Model,
+    /// By task.
+    pub(crate) duties: Vec<Duty>,
+    /// By node: when it leaves, seconds; may be infinite.
+    pub(crate) until: Vec<f64>,
+    /// Lateness up to this is rounding, seconds.
+    pub(crate) slack: f64,
+}
+
+impl Queue<'_> {
+    /// The mean weight of a task.
+    pub(crate) fn mean_weight(&self) -> f64 {
+        self.duties.iter().map(|duty| duty.weight).sum::<f64>() / self.duties.len().max(1) as f64
+    }
+
+    /// Seconds by which a task on a node that leaves at `until` ends too late.
+    #[inline]
+    pub(crate) fn lateness(&self, task: usize, until: f64, end: f64) -> f64 {
+        let late = end - self.duties[task].due.min(until);
+        if late > self.slack { late } else { 0.0 }
+    }
+
+    /// What lists come to.
+    pub(crate) fn merit(&self, lists: &Lists) -> Merit {
+        let mut merit = Merit::default();
+        for (node, list) in lists.iter().enumerate() {
+            merit += self.merit_of(node, list);
+        }
+        merit
+    }
+
+    /// What the list of one node comes to.
+    pub(crate) fn merit_of(&self, node: usize, list: &[crate::lists::Entry]) -> Merit {
+        let mut free = self.model.ready[node].clone();
+        let mut merit = Merit::default();
+        for entry in list {
+            let task = entry.task as usize;
+            let duty = self.duties[task];
+            let start =
+                place_after(&mut free, usize::from(entry.gpus), duty.release, entry.runtime);
+            let end = start + entry.runtime;
+            merit.value += duty.weight * end;
+            merit.missed += self.lateness(task, self.until[node], end);
+        }
+        merit
+    }
+
+    /// Whether a plan is better: less late, or as late and worth less.
+    pub(crate) fn is_better(&self, left: Merit, right: Merit) -> bool {
+        if left.missed < right.missed - self.slack {
+            return true;
+        }
+        left.missed <= right.missed + self.slack && left.value < right.value * (1.0 - 1e-12)
+    }
+}
+
+/// What a plan, or a part of one, comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub(crate) struct Merit {
+    /// Seconds by which gangs end too late, summed.
+    pub(crate) missed: f64,
+    /// The sum of weight times end.
+    pub(crate) value: f64,
+}
+
+impl std::ops::AddAssign for Merit {
+    fn add_assign(&mut self, other: Self) {
+        self.missed += other.missed;
+        self.value += other.value;
+    }
+}
+
+/// What ending too late costs an annealing, in the units of the objective.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Fine {
+    /// Once for each gang: small misses must not be worth while.
+    pub(crate) fee: f64,
+    /// For each second.
+    pub(crate) rate: f64,
+}

@@ -1,0 +1,43 @@
+//! How far the bound on weighted completion is raised, and which of its prices guide the search.
+
+use saturn_core::Plan;
+
+use crate::bounds::ascent::Ascent;
+use crate::clock::Deadline;
+use crate::completion::Guide;
+use crate::options::Options;
+
+/// Rounds of the bound on weighted completion before the search, whose prices guide it: at most and
+/// at least, and how many tasks times ways are looked at.
+const MOST_GUIDING: usize = 150;
+const LEAST_GUIDING: usize = 20;
+const GUIDING: usize = 400_000;
+/// The share of what is left then for more such rounds, and how many at most; where moves are the
+/// limit, a round for so many of them.
+const MORE_ROUNDS: f64 = 0.12;
+const MOST_ROUNDS: usize = 3_000;
+const MOVES_PER_ROUND: u64 = 1_000;
+
+/// Raises the bound on weighted completion, and returns what its prices say after so many rounds
+/// that their number depends on the problem alone: more time must not lead the search another way.
+pub(super) fn guide(
+    mut ascent: Ascent,
+    options: &Options,
+    deadline: Deadline,
+    plan: &mut Plan,
+) -> Guide {
+    ascent = ascent.on_threads(options.threads);
+    let num_rounds = (GUIDING / ascent.num_slots().max(1)).clamp(LEAST_GUIDING, MOST_GUIDING);
+    // A round on few intervals takes a third of the time.
+    ascent.climb(2 * num_rounds, deadline);
+    let coarse = ascent.value();
+    ascent = ascent.refined();
+    ascent.climb(num_rounds / 2, deadline);
+    let guide = Guide::new(&ascent);
+    let more = options.max_moves.map_or(MOST_ROUNDS, |moves| {
+        usize::try_from(moves / MOVES_PER_ROUND).map_or(MOST_ROUNDS, |more| more.min(MOST_ROUNDS))
+    });
+    ascent.climb(more, deadline.within(deadline.left_s() * MORE_ROUNDS));
+    plan.completion_bound_s = plan.completion_bound_s.max(coarse).max(ascent.value());
+    guide
+}
