@@ -7,13 +7,11 @@
 //! Some best lists lose nothing: take the gangs of a best plan by start; played, none starts later,
 //! by induction.
 //!
-//! 1. [`build`] makes lists in one go, by the prices of devices over time that the bound's dual
-//!    found
-//!    ([`Guide`]).
-//! 2. [`search`](Search) anneals them in rounds. [`Region`] makes the moves on some lines: a
-//!    [`Line`] is
-//!    a list with what it comes to up to every position, so that only what follows a change is
-//!    played.
+//! 1. [`build`] makes lists in one go, by the prices of devices over time that the dual of the
+//!    bound found ([`Guide`]).
+//! 2. [`search`](Search) anneals the lists in rounds. A [`Region`] makes the moves on some lines. A
+//!    [`Line`] is a list that keeps its value up to every position, so that a change plays only the
+//!    entries after the change anew.
 //!
 //! Ending too late is priced, and between two plans the one that is less late wins whatever it is
 //! worth. What couples nodes, which is precedence and gangs on several nodes, is not known here:
