@@ -158,7 +158,7 @@ bench-solver: setup
 	@$(bin)/python -m pip --disable-pip-version-check install --quiet ortools
 	@$(PYTHON) $(setup) --run cargo build --release -p saturn-solver --examples
 	@$(bin)/python benches/solver/bench.py --seeds 1 --first-seed 200 --times 0.1,1,10 --cp-sat 10 \
-	  --switch-seeds 2 --resolve-seeds 3 --out docs/solver-bench.md
+	  --switch-seeds 2 --resolve-seeds 3 --queue-seeds 3 --out docs/solver-bench.md
 
 bench-techniques: setup
 	@$(bin)/python benches/techniques/bench.py --pairs 10 --repetitions 2 --out docs/techniques-bench.md

@@ -1,7 +1,8 @@
 """Saturn's solver beside CP-SAT and the exact program, on fresh problems of every size.
 
 usage: bench.py [--seeds N] [--switch-seeds N] [--resolve-seeds N] [--first-seed N]
-                [--replan-seeds N] [--times 0.1,1,10] [--cp-sat SECONDS] [--classes SUBSTRING]
+                [--replan-seeds N] [--queue-seeds N] [--queue-times 1,10]
+                [--times 0.1,1,10] [--cp-sat SECONDS] [--classes SUBSTRING]
                 [--measure PATH] [--before PATH] [--cpu] [--out FILE]
 
 Needs `ortools`, and `cargo build --release -p saturn-solver --examples`. Every figure is a
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from problems import CLASSES, REPLAN_CLASSES, SWITCH_CLASSES, SWITCH_COST_S, Problem
+from queues import NUM_ORDERS, QUEUE_CLASSES, list_heuristic
 
 CP_SAT_TASKS = 100
 MILP_TASKS = 14
@@ -32,11 +34,11 @@ RESOLVED = ["100 tasks, 64 GPUs", "100 tasks, 72 GPUs, 3 types"]
 
 
 def measured(
-    program: Path, file: Path, solver: str, seconds: float, switches: int = 0
+    program: Path, file: Path, solver: str, seconds: float, switches: int = 0, *more: str
 ) -> dict[str, Any]:
     """What Saturn finds in `seconds`, with the peak memory of its process in MB."""
     command = [str(program), "--solver", solver, "--time-limit", str(seconds)]
-    command += ["--max-switches", str(switches), str(file)]
+    command += ["--max-switches", str(switches), *more, str(file)]
     timed = ["/usr/bin/time", "-f", "%M", *command] if Path("/usr/bin/time").exists() else command
     done = subprocess.run(timed, capture_output=True, text=True, check=True)
     answer: dict[str, Any] = json.loads(done.stdout)
@@ -123,6 +125,33 @@ def bench_switches(name: str, options: argparse.Namespace) -> list[str]:
     return [name, *cells, shown(ratios["whole"]), f"{statistics.mean(switches):.1f}"]
 
 
+def bench_queues(name: str, options: argparse.Namespace) -> list[str]:
+    """One row of the table of weighted completion."""
+    columns = [f"{float(text):g} s" for text in options.queue_times.split(",")]
+    columns.append("list heuristic")
+    ratios: dict[str, list[float | None]] = {column: [] for column in columns}
+    for seed in range(options.first_seed, options.first_seed + options.queue_seeds):
+        problem = QUEUE_CLASSES[name](f"{name}/{seed}")
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "problem.json"
+            file.write_text(json.dumps(problem))
+            objective = ("--objective", "completion")
+            answers = [
+                measured(options.measure, file, "auto", float(text), 0, *objective)
+                for text in options.queue_times.split(",")
+            ]
+        bound = max(answer["completion_bound_s"] for answer in answers)
+        sums = [answer["completion_s"] for answer in answers]
+        is_small = len(problem["tasks"]) <= CP_SAT_TASKS  # type: ignore[arg-type]
+        sums.append(list_heuristic(problem, f"{name}/{seed}") if is_small else None)
+        for column, value in zip(columns, sums, strict=True):
+            ratios[column].append(value / bound if value else None)
+        told = ", ".join(f"{column}: {ratios[column][-1]}" for column in columns)
+        print(f"{name}, completion, seed {seed}: {told}", file=sys.stderr, flush=True)
+    cells = [shown(ratios[column]) if any(ratios[column]) else "-" for column in columns]
+    return [name, *cells]
+
+
 def bench_resolves(name: str, options: argparse.Namespace) -> list[list[str]]:
     """A row for each change of a problem that is solved again from the plan at hand."""
     answers: dict[str, list[dict[str, float]]] = {}
@@ -189,6 +218,8 @@ def main() -> None:
     parser.add_argument("--switch-seeds", type=int, default=20, help="seeds of plans with switches")
     parser.add_argument("--resolve-seeds", type=int, default=5, help="seeds of re-solves")
     parser.add_argument("--replan-seeds", type=int, default=3, help="seeds of re-plans")
+    parser.add_argument("--queue-seeds", type=int, default=20, help="seeds of weighted completion")
+    parser.add_argument("--queue-times", default="1,10", help="their time limits, seconds")
     parser.add_argument("--before", type=Path, help="the `measure` of another build, for re-plans")
     parser.add_argument("--cpu", action="store_true", help="re-plans by time of the cores")
     parser.add_argument("--first-seed", type=int, default=100)
@@ -213,6 +244,8 @@ def main() -> None:
     resolve_rows = [row for name in resolved for row in bench_resolves(name, options)]
     names = [name for name in REPLAN_CLASSES if options.classes in name and options.replan_seeds]
     replan_rows = [bench_replans(name, options) for name in names]
+    names = [name for name in QUEUE_CLASSES if options.classes in name and options.queue_seeds]
+    queue_rows = [bench_queues(name, options) for name in names]
     command = "python benches/solver/bench.py " + " ".join(sys.argv[1:])
     text = (
         "# The solver measured\n\n"
@@ -227,6 +260,16 @@ def main() -> None:
             f"{options.switch_seeds} seeds: mean (worst) makespan over the configuration linear "
             f"program, which is what free switches could reach.\n\n"
             f"{table([switch_header, *switch_rows])}\n"
+        )
+    if queue_rows:
+        queue_times = [f"{float(text):g} s" for text in options.queue_times.split(",")]
+        queue_header = ["problems", *queue_times, f"list heuristic, best of {NUM_ORDERS}"]
+        text += (
+            "\n## Weighted completion\n\n"
+            f"{options.queue_seeds} seeds, weights 1 to 4: mean (worst) sum of weight times end "
+            "over the best lower bound that any of the solves proved. The list heuristic "
+            "(`benches/solver/queues.py`) does not keep deadlines.\n\n"
+            f"{table([queue_header, *queue_rows])}\n"
         )
     if resolve_rows:
         resolve_header = ["problems", "change", "slowest", "warm over cold at 1 s"]
