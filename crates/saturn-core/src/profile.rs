@@ -279,7 +279,7 @@ struct ProfileFile {
     trials: Vec<TrialFile>,
 }
 
-/// A trial as files hold it: flat, with the fields of its outcome beside those of its strategy.
+/// A trial in a file: one flat object with the fields of the strategy and of the outcome.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TrialFile {

@@ -1,8 +1,8 @@
 //! Bytes that a layer keeps for its backward pass, and bytes that it moves.
 //!
-//! Symbols are those of Korthikanti et al. (arXiv 2205.05198). A layer has width h, and its MLP has
-//! width f. For each token it keeps a number of bytes for each unit of h and of f. With eager
-//! attention it also keeps (2·e+1)·a·s bytes for each token, where a is the number of heads, s the
+//! The symbols are from Korthikanti et al. (arXiv 2205.05198). A layer has width h, and its MLP has
+//! width f. For each token, the layer keeps a number of bytes for each unit of h and of f. With
+//! eager attention the layer also keeps (2·e+1)·a·s bytes for each token, where a is the number of heads, s the
 //! sequence length, and e the bytes of a number.
 //!
 //! With fused kernels the formulas give what is kept ([`moved`]). Plain torch keeps more: norms and

@@ -11,8 +11,8 @@ use crate::state::run::State;
 use crate::state::trial::TrialKey;
 
 impl State {
-    /// Something has changed about these tasks: closes those of their places that can't be followed
-    /// any more, and the places of tasks that come after them.
+    /// Closes the places of changed tasks that the plan can no longer follow, and the places of
+    /// every task that comes after a task whose places are closed.
     pub(crate) fn close_places_of(&mut self, tasks: impl IntoIterator<Item = TaskId>) {
         let mut open: Vec<TaskId> = tasks.into_iter().collect();
         while let Some(task) = open.pop() {

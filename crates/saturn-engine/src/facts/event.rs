@@ -329,7 +329,7 @@ pub enum Action {
         attempt: AttemptId,
         /// Task to run.
         task: TaskId,
-        /// What it is for.
+        /// Whether the attempt inspects, tries or trains.
         purpose: Purpose,
         /// Technique, device count and knobs; [`no_strategy`](crate::no_strategy) in an
         /// inspection.

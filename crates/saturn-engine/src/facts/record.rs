@@ -222,7 +222,7 @@ pub enum Record {
         attempt: AttemptId,
         /// Its task.
         task: TaskId,
-        /// What it is for.
+        /// Whether the attempt inspects, tries or trains.
         purpose: Purpose,
         /// How it runs; [`no_strategy`] in an inspection.
         strategy: Strategy,

@@ -1,7 +1,7 @@
-//! Which tasks wait for a machine's own memory, and what it is kept for.
+//! Host memory: which tasks wait for it, and for which waiting task a node keeps it free.
 //!
-//! The memory that a strategy takes is expected, not measured (`state/host_memory`), so a gang that
-//! is alone on its nodes is always let through. The limit is that of each node: a gang on several
+//! The host memory that a strategy takes is an expectation (`state/host_memory`), so a gang that is
+//! alone on its nodes always starts. The limit is that of each node: a gang on several
 //! nodes must fit each of them with its part.
 //!
 //! No task is overtaken for ever. On each node, memory is kept for the task that has waited longest

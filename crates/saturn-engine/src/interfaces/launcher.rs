@@ -168,7 +168,7 @@ pub enum News {
     Note(String),
 }
 
-/// Starts gangs. None of its calls waits for a process.
+/// Starts and stops gangs. Calls of a launcher return at once: no call waits for a process.
 pub trait Launcher {
     /// Whether what is launched now starts now. While it is false at the beginning of a run, the
     /// run's clock stands still.

@@ -24,7 +24,7 @@ pub(crate) struct Agenda {
     pub(crate) to_end: BTreeSet<TaskId>,
     /// Devices whose next task waits for host memory.
     pub(crate) short_of_host_memory: BTreeSet<DeviceId>,
-    /// What planning is to look at.
+    /// Changes after which planning may ask the solver for a new plan.
     pub(crate) planning: PlanningNews,
 }
 

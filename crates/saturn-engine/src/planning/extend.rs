@@ -16,7 +16,7 @@ use crate::forecast::follow::{Forecast, follow, staying};
 use crate::knowledge::strategies::Choice;
 use crate::state::run::State;
 
-/// These places, with places behind them for those of `tasks` that have none.
+/// Adds places for the `tasks` that have no place, behind the given `places`.
 pub(crate) fn extended(
     state: &State,
     mut places: Vec<Place>,

@@ -33,11 +33,11 @@ pub enum Judged {
 /// A task and its progress.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskState {
-    /// What it is, with the wishes of the moment.
+    /// The task as it was given, with its present priority, deadline and release.
     pub spec: TaskSpec,
     /// Index into [`State::groups`](crate::State::groups).
     pub group: usize,
-    /// What it is doing.
+    /// Whether the task waits, runs or has ended.
     pub status: TaskStatus,
     /// It is to do nothing until it is taken up again. It may still be running: then it stops.
     pub is_paused: bool,

@@ -45,7 +45,7 @@ pub struct TrialState {
     pub has_knobs: bool,
     /// Seconds a step that training took, newest; more to be trusted than the trial's.
     pub trained_step_s: Option<f64>,
-    /// All intervals of training taken together, those of earlier runs included.
+    /// The rate that all intervals of training together found, with the intervals of earlier runs.
     pub trained: Option<Trained>,
     /// Seconds from launch to the first step of a training that went on from a checkpoint, newest.
     pub trained_load_s: Option<f64>,
