@@ -10,10 +10,12 @@ use saturn_core::{
     TrialOutcome, WHOLE,
 };
 use saturn_engine::{
-    Action, Allowed, AttemptId, BestEvaluation, Command, Decision, DeviceKind, Engine, Evaluation,
+    Action, AttemptId, BestEvaluation, Command, Decision, DeviceKind, Engine, Evaluation,
     EvaluationSpec, Event, FailureKind, Level, Mode, NewTask, Policy, RankReport, Record,
-    RunConfig, SolveAnswer, SolveOrder, TaskId, TaskSpec, TechniqueRef, Wishes, forecast,
+    RunConfig, SolveAnswer, SolveOrder, TaskId, TaskSpec, TechniqueRef, forecast,
 };
+
+use crate::specs::spec;
 
 const STEPS: u64 = 100;
 const EVERY: u64 = 30;
@@ -51,22 +53,12 @@ fn trial((technique, step_s, evaluation_s): (&str, f64, Option<f64>)) -> Trial {
 fn task(every_steps: Option<u64>) -> NewTask {
     let every_steps = every_steps.and_then(NonZeroU64::new);
     let spec = TaskSpec {
-        name: "t".to_owned(),
-        dir: "tasks/t".to_owned(),
         steps: Some(STEPS),
-        epochs: None,
-        batches_a_step: NonZeroU64::MIN,
-        can_resume: true,
         gpu_range: Some(vec![1]),
         profile_key: "k".to_owned(),
         measured: TRIED.map(trial).to_vec(),
-        wishes: Wishes::default(),
         evaluation: Some(EvaluationSpec { every_steps }),
-        allowed: Allowed::default(),
-        parameters: saturn_core::Knobs::new(),
-        goal: None,
-        is_rest: false,
-        start_step: 0,
+        ..spec("t")
     };
     NewTask { spec, after: Vec::new() }
 }

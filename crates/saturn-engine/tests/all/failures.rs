@@ -1,12 +1,12 @@
 //! How often attempts fail is learnt from what has failed, and tells how often to save.
 
-use std::num::NonZeroU64;
-
 use saturn_core::{Knobs, Node, Placement, Strategy};
 use saturn_engine::{
-    Allowed, AttemptEnd, AttemptId, DeviceKind, FailureKind, Mode, NodeId, Policy, Purpose,
-    RankFailure, Record, RunConfig, State, TaskId, TaskSpec, Wishes,
+    AttemptEnd, AttemptId, DeviceKind, FailureKind, Mode, NodeId, Policy, Purpose, RankFailure,
+    Record, RunConfig, State, TaskId, TaskSpec,
 };
+
+use crate::specs::spec;
 
 const DAY_S: f64 = 86_400.0;
 
@@ -19,24 +19,7 @@ fn run_of(ends: impl IntoIterator<Item = AttemptEnd>) -> State {
         techniques: Vec::new(),
         policy: Policy::default(),
     });
-    let spec = TaskSpec {
-        name: "a".to_owned(),
-        dir: "tasks/a".to_owned(),
-        steps: Some(100),
-        epochs: None,
-        batches_a_step: NonZeroU64::MIN,
-        can_resume: true,
-        gpu_range: None,
-        allowed: Allowed::default(),
-        profile_key: "a".to_owned(),
-        measured: Vec::new(),
-        wishes: Wishes::default(),
-        evaluation: None,
-        parameters: saturn_core::Knobs::new(),
-        goal: None,
-        is_rest: false,
-        start_step: 0,
-    };
+    let spec = TaskSpec { steps: Some(100), ..spec("a") };
     let (node, task) = (NodeId(0), TaskId(0));
     state.apply(&Record::NodeJoined { node, spec: Node::new("n", 1, "cpu") }, 0.0);
     state.apply(&Record::TaskAdded { task, spec }, 0.0);

@@ -2,18 +2,17 @@
 
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
-use std::num::NonZeroU64;
-
 use saturn_core::{
     Assignment, Cluster, Finding, Inspection, Knobs, Node, Placement, Plan, PlanStatus, Strategy,
     TrialOutcome, Verdict, WHOLE,
 };
 use saturn_engine::{
-    Action, Allowed, AttemptId, Command, Decision, DeviceKind, Engine, Event, FailureKind,
-    Judgement, Level, Machines, Metrics, Mode, NamedJudgement, NewTask, Policy, Purpose,
-    RankReport, Record, Ruling, RunConfig, SolveAnswer, SolveOrder, TaskEnd, TaskId, TaskSpec,
-    TaskStatus, TechniqueRef, Wishes,
+    Action, AttemptId, Command, Decision, DeviceKind, Engine, Event, FailureKind, Judgement, Level,
+    Machines, Metrics, Mode, NamedJudgement, NewTask, Policy, Purpose, RankReport, Record, Ruling,
+    RunConfig, SolveAnswer, SolveOrder, TaskEnd, TaskId, TaskSpec, TaskStatus, TechniqueRef,
 };
+
+use crate::specs::spec;
 
 const GB: u64 = 1_000_000_000;
 const DEVICES: u32 = 2;
@@ -223,24 +222,7 @@ impl Run {
 /// Each step takes a second: a task takes 100 of them, `long…` ten times as many.
 pub(crate) fn task(name: &str, gpus: u32) -> NewTask {
     let steps = if name.starts_with("long") { 1000 } else { 100 };
-    let spec = TaskSpec {
-        name: name.to_owned(),
-        dir: format!("tasks/{name}"),
-        steps: Some(steps),
-        epochs: None,
-        batches_a_step: NonZeroU64::MIN,
-        can_resume: true,
-        gpu_range: Some(vec![gpus]),
-        allowed: Allowed::default(),
-        profile_key: name.to_owned(),
-        measured: Vec::new(),
-        wishes: Wishes::default(),
-        evaluation: None,
-        parameters: saturn_core::Knobs::new(),
-        goal: None,
-        is_rest: false,
-        start_step: 0,
-    };
+    let spec = TaskSpec { steps: Some(steps), gpu_range: Some(vec![gpus]), ..spec(name) };
     NewTask { spec, after: Vec::new() }
 }
 

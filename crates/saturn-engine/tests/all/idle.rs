@@ -3,17 +3,16 @@
 
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
-use std::num::NonZeroU64;
-
 use saturn_core::{
     Assignment, Cluster, Knobs, Node, Origin, Placement, Plan, PlanStatus, Strategy, Trial,
     TrialOutcome, WHOLE,
 };
 use saturn_engine::{
-    Action, Allowed, Command, Decision, DeviceKind, Engine, Event, Level, Mode, NewTask,
-    PlanSource, Policy, Record, RunConfig, SolveAnswer, SolveOrder, TaskId, TaskSpec, TechniqueRef,
-    Wishes,
+    Action, Command, Decision, DeviceKind, Engine, Event, Level, Mode, NewTask, PlanSource, Policy,
+    Record, RunConfig, SolveAnswer, SolveOrder, TaskId, TaskSpec, TechniqueRef,
 };
+
+use crate::specs::spec;
 
 /// Seconds that each solve takes, and rests after it.
 const SOLVE_S: f64 = 5.0;
@@ -62,22 +61,10 @@ fn submit_wide(name: &str, setup_s: f64, gpus: u32, node_gpus: Option<u32>) -> E
         origin: Origin { node_gpus, ..Origin::default() },
     };
     let spec = TaskSpec {
-        name: name.to_owned(),
-        dir: format!("tasks/{name}"),
         steps: Some(3600),
-        epochs: None,
-        batches_a_step: NonZeroU64::MIN,
-        can_resume: true,
         gpu_range: Some(vec![gpus]),
-        profile_key: name.to_owned(),
         measured: vec![trial],
-        wishes: Wishes::default(),
-        evaluation: None,
-        allowed: Allowed::default(),
-        parameters: saturn_core::Knobs::new(),
-        goal: None,
-        is_rest: false,
-        start_step: 0,
+        ..spec(name)
     };
     let tasks = vec![NewTask { spec, after: Vec::new() }];
     Event::Command { command: Command::Submit { tasks } }

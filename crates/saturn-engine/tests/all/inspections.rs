@@ -2,14 +2,14 @@
 
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
-use std::num::NonZeroU64;
-
 use saturn_core::{Cluster, Finding, Inspection, Node, TrialOutcome, Verdict};
 use saturn_engine::{
-    Action, Allowed, AttemptEnd, AttemptId, Command, Decision, DeviceKind, Engine, Event,
-    FailureKind, LaunchOrder, Level, Mode, NewTask, Policy, Purpose, RankReport, Record, RunConfig,
-    RunEnd, Stage, State, TaskEnd, TaskId, TaskSpec, TaskStatus, TechniqueRef, Wishes, Work,
+    Action, AttemptEnd, AttemptId, Command, Decision, DeviceKind, Engine, Event, FailureKind,
+    LaunchOrder, Level, Mode, NewTask, Policy, Purpose, RankReport, Record, RunConfig, RunEnd,
+    Stage, State, TaskEnd, TaskId, TaskSpec, TaskStatus, TechniqueRef, Work,
 };
+
+use crate::specs::spec;
 
 const DEVICES: u32 = 2;
 
@@ -34,24 +34,7 @@ fn pool() -> Cluster {
 }
 
 fn task(name: &str, key: &str) -> NewTask {
-    let spec = TaskSpec {
-        name: name.to_owned(),
-        dir: format!("tasks/{name}"),
-        steps: Some(100),
-        epochs: None,
-        batches_a_step: NonZeroU64::MIN,
-        can_resume: true,
-        gpu_range: None,
-        allowed: Allowed::default(),
-        profile_key: key.to_owned(),
-        measured: Vec::new(),
-        wishes: Wishes::default(),
-        evaluation: None,
-        parameters: saturn_core::Knobs::new(),
-        goal: None,
-        is_rest: false,
-        start_step: 0,
-    };
+    let spec = TaskSpec { steps: Some(100), profile_key: key.to_owned(), ..spec(name) };
     NewTask { spec, after: Vec::new() }
 }
 

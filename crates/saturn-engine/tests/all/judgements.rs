@@ -1,17 +1,16 @@
 //! What a stopper says of tasks: who trains on, who waits, who ends, and whose devices they are.
 
-use std::num::NonZeroU64;
-
 use saturn_core::{
     Assignment, Cluster, Knobs, Node, Origin, Placement, Plan, PlanStatus, Strategy, Trial,
     TrialOutcome, WHOLE,
 };
 use saturn_engine::{
-    Action, Allowed, AttemptEnd, AttemptId, Command, Decision, DeviceKind, Engine, Event,
-    Judgement, Level, Metrics, Mode, NamedJudgement, NewTask, Policy, RankReport, Record, Ruling,
-    RunConfig, RunEnd, SolveAnswer, Stage, StopReason, TaskEnd, TaskId, TaskSpec, TechniqueRef,
-    Wishes,
+    Action, AttemptEnd, AttemptId, Command, Decision, DeviceKind, Engine, Event, Judgement, Level,
+    Metrics, Mode, NamedJudgement, NewTask, Policy, RankReport, Record, Ruling, RunConfig, RunEnd,
+    SolveAnswer, Stage, StopReason, TaskEnd, TaskId, TaskSpec, TechniqueRef,
 };
+
+use crate::specs::spec;
 
 const A: TaskId = TaskId(0);
 const B: TaskId = TaskId(1);
@@ -184,22 +183,10 @@ fn task(name: &str) -> NewTask {
         origin: Origin::default(),
     };
     let spec = TaskSpec {
-        name: name.to_owned(),
-        dir: format!("tasks/{name}"),
-        steps: Some(1000),
-        epochs: None,
-        batches_a_step: NonZeroU64::MIN,
         can_resume: name != "once",
         gpu_range: Some(vec![1]),
-        allowed: Allowed::default(),
-        profile_key: name.to_owned(),
         measured: vec![measured],
-        wishes: Wishes::default(),
-        evaluation: None,
-        parameters: Knobs::new(),
-        goal: None,
-        is_rest: false,
-        start_step: 0,
+        ..spec(name)
     };
     NewTask { spec, after: Vec::new() }
 }

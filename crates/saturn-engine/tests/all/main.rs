@@ -11,6 +11,7 @@ mod overtaking;
 mod paces;
 mod records;
 mod rooms;
+mod specs;
 mod staying;
 mod stuck;
 mod trials;

@@ -2,17 +2,16 @@
 
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
-use std::num::NonZeroU64;
-
 use saturn_core::{
     Assignment, Cluster, Knobs, Node, Origin, Placement, Plan, PlanStatus, Strategy, Trained,
     Trial, TrialOutcome, WHOLE,
 };
 use saturn_engine::{
-    Action, Allowed, AttemptId, Command, Decision, DeviceKind, Engine, Event, Level, Mode, NewTask,
-    Policy, RankReport, Record, RunConfig, SolveAnswer, SolveOrder, TaskId, TaskSpec, TechniqueRef,
-    Wishes,
+    Action, AttemptId, Command, Decision, DeviceKind, Engine, Event, Level, Mode, NewTask, Policy,
+    RankReport, Record, RunConfig, SolveAnswer, SolveOrder, TaskId, TaskSpec, TechniqueRef,
 };
+
+use crate::specs::spec;
 
 const STEPS: u64 = 1000;
 const INTERVAL_S: f64 = 100.0;
@@ -48,22 +47,11 @@ fn trial((technique, step_s): (&str, f64), variation: f64) -> Trial {
 
 fn task(name: &str, variation: f64) -> NewTask {
     let spec = TaskSpec {
-        name: name.to_owned(),
-        dir: format!("tasks/{name}"),
         steps: Some(STEPS),
-        epochs: None,
-        batches_a_step: NonZeroU64::MIN,
-        can_resume: true,
         gpu_range: Some(vec![1]),
         profile_key: "k".to_owned(),
         measured: TRIED.map(|one| trial(one, variation)).to_vec(),
-        wishes: Wishes::default(),
-        evaluation: None,
-        allowed: Allowed::default(),
-        parameters: saturn_core::Knobs::new(),
-        goal: None,
-        is_rest: false,
-        start_step: 0,
+        ..spec(name)
     };
     NewTask { spec, after: Vec::new() }
 }

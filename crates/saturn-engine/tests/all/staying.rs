@@ -2,8 +2,6 @@
 
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
-use std::num::NonZeroU64;
-
 use saturn_core::{
     Assignment, Cluster, Knobs, Node, Origin, Placement, Plan, PlanStatus, Strategy, Trial,
     TrialOutcome, WHOLE,
@@ -11,8 +9,10 @@ use saturn_core::{
 use saturn_engine::{
     Action, Allowed, AttemptId, Command, Decision, DeviceKind, Engine, Event, FailureKind, Level,
     Mode, NewTask, Policy, RankReport, Record, RunConfig, SolveAnswer, SolveOrder, StopReason,
-    TaskEnd, TaskSpec, TechniqueRef, Wishes, outlook,
+    TaskEnd, TaskSpec, TechniqueRef, outlook,
 };
+
+use crate::specs::spec;
 
 fn config() -> RunConfig {
     let level = Level::BlackBox;
@@ -50,22 +50,11 @@ fn submit(name: &str, can_resume: bool, is_measured: bool) -> Event {
         origin: Origin::default(),
     };
     let spec = TaskSpec {
-        name: name.to_owned(),
-        dir: format!("tasks/{name}"),
-        steps: Some(1000),
-        epochs: None,
-        batches_a_step: NonZeroU64::MIN,
         can_resume,
         gpu_range: Some(vec![1, 2]),
         allowed: Allowed { techniques: Some(vec!["script".into()]), ..Allowed::default() },
-        profile_key: name.to_owned(),
         measured: if is_measured { vec![trial(1), trial(2)] } else { Vec::new() },
-        wishes: Wishes::default(),
-        evaluation: None,
-        parameters: Knobs::new(),
-        goal: None,
-        is_rest: false,
-        start_step: 0,
+        ..spec(name)
     };
     let tasks = vec![NewTask { spec, after: Vec::new() }];
     Event::Command { command: Command::Submit { tasks } }
