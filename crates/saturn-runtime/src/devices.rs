@@ -4,15 +4,16 @@
 //! NVML counts the GPUs. It initialises no CUDA context, so the warm parent's children can still
 //! choose their GPU. The GPUs of one type are a node; a machine with two types is two nodes.
 
+mod gpus;
+
 use std::collections::BTreeSet;
 
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::{Pid, gethostname};
-use nvml_wrapper::Nvml;
-use nvml_wrapper::error::NvmlError;
 use saturn_core::Node;
 use saturn_engine::{DeviceKind, State};
 
+use self::gpus::{Gpu, Gpus};
 use crate::claims::{Claims, Holder};
 use crate::error::RuntimeError;
 use crate::hardware::{Hardware, NodeHardware, missing, processor};
@@ -28,26 +29,6 @@ pub(crate) struct Machine {
     gpus: Gpus,
     /// Cores that this process may use.
     cores: Vec<usize>,
-}
-
-/// The GPUs of a machine that `CUDA_VISIBLE_DEVICES` leaves visible.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Gpus {
-    /// The machine has no GPU.
-    None,
-    /// The machine has GPUs, or should have, but they can't be used for this reason.
-    Unusable(String),
-    /// At least one GPU.
-    There(Vec<Gpu>),
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Gpu {
-    uuid: String,
-    /// Its type: the name that its driver gives.
-    model: String,
-    /// Its memory as its driver says, bytes. Processes get a little less.
-    memory_bytes: u64,
 }
 
 /// One device.
@@ -91,7 +72,7 @@ impl Machine {
             cores.push(0);
         }
         let name = gethostname().ok().and_then(|name| name.into_string().ok());
-        Self { name: name.unwrap_or_else(|| "localhost".to_owned()), gpus: look_at_gpus(), cores }
+        Self { name: name.unwrap_or_else(|| "localhost".to_owned()), gpus: gpus::look(), cores }
     }
 
     /// The same machine under another name.
@@ -345,64 +326,6 @@ impl Pool {
     }
 }
 
-/// The GPUs that `CUDA_VISIBLE_DEVICES` leaves visible.
-fn look_at_gpus() -> Gpus {
-    let nvml = match Nvml::init() {
-        Ok(nvml) => nvml,
-        // Without an NVIDIA driver there is no library to load: this is an ordinary machine without
-        // GPUs.
-        Err(NvmlError::LibloadingError(_)) => return Gpus::None,
-        Err(error) => return Gpus::Unusable(format!("the NVIDIA driver does not work: {error}")),
-    };
-    let all = match list_gpus(&nvml) {
-        Ok(all) if all.is_empty() => return Gpus::None,
-        Ok(all) => all,
-        Err(error) => {
-            return Gpus::Unusable(format!("the NVIDIA driver can't list them: {error}"));
-        }
-    };
-    let visible = match std::env::var("CUDA_VISIBLE_DEVICES") {
-        Err(_) => Ok(all),
-        Ok(list) => pick(&all, &list),
-    };
-    match visible {
-        Ok(visible) if visible.is_empty() => Gpus::None,
-        Ok(visible) => Gpus::There(visible),
-        Err(why) => Gpus::Unusable(why),
-    }
-}
-
-fn list_gpus(nvml: &Nvml) -> Result<Vec<Gpu>, NvmlError> {
-    (0..nvml.device_count()?)
-        .map(|index| {
-            let device = nvml.device_by_index(index)?;
-            let memory_bytes = device.memory_info()?.total;
-            Ok(Gpu { uuid: device.uuid()?, model: device.name()?, memory_bytes })
-        })
-        .collect()
-}
-
-/// The GPUs that a value of `CUDA_VISIBLE_DEVICES` names, by index or by the beginning of a UUID.
-fn pick(all: &[Gpu], list: &str) -> Result<Vec<Gpu>, String> {
-    // CUDA reads the list up to the first -1.
-    let entries = list.split(',').map(str::trim).take_while(|entry| *entry != "-1");
-    let mut picked: Vec<Gpu> = Vec::new();
-    for entry in entries.filter(|entry| !entry.is_empty()) {
-        let by_index = entry.parse().ok().and_then(|index: usize| all.get(index));
-        let found = by_index.or_else(|| all.iter().find(|gpu| gpu.uuid.starts_with(entry)));
-        let gpu = found.ok_or_else(|| {
-            format!("`CUDA_VISIBLE_DEVICES` names `{entry}`, which is no whole GPU here")
-        })?;
-        if picked.contains(gpu) {
-            return Err(format!(
-                "`CUDA_VISIBLE_DEVICES` names one GPU twice, the second time as `{entry}`"
-            ));
-        }
-        picked.push(gpu.clone());
-    }
-    Ok(picked)
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -413,12 +336,8 @@ mod tests {
 
     use crate::claims::once_let_go;
 
+    use super::gpus::tests::gpu;
     use super::*;
-
-    fn gpu(uuid: &str, model: &str) -> Gpu {
-        let memory_bytes = if model == "A100" { 80 << 30 } else { 141 << 30 };
-        Gpu { uuid: uuid.to_owned(), model: model.to_owned(), memory_bytes }
-    }
 
     fn machine(gpus: Gpus, num_cores: usize) -> Machine {
         Machine { name: "host".to_owned(), gpus, cores: (0..num_cores).collect() }
@@ -431,19 +350,6 @@ mod tests {
     fn nodes(pool: &Pool) -> Vec<(String, u32, String)> {
         let nodes = pool.hardware().cluster().nodes.into_iter();
         nodes.map(|node| (node.name, node.gpus, node.gpu_type)).collect()
-    }
-
-    #[test]
-    fn visible_devices_are_picked_by_index_and_by_uuid() {
-        let all = [gpu("GPU-aaaa", "H200"), gpu("GPU-bbbb", "A100")];
-        assert_eq!(pick(&all, "1, GPU-aa").unwrap(), [all[1].clone(), all[0].clone()]);
-        assert_eq!(pick(&all, "").unwrap(), []);
-        assert_eq!(pick(&all, "-1").unwrap(), []);
-        assert_eq!(pick(&all, "0,-1,1").unwrap(), [all[0].clone()]);
-        assert!(pick(&all, "0,GPU-aa").unwrap_err().contains("twice, the second time as `GPU-aa`"));
-        let error = pick(&all, "0,MIG-1234").unwrap_err();
-        assert!(error.contains("`MIG-1234`"), "{error}");
-        assert!(pick(&all, "7").unwrap_err().contains("`7`"));
     }
 
     #[test]
