@@ -165,10 +165,13 @@ def sources() -> list[Path]:
 
 def build_environment() -> dict[str, str]:
     """The environment in which cargo finds cmake, libclang and this Python."""
+    # Resolved, so that checkouts which share an environment by a link also share what cargo built with
+    # it: bindgen and pyo3 build anew when these paths change.
+    venv = VENV.resolve()
     environment = dict(os.environ)
-    environment["PATH"] = f"{BIN}{os.pathsep}{environment['PATH']}"
-    environment["PYO3_PYTHON"] = str(BIN / "python")
-    for native in (VENV / "lib").glob("python3.*/site-packages/clang/native"):
+    environment["PATH"] = f"{venv / 'bin'}{os.pathsep}{environment['PATH']}"
+    environment["PYO3_PYTHON"] = str(venv / "bin" / "python")
+    for native in (venv / "lib").glob("python3.*/site-packages/clang/native"):
         environment["LIBCLANG_PATH"] = str(native)
     return environment
 
