@@ -14,6 +14,12 @@ use saturn_solver::{Backend, Clock, Objective, Options, SolveError, solve};
 use crate::clock;
 use crate::error::with_causes;
 
+/// The time that the optimistic plan may take, seconds, where the plan itself took less than
+/// [`CHOICE_PER_PLAN`] allows.
+const CHOICE_S: f64 = 0.1;
+/// The time that the optimistic plan may take, as a multiple of what the plan itself took.
+const CHOICE_PER_PLAN: f64 = 1.0;
+
 /// A clock that starts with a solve, and whether the caller wants to stop it.
 pub struct Stopwatch<'a> {
     started: Instant,
@@ -154,8 +160,13 @@ fn solve_run(
         .is_some_and(|practice_s| measured_s.is_none_or(|measured_s| practice_s < measured_s));
     // `optimistic` has all candidates of `problem` and more, so the plan is valid for it too.
     let optimistic = optimistic.filter(|_| plan.is_usable()).and_then(|optimistic| {
+        // The plan waits for this one, and devices may wait for the plan. A problem that was solved at
+        // once is not worth the whole limit here: this plan only says which trials may pay.
+        let time_limit_s =
+            options.time_limit_s.min(CHOICE_S.max(CHOICE_PER_PLAN * clock.elapsed_s()));
         let clock = Stopwatch::start(&is_interrupted);
-        let options = Options { warm_start: Some(plan.clone()), ..options.clone() };
+        let options =
+            Options { time_limit_s, warm_start: Some(plan.clone()), ..options.clone() };
         // If this solve fails, no trial is chosen, which does no other harm.
         solve(optimistic, &options, &clock).ok()
     });
