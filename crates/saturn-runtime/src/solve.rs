@@ -14,11 +14,8 @@ use saturn_solver::{Backend, Clock, Objective, Options, SolveError, solve};
 use crate::clock;
 use crate::error::with_causes;
 
-/// The time that the optimistic plan may take, seconds, where the plan itself took less than
-/// [`CHOICE_PER_PLAN`] allows.
+/// The time that the optimistic plan may take, seconds, where the plan itself took less.
 const CHOICE_S: f64 = 0.1;
-/// The time that the optimistic plan may take, as a multiple of what the plan itself took.
-const CHOICE_PER_PLAN: f64 = 1.0;
 
 /// A clock that starts with a solve, and whether the caller wants to stop it.
 pub struct Stopwatch<'a> {
@@ -160,17 +157,21 @@ fn solve_run(
         .is_some_and(|practice_s| measured_s.is_none_or(|measured_s| practice_s < measured_s));
     // `optimistic` has all candidates of `problem` and more, so the plan is valid for it too.
     let optimistic = optimistic.filter(|_| plan.is_usable()).and_then(|optimistic| {
-        // The plan waits for this one, and devices may wait for the plan. A problem that was solved at
-        // once is not worth the whole limit here: this plan only says which trials may pay.
-        let time_limit_s =
-            options.time_limit_s.min(CHOICE_S.max(CHOICE_PER_PLAN * clock.elapsed_s()));
+        let time_limit_s = choice_limit_s(options.time_limit_s, clock.elapsed_s());
         let clock = Stopwatch::start(&is_interrupted);
-        let options =
-            Options { time_limit_s, warm_start: Some(plan.clone()), ..options.clone() };
+        let options = Options { time_limit_s, warm_start: Some(plan.clone()), ..options.clone() };
         // If this solve fails, no trial is chosen, which does no other harm.
         solve(optimistic, &options, &clock).ok()
     });
     Ok(SolveAnswer { plan, current_practice_s, practice_is_estimate, optimistic })
+}
+
+/// The time limit of the optimistic plan, seconds, where the plan itself took `plan_s` of its own
+/// limit. The plan waits for the optimistic plan, and devices may wait for the plan. So a problem
+/// that was solved at once does not take its whole limit here: the optimistic plan only says which
+/// trials may pay.
+fn choice_limit_s(time_limit_s: f64, plan_s: f64) -> f64 {
+    time_limit_s.min(plan_s.max(CHOICE_S))
 }
 
 /// The makespan of current practice, seconds: one task at a time on all devices, each under its
@@ -185,4 +186,17 @@ fn current_practice_s(problem: &Problem, clock: &dyn Clock) -> Option<f64> {
     };
     let plan = solve(problem, &options, clock).ok()?;
     plan.is_usable().then_some(plan.makespan_s)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CHOICE_S, choice_limit_s};
+
+    #[test]
+    fn the_optimistic_plan_takes_no_longer_than_the_plan_or_a_moment() {
+        assert_eq!(choice_limit_s(2.0, 0.001), CHOICE_S, "a plan that was proven at once");
+        assert_eq!(choice_limit_s(2.0, 0.7), 0.7);
+        assert_eq!(choice_limit_s(2.0, 2.1), 2.0, "no longer than the user allows");
+        assert_eq!(choice_limit_s(0.05, 0.001), 0.05);
+    }
 }
