@@ -1,6 +1,7 @@
 //! Which nodes of a Ray cluster a run uses: the same options for every verb that trains.
 //!
-//! A sweep's file may say which cluster. So whether one is given at all is seen where the file is read.
+//! A sweep's file may say which cluster. So whether one is given at all is seen where the file is
+//! read.
 
 use serde::Serialize;
 

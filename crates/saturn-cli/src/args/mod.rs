@@ -44,17 +44,20 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Plan a workload: choose a technique, devices and a start for each task.
     Plan(PlanArgs),
-    /// Estimate, before anything is measured, whether a model fits some GPUs and how fast it trains.
+    /// Estimate, before anything is measured, whether a model fits some GPUs and how fast it
+    /// trains.
     Estimate(Box<EstimateArgs>),
     /// Simulate policies on a workload: how soon Saturn, a queue or current practice would be done.
     Simulate(SimulateArgs),
     /// Train a script, such as one for torchrun, as it is.
     Run(RunArgs),
-    /// Train what a file describes: a script or a function, over grids, lists of values or a search.
+    /// Train what a file describes: a script or a function, over grids, lists of values or a
+    /// search.
     Sweep(SweepArgs),
     /// Go on with a run that was interrupted or that died.
     Resume(ResumeArgs),
-    /// Write a run's report anew, also while it is in progress; or a page that compares several runs.
+    /// Write a run's report anew, also while it is in progress; or a page that compares several
+    /// runs.
     Report(ReportArgs),
     /// Write a run's trace for Perfetto: what each device did when.
     Trace(TraceArgs),

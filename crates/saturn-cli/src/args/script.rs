@@ -1,4 +1,5 @@
-//! Arguments of the verbs that train what is described outside of Python: a script, a sweep of them.
+//! Arguments of the verbs that train what is described outside of Python: a script, a sweep of
+//! them.
 
 use std::path::PathBuf;
 
