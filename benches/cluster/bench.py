@@ -21,7 +21,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 PAGE = """# Clusters, measured
 
-`python benches/cluster/bench.py --out docs/cluster-bench.md` writes this page (`make \
+`python benches/cluster/bench.py --out docs/bench/cluster.md` writes this page (`make \
 bench-cluster`). Load of the machine when it began: {load:.1f} on {cores} cores.
 
 ## A hundred agents
