@@ -26,6 +26,9 @@ TABLE = "benches/profile/a800-measured.csv"
 SCRIPTS = ("end_to_end.py", "predicted.py", "neighbours.py")
 
 PAGE = """# Trials, measured
+
+*What do trials cost, what are they worth, and do their predictions hold?*
+
 `python benches/profile/bench.py --seeds {seeds} --out docs/bench/profile.md` writes this page \
 (`make bench-profile` with 20 seeds). Sections that name a program are what that program printed, \
 at another time where that is said there. Load of the machine when the first section began: \

@@ -62,6 +62,8 @@ def main() -> None:
     command = "python benches/techniques/bench.py " + " ".join(sys.argv[1:])
     text = f"""# The techniques measured
 
+*How long does a step take beside plain torch, and what does a move between techniques cost?*
+
 `{command}` ({time.perf_counter() - begun:.0f} s), on {os.cpu_count()} cores with a load of
 {load:.1f} from other work when it began. Where that is not near 0, seconds mean little, ratios
 more.
