@@ -27,11 +27,6 @@ impl Paint {
         Self { colour: is_terminal && !is_dumb(env) }
     }
 
-    /// Whether text is coloured.
-    pub fn is_colour(self) -> bool {
-        self.colour
-    }
-
     /// A heading or a name.
     pub fn bold(self, text: &str) -> String {
         self.wrap("1", text)
@@ -94,7 +89,7 @@ mod tests {
         let find = |name: &str| {
             vars.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
         };
-        Paint::from_env(is_terminal, find).is_colour()
+        Paint::from_env(is_terminal, find) == Paint::COLOUR
     }
 
     #[test]

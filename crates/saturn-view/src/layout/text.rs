@@ -3,8 +3,7 @@
 //! Texts passed to these functions must already be safe to print. They may contain colour codes,
 //! which have no width.
 
-use console::measure_text_width;
-use unicode_width::UnicodeWidthChar;
+use console::{Alignment, measure_text_width, pad_str, truncate_str};
 
 use crate::layout::paint::Paint;
 
@@ -13,30 +12,10 @@ pub fn width(text: &str) -> usize {
     measure_text_width(text)
 }
 
-/// Plain `text` cut to `columns`, with `…` at the cut.
+/// `text` cut to `columns`, with `…` at the cut.
 pub fn fit(text: &str, columns: usize) -> String {
-    if width(text) <= columns {
-        return text.to_owned();
-    }
-    let mut cut = String::new();
-    let mut taken = 0;
-    for character in text.chars() {
-        let wide = character.width().unwrap_or(0);
-        if taken + wide + 1 > columns {
-            break;
-        }
-        taken += wide;
-        cut.push(character);
-    }
-    if columns > 0 {
-        cut.push('…');
-    }
-    cut
-}
-
-/// Coloured `text` cut to `columns`, since no line of the live region may wrap.
-pub fn fit_coloured(text: &str, columns: usize) -> String {
-    console::truncate_str(text, columns, "…").into_owned()
+    let mark = if columns > 0 { "…" } else { "" };
+    truncate_str(text, columns, mark).into_owned()
 }
 
 /// Coloured `line` broken at spaces so that no part is wider than `columns`. Every part after the
@@ -69,12 +48,12 @@ pub fn wrap(line: &str, columns: usize, indent: usize) -> Vec<String> {
 
 /// `text` filled with spaces on the right.
 pub fn pad(text: &str, columns: usize) -> String {
-    format!("{text}{}", " ".repeat(columns.saturating_sub(width(text))))
+    pad_str(text, columns, Alignment::Left, None).into_owned()
 }
 
 /// `text` filled with spaces on the left.
 pub fn pad_left(text: &str, columns: usize) -> String {
-    format!("{}{text}", " ".repeat(columns.saturating_sub(width(text))))
+    pad_str(text, columns, Alignment::Right, None).into_owned()
 }
 
 /// A bar of `columns` filled to `share` of its length.
@@ -199,6 +178,7 @@ mod tests {
         assert_eq!(fit("abcdefg", 6), "abcde…");
         assert_eq!(fit("模型模型", 5), "模型…");
         assert_eq!(fit("ab", 0), "");
+        assert_eq!(width(&fit(&Paint::COLOUR.bad("abcdefg"), 3)), 3);
         assert_eq!(pad("模", 4), "模  ");
         assert_eq!(pad_left("ab", 4), "  ab");
         assert_eq!(width(&Paint::COLOUR.bad("abc")), 3);

@@ -7,7 +7,7 @@ use crate::facts::expect::MIN_ENDED;
 use crate::facts::goal::judged_by;
 use crate::facts::run_status::RunStatus;
 use crate::layout::paint::Paint;
-use crate::layout::text::{Align, Table, fit_coloured, wrap};
+use crate::layout::text::{Align, Table, fit, wrap};
 use crate::layout::units::{clock, count, duration, number};
 use crate::phrases::tasks::task_words;
 use crate::phrases::words;
@@ -26,7 +26,7 @@ const MAX_SET_ASIDE: usize = 3;
 pub fn status_text(status: &Status, width: usize, paint: Paint) -> String {
     let mut lines: Vec<String> = Vec::new();
     for line in head(status, paint) {
-        lines.extend(wrap(&line, width, 2).iter().map(|part| fit_coloured(part, width)));
+        lines.extend(wrap(&line, width, 2).iter().map(|part| fit(part, width)));
     }
     if !status.tasks.is_empty() {
         lines.push(String::new());

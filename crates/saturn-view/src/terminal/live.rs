@@ -6,7 +6,7 @@ use saturn_engine::{Attempt, Forecast, Mode, Purpose, State, TaskId, TaskStatus,
 use crate::facts::counts::{TaskCounts, TrialCounts};
 use crate::facts::history::History;
 use crate::layout::paint::Paint;
-use crate::layout::text::{bar, fit, fit_coloured, pad, pad_left, width};
+use crate::layout::text::{bar, fit, pad, pad_left, width};
 use crate::layout::units::{clock, count, duration, number};
 use crate::phrases::events;
 use crate::phrases::tasks::task_words;
@@ -53,7 +53,7 @@ pub fn region(
     if let Some(next) = next_line(state, &forecast, now_s) {
         lines.push(paint.dim(&next));
     }
-    lines.iter().map(|line| fit_coloured(line, columns)).collect()
+    lines.iter().map(|line| fit(line, columns)).collect()
 }
 
 /// One line for logs: the run's progress, and each live attempt. `None` if nothing runs.
