@@ -158,13 +158,13 @@ bench-solver: setup
 	@$(bin)/python -m pip --disable-pip-version-check install --quiet ortools
 	@$(PYTHON) $(setup) --run cargo build --release -p saturn-solver --examples
 	@$(bin)/python benches/solver/bench.py --seeds 1 --first-seed 200 --times 0.1,1,10 --cp-sat 10 \
-	  --switch-seeds 2 --resolve-seeds 3 --queue-seeds 3 --out docs/solver-bench.md
+	  --switch-seeds 2 --resolve-seeds 3 --queue-seeds 3 --out docs/bench/solver.md
 
 bench-techniques: setup
-	@$(bin)/python benches/techniques/bench.py --pairs 10 --repetitions 2 --out docs/techniques-bench.md
+	@$(bin)/python benches/techniques/bench.py --pairs 10 --repetitions 2 --out docs/bench/techniques.md
 
 bench-build: setup
-	@$(bin)/python benches/build/bench.py --out docs/build-bench.md
+	@$(bin)/python benches/build/bench.py --out docs/bench/build.md
 
 # Prints how fast the report of a thousand tasks opens and scrolls in Chromium.
 bench-report: setup
@@ -186,18 +186,18 @@ fuzz: setup
 	@$(PYTHON) $(setup) --run cargo run --quiet --release -p saturn-sim --bin saturn-fuzz -- --seeds $(SEEDS)
 
 bench-engine: setup
-	@$(bin)/python benches/engine/bench.py --out docs/engine-bench.md
+	@$(bin)/python benches/engine/bench.py --out docs/bench/engine.md
 
 bench-cluster: setup
-	@$(bin)/python benches/cluster/bench.py --out docs/cluster-bench.md
+	@$(bin)/python benches/cluster/bench.py --out docs/bench/cluster.md
 
 # What Ray Tune needs beside Ray, in a folder of its own.
 bench-tuning: setup
 	@$(bin)/python -m pip --disable-pip-version-check install --quiet --no-deps --target=target/ray-tune pyarrow tensorboardX
-	@PYTHONPATH=target/ray-tune $(bin)/python benches/tuning/bench.py --steps 270 --out docs/tuning-bench.md
+	@PYTHONPATH=target/ray-tune $(bin)/python benches/tuning/bench.py --steps 270 --out docs/bench/tuning.md
 
 bench-profile: setup
-	@$(bin)/python benches/profile/bench.py --out docs/profile-bench.md
+	@$(bin)/python benches/profile/bench.py --out docs/bench/profile.md
 
 # A broken link, or a name that is missing in a reference, is an error.
 docs: setup

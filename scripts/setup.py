@@ -165,8 +165,8 @@ def sources() -> list[Path]:
 
 def build_environment() -> dict[str, str]:
     """The environment in which cargo finds cmake, libclang and this Python."""
-    # Resolved, so that checkouts which share an environment by a link also share what cargo built with
-    # it: bindgen and pyo3 build anew when these paths change.
+    # Resolved, so that checkouts which share an environment by a link also share what cargo built
+    # with it: bindgen and pyo3 build anew when these paths change.
     venv = VENV.resolve()
     environment = dict(os.environ)
     environment["PATH"] = f"{venv / 'bin'}{os.pathsep}{environment['PATH']}"

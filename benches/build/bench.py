@@ -206,6 +206,8 @@ def main() -> None:
     command = "python benches/build/bench.py " + " ".join(sys.argv[1:])
     text = f"""# A model built once
 
+*What does it save to build a model once for all ranks of a gang?*
+
 `{command}` ({time.perf_counter() - begun:.0f} s), on {os.cpu_count()} cores with a load of
 {load:.1f} from other work when it began. Where that is not near 0, seconds mean little.
 

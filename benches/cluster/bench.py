@@ -21,7 +21,9 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 PAGE = """# Clusters, measured
 
-`python benches/cluster/bench.py --out docs/cluster-bench.md` writes this page (`make \
+*What does a cluster cost: its driver, a launch through an agent, a node that fails?*
+
+`python benches/cluster/bench.py --out docs/bench/cluster.md` writes this page (`make \
 bench-cluster`). Load of the machine when it began: {load:.1f} on {cores} cores.
 
 ## A hundred agents

@@ -17,9 +17,12 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 PAGE = """# The engine, measured
-`python benches/engine/bench.py --seeds {seeds} --tasks {tasks} --out docs/engine-bench.md` writes \
+
+*How long does the engine take to schedule many tasks, and what does planning again gain?*
+
+`python benches/engine/bench.py --seeds {seeds} --tasks {tasks} --out docs/bench/engine.md` writes \
 this page (`make bench-engine` with 500 seeds and 1,000 tasks); the solver has \
-[its own](solver-bench.md). Load of the machine when it began: {load:.1f} on {cores} cores.
+[its own](solver.md). Load of the machine when it began: {load:.1f} on {cores} cores.
 
 ## A week of a large pool
 Simulated: tasks of one to twenty hours on one GPU, 8 GPUs on a node, which come in a hundred \

@@ -4,7 +4,7 @@ usage: bench.py [--seeds N] [--simulated-only] [--out FILE]
 
 Runs `saturn-profile-bench`, which simulates runs on step times that were really measured, and the
 real sweeps of `end_to_end.py`, `predicted.py` and `neighbours.py` on CPU slots, and writes what
-they found as a page with a picture beside it (`images/profile-bench.svg`).
+they found as a page with a picture beside it (`docs/bench/profile.svg`).
 """
 
 from __future__ import annotations
@@ -26,14 +26,17 @@ TABLE = "benches/profile/a800-measured.csv"
 SCRIPTS = ("end_to_end.py", "predicted.py", "neighbours.py")
 
 PAGE = """# Trials, measured
-`python benches/profile/bench.py --seeds {seeds} --out docs/profile-bench.md` writes this page \
+
+*What do trials cost, what are they worth, and do their predictions hold?*
+
+`python benches/profile/bench.py --seeds {seeds} --out docs/bench/profile.md` writes this page \
 (`make bench-profile` with 20 seeds). Sections that name a program are what that program printed, \
 at another time where that is said there. Load of the machine when the first section began: \
 {load:.1f} on {cores} cores.
 
 ## What trials cost, and what they are worth
 Simulated, with the engine and the solver as they are, on the step times of four models on up to \
-eight A800 that the Rubick system published ([source](../benches/profile/SOURCE.md)). Groups of \
+eight A800 that the Rubick system published ([source](../../benches/profile/SOURCE.md)). Groups of \
 tasks are drawn from them: another batch, 3% that the table does not foresee, too little memory \
 for some techniques in a third of the groups. A trial takes 10 s to launch and 5 steps, and is \
 off by 5%; a solve takes half a second; a move costs a checkpoint of 3 s and another launch. \
@@ -48,7 +51,7 @@ most 10%, makespan at most 1.03, 1.08, 1.15.
 
 {table}
 
-![Makespan over what trials cost](images/profile-bench.svg)
+![Makespan over what trials cost](profile.svg)
 
 "Chosen" is what `orchestrate` does by default, with and without a limit; the others measure \
 device counts that were settled before, and plans use nothing else.
@@ -70,8 +73,7 @@ def main() -> None:
     print(page)
     if arguments.out is not None:
         arguments.out.write_text(page)
-        images = arguments.out.parent / "images"
-        (images / "profile-bench.svg").write_text(picture(points(runs)))
+        arguments.out.with_suffix(".svg").write_text(picture(points(runs)))
 
 
 def simulated(seeds: int) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The picture of `docs/profile-bench.md`, as plain SVG: makespan over what trials cost."""
+"""The picture of `docs/bench/profile.md`, as plain SVG: makespan over what trials cost."""
 
 from __future__ import annotations
 

@@ -249,6 +249,7 @@ def main() -> None:
     command = "python benches/solver/bench.py " + " ".join(sys.argv[1:])
     text = (
         "# The solver measured\n\n"
+        "*How far are plans from the best that is proven, and from those of other solvers?*\n\n"
         f"`{command}` ({time.perf_counter() - begun:.0f} s): mean (worst) makespan over the best "
         "lower bound that any of the solves proved.\n"
     )

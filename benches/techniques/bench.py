@@ -62,6 +62,8 @@ def main() -> None:
     command = "python benches/techniques/bench.py " + " ".join(sys.argv[1:])
     text = f"""# The techniques measured
 
+*How long does a step take beside plain torch, and what does a move between techniques cost?*
+
 `{command}` ({time.perf_counter() - begun:.0f} s), on {os.cpu_count()} cores with a load of
 {load:.1f} from other work when it began. Where that is not near 0, seconds mean little, ratios
 more.
@@ -69,8 +71,8 @@ more.
 ## A step, beside plain torch
 
 A Llama of 5M parameters with AdamW, batches of 8 sequences of 64 tokens. By hand is what one would
-write for this model alone ([by_hand.py](../benches/techniques/by_hand.py)). Both sides live in the
-same ranks and take turns, three steps at a time; a ratio is Saturn's time over that by hand, the
+write for this model alone ([by_hand.py](../../benches/techniques/by_hand.py)). Both sides live in
+the same ranks and take turns, three steps at a time; a ratio is Saturn's time over that by hand, the
 median over {options.pairs} pairs (and the middle half of them). The ratio of CPU time, summed over
 the ranks, is less disturbed by other processes, and leaves out waiting for another rank. The goal
 is 1.02. `offload` has no counterpart in plain torch; what needs more ranks than there are cores is

@@ -41,6 +41,8 @@ ETA = 3
 BATCH_SIZE = 4
 PAGE = """# Searches, measured
 
+*How soon does a search find its best model, beside Ray Tune?*
+
 `make bench-tuning` writes this page. Load of the machine before: {load:.1f} on {cores} cores.
 
 27 configurations of the demo's language model, nine learning rates of three depths, {steps} steps \

@@ -25,45 +25,50 @@ __version__: str
 
 @final
 class Interrupts:
-    """How often a person asked a run to stop."""
+    """Counts how often a person asked a run to stop."""
 
     def __new__(cls) -> Interrupts: ...
     def press(self) -> None:
-        """Ask once more: at checkpoints, at once, without waiting for anything."""
+        """Count one more request.
+
+        The first stops the run at checkpoints, the second stops it at once, and the third leaves
+        without waiting for anything.
+        """
 
 @final
 class Exchange:
-    """The way between a run that this process drives and its agents, by their numbers."""
+    """Hands letters between a run that this process drives and its agents, which have numbers."""
 
     def __new__(cls) -> Exchange: ...
     def join(self, agent: int, description: str) -> None:
-        """An agent has come; `description` is `Agent.description` of it."""
+        """Add an agent, with its `Agent.description`."""
 
     def deliver(self, agent: int, letters: list[str]) -> int:
-        """Letters of an agent, in their order; letters that came before are skipped.
+        """Take letters of an agent, in their order; letters that came before are skipped.
 
-        Gives how many of the agent's letters were read so far. Raises `saturn.errors.InvalidInput`
-        where a letter can't be understood: the agent is to be given up.
+        Returns how many of the agent's letters were read so far. Raises
+        `saturn.errors.InvalidInput` if a letter can't be understood; then give up the agent.
         """
 
     def lose(self, agent: int, reason: str) -> None:
-        """An agent or its node is lost: nothing more is heard of it."""
+        """Give up an agent that is lost, or whose node is lost."""
 
     def note(self, text: str) -> None:
-        """A word for the person watching."""
+        """Show a line to the person who watches the run."""
 
     def orders(self, at_most_s: float) -> list[tuple[int, str]] | None:
-        """Letters to carry, in their order, with the agents that they are for.
+        """The next letters to carry, in order, each with the number of its agent.
 
-        As soon as there are some, none after so many seconds, `None` where the run is over.
+        Returns as soon as there are letters, and an empty list after `at_most_s` seconds. Returns
+        `None` once the run is over.
         """
 
     def close(self) -> None:
-        """The run is over, or never was one."""
+        """End the exchange: the run is over, or did not begin."""
 
 @final
 class Agent:
-    """The agent of the node that this process is on: it holds devices, and starts ranks on them."""
+    """The agent of this process's node: it holds devices, and starts ranks on them."""
 
     def __new__(
         cls,
@@ -78,28 +83,29 @@ class Agent:
         open_store: Callable[[], str],
         locks_dir: str | None = None,
     ) -> Agent:
-        """Take the devices: so many, or all that are free.
+        """Claim `devices` devices of this node; None: all that are free.
 
-        `interface` is the network interface that other nodes reach, where it is known;
-        `open_store` opens a store where ranks of several nodes meet, and returns `host:port`.
+        `interface` is the network interface that other nodes reach, if known. `open_store` opens a
+        store where ranks of several nodes meet, and returns its `host:port`.
 
-        Raises `saturn.errors.InvalidInput` where they can't be had, `saturn.errors.RunFailed`.
+        Raises `saturn.errors.InvalidInput` if the devices can't be claimed, and
+        `saturn.errors.RunFailed`.
         """
 
     def description(self) -> str:
-        """What it holds, as JSON."""
+        """The devices that the agent holds, as JSON."""
 
     def take(self, letters: list[str]) -> None:
-        """Do what letters say, in their order; letters that were taken before are skipped.
+        """Carry out the orders in letters, in order; letters that were taken before are skipped.
 
-        Raises `saturn.errors.InvalidInput` where it can't go on: then everything has ended.
+        Raises `saturn.errors.InvalidInput` if the agent can't go on; then all its ranks have ended.
         """
 
     def news(self, at_most_s: float, num_read: int) -> list[str]:
-        """Letters to the driver, beyond the `num_read` that it has read.
+        """The letters to the driver after the first `num_read`, which the driver has read.
 
-        Returns as soon as there are some, or none after so many seconds. Raises
-        `saturn.errors.InvalidInput`, which says why there will be no letters any more.
+        Returns as soon as there are letters, and an empty list after `at_most_s` seconds. Raises
+        `saturn.errors.InvalidInput`, with the reason, once no more letters will come.
         """
 
     def end(self) -> None:
@@ -115,9 +121,9 @@ def run(
 ) -> str:
     """Drive a run to its end and return its report as JSON.
 
-    Releases the GIL and needs it for `write` alone. With `cluster`, the run is on the devices of
-    the agents that have joined there. `interrupts` stop training; then the report
-    says `interrupted`. Raises `saturn.errors.InvalidInput` and `saturn.errors.RunFailed`.
+    Releases the GIL, and takes it only to call `write`. With `cluster`, the run uses the devices of
+    the agents that have joined. `interrupts` stop training; the report then says `interrupted`.
+    Raises `saturn.errors.InvalidInput` and `saturn.errors.RunFailed`.
     """
 
 def resume(
@@ -132,17 +138,17 @@ def resume(
     wait: bool = False,
     prepared_s: float = 0.0,
 ) -> str:
-    """Go on with a run that was stopped, drive it to its end and return its report as JSON.
+    """Continue a run that was stopped, drive it to its end and return its report as JSON.
 
-    `device_memory_bytes` is what each device may hold from here on: None for what it could before,
-    0 for all that it has; `wait`: for devices that other runs hold; `prepared_s`: seconds that the
-    caller has spent on this resume. All else is as of `run`.
+    `device_memory_bytes` is how much each device may hold from now on; None: as much as before; 0:
+    all of its memory. `wait` waits for devices that other runs hold. `prepared_s` is the seconds
+    that the caller has spent on this resume. The other arguments and the errors are those of `run`.
     """
 
 def outlook(request: str) -> str:
-    """What is known of a request's tasks before they are run: a planning problem, as JSON.
+    """The planning problem of a request, as JSON: its tasks, and all that is known of them.
 
-    Nothing is run. Raises `saturn.errors.InvalidInput` and `saturn.errors.RunFailed`.
+    Runs nothing. Raises `saturn.errors.InvalidInput` and `saturn.errors.RunFailed`.
     """
 
 def is_driven(run_dir: str) -> bool:
@@ -151,14 +157,14 @@ def is_driven(run_dir: str) -> bool:
 def ask(run_dir: str, line: str) -> str | None:
     """Hand a line of JSON to the process that drives the run, and return its reply.
 
-    A reply to a command comes when the command is in the journal. `None` where no process drives
-    the run. Raises `saturn.errors.RunFailed` where the process doesn't answer.
+    The reply to a command comes once the command is in the journal. Returns `None` if no process
+    drives the run. Raises `saturn.errors.RunFailed` if the process doesn't answer.
     """
 
 def status(run_dir: str) -> str:
-    """Where the run and its tasks stand, as JSON: from the process that drives it, or its journal.
+    """The status of a run and its tasks, as JSON, from its driver or else from its journal.
 
-    Raises `saturn.errors.InvalidInput` where there is no run, `saturn.errors.RunFailed`.
+    Raises `saturn.errors.InvalidInput` if there is no run, and `saturn.errors.RunFailed`.
     """
 
 def status_text(status: str, width: int) -> str:
@@ -167,24 +173,24 @@ def status_text(status: str, width: int) -> str:
 def explain(run_dir: str, task: str | None = None) -> str:
     """Why a task, or the run, is where it is, as JSON: a reason code and a sentence.
 
-    Raises `saturn.errors.InvalidInput` where there is no such run or task, and
+    Raises `saturn.errors.InvalidInput` if there is no such run or task, and
     `saturn.errors.RunFailed`.
     """
 
 def judged(run_dir: str) -> str:
-    """What the run's stopper has said so far, in its order, as JSON.
+    """The decisions of the run's stopper so far, in order, as JSON.
 
-    Raises `saturn.errors.InvalidInput` where there is no run, `saturn.errors.RunFailed`.
+    Raises `saturn.errors.InvalidInput` if there is no run, and `saturn.errors.RunFailed`.
     """
 
 def report(run_dir: str) -> str:
-    """Write the report of a run anew from its journal, and return it as JSON.
+    """Write the report of a run again from its journal, and return it as JSON.
 
-    Raises `saturn.errors.InvalidInput` where there is no run, `saturn.errors.RunFailed`.
+    Raises `saturn.errors.InvalidInput` if there is no run, and `saturn.errors.RunFailed`.
     """
 
 def read_profile(text: str) -> str:
-    """Check the text of a `profile.json` and return it with all fields spelled out.
+    """Check the text of a `profile.json`, and return it with every field written out.
 
-    Raises `saturn.errors.InvalidInput`, which names the field and says what would be right.
+    Raises `saturn.errors.InvalidInput`, which names the wrong field and what it should hold.
     """

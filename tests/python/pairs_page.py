@@ -85,6 +85,8 @@ FOUND = (
 )
 HEAD = """# Pairs of what a task has and what happens to it
 
+*Which features and faults are tested together, and what did these tests find?*
+
 Faults hide where two things meet that nobody tried together. So what a task may have and what may
 happen to it are *factors* with values, and the tests draw *cases*, one value of each factor, such
 that every pair of values that can go together is in at least one case: a covering array, by

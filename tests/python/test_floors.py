@@ -7,12 +7,16 @@ the type checker.
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 import saturn
+from harness import PYTHON_DIR
+
+ROOT = PYTHON_DIR.parent
 
 Floors = Sequence[Mapping[str, str]]
 
@@ -198,3 +202,24 @@ def test_what_is_named_twice_is_seen(tmp_path: Path) -> None:
     assert offences(tmp_path / "saturn", ({"plain": "words"}, {"top": "words"})) == [
         "words is named 2 times"
     ]
+
+
+def test_the_picture_and_the_table_of_the_crates_are_true(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import floors
+
+    used = floors.uses()
+    assert floors.PICTURE.read_text() == floors.draw(used), "run scripts/floors.py"
+    rows = re.findall(r"^\| (\d) \| (`saturn-.*?) \|", (ROOT / "ARCHITECTURE.md").read_text(), re.M)
+    told = {crate: int(floor) for floor, crates in rows for crate in re.findall(r"`(.*?)`", crates)}
+    assert told == floors.floors(used)
+
+
+def test_an_arrow_is_drawn_only_where_no_longer_way_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import floors
+
+    used = {"top": {"middle", "low"}, "middle": {"low"}, "low": set()}
+    assert floors.floors(used) == {"top": 2, "middle": 1, "low": 0}
+    assert floors.arrows(used) == [("middle", "low"), ("top", "middle")]
+    assert floors.draw(used).count("<line") == 2

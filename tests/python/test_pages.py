@@ -190,6 +190,15 @@ def test_commands_run(place: Path, programs: subprocess.CompletedProcess[str]) -
     assert not wrong, "\n".join(wrong)
 
 
+def test_each_page_begins_with_its_question() -> None:
+    silent = []
+    for page in sorted(ROOT.glob("docs/**/*.md")):
+        title, begin, *_ = page.read_text().split("\n\n", 2)
+        if "?" not in title + begin:
+            silent.append(page.name)
+    assert not silent, f"pages that say at their top no question that they answer: {silent}"
+
+
 def test_problems_are_planned(place: Path) -> None:
     problems = [b.text for b in blocks() if b.language == "json" and '"cluster"' in b.text]
     assert problems

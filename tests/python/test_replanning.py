@@ -171,4 +171,4 @@ def test_a_planned_switch_is_made_at_its_step_and_trains_the_same(
     )
     switched, straight = losses(result.run_dir, "long"), losses(alone.run_dir, "long")
     assert closeness.ulps(switched, straight) < closeness.ACROSS
-    assert "to be switched as planned" in capsys.readouterr().err
+    assert "the plan switched it here" in capsys.readouterr().err

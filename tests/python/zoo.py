@@ -37,6 +37,8 @@ STEPS = 4
 TOLERANCE = closeness.ACROSS
 HEAD = """# The zoo
 
+*Under which techniques do which architectures train, and how close are their losses?*
+
 {architectures} architectures, a small model of each with random weights: {steps} steps under every
 technique that takes it, on CPU slots. A number is the largest difference of a step's loss from that
 under `ddp` on one slot, in units in the last place of the largest loss in float32. {trained} pairs

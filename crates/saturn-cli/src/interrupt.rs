@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// For so long after a signal that counted, others are the same wish: `timeout` signals its child and
-/// then the child's whole group.
+/// For so long after a signal that counted, others are the same wish: `timeout` signals its child
+/// and then the child's whole group.
 const SAME_WISH: Duration = Duration::from_secs(1);
 
 /// Whether the person asked to stop.
@@ -19,9 +19,9 @@ pub(crate) struct Interrupt {
 }
 
 impl Interrupt {
-    /// Catches the signals from now on, but for those that whoever started the program has it ignore
-    /// (`nohup`, a shell's background job). Where that fails they end the program at once, as they
-    /// would have anyway; a run can be resumed.
+    /// Catches the signals from now on, but for those that whoever started the program has it
+    /// ignore (`nohup`, a shell's background job). Where that fails they end the program at once,
+    /// as they would have anyway; a run can be resumed.
     pub(crate) fn catch() -> Self {
         let pressed = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {

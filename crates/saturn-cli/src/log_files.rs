@@ -1,7 +1,7 @@
 //! What a task's workers wrote: the logs of its attempts' ranks, as they lie in the run directory.
 //!
-//! The driver removes the directory of an attempt that ended well once a later one has: what was not
-//! read of it by then is gone.
+//! The driver removes the directory of an attempt that ended well once a later one has: what was
+//! not read of it by then is gone.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};

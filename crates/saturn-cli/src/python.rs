@@ -22,7 +22,8 @@ pub(crate) fn become_verb(verb: &str, arguments: &Value) -> Exit {
     fail(Exit::Machine, format!("failed to start `{}`: {error}", interpreter().display()))
 }
 
-/// Becomes the Python of a run, which does what a verb asks for; comes back only where that is gone.
+/// Becomes the Python of a run, which does what a verb asks for; comes back only where that is
+/// gone.
 pub(crate) fn become_verb_in(of_run: &Interpreter, verb: &str, arguments: &Value) -> Exit {
     let Interpreter { python, python_path } = of_run;
     let mut command = Command::new(python);

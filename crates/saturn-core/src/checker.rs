@@ -73,9 +73,7 @@ pub enum Violation {
     },
     /// A start or an end is negative or not a number, or the time between them is not the time that
     /// the work takes.
-    #[error(
-        "task `{task}` runs from {start_s} to {end_s}, but what it does there takes {takes_s} s"
-    )]
+    #[error("task `{task}` runs from {start_s} to {end_s}, but its work there takes {takes_s} s")]
     Times {
         /// The task.
         task: String,

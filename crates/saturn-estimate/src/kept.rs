@@ -2,8 +2,8 @@
 //!
 //! The symbols are from Korthikanti et al. (arXiv 2205.05198). A layer has width h, and its MLP has
 //! width f. For each token, the layer keeps a number of bytes for each unit of h and of f. With
-//! eager attention the layer also keeps (2·e+1)·a·s bytes for each token, where a is the number of heads, s the
-//! sequence length, and e the bytes of a number.
+//! eager attention the layer also keeps (2·e+1)·a·s bytes for each token, where a is the number of
+//! heads, s the sequence length, and e the bytes of a number.
 //!
 //! With fused kernels the formulas give what is kept ([`moved`]). Plain torch keeps more: norms and
 //! activations of several kernels, and under autocast a copy of each product's input. The

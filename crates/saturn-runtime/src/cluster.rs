@@ -9,12 +9,14 @@
 //! - The driver ignores an agent that it has given up. It marks that agent's attempts as given up
 //!   before it launches their tasks again, so that surviving ranks publish no checkpoint
 //!   (`launcher`).
-//! - An agent that hears nothing from its driver for too long ends its ranks (`agent`).
+//! - An agent that hears nothing from its driver for too long ends its ranks (`agent`). `outgoing`
+//!   holds its letters to the driver.
 
 mod agent;
 mod exchange;
 mod launcher;
 mod letters;
+mod outgoing;
 
 pub use agent::{Agent, AgentSetup, StoreOpener};
 pub use exchange::Exchange;

@@ -32,8 +32,10 @@ mod devices;
 mod disk;
 mod doctor;
 mod driver;
+mod driving;
 mod error;
 mod followers;
+mod ground;
 mod hardware;
 mod host_memory;
 mod journal;
@@ -53,6 +55,7 @@ mod waiting;
 pub use cluster::{Agent, AgentSetup, Exchange, StoreOpener};
 pub use disk::{Disk, Operation};
 pub use doctor::{Finding, Mark, examine};
+pub use driving::Outcome;
 pub use error::{RuntimeError, io_words, with_causes};
 pub use journal_seat::elsewhere;
 pub use outlook::{Outlook, outlook};
@@ -60,8 +63,6 @@ pub use reports::{
     Reported, explain, judged, read, read_report, report, status, trace, write_page, write_trace,
 };
 pub use request::RunRequest;
-pub use run::{
-    DeviceMemory, Interpreter, Outcome, ResumeOptions, Watcher, interpreter_of, resume, start,
-};
+pub use run::{DeviceMemory, Interpreter, ResumeOptions, Watcher, interpreter_of, resume, start};
 pub use solve::{PlanError, Solved, Stopwatch, solve_file};
 pub use store::{Added, Store, is_key};

@@ -1,36 +1,26 @@
 //! Starting and resuming a run.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::path::Path;
 
-use saturn_engine::{
-    Command, Decision, Engine, Event, Launcher, NewTask, Observer, RunEnd, State, TaskEnd,
-    TaskStatus,
-};
-use saturn_view::{Console, History, Report, Results};
+use saturn_engine::{Command, Decision, Engine, Event, NewTask, Observer, RunEnd, State};
+use saturn_view::{Console, History};
 
-use crate::bell::Bell;
 use crate::claims::Claims;
 use crate::clock::RunClock;
-use crate::cluster::{ClusterLauncher, Exchange};
-use crate::control::{ControlSocket, Request};
-use crate::devices::{Machine, Pool};
+use crate::cluster::Exchange;
+use crate::devices::Machine;
 use crate::disk::Disk;
-use crate::driver::{Driven, Driver, DriverDoor};
+use crate::driving::{Launching, Opened, Outcome, Tracked, drive, finish};
 use crate::error::RuntimeError;
 use crate::followers::Followers;
-use crate::hardware::Hardware;
+use crate::ground::Ground;
 use crate::journal::{Contents, Journal};
 use crate::journal_seat;
-use crate::launcher::{Earlier, LocalLauncher, attempt_dir};
-use crate::reports::{self, Written};
+use crate::launcher::{Earlier, attempt_dir};
 use crate::request::{LaunchSettings, Parts, RunRequest};
 use crate::run_dir::{RunDir, journal_of};
-use crate::space::SpaceWatch;
-use crate::store::{Platform, Shelf};
-use crate::trackers::{self, Trackers};
-use crate::waiting::claim_when_free;
+use crate::store::Platform;
 
 /// The people who watch a run, and how they ask it to stop.
 pub struct Watcher<'a> {
@@ -47,21 +37,6 @@ impl<'a> Watcher<'a> {
     pub fn new(console: Console, is_interrupted: &'a mut dyn FnMut() -> bool) -> Self {
         Self { console, observers: Vec::new(), is_interrupted }
     }
-}
-
-/// The outcome of a run that this process drove.
-#[derive(Debug)]
-pub struct Outcome {
-    /// The run directory.
-    pub run_dir: PathBuf,
-    /// Whether all tasks ended, or a person stopped the run.
-    pub end: RunEnd,
-    /// How many tasks failed.
-    pub num_failed: usize,
-    /// The content of `report.json`.
-    pub report: Report,
-    /// Killed processes that still live, since the kernel can't end them yet.
-    pub left_behind: Vec<i32>,
 }
 
 /// What may differ when a run is resumed.
@@ -257,95 +232,6 @@ pub fn resume(
     drive(opened, launching, followers, is_interrupted, Some(first))
 }
 
-/// The devices that a run uses.
-enum Ground {
-    /// Devices of this machine.
-    Here(Pool),
-    /// Devices of a cluster's agents.
-    Cluster(Exchange, BTreeMap<u64, Hardware>),
-}
-
-impl Ground {
-    fn here(
-        machine: &Machine,
-        devices: Option<u32>,
-        claims: impl Fn() -> Result<Claims, RuntimeError>,
-        wait: bool,
-        watcher: &mut Watcher<'_>,
-    ) -> Result<(Self, Hardware), RuntimeError> {
-        let pool = if wait {
-            let Watcher { console, is_interrupted, .. } = watcher;
-            claim_when_free(machine, devices, claims, console, is_interrupted)?
-        } else {
-            machine.claim(devices, claims()?)?
-        };
-        let hardware = pool.hardware();
-        Ok((Self::Here(pool), hardware))
-    }
-
-    fn of(exchange: Exchange) -> Result<(Self, Hardware), RuntimeError> {
-        let founders = exchange.founders();
-        let hardware = Hardware::of_all(founders.values()).ok_or_else(|| {
-            RuntimeError::Request { reason: "the cluster has no agent".to_owned() }
-        })?;
-        Ok((Self::Cluster(exchange, founders), hardware))
-    }
-}
-
-/// What a run needs for launching.
-struct Launching {
-    ground: Ground,
-    settings: LaunchSettings,
-    /// Warnings that a person should read before trusting measurements.
-    warnings: Vec<String>,
-    earlier: Vec<Earlier>,
-    /// Directories of attempts that were live when the earlier driver died.
-    cut_off: Vec<PathBuf>,
-}
-
-/// A run that this process has started or resumed.
-struct Opened {
-    run: RunDir,
-    engine: Engine,
-    journal: Journal,
-    /// The hardware and software that all of its trials are valid for, if known.
-    platform: Option<Platform>,
-    shelf: Option<Shelf>,
-    disk: Disk,
-    actions: VecDeque<saturn_engine::Action>,
-    trackers: Tracked,
-    /// Seconds since this process began to start or resume the run. The time spent waiting for
-    /// other runs' devices does not count.
-    starting: RunClock,
-}
-
-/// A run's trackers, or a note about them if they could not start. Both are `None` if the run has
-/// no trackers.
-#[derive(Default)]
-struct Tracked {
-    trackers: Option<Trackers>,
-    failure: Option<String>,
-}
-
-impl Tracked {
-    fn start(
-        run: &RunDir,
-        settings: &LaunchSettings,
-        observers: &mut Vec<Box<dyn Observer>>,
-    ) -> Self {
-        match trackers::start(run.path(), settings) {
-            None => Self::default(),
-            Some(Ok((trackers, teller))) => {
-                observers.push(teller);
-                Self { trackers: Some(trackers), failure: None }
-            }
-            Some(Err(error)) => {
-                Self { trackers: None, failure: Some(trackers::not_started(&error)) }
-            }
-        }
-    }
-}
-
 /// The ended attempts of earlier drivers, in order.
 fn earlier_attempts(state: &State, history: &History) -> Vec<Earlier> {
     let ended = history.attempts.iter().filter_map(|(attempt, past)| {
@@ -358,150 +244,4 @@ fn earlier_attempts(state: &State, history: &History) -> Vec<Earlier> {
         })
     });
     ended.collect()
-}
-
-/// A launcher that this process owns and ends after the run.
-trait OwnLauncher: Launcher {
-    /// Ends every process. Returns those that live on.
-    fn end(self) -> Vec<i32>;
-}
-
-impl OwnLauncher for LocalLauncher {
-    fn end(self) -> Vec<i32> {
-        LocalLauncher::end(self)
-    }
-}
-
-impl OwnLauncher for ClusterLauncher {
-    fn end(self) -> Vec<i32> {
-        ClusterLauncher::end(self)
-    }
-}
-
-fn drive(
-    opened: Opened,
-    launching: Launching,
-    followers: Followers,
-    is_interrupted: &mut dyn FnMut() -> bool,
-    first: Option<Event>,
-) -> Result<Outcome, RuntimeError> {
-    let now_s = opened.engine.state().now_s;
-    let Launching { ground, settings, warnings, earlier, cut_off } = launching;
-    for warning in warnings {
-        followers.note(&warning, now_s);
-    }
-    let (bell, disk) = (Bell::default(), opened.disk.clone());
-    match ground {
-        Ground::Here(pool) => {
-            let site = opened.run.site();
-            let mut launcher = LocalLauncher::start(site, settings, pool, bell.clone(), disk)?;
-            launcher.take_over(earlier);
-            drive_with(launcher, bell, opened, followers, is_interrupted, first)
-        }
-        Ground::Cluster(exchange, founders) => {
-            let run_dir = opened.run.path().to_owned();
-            let launcher =
-                ClusterLauncher::start(exchange, founders, run_dir, settings, bell.clone(), disk)?;
-            launcher.give_up(&cut_off, "another process drives the run");
-            drive_with(launcher, bell, opened, followers, is_interrupted, first)
-        }
-    }
-}
-
-fn drive_with(
-    launcher: impl OwnLauncher,
-    bell: Bell,
-    opened: Opened,
-    followers: Followers,
-    is_interrupted: &mut dyn FnMut() -> bool,
-    first: Option<Event>,
-) -> Result<Outcome, RuntimeError> {
-    let Opened { run, engine, journal, platform, shelf, disk, actions, trackers, starting } =
-        opened;
-    let Tracked { mut trackers, failure } = trackers;
-    let now_s = engine.state().now_s;
-    if let Some(trackers) = &mut trackers {
-        trackers.tell(followers.notes());
-    }
-    if let Some(failure) = failure {
-        followers.note(&failure, now_s);
-    }
-    let (door, inputs) = DriverDoor::new(bell.clone());
-    followers.note("starting workers: importing torch", now_s);
-    let desk = followers.desk();
-    let asked = door.clone();
-    let (notes, config) = (followers.notes(), engine.state().config.clone());
-    let control = ControlSocket::listen(
-        run.path(),
-        Arc::new(move |request| match request {
-            Request::Command(mut command) => {
-                if let (Command::Submit { tasks }, Some(shelf)) = (&mut command, &shelf) {
-                    for line in shelf.recall(tasks, &config) {
-                        notes.note(&line);
-                    }
-                }
-                asked.ask(command)
-            }
-            Request::Query(query) => desk.ask(query),
-        }),
-    )?;
-    let driver = Driver {
-        engine,
-        journal,
-        launcher,
-        followers,
-        bell,
-        door,
-        inputs,
-        is_interrupted,
-        clock: RunClock::standing_at(now_s),
-        starting,
-        solver: None,
-        actions,
-        interrupts: 0,
-        space: SpaceWatch::of(run.path()),
-    };
-    let Driven { end, launcher, followers, journal } = driver.drive(first)?;
-    drop(control);
-    let left_behind = launcher.end();
-    // Closing the journal removes its write-ahead log. From now on the run consists of its files.
-    drop(journal);
-    if let Some(slow) = trackers.and_then(Trackers::wait) {
-        followers.notes().note(&slow);
-    }
-    finish(run.path(), end, followers, platform.as_ref(), &disk, left_behind)
-}
-
-fn finish(
-    run: &Path,
-    end: RunEnd,
-    mut followers: Followers,
-    platform: Option<&Platform>,
-    disk: &Disk,
-    left_behind: Vec<i32>,
-) -> Result<Outcome, RuntimeError> {
-    // A desk that is gone has panicked. The run must not fail for that.
-    let (state, history) = followers.close_desk().map_or_else(|| reports::read(run), Ok)?;
-    let written = Written::of(run, &state, &history, platform, disk);
-    for note in written.notes() {
-        followers.note(&note, state.now_s);
-    }
-    if !left_behind.is_empty() {
-        let pids: Vec<String> = left_behind.iter().map(ToString::to_string).collect();
-        let text = format!("processes that were killed and have not ended: {}", pids.join(", "));
-        followers.note(&text, state.now_s);
-    }
-    let text =
-        |path: &Option<PathBuf>| path.as_ref().map(|path| path.to_string_lossy().into_owned());
-    followers.finish(Results {
-        run_dir: run.to_string_lossy().into_owned(),
-        report: text(&written.page),
-        profile: text(&written.profile),
-    });
-    let num_failed = state
-        .tasks
-        .iter()
-        .filter(|task| matches!(task.status, TaskStatus::Ended(TaskEnd::Failed { .. })))
-        .count();
-    Ok(Outcome { run_dir: run.to_owned(), end, num_failed, report: written.report, left_behind })
 }

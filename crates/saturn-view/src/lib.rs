@@ -15,47 +15,49 @@
 //! All views but the console are pure functions, without files, clock or network, so that snapshots
 //! test them. Text from users and workers is escaped where it enters a view.
 
-pub mod comparison;
-mod console;
-mod expect;
 mod explain;
-mod gantt_text;
-mod history;
+mod facts;
 mod html;
-mod inspected;
-mod limits;
-pub mod live;
-pub mod outcome;
-mod paint;
-pub mod plan_table;
-pub mod report;
-pub mod simulated;
+mod layout;
+mod phrases;
+mod plans;
+mod report;
 mod status;
-mod status_text;
-mod summary;
-pub mod text;
+mod terminal;
 mod trace;
 mod transcript;
-pub mod units;
-pub mod words;
 
-pub use comparison::Comparison;
-pub use console::{Console, Sink};
-pub use expect::{Band, DEFAULT_RATIOS, MIN_ENDED, QUANTILES};
-pub use explain::{Candidate, Code, Explanation, Reason, TaskMove, explain};
-pub use history::{
-    History, Move, Note, PastAttempt, PastEnd, PastTask, PastTrial, PoolChange, PoolEvent, replay,
-    without_driver,
+pub use explain::candidates::Candidate;
+pub use explain::code::Code;
+pub use explain::explanation::{Explanation, explain};
+pub use explain::moves::TaskMove;
+pub use explain::reason::Reason;
+pub use facts::counts::{TaskCounts, TrialCounts};
+pub use facts::expect::{Band, DEFAULT_RATIOS, MIN_ENDED, QUANTILES};
+pub use facts::history::{History, replay, without_driver};
+pub use facts::outcome;
+pub use facts::past::{
+    Move, Note, PastAttempt, PastEnd, PastTask, PastTrial, PoolChange, PoolEvent,
 };
-pub use html::{comparison_html, plan_html, render_html, simulated_html};
-pub use paint::Paint;
-pub use plan_table::plan_text;
-pub use report::{LossPoint, Report, TaskMetrics, read_metrics};
-pub use simulated::{Simulated, simulated_text};
-pub use status::{
+pub use facts::run_status::RunStatus;
+pub use html::comparison::comparison_html;
+pub use html::plan::plan_html;
+pub use html::run::render_html;
+pub use html::simulated::simulated_html;
+pub use layout::paint::Paint;
+pub use layout::{text, units};
+pub use phrases::words;
+pub use plans::table::{self as plan_table, plan_text};
+pub use report::comparison::{self, Comparison};
+pub use report::data::Report;
+pub use report::metrics::{LossPoint, TaskMetrics, read_metrics};
+pub use report::simulated::{self, Simulated, simulated_text};
+pub use status::data::{
     DevicesOn, NodeStatus, PoolStatus, RunningTrial, SetAside, Status, TaskStatus, status,
 };
-pub use status_text::status_text;
-pub use summary::{Results, summary};
-pub use trace::trace;
-pub use transcript::Transcript;
+pub use status::text::status_text;
+pub use terminal::console::{Console, Sink};
+pub use terminal::live;
+pub use terminal::summary::{Results, summary};
+pub use trace::file::trace;
+pub use transcript::writer::Transcript;

@@ -6,8 +6,6 @@ description: `saturn.runs` plans and trains it.
 
 from __future__ import annotations
 
-import itertools
-import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,11 +14,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from saturn.errors import InvalidInput
 from saturn.scripts.command import ScriptDefinition
-from saturn.tasks import evaluation
+from saturn.tasks import arguments, evaluation
 from saturn.tasks.allowed import checked_knobs, checked_techniques
 from saturn.tasks.beginnings import checked_continue, checked_start
 from saturn.tasks.definition import TaskDefinition
-from saturn.tasks.hparams import HParams, check_callable
+from saturn.tasks.hparams import HParams
 from saturn.tasks.model_keywords import check_keywords
 from saturn.tasks.strategy import Strategy
 from saturn.tasks.wishes import checked_deadline, checked_priority, checked_time, names_before
@@ -29,8 +27,6 @@ if TYPE_CHECKING:
     from saturn.runs.result import RunResult
     from saturn.tasks.wishes import Before
     from saturn.training.step_loss import StepLoss
-
-_numbers = itertools.count(1)
 
 
 class Task:
@@ -122,43 +118,18 @@ class Task:
         continue_from: tuple[str | os.PathLike[str] | RunResult, str] | None = None,
     ) -> None:
         """Check and store the arguments; raises `TypeError` or `ValueError`."""
-        check_callable("get_model", get_model, "a function that returns the torch.nn.Module")
-        check_callable("get_dataloader", get_dataloader, "a function that returns the DataLoader")
-        if loss_function is not None:
-            check_callable("loss_function", loss_function, "a function of (outputs, labels)")
-        if loss_weight is not None:
-            check_callable("loss_weight", loss_weight, "a function of a batch")
-        if training_step is not None:
-            check_callable("training_step", training_step, "a function of (model, batch)")
-            if loss_function is not None:
-                raise ValueError(
-                    "both loss_function and training_step are given; training_step computes the "
-                    "loss by itself, so loss_function must be None"
-                )
-        if not isinstance(hparams, HParams):
-            raise TypeError(
-                f"hparams is a {type(hparams).__name__}; it must be saturn.HParams(lr=…, …)"
-            )
-        if name is None:
-            name = f"task-{next(_numbers)}"
-        elif not isinstance(name, str) or not name:
-            raise ValueError(f"name is {name!r}; it must be a non-empty string")
-        if hints is not None and not isinstance(hints, Mapping):
-            raise TypeError(f"hints is a {type(hints).__name__}; it must be a mapping")
-        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
-            raise ValueError(f"seed is {seed!r}; it must be an integer from 0 to 2**63 - 1")
+        arguments.check_functions(
+            get_model, get_dataloader, loss_function, loss_weight, training_step
+        )
+        arguments.check_values(hparams, hints, seed)
         check_keywords(get_model, hparams.kwargs, HParams.known(), hparams.model_kwargs)
-        if start_from is not None and continue_from is not None:
-            raise ValueError(
-                "both start_from and continue_from are given; a task that continues another has "
-                "its weights, so leave start_from out"
-            )
+        arguments.check_beginning(start_from, continue_from)
         self.get_model = get_model
         self.get_dataloader = get_dataloader
         self.loss_function = loss_function
         self.hparams = hparams
-        self.gpu_range = _gpu_counts(gpu_range)
-        self.name = name
+        self.gpu_range = arguments.gpu_counts(gpu_range)
+        self.name = arguments.checked_name(name)
         self.hints = dict(hints or {})
         self.save_dir = None if save_dir is None else Path(save_dir)
         self.seed = seed
@@ -178,7 +149,7 @@ class Task:
         self.after = names_before(after)
         self.techniques = techniques
         self.knobs = knobs
-        self.parameters = _of_hparams(hparams) if parameters is None else parameters
+        self.parameters = arguments.parameters_of(hparams) if parameters is None else parameters
         self.evaluation = evaluation.checked(evaluate, evaluate_every, best)
         self._starting_weights = checked_start(start_from)
         #: Path of the weights that the model starts with; None if `get_model` makes them.
@@ -217,13 +188,7 @@ class Task:
 
     @parameters.setter
     def parameters(self, values: Mapping[str, Any]) -> None:
-        for name, value in values.items():
-            if not isinstance(name, str) or not _is_plain(value):
-                raise TypeError(
-                    f"parameters holds {name!r}: {value!r}; it must hold numbers, texts, true or "
-                    "false, by name"
-                )
-        self._parameters = dict(values)
+        self._parameters = arguments.checked_parameters(values)
 
     @classmethod
     def script(
@@ -422,10 +387,7 @@ class Task:
         """
         from saturn.trainers.lightning_task import pieces_of
 
-        if not isinstance(hparams, HParams):
-            raise TypeError(
-                f"hparams is a {type(hparams).__name__}; it must be saturn.HParams(lr=…, …)"
-            )
+        arguments.check_hparams(hparams)
         check_keywords(make_module, hparams.kwargs, HParams.known())
         pieces = pieces_of(
             *(make_module, make_data, hparams),
@@ -486,31 +448,3 @@ class Task:
     def __repr__(self) -> str:
         """Show name and hyper-parameters."""
         return f"Task({self.name!r}, {self.hparams!r})"
-
-
-def _of_hparams(hparams: HParams) -> dict[str, Any]:
-    """Hyper-parameters that distinguish tasks: learning rate, and the model's plain keywords."""
-    of_model = {name: value for name, value in hparams.kwargs.items() if _is_plain(value)}
-    of_model.pop("lr", None)  # the optimizer's learning rate is shown instead
-    return {"lr": hparams.lr, **of_model}
-
-
-def _is_plain(value: object) -> bool:
-    """Whether a report can hold the value."""
-    if isinstance(value, float):
-        return math.isfinite(value)
-    return isinstance(value, bool | int | str)
-
-
-def _gpu_counts(gpu_range: Iterable[int] | int | None) -> list[int] | None:
-    if gpu_range is None:
-        return None
-    counts = [gpu_range] if isinstance(gpu_range, int) else list(gpu_range)
-    for count in counts:
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise ValueError(
-                f"gpu_range holds {count!r}; it must hold device counts, whole numbers from 1"
-            )
-    if not counts:
-        raise ValueError("gpu_range is empty; give the device counts that are allowed, or None")
-    return sorted(set(counts))

@@ -185,7 +185,9 @@ REFUSED_OPTIMIZERS = {
 _BEGINNING = """\
 # The arguments of a Trainer
 
-What becomes of each argument of `TrainingArguments` where a Trainer [is a task](trainer.md):
+*What becomes of each argument of `TrainingArguments` when a Trainer is a task?*
+
+Each argument of a Trainer that [is a task](trainer.md) is one of these:
 
 - *honoured*: the task trains, evaluates or saves as the argument says;
 - *irrelevant*: the argument is about something that Saturn does by itself, or changes no number of

@@ -1,6 +1,7 @@
 //! Which nodes of a Ray cluster a run uses: the same options for every verb that trains.
 //!
-//! A sweep's file may say which cluster. So whether one is given at all is seen where the file is read.
+//! A sweep's file may say which cluster. So whether one is given at all is seen where the file is
+//! read.
 
 use serde::Serialize;
 
@@ -10,14 +11,14 @@ pub(crate) struct ClusterArgs {
     /// Use the nodes of a Ray cluster: `auto`, or the address of its head.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) cluster: Option<String>,
-    /// How many of the cluster's nodes to use; all that have free devices by default.
+    /// How many of the cluster's nodes to use; by default all nodes with free devices.
     #[arg(long, value_name = "N")]
     pub(crate) nodes: Option<u32>,
-    /// How many GPUs, or CPU slots, of each node to use; all that are free by default.
+    /// How many GPUs, or CPU slots, of each node to use; by default all that are free.
     #[arg(long, value_name = "N")]
     pub(crate) gpus_per_node: Option<u32>,
-    /// The network by which ranks on several nodes talk, such as eth0; by default the one by which
-    /// nodes reach the node of this program.
+    /// The network interface for ranks on several nodes, such as eth0; by default the interface by
+    /// which nodes reach the node of this program.
     #[arg(long, value_name = "NAME")]
     pub(crate) network_interface: Option<String>,
 }

@@ -24,13 +24,14 @@ pub(crate) struct EstimateArgs {
     /// params=7e9,layers=32,hidden=4096 (also heads= and vocab=).
     #[arg(value_name = "CONFIG")]
     pub(crate) config: String,
-    /// The type of GPU, such as a100-40gb; a wrong name is told all that are known.
+    /// The type of GPU, such as a100-40gb; a wrong name prints all known names.
     #[arg(long, value_name = "GPU", value_parser = device)]
     pub(crate) gpu: Device,
-    /// Nodes full of these GPUs: a number, or from..to. Of one node, fewer GPUs are shown too.
+    /// The number of nodes full of these GPUs, or from..to. One node also shows rows for fewer
+    /// GPUs.
     #[arg(long, value_name = "NODES", default_value = "1", value_parser = nodes)]
     pub(crate) nodes: RangeInclusive<u32>,
-    /// Samples of a step over all GPUs; several are separated by commas.
+    /// Samples of a step over all GPUs; separate several numbers by commas.
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "32", value_parser = positive)]
     pub(crate) batch: Vec<u32>,
     /// Tokens of a sample; by default 1024, or as many as the model can take.
@@ -42,10 +43,10 @@ pub(crate) struct EstimateArgs {
     /// What takes the step.
     #[arg(long, default_value = "adamw", value_parser = one_of::<Optimizer>(Optimizer::ALL.map(|(_, name)| name)))]
     pub(crate) optimizer: Optimizer,
-    /// Steps of the training: how long each row takes for them is told too.
+    /// Steps of the training: each row then says how long they take.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) steps: Option<u64>,
-    /// What an hour of one GPU costs, in any currency: what each row costs is told too.
+    /// The price of one GPU for an hour, in any currency: each row then says its cost.
     #[arg(long, value_name = "PRICE", requires = "steps", value_parser = price)]
     pub(crate) price: Option<f64>,
     /// What trials and training found of this model, with this batch and length, on these GPUs: a

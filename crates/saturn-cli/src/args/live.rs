@@ -35,7 +35,7 @@ pub(crate) struct RunsArgs {
 pub(crate) struct StatusArgs {
     /// Run directory, or a run's name in `saturn_runs`; the newest there by default.
     pub(crate) run: Option<PathBuf>,
-    /// Show the table again and again until no process drives the run any more.
+    /// Repeat the table until no process drives the run any more.
     #[arg(long, short)]
     pub(crate) watch: bool,
     /// Print the status as JSON; with `--watch` on a line each time.
@@ -53,7 +53,7 @@ pub(crate) struct StatusArgs {
 pub(crate) struct ExplainArgs {
     /// Run directory, or a run's name in `saturn_runs`; the newest there by default.
     pub(crate) run: Option<PathBuf>,
-    /// Name of the task; without it, the run as a whole is explained.
+    /// Name of the task; by default the run as a whole is explained.
     pub(crate) task: Option<String>,
     /// Print the explanation as JSON.
     #[arg(long)]
@@ -72,13 +72,13 @@ pub(crate) struct LogsArgs {
     pub(crate) run: PathBuf,
     /// Name of the task.
     pub(crate) task: String,
-    /// Go on printing, through every move of the task, until it has ended.
+    /// Follow the output until the task has ended, also when the task moves.
     #[arg(long, short)]
     pub(crate) follow: bool,
-    /// Only what rank N wrote: one of the processes of a launch, one for each device, from 0.
+    /// Only the output of rank N: the process on the N-th device of a launch, from 0.
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole::<u32>)]
     pub(crate) rank: Option<u32>,
-    /// Only what attempt N wrote: a launch of the task, numbered within the run. By default the
+    /// Only the output of attempt N: a launch of the task, numbered within the run. By default the
     /// newest that trains, or else the newest trial.
     #[arg(
         long,
@@ -116,7 +116,7 @@ pub(crate) struct PriorityArgs {
     pub(crate) run: PathBuf,
     /// Name of the task.
     pub(crate) task: String,
-    /// The higher, the sooner it ends; 0 is what tasks have by default.
+    /// A whole number: the higher, the sooner the task ends. Tasks have 0 by default.
     #[arg(value_name = "N", allow_negative_numbers = true, value_parser = whole::<i32>)]
     pub(crate) priority: i32,
     /// Print the answer as JSON.
@@ -166,7 +166,7 @@ pub(crate) struct CloseArgs {
 pub(crate) struct StopArgs {
     /// Run directory, or a run's name in `saturn_runs`.
     pub(crate) run: PathBuf,
-    /// Stop at once: what was trained since the last checkpoints is trained again.
+    /// Stop at once: steps after the last checkpoints are trained again.
     #[arg(long)]
     pub(crate) at_once: bool,
     /// Print the answer as JSON.

@@ -44,51 +44,52 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Plan a workload: choose a technique, devices and a start for each task.
     Plan(PlanArgs),
-    /// Estimate, before anything is measured, whether a model fits some GPUs and how fast it trains.
+    /// Estimate whether a model fits some GPUs and how fast it trains, without measuring anything.
     Estimate(Box<EstimateArgs>),
-    /// Simulate policies on a workload: how soon Saturn, a queue or current practice would be done.
+    /// Simulate how soon Saturn, a queue or current practice would be done with a workload.
     Simulate(SimulateArgs),
-    /// Train a script, such as one for torchrun, as it is.
+    /// Train a script, such as a script for torchrun, without changing it.
     Run(RunArgs),
-    /// Train what a file describes: a script or a function, over grids, lists of values or a search.
+    /// Train a sweep or a search that a file describes: a script or a function with many
+    /// parameters.
     Sweep(SweepArgs),
-    /// Go on with a run that was interrupted or that died.
+    /// Continue a run that was interrupted or that died.
     Resume(ResumeArgs),
-    /// Write a run's report anew, also while it is in progress; or a page that compares several runs.
+    /// Write a run's report again, also while the run is in progress; or compare several runs.
     Report(ReportArgs),
-    /// Write a run's trace for Perfetto: what each device did when.
+    /// Write a run's trace for Perfetto: what each device did, and when.
     Trace(TraceArgs),
-    /// List runs: which are in progress, how far they are, how to go on.
+    /// List runs, how far each is, and how to continue it.
     Runs(RunsArgs),
     /// Show where a run and its tasks stand, and when each is expected to end.
     Status(StatusArgs),
-    /// Say why a task waits, trains or ended, and why with its strategy; or the same of the run.
+    /// Explain why a task waits, trains or ended, and why it has its strategy; or explain the run.
     Explain(ExplainArgs),
-    /// Print what a task's workers wrote.
+    /// Print the output of a task's workers.
     Logs(LogsArgs),
-    /// End a task that is not wanted any more, and those that come after it.
+    /// End a task, and all tasks that come after it.
     #[command(after_help = more(&[("saturn cancel my-run wide-lr3", "")], COMMAND_CODES))]
     Cancel(TaskArgs),
-    /// Stop a task at a checkpoint until it is unpaused; others use its devices.
+    /// Stop a task at a checkpoint until it is unpaused; other tasks use its devices.
     #[command(after_help = more(&[
         ("saturn pause my-run wide-lr3", ""),
         ("saturn unpause my-run wide-lr3", "take it up again"),
     ], COMMAND_CODES))]
     Pause(TaskArgs),
-    /// Take a paused task up again, from its checkpoint.
+    /// Continue a paused task from its checkpoint.
     #[command(after_help = more(&[("saturn unpause my-run wide-lr3", "")], COMMAND_CODES))]
     Unpause(TaskArgs),
-    /// Have a task end sooner than others, or later.
+    /// Make a task end sooner than other tasks, or later.
     Priority(PriorityArgs),
-    /// Use devices again that a run set aside, as it does after failures.
+    /// Use devices again that a run set aside after failures.
     TakeBack(TakeBackArgs),
-    /// Say that no more tasks will come: the run ends when all of its own have.
+    /// Tell a run that no more tasks will come: it ends when its tasks have ended.
     Close(CloseArgs),
-    /// Stop a run at checkpoints; `saturn resume` goes on with it.
+    /// Stop a run at checkpoints; `saturn resume` continues it.
     Stop(StopArgs),
-    /// Look at, share and forget what trials of earlier runs have found.
+    /// List, share and forget the trial results of earlier runs.
     Profile(ProfileArgs),
-    /// Say what this machine has, what will not work on it, and what to do about that.
+    /// Check this machine: what it has, what will not work, and what to do about that.
     Doctor(DoctorArgs),
     /// Print a script that completes verbs and options in a shell.
     Completions(CompletionsArgs),
@@ -103,8 +104,8 @@ pub(crate) enum Command {
     ("saturn plan sweep.toml --trials", "what a sweep will take"),
 ], "0 a plan, 2 bad input, 3 infeasible, 4 timed out without a plan"))]
 pub(crate) struct PlanArgs {
-    /// A planning problem (JSON; `-` reads it from standard input), or a sweep (TOML), which is
-    /// planned by what is known of its tasks from earlier runs.
+    /// A planning problem (JSON; `-` is standard input), or a sweep (TOML), which is planned by the
+    /// trial results of earlier runs.
     pub(crate) file: PathBuf,
     /// Seconds that the solve may take.
     #[arg(
@@ -115,7 +116,7 @@ pub(crate) struct PlanArgs {
         value_parser = seconds
     )]
     pub(crate) time_limit: f64,
-    /// What the plan makes as small as possible.
+    /// The quantity that the plan minimises.
     #[arg(long, default_value_t, value_parser = one_of::<Objective>(Objective::ALL.iter().map(|one| one.name())))]
     pub(crate) objective: Objective,
     /// The solver that makes the plan.
@@ -124,13 +125,13 @@ pub(crate) struct PlanArgs {
     /// Seed of the search: the same seed gives the same plan within the same number of iterations.
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, value_parser = whole::<u64>)]
     pub(crate) seed: u64,
-    /// How often a task that states a `switch_cost_s` may change its strategy or place in mid-run.
+    /// How many times a task with a `switch_cost_s` may change its strategy or place.
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, value_parser = whole::<usize>)]
     pub(crate) max_switches: usize,
-    /// Of a sweep: first run the trials that are missing.
+    /// For a sweep: first run the trials that are missing.
     #[arg(long)]
     pub(crate) trials: bool,
-    /// Of a sweep: for so many devices, in place of what the file says.
+    /// For a sweep: the number of devices, instead of the number in the file.
     #[arg(long, value_name = "N")]
     pub(crate) devices: Option<u32>,
     /// Print the plan as JSON.
@@ -151,12 +152,12 @@ pub(crate) struct PlanArgs {
 pub(crate) struct ResumeArgs {
     /// Run directory, or a run's name in `saturn_runs`.
     pub(crate) run: PathBuf,
-    /// What each device may hold from here on, such as 600MB or 2GiB; `none` lifts the limit.
-    /// Without it, what it could hold before.
+    /// How much each device may hold from now on, such as 600MB or 2GiB; `none` lifts the limit. By
+    /// default as much as before.
     #[arg(long, value_name = "SIZE")]
     pub(crate) device_memory: Option<Size>,
-    /// Go on although this machine has other devices than the run began with; strategies that were
-    /// not measured on such devices are measured anew.
+    /// Continue although this machine has other devices than the run began with. Strategies that
+    /// were not measured on such devices are measured again.
     #[arg(long)]
     pub(crate) allow_other_hardware: bool,
     /// Wait for devices that other runs hold.
@@ -181,13 +182,13 @@ pub(crate) struct ReportArgs {
     /// Run directory, or a run's name in `saturn_runs`; several are compared.
     #[arg(required = true, value_name = "RUN")]
     pub(crate) runs: Vec<PathBuf>,
-    /// Of several runs: where their page is written; comparison.html without it.
+    /// For several runs: the file of their page; comparison.html by default.
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     pub(crate) out: Option<PathBuf>,
-    /// Print the report, or the comparison, as JSON; of several runs nothing is written then.
+    /// Print the report, or the comparison, as JSON; a comparison then writes no file.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Print a line a task as CSV, the best first: how well it did, its parameters, how it trained.
+    /// Print a CSV line for each task, the best first: its value, its parameters, how it trained.
     #[arg(long, conflicts_with = "json")]
     pub(crate) csv: bool,
 }

@@ -23,15 +23,15 @@ pub(crate) struct ProfileArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProfileCommand {
-    /// List what is known: of which tasks, on which hardware and software, since when.
+    /// List the profiles: their tasks, hardware, software and age.
     List(ListArgs),
-    /// Show what a profile knows of each strategy, and whether training or a trial says so.
+    /// Show each strategy of a profile, and whether its numbers are from training or from a trial.
     Show(ShowArgs),
     /// Write profiles into a file that can be imported elsewhere.
     Export(ExportArgs),
-    /// Take in profiles from a file: of another machine, or numbers of one's own.
+    /// Import profiles from a file: of another machine, or with numbers of your own.
     Import(ImportArgs),
-    /// Forget profiles: what they knew is measured anew.
+    /// Forget profiles, so that their strategies are measured again.
     Forget(ForgetArgs),
 }
 

@@ -1,4 +1,5 @@
-//! Arguments of the verbs that train what is described outside of Python: a script, a sweep of them.
+//! Arguments of the verbs that train what is described outside of Python: a script, a sweep of
+//! them.
 
 use std::path::PathBuf;
 
@@ -12,10 +13,10 @@ pub(crate) struct StartArgs {
     /// Name of the run, unique in its directory; made from the time by default.
     #[arg(long, value_name = "NAME")]
     pub(crate) run_name: Option<String>,
-    /// How many GPUs, or CPU slots where there is no GPU; all by default.
+    /// How many GPUs to use, or CPU slots on a machine without a GPU; all by default.
     #[arg(long, value_name = "N", conflicts_with = "cluster")]
     pub(crate) devices: Option<u32>,
-    /// What each device may hold, such as 600MB or 2GiB.
+    /// How much each device may hold, such as 600MB or 2GiB.
     #[arg(long, value_name = "SIZE")]
     pub(crate) device_memory: Option<String>,
     /// Wait for devices that other runs hold.
@@ -42,18 +43,18 @@ pub(crate) struct StartArgs {
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) start: StartArgs,
-    /// Steps that the script trains in all; where it is not given, its reports say `total_steps`.
+    /// Steps that the script trains in all; by default, `total_steps` of its reports.
     #[arg(long, value_name = "N")]
     pub(crate) steps: Option<u64>,
-    /// Device counts that the script can use, such as 1,2,4; 1 by default, any for a
-    /// transformers Trainer.
+    /// Numbers of devices that the script can use, such as 1,2,4; by default 1, and any number for
+    /// a transformers Trainer.
     #[arg(long, value_name = "N,…", value_delimiter = ',')]
     pub(crate) gpus: Vec<u32>,
-    /// The script's flag that is followed by the path of a checkpoint to go on from, such as --load
-    /// or --load=; `--resume_from_checkpoint` by default, if the script's text has that name.
+    /// The script's flag for the path of a checkpoint to continue from, such as --load or --load=.
+    /// By default `--resume_from_checkpoint`, if the script's text has that name.
     #[arg(long, value_name = "FLAG", allow_hyphen_values = true)]
     pub(crate) resume: Option<String>,
-    /// The script can't go on from a checkpoint: it is never moved.
+    /// The script can't continue from a checkpoint, so it is never moved.
     #[arg(long, conflicts_with = "resume")]
     pub(crate) no_resume: bool,
     /// Train the transformers Trainer that the script makes, whatever the script's text looks like.

@@ -19,21 +19,22 @@ const MOST_SEEDS: u64 = 10_000;
 ], "0 simulated, 2 bad input, 3 a task fits no node, 5 the machine failed, 130 stopped: what there was \
 so far is printed"))]
 pub(crate) struct SimulateArgs {
-    /// A workload (TOML): nodes, tasks, and what a step of each takes, or the profile that says so.
+    /// A workload (TOML): nodes, tasks, and the time of a step of each task, or a profile with
+    /// these times.
     pub(crate) workload: PathBuf,
     /// Policies, separated by commas; without it all: saturn, saturn-static, saturn-interval,
     /// current-practice-fastest, current-practice-habit, max, min, random, optimus,
     /// optimus-dynamic, fifo, fifo-backfill, shortest-first.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = name)]
     pub(crate) policy: Vec<Named>,
-    /// Simulate each policy so many times; what is drawn differs.
+    /// Simulate each policy this many times, with other random numbers each time.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = seeds)]
     pub(crate) seeds: u64,
-    /// Have policies believe in step times that are up to so much wrong: each technique by a bias,
-    /// and each strategy of a task by as much beside that, drawn anew with each seed.
+    /// Let policies plan with step times that are wrong by up to this share. Each technique has a
+    /// bias, and each strategy of a task a further error, both drawn again for each seed.
     #[arg(long, value_name = "PERCENT", default_value = "0%", value_parser = percent)]
     pub(crate) error: Share,
-    /// Print what each policy came to under each seed as JSON.
+    /// Print the results of each policy under each seed as JSON.
     #[arg(long)]
     pub(crate) json: bool,
     /// Also write a page that opens without a network, with a Gantt chart for each policy.

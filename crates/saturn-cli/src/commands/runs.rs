@@ -7,7 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use saturn_core::names::escape_terminal;
 use saturn_engine::{RunEnd, Stage, State};
 use saturn_runtime::{control, io_words};
-use saturn_view::report::RunStatus;
+use saturn_view::RunStatus;
 use saturn_view::text;
 use saturn_view::units::duration;
 use saturn_view::words::shell_quoted;

@@ -1,5 +1,5 @@
-//! What a person sees of `saturn estimate`: a table, its sums, exit codes, and one clear message for each
-//! kind of bad input.
+//! What a person sees of `saturn estimate`: a table, its sums, exit codes, and one clear message
+//! for each kind of bad input.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 

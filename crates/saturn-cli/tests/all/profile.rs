@@ -10,8 +10,8 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-/// Runs `saturn profile` with a home of its own and `input` on its standard input; renders exit code
-/// and both streams.
+/// Runs `saturn profile` with a home of its own and `input` on its standard input; renders exit
+/// code and both streams.
 fn profile(home: &Path, arguments: &[&str], input: &str) -> String {
     let mut child = Command::new(env!("CARGO_BIN_EXE_saturn"))
         .arg("profile")

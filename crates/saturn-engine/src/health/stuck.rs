@@ -4,8 +4,6 @@
 //! resumed. On a cluster it waits for a node. On a single machine nothing would ever happen again,
 //! so the run ends as a stopped run, loses nothing, and says what it needs.
 
-use std::collections::BTreeSet;
-
 use crate::facts::ids::TaskId;
 use crate::facts::record::Record;
 use crate::ledger::book::Ledger;
@@ -50,13 +48,6 @@ fn needs(state: &State, id: TaskId) -> Option<String> {
     if !is_known || state.fits_pool_of_types(id) {
         return None;
     }
-    let needs: BTreeSet<(u32, &str)> =
-        state.choices(id).map(|choice| (choice.trial.strategy.gpus, choice.gpu_type)).collect();
-    if needs.is_empty() {
-        return None;
-    }
-    let needs: Vec<String> =
-        needs.iter().map(|(gpus, gpu_type)| format!("{gpus} of type {gpu_type}")).collect();
-    let needs = needs.join(", or ");
+    let needs = state.needed_devices(id)?;
     Some(format!("needs more devices than there are here ({needs}): resume it where they are"))
 }

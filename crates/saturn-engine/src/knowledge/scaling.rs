@@ -4,8 +4,8 @@
 //! counts: seconds · devices grows like `1 + overhead`. Every technique follows the curve up to an
 //! offset and a small bend of its own, and every type of device up to a factor. Estimates of
 //! strategies that were not measured are conditioned on the measurements (a Gaussian process with a
-//! handful of features: Rasmussen & Williams, 2006, chapter 2). So an estimate always comes with its
-//! standard deviation.
+//! handful of features: Rasmussen & Williams, 2006, chapter 2). So an estimate always comes with
+//! its standard deviation.
 //!
 //! The widths of the prior were fitted by their likelihood to the step times that the Rubick system
 //! published of four models on A800 devices (AlibabaPAI/reconfigurable-dl-scheduler), then widened:

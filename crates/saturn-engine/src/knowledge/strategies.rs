@@ -59,6 +59,16 @@ impl State {
             .any(|choice| holds(&self.usable_breadths, choice.gpu_type, choice.trial.strategy.gpus))
     }
 
+    /// The devices that a task's strategies need: `4 of type A100, or 8 of type H100`. `None` if no
+    /// strategy is known to run the task.
+    pub fn needed_devices(&self, task: TaskId) -> Option<String> {
+        let needs: BTreeSet<(u32, &str)> =
+            self.choices(task).map(|one| (one.trial.strategy.gpus, one.gpu_type)).collect();
+        let needs: Vec<String> =
+            needs.iter().map(|(gpus, gpu_type)| format!("{gpus} of type {gpu_type}")).collect();
+        (!needs.is_empty()).then(|| needs.join(", or "))
+    }
+
     /// Whether a task that has not ended may take several nodes.
     pub(crate) fn may_span_nodes(&self) -> bool {
         self.config.policy.max_nodes > 1

@@ -1,7 +1,10 @@
 //! Where a task stands, in the words of status, reports and scripts.
 
-/// Where a task stands, as people are told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+use serde::{Deserialize, Serialize};
+
+/// Where a task stands, as people are told. Files name it by [`Stage::code`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Stage {
     /// No strategy of it has been measured yet, and no trial or inspection runs.
     Unmeasured,

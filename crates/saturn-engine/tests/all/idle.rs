@@ -1,5 +1,5 @@
-//! What could train on an idle device does not wait for a solve that takes longer than a wrong start
-//! costs.
+//! What could train on an idle device does not wait for a solve that takes longer than a wrong
+//! start costs.
 
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
@@ -35,7 +35,8 @@ fn submit(name: &str, setup_s: f64) -> Event {
     submit_wide(name, setup_s, 1, None)
 }
 
-/// The same on `gpus` devices, measured where the largest node had `node_gpus` and could not hold them.
+/// The same on `gpus` devices, measured where the largest node had `node_gpus` and could not hold
+/// them.
 fn submit_wide(name: &str, setup_s: f64, gpus: u32, node_gpus: Option<u32>) -> Event {
     let outcome = TrialOutcome::Measured {
         step_s: 1.0,

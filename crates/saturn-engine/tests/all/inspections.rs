@@ -1,167 +1,13 @@
 //! A model is looked at once for all tasks that have it, and before any of them is tried.
 
-#![expect(clippy::expect_used, reason = "a test may panic")]
-
-use saturn_core::{Cluster, Finding, Inspection, Node, TrialOutcome, Verdict};
+use saturn_core::{Node, TrialOutcome};
 use saturn_engine::{
-    Action, AttemptEnd, AttemptId, Command, Decision, DeviceKind, Engine, Event, FailureKind,
-    LaunchOrder, Level, Mode, NewTask, Policy, Purpose, RankReport, Record, RunConfig, RunEnd,
-    Stage, State, TaskEnd, TaskId, TaskSpec, TaskStatus, TechniqueRef, Work,
+    Action, AttemptEnd, AttemptId, Command, DeviceKind, Event, FailureKind, LaunchOrder, Level,
+    Mode, Policy, Purpose, RankReport, Record, RunConfig, RunEnd, Stage, State, TaskEnd, TaskId,
+    TaskStatus, Work,
 };
 
-use crate::specs::spec;
-
-const DEVICES: u32 = 2;
-
-fn technique(name: &str, level: Level) -> TechniqueRef {
-    TechniqueRef { name: name.to_owned(), level, import: None, pickle: None }
-}
-
-fn config(mode: Mode, techniques: &[(&str, Level)]) -> RunConfig {
-    RunConfig {
-        mode,
-        device_kind: DeviceKind::Cpu,
-        device_memory_bytes: None,
-        techniques: techniques.iter().map(|(name, level)| technique(name, *level)).collect(),
-        policy: Policy::default(),
-    }
-}
-
-const BOTH: &[(&str, Level)] = &[("ddp", Level::Managed), ("fsdp", Level::Managed)];
-
-fn pool() -> Cluster {
-    Cluster { nodes: vec![Node::new("n0", DEVICES, "cpu")] }
-}
-
-fn task(name: &str, key: &str) -> NewTask {
-    let spec = TaskSpec { steps: Some(100), profile_key: key.to_owned(), ..spec(name) };
-    NewTask { spec, after: Vec::new() }
-}
-
-/// `fsdp` on one device can't run; on two it is too large.
-fn inspection() -> Inspection {
-    let verdict = |technique: &str, gpus, finding| Verdict {
-        technique: technique.to_owned(),
-        gpus,
-        gpu_type: "cpu".to_owned(),
-        finding,
-    };
-    let can_run = Finding::CanRun { least_memory_bytes: None, knob_sets: 1 };
-    Inspection {
-        parameters: 10,
-        parameter_bytes: 40,
-        trainable_bytes: 40,
-        layers: Some(2),
-        checkpoint_bytes: 120,
-        optimizer_state_ratio: 2.0,
-        batches_per_epoch: Some(7),
-        verdicts: vec![
-            verdict("ddp", 1, can_run.clone()),
-            verdict("ddp", 2, can_run),
-            verdict("fsdp", 1, Finding::NotApplicable { reason: "nothing to split".to_owned() }),
-            verdict("fsdp", 2, Finding::OutOfMemory { detail: "needs 9 GB".to_owned() }),
-        ],
-    }
-}
-
-/// An engine, and all that it has stored.
-struct Run {
-    engine: Engine,
-    journal: Vec<(Record, f64)>,
-    now_s: f64,
-}
-
-impl Run {
-    fn new(config: RunConfig, tasks: Vec<NewTask>) -> Self {
-        let mut run = Self::open(config);
-        run.tell(Event::Command { command: Command::Submit { tasks } });
-        run.tell(Event::Command { command: Command::Close });
-        run
-    }
-
-    /// One to which tasks may come.
-    fn open(config: RunConfig) -> Self {
-        let mut run = Self { engine: Engine::new(config), journal: Vec::new(), now_s: 0.0 };
-        run.tell(Event::Begin { cluster: pool() });
-        run
-    }
-
-    fn tell(&mut self, event: Event) -> Vec<Action> {
-        self.now_s += 1.0;
-        let Decision { records, actions, refusal } = self.engine.handle(event, self.now_s);
-        assert_eq!(refusal, None);
-        self.journal.extend(records.into_iter().map(|record| (record, self.now_s)));
-        actions
-    }
-
-    fn state(&self) -> &State {
-        self.engine.state()
-    }
-
-    fn live(&self, purpose: Purpose) -> Vec<AttemptId> {
-        let live = self.state().attempts.iter();
-        live.filter(|(_, one)| one.purpose == purpose).map(|(id, _)| *id).collect()
-    }
-
-    fn only(&self, purpose: Purpose) -> AttemptId {
-        let live = self.live(purpose);
-        assert_eq!(live.len(), 1, "{:?}", self.state().attempts);
-        live[0]
-    }
-
-    fn say(&mut self, attempt: AttemptId, report: RankReport) {
-        self.tell(Event::Reported { attempt, rank: 0, report });
-    }
-
-    fn gone(&mut self, attempt: AttemptId, code: i32) {
-        let ranks = self.state().attempts[&attempt].live_ranks;
-        for rank in 0..ranks {
-            let last_words = String::new();
-            self.tell(Event::RankExited { attempt, rank, code, last_words });
-        }
-    }
-
-    /// An inspection finds what it finds, and ends.
-    fn find(&mut self, attempt: AttemptId) {
-        self.say(attempt, RankReport::Inspected { inspection: Box::new(inspection()) });
-        self.gone(attempt, 0);
-    }
-
-    /// A rank fails and its gang is gone.
-    fn fail(&mut self, attempt: AttemptId, kind: FailureKind) {
-        let (error, traceback) = ("no <data>".to_owned(), "Traceback …".to_owned());
-        self.say(attempt, RankReport::Failed { kind, error, traceback });
-        self.gone(attempt, 1);
-    }
-
-    fn errors(&self) -> Vec<(String, String)> {
-        let ends = self.journal.iter().filter_map(|(record, _)| match record {
-            Record::TaskEnded { end: TaskEnd::Failed { error, traceback }, .. } => {
-                Some((error.clone(), traceback.clone()))
-            }
-            _ => None,
-        });
-        ends.collect()
-    }
-
-    /// Another driver goes on from the journal.
-    fn resume(&mut self, device_memory_bytes: Option<u64>) {
-        let records = self.journal.iter().map(|(record, at_s)| (record, *at_s));
-        self.engine = Engine::restore(records).expect("it has begun");
-        let machines = self.engine.state().config.machines();
-        self.tell(Event::Resume { cluster: pool(), device_memory_bytes, machines });
-        self.tell(Event::Tick);
-    }
-}
-
-fn outcome<'a>(state: &'a State, technique: &str, gpus: u32) -> Option<&'a TrialOutcome> {
-    let group = &state.groups[0];
-    let (_, trial) = group
-        .trials
-        .iter()
-        .find(|(key, _)| key.strategy.technique == technique && key.strategy.gpus == gpus)?;
-    trial.outcome.as_ref()
-}
+use crate::inspected::{BOTH, DEVICES, Run, config, outcome, task, technique};
 
 #[test]
 fn trials_come_after_the_look_and_what_can_not_run_is_never_launched() {
@@ -472,7 +318,8 @@ fn a_run_in_progress_takes_tasks_also_where_it_is_closed() {
     assert!(refusal.unwrap().contains("started with `keep_open=True`"));
 }
 
-/// A node may come that is wide enough, as long as the run is open; once it is closed, none is waited for.
+/// A node may come that is wide enough, as long as the run is open; once it is closed, none is
+/// waited for.
 #[test]
 fn a_task_for_wider_nodes_waits_for_one_until_the_run_is_closed() {
     let wide = || {

@@ -5,6 +5,7 @@ mod failures;
 mod forgiven;
 mod host_memory;
 mod idle;
+mod inspected;
 mod inspections;
 mod judgements;
 mod overtaking;

@@ -118,8 +118,8 @@ fn launched(decision: &Decision) -> AttemptId {
 }
 
 /// Two tasks of one group, whose steps differ by `variation`; the first trains on the only device,
-/// its steps `step_s` each but for the first. What the engine decides where it asks for a plan again,
-/// at a step or at the first interval, and the engine then.
+/// its steps `step_s` each but for the first. What the engine decides where it asks for a plan
+/// again, at a step or at the first interval, and the engine then.
 fn at_the_next_plan(step_s: f64, variation: f64) -> (Decision, Engine) {
     let mut engine = engine();
     let tasks = vec![task("a", variation), task("b", variation)];
@@ -202,7 +202,8 @@ fn a_task_that_continues_another_is_planned_from_where_that_ended() {
     engine.handle(gone, 2.0);
     assert_eq!(stands(&engine), (400, 400));
     let attempt = launched(&engine.handle(Event::Tick, 10.0));
-    // The launch finds another step in the checkpoint than the task was submitted with: the launch is right.
+    // The launch finds another step in the checkpoint than the task was submitted with: the launch
+    // is right.
     let report = RankReport::Started { step: 300, setup_s: SETUP_S };
     engine.handle(Event::Reported { attempt, rank: 0, report }, 12.0);
     assert_eq!(stands(&engine), (300, 300));

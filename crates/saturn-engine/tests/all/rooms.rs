@@ -1,5 +1,5 @@
-//! The rooms of the engine's source: a file uses its own room and the rooms below it, never a room
-//! above.
+//! The rooms of the engine's and the views' sources: a file uses its own room and the rooms below
+//! it, never a room above.
 //!
 //! Read from the source alone. A file uses another where it names the other's path, or calls a
 //! method that the other defines in an `impl` block: a method on `State` belongs to the room of the
@@ -11,34 +11,68 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// From the ground up.
-const ROOMS: [&str; 12] = [
-    "facts",
-    "state",
-    "knowledge",
-    "changes",
-    "ledger",
-    "forecast",
-    "planning",
-    "following",
-    "measuring",
-    "health",
-    "interfaces",
-    "engine",
-];
+/// The source of a crate whose files stand in rooms.
+struct House {
+    /// The crate's folder.
+    name: &'static str,
+    /// From the ground up.
+    rooms: &'static [&'static str],
+    /// Whether a call of a method counts as a use of the file that defines it. Not where many
+    /// methods have names that types of other crates have too.
+    follows_calls: bool,
+    /// The highest room in which each of these types may have methods: rooms above are functions,
+    /// which are handed what they need.
+    methods_up_to: &'static [(&'static str, &'static str)],
+}
 
-/// Arrows up, circles and long files that are still there. Take a line out with the code that needed
-/// it; add none.
+const ENGINE: House = House {
+    name: "saturn-engine",
+    rooms: &[
+        "facts",
+        "state",
+        "knowledge",
+        "changes",
+        "ledger",
+        "forecast",
+        "planning",
+        "following",
+        "measuring",
+        "health",
+        "interfaces",
+        "engine",
+    ],
+    follows_calls: true,
+    methods_up_to: &[("State", "changes"), ("Ledger", "ledger"), ("Engine", "engine")],
+};
+
+const VIEW: House = House {
+    name: "saturn-view",
+    rooms: &[
+        "layout",
+        "facts",
+        "phrases",
+        "status",
+        "explain",
+        "report",
+        "plans",
+        "transcript",
+        "terminal",
+        "trace",
+        "html",
+    ],
+    follows_calls: false,
+    methods_up_to: &[("History", "facts"), ("Report", "report"), ("Transcript", "transcript")],
+};
+
+const HOUSES: [House; 2] = [ENGINE, VIEW];
+
+/// Arrows up, circles and long files that are still there. Take a line out with the code that
+/// needed it; add none.
 const KNOWN: &[&str] = &[];
 
-/// The highest room in which each of these types may have methods: rooms above are functions, which
-/// are handed what they need.
-const METHODS_UP_TO: [(&str, &str); 3] =
-    [("State", "changes"), ("Ledger", "ledger"), ("Engine", "engine")];
-
-/// Methods of the engine that types of the standard library have too.
+/// Methods that types of the standard library have too.
 const NAMES_OF_STD: &[&str] =
     &["add", "default", "first", "fmt", "get", "is_empty", "new", "remove", "take"];
 
@@ -49,7 +83,8 @@ type Sources = BTreeMap<String, String>;
 
 #[test]
 fn a_room_uses_the_rooms_below_it_alone() {
-    let found = offences(&sources());
+    let found: BTreeSet<String> =
+        HOUSES.iter().flat_map(|house| offences(house, &sources(house))).collect();
     let known: BTreeSet<String> = KNOWN.iter().map(|line| (*line).to_owned()).collect();
     let new: Vec<&String> = found.difference(&known).collect();
     let gone: Vec<&String> = known.difference(&found).collect();
@@ -59,10 +94,17 @@ fn a_room_uses_the_rooms_below_it_alone() {
 
 #[test]
 fn a_rooms_page_says_which_rooms_it_uses() {
-    let codes: Sources = sources().iter().map(|(path, text)| (path.clone(), code(text))).collect();
-    let (arrows, _) = arrows(&codes);
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    for (number, room) in ROOMS.iter().enumerate() {
+    for house in &HOUSES {
+        pages_say_what_is_used(house);
+    }
+}
+
+fn pages_say_what_is_used(house: &House) {
+    let sources = sources(house);
+    let codes: Sources = sources.iter().map(|(path, text)| (path.clone(), code(text))).collect();
+    let (arrows, _) = arrows(house, &codes);
+    let root = source_of(house);
+    for (number, room) in house.rooms.iter().enumerate() {
         let page = fs::read_to_string(root.join(room).join("mod.rs")).expect("a room has a page");
         let text = page.lines().take_while(|line| line.starts_with("//!"));
         let text = text.map(|line| line.trim_start_matches("//!").trim());
@@ -70,7 +112,7 @@ fn a_rooms_page_says_which_rooms_it_uses() {
         let may_use = text.split("May use: ").nth(1).expect("a page says what the room may use");
         let mut told: BTreeSet<&str> = may_use.split('`').skip(1).step_by(2).collect();
         if may_use.contains("every room") {
-            told.extend(&ROOMS[..number]);
+            told.extend(&house.rooms[..number]);
         }
         told.remove("saturn-core");
         let of_room = arrows.iter().filter(|(path, _)| room_of(path) == *room);
@@ -104,7 +146,7 @@ fn arrows_up_and_circles_are_seen() {
         ),
         source("planning/z", "use crate::planning::x::X;\nimpl Z {\n    fn get(&self) {}\n}\n"),
     ]);
-    let found: Vec<String> = offences(&sources).into_iter().collect();
+    let found: Vec<String> = offences(&ENGINE, &sources).into_iter().collect();
     assert_eq!(
         found,
         [
@@ -118,17 +160,22 @@ fn arrows_up_and_circles_are_seen() {
     );
 }
 
-fn sources() -> Sources {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+fn source_of(house: &House) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name(house.name).join("src")
+}
+
+fn sources(house: &House) -> Sources {
+    let root = source_of(house);
     let mut sources = Sources::new();
     for entry in fs::read_dir(&root).expect("the source is there") {
         let path = entry.expect("an entry").path();
         let name = stem(&path);
         if path.is_dir() {
-            assert!(ROOMS.contains(&name.as_str()), "{name} is no room");
+            assert!(house.rooms.contains(&name.as_str()), "{name} is no room");
             for file in fs::read_dir(&path).expect("a room can be read") {
                 let file = file.expect("a file").path();
-                if stem(&file) != "mod" {
+                let is_source = file.extension().is_some_and(|ending| ending == "rs");
+                if is_source && stem(&file) != "mod" {
                     let text = fs::read_to_string(&file).expect("a source is text");
                     sources.insert(format!("{name}/{}", stem(&file)), text);
                 }
@@ -145,7 +192,10 @@ fn stem(path: &Path) -> String {
 }
 
 /// The files that each file uses, and paths that lead to no file of a room.
-fn arrows(codes: &Sources) -> (BTreeMap<&str, BTreeSet<&str>>, BTreeSet<String>) {
+fn arrows<'a>(
+    house: &House,
+    codes: &'a Sources,
+) -> (BTreeMap<&'a str, BTreeSet<&'a str>>, BTreeSet<String>) {
     let mut definers: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
     for (path, code) in codes {
         for name in methods(code) {
@@ -163,10 +213,12 @@ fn arrows(codes: &Sources) -> (BTreeMap<&str, BTreeSet<&str>>, BTreeSet<String>)
                 strays.insert(format!("{path} names `crate::{named}`, which is no file of a room"));
             }
         }
-        for name in called(code) {
+        for name in called(code).into_iter().filter(|_| house.follows_calls) {
             let files = definers.get(&name).filter(|files| !files.contains(path.as_str()));
             // Of several methods of that name, the lowest is the kindest guess.
-            used.extend(files.into_iter().flatten().min_by_key(|file| (floor(file), **file)));
+            used.extend(
+                files.into_iter().flatten().min_by_key(|file| (floor(house, file), **file)),
+            );
         }
         used.remove(path.as_str());
         arrows.insert(path.as_str(), used);
@@ -176,21 +228,21 @@ fn arrows(codes: &Sources) -> (BTreeMap<&str, BTreeSet<&str>>, BTreeSet<String>)
 
 /// Each arrow up as `file → file`, each circle of more than two files of a room as its files, each
 /// file that is too long.
-fn offences(sources: &Sources) -> BTreeSet<String> {
+fn offences(house: &House, sources: &Sources) -> BTreeSet<String> {
     let codes: Sources = sources.iter().map(|(path, text)| (path.clone(), code(text))).collect();
-    let (arrows, mut found) = arrows(&codes);
+    let (arrows, mut found) = arrows(house, &codes);
     let mut within: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (path, used) in arrows {
-        for (owner, highest) in METHODS_UP_TO {
+        for (owner, highest) in house.methods_up_to {
             let has_methods = codes[path].lines().any(|line| line == format!("impl {owner} {{"));
-            if has_methods && floor(path) > floor(highest) {
+            if has_methods && floor(house, path) > floor(house, highest) {
                 found.insert(format!("{path} has methods of {owner}"));
             }
         }
         for other in used {
-            if floor(other) > floor(path) {
+            if floor(house, other) > floor(house, path) {
                 found.insert(format!("{path} → {other}"));
-            } else if floor(other) == floor(path) {
+            } else if floor(house, other) == floor(house, path) {
                 within.entry(path).or_default().insert(other);
             }
         }
@@ -205,8 +257,8 @@ fn room_of(path: &str) -> &str {
     path.split('/').next().unwrap_or_default()
 }
 
-fn floor(path: &str) -> Option<usize> {
-    ROOMS.iter().position(|one| *one == room_of(path))
+fn floor(house: &House, path: &str) -> Option<usize> {
+    house.rooms.iter().position(|one| *one == room_of(path))
 }
 
 /// Without comments and tests; tests stand at a file's end.

@@ -5,22 +5,23 @@
 //!   each other's ranks, and a new agent on a node ends what the agent before it left.
 //! - An attempt is launched once. The agent refuses a number that it has had before. An order that
 //!   arrives a second time, because its carrier could not know that it had arrived, is skipped.
-//! - The agent keeps letters to the driver, and hands them out again, until the driver has confirmed
-//!   them.
+//! - The agent keeps letters to the driver, and hands them out again, until the driver has
+//!   confirmed them.
 //! - The agent sends heartbeats in batches, at the driver's pace, and keeps only the newest of each
 //!   rank. It sends everything else at once.
 //! - If the agent hears nothing from the driver for [`LEASE`], it ends every rank, since the driver
 //!   may have started the same tasks elsewhere. A thread of Rust does this, so that it happens even
 //!   if Python hangs.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use saturn_engine::{AttemptId, Event, Launcher, News, RankReport};
+use saturn_engine::{AttemptId, Event, Launcher, News};
 
-use super::letters::{FromAgent, Inbox, Outbox, ToAgent, is_sign_of_life};
+use super::letters::{FromAgent, Inbox, ToAgent};
+use super::outgoing::Outgoing;
 use crate::bell::Bell;
 use crate::claims::Claims;
 use crate::clock::{self, pause};
@@ -95,20 +96,10 @@ pub struct Agent {
 struct Inner {
     stage: Stage,
     inbox: Inbox,
-    outbox: Option<Outbox>,
-    /// Letters that the driver has not confirmed.
-    letters: VecDeque<String>,
-    /// The number of the first of these letters.
-    first: u64,
-    /// For each rank, its newest heartbeat that is in no letter yet.
-    alive: BTreeMap<(AttemptId, u32), RankReport>,
+    outgoing: Outgoing,
     /// Every attempt that came so far. They need not come in the order of their numbers, since a
     /// gang of several nodes waits for its store.
     attempts: BTreeSet<AttemptId>,
-    /// The least time between two deliveries of heartbeats.
-    pace: Duration,
-    /// When letters were last handed out.
-    delivered: Option<Instant>,
     is_ready_told: bool,
 }
 
@@ -133,13 +124,8 @@ impl Agent {
         let inner = Inner {
             stage: Stage::Waiting(pool),
             inbox: Inbox::default(),
-            outbox: None,
-            letters: VecDeque::new(),
-            first: 0,
-            alive: BTreeMap::new(),
+            outgoing: Outgoing::default(),
             attempts: BTreeSet::new(),
-            pace: Duration::ZERO,
-            delivered: None,
             is_ready_told: false,
         };
         let agent = Arc::new_cyclic(|own| Self {
@@ -160,8 +146,8 @@ impl Agent {
         &self.description
     }
 
-    /// Does what letters say, in their order; letters that it has taken before are skipped. An error says
-    /// why it can't go on: it is over.
+    /// Does what letters say, in their order; letters that it has taken before are skipped. An
+    /// error says why it can't go on: it is over.
     pub fn take(&self, letters: &[String]) -> Result<(), RuntimeError> {
         self.hear();
         let mut inner = self.inner();
@@ -179,15 +165,19 @@ impl Agent {
         Ok(())
     }
 
-    /// Letters to the driver, which has read `num_read` letters so far: as soon as there are some, or none
-    /// after so long. Heartbeats may wait. An error says why there will be no letters any more.
+    /// Letters to the driver, which has read `num_read` letters so far: as soon as there are some,
+    /// or none after so long. Heartbeats may wait. An error says why there will be no letters any
+    /// more.
     pub fn news(&self, at_most: Duration, num_read: u64) -> Result<Vec<String>, RuntimeError> {
         let until = clock::deadline(at_most);
         loop {
             self.hear();
             let mut inner = self.inner();
             inner.gather();
-            let letters = inner.hand_out(num_read);
+            let letters = inner.outgoing.hand_out(num_read).unwrap_or_else(|reason| {
+                inner.end(&reason);
+                Vec::new()
+            });
             if !letters.is_empty() {
                 return Ok(letters);
             }
@@ -211,10 +201,10 @@ impl Agent {
     fn obey(&self, inner: &mut Inner, order: ToAgent) -> Result<(), String> {
         match order {
             ToAgent::Begin { run_dir, settings, pace_s } => {
-                inner.pace =
+                let pace =
                     Duration::try_from_secs_f64(pace_s).map_err(|error| error.to_string())?;
                 let Some(epoch) = inner.inbox.epoch() else { return Ok(()) };
-                inner.outbox = Some(Outbox::new(epoch.to_owned()));
+                inner.outgoing.begin(epoch.to_owned(), pace);
                 if !matches!(inner.stage, Stage::Waiting(_)) {
                     return Err("the run began twice".to_owned());
                 }
@@ -225,14 +215,14 @@ impl Agent {
                     Err(error) => {
                         let error = with_causes(&error);
                         inner.stage = Stage::Over(error.clone());
-                        inner.say(FromAgent::Unfit { error })?;
+                        inner.outgoing.say(FromAgent::Unfit { error })?;
                     }
                 }
                 Ok(())
             }
             ToAgent::End => {
                 let left = inner.end("the run is over");
-                inner.say(FromAgent::Over { left })
+                inner.outgoing.say(FromAgent::Over { left })
             }
             ToAgent::OpenStore => {
                 let (agent, stores) = (self.own.clone(), self.setup.stores.clone());
@@ -240,7 +230,7 @@ impl Agent {
                     let opened = (stores.0)();
                     let Some(agent) = agent.upgrade() else { return };
                     let mut inner = agent.inner();
-                    if let Err(reason) = inner.say(FromAgent::Store { opened }) {
+                    if let Err(reason) = inner.outgoing.say(FromAgent::Store { opened }) {
                         inner.end(&reason);
                     }
                     drop(inner);
@@ -304,7 +294,7 @@ impl Inner {
                     part.map(|(part, store)| Share { part, store, interface: interface.cloned() });
                 if let Err(error) = launcher.launch_share(&order, share.as_ref()) {
                     let (kind, error) = (error.kind, error.error);
-                    self.say(FromAgent::LaunchFailed { attempt, kind, error })?;
+                    self.outgoing.say(FromAgent::LaunchFailed { attempt, kind, error })?;
                 }
             }
             ToAgent::Stop { attempt } => launcher.stop(attempt),
@@ -331,57 +321,11 @@ impl Inner {
             words.push(FromAgent::Ready);
         }
         for word in words {
-            if let Err(reason) = self.say(word) {
+            if let Err(reason) = self.outgoing.say(word) {
                 self.end(&reason);
                 return;
             }
         }
-    }
-
-    /// The letters that go to the driver now: those beyond the `num_read` that it has read.
-    fn hand_out(&mut self, num_read: u64) -> Vec<String> {
-        while self.first < num_read && self.letters.pop_front().is_some() {
-            self.first += 1;
-        }
-        if self.delivered.is_none_or(|at| at.elapsed() >= self.pace)
-            && let Err(reason) = self.seal_signs_of_life()
-        {
-            self.end(&reason);
-        }
-        if !self.letters.is_empty() {
-            self.delivered = Some(clock::now());
-        }
-        self.letters.iter().cloned().collect()
-    }
-
-    fn say(&mut self, word: FromAgent) -> Result<(), String> {
-        if let FromAgent::Reported { attempt, rank, report } = &word
-            && is_sign_of_life(report)
-        {
-            let last = self.alive.entry((*attempt, *rank)).or_insert(RankReport::Alive);
-            // `Alive` carries no progress, so it must not replace a report that does.
-            if !matches!(**report, RankReport::Alive) {
-                last.clone_from(report);
-            }
-            return Ok(());
-        }
-        // Heartbeats that came before this word go out before it.
-        self.seal_signs_of_life()?;
-        self.seal(word)
-    }
-
-    fn seal_signs_of_life(&mut self) -> Result<(), String> {
-        for ((attempt, rank), report) in std::mem::take(&mut self.alive) {
-            self.seal(FromAgent::Reported { attempt, rank, report: Box::new(report) })?;
-        }
-        Ok(())
-    }
-
-    fn seal(&mut self, word: FromAgent) -> Result<(), String> {
-        if let Some(outbox) = &mut self.outbox {
-            self.letters.push_back(outbox.seal(word)?);
-        }
-        Ok(())
     }
 
     /// Ends everything, since the driver was silent for too long. An agent that has no run yet
@@ -435,59 +379,5 @@ fn watch(agent: &Weak<Agent>) {
             continue;
         }
         agent.inner().end_in_silence();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The reports in letters, as the driver reads them.
-    fn read(letters: &[String]) -> Vec<(u32, RankReport)> {
-        let mut inbox = Inbox::default();
-        let words = letters.iter().filter_map(|letter| inbox.open(letter).unwrap());
-        let reported = words.map(|word| match word {
-            FromAgent::Reported { rank, report, .. } => (rank, *report),
-            other => panic!("{other:?}"),
-        });
-        reported.collect()
-    }
-
-    #[test]
-    fn of_signs_of_life_the_last_is_told_and_before_what_came_after_it() {
-        let progress = |step| RankReport::Progress { step, loss: None, step_s: None };
-        let checkpoint =
-            RankReport::Checkpoint { step: 5, save_s: 0.1, blocked_s: 0.1, loss: None };
-        let mut inner = Inner {
-            stage: Stage::Over(String::new()),
-            inbox: Inbox::default(),
-            outbox: Some(Outbox::new("one".to_owned())),
-            letters: VecDeque::new(),
-            first: 0,
-            alive: BTreeMap::new(),
-            attempts: BTreeSet::new(),
-            pace: Duration::from_mins(1),
-            delivered: Some(clock::now()),
-            is_ready_told: true,
-        };
-        let say = |inner: &mut Inner, rank, report: RankReport| {
-            let report = Box::new(report);
-            inner.say(FromAgent::Reported { attempt: AttemptId(3), rank, report }).unwrap();
-        };
-        for (rank, report) in [(0, progress(1)), (1, RankReport::Alive), (0, progress(5))] {
-            say(&mut inner, rank, report);
-        }
-        say(&mut inner, 0, RankReport::Alive);
-        assert!(inner.hand_out(0).is_empty(), "they wait");
-        say(&mut inner, 0, checkpoint.clone());
-        say(&mut inner, 0, progress(6));
-        let expected = vec![(0, progress(5)), (1, RankReport::Alive), (0, checkpoint)];
-        assert_eq!(read(&inner.hand_out(0)), expected);
-        assert_eq!(read(&inner.hand_out(0)), expected, "the driver has not confirmed them");
-        assert_eq!(inner.hand_out(2).len(), 1, "the driver has confirmed two");
-        assert!(inner.hand_out(3).is_empty(), "a delivery was just now");
-        inner.delivered = None;
-        inner.outbox = Some(Outbox::new("two".to_owned()));
-        assert_eq!(read(&inner.hand_out(3)), vec![(0, progress(6))]);
     }
 }

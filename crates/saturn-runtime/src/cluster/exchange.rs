@@ -109,9 +109,9 @@ impl Exchange {
         Ok(())
     }
 
-    /// Letters of an agent, in their order; letters that came before are skipped. Gives how many of the
-    /// agent's letters were read so far, for [`Agent::news`](super::Agent::news). An error says why a
-    /// letter can't be understood: then the agent is to be given up.
+    /// Letters of an agent, in their order; letters that came before are skipped. Gives how many of
+    /// the agent's letters were read so far, for [`Agent::news`](super::Agent::news). An error says
+    /// why a letter can't be understood: then the agent is to be given up.
     pub fn deliver(&self, agent: u64, letters: &[String]) -> Result<u64, RuntimeError> {
         let mut words = Vec::new();
         let num_read = {

@@ -1,8 +1,9 @@
-//! The letters between driver and agents, and the checks that no letter is missing, foreign or read twice.
+//! The letters between driver and agents, and the checks that no letter is missing, foreign or read
+//! twice.
 //!
-//! A carrier that can't know whether a letter arrived carries the letter again. So a writer keeps its
-//! letters until the reader has confirmed them by their number, and a reader skips a letter that it has
-//! read before.
+//! A carrier that can't know whether a letter arrived carries the letter again. So a writer keeps
+//! its letters until the reader has confirmed them by their number, and a reader skips a letter
+//! that it has read before.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -100,7 +100,8 @@ fn accept(listener: &UnixListener, is_closing: &AtomicBool, answer: &Answer) {
     }
 }
 
-/// A client's place among [`MAX_CLIENTS`], which is free again when this is dropped, after a panic too.
+/// A client's place among [`MAX_CLIENTS`], which is free again when this is dropped, after a panic
+/// too.
 struct Slot(Arc<AtomicUsize>);
 
 impl Drop for Slot {

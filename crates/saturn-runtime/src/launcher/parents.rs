@@ -181,14 +181,14 @@ impl Parents {
         }
     }
 
-    /// Takes the gangs that waited for the parent that has just failed, if parents have failed too
-    /// often.
+    /// Takes the gangs that wait for a parent, with an error for each, if parents failed too often
+    /// in a row.
     pub(crate) fn take_hopeless(&mut self) -> Vec<(AttemptId, LaunchError)> {
         if !std::mem::take(&mut self.is_in_vain) {
             return Vec::new();
         }
         let times = self.num_failed;
-        let error = format!("what starts processes has failed {times} times in a row");
+        let error = format!("the process that starts ranks failed {times} times in a row");
         let waiting = self.take_waiting().into_keys();
         waiting.map(|attempt| (attempt, failed(&error))).collect()
     }

@@ -50,7 +50,8 @@ fn carry(exchange: Exchange, served: Served) -> JoinHandle<()> {
     carry_by(exchange, served, || true)
 }
 
-/// Carries letters; where `is_answered` says no, the answer of a call is lost, and the call is made again.
+/// Carries letters; where `is_answered` says no, the answer of a call is lost, and the call is made
+/// again.
 fn carry_by(
     exchange: Exchange,
     served: Served,

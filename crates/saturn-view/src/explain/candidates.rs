@@ -7,11 +7,11 @@ use saturn_core::{Finding, StrategyKey, TrialOutcome};
 use saturn_engine::{State, TaskId, TaskState, TrialKey, TrialState};
 use serde::{Deserialize, Serialize};
 
-use super::Code;
-use crate::history::History;
-use crate::status::{next_places, way_of};
-use crate::units::{duration, signed_percent, step_time};
-use crate::words::first_line;
+use crate::explain::code::Code;
+use crate::facts::history::History;
+use crate::facts::ways::{next_places, way_of};
+use crate::layout::units::{duration, signed_percent, step_time};
+use crate::phrases::words::first_line;
 
 /// Times that differ by a smaller share than this count as equal.
 const ALIKE: f64 = 0.001;

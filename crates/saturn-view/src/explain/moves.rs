@@ -4,10 +4,12 @@
 use saturn_engine::{AttemptEnd, Place, RunPlan, State, StopReason, TaskId};
 use serde::{Deserialize, Serialize};
 
-use super::Code;
-use crate::history::{History, Move, PastAttempt};
-use crate::units::{clock, duration, signed_percent};
-use crate::words::{self, first_line};
+use crate::explain::code::Code;
+use crate::facts::history::History;
+use crate::facts::past::{Move, PastAttempt};
+use crate::layout::units::{clock, duration};
+use crate::phrases::events;
+use crate::phrases::words::{self, first_line};
 
 /// A move of a task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -53,24 +55,11 @@ fn told(
             (Code::MovedFailure, format!("it failed ({kind}): {}", first_line(&failure.error)))
         }
         (AttemptEnd::Lost, _) => (Code::MovedLost, "its processes went away".to_owned()),
-        (_, Some((StopReason::Replan, _))) => (Code::MovedReplan, "a new plan moved it".to_owned()),
-        (_, Some((StopReason::Trial, _))) => {
-            (Code::MovedTrial, "a trial that may save more time needed its devices".to_owned())
+        (AttemptEnd::Abandoned, None | Some((StopReason::Switch, _))) => {
+            stopped(StopReason::SetAside)
         }
-        (_, Some((StopReason::Judged, _))) => {
-            (Code::MovedHold, "the stopper held it, and had it go on later".to_owned())
-        }
-        (_, Some((StopReason::Pause, _))) => (Code::MovedPause, "it was paused".to_owned()),
-        (_, Some((StopReason::Interrupt, _))) => {
-            (Code::MovedStop, "the run was stopped".to_owned())
-        }
-        (_, Some((StopReason::SetAside, _))) | (AttemptEnd::Abandoned, _) => {
-            (Code::MovedSetAside, "its devices were set aside".to_owned())
-        }
-        (_, Some((StopReason::Switch, _)) | None) => (
-            Code::MovedSwitch,
-            "the plan gave it another strategy or other devices in mid-run".to_owned(),
-        ),
+        (_, Some((reason, _))) => stopped(reason),
+        (_, None) => stopped(StopReason::Switch),
     };
     let place = |attempt: &PastAttempt| {
         let strategy = words::strategy(&attempt.strategy);
@@ -104,6 +93,20 @@ fn told(
     })
 }
 
+/// The code and the words of a move after a request to stop.
+fn stopped(reason: StopReason) -> (Code, String) {
+    let code = match reason {
+        StopReason::Replan => Code::MovedReplan,
+        StopReason::Switch => Code::MovedSwitch,
+        StopReason::Trial => Code::MovedTrial,
+        StopReason::Judged => Code::MovedHold,
+        StopReason::Pause => Code::MovedPause,
+        StopReason::Interrupt => Code::MovedStop,
+        StopReason::SetAside => Code::MovedSetAside,
+    };
+    (code, events::stop_reason(reason).to_owned())
+}
+
 /// When a task left an attempt: when the attempt was asked to stop, or else when it ended.
 fn left_s(from: &PastAttempt) -> Option<f64> {
     let asked_s = from.stopping.map(|(_, asked_s)| asked_s);
@@ -135,11 +138,7 @@ fn plan_of(history: &History, at_s: f64) -> Option<&RunPlan> {
 
 /// `promised the end of all tasks after 15 s more instead of 17 s (−11.1 %)`.
 pub(super) fn promised(plan: &RunPlan) -> Option<String> {
-    let instead_s = plan.instead_of_s.filter(|instead_s| *instead_s > 0.0)?;
-    Some(format!(
-        "promised the end of all tasks after {} more instead of {} ({})",
-        duration(plan.makespan_s),
-        duration(instead_s),
-        signed_percent(plan.makespan_s / instead_s - 1.0)
-    ))
+    let instead = events::instead(plan)?;
+    let after = duration(plan.makespan_s);
+    Some(format!("promised the end of all tasks after {after} more{instead}"))
 }

@@ -3,14 +3,18 @@
 
 use saturn_engine::{DeviceId, Mode, NodeId, PlanSource, Purpose, RunEnd, RunPlan, State};
 
-use super::moves::promised;
-use super::{Code, Reason};
-use crate::expect::Expected;
-use crate::history::{History, PoolEvent};
-use crate::live::task_words;
-use crate::outcome::{TaskCounts, TrialCounts, did_all_that_was_planned};
-use crate::units::{clock, count, duration, percent};
-use crate::words::{self, first_line};
+use crate::explain::code::Code;
+use crate::explain::moves::promised;
+use crate::explain::reason::Reason;
+use crate::facts::counts::{TaskCounts, TrialCounts};
+use crate::facts::expect::Expected;
+use crate::facts::history::History;
+use crate::facts::outcome::{did_all_that_was_planned, trained_until_s};
+use crate::facts::past::PoolEvent;
+use crate::layout::units::{clock, count, duration, percent};
+use crate::phrases::events;
+use crate::phrases::tasks::task_words;
+use crate::phrases::words::{self, first_line};
 
 pub(super) fn reasons(
     state: &State,
@@ -140,7 +144,7 @@ fn proven(state: &State, history: &History, plan: &RunPlan) -> String {
         let above = percent(plan.gap());
         let is_over =
             state.ended == Some(RunEnd::Complete) && did_all_that_was_planned(state, history);
-        let took_s = last_end_s(history).filter(|_| is_over).map(|end_s| end_s - plan.at_s);
+        let took_s = trained_until_s(history).filter(|_| is_over).map(|end_s| end_s - plan.at_s);
         let too_long = took_s
             .filter(|took_s| *took_s < plan.lower_bound_s)
             .map(|took_s| format!("; it took {}: the estimates were too long", duration(took_s)));
@@ -167,7 +171,8 @@ fn replans(state: &State, history: &History, now_s: f64) -> Vec<Reason> {
         // Only for the last plan can the outcome be compared with the promise: a later plan changes
         // what an earlier one promised.
         let is_last = plan.at_s >= last_s && state.ended == Some(RunEnd::Complete);
-        let ended_s = last_end_s(history).filter(|_| is_last).map(|ended_s| ended_s - plan.at_s);
+        let ended_s =
+            trained_until_s(history).filter(|_| is_last).map(|ended_s| ended_s - plan.at_s);
         let realised = ended_s.map(|took_s| format!("; they ended after {}", duration(took_s)));
         let text = format!(
             "The last new plan for the same tasks, at {}, {promised}{}.",
@@ -178,11 +183,9 @@ fn replans(state: &State, history: &History, now_s: f64) -> Vec<Reason> {
     }
     if let Some((at_s, time_left_s, best_s)) = history.kept.filter(|(at_s, ..)| *at_s >= last_s) {
         let text = format!(
-            "At {} the plan was kept, with {} to go: the best other plan would take {}, which \
-             saves too little to switch to it.",
+            "At {} the plan was kept, with {}.",
             clock(at_s),
-            duration(time_left_s),
-            duration(best_s)
+            events::kept(time_left_s, best_s)
         );
         reasons.push(Reason::new(Code::ReplanKept, text));
     }
@@ -192,12 +195,6 @@ fn replans(state: &State, history: &History, now_s: f64) -> Vec<Reason> {
         reasons.push(Reason::new(Code::SolverFailed, text));
     }
     reasons
-}
-
-/// When the last training attempt ended.
-fn last_end_s(history: &History) -> Option<f64> {
-    let training = history.attempts.values().filter(|one| one.purpose == Purpose::Train);
-    training.filter_map(|one| Some(one.ended.as_ref()?.at_s)).max_by(f64::total_cmp)
 }
 
 /// Devices and nodes that are not used.

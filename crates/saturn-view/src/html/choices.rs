@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 
 use maud::{Markup, html};
 
-use super::{names, not_shown};
-use crate::explain::{Candidate, Code};
-use crate::report::{ChoiceReport, Report};
-use crate::units::{bytes, count, duration, step_time};
-use crate::words::{id_ranges, technique_on};
+use crate::explain::candidates::Candidate;
+use crate::explain::code::Code;
+use crate::html::parts::{names, not_shown};
+use crate::layout::units::{bytes, count, duration, step_time};
+use crate::phrases::words::{id_ranges, technique_on};
+use crate::report::data::{ChoiceReport, Report};
 
 /// The most tables on a page.
 const MAX_TABLES: usize = 200;

@@ -6,14 +6,20 @@
 
 use maud::{Markup, html};
 
-use super::curves::{Chart, Curve, SMALL};
-use super::overview::is_below_bound;
-use super::page::{Page, badge, section};
-use super::{colours, evaluations, long_table, not_shown, schedule, task_class};
-use crate::comparison::{ComparedRun, ComparedTask, Comparison, TaskInRun, places, task_names};
-use crate::report::{Report, RunStatus, TaskReport};
-use crate::units::{count, duration, number, percent};
-use crate::words::{pool, technique_on};
+use crate::facts::run_status::RunStatus;
+use crate::html::colours;
+use crate::html::curves::{Chart, Curve, SMALL};
+use crate::html::evaluations;
+use crate::html::frame::{Page, badge, section};
+use crate::html::overview::is_below_bound;
+use crate::html::parts::{long_table, not_shown, task_class};
+use crate::html::schedule;
+use crate::layout::units::{count, duration, number, percent};
+use crate::phrases::words::{pool, technique_on};
+use crate::report::comparison::{
+    ComparedRun, ComparedTask, Comparison, TaskInRun, places, task_names,
+};
+use crate::report::data::{Report, TaskReport};
 
 /// The most rows of the table of tasks.
 const MAX_TASKS: usize = 1000;
@@ -129,7 +135,7 @@ fn schedules(reports: &[Report], names: &[&str]) -> Markup {
             chart
         })
         .collect();
-    let left = charts.iter().map(super::gantt::Gantt::left).fold(0.0, f64::max);
+    let left = charts.iter().map(crate::html::gantt::Gantt::left).fold(0.0, f64::max);
     for chart in &mut charts {
         chart.least_left = left;
     }
@@ -217,7 +223,7 @@ fn chart(
     tasks: &[(usize, &TaskReport)],
     metric: &str,
     is_noisy: bool,
-    points: impl Fn(&TaskReport) -> (Vec<crate::report::LossPoint>, Option<f64>),
+    points: impl Fn(&TaskReport) -> (Vec<crate::report::metrics::LossPoint>, Option<f64>),
 ) -> Option<(String, Markup)> {
     let curves = tasks.iter().filter_map(|(run, task)| {
         let (points, value) = points(task);
@@ -264,7 +270,7 @@ fn task_row(index: usize, task: &ComparedTask) -> Markup {
 }
 
 fn cell(one: &TaskInRun, shortest_s: f64) -> Markup {
-    let (class, status) = super::tables::status_words(one.status);
+    let (class, status) = crate::html::tables::status_words(one.status);
     let strategy = one.technique.as_ref().zip(one.gpus);
     let is_shortest = one.train_s.is_some_and(|time_s| time_s <= shortest_s);
     html! {

@@ -6,10 +6,10 @@
 
 use maud::{Markup, html};
 
-use super::colours::key;
-use super::px;
-use crate::report::LossPoint;
-use crate::units::number;
+use crate::html::colours::key;
+use crate::html::parts::px;
+use crate::layout::units::number;
+use crate::report::metrics::LossPoint;
 
 const LEFT: f64 = 56.0;
 const RIGHT: f64 = 14.0;

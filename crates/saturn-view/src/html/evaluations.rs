@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use maud::{Markup, html};
 use saturn_engine::Evaluation;
 
-use super::curves::{Chart, Curve, SMALL, WIDE, spark};
-use super::losses::MAX_CURVES;
-use super::{long_table, not_shown, task_class};
-use crate::report::{EvaluationReport, LossPoint, Report, TaskReport};
-use crate::units::{duration, number};
-use crate::words::metrics;
+use crate::html::curves::{Chart, Curve, SMALL, WIDE, spark};
+use crate::html::losses::MAX_CURVES;
+use crate::html::parts::{long_table, not_shown, task_class};
+use crate::layout::units::{duration, number};
+use crate::phrases::words::metrics;
+use crate::report::data::{EvaluationReport, Report, TaskReport};
+use crate::report::metrics::LossPoint;
 
 /// The most rows of the table.
 const MAX_TASKS: usize = 1000;

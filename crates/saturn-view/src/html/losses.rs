@@ -2,9 +2,9 @@
 
 use maud::{Markup, html};
 
-use super::curves::{Chart, Curve, WIDE};
-use super::{not_shown, task_class};
-use crate::report::Report;
+use crate::html::curves::{Chart, Curve, WIDE};
+use crate::html::parts::{not_shown, task_class};
+use crate::report::data::Report;
 
 /// The most curves in a chart.
 pub(super) const MAX_CURVES: usize = 60;

@@ -2,10 +2,11 @@
 
 use maud::{Markup, html};
 
-use super::page::tile;
-use crate::report::{Report, RunStatus, Totals};
-use crate::units::{count, duration, percent, signed_percent};
-use crate::words::plan_status;
+use crate::facts::run_status::RunStatus;
+use crate::html::frame::tile;
+use crate::layout::units::{count, duration, percent, signed_percent};
+use crate::phrases::words::plan_status;
+use crate::report::data::{Report, Totals};
 
 pub(super) fn tiles(report: &Report) -> Markup {
     let totals = &report.totals;

@@ -14,9 +14,10 @@ use std::collections::BTreeSet;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::{not_shown, px};
-use crate::report::{Ranked, Report};
-use crate::units::{number, percent};
+use crate::html::parts::{not_shown, px};
+use crate::layout::units::{number, percent};
+use crate::report::data::Report;
+use crate::report::ranking::Ranked;
 
 const WIDTH: f64 = 1120.0;
 const HEIGHT: f64 = 300.0;

@@ -3,13 +3,13 @@
 use maud::{Markup, html};
 use saturn_core::{Objective, Plan, Problem};
 
-use super::gantt::{Bar, Device, Gantt, Mark};
-use super::page::{Page, tile};
-use super::task_class;
-use crate::limits;
-use crate::plan_table::{amount, current_practice_claim, plan_claim};
-use crate::units::{count, duration, percent};
-use crate::words::{devices, gang_devices, technique_on, with_share};
+use crate::html::frame::{Page, tile};
+use crate::html::gantt::{Bar, Device, Gantt, Mark};
+use crate::html::parts::task_class;
+use crate::layout::units::{count, duration, percent};
+use crate::phrases::limits;
+use crate::phrases::words::{devices, gang_devices, technique_on, with_share};
+use crate::plans::table::{amount, current_practice_claim, plan_claim};
 
 /// Renders a self-contained page that shows `plan`, an answer to `problem`. `name` is the page's
 /// title.

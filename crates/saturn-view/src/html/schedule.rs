@@ -1,11 +1,12 @@
 //! The Gantt charts of a run: the plan, what happened, and the trials. All use the run's clock.
 
 use maud::{Markup, html};
+use saturn_engine::Purpose;
 
-use super::gantt::{Bar, Device, Gantt, Mark};
-use crate::report::{AttemptPurpose, AttemptReport, PlanReport, Report};
-use crate::units::{clock, count, duration};
-use crate::words::{gang_devices, technique_on, with_share};
+use crate::html::gantt::{Bar, Device, Gantt, Mark};
+use crate::layout::units::{clock, count, duration};
+use crate::phrases::words::{gang_devices, technique_on, with_share};
+use crate::report::data::{AttemptReport, PlanReport, Report};
 
 /// The planned chart above the realised chart, on one time scale from the run's beginning. Empty
 /// unless some plan has a place for every task.
@@ -35,7 +36,7 @@ pub(super) fn planned_and_realised(report: &Report) -> Markup {
 /// When the last training attempt ended, or the time of the last record if one is live; 0 without
 /// training attempts.
 pub(super) fn end_s(report: &Report) -> f64 {
-    let training = report.attempts.iter().filter(|one| one.purpose == AttemptPurpose::Train);
+    let training = report.attempts.iter().filter(|one| one.purpose == Purpose::Train);
     training.map(|attempt| attempt.ended_s.unwrap_or(report.now_s)).fold(0.0, f64::max)
 }
 
@@ -44,7 +45,7 @@ pub(super) fn trials(report: &Report) -> Markup {
     let bars: Vec<Bar> = report
         .attempts
         .iter()
-        .filter(|attempt| attempt.purpose == AttemptPurpose::Trial)
+        .filter(|attempt| attempt.purpose == Purpose::Trial)
         .map(|attempt| attempt_bar(report, attempt))
         .collect();
     if bars.is_empty() {
@@ -151,19 +152,19 @@ fn attempt_bar(report: &Report, attempt: &AttemptReport) -> Bar {
     let strategy = technique_on(&attempt.technique, attempt.gpus);
     let how = attempt.how.as_deref().unwrap_or("running");
     let class = match (attempt.purpose, how) {
-        (AttemptPurpose::Inspection | AttemptPurpose::Trial, _) => "trial",
-        (AttemptPurpose::Train, "failed" | "killed" | "lost" | "abandoned") => "failed",
-        (AttemptPurpose::Train, _) => "",
+        (Purpose::Inspection | Purpose::Trial, _) => "trial",
+        (Purpose::Train, "failed" | "killed" | "lost" | "abandoned") => "failed",
+        (Purpose::Train, _) => "",
     };
     let steps = match (attempt.purpose, attempt.from_step) {
-        (AttemptPurpose::Train, Some(from)) => format!("\nsteps {from} → {}", attempt.step),
+        (Purpose::Train, Some(from)) => format!("\nsteps {from} → {}", attempt.step),
         _ => String::new(),
     };
     let error = attempt.error.as_ref().map(|error| format!("\n{error}")).unwrap_or_default();
     let purpose = match attempt.purpose {
-        AttemptPurpose::Inspection => "inspection",
-        AttemptPurpose::Trial => "trial",
-        AttemptPurpose::Train => "attempt",
+        Purpose::Inspection => "inspection",
+        Purpose::Trial => "trial",
+        Purpose::Train => "attempt",
     };
     Bar {
         task: attempt.task,

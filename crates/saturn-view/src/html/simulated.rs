@@ -3,11 +3,11 @@
 
 use maud::{Markup, html};
 
-use super::gantt::{Bar, Device, Gantt, Mark};
-use super::page::{Page, section, tile};
-use crate::simulated::{COLUMNS, Simulated, SimulatedPolicy, cells, spread};
-use crate::units::{clock, count, duration};
-use crate::words::{gang_devices, technique_on};
+use crate::html::frame::{Page, section, tile};
+use crate::html::gantt::{Bar, Device, Gantt, Mark};
+use crate::layout::units::{clock, count, duration};
+use crate::phrases::words::{gang_devices, technique_on};
+use crate::report::simulated::{COLUMNS, Simulated, SimulatedPolicy, cells, spread};
 
 /// Up to so many tasks have a chart: more are a smear.
 const MAX_TASKS: usize = 2000;

@@ -1,13 +1,13 @@
 //! The report's tables: tasks, plans, unused devices, failures.
 
 use maud::{Markup, html};
-use saturn_engine::PlanSource;
+use saturn_engine::{PlanSource, Stage};
 
-use super::curves::spark;
-use super::{long_table, not_shown, task_class};
-use crate::report::{PlanReport, Report, TaskReport, TaskReportStatus};
-use crate::units::{clock, duration, number, percent, signed_percent};
-use crate::words::{plan_status, technique_on};
+use crate::html::curves::spark;
+use crate::html::parts::{long_table, not_shown, task_class};
+use crate::layout::units::{clock, duration, number, percent, signed_percent};
+use crate::phrases::words::{plan_status, technique_on};
+use crate::report::data::{PlanReport, Report, TaskReport};
 
 /// Relative errors of estimates beyond this are marked.
 const NOTABLE_ERROR: f64 = 0.15;
@@ -42,21 +42,15 @@ pub(super) fn tasks(report: &Report) -> Markup {
 }
 
 /// The CSS class and the words for a task's status.
-pub(super) fn status_words(status: TaskReportStatus) -> (&'static str, &'static str) {
-    match status {
-        TaskReportStatus::Done => ("good", "done"),
-        TaskReportStatus::Diverged => ("bad", "diverged"),
-        TaskReportStatus::Failed => ("bad", "failed"),
-        TaskReportStatus::Cancelled => ("dim", "cancelled"),
-        TaskReportStatus::Stopped => ("dim", "stopped"),
-        TaskReportStatus::Running => ("warn", "running"),
-        TaskReportStatus::Paused => ("warn", "paused"),
-        TaskReportStatus::Held => ("warn", "held"),
-        TaskReportStatus::Waiting => ("", "waiting"),
-        TaskReportStatus::Measuring => ("", "measuring"),
-        TaskReportStatus::Inspecting => ("", "inspecting"),
-        TaskReportStatus::Unmeasured => ("", "to be measured"),
-    }
+pub(super) fn status_words(status: Stage) -> (&'static str, &'static str) {
+    let class = match status {
+        Stage::Done => "good",
+        Stage::Diverged | Stage::Failed => "bad",
+        Stage::Cancelled | Stage::Stopped => "dim",
+        Stage::Running | Stage::Paused | Stage::Held => "warn",
+        Stage::Waiting | Stage::Measuring | Stage::Inspecting | Stage::Unmeasured => "",
+    };
+    (class, status.word())
 }
 
 fn task_row(index: usize, task: &TaskReport) -> Markup {
@@ -200,7 +194,7 @@ pub(super) fn unused_devices(report: &Report) -> Markup {
 pub(super) fn failures(report: &Report) -> Markup {
     let failed = || {
         let tasks = report.tasks.iter().enumerate();
-        tasks.filter(|(_, task)| task.status == TaskReportStatus::Failed)
+        tasks.filter(|(_, task)| task.status == Stage::Failed)
     };
     let num_failed = failed().count();
     if num_failed == 0 {

@@ -6,11 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use maud::{Markup, html};
 use saturn_core::TrialOutcome;
 
-use super::{names, not_shown, schedule, task_class};
-use crate::inspected::{ruled_out, size};
-use crate::report::{Report, TrialReport};
-use crate::units::{bytes, step_time};
-use crate::words::technique_on;
+use crate::html::parts::{names, not_shown, task_class};
+use crate::html::schedule;
+use crate::layout::units::{bytes, step_time};
+use crate::phrases::inspected::{ruled_out, size};
+use crate::phrases::words::technique_on;
+use crate::report::data::{Report, TrialReport};
 
 /// The most rows of each table.
 const MAX_ROWS: usize = 200;

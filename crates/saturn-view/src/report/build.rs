@@ -1,24 +1,28 @@
 //! Builds a report from a run's state and history.
 
 use saturn_engine::{
-    AttemptEnd, AttemptId, NodeId, Purpose, RunEnd, RunPlan, Stage, State, TaskEnd, TaskId,
-    TaskStatus,
+    AttemptEnd, AttemptId, NodeId, Purpose, RunPlan, State, TaskEnd, TaskId, TaskStatus,
 };
 
-use super::{
-    AttemptPurpose, AttemptReport, DeviceReport, EvaluationReport, InspectionReport, PlanReport,
-    PlannedReport, Report, RunStatus, TaskMetrics, TaskReport, TaskReportStatus, Totals,
-    TrialReport, VERSION, choices,
+use crate::facts::counts::{TaskCounts, TrialCounts};
+use crate::facts::history::History;
+use crate::facts::outcome::{
+    did_all_that_was_planned, estimate_error, practice_total_s, realised_makespan_s,
+    reference_plan, startup_s, total_s, train_s,
 };
-use crate::history::{History, PastAttempt};
-use crate::outcome::{
-    TaskCounts, TrialCounts, did_all_that_was_planned, estimate_error, practice_total_s,
-    realised_makespan_s, reference_plan, startup_s, total_s, train_s,
+use crate::facts::past::PastAttempt;
+use crate::facts::run_status::RunStatus;
+use crate::phrases::events;
+use crate::report::choices;
+use crate::report::data::{
+    AttemptReport, DeviceReport, EvaluationReport, InspectionReport, PlanReport, PlannedReport,
+    Report, TaskReport, Totals, TrialReport, VERSION,
 };
+use crate::report::metrics::TaskMetrics;
 
 impl Report {
     /// Reports on the run called `name`. `metrics` holds what each task's workers recorded, in the
-    /// order of the tasks (see [`super::read_metrics`]). Missing entries count as empty.
+    /// order of the tasks (see [`crate::read_metrics`]). Missing entries count as empty.
     pub fn build(
         state: &State,
         history: &History,
@@ -48,18 +52,6 @@ impl Report {
             trials: trials(state),
             choices: choices::of(state, history),
             attempts: history.attempts.iter().map(|(id, one)| attempt(state, *id, one)).collect(),
-        }
-    }
-}
-
-impl RunStatus {
-    /// The status of a run.
-    pub fn of(state: &State, history: &History) -> Self {
-        match state.ended {
-            _ if history.has_died => Self::Died,
-            Some(RunEnd::Complete) => Self::Complete,
-            Some(RunEnd::Interrupted) => Self::Interrupted,
-            None => Self::Unfinished,
         }
     }
 }
@@ -176,7 +168,7 @@ fn task(state: &State, history: &History, id: TaskId, metrics: TaskMetrics) -> T
     let written = || last_loss.filter(|last| last.0 <= task.step).map(|last| last.1);
     TaskReport {
         name: state.name(id).to_owned(),
-        status: status(state.stage(id)),
+        status: state.stage(id),
         added_s: task.added_s,
         wishes: task.spec.wishes.clone(),
         final_loss: task.loss.or_else(written),
@@ -205,23 +197,6 @@ fn task(state: &State, history: &History, id: TaskId, metrics: TaskMetrics) -> T
             taken_s: task.evaluating_s,
             all: evaluations,
         }),
-    }
-}
-
-fn status(stage: Stage) -> TaskReportStatus {
-    match stage {
-        Stage::Unmeasured => TaskReportStatus::Unmeasured,
-        Stage::Inspecting => TaskReportStatus::Inspecting,
-        Stage::Measuring => TaskReportStatus::Measuring,
-        Stage::Waiting => TaskReportStatus::Waiting,
-        Stage::Running => TaskReportStatus::Running,
-        Stage::Paused => TaskReportStatus::Paused,
-        Stage::Done => TaskReportStatus::Done,
-        Stage::Diverged => TaskReportStatus::Diverged,
-        Stage::Failed => TaskReportStatus::Failed,
-        Stage::Cancelled => TaskReportStatus::Cancelled,
-        Stage::Held => TaskReportStatus::Held,
-        Stage::Stopped => TaskReportStatus::Stopped,
     }
 }
 
@@ -255,14 +230,7 @@ fn trials(state: &State) -> Vec<TrialReport> {
 }
 
 fn attempt(state: &State, id: AttemptId, attempt: &PastAttempt) -> AttemptReport {
-    let how = attempt.ended.as_ref().map(|ended| match ended.end {
-        AttemptEnd::Finished => "finished",
-        AttemptEnd::Stopped => "stopped",
-        AttemptEnd::Killed => "killed",
-        AttemptEnd::Lost => "lost",
-        AttemptEnd::Abandoned => "abandoned",
-        AttemptEnd::Failed { .. } => "failed",
-    });
+    let how = attempt.ended.as_ref().map(|ended| events::attempt_end(&ended.end));
     let error = attempt.ended.as_ref().and_then(|ended| match &ended.end {
         AttemptEnd::Failed { failure } => Some(failure.error.clone()),
         _ => None,
@@ -272,11 +240,7 @@ fn attempt(state: &State, id: AttemptId, attempt: &PastAttempt) -> AttemptReport
     AttemptReport {
         attempt: id.0,
         task: attempt.task.0,
-        purpose: match attempt.purpose {
-            Purpose::Inspection => AttemptPurpose::Inspection,
-            Purpose::Trial => AttemptPurpose::Trial,
-            Purpose::Train => AttemptPurpose::Train,
-        },
+        purpose: attempt.purpose,
         technique: attempt.strategy.technique.clone(),
         gpus: attempt.strategy.gpus,
         gang: attempt.gang.clone(),

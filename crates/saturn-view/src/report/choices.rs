@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use saturn_engine::{State, TaskId};
 
-use super::ChoiceReport;
 use crate::explain::candidates;
-use crate::history::History;
-use crate::status::{next_places, way_of};
+use crate::facts::history::History;
+use crate::facts::ways::{next_places, way_of};
+use crate::report::data::ChoiceReport;
 
 /// The choices of all tasks. Entries are in the order of their first tasks.
 pub(super) fn of(state: &State, history: &History) -> Vec<ChoiceReport> {

@@ -10,7 +10,7 @@ use serde::Deserialize;
 pub type LossPoint = (u64, f64);
 
 /// The most points kept for a task.
-pub const MAX_POINTS: usize = 400;
+pub(crate) const MAX_POINTS: usize = 400;
 
 /// The metrics that a task's workers recorded.
 #[derive(Debug, Clone, PartialEq, Default)]

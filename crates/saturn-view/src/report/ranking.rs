@@ -1,12 +1,11 @@
 //! Ranks tasks by their goal's metric, or else by their loss.
 
-use saturn_engine::{BestEvaluation, Evaluation, Goal, GoalMode};
+use saturn_engine::{GoalMode, Stage};
 
-use super::{Report, TaskReport, TaskReportStatus};
-use crate::units::six_digits;
+use crate::facts::goal::{judged_by, value};
 
-/// The metric of tasks without a goal.
-const LOSS: &str = "loss";
+use crate::layout::units::six_digits;
+use crate::report::data::{Report, TaskReport};
 
 /// A task with a value of its metric.
 #[derive(Debug, Clone, Copy)]
@@ -17,26 +16,6 @@ pub(crate) struct Ranked<'a> {
     pub(crate) task: &'a TaskReport,
     /// The task's value.
     pub(crate) value: f64,
-}
-
-/// The metric that a task is judged by and whether less is better: its goal, or else its loss.
-pub(crate) fn judged_by(goal: Option<&Goal>) -> (&str, GoalMode) {
-    goal.map_or((LOSS, GoalMode::Min), |goal| (goal.metric.as_str(), goal.mode))
-}
-
-/// A task's value of that metric: of its best evaluation, or of its last if none is the best. Every
-/// table shows this value.
-pub(crate) fn value(
-    goal: Option<&Goal>,
-    loss: Option<f64>,
-    last: Option<&Evaluation>,
-    best: Option<&BestEvaluation>,
-) -> Option<f64> {
-    let (metric, _) = judged_by(goal);
-    if metric == LOSS {
-        return loss;
-    }
-    best.map(|best| &best.evaluation).or(last)?.metrics.get(metric).copied().flatten()
 }
 
 impl TaskReport {
@@ -68,7 +47,7 @@ impl Ranked<'_> {
     /// Whether it has had all the training that it was meant to have, so that it can be compared
     /// with others.
     fn ended_well(&self) -> bool {
-        matches!(self.task.status, TaskReportStatus::Done | TaskReportStatus::Stopped)
+        matches!(self.task.status, Stage::Done | Stage::Stopped)
     }
 }
 
@@ -129,8 +108,7 @@ impl Report {
 
     /// The best task that did not fail and was not cancelled.
     pub(crate) fn best(&self) -> Option<Ranked<'_>> {
-        let is_out =
-            |status| matches!(status, TaskReportStatus::Failed | TaskReportStatus::Cancelled);
+        let is_out = |status| matches!(status, Stage::Failed | Stage::Cancelled);
         self.ranked().into_iter().find(|ranked| !is_out(ranked.task.status))
     }
 }

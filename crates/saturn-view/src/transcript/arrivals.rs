@@ -9,38 +9,16 @@ use saturn_core::Node;
 use saturn_core::names::escape_terminal;
 use saturn_engine::{NodeId, Purpose, Record, Stage, State, TaskId};
 
-use super::{Transcript, listed, more, waits_for_tasks};
-use crate::history::{History, PoolEvent};
-use crate::outcome::TrialCounts;
-use crate::units::{clock, count};
-use crate::words;
-
-/// A burst is over once nothing has come for so long, seconds.
-const PAUSE_S: f64 = 0.2;
-/// How long the lines of a beginning wait for its first task, seconds.
-const WAIT_S: f64 = 1.0;
-
-/// Arrivals and departures that are not reported yet.
-#[derive(Debug, Default)]
-pub(super) struct Arrivals {
-    /// When the first and the last of them came, seconds.
-    at_s: (f64, f64),
-    began: bool,
-    resumed: bool,
-    closed: bool,
-    tasks: Vec<TaskId>,
-    /// Nodes that joined, each with its earlier specification if it had been there before.
-    joined: Vec<(NodeId, Option<Node>)>,
-    left: Vec<(NodeId, String)>,
-}
-
-impl Arrivals {
-    /// Whether the burst may go on.
-    pub(super) fn may_wait(&self, now_s: f64) -> bool {
-        let (first_s, last_s) = self.at_s;
-        now_s - last_s < PAUSE_S || self.began && self.tasks.is_empty() && now_s - first_s < WAIT_S
-    }
-}
+use crate::facts::counts::TrialCounts;
+use crate::facts::history::History;
+use crate::facts::past::PoolEvent;
+use crate::layout::units::count;
+use crate::phrases::events;
+use crate::phrases::tasks::wishes;
+use crate::phrases::words;
+use crate::phrases::words::listed;
+use crate::transcript::gathered::Arrivals;
+use crate::transcript::writer::{MAX_LISTED, Transcript, more, waits_for_tasks};
 
 impl Transcript {
     /// Gathers a record of an arrival or departure. Returns `false` for other records.
@@ -100,8 +78,7 @@ impl Transcript {
             lines.extend(self.added(state, &arrivals.tasks, now_s));
         }
         if arrivals.closed {
-            let text = "no more tasks will come: the run ends with these";
-            lines.push(self.line(now_s, "close", text));
+            lines.push(self.line(now_s, "close", events::CLOSED));
         }
         lines
     }
@@ -143,7 +120,7 @@ impl Transcript {
         } else {
             "measured already".to_owned()
         };
-        let text = format!("{number}{}{wishes}; {measured}", listed(&names));
+        let text = format!("{number}{}{wishes}; {measured}", listed(&names, MAX_LISTED));
         vec![self.line(now_s, "add", &text)]
     }
 
@@ -218,8 +195,7 @@ fn pool_changes(state: &State, arrivals: &Arrivals) -> Vec<String> {
             continue;
         }
         let spec = state.cluster.nodes.get(node.0).map(devices).unwrap_or_default();
-        let reason = escape_terminal(reason);
-        changes.push(format!("node {} with {spec} has gone: {reason}", name(*node)));
+        changes.push(format!("node {} with {spec} {}", name(*node), events::left(reason)));
     }
     for (node, before) in &arrivals.joined {
         let Some(spec) = state.cluster.nodes.get(node.0) else { continue };
@@ -303,25 +279,4 @@ fn to_measure(state: &State, num_to_run: usize) -> Option<String> {
         number => format!("; {} known from an earlier search", count(number, "trial")),
     };
     Some(text + &reused)
-}
-
-/// `not before 1:00, after base`: a task's priority, release and the like; empty if it has none.
-pub(super) fn wishes(state: &State, task: TaskId) -> String {
-    let wishes = &state.task(task).spec.wishes;
-    let mut parts = Vec::new();
-    if wishes.priority != 0 {
-        parts.push(format!("priority {}", wishes.priority));
-    }
-    if wishes.release_s > 0.0 {
-        parts.push(format!("not before {}", clock(wishes.release_s)));
-    }
-    if let Some(deadline_s) = wishes.deadline_s {
-        parts.push(format!("by {}", clock(deadline_s)));
-    }
-    let after: Vec<String> =
-        wishes.after.iter().map(|before| escape_terminal(state.name(*before))).collect();
-    if !after.is_empty() {
-        parts.push(format!("after {}", listed(&after)));
-    }
-    parts.join(", ")
 }

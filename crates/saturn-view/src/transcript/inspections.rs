@@ -3,9 +3,9 @@
 use saturn_core::Inspection;
 use saturn_engine::{FailureKind, RankFailure, State, TaskId};
 
-use super::{Transcript, more};
-use crate::inspected::{ruled_out, size};
-use crate::words;
+use crate::phrases::inspected::{ruled_out, size};
+use crate::phrases::words;
+use crate::transcript::writer::{Transcript, more};
 
 impl Transcript {
     /// Lines for a group's inspection: the model's size, and on a line of its own what can't run

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use saturn_core::PlanStatus;
-use saturn_core::names::escape_terminal;
 use saturn_engine::{Place, PlanSource, RunPlan, State, TaskId};
 
-use super::{INDENT, Transcript, more};
-use crate::history::History;
-use crate::plan_table::{current_practice_claim, run_plan_claim, run_plan_lines};
-use crate::units::{count, duration, percent, signed_percent};
-use crate::words;
+use crate::facts::history::History;
+use crate::layout::units::{count, duration, percent};
+use crate::phrases::events;
+use crate::phrases::words;
+use crate::plans::table::{current_practice_claim, run_plan_claim, run_plan_lines};
+use crate::transcript::writer::{INDENT, Transcript, more};
 
 /// The most changes of a new plan that are listed one by one.
 const MAX_CHANGES: usize = 8;
@@ -35,7 +35,7 @@ impl Transcript {
         self.show_plan = false;
         let claim = format!("{}, {}", tasks_and_switches(plan), run_plan_claim(plan));
         let mut lines = vec![self.line(now_s, &self.paint.bold("plan"), &self.paint.bold(&claim))];
-        lines.extend(why_extended(plan).map(|why| more(&why)));
+        lines.extend(events::extended(plan).map(|why| more(&why)));
         if let Some(current_practice_s) = plan.current_practice_s {
             let is_estimate = plan.practice_is_estimate;
             let claim = current_practice_claim(current_practice_s, plan.makespan_s, is_estimate);
@@ -56,14 +56,6 @@ impl Transcript {
         plan: &RunPlan,
         now_s: f64,
     ) -> Vec<String> {
-        let instead = match plan.instead_of_s {
-            Some(instead_s) if instead_s > 0.0 => format!(
-                " instead of {} ({})",
-                duration(instead_s),
-                signed_percent(plan.makespan_s / instead_s - 1.0),
-            ),
-            _ => String::new(),
-        };
         let what = match plan.source {
             PlanSource::Solver => "new plan for",
             PlanSource::Extended { .. } => "plan extended to",
@@ -73,13 +65,10 @@ impl Transcript {
             PlanStatus::Optimal => format!(", {}", words::plan_status(plan.status)),
             _ => format!(", gap {}", percent(plan.gap())),
         };
-        let text = format!(
-            "{what} {}: {} more{instead}{proven}",
-            tasks_and_switches(plan),
-            duration(plan.makespan_s),
-        );
+        let text =
+            format!("{what} {}: {}{proven}", tasks_and_switches(plan), events::promise(plan));
         let mut lines = vec![self.line(now_s, &self.paint.bold("re-plan"), &text)];
-        lines.extend(why_extended(plan).map(|why| more(&why)));
+        lines.extend(events::extended(plan).map(|why| more(&why)));
         let changes = self.changes(state, before, plan);
         let num_more = changes.len().saturating_sub(MAX_CHANGES);
         lines.extend(changes.iter().take(MAX_CHANGES).map(|change| more(change)));
@@ -123,14 +112,11 @@ impl Transcript {
     /// A line that the plan in force was kept although another would end sooner. It appears once
     /// for each plan, and not at all if no better plan was found.
     pub(super) fn plan_kept(&mut self, left_s: f64, best_s: f64, now_s: f64) -> Option<String> {
-        let (left, best) = (duration(left_s), duration(best_s));
-        if self.is_kept_told || best_s >= left_s || left == best {
+        if self.is_kept_told || best_s >= left_s || duration(left_s) == duration(best_s) {
             return None;
         }
         self.is_kept_told = true;
-        let text = format!(
-            "plan kept: {left} to go; the best other would take {best}, which saves too little"
-        );
+        let text = format!("plan kept: {}", events::kept(left_s, best_s));
         Some(self.line(now_s, "re-plan", &text))
     }
 
@@ -152,18 +138,6 @@ fn by_task(plan: &RunPlan) -> BTreeMap<TaskId, Vec<&Place>> {
         places.entry(place.task).or_default().push(place);
     }
     places
-}
-
-/// Why a plan is not the solver's; `None` if it is.
-fn why_extended(plan: &RunPlan) -> Option<String> {
-    match &plan.source {
-        PlanSource::Solver => None,
-        PlanSource::Extended { reason } => {
-            let reason = reason.as_ref().map(|reason| format!(": {}", escape_terminal(reason)));
-            let reason = reason.unwrap_or_default();
-            Some(format!("tasks that had no place are put behind the others, one by one{reason}"))
-        }
-    }
 }
 
 /// `12 tasks`, `12 tasks, 3 switches in mid-run`.

@@ -1,12 +1,12 @@
 //! Lines for devices that are set aside, and for commands of a person.
 
-use saturn_core::names::escape_terminal;
 use saturn_core::{Gang, Placement};
 use saturn_engine::{Judgement, NodeId, Ruling, State, TaskId, TaskStatus};
 
-use super::Transcript;
-use super::arrivals::wishes;
-use crate::words::{self, first_line};
+use crate::phrases::events;
+use crate::phrases::tasks::wishes;
+use crate::phrases::words::{self, first_line};
+use crate::transcript::writer::Transcript;
 
 impl Transcript {
     pub(super) fn set_aside(
@@ -18,7 +18,8 @@ impl Transcript {
         now_s: f64,
     ) -> String {
         let devices = words::on_devices(&state.cluster, &gang(node, devices));
-        let text = format!("{devices}: {}; {} left", first_line(reason), words::pool_of(state));
+        let event = events::set_aside(&devices, reason);
+        let text = format!("{event}; {} left", words::pool_of(state));
         self.line(now_s, &self.paint.bad("aside"), &text)
     }
 
@@ -31,8 +32,7 @@ impl Transcript {
         now_s: f64,
     ) -> String {
         let devices = words::on_devices(&state.cluster, &gang(node, devices));
-        let text = format!("{devices} in use again: {}", escape_terminal(reason));
-        self.line(now_s, "back", &text)
+        self.line(now_s, "back", &events::taken_back(&devices, reason))
     }
 
     pub(super) fn wished(&self, state: &State, task: TaskId, now_s: f64) -> String {

@@ -7,12 +7,14 @@ use saturn_engine::{
     TaskEnd, TaskId,
 };
 
-use super::{Transcript, more};
-use crate::history::{History, PastAttempt};
-use crate::outcome::{planned_s, train_s};
-use crate::text::pad;
-use crate::units::{count, duration, number, signed_percent};
-use crate::words::{self, first_line};
+use crate::facts::history::History;
+use crate::facts::outcome::{planned_s, train_s};
+use crate::layout::text::pad;
+use crate::layout::units::{duration, number, signed_percent};
+use crate::phrases::events::{self, WAITS_FOR_SPACE};
+use crate::phrases::tasks::{steps, trained_steps};
+use crate::phrases::words::{self, first_line};
+use crate::transcript::writer::{Transcript, more};
 
 /// The least time between two reported evaluations of a task, seconds.
 const EVALUATIONS_EVERY_S: f64 = 10.0;
@@ -50,10 +52,10 @@ impl Transcript {
         }
         let task = state.task(launched.task);
         let from_step = tried_to.unwrap_or(task.checkpoint_step);
-        let steps = match (from_step, task.steps) {
-            (0, Some(steps)) => count_steps(steps),
+        let part = match (from_step, task.steps) {
+            (0, Some(all)) => steps(all),
             (0, None) => "training".to_owned(),
-            (from, Some(steps)) => format!("from step {from} of {steps}"),
+            (from, Some(all)) => format!("from step {from} of {all}"),
             (from, None) => format!("from step {from}"),
         };
         let until = launched.until_step.map(|step| format!(" to step {step}")).unwrap_or_default();
@@ -65,7 +67,7 @@ impl Transcript {
         };
         let word = if tried_to.is_some() { "go on" } else { "start" };
         let text = format!(
-            "{}  {}  {}, {steps}{until}{expected}",
+            "{}  {}  {}, {part}{until}{expected}",
             self.name(state, launched.task),
             pad(&words::strategy(&launched.strategy), Self::strategy_width(state)),
             words::on_devices(&state.cluster, &launched.gang),
@@ -99,8 +101,9 @@ impl Transcript {
         match end {
             AttemptEnd::Finished => Vec::new(),
             AttemptEnd::Stopped => {
-                let why = why_stopped(ended);
-                let text = format!("{name}  at the checkpoint of step {step}{why}");
+                let reason = ended.stopping.map_or(StopReason::Switch, |(reason, _)| reason);
+                let why = events::stop_reason(reason);
+                let text = format!("{name}  at the checkpoint of step {step}: {why}");
                 vec![self.line(now_s, "stop", &text)]
             }
             AttemptEnd::Killed => {
@@ -148,8 +151,8 @@ impl Transcript {
             return Vec::new();
         }
         let text = format!(
-            "{}  waits for space on the disk: {error}; it goes on when there is more room",
-            self.name(state, task),
+            "{}  {WAITS_FOR_SPACE}: {error}; it goes on when there is more room",
+            self.name(state, task)
         );
         self.told_no_space.insert(task, error);
         vec![self.line(now_s, &self.paint.warn("space"), &text)]
@@ -169,8 +172,7 @@ impl Transcript {
         let wait_s = not_before_s - now_s;
         let when = if wait_s > 0.0 { format!("in {}", duration(wait_s)) } else { "now".to_owned() };
         let counted = if counts {
-            let most = state.config.policy.max_failures;
-            format!("failure {} of at most {most} in a row", state.task(task).failures)
+            events::failures(state, task)
         } else {
             "not counted as its failure".to_owned()
         };
@@ -272,7 +274,7 @@ impl Transcript {
                 lines
             }
             TaskEnd::Stopped { reason } => {
-                let at = count_steps(state.task(task).step);
+                let at = steps(state.task(task).step);
                 let text =
                     format!("{name}  after {at}: {}{}", first_line(reason), found(state, task));
                 vec![self.line(now_s, &self.paint.warn("stop"), &text)]
@@ -283,31 +285,6 @@ impl Transcript {
             }
         }
     }
-}
-
-/// What follows for an attempt that stopped at a checkpoint.
-fn why_stopped(ended: &PastAttempt) -> &'static str {
-    match ended.stopping {
-        Some((StopReason::Replan, _)) => ", to go on as the new plan says",
-        Some((StopReason::Interrupt | StopReason::Judged, _)) => "",
-        Some((StopReason::Pause, _)) => ", paused",
-        Some((StopReason::Trial, _)) => ", to leave its devices to a trial",
-        Some((StopReason::SetAside, _)) => ", to go on on other devices",
-        Some((StopReason::Switch, _)) | None => ", to be switched as planned",
-    }
-}
-
-/// `120 steps`; `120 of 500 steps` if the task's own code ended it early.
-fn trained_steps(state: &State, task: TaskId) -> String {
-    let task = state.task(task);
-    match task.steps {
-        Some(steps) if task.step < steps => format!("{} of {}", task.step, count_steps(steps)),
-        _ => count_steps(task.step),
-    }
-}
-
-fn count_steps(steps: u64) -> String {
-    count(usize::try_from(steps).unwrap_or(usize::MAX), "step")
 }
 
 /// A task's last evaluation and its best: `, accuracy 0.8 (best 0.83 after step 40)`.

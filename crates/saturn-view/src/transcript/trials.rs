@@ -4,11 +4,12 @@ use saturn_core::names::escape_terminal;
 use saturn_core::{Strategy, TrialOutcome};
 use saturn_engine::{ChosenTrial, State, TaskId, TaskStatus};
 
-use super::{Transcript, listed};
-use crate::outcome::TrialCounts;
-use crate::text::{pad, width};
-use crate::units::{count, duration, step_time};
-use crate::words;
+use crate::facts::counts::TrialCounts;
+use crate::layout::text::{pad, width};
+use crate::layout::units::{count, duration, step_time};
+use crate::phrases::words;
+use crate::phrases::words::listed;
+use crate::transcript::writer::{MAX_LISTED, Transcript};
 
 /// The relative change of a strategy's seconds a step in training from which a new line appears.
 const NEWS: f64 = 0.1;
@@ -75,7 +76,7 @@ impl Transcript {
         let text = format!(
             "{} worth running, {}: may save up to {}, for {} of devices' time",
             count(trials.len(), "more trial"),
-            listed(&names),
+            listed(&names, MAX_LISTED),
             duration(saves_s),
             duration(cost_s),
         );

@@ -11,6 +11,8 @@ mod evaluations;
 #[cfg(test)]
 mod explain;
 #[cfg(test)]
+mod explained;
+#[cfg(test)]
 mod headline;
 #[cfg(test)]
 mod live;

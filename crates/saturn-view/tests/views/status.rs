@@ -2,10 +2,10 @@
 
 use saturn_core::{Gang, Node};
 use saturn_engine::{
-    AttemptEnd, FailureKind, NodeId, PlanSource, Purpose, RankFailure, Record, TaskEnd, TaskId,
-    TaskSpec, Wishes,
+    AttemptEnd, FailureKind, NodeId, PlanSource, Purpose, RankFailure, Record, Stage, TaskEnd,
+    TaskId, TaskSpec, Wishes,
 };
-use saturn_view::report::RunStatus;
+use saturn_view::RunStatus;
 use saturn_view::text::width;
 use saturn_view::{
     Code, MIN_ENDED, Paint, Report, Status, explain, status, status_text, without_driver,
@@ -230,7 +230,7 @@ fn the_band_is_of_this_run() {
     assert!(after.band.attempts >= MIN_ENDED);
     // The tasks were forecast to take 50.9 s and took 49 to 57 s.
     assert!(after.band.low > 0.95 && after.band.high < 1.13, "{:?}", after.band);
-    for task in after.tasks.iter().filter(|task| task.stage == "running") {
+    for task in after.tasks.iter().filter(|task| task.stage == Stage::Running) {
         let (early_s, late_s) = task.expected_end_band_s.unwrap();
         let end_s = task.expected_end_s.unwrap();
         assert!(185.0 <= early_s && early_s <= end_s && end_s <= late_s, "{task:?}");

@@ -44,7 +44,7 @@ fn the_status_has_the_columns() {
     let found = status(&state, &history, END_S);
     let found: Status = serde_json::from_str(&serde_json::to_string(&found).unwrap()).unwrap();
     for (task, row) in found.tasks.iter().zip(&ROWS) {
-        assert_eq!((&*task.name, &*task.stage), (row.task, row.status));
+        assert_eq!((&*task.name, task.stage.code()), (row.task, row.status));
         assert_eq!((task.step, task.attempts), (row.steps, row.attempts), "{}", row.task);
         assert_eq!(task.gpus, row.gpus, "{}", row.task);
         same(task.loss, row.loss, row, "status");

@@ -63,7 +63,8 @@ impl Known {
         }
     }
 
-    /// Replaces and corrects the seconds of rows. A stated time that can't be true corrects nothing.
+    /// Replaces and corrects the seconds of rows. A stated time that can't be true corrects
+    /// nothing.
     pub(super) fn apply(&self, rows: &mut [Row]) {
         let mut residuals = Residuals::default();
         for row in rows.iter_mut() {

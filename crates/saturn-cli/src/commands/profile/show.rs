@@ -93,8 +93,8 @@ fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
 }
 
-/// The versions that a trial holds for, in one line; torch's own first. The digests of techniques are
-/// for machines alone.
+/// The versions that a trial holds for, in one line; torch's own first. The digests of techniques
+/// are for machines alone.
 pub(super) fn software(origin: &Origin) -> String {
     let Some(software) = &origin.software else { return "any".to_owned() };
     let first = software.iter().filter(|(name, _)| *name == "torch");

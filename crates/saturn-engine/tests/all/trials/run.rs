@@ -88,7 +88,8 @@ impl Run {
         }
     }
 
-    /// Every model that is to be looked at is, and nothing is found that rules anything out but this.
+    /// Every model that is to be looked at is, and nothing is found that rules anything out but
+    /// this.
     pub(super) fn inspected(&mut self, verdicts: &[Verdict]) {
         while let Some(attempt) = self.inspections.pop() {
             let inspection = Box::new(Inspection {
@@ -124,8 +125,8 @@ impl Run {
         }
     }
 
-    /// The oldest trial that runs is measured, has done so many of its task's steps, and waits for a
-    /// word; told to end, it does.
+    /// The oldest trial that runs is measured, has done so many of its task's steps, and waits for
+    /// a word; told to end, it does.
     pub(super) fn tried_to(&mut self, step: u64, outcome: TrialOutcome) {
         let (attempt, _, gpus) = self.trials.remove(0);
         let knobs = saturn_core::Knobs::new();
@@ -139,8 +140,8 @@ impl Run {
         }
     }
 
-    /// The solver answers with plans that use one candidate of each problem for every task, one task
-    /// after another.
+    /// The solver answers with plans that use one candidate of each problem for every task, one
+    /// task after another.
     pub(super) fn solved(&mut self, known: usize, optimistic: Option<usize>) {
         let (request, order) = self.order.take().expect("a plan was asked for");
         let answer = SolveAnswer {

@@ -1,0 +1,377 @@
+//! The history of a run: the past that decisions no longer need and people want to see.
+//!
+//! [`State`] forgets ended attempts and replaced plans. A [`History`] is folded from the same
+//! records, beside the state, and keeps them. Folding a journal's records gives the same history
+//! that the run's own observers have.
+//!
+//! A history is bounded, though a run is not. If there are very many plans, plans in the middle
+//! lose their places. The oldest notes are dropped.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use saturn_core::Strategy;
+use saturn_engine::{
+    AttemptEnd, AttemptId, NodeId, Purpose, Record, RunEnd, RunPlan, State, TaskId,
+};
+
+use crate::facts::past::{
+    Move, Note, PastAttempt, PastEnd, PastTask, PastTrial, PoolChange, PoolEvent, Startup,
+};
+
+/// The most places kept over all plans. Three plans keep their places in any case: the first, the
+/// reference plan and the last.
+const MAX_PLACES: usize = 200_000;
+/// The most notes kept; older notes are dropped.
+const MAX_NOTES: usize = 1000;
+
+/// Counts and times of all trials together.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct TrialsTook {
+    /// Trials that have ended.
+    number: u32,
+    /// Their seconds from launch to end, summed.
+    taken_s: f64,
+    /// The device-seconds that they held.
+    held_s: f64,
+    /// Trials that run now.
+    live: u32,
+    /// The time since when some trial has been running, seconds.
+    since_s: f64,
+    /// Seconds before that time during which some trial ran.
+    busy_s: f64,
+}
+
+impl TrialsTook {
+    fn began(&mut self, now_s: f64) {
+        if self.live == 0 {
+            self.since_s = now_s;
+        }
+        self.live += 1;
+    }
+
+    fn ended(&mut self, gpus: u32, taken_s: f64, now_s: f64) {
+        self.number += 1;
+        self.taken_s += taken_s;
+        self.held_s += f64::from(gpus) * taken_s;
+        self.live = self.live.saturating_sub(1);
+        if self.live == 0 {
+            self.busy_s += now_s - self.since_s;
+        }
+    }
+}
+
+/// The past of a run.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct History {
+    /// Every attempt.
+    pub attempts: BTreeMap<AttemptId, PastAttempt>,
+    /// Every task, by [`TaskId`].
+    pub tasks: Vec<PastTask>,
+    /// Every plan that was in force, oldest first, as it was adopted. If there were very many
+    /// places, plans in the middle have none.
+    pub plans: Vec<RunPlan>,
+    /// Trials in the order in which they got their outcomes.
+    pub trials: Vec<PastTrial>,
+    /// Changes of the pool.
+    pub pool: Vec<PoolChange>,
+    /// Messages for the person who watches the run.
+    pub notes: VecDeque<Note>,
+    /// When the run was resumed, seconds.
+    pub resumed_s: Vec<f64>,
+    /// When introspection last kept the plan in force: the time, the seconds that this plan still
+    /// needed then, and the seconds of the best other plan.
+    pub kept: Option<(f64, f64, f64)>,
+    /// When the solver last gave no usable answer, and why.
+    pub not_solved: Option<(f64, String)>,
+    /// The starts of processes that drove the run.
+    pub startups: Vec<Startup>,
+    /// The driver died without recording an end (see [`without_driver`]).
+    pub has_died: bool,
+    /// Ratios of realised to forecast seconds, ascending, of attempts that did what they were
+    /// launched for.
+    pub(crate) ratios: Vec<f64>,
+    /// Counts and times of trials.
+    trials_took: TrialsTook,
+    /// How many places `plans` holds.
+    num_places: usize,
+}
+
+/// Folds a journal's records, each with its time, into state and history. `None` if the first
+/// record does not begin a run.
+pub fn replay(records: impl IntoIterator<Item = (Record, f64)>) -> Option<(State, History)> {
+    let mut records = records.into_iter().peekable();
+    let Some((Record::Began { config }, _)) = records.peek() else { return None };
+    let mut state = State::new(config.clone());
+    let mut history = History::default();
+    for (record, now_s) in records {
+        state.apply(&record, now_s);
+        history.record(&state, &record, now_s);
+    }
+    Some((state, history))
+}
+
+/// A run whose driver died without recording an end: its attempts are lost, and it can be resumed.
+pub fn without_driver(mut state: State, mut history: History) -> (State, History) {
+    if state.ended.is_some() {
+        return (state, history);
+    }
+    history.has_died = true;
+    let now_s = state.now_s;
+    let lost = state.attempts.iter().map(|(id, attempt)| Record::Ended {
+        attempt: *id,
+        end: AttemptEnd::Lost,
+        step: state.task(attempt.task).checkpoint_step,
+        step_s: None,
+    });
+    let stopped = Record::RunEnded { end: RunEnd::Interrupted };
+    for record in lost.chain([stopped]).collect::<Vec<_>>() {
+        state.apply(&record, now_s);
+        history.record(&state, &record, now_s);
+    }
+    (state, history)
+}
+
+impl History {
+    /// Applies a record; `state` is the state after it.
+    pub fn record(&mut self, state: &State, record: &Record, now_s: f64) {
+        match record {
+            Record::TaskAdded { .. } => {
+                self.tasks.resize(state.tasks.len(), PastTask::default());
+            }
+            Record::Launched { attempt, task, purpose, strategy, gang, .. } => {
+                let past = PastAttempt {
+                    task: *task,
+                    purpose: *purpose,
+                    strategy: strategy.clone(),
+                    gang: gang.clone(),
+                    launched_s: now_s,
+                    forecast_s: None,
+                    started: None,
+                    stopping: None,
+                    ended: None,
+                };
+                self.launched(state, *attempt, past);
+            }
+            Record::Started { attempt, step, .. } => {
+                self.with_attempt(*attempt, |one| one.started = Some((*step, now_s)));
+            }
+            Record::WentOn { attempt, .. } => self.went_on(state, *attempt, now_s),
+            Record::Stopping { attempt, reason } => {
+                self.with_attempt(*attempt, |one| one.stopping = Some((*reason, now_s)));
+            }
+            Record::Until { attempt, .. } => {
+                self.with_attempt(*attempt, |one| one.forecast_s = None);
+            }
+            Record::Ended { attempt, end, step, .. } => {
+                self.attempt_ended(*attempt, end, *step, now_s);
+            }
+            Record::TaskEnded { task, .. } => {
+                self.with_task(*task, |task| task.ended_s = Some(now_s));
+            }
+            Record::Paused { task } => {
+                self.with_task(*task, |task| task.paused_s = Some(now_s));
+            }
+            Record::Unpaused { task } => self.with_task(*task, |task| task.paused_s = None),
+            Record::Tried { group, gpu_type, strategy, outcome } => {
+                self.trials.push(PastTrial {
+                    at_s: now_s,
+                    group: group.clone(),
+                    gpu_type: gpu_type.clone(),
+                    strategy: strategy.clone(),
+                    outcome: outcome.clone(),
+                });
+            }
+            Record::Planned { plan } => self.planned(plan),
+            Record::PlanKept { time_left_s, best_s } => {
+                self.kept = Some((now_s, *time_left_s, *best_s));
+            }
+            Record::NotSolved { reason } => self.not_solved = Some((now_s, reason.clone())),
+            Record::NodeJoined { node, spec } => {
+                self.pool_changed(now_s, *node, PoolEvent::Joined(spec.clone()));
+            }
+            Record::NodeLeft { node, reason } => {
+                self.pool_changed(now_s, *node, PoolEvent::Left(reason.clone()));
+            }
+            Record::SetAside { node, devices, reason, .. } => {
+                let what = PoolEvent::SetAside(devices.clone(), reason.clone());
+                self.pool_changed(now_s, *node, what);
+            }
+            Record::TakenBack { node, devices, reason } => {
+                let what = PoolEvent::TakenBack(devices.clone(), reason.clone());
+                self.pool_changed(now_s, *node, what);
+            }
+            Record::Noted { task, text } => {
+                if self.notes.len() == MAX_NOTES {
+                    self.notes.pop_front();
+                }
+                self.notes.push_back(Note { at_s: now_s, task: *task, text: text.clone() });
+            }
+            Record::Resumed { .. } => self.resumed_s.push(now_s),
+            Record::DriverStarted { startup_s } => {
+                self.startups.push(Startup { at_s: now_s, took_s: *startup_s });
+            }
+            // The state keeps what these records say.
+            Record::Began { .. }
+            | Record::Inspected { .. }
+            | Record::Closed
+            | Record::Wished { .. }
+            | Record::Judged { .. }
+            | Record::Checkpointed { .. }
+            | Record::Evaluated { .. }
+            | Record::TrialsChosen { .. }
+            | Record::Observed { .. }
+            | Record::Clocked { .. }
+            | Record::Retrying { .. }
+            | Record::Excluded { .. }
+            | Record::Interrupted { .. }
+            | Record::RunEnded { .. } => {}
+        }
+    }
+
+    fn launched(&mut self, state: &State, attempt: AttemptId, mut past: PastAttempt) {
+        let now_s = past.launched_s;
+        match past.purpose {
+            Purpose::Trial => self.trials_took.began(now_s),
+            Purpose::Train => {
+                let live = state.attempts.get(&attempt);
+                let live = live.filter(|_| state.task(past.task).steps.is_some());
+                past.forecast_s = live.map(|live| state.time_left_s(live, live.until_step, now_s));
+                self.with_task(past.task, |task| task.attempts.push(attempt));
+            }
+            Purpose::Inspection => {}
+        }
+        self.attempts.insert(attempt, past);
+    }
+
+    /// A task's training attempts, oldest first.
+    pub fn training(
+        &self,
+        task: TaskId,
+    ) -> impl DoubleEndedIterator<Item = (AttemptId, &PastAttempt)> {
+        let ids = self.tasks.get(task.0).map_or(&[][..], |task| &task.attempts);
+        ids.iter().filter_map(|id| Some((*id, self.attempts.get(id)?)))
+    }
+
+    /// The past of a task; `None` for an unknown task.
+    pub fn task(&self, task: TaskId) -> Option<&PastTask> {
+        self.tasks.get(task.0)
+    }
+
+    /// A task's moves, oldest first.
+    pub fn moves(&self, task: TaskId) -> impl Iterator<Item = Move<'_>> {
+        let ids = self.tasks.get(task.0).map_or(&[][..], |task| &task.attempts);
+        ids.windows(2).filter_map(|pair| {
+            let (from, to) = (self.attempts.get(&pair[0])?, self.attempts.get(&pair[1])?);
+            (from.strategy != to.strategy || from.gang != to.gang).then_some(Move { from, to })
+        })
+    }
+
+    /// The index of the plan that the run is judged by: the first plan that covers every task that
+    /// ever got a place. Earlier plans could not know all tasks.
+    pub fn reference_plan(&self) -> Option<usize> {
+        self.tasks.iter().filter_map(|task| task.first_plan).max()
+    }
+
+    /// Mean seconds of a trial from launch to end; `None` before a trial has ended.
+    pub fn mean_trial_s(&self) -> Option<f64> {
+        let TrialsTook { number, taken_s, .. } = self.trials_took;
+        (number > 0).then(|| taken_s / f64::from(number))
+    }
+
+    /// The mean number of devices that trials held while any trial ran. `running_s` is the
+    /// device-seconds of trials that run now. `None` before a trial has run for a while.
+    pub(crate) fn trial_devices(&self, running_s: f64, now_s: f64) -> Option<f64> {
+        let TrialsTook { held_s, live, since_s, busy_s, .. } = self.trials_took;
+        let busy_s = busy_s + if live > 0 { now_s - since_s } else { 0.0 };
+        (busy_s > 0.0).then(|| (held_s + running_s) / busy_s)
+    }
+
+    /// The most devices that a node ever had.
+    pub fn most_devices(&self, node: NodeId) -> u32 {
+        let specs = self.pool.iter().filter(|change| change.node == node);
+        let devices = specs.filter_map(|change| match &change.what {
+            PoolEvent::Joined(spec) => Some(spec.gpus),
+            _ => None,
+        });
+        devices.max().unwrap_or(0)
+    }
+
+    fn with_attempt(&mut self, id: AttemptId, change: impl FnOnce(&mut PastAttempt)) {
+        if let Some(attempt) = self.attempts.get_mut(&id) {
+            change(attempt);
+        }
+    }
+
+    fn with_task(&mut self, id: TaskId, change: impl FnOnce(&mut PastTask)) {
+        if let Some(task) = self.tasks.get_mut(id.0) {
+            change(task);
+        }
+    }
+
+    /// Turns a trial into training, counted from the trial's beginning.
+    fn went_on(&mut self, state: &State, id: AttemptId, now_s: f64) {
+        let Some(live) = state.attempts.get(&id) else { return };
+        let Some(attempt) = self.attempts.get_mut(&id) else { return };
+        attempt.purpose = Purpose::Train;
+        attempt.strategy = Strategy::clone(&live.strategy);
+        attempt.started = Some((state.task(live.task).checkpoint_step, now_s));
+        let left_s = state.time_left_s(live, live.until_step, now_s);
+        attempt.forecast_s = Some(now_s - attempt.launched_s + left_s);
+        if let Some(task) = self.tasks.get_mut(live.task.0) {
+            task.attempts.push(id);
+        }
+    }
+
+    fn attempt_ended(&mut self, id: AttemptId, end: &AttemptEnd, step: u64, now_s: f64) {
+        let Some(attempt) = self.attempts.get_mut(&id) else { return };
+        let mut end = end.clone();
+        if let AttemptEnd::Failed { failure } = &mut end {
+            // Tracebacks are long, and the task's own end holds the one that matters.
+            failure.traceback = String::new();
+        }
+        attempt.ended = Some(PastEnd { end, at_s: now_s, step });
+        if attempt.purpose == Purpose::Trial {
+            self.trials_took.ended(attempt.strategy.gpus, now_s - attempt.launched_s, now_s);
+        } else if let Some(ratio) = attempt.ratio() {
+            let at = self.ratios.partition_point(|other| *other < ratio);
+            self.ratios.insert(at, ratio);
+        }
+    }
+
+    fn planned(&mut self, plan: &RunPlan) {
+        let index = self.plans.len();
+        for place in &plan.places {
+            let Some(task) = self.tasks.get_mut(place.task.0) else { continue };
+            match (&mut task.first_plan, &mut task.first_place) {
+                (None, _) => {
+                    task.first_plan = Some(index);
+                    task.first_place = Some(place.clone());
+                }
+                (Some(first), Some(known)) if *first == index => known.end_s = place.end_s,
+                _ => {}
+            }
+        }
+        self.num_places += plan.places.len();
+        self.plans.push(plan.clone());
+        if self.num_places > MAX_PLACES {
+            self.thin_plans();
+        }
+    }
+
+    /// Drops the places of the older half of those plans that may lose them.
+    fn thin_plans(&mut self) {
+        let reference = self.reference_plan();
+        let last = self.plans.len() - 1;
+        let older = (1..last)
+            .filter(|index| Some(*index) != reference && !self.plans[*index].places.is_empty());
+        let older: Vec<usize> = older.collect();
+        for index in &older[..older.len().div_ceil(2)] {
+            let places = std::mem::take(&mut self.plans[*index].places);
+            self.num_places -= places.len();
+        }
+    }
+
+    fn pool_changed(&mut self, at_s: f64, node: NodeId, what: PoolEvent) {
+        self.pool.push(PoolChange { at_s, node, what });
+    }
+}

@@ -1,0 +1,29 @@
+//! Self-contained pages: the report of a run, a comparison of runs, a plan alone, and policies on a
+//! simulated workload.
+//!
+//! `frame` is what every page has; `run`, `comparison`, `plan` and `simulated` are the pages. Other
+//! files are their sections and charts, of which `parts` holds the smallest.
+//!
+//! Invariants: a page needs no network, says so in its content security policy, and runs no script
+//! but its own. All text from users and workers is escaped, since markup comes only from templates.
+//!
+//! May use: every room before it.
+
+pub(crate) mod choices;
+pub(crate) mod colours;
+pub(crate) mod comparison;
+pub(crate) mod curves;
+pub(crate) mod evaluations;
+pub(crate) mod frame;
+pub(crate) mod gantt;
+pub(crate) mod losses;
+pub(crate) mod overview;
+pub(crate) mod parameters;
+pub(crate) mod parts;
+pub(crate) mod plan;
+pub(crate) mod run;
+pub(crate) mod schedule;
+pub(crate) mod simulated;
+pub(crate) mod tables;
+pub(crate) mod ticks;
+pub(crate) mod trials;

@@ -1,0 +1,72 @@
+//! The limits of a planning problem's tasks and nodes, beyond devices and runtimes, in words.
+
+use saturn_core::names::escape_terminal;
+use saturn_core::{Node, Problem, ProblemTask};
+
+use crate::layout::units::{clock, duration};
+
+/// The limits of a task: `from 0:20, after base, by 1:00`; empty if it has none.
+pub(crate) fn of_task(task: &ProblemTask) -> String {
+    let mut limits = Vec::new();
+    if let Some(running) = &task.running {
+        limits.push(if running.movable { "running, movable" } else { "running" }.to_owned());
+    }
+    if task.release_s > 0.0 {
+        limits.push(format!("from {}", clock(task.release_s)));
+    }
+    if !task.after.is_empty() {
+        limits.push(format!("after {}", names(&task.after)));
+    }
+    if let Some(deadline_s) = task.deadline_s {
+        limits.push(format!("by {}", clock(deadline_s)));
+    }
+    if let Some(only) = &task.only_nodes {
+        limits.push(format!("on {}", names(only)));
+    }
+    if !task.not_nodes.is_empty() {
+        limits.push(format!("not on {}", names(&task.not_nodes)));
+    }
+    if task.weight.to_bits() != 1.0f64.to_bits() {
+        limits.push(format!("weight {}", task.weight));
+    }
+    limits.join(", ")
+}
+
+/// The limits of a node: `2.50 an hour, there from 0:20 to 0:50`; empty if it is free and always
+/// there.
+fn of_node(node: &Node) -> String {
+    let mut limits = Vec::new();
+    if node.price_per_hour > 0.0 {
+        limits.push(format!("{:.2} an hour", node.price_per_hour));
+    }
+    match (node.available_from_s > 0.0, node.available_until_s) {
+        (false, None) => {}
+        (true, None) => limits.push(format!("there from {}", clock(node.available_from_s))),
+        (false, Some(until_s)) => limits.push(format!("there until {}", clock(until_s))),
+        (true, Some(until_s)) => {
+            limits.push(format!(
+                "there from {} to {}",
+                clock(node.available_from_s),
+                clock(until_s)
+            ));
+        }
+    }
+    limits.join(", ")
+}
+
+/// A line for the limits of the whole problem, and a line for each node with limits or a price.
+pub(crate) fn of_problem(problem: &Problem) -> Vec<String> {
+    let all = problem.deadline_s.map(|deadline_s| {
+        format!("every task must end by {} ({})", clock(deadline_s), duration(deadline_s))
+    });
+    let nodes = problem.cluster.nodes.iter().filter_map(|node| {
+        let limits = of_node(node);
+        (!limits.is_empty()).then(|| format!("node {}: {limits}", escape_terminal(&node.name)))
+    });
+    all.into_iter().chain(nodes).collect()
+}
+
+fn names(names: &[String]) -> String {
+    let names: Vec<String> = names.iter().map(|name| escape_terminal(name)).collect();
+    names.join(" and ")
+}

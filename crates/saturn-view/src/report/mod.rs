@@ -1,0 +1,18 @@
+//! Runs as data: the report of one run, the comparison of several, and simulated policies.
+//!
+//! `data` is the content of `report.json`. `build` makes it from state and history, with `metrics`
+//! from the workers' files and `choices` from the explanations. `ranking` puts tasks in order.
+//! `comparison` sets reports side by side. `simulated` is what `saturn simulate` shows.
+//!
+//! Invariants: pages draw these data and nothing else. Within a version, fields are added and never
+//! removed or changed.
+//!
+//! May use: `layout`, `facts`, `phrases` and `explain`.
+
+pub(crate) mod build;
+pub(crate) mod choices;
+pub mod comparison;
+pub(crate) mod data;
+pub(crate) mod metrics;
+pub(crate) mod ranking;
+pub mod simulated;

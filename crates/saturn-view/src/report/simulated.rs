@@ -1,0 +1,305 @@
+//! What policies came to on a simulated workload, as data, as a table, and (`html/simulated.rs`) as
+//! a page: what `saturn simulate` shows.
+//!
+//! All times are of the virtual clock. Fields are only ever added within one `version`.
+
+use saturn_core::names::escape_terminal;
+use saturn_core::{Gang, Node};
+use serde::Serialize;
+
+use crate::layout::paint::Paint;
+use crate::layout::text::{Align, Table};
+use crate::layout::units::{count, duration, percent};
+
+/// The version that is written.
+pub const VERSION: u32 = 1;
+const HOUR_S: f64 = 3600.0;
+
+/// Policies on one workload.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Simulated {
+    /// 1.
+    pub version: u32,
+    /// What the workload is called.
+    pub workload: String,
+    /// Its tasks, by name.
+    pub tasks: Vec<String>,
+    /// Its nodes.
+    pub nodes: Vec<Node>,
+    /// Seeds that were asked for.
+    pub seeds: u64,
+    /// By how much beliefs are off, as a part.
+    pub error: f64,
+    /// Whether policies had to measure what they planned by.
+    pub trials: bool,
+    /// No policy can end earlier, seconds.
+    pub lower_bound_s: f64,
+    /// Whether it was stopped before every policy had all seeds.
+    pub is_partial: bool,
+    /// In the order in which they were asked for; those without a result are left out.
+    pub policies: Vec<SimulatedPolicy>,
+}
+
+/// What a policy came to.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SimulatedPolicy {
+    /// Its name.
+    pub name: String,
+    /// What it does.
+    pub definition: String,
+    /// Who does so.
+    pub source: String,
+    /// One a seed.
+    pub runs: Vec<SimulatedRun>,
+    /// Means over its runs.
+    pub mean: Means,
+    /// Who held what when, under the first seed.
+    #[serde(skip)]
+    pub bars: Vec<SimulatedBar>,
+}
+
+/// What came of a policy under a seed.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct SimulatedRun {
+    /// The seed.
+    pub seed: u64,
+    /// When the last task was done, seconds.
+    pub makespan_s: f64,
+    /// The mean over tasks of when they were done, seconds.
+    pub mean_completion_s: f64,
+    /// By when nine tenths of them were, seconds.
+    pub p90_completion_s: f64,
+    /// Hours times GPUs that were held, trials included.
+    pub gpu_hours: f64,
+    /// Those of trials.
+    pub trial_gpu_hours: f64,
+    /// The share of the GPUs' time until the last task was done that training held.
+    pub in_use: f64,
+    /// Launches of training beyond each task's first.
+    pub moves: usize,
+    /// Makespan over that of current practice with the fastest technique under the same seed, where
+    /// that was simulated.
+    pub over_practice: Option<f64>,
+}
+
+/// Means over runs.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct Means {
+    /// Of the makespans, seconds.
+    pub makespan_s: f64,
+    /// The shortest, seconds.
+    pub least_makespan_s: f64,
+    /// The longest, seconds.
+    pub most_makespan_s: f64,
+    /// Of the mean completions, seconds.
+    pub mean_completion_s: f64,
+    /// Of the 90th percentiles, seconds.
+    pub p90_completion_s: f64,
+    /// Of the GPU-hours.
+    pub gpu_hours: f64,
+    /// Of the shares in use.
+    pub in_use: f64,
+    /// Mean makespan over the lower bound.
+    pub over_bound: f64,
+    /// The mean of the ratios to current practice, where there are any.
+    pub over_practice: Option<f64>,
+}
+
+impl Means {
+    /// Of runs on a workload with this lower bound.
+    pub fn of(runs: &[SimulatedRun], lower_bound_s: f64) -> Self {
+        let mean = |of: &dyn Fn(&SimulatedRun) -> f64| {
+            runs.iter().map(of).sum::<f64>() / runs.len().max(1) as f64
+        };
+        let all_s = || runs.iter().map(|run| run.makespan_s);
+        let makespan_s = mean(&|run| run.makespan_s);
+        let ratios: Vec<f64> = runs.iter().filter_map(|run| run.over_practice).collect();
+        let over_practice = ratios.iter().sum::<f64>() / ratios.len().max(1) as f64;
+        Self {
+            makespan_s,
+            least_makespan_s: all_s().fold(f64::INFINITY, f64::min),
+            most_makespan_s: all_s().fold(0.0, f64::max),
+            mean_completion_s: mean(&|run| run.mean_completion_s),
+            p90_completion_s: mean(&|run| run.p90_completion_s),
+            gpu_hours: mean(&|run| run.gpu_hours),
+            in_use: mean(&|run| run.in_use),
+            over_bound: makespan_s / lower_bound_s.max(1e-9),
+            over_practice: (!ratios.is_empty()).then_some(over_practice),
+        }
+    }
+}
+
+/// A task on its devices for a while.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SimulatedBar {
+    /// Index of the task.
+    pub task: usize,
+    /// How it runs.
+    pub technique: String,
+    /// On how many GPUs.
+    pub gpus: u32,
+    /// Which.
+    pub gang: Gang,
+    /// Whether it is a trial.
+    pub is_trial: bool,
+    /// From, seconds.
+    pub start_s: f64,
+    /// When it had loaded, seconds.
+    pub ready_s: Option<f64>,
+    /// To, seconds.
+    pub end_s: f64,
+}
+
+impl Simulated {
+    /// The data as a line of text for programs.
+    pub fn to_json(&self) -> String {
+        // Plain data with string keys always serialises; were it not so, an empty object says it.
+        serde_json::to_string_pretty(self).map_or_else(|_| "{}\n".to_owned(), |text| text + "\n")
+    }
+
+    /// What was simulated, in a line.
+    pub(crate) fn headline(&self) -> String {
+        let gpus: u32 = self.nodes.iter().map(|node| node.gpus).sum();
+        let mut parts = vec![format!(
+            "{} on {} ({})",
+            count(self.tasks.len(), "task"),
+            count(gpus as usize, "GPU"),
+            count(self.nodes.len(), "node"),
+        )];
+        if self.error > 0.0 {
+            parts.push(format!("step times believed up to {} wrong", percent(self.error)));
+        }
+        if self.trials {
+            parts.push("every policy measures what it plans by".to_owned());
+        }
+        if self.seeds > 1 {
+            let seeds = usize::try_from(self.seeds).unwrap_or(usize::MAX);
+            parts.push(format!("means over {}", count(seeds, "seed")));
+        }
+        parts.join(", ")
+    }
+}
+
+/// Columns of the table, on terminals and on pages, with what each says.
+pub(crate) const COLUMNS: [(&str, &str); 8] = [
+    ("makespan", "when the last task was done"),
+    ("mean end", "the mean over tasks of when they were done"),
+    ("90% done", "by when nine tenths of the tasks were done"),
+    ("GPU-hours", "hours times GPUs that were held, trials included"),
+    ("in use", "share of the GPUs' time until the last task was done that training held"),
+    ("moves", "launches of training beyond each task's first, in the mean"),
+    ("× bound", "makespan over the lower bound: no policy can end earlier"),
+    ("× practice", "makespan over that of current practice with the fastest technique"),
+];
+
+/// The cells of a policy, in the order of [`COLUMNS`].
+pub(crate) fn cells(policy: &SimulatedPolicy) -> [String; 8] {
+    let mean = &policy.mean;
+    let moves: usize = policy.runs.iter().map(|run| run.moves).sum();
+    let moves = moves as f64 / policy.runs.len().max(1) as f64;
+    [
+        duration(mean.makespan_s),
+        duration(mean.mean_completion_s),
+        duration(mean.p90_completion_s),
+        format!("{:.1}", mean.gpu_hours),
+        percent(mean.in_use),
+        if moves.fract() == 0.0 { format!("{moves:.0}") } else { format!("{moves:.1}") },
+        format!("{:.3}", mean.over_bound),
+        mean.over_practice.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.3}")),
+    ]
+}
+
+/// From the shortest makespan to the longest, where a policy had several seeds.
+pub(crate) fn spread(policy: &SimulatedPolicy) -> String {
+    let Means { least_makespan_s, most_makespan_s, .. } = policy.mean;
+    if policy.runs.len() < 2 {
+        return String::new();
+    }
+    format!("{:.2}–{:.2} h", least_makespan_s / HOUR_S, most_makespan_s / HOUR_S)
+}
+
+/// The table for a terminal. The last line has no line end.
+pub fn simulated_text(simulated: &Simulated, max_width: usize, paint: Paint) -> String {
+    let mut columns = vec![("policy", Align::Left), (COLUMNS[0].0, Align::Right)];
+    columns.push(("from–to", Align::Right));
+    columns.extend(COLUMNS[1..].iter().map(|(name, _)| (*name, Align::Right)));
+    let mut table = Table::new(columns);
+    for policy in &simulated.policies {
+        let [makespan, rest @ ..] = cells(policy);
+        let mut row = vec![escape_terminal(&policy.name), makespan, spread(policy)];
+        row.extend(rest);
+        table.push(row);
+    }
+    let bound = format!(
+        "lower bound {}: by these step times nothing ends earlier",
+        duration(simulated.lower_bound_s)
+    );
+    let mut lines = vec![
+        format!("{}: {}", paint.bold(&escape_terminal(&simulated.workload)), simulated.headline()),
+        bound,
+        String::new(),
+    ];
+    let table = table.without_empty_columns();
+    lines.extend(table.lines(max_width, paint, |_, _, cell| cell.to_owned()));
+    if simulated.is_partial {
+        lines.push(String::new());
+        lines.push("stopped: this is what there was so far".to_owned());
+    }
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(seed: u64, makespan_s: f64, over_practice: Option<f64>) -> SimulatedRun {
+        SimulatedRun {
+            seed,
+            makespan_s,
+            mean_completion_s: 10.0,
+            p90_completion_s: 20.0,
+            gpu_hours: 1.0,
+            trial_gpu_hours: 0.0,
+            in_use: 0.5,
+            moves: 1,
+            over_practice,
+        }
+    }
+
+    #[test]
+    fn means_are_over_the_runs_that_there_are() {
+        let mean = Means::of(&[run(0, 100.0, Some(0.5)), run(1, 300.0, None)], 100.0);
+        assert_eq!((mean.makespan_s, mean.over_bound), (200.0, 2.0));
+        assert_eq!((mean.least_makespan_s, mean.most_makespan_s), (100.0, 300.0));
+        assert_eq!(mean.over_practice, Some(0.5));
+        assert_eq!(Means::of(&[run(0, 1.0, None)], 1.0).over_practice, None);
+    }
+
+    #[test]
+    fn what_was_stopped_says_so_and_names_are_escaped() {
+        let runs = vec![run(0, 3600.0, None)];
+        let simulated = Simulated {
+            version: VERSION,
+            workload: "w\u{1b}[31m".to_owned(),
+            tasks: vec!["a".to_owned()],
+            nodes: vec![Node::new("n0", 2, "gpu")],
+            seeds: 2,
+            error: 0.2,
+            trials: true,
+            lower_bound_s: 1800.0,
+            is_partial: true,
+            policies: vec![SimulatedPolicy {
+                name: "fifo".to_owned(),
+                definition: String::new(),
+                source: String::new(),
+                mean: Means::of(&runs, 1800.0),
+                runs,
+                bars: Vec::new(),
+            }],
+        };
+        let text = simulated_text(&simulated, 200, Paint::PLAIN);
+        insta::assert_snapshot!(text);
+        let page = crate::simulated_html(&simulated);
+        assert!(page.contains("stopped early") && !page.contains('\u{1b}'));
+    }
+}

@@ -1,0 +1,9 @@
+//! Where a run and its tasks stand at a moment: `data` for scripts, `text` for people.
+//!
+//! Invariants: the data hold everything that the text says. Within a version, fields are added and
+//! never removed or changed.
+//!
+//! May use: `layout`, `facts` and `phrases`.
+
+pub(crate) mod data;
+pub(crate) mod text;

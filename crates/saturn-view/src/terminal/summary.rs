@@ -1,0 +1,161 @@
+//! The end of a run's output: what was done, how long it took compared with the plan, and what to
+//! do next.
+
+use saturn_core::names::escape_terminal;
+use saturn_engine::{Mode, RunEnd, State, TaskEnd, TaskStatus};
+
+use crate::facts::counts::{TaskCounts, TrialCounts};
+use crate::facts::history::History;
+use crate::facts::outcome::{
+    did_all_that_was_planned, practice_total_s, realised_makespan_s, reference_plan, startup_s,
+    total_s,
+};
+use crate::layout::paint::Paint;
+use crate::layout::units::{clock, count, duration, signed_percent};
+use crate::phrases::words::{first_line, shell_quoted};
+
+/// The most failed tasks that are named one by one.
+const MAX_FAILURES: usize = 20;
+
+/// Where a run's results are, as paths for people.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Results {
+    /// The run directory.
+    pub run_dir: String,
+    /// The path of `report.html`, if it was written.
+    pub report: Option<String>,
+    /// The path of `profile.json`, if it was written.
+    pub profile: Option<String>,
+}
+
+/// The summary of a run that has ended or whose driver gives up.
+pub fn summary(state: &State, history: &History, results: &Results, paint: Paint) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    let is_interrupted = state.ended == Some(RunEnd::Interrupted)
+        || state.ended.is_none() && state.interrupted.is_some();
+    if state.config.mode == Mode::Search {
+        lines.push(search_line(state, is_interrupted, paint));
+    } else {
+        lines.extend(training_lines(state, history, is_interrupted, paint));
+    }
+    lines.extend(failure_lines(state, paint));
+    let places = [("report", &results.report), ("profile", &results.profile)];
+    for (label, path) in places {
+        if let Some(path) = path {
+            lines.push(format!("{}{}", paint.dim(&format!("{label:9}")), escape_terminal(path)));
+        }
+    }
+    lines.push(format!("{}{}", paint.dim("run      "), escape_terminal(&results.run_dir)));
+    if is_interrupted {
+        let command = format!("saturn resume {}", shell_quoted(&results.run_dir));
+        lines.push(format!(
+            "{}{}",
+            paint.dim("resume   "),
+            paint.command(&escape_terminal(&command))
+        ));
+    }
+    lines
+}
+
+fn search_line(state: &State, is_interrupted: bool, paint: Paint) -> String {
+    let counts = TrialCounts::of(state);
+    let outcomes = [
+        (counts.measured, "measured"),
+        (counts.not_applicable, "not applicable"),
+        (counts.out_of_memory, "out of memory"),
+        (counts.failed, "failed"),
+        (counts.open + counts.running, "left"),
+    ];
+    let outcomes: Vec<String> = outcomes
+        .iter()
+        .filter(|(number, _)| *number > 0)
+        .map(|(number, what)| format!("{number} {what}"))
+        .collect();
+    let num_all = counts.known() + counts.ruled_out + counts.open + counts.running;
+    let text = format!("{}: {}", count(num_all, "strategy"), outcomes.join(", "));
+    if is_interrupted { paint.warn(&format!("interrupted: {text}")) } else { paint.bold(&text) }
+}
+
+fn training_lines(
+    state: &State,
+    history: &History,
+    is_interrupted: bool,
+    paint: Paint,
+) -> Vec<String> {
+    let counts = TaskCounts::of(state);
+    let mut others = Vec::new();
+    if counts.diverged > 0 {
+        others.push(format!(", {}", paint.bad(&format!("{} diverged", counts.diverged))));
+    }
+    if counts.failed > 0 {
+        others.push(format!(", {}", paint.bad(&format!("{} failed", counts.failed))));
+    }
+    if counts.cancelled > 0 {
+        others.push(format!(", {} cancelled", counts.cancelled));
+    }
+    if counts.stopped > 0 {
+        others.push(format!(", {} stopped early", counts.stopped));
+    }
+    let others = others.concat();
+    let done = format!("{} of {} done", counts.done, count(counts.all, "task"));
+    if is_interrupted {
+        return vec![format!("{}{others}", paint.warn(&format!("interrupted: {done}")))];
+    }
+    let in_all = total_s(state, history).map(|total_s| {
+        let startup_s = startup_s(state, history);
+        let starting =
+            (startup_s > 0.0).then(|| format!(", {} of it to start", duration(startup_s)));
+        format!(" in {}{}", paint.bold(&duration(total_s)), starting.unwrap_or_default())
+    });
+    let mut lines = vec![format!("{}{}{others}", paint.good(&done), in_all.unwrap_or_default())];
+    let Some(realised_s) = realised_makespan_s(history) else { return lines };
+    let Some(plan) = reference_plan(history) else { return lines };
+    let label = paint.dim("makespan ");
+    let realised =
+        format!("{label}{} from the plan at {} on", duration(realised_s), clock(plan.at_s));
+    if !did_all_that_was_planned(state, history) {
+        lines.push(format!("{realised}, which knew of no task that would end early"));
+        return lines;
+    }
+    let bound = if plan.lower_bound_s > 0.0 {
+        let are_too_long =
+            if realised_s < plan.lower_bound_s { ", which were too long" } else { "" };
+        format!(", {} lower bound by these estimates{are_too_long}", duration(plan.lower_bound_s))
+    } else {
+        String::new()
+    };
+    lines.push(format!(
+        "{realised}, {} planned ({}){bound}",
+        duration(plan.makespan_s),
+        signed_percent(realised_s / plan.makespan_s.max(1e-9) - 1.0),
+    ));
+    if let Some((practice_s, total_s)) = practice_total_s(history).zip(total_s(state, history)) {
+        let how = if plan.practice_is_estimate {
+            "by an estimate of a strategy that nobody has measured"
+        } else {
+            "from the same profile"
+        };
+        lines.push(format!(
+            "         {} by current practice from start to end, {how}: {:.2} × the whole run",
+            duration(practice_s),
+            practice_s / total_s.max(1e-9),
+        ));
+    }
+    lines
+}
+
+fn failure_lines(state: &State, paint: Paint) -> Vec<String> {
+    let mut failed = state.task_ids().filter_map(|task| match &state.task(task).status {
+        TaskStatus::Ended(TaskEnd::Failed { error, .. }) => {
+            let name = paint.bad(&escape_terminal(state.name(task)));
+            Some(format!("{}{name}: {}", paint.dim("failed   "), first_line(error)))
+        }
+        _ => None,
+    });
+    let mut lines: Vec<String> = failed.by_ref().take(MAX_FAILURES).collect();
+    let num_more = failed.count();
+    if num_more > 0 {
+        lines.push(format!("{}and {num_more} more; the report has all", paint.dim("         ")));
+    }
+    lines
+}
