@@ -1,5 +1,5 @@
-//! Self-contained pages: the report of a run, a comparison of runs, a plan alone, and policies on a
-//! simulated workload.
+//! Self-contained pages: the report of a run, a comparison of runs, a plan alone, policies on a
+//! simulated workload, and a workload on pools of several sizes.
 //!
 //! A page needs no network, says so in its content security policy, and runs no script but its own.
 //! All text from users and workers is escaped, since markup comes only from templates.
@@ -19,6 +19,7 @@ mod schedule;
 mod simulated;
 mod tables;
 mod trials;
+mod whatif;
 
 use maud::{Markup, html};
 
@@ -26,6 +27,7 @@ pub use comparison::comparison_html;
 pub use page::render_html;
 pub use plan::plan_html;
 pub use simulated::simulated_html;
+pub use whatif::whatif_html;
 
 use crate::report::Report;
 use crate::units::count;

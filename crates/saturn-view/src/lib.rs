@@ -9,6 +9,7 @@
 //! - [`Comparison`] is several runs side by side, as data and as a page.
 //! - [`trace`] is a run for Perfetto (`trace.json`): what each device did, and when.
 //! - [`Simulated`] says what each policy came to on a simulated workload, as data, text and a page.
+//! - [`Whatif`] says how long and how dear a workload is on pools of several sizes.
 //! - [`plan_text`] is a plan of a planning problem for a terminal; [`plan_html`] is the same as a
 //!   page.
 //!
@@ -37,6 +38,8 @@ pub mod text;
 mod trace;
 mod transcript;
 pub mod units;
+pub mod whatif;
+mod whatif_text;
 pub mod words;
 
 pub use comparison::Comparison;
@@ -47,7 +50,7 @@ pub use history::{
     History, Move, Note, PastAttempt, PastEnd, PastTask, PastTrial, PoolChange, PoolEvent, replay,
     without_driver,
 };
-pub use html::{comparison_html, plan_html, render_html, simulated_html};
+pub use html::{comparison_html, plan_html, render_html, simulated_html, whatif_html};
 pub use paint::Paint;
 pub use plan_table::plan_text;
 pub use report::{LossPoint, Report, TaskMetrics, read_metrics};
@@ -59,3 +62,5 @@ pub use status_text::status_text;
 pub use summary::{Results, summary};
 pub use trace::trace;
 pub use transcript::Transcript;
+pub use whatif::Whatif;
+pub use whatif_text::whatif_text;

@@ -7,6 +7,7 @@ mod live;
 mod profile;
 mod script;
 mod simulate;
+mod whatif;
 
 use std::fmt::Write as _;
 use std::num::{IntErrorKind, ParseIntError};
@@ -30,6 +31,7 @@ pub(crate) use self::profile::{
 };
 pub(crate) use self::script::{RunArgs, SweepArgs};
 pub(crate) use self::simulate::SimulateArgs;
+pub(crate) use self::whatif::WhatifArgs;
 use crate::size::Size;
 
 /// Trains many large models on one pool of GPUs: measures, plans, runs and re-plans them together.
@@ -48,6 +50,8 @@ pub(crate) enum Command {
     Estimate(Box<EstimateArgs>),
     /// Simulate policies on a workload: how soon Saturn, a queue or current practice would be done.
     Simulate(SimulateArgs),
+    /// Say how long and how dear a workload would be on each number of nodes.
+    Whatif(WhatifArgs),
     /// Train a script, such as one for torchrun, as it is.
     Run(RunArgs),
     /// Train what a file describes: a script or a function, over grids, lists of values or a search.
