@@ -26,6 +26,7 @@ fn main() -> ExitCode {
             Command::Plan(args) => commands::plan::run(&args),
             Command::Estimate(args) => commands::estimate::run(&args),
             Command::Simulate(args) => commands::simulate::run(&args),
+            Command::Whatif(args) => commands::whatif::run(&args),
             Command::Run(args) => commands::run::run(&args),
             Command::Sweep(args) => commands::sweep::run(&args),
             Command::Resume(args) => commands::resume::run(&args),

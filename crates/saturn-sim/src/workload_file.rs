@@ -69,6 +69,12 @@ fn one() -> usize {
 }
 
 impl WorkloadFile {
+    /// Whether a text in TOML is meant as a workload: of all files of Saturn's, workloads alone have
+    /// `nodes` at their top. What is no TOML is no workload.
+    pub fn is_one(text: &str) -> bool {
+        text.parse::<toml::Table>().is_ok_and(|table| table.contains_key("nodes"))
+    }
+
     /// Reads the text of a workload.
     pub fn parse(text: &str) -> Result<Self, WorkloadError> {
         toml::from_str(text).map_err(|error| WorkloadError::of_toml(text, &error))

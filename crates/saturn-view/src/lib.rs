@@ -9,6 +9,7 @@
 //! - [`Comparison`] is several runs side by side, as data and as a page.
 //! - [`trace`] is a run for Perfetto (`trace.json`): what each device did, and when.
 //! - [`Simulated`] says what each policy came to on a simulated workload, as data, text and a page.
+//! - [`Whatif`] says how long and how dear a workload is on pools of several sizes.
 //! - [`plan_text`] is a plan of a planning problem for a terminal; [`plan_html`] is the same as a
 //!   page.
 //!
@@ -44,6 +45,7 @@ pub use html::comparison::comparison_html;
 pub use html::plan::plan_html;
 pub use html::run::render_html;
 pub use html::simulated::simulated_html;
+pub use html::whatif::whatif_html;
 pub use layout::paint::Paint;
 pub use layout::{text, units};
 pub use phrases::words;
@@ -52,6 +54,8 @@ pub use report::comparison::{self, Comparison};
 pub use report::data::Report;
 pub use report::metrics::{LossPoint, TaskMetrics, read_metrics};
 pub use report::simulated::{self, Simulated, simulated_text};
+pub use report::whatif::{self, Whatif};
+pub use report::whatif_text::whatif_text;
 pub use status::data::{
     DevicesOn, NodeStatus, PoolStatus, RunningTrial, SetAside, Status, TaskStatus, status,
 };

@@ -7,6 +7,7 @@ mod live;
 mod profile;
 mod script;
 mod simulate;
+mod whatif;
 
 use std::fmt::Write as _;
 use std::num::{IntErrorKind, ParseIntError};
@@ -30,6 +31,7 @@ pub(crate) use self::profile::{
 };
 pub(crate) use self::script::{RunArgs, SweepArgs};
 pub(crate) use self::simulate::SimulateArgs;
+pub(crate) use self::whatif::WhatifArgs;
 use crate::size::Size;
 
 /// Trains many large models on one pool of GPUs: measures, plans, runs and re-plans them together.
@@ -48,6 +50,8 @@ pub(crate) enum Command {
     Estimate(Box<EstimateArgs>),
     /// Simulate how soon Saturn, a queue or current practice would be done with a workload.
     Simulate(SimulateArgs),
+    /// Say how long a workload would take on each number of nodes, and what it would cost.
+    Whatif(WhatifArgs),
     /// Train a script, such as a script for torchrun, without changing it.
     Run(RunArgs),
     /// Train a sweep or a search that a file describes: a script or a function with many

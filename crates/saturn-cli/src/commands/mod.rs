@@ -22,6 +22,7 @@ pub(crate) mod sweep;
 pub(crate) mod take_back;
 pub(crate) mod trace;
 pub(crate) mod unpause;
+pub(crate) mod whatif;
 
 use saturn_runtime::RuntimeError;
 

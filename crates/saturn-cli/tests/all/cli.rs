@@ -61,6 +61,7 @@ fn help() {
     for verb in [
         "estimate",
         "simulate",
+        "whatif",
         "run",
         "runs",
         "status",

@@ -5,3 +5,4 @@ mod estimate;
 mod live;
 mod profile;
 mod simulate;
+mod whatif;

@@ -12,6 +12,17 @@ pub enum PolicyError {
         /// Its name.
         task: String,
     },
+    /// A node is taken away too often.
+    #[error(
+        "a reclaimed node costs task `{task}` {loss_s:.0} s (a launch and half of a checkpoint \
+         interval), which is all that it trains between two reclaims"
+    )]
+    Reclaimed {
+        /// The task's name.
+        task: String,
+        /// Seconds lost by a reclaim.
+        loss_s: f64,
+    },
     /// The solver refused, or failed.
     #[error(transparent)]
     Solver(#[from] SolveError),

@@ -20,6 +20,7 @@ mod min;
 mod optimus;
 mod optimus_dynamic;
 mod outcome;
+mod pools;
 mod queue;
 mod random;
 mod saturn;

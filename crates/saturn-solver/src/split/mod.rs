@@ -11,6 +11,7 @@ mod region;
 
 use saturn_core::{Node, Plan, PlanStatus, Problem, ProblemTask, WHOLE};
 
+use crate::bounds::area::area_bound;
 use crate::bounds::config_lp;
 use crate::clock::Deadline;
 use crate::model::{Model, Task};
@@ -78,6 +79,14 @@ pub(crate) fn whole(options: &Options) -> Options {
 /// Until when that is looked for.
 pub(crate) fn until(deadline: Deadline) -> Deadline {
     deadline.within(deadline.left_s() * WHOLE_SHARE)
+}
+
+/// A lower bound on the makespan of every plan with switches, without a linear program of
+/// configurations, which takes seconds where tasks are many and gains little there.
+pub(crate) fn quick_bound(model: &Model, deadline: Deadline) -> f64 {
+    let no_prices = || vec![1.0; model.num_kinds];
+    let prices = if model.has_modes() { area_bound(model, deadline).prices } else { no_prices() };
+    config_lp::area_of_free_switches(&model.without_switch_costs(), &prices)
 }
 
 /// Improves a plan of whole tasks by switches within the limits of `solve`.

@@ -11,7 +11,7 @@ const REGION_NODES: usize = 3;
 const MOST_NODES: usize = 6;
 
 /// The free node that ends last and others at random, with all nodes that hold pieces of the same
-/// tasks; empty where that would be too many.
+/// tasks; empty where that would be too many, or where these nodes hold no piece.
 pub(super) fn choose(
     pieces: &[Piece],
     ends: &[f64],
@@ -39,7 +39,8 @@ pub(super) fn choose(
         }
         at += 1;
     }
-    if nodes.len() > MOST_NODES || nodes.iter().any(|node| is_taken[*node]) {
+    let is_idle = || pieces.iter().all(|piece| !nodes.contains(&piece.node));
+    if nodes.len() > MOST_NODES || nodes.iter().any(|node| is_taken[*node]) || is_idle() {
         return Vec::new();
     }
     for node in &nodes {

@@ -5,6 +5,7 @@ mod completion;
 mod facts;
 mod limits;
 mod properties;
+mod sizes;
 mod support;
 mod switches;
 mod warm;

@@ -71,6 +71,32 @@ fn a_switch_that_gains_too_little_is_not_planned() {
     assert_eq!([segments_at(0.04), segments_at(0.06)], [2, 0]);
 }
 
+/// Of more nodes than are annealed together most stay idle; a thread that is left with idle nodes alone
+/// has nothing to anneal.
+#[test]
+fn idle_nodes_are_left_alone() {
+    let task = |index: usize| {
+        format!(
+            r#"{{"name": "t{index}", "switch_cost_s": 1, "strategies": [
+                {{"technique": "ddp", "gpus": 4, "runtime_s": {}}}]}}"#,
+            60 + index
+        )
+    };
+    let tasks: Vec<String> = (0..3).map(task).collect();
+    let small = r#", {"gpus": 1}"#.repeat(12);
+    let problem = Problem::from_json(&format!(
+        r#"{{"cluster": {{"nodes": [{{"gpus": 8}}{small}]}}, "tasks": [{}]}}"#,
+        tasks.join(",")
+    ))
+    .unwrap();
+    let plan = plan(&problem, 1);
+    assert!(check(&problem, &plan).is_ok());
+    assert!(
+        plan.makespan_s > plan.lower_bound_s * 1.001,
+        "the search had something to do: {plan:?}"
+    );
+}
+
 #[test]
 fn equal_seeds_and_moves_give_equal_plans() {
     let problem = switchable(three_on_two(), 4.0);

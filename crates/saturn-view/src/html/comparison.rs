@@ -238,7 +238,7 @@ fn chart(
     }
     let title = format!("{}: {metric}", tasks.first()?.1.name);
     let label = format!("{title}, by step, of each run");
-    Some((title, Chart { label, size: SMALL, is_noisy, curves }.svg()))
+    Some((title, Chart { label, size: SMALL, is_noisy, axis: "step", curves }.svg()))
 }
 
 fn tasks(comparison: &Comparison) -> Markup {

@@ -1,4 +1,4 @@
-//! Curves by step: a chart of several curves with its legend, and a spark for a table row.
+//! Curves by step, or by another count: a chart of several curves with its legend, and a spark for a table row.
 //!
 //! Losses are smoothed, because batches are noisy. Pointing at a curve shows the recorded values
 //! too. Values that are recorded seldom, such as evaluations, are drawn as they are, with a dot for
@@ -49,6 +49,8 @@ pub(super) struct Chart<'a> {
     pub(super) size: (f64, f64),
     /// Noisy values are drawn as the mean of their neighbours, other values with a dot each.
     pub(super) is_noisy: bool,
+    /// What is counted from left to right, such as `step`.
+    pub(super) axis: &'static str,
     /// The curves: at least one, with at least one point.
     pub(super) curves: Vec<Curve<'a>>,
 }
@@ -77,7 +79,7 @@ impl Chart<'_> {
         html! {
             div.scroll {
                 svg.curves.small[is_small] viewBox=(view) role="img" aria-label=(self.label) {
-                    (scale.axes())
+                    (scale.axes(self.axis))
                     @for curve in &self.curves {
                         g.curve.(curve.class) data-task=(curve.key) {
                             @if self.is_noisy {
@@ -200,7 +202,7 @@ impl Scale {
         points.iter().map(dot).collect()
     }
 
-    fn axes(&self) -> Markup {
+    fn axes(&self, axis: &str) -> Markup {
         let step = nice_step(self.max_step * 140.0 / self.width).max(1.0);
         let steps = (0..=whole(self.max_step / step)).map(|index| f64::from(index) * step);
         html! {
@@ -212,7 +214,7 @@ impl Scale {
             @for at in steps {
                 text.tick x=(px(self.x(at))) y=(px(self.height - BOTTOM + 18.0)) { (at) }
             }
-            text.axis x=(px(self.width - RIGHT)) y=(px(self.height - 2.0)) { "step" }
+            text.axis x=(px(self.width - RIGHT)) y=(px(self.height - 2.0)) { (axis) }
         }
     }
 

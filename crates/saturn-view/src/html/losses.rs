@@ -24,6 +24,7 @@ pub(super) fn chart(report: &Report) -> Markup {
         label: "Training loss of each task by step".to_owned(),
         size: WIDE,
         is_noisy: true,
+        axis: "step",
         curves: curves.collect(),
     };
     if chart.curves.is_empty() {

@@ -1,7 +1,7 @@
-//! Self-contained pages: the report of a run, a comparison of runs, a plan alone, and policies on a
-//! simulated workload.
+//! Self-contained pages: the report of a run, a comparison of runs, a plan alone, policies on a
+//! simulated workload, and a workload on pools of several sizes.
 //!
-//! `frame` is what every page has; `run`, `comparison`, `plan` and `simulated` are the pages. Other
+//! `frame` is what every page has; `run`, `comparison`, `plan`, `simulated` and `whatif` are the pages. Other
 //! files are their sections and charts, of which `parts` holds the smallest.
 //!
 //! Invariants: a page needs no network, says so in its content security policy, and runs no script
@@ -27,3 +27,4 @@ pub(crate) mod simulated;
 pub(crate) mod tables;
 pub(crate) mod ticks;
 pub(crate) mod trials;
+pub(crate) mod whatif;

@@ -1,8 +1,10 @@
-//! Runs as data: the report of one run, the comparison of several, and simulated policies.
+//! Runs as data: the report of one run, the comparison of several, simulated policies, and
+//! a workload on pools of several sizes.
 //!
 //! `data` is the content of `report.json`. `build` makes it from state and history, with `metrics`
 //! from the workers' files and `choices` from the explanations. `ranking` puts tasks in order.
-//! `comparison` sets reports side by side. `simulated` is what `saturn simulate` shows.
+//! `comparison` sets reports side by side. `simulated` is what `saturn simulate` shows, `whatif` and `whatif_text` what
+//! `saturn whatif` shows.
 //!
 //! Invariants: pages draw these data and nothing else. Within a version, fields are added and never
 //! removed or changed.
@@ -16,3 +18,5 @@ pub(crate) mod data;
 pub(crate) mod metrics;
 pub(crate) mod ranking;
 pub mod simulated;
+pub mod whatif;
+pub(crate) mod whatif_text;

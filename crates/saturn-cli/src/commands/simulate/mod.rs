@@ -1,6 +1,6 @@
 //! `saturn simulate`: what policies come to on a workload, on a virtual clock.
 
-mod read;
+pub(crate) mod read;
 mod sweep;
 
 use std::collections::BTreeMap;

@@ -12,7 +12,7 @@ use crate::exit::Exit;
 type Refusal = (Exit, String);
 
 /// The workload of a file.
-pub(super) fn case(path: &Path) -> Result<Case, Refusal> {
+pub(crate) fn case(path: &Path) -> Result<Case, Refusal> {
     let expected = "a workload (TOML), such as examples/simulate.toml";
     let text = read(path, expected)?;
     let wrong = |error| (Exit::BadInput, format!("`{}`: {error}", path.display()));

@@ -1,0 +1,129 @@
+//! Arguments of `saturn whatif`.
+
+use std::path::PathBuf;
+
+use super::{more, whole};
+
+/// More nodes than this are a slip.
+const MOST_NODES: usize = 1024;
+/// More sizes than this are a slip.
+const MOST_SIZES: usize = 256;
+const MOST_GPUS: u32 = 1024;
+
+/// `saturn whatif`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = more(&[
+    ("saturn whatif examples/simulate.toml", "on 1 to 16 nodes"),
+    ("saturn whatif workload.toml --price 32.77 --deadline 48h", "the cheapest in time"),
+    ("saturn whatif workload.toml --nodes 1,2,4,8 --out page.html", "also drawn"),
+    ("saturn whatif workload.toml --spot --reclaimed-every 6h", "on spot nodes"),
+    ("saturn whatif examples/problem.json --json", "as data"),
+], "0 answered, 2 bad input, 3 a task fits no node or no size meets the deadline, 5 the machine failed, \
+130 stopped: the sizes that were done are printed"))]
+pub(crate) struct WhatifArgs {
+    /// A workload (TOML) as for `saturn simulate`, a planning problem (JSON; `-` reads it from
+    /// standard input) or a sweep (TOML) as for `saturn plan`.
+    pub(crate) file: PathBuf,
+    /// Numbers of nodes: from..to, a number, or several separated by commas.
+    #[arg(long, value_name = "NODES", default_value = "1..16", value_parser = counts)]
+    pub(crate) nodes: Counts,
+    /// GPUs of each node; without it those of the file's largest node.
+    #[arg(long, value_name = "N", value_parser = gpus)]
+    pub(crate) gpus: Option<u32>,
+    /// What an hour of one node costs, in any currency.
+    #[arg(long, value_name = "PRICE", allow_negative_numbers = true, value_parser = price)]
+    pub(crate) price: Option<f64>,
+    /// By when all tasks should be done, such as 48h, 90m or 1.5d.
+    #[arg(long, value_name = "TIME", value_parser = time_s)]
+    pub(crate) deadline: Option<f64>,
+    /// Nodes may be taken away at any time: a task then loses a launch and what it trained since its
+    /// last checkpoint. Of workloads alone.
+    #[arg(long)]
+    pub(crate) spot: bool,
+    /// With --spot: after how long a node is taken away, in the mean.
+    #[arg(long, value_name = "TIME", default_value = "24h", requires = "spot", value_parser = time_s)]
+    pub(crate) reclaimed_every: f64,
+    /// Seed of the search: equal seeds give equal answers.
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, value_parser = whole::<u64>)]
+    pub(crate) seed: u64,
+    /// Print the answer as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Also write a page with charts that opens without a network.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+/// Numbers of nodes, ascending, each once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Counts(pub(crate) Vec<usize>);
+
+fn counts(text: &str) -> Result<Counts, String> {
+    let wrong = || {
+        format!(
+            "expected 1..16, 4 or 1,2,4,8: at most {MOST_SIZES} numbers of nodes from 1 to {MOST_NODES}"
+        )
+    };
+    let number = |text: &str| {
+        let number = text.trim().parse::<usize>().ok();
+        number.filter(|number| (1..=MOST_NODES).contains(number)).ok_or_else(wrong)
+    };
+    let mut all: Vec<usize> = Vec::new();
+    for part in text.split(',') {
+        let (from, to) = part.split_once("..").unwrap_or((part, part));
+        let (from, to) = (number(from)?, number(to)?);
+        if from > to {
+            return Err(wrong());
+        }
+        all.extend(from..=to);
+    }
+    all.sort_unstable();
+    all.dedup();
+    if all.len() > MOST_SIZES { Err(wrong()) } else { Ok(Counts(all)) }
+}
+
+fn gpus(text: &str) -> Result<u32, String> {
+    let number = text.trim().parse::<u32>().ok().filter(|number| (1..=MOST_GPUS).contains(number));
+    number.ok_or_else(|| format!("expected a whole number from 1 to {MOST_GPUS}"))
+}
+
+fn price(text: &str) -> Result<f64, String> {
+    let price = text.trim().parse::<f64>().ok().filter(|price| price.is_finite() && *price > 0.0);
+    price.ok_or_else(|| "expected a positive number, such as 32.77".to_owned())
+}
+
+/// Reads a time with its unit as seconds: a bare 48 may be meant as hours or as seconds.
+fn time_s(text: &str) -> Result<f64, String> {
+    let text = text.trim();
+    let units = [('m', 60.0), ('h', 3600.0), ('d', 86_400.0), ('w', 604_800.0)];
+    let time_s = units.into_iter().find_map(|(unit, seconds)| {
+        let number = text.strip_suffix(unit)?.trim().parse::<f64>().ok()?;
+        Some(number * seconds).filter(|time_s| *time_s > 0.0 && *time_s < 1e9)
+    });
+    time_s.ok_or_else(|| "expected a time with its unit, such as 48h, 90m or 1.5d".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_nodes_are_ranges_and_lists() {
+        assert_eq!(counts("1..4"), Ok(Counts(vec![1, 2, 3, 4])));
+        assert_eq!(counts("8, 2,2..3"), Ok(Counts(vec![2, 3, 8])));
+        assert_eq!(counts("1..256").map(|all| all.0.len()), Ok(256));
+        for wrong in ["", "0", "4..1", "1..", "..4", "1025", "1..257", "1,,2", "-1", "x", "1..=4"] {
+            assert!(counts(wrong).unwrap_err().contains("1,2,4,8"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn times_have_a_unit() {
+        for (text, seconds) in [("48h", 172_800.0), ("90 m", 5400.0), ("1.5d", 129_600.0)] {
+            assert_eq!(time_s(text), Ok(seconds));
+        }
+        for wrong in ["", "h", "48", "-1h", "0h", "NaNh", "infd", "1e9w", "3é"] {
+            assert!(time_s(wrong).unwrap_err().contains("48h"), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! `saturn whatif`: how long and how dear a workload would be on each number of nodes.
+
+mod progress;
+mod read;
+
+use saturn_core::names::escape_terminal;
+use saturn_runtime::io_words;
+use saturn_solver::{Clock, Sized, longest, solve_sizes};
+use saturn_view::whatif::Asked;
+use saturn_view::{Whatif, whatif_html, whatif_text};
+
+use self::progress::with_sizes_done;
+use self::read::Read;
+use crate::args::WhatifArgs;
+use crate::exit::{Exit, fail, print_data};
+use crate::interrupt::Interrupt;
+use crate::screen::Screen;
+
+/// Time that stands still, so that moves alone limit a solve, until Ctrl-C.
+struct UntilStopped<'a>(&'a Interrupt);
+
+impl Clock for UntilStopped<'_> {
+    fn elapsed_s(&self) -> f64 {
+        0.0
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.0.came()
+    }
+}
+
+pub(crate) fn run(args: &WhatifArgs) -> Exit {
+    let read = match read::read(args) {
+        Ok(read) => read,
+        Err(exit) => return exit,
+    };
+    let Read { name, problem, node } = &read;
+    let counts = &args.nodes.0;
+    let interrupt = Interrupt::catch();
+    let clock = UntilStopped(&interrupt);
+    let sizes = with_sizes_done(counts.len(), |done| {
+        solve_sizes(problem, node, counts, args.seed, &clock, done)
+    });
+    let sizes = match sizes {
+        Ok(sizes) => sizes,
+        Err(error) => {
+            let error = escape_terminal(&saturn_runtime::with_causes(&error));
+            return fail(Exit::Machine, format!("{name}: {error}"));
+        }
+    };
+    let is_partial = sizes.len() < counts.len();
+    if !is_partial && sizes.iter().all(|size| !size.plan.is_usable()) {
+        return fail(Exit::Infeasible, format!("{name}: {}", why_none(&read, &sizes)));
+    }
+    let (longest, fastest_s) = longest(problem).unwrap_or((0, 0.0));
+    let longest = problem.tasks.get(longest).map_or("", |task| task.name.as_str());
+    let asked = Asked {
+        workload: args.file.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+        num_tasks: problem.tasks.len(),
+        gpus_per_node: node.gpus,
+        price_per_hour: args.price.or((node.price_per_hour > 0.0).then_some(node.price_per_hour)),
+        deadline_s: args.deadline,
+        reclaimed_every_s: args.spot.then_some(args.reclaimed_every),
+    };
+    let plans: Vec<_> = sizes.iter().map(|size| (size.nodes, &size.plan)).collect();
+    let whatif = Whatif::of(asked, (longest, fastest_s), &plans, is_partial);
+    show(args, &whatif)
+}
+
+/// Prints the answer, and writes its page.
+fn show(args: &WhatifArgs, whatif: &Whatif) -> Exit {
+    if let Some(path) = &args.out
+        && let Err(error) = std::fs::write(path, whatif_html(whatif))
+    {
+        let error = io_words(&error);
+        return fail(Exit::Machine, format!("failed to write `{}`: {error}", path.display()));
+    }
+    if args.json {
+        print_data(&whatif.to_json());
+    } else {
+        let screen = Screen::stdout();
+        print_data(&(whatif_text(whatif, screen.size().0, screen.paint) + "\n"));
+    }
+    if let Some(path) = &args.out {
+        eprintln!("charts: {}", path.display());
+    }
+    match (whatif.is_partial, whatif.is_late()) {
+        (true, _) => Exit::Interrupted,
+        (false, true) => Exit::Infeasible,
+        (false, false) => Exit::Ok,
+    }
+}
+
+/// Why the tasks fit none of the sizes.
+fn why_none(read: &Read, sizes: &[Sized]) -> String {
+    let reason = sizes.last().and_then(|size| size.plan.reasons.first());
+    let Some(reason) = reason else {
+        return "no plan was found for any number of nodes".to_owned();
+    };
+    let task = reason.task.and_then(|task| read.problem.tasks.get(task));
+    let of = task.map(|task| format!("task `{}`: ", task.name)).unwrap_or_default();
+    escape_terminal(&format!("{of}{}", reason.reason))
+}

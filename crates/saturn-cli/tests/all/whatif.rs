@@ -1,0 +1,167 @@
+//! What a person sees of `saturn whatif`: a table, a page, exit codes, and clear refusals.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::fmt::Write as _;
+use std::process::Command;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Exit code, standard output and standard error, without progress, which depends on how busy the
+/// machine is.
+fn whatif(folder: &TempDir, arguments: &[&str]) -> (i32, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_saturn"));
+    command.arg("whatif").args(arguments).current_dir(folder.path());
+    let output = command.env("NO_COLOR", "1").env_remove("COLUMNS").output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    let talk = text(output.stderr);
+    let talk = talk.split_inclusive('\n').filter(|line| !line.starts_with("planned "));
+    (output.status.code().unwrap(), text(output.stdout), talk.collect())
+}
+
+/// Three tasks on nodes of two GPUs: the first bounds every larger pool.
+const WORKLOAD: &str = r#"
+costs = { load_s = 20, save_s = 5, checkpoint_every_s = 1800 }
+[[nodes]]
+gpus = 2
+[[tasks]]
+name = "long"
+steps = 20000
+step_s = { ddp = { 1 = 0.5, 2 = 0.3 } }
+[[tasks]]
+name = "short"
+count = 2
+steps = 10000
+step_s = { ddp = { 1 = 0.4 }, fsdp = { 2 = 0.25 } }
+"#;
+const PROBLEM: &str = r#"{
+    "cluster": {"nodes": [{"gpus": 1, "price_per_hour": 2.0}, {"gpus": 2, "price_per_hour": 3.0}]},
+    "tasks": [
+        {"name": "a", "strategies": [{"technique": "ddp", "gpus": 2, "runtime_s": 3600}]},
+        {"name": "b", "strategies": [{"technique": "ddp", "gpus": 4, "runtime_s": 1800}]}]}"#;
+
+fn folder(files: &[(&str, &str)]) -> TempDir {
+    let folder = TempDir::new().unwrap();
+    for (name, text) in files {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn a_table_says_what_each_number_of_nodes_comes_to() {
+    let folder = folder(&[("w.toml", WORKLOAD)]);
+    let options = ["w.toml", "--nodes", "1..4", "--price", "3.5", "--deadline", "3h"];
+    let (code, shown, talk) = whatif(&folder, &options);
+    assert_eq!((code, talk.as_str()), (0, ""));
+    insta::assert_snapshot!("whatif", shown);
+    assert_eq!(whatif(&folder, &options).1, shown, "equal seeds give equal answers");
+}
+
+#[test]
+fn the_same_as_data() {
+    let folder = folder(&[("w.toml", WORKLOAD)]);
+    let (code, shown, talk) = whatif(&folder, &["w.toml", "--nodes", "1,3", "--json"]);
+    assert_eq!((code, talk.as_str()), (0, ""));
+    insta::assert_snapshot!("whatif_json", shown);
+}
+
+#[test]
+fn a_deadline_that_no_size_meets_is_told_apart() {
+    let folder = folder(&[("w.toml", WORKLOAD)]);
+    let options = ["w.toml", "--nodes", "1..3", "--deadline", "90m"];
+    let (code, shown, _) = whatif(&folder, &options);
+    assert_eq!(code, 3);
+    assert!(shown.contains("no number of nodes meets 1 h 30 min: `long` alone takes"), "{shown}");
+    let (_, shown, _) = whatif(&folder, &[&options[..], &["--json"]].concat());
+    assert!(serde_json::from_str::<Value>(&shown).unwrap()["cheapest_nodes"].is_null());
+}
+
+#[test]
+fn reclaimed_nodes_cost_time() {
+    let folder = folder(&[("w.toml", WORKLOAD)]);
+    let makespan_s = |more: &[&str]| {
+        let (code, shown, talk) =
+            whatif(&folder, &[&["w.toml", "--nodes", "1", "--json"], more].concat());
+        assert_eq!(code, 0, "{talk}");
+        let data: Value = serde_json::from_str(&shown).unwrap();
+        data["sizes"][0]["makespan_s"].as_f64().unwrap()
+    };
+    let (safe_s, daily_s) = (makespan_s(&[]), makespan_s(&["--spot"]));
+    let hourly_s = makespan_s(&["--spot", "--reclaimed-every", "1h"]);
+    // A reclaim loses 920 s here: a launch and half of a checkpoint interval. The first plan is of
+    // whole tasks or of switched ones, so the ratio is not exact.
+    let ratio = |every_s: f64| 1.0 / (1.0 - 920.0 / every_s);
+    assert!((daily_s / safe_s - ratio(86_400.0)).abs() < 0.01, "{daily_s} {safe_s}");
+    assert!((hourly_s / safe_s - ratio(3600.0)).abs() < 0.02, "{hourly_s} {safe_s}");
+    let (code, _, talk) = whatif(&folder, &["w.toml", "--spot", "--reclaimed-every", "15m"]);
+    assert_eq!(code, 2);
+    assert!(talk.contains("all that it trains between two reclaims"), "{talk}");
+}
+
+#[test]
+fn a_planning_problem_will_do_and_too_few_nodes_are_said() {
+    let folder = folder(&[("p.json", PROBLEM)]);
+    let (code, shown, talk) = whatif(&folder, &["p.json", "--nodes", "1..3"]);
+    assert_eq!((code, talk.as_str()), (0, ""));
+    insta::assert_snapshot!("whatif_problem", shown);
+    let (code, shown, talk) = whatif(&folder, &["p.json", "--nodes", "1"]);
+    assert_eq!((code, shown.as_str()), (3, ""));
+    assert!(talk.starts_with("error: `p.json`: task `b`: "), "{talk}");
+}
+
+#[test]
+fn the_page_needs_nothing_else() {
+    let folder = folder(&[("w.toml", WORKLOAD)]);
+    let options = ["w.toml", "--nodes", "1..4", "--price", "3.5", "--out", "page.html"];
+    let (code, _, talk) = whatif(&folder, &options);
+    assert_eq!((code, talk.as_str()), (0, "charts: page.html\n"));
+    let page = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
+    assert_eq!(page.matches("<svg class=\"curves").count(), 2);
+    assert!(!page.contains("http://") && !page.contains("https://"));
+    let (code, _, talk) = whatif(&folder, &["w.toml", "--nodes", "1", "--out", "no/p.html"]);
+    assert_eq!(code, 5);
+    assert!(talk.starts_with("error: failed to write `no/p.html`: "), "{talk}");
+}
+
+#[test]
+fn bad_input_gets_one_clear_message_each() {
+    let running = PROBLEM.replace("\"name\": \"a\",", "\"name\": \"a\", \"only_nodes\": [\"n1\"],");
+    let leaving = PROBLEM.replace("{\"gpus\": 1,", "{\"gpus\": 1, \"available_until_s\": 7200,");
+    let types = PROBLEM.replace("{\"gpus\": 1,", "{\"gpus\": 1, \"type\": \"a100\",");
+    let folder = folder(&[
+        ("w.toml", WORKLOAD),
+        ("p.json", PROBLEM),
+        ("bound.json", &running),
+        ("leaving.json", &leaving),
+        ("types.json", &types),
+        ("bad.json", "{\"cluster\": 3}"),
+        ("bad.toml", "nodes = []\ntasks = []\n"),
+    ]);
+    let mut shown = String::new();
+    for arguments in [
+        &["none.toml"][..],
+        &["bad.toml"],
+        &["bad.json"],
+        &["bound.json"],
+        &["leaving.json"],
+        &["types.json"],
+        &["p.json", "--spot"],
+        &["w.toml", "--nodes", "0"],
+        &["w.toml", "--nodes", "4..1"],
+        &["w.toml", "--gpus", "0"],
+        &["w.toml", "--price", "-1"],
+        &["w.toml", "--deadline", "48"],
+        &["w.toml", "--reclaimed-every", "6h"],
+    ] {
+        let (code, told, talk) = whatif(&folder, arguments);
+        assert_eq!((code, told.as_str()), (2, ""), "{arguments:?}: {talk}");
+        writeln!(shown, "{}\n  {}", arguments.join(" "), talk.lines().next().unwrap()).unwrap();
+    }
+    insta::assert_snapshot!("bad_whatif", shown);
+    let narrow = WORKLOAD.replace("1 = 0.5, ", "").replace("1 = 0.4", "2 = 0.4");
+    std::fs::write(folder.path().join("narrow.toml"), narrow).unwrap();
+    let (code, _, talk) = whatif(&folder, &["narrow.toml", "--gpus", "1"]);
+    assert_eq!((code, talk.contains("has no strategy that a node can hold")), (3, true), "{talk}");
+}

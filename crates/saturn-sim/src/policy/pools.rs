@@ -1,0 +1,40 @@
+//! A case as a planning problem for nodes of any size, for `saturn whatif`: the planner's answer, not
+//! the world's.
+
+use saturn_core::{Node, Problem};
+
+use super::case::Case;
+use super::error::PolicyError;
+
+impl Case {
+    /// The tasks by the true step times, as a problem for a node of so many devices; and that node.
+    ///
+    /// With `reclaimed_every_s` each node is taken away once in so many seconds, in the mean, and
+    /// replaced at once. Such a task loses half of a checkpoint interval (half of what it has
+    /// trained, if that is shorter) and a launch. Its expected runtime T follows from its runtime R
+    /// without reclaims to first order (Young 1974, Daly 2006): T = R / (1 − loss / interval).
+    ///
+    /// Fails with `NoStrategy` where no node of that size can hold a task, and with `Reclaimed` where
+    /// a reclaim loses as much as is trained between two.
+    pub fn problem(
+        &self,
+        gpus: u32,
+        reclaimed_every_s: Option<f64>,
+    ) -> Result<(Problem, Node), PolicyError> {
+        let node = Node::new("n0", gpus, self.gpu_type());
+        let case = Self { nodes: vec![node.clone()], ..self.mistaken(0.0, self.seed) };
+        let mut posed = case.posed(&case.all_steps(), |_, _| true)?;
+        let Some(every_s) = reclaimed_every_s else { return Ok((posed.problem, node)) };
+        for (task, job) in posed.problem.tasks.iter_mut().zip(&posed.jobs) {
+            let (load_s, _) = case.load_and_save_s(*job);
+            for one in &mut task.strategies {
+                let loss_s = load_s + case.checkpoint_every_s.min(one.runtime_s) / 2.0;
+                if loss_s >= every_s {
+                    return Err(PolicyError::Reclaimed { task: task.name.clone(), loss_s });
+                }
+                one.runtime_s /= 1.0 - loss_s / every_s;
+            }
+        }
+        Ok((posed.problem, node))
+    }
+}
