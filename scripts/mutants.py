@@ -89,7 +89,12 @@ def main() -> int:
     )
     parser.add_argument("crate", choices=PROGRAMS)
     parser.add_argument("--sample", type=int, default=300, help="mutants that compile, at most")
-    parser.add_argument("--by", choices=["tests", "seeds"], default="tests")
+    parser.add_argument(
+        "--by",
+        choices=["tests", "own", "seeds"],
+        default="tests",
+        help="the quick gate's tests of the crate, the crate's own among them, or the simulator",
+    )
     parser.add_argument("--again", choices=["all", "survivors"], default="all")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
@@ -97,7 +102,10 @@ def main() -> int:
     wanted = DECIDING if options.by == "seeds" else re.compile("")
     found = [one for one in listed(options.crate) if wanted.search(one.file)]
     mutants, functions = compiled(options.crate, found, options.sample)
-    tests = list(seeds() if options.by == "seeds" else programs(options.crate))
+    if options.by == "seeds":
+        tests = list(seeds())
+    else:
+        tests = list(programs(options.crate, is_own=options.by == "own"))
     tests = [test for test in tests if runs_unmutated(test)]
     kept = WORK / f"{options.crate}-{options.by}.jsonl"
     known = outcomes(kept) if options.again == "survivors" else {}
@@ -292,9 +300,9 @@ def is_at(place: Place, span: dict[str, object]) -> bool:
     return place.file == span["file_name"] and place.first <= first and last <= place.last
 
 
-def programs(crate: str) -> Iterator[Test]:
-    """Each test of the gate's programs for this crate."""
-    wanted = PROGRAMS[crate]
+def programs(crate: str, *, is_own: bool) -> Iterator[Test]:
+    """Each test of the gate's programs for this crate, or of the crate's own alone."""
+    wanted = [one for one in PROGRAMS[crate] if one[0] == crate or not is_own]
     computing = [name for _, name in wanted if name not in ("lib", "all")]
     calls = [WAITING] if len(computing) < len(wanted) else []
     calls += [[*COMPUTING, "--test", name] for name in computing]

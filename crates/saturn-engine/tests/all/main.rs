@@ -15,3 +15,4 @@ mod specs;
 mod staying;
 mod stuck;
 mod trials;
+mod waiting;
