@@ -411,6 +411,10 @@ impl Books {
             let what = format!("{id} ends at {step}, and {} were saved", book.checkpoint);
             self.wrong("no step is lost", what);
         }
+        if purpose == Purpose::Train && matches!(end, AttemptEnd::Finished | AttemptEnd::Stopped) {
+            // Its last words were a checkpoint, too.
+            self.tasks[task.0].checkpoint = step;
+        }
         if is_alive && purpose != Purpose::Inspection {
             self.duties.push(Duty::SetAside(id));
         }
