@@ -11,7 +11,7 @@ setup := scripts/setup.py
 demo_flags := $(if $(DEVICES),--devices $(DEVICES)) $(if $(DEVICE_MEMORY),--device-memory $(DEVICE_MEMORY))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup docs demo demo-short demo-fake-gpus demo-cluster check test test-rust test-python test-nightly test-numerics test-torch test-loggers nightly-rust nightly-python nightly-gpus nightly-kills nightly-plain nightly-busy nightly-numerics-oldest wheel release zoo gpu-check fuzz fuzz-readers bench \
+.PHONY: help setup docs demo demo-short demo-fake-gpus demo-cluster check test test-rust test-python test-nightly test-numerics test-torch test-loggers nightly-rust nightly-python nightly-gpus nightly-kills nightly-plain nightly-busy nightly-numerics-oldest wheel release zoo gpu-check fuzz fuzz-readers mutants bench \
   bench-solver bench-techniques bench-engine bench-profile bench-cluster bench-build bench-report bench-tuning lint format clean
 
 help:
@@ -31,6 +31,7 @@ help:
 	@echo 'make fuzz        simulated runs with faults, by their seeds: make fuzz SEEDS=0..10000'
 	@echo 'make bench       the solver beside CP-SAT and the exact program, techniques beside plain torch, the engine at scale, clusters, trials, searches, builds, the report: over an hour'
 	@echo 'make fuzz-readers  every reader of files and messages is fuzzed, FUZZ_S=30 seconds each'
+	@echo 'make mutants     which small wrong changes of the Rust core its tests notice (docs/mutants.md): hours'
 	@echo 'make docs        the documentation as a site, its links checked: target/site/index.html'
 	@echo 'make lint        formatter, lints, types'
 	@echo 'make format      format all code'
@@ -184,6 +185,13 @@ fuzz-readers: setup
 SEEDS ?= 0..10000
 fuzz: setup
 	@$(PYTHON) $(setup) --run cargo run --quiet --release -p saturn-sim --bin saturn-fuzz -- --seeds $(SEEDS)
+
+# One crate alone: make mutants CRATE=saturn-core.
+CRATE ?= saturn-core saturn-engine saturn-solver
+mutants: setup
+	@command -v target/tools/bin/cargo-mutants >/dev/null || cargo install --quiet cargo-mutants --root target/tools
+	@for one in $(CRATE); do $(PYTHON) scripts/mutants.py $$one || exit 1; done
+	@$(PYTHON) scripts/mutants.py saturn-engine --by seeds
 
 bench-engine: setup
 	@$(bin)/python benches/engine/bench.py --out docs/bench/engine.md

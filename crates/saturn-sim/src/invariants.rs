@@ -27,7 +27,17 @@ impl Watch {
     }
 
     /// What is wrong now, if anything.
-    pub(crate) fn check(&mut self, state: &State, world: &World) -> Result<(), Violation> {
+    ///
+    /// `is_turn`: the engine has also looked at what may start.
+    pub(crate) fn check(
+        &mut self,
+        state: &State,
+        world: &World,
+        is_turn: bool,
+    ) -> Result<(), Violation> {
+        if is_turn {
+            Self::check_starts(state, world.now_s())?;
+        }
         Self::check_devices(state)?;
         Self::check_gangs(state, world)?;
         self.check_steps(state, world)?;
@@ -49,6 +59,38 @@ impl Watch {
                     .any(|before| last.get(&before).is_none_or(|last| *last > index));
             if task.is_to_rest() || is_excluded || is_early || !state.can_hold(&place.gang) {
                 return broken("what is planned can be followed", format!("{place:?} is open"));
+            }
+        }
+        Ok(())
+    }
+
+    /// What is first on all of its devices, and is held up by nothing, has started.
+    ///
+    /// Trials may keep devices, and host memory may be short: then nothing is said, unless nothing
+    /// runs at all.
+    fn check_starts(state: &State, now_s: f64) -> Result<(), Violation> {
+        let is_over = state.ended.is_some() || state.interrupted.is_some();
+        let is_idle = state.attempts.values().all(|one| one.gang.is_empty());
+        let may_be_short = state.config.policy.host_memory_bytes.is_some() && !is_idle;
+        if is_over || may_be_short || state.num_open_trials() > 0 {
+            return Ok(());
+        }
+        let mut first: BTreeMap<DeviceId, usize> = BTreeMap::new();
+        let mut place_of: BTreeMap<TaskId, usize> = BTreeMap::new();
+        for (index, place) in state.open_places() {
+            let is_own = *place_of.entry(place.task).or_insert(index) == index;
+            let mut is_first = true;
+            for device in devices(&place.gang) {
+                is_first &= *first.entry(device).or_insert(index) == index;
+            }
+            let task = state.task(place.task);
+            let is_held = task.status != TaskStatus::Waiting
+                || task.is_to_rest()
+                || task.not_before_s.max(task.spec.wishes.release_s) >= now_s
+                || state.waits_for(place.task).next().is_some();
+            let are_free = devices(&place.gang).all(|device| state.is_free(device));
+            if is_own && is_first && !is_held && are_free {
+                return broken("what may start starts", format!("{place:?} is first and free"));
             }
         }
         Ok(())

@@ -77,6 +77,9 @@ pub fn scenario(seed: u64) -> Simulation {
     draw_commands(&mut rng, &mut simulation, &names);
     draw_nodes(&mut rng, &mut simulation, &nodes);
     draw_judgements(&mut rng, &mut simulation, &names);
+    for at in (1_u32..).take(if seed.is_multiple_of(3) { 0 } else { 7 }) {
+        simulation.plan_deed(f64::from(at) * 50.0, Deed::SpaceFreed);
+    }
     simulation.plan_deed(CALM_S, Deed::Calm(nodes));
     simulation
 }

@@ -33,6 +33,8 @@ pub enum Deed {
     NodeGoes(String),
     /// A node comes.
     NodeComes(Node),
+    /// The disk has room again.
+    SpaceFreed,
     /// A device turns bad, or well again.
     Device(String, u32, bool),
     /// A word comes of an attempt that may be long over.
@@ -200,6 +202,7 @@ impl Simulation {
                 self.world.add_node(spec.clone());
                 self.deliver(Event::NodeJoined { spec });
             }
+            Deed::SpaceFreed => self.deliver(Event::SpaceFreed),
             Deed::Device(name, device, is_bad) => {
                 if let Some(node) = self.world.number_of(&name) {
                     self.world.set_bad(DeviceId { node, device }, is_bad);
@@ -275,6 +278,7 @@ impl Simulation {
             Event::Tick
                 | Event::Reported { report: RankReport::Progress { .. } | RankReport::Alive, .. }
         );
+        let is_turn = !matches!(event, Event::Begin { .. } | Event::Resume { .. });
         let told = (!self.world.history.is_off).then(|| event.clone());
         let decision = self.decide(event, now_s);
         let is_nothing = decision.records.is_empty() && decision.actions.is_empty();
@@ -286,7 +290,7 @@ impl Simulation {
         }
         self.take(decision);
         if !is_nothing && self.violations.is_empty() {
-            self.look();
+            self.look(is_turn);
         }
     }
 
@@ -366,9 +370,10 @@ impl Simulation {
         all
     }
 
-    fn look(&mut self) {
+    /// Looks whether all is as it must be; after a whole turn, also whether the plan is followed.
+    fn look(&mut self, is_turn: bool) {
         if let Some(watch) = &mut self.watch
-            && let Err(violation) = watch.check(self.engine.state(), &self.world)
+            && let Err(violation) = watch.check(self.engine.state(), &self.world, is_turn)
         {
             self.violations.push(violation);
         }

@@ -16,3 +16,4 @@ mod specs;
 mod staying;
 mod stuck;
 mod trials;
+mod waiting;

@@ -31,6 +31,7 @@ impl Books {
                     let task = &mut self.tasks[task.0];
                     if *step > task.checkpoint {
                         task.failures = 0;
+                        task.failed.forgiven();
                     }
                     task.checkpoint = task.checkpoint.max(*step);
                 }
@@ -108,6 +109,12 @@ impl Books {
             return self.wrong("numbers are given once", what);
         }
         self.newest = Some(*attempt);
+        let group = self.tasks.get(task.0).map_or("", |task| task.group.as_str());
+        if let Some(what) = self.why_too_much_host_memory(group, gang)
+            && *purpose != Purpose::Inspection
+        {
+            self.wrong("host memory is enough", format!("{attempt}: {what}"));
+        }
         if *purpose == Purpose::Inspection {
             if !gang.is_empty() {
                 self.wrong("an inspection holds no device", format!("{attempt} on {gang:?}"));
@@ -252,6 +259,7 @@ impl Books {
         let refused = inspection.verdicts.iter().filter(|one| one.finding.outcome().is_some());
         let ruled_out = refused.map(|one| (one.strategy(), one.gpu_type.clone())).collect();
         self.ruled_out.insert(group.to_owned(), ruled_out);
+        self.weights.insert(group.to_owned(), inspection.parameter_bytes);
     }
 
     pub(super) fn performed(&mut self, action: &Action) {
@@ -403,6 +411,10 @@ impl Books {
             let what = format!("{id} ends at {step}, and {} were saved", book.checkpoint);
             self.wrong("no step is lost", what);
         }
+        if purpose == Purpose::Train && matches!(end, AttemptEnd::Finished | AttemptEnd::Stopped) {
+            // Its last words were a checkpoint, too.
+            self.tasks[task.0].checkpoint = step;
+        }
         if is_alive && purpose != Purpose::Inspection {
             self.duties.push(Duty::SetAside(id));
         }
@@ -418,6 +430,7 @@ impl Books {
         if !is_true {
             self.wrong("records are true", format!("{id} ended: {end:?}"));
         }
+        self.note_failure(id, end);
         let AttemptEnd::Failed { failure } = end else { return };
         // What fails because Saturn's own processes do counts as nobody's.
         let is_forgiven = failure.kind == FailureKind::Saturn;
@@ -457,12 +470,16 @@ impl Books {
         if before != device_memory_bytes {
             // What fits is asked anew.
             self.ruled_out.clear();
+            self.weights.clear();
         }
         self.failed_looks.clear();
         self.set_aside.clear();
+        self.suspects.clear();
+        self.accusers.clear();
         self.ended = None;
         for task in &mut self.tasks {
             task.failures = 0;
+            task.failed.forgotten();
             task.not_before_s = 0.0;
             if is_wider {
                 task.excluded.clear();

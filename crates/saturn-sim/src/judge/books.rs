@@ -9,6 +9,7 @@ use saturn_engine::{
 };
 
 use super::duties::Duty;
+use super::recovery::Failures;
 use crate::simulation::Violation;
 
 /// A task.
@@ -33,6 +34,8 @@ pub(super) struct TaskBook {
     pub(super) on_disk: u64,
     /// Failures that count since its last new checkpoint, at most.
     pub(super) failures: u32,
+    /// How its attempts at training failed.
+    pub(super) failed: Failures,
 }
 
 impl TaskBook {
@@ -109,6 +112,14 @@ pub(super) struct Books {
     pub(super) ruled_out: BTreeMap<String, BTreeSet<(StrategyKey, String)>>,
     /// How often looking at a group's model has failed since the driver began.
     pub(super) failed_looks: BTreeMap<String, u32>,
+    /// Bytes of the weights of each group whose model was looked at.
+    pub(super) weights: BTreeMap<String, u64>,
+    /// Tasks that failed on each device as a machine's fault makes them fail, since a task did well.
+    pub(super) suspects: BTreeMap<DeviceId, Vec<TaskId>>,
+    /// Tasks for whose failures devices were set aside.
+    pub(super) accusers: BTreeSet<TaskId>,
+    /// The driver has just said that the disk has room again.
+    pub(super) has_space: bool,
 }
 
 impl Books {
@@ -135,6 +146,10 @@ impl Books {
             measured: BTreeMap::new(),
             ruled_out: BTreeMap::new(),
             failed_looks: BTreeMap::new(),
+            weights: BTreeMap::new(),
+            suspects: BTreeMap::new(),
+            accusers: BTreeSet::new(),
+            has_space: false,
         }
     }
 

@@ -93,6 +93,7 @@ impl Books {
             let what = format!("{duty:?} was not done");
             self.wrong("what is owed is done", what);
         }
+        self.has_space = false;
         self.asked.clear();
     }
 
@@ -104,6 +105,7 @@ impl Books {
         match event {
             Event::Reported { attempt, report, .. } => self.note_report(*attempt, report),
             Event::Command { command } => self.note_command(command),
+            Event::SpaceFreed => self.note_space(),
             Event::NodeLeft { name, .. }
                 if self.nodes.iter().any(|(one, _, gpus)| one == name && *gpus > 0) =>
             {

@@ -7,6 +7,7 @@
 mod attempts;
 mod books;
 mod duties;
+mod recovery;
 mod tasks;
 
 use saturn_engine::{Event, Record, Ruling, RunConfig, RunEnd, TaskEnd};
@@ -98,7 +99,12 @@ impl Books {
                 self.ended = Some(*end);
             }
             Record::Closed => self.is_closed = true,
-            Record::Resumed { device_memory_bytes, .. } => self.resumed(*device_memory_bytes),
+            Record::Resumed { device_memory_bytes, machines } => {
+                if let Some(machines) = machines {
+                    self.config.policy.host_memory_bytes = machines.host_memory_bytes;
+                }
+                self.resumed(*device_memory_bytes);
+            }
             Record::Planned { plan } => {
                 for place in &plan.places {
                     // What trains goes on, also where nodes have become wider since.

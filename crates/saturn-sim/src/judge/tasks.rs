@@ -7,6 +7,7 @@ use saturn_engine::{Command, DeviceId, Purpose, RankReport, Record, Ruling, Task
 
 use super::books::{Books, TaskBook};
 use super::duties::Duty;
+use super::recovery::Failures;
 
 /// Failures of Saturn's own that a task is forgiven in a row.
 const FORGIVEN: usize = 10;
@@ -41,16 +42,8 @@ impl Books {
             }
             Record::Paused { task } => self.set_paused(*task, true),
             Record::Unpaused { task } => self.set_paused(*task, false),
-            Record::Retrying { task, not_before_s, .. } => {
-                if let Some(task) = self.tasks.get_mut(task.0) {
-                    task.not_before_s = *not_before_s;
-                }
-            }
-            Record::Excluded { task, key, .. } => {
-                if let Some(task) = self.tasks.get_mut(task.0) {
-                    task.excluded.insert(key.clone());
-                }
-            }
+            Record::Retrying { .. } => self.retried(record),
+            Record::Excluded { task, key, .. } => self.excluded(*task, key),
             Record::Inspected { group, inspection } => self.inspected(group, inspection),
             Record::Tried { group, gpu_type, strategy, outcome } => {
                 self.tried(group, gpu_type, &strategy.key(), outcome);
@@ -58,6 +51,7 @@ impl Books {
             Record::NodeJoined { node, spec } => {
                 let named = (spec.name.clone(), spec.gpu_type.clone(), spec.gpus);
                 self.set_aside.retain(|device| device.node != *node);
+                self.suspects.retain(|device, _| device.node != *node);
                 let width = self.width_of(&spec.gpu_type);
                 if node.0 < self.nodes.len() {
                     self.nodes[node.0] = named;
@@ -87,6 +81,7 @@ impl Books {
                 }
             }
             Record::SetAside { node, devices, absolved, .. } => {
+                self.set_aside_for_a_cause(*node, devices, absolved);
                 self.set_aside
                     .extend(devices.iter().map(|one| DeviceId { node: *node, device: *one }));
                 for task in absolved {
@@ -97,6 +92,7 @@ impl Books {
                 for device in devices {
                     let id = DeviceId { node: *node, device: *device };
                     self.set_aside.remove(&id);
+                    self.suspects.remove(&id);
                     if self.used.contains_key(&id) {
                         let used = &self.used[&id];
                         if self.attempts.get(used).is_some_and(|one| one.end.is_some()) {
@@ -172,6 +168,7 @@ impl Books {
             checkpoint: spec.start_step,
             on_disk: spec.start_step,
             failures: 0,
+            failed: Failures::default(),
         });
     }
 
