@@ -6,6 +6,7 @@ Other modules of this folder limit its memory (`device_memory`) and connect it w
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Sequence
@@ -19,6 +20,9 @@ MACHINES_GPUS = "/proc/driver/nvidia/gpus"
 PCI_DEVICES = "/sys/bus/pci/devices"
 NUMA_NODES = "/sys/devices/system/node"
 
+#: torch's setting of the size, in MiB, from which pinned sizes are not rounded.
+_PINNED_ROUNDING = "pinned_max_round_threshold_mb"
+
 
 def settle(cores: Sequence[int], *, num_threads: int = 1) -> None:
     """Run only on these cores, with a thread for each; without cores, with `num_threads` threads.
@@ -30,6 +34,18 @@ def settle(cores: Sequence[int], *, num_threads: int = 1) -> None:
     if cores:
         os.sched_setaffinity(0, set(cores))
     torch.set_num_threads(len(cores) or num_threads)
+
+
+def keep_pinned_sizes() -> None:
+    """Have torch pin as many bytes as large tensors take, without rounding to a power of two.
+
+    Rounding suits small sizes, which come back. A user's own setting stays.
+    """
+    settings = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
+    if _PINNED_ROUNDING not in settings:
+        # Older versions of torch don't know the setting.
+        with contextlib.suppress(AttributeError, RuntimeError, ValueError):
+            torch._C._accelerator_setAllocatorSettings(f"{_PINNED_ROUNDING}:1")
 
 
 def bind_to_numa_node(device: torch.device) -> None:

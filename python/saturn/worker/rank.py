@@ -25,6 +25,7 @@ from saturn.rank.process import (
     bind_to_numa_node,
     cores_a_gpu,
     device_of,
+    keep_pinned_sizes,
     renew_threads_after_fork,
     settle,
 )
@@ -92,6 +93,7 @@ def _work(spec: specs.Spec | specs.InspectionSpec, rank: int, reporter: Reporter
     device = device_of(spec.device_kind, local_rank)
     if device.type == "cuda":
         bind_to_numa_node(device)
+        keep_pinned_sizes()
     gang = Gang(
         rank=rank,
         world_size=spec.world_size,
