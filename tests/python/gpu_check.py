@@ -3,10 +3,10 @@
     python tests/python/gpu_check.py [--out gpu-check] [--only PART,…] [--small]
 
 Parts: the same training under every technique (on one GPU several ranks share it, over gloo where
-that can do what a technique needs; on more, over NCCL), memory that runs out, a step beside plain
-torch, a switch, and the demo with its profile. Each writes a file; `report.md` sums them up, and
-the program ends with 1 where a part fails. It runs on fake GPUs too (`tests/fake_gpu`), where
-`--small` keeps models small; times mean nothing there.
+that can do what a technique needs; on more, over NCCL), memory that runs out, what contexts and
+pinning take, a step beside plain torch, a switch, and the demo with its profile. Each writes a
+file; `report.md` sums them up, and the program ends with 1 where a part fails. It runs on fake
+GPUs too (`tests/fake_gpu`), where `--small` keeps models small; times mean nothing there.
 """
 
 from __future__ import annotations
@@ -142,6 +142,17 @@ def out_of_memory(machine: Machine) -> dict[str, Any]:
     return found
 
 
+def host_and_memory(machine: Machine) -> dict[str, Any]:
+    """What a context takes beside torch's memory, what pinning takes, and the cores near a GPU."""
+    said = subprocess.run(
+        [sys.executable, TESTS / "gpu_facts.py"], check=True, capture_output=True, text=True
+    )
+    found: dict[str, Any] = json.loads(said.stdout.splitlines()[-1])
+    if found["pinned_taken_bytes"] != found["pinned_asked_bytes"]:
+        raise AssertionError(f"pinned memory is rounded: {found}")
+    return found
+
+
 def step_time(machine: Machine) -> dict[str, Any]:
     """Saturn's step beside plain torch's."""
     return _found_by(machine, "gpu_step_time.py", *(["--small"] if machine.small else []))
@@ -183,6 +194,7 @@ def demo(machine: Machine) -> dict[str, Any]:
 PARTS: dict[str, Callable[[Machine], dict[str, Any]]] = {
     "same-training": same_training,
     "out-of-memory": out_of_memory,
+    "host-and-memory": host_and_memory,
     "step-time": step_time,
     "switch": switch,
     "demo": demo,

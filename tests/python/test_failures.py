@@ -18,6 +18,7 @@ from saturn.rank.exceptions import TaskError
 from saturn.rank.failure import describe, task_function
 from saturn.techniques import NotApplicable
 from torch import nn
+from torch.distributed import DistBackendError
 from torch.utils.data import DataLoader
 
 
@@ -36,6 +37,26 @@ def through_task_function(error: Exception) -> BaseException:
         return caught
 
 
+# What torch 2.15 says of NCCL's errors: `getNcclErrorDetailStr` with NCCL's own last error.
+NCCL_SYSTEM = (
+    "NCCL error in: NCCLUtils.cpp:93, unhandled system error (run with NCCL_DEBUG=INFO for "
+    "details), NCCL version 2.29\nncclSystemError: System call (e.g. socket, malloc) or external "
+    "library call failed or device error. It can be also caused by unexpected exit of a remote "
+    "peer, you can check NCCL warnings for failure reason.\nLast error:"
+)
+NO_SHM = "Error while creating shared memory segment /dev/shm/nccl-x1 (size 9637888)"
+NCCL_CLOSED = "socketProgress: Connection closed by remote peer node-2<40123>"
+NCCL_DRIVER = (
+    "NCCL error in: NCCLUtils.cpp:93, unhandled cuda error\nncclUnhandledCudaError: Call to CUDA "
+    "function failed.\nLast error:\nCuda failure 803 'unsupported driver'"
+)
+NCCL_ASSERT = NCCL_DRIVER.replace("803 'unsupported driver'", "710 'device-side assert'")
+NCCL_FULL = NCCL_DRIVER.replace("803 'unsupported driver'", "2 'out of memory'")
+NCCL_REMOTE = (
+    "NCCL error in: ProcessGroupNCCL.cpp:2100, remote process exited or there was a network error"
+    "\nncclRemoteError: A call failed possibly due to a network error or a remote process exiting "
+    "prematurely."
+)
 CPU_MEMORY = "[enforce fail] . DefaultCPUAllocator: can't allocate memory: you tried to allocate"
 
 
@@ -60,6 +81,12 @@ CPU_MEMORY = "[enforce fail] . DefaultCPUAllocator: can't allocate memory: you t
             "DistNetworkError: Connection closed by peer",
         ),
         (raised(KeyboardInterrupt()), "error", "KeyboardInterrupt"),
+        (raised(DistBackendError(f"{NCCL_SYSTEM}\n{NO_SHM}")), "error", "DistBackendError: NCCL"),
+        (raised(DistBackendError(NCCL_DRIVER)), "error", "DistBackendError: NCCL error in"),
+        (raised(DistBackendError(NCCL_FULL)), "out_of_memory", "DistBackendError: NCCL error in"),
+        (raised(DistBackendError(f"{NCCL_SYSTEM}\n{NCCL_CLOSED}")), "peer_lost", "DistBackend"),
+        (raised(DistBackendError(NCCL_REMOTE)), "peer_lost", "DistBackendError: NCCL error in"),
+        (raised(DistBackendError("NCCL communicator was aborted.")), "peer_lost", "DistBackend"),
     ],
 )
 def test_kinds(error: BaseException, kind: str, line: str) -> None:
@@ -69,6 +96,11 @@ def test_kinds(error: BaseException, kind: str, line: str) -> None:
     # A cause that was never raised has no frames; what Saturn itself says needs none.
     if kind != "not_applicable" and line not in ("no batches", "MemoryError: y"):
         assert failure.error.split(":")[0].split()[-1] in failure.traceback
+
+
+def test_a_failed_assertion_is_the_tasks_where_nccl_hears_of_it() -> None:
+    failure = describe(raised(DistBackendError(NCCL_ASSERT)))
+    assert failure.kind == "task" and "indexes out of range" in failure.error
 
 
 def test_an_endless_traceback_keeps_both_ends() -> None:

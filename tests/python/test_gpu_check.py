@@ -28,11 +28,15 @@ def run(*arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.usefixtures("fake_gpus")
 def test_a_part_leaves_its_findings_versions_and_a_report(tmp_path: Path) -> None:
-    done = run("--only", "out-of-memory", "--out", tmp_path, **environment(devices=1))
+    done = run(
+        "--only", "out-of-memory,host-and-memory", "--out", tmp_path, **environment(devices=1)
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads((tmp_path / "out-of-memory.json").read_text())
     assert found["ddp in 100 MB"]["outcome"] == "out_of_memory"
     assert found["offload in 100 MB"]["outcome"] == "measured"
+    memory = json.loads((tmp_path / "host-and-memory.json").read_text())
+    assert memory["pinned_taken_bytes"] == memory["pinned_asked_bytes"]
     assert json.loads((tmp_path / "versions.json").read_text())["torch"]
     assert "## out-of-memory: ok" in (tmp_path / "report.md").read_text()
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 import torch.distributed as dist
 from saturn.rank import peer_watch
+from saturn.rank.gang import Gang
 from saturn.rank.peer_watch import PeerWatch, abort_groups
 
 #: What an abort takes here: longer than two threads are apart.
@@ -66,3 +69,18 @@ def test_a_watch_whose_abort_is_refused_tries_again(groups: Groups, tmp_path: Pa
         time.sleep(peer_watch._LOOK_EVERY_S)
     watch.end()
     assert groups.aborts == 1 and watch.is_broken
+
+
+def test_groups_that_may_be_aborted_open_without_torchs_own_error_handling(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    name = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
+    monkeypatch.setenv(name, "3")  # torch's default
+    found: list[str | None] = []
+
+    def init(*arguments: object, **options: object) -> None:
+        found.append(os.environ.get(name))  # torch reads the variable here
+
+    monkeypatch.setattr(dist, "init_process_group", init)
+    Gang(rank=0, world_size=1, device=torch.device("cuda", 0), rendezvous=tmp_path / "r").open()
+    assert found == ["0"]

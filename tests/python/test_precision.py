@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import closeness
+import in_process
 import pytest
 import reference
 import saturn
@@ -25,6 +26,8 @@ from saturn.training.loss_scale import LossScale, Verdict
 from saturn.training.precision import Precision
 from torch import nn
 from torch.distributed.checkpoint import FileSystemReader
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
 
 #: In which order ranks add shows in the last of the bits that products have left.
 ROUNDED = {"bf16": torch.bfloat16, "fp16": torch.float16, "bf16-params": torch.bfloat16}
@@ -199,3 +202,50 @@ def test_a_module_under_autocast_can_be_copied_and_looked_at() -> None:
     untouched = Mlp()
     Precision("float32", torch.device("cpu")).put_on(untouched)
     assert "forward" not in vars(untouched) and untouched(inputs).dtype == torch.float32
+
+
+class CastsSeen(TorchDispatchMode):
+    """Counts the bf16 copies of matrices of one shape that are alive after each of them is made."""
+
+    def __init__(self, shape: torch.Size) -> None:
+        super().__init__()
+        self._shape, self._seen = shape, list[StorageWeakRef]()
+        self.most_alive = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten._to_copy.default and result.dtype == torch.bfloat16:
+            if result.shape == self._shape:
+                self._seen.append(StorageWeakRef(result.untyped_storage()))
+            self.most_alive = max(self.most_alive, sum(not one.expired() for one in self._seen))
+        return result
+
+
+@pytest.mark.parametrize(("technique", "most"), [(Fsdp, 2), (Ddp, 8)])
+def test_units_that_are_freed_leave_no_copies_in_bf16(
+    tmp_path: Path, technique: type[Fsdp] | type[Ddp], most: int
+) -> None:
+    width, layers = 24, 8
+
+    class Deep(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(layers))
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            for layer in self.layers:
+                inputs = layer(inputs).relu()
+            return inputs
+
+    model = Deep()
+    Precision("bf16", torch.device("cpu")).put_on(model)
+    with in_process.gang_of_one(tmp_path) as gang:
+        knobs = {"activation_checkpointing": True}
+        module = technique().parallelise(model, gang, knobs).module
+        with CastsSeen(torch.Size([width, width])) as seen:
+            outputs = module(torch.ones(3, width))
+            at_end = seen.most_alive
+            outputs.float().sum().backward()
+    # Where weights stay whole, autocast may keep its copies: that `ddp` does shows what is counted.
+    assert at_end <= most and (technique is Fsdp or at_end == layers)
+    assert torch.is_autocast_cache_enabled()

@@ -55,6 +55,24 @@ _PEER_LOST_TEXTS = (
     "socket closed",
     "pair closure",
 )
+#: What NCCL says where it fails by itself: its set-up, its call, or the machine is at fault.
+_NCCL_TEXTS = (
+    "ncclunhandledcudaerror",
+    "ncclsystemerror",
+    "ncclinternalerror",
+    "ncclinvalidusage",
+    "ncclinvalidargument",
+)
+#: What NCCL adds to these, or says instead, where a peer's process or connection has ended.
+_NCCL_PEER_TEXTS = (
+    "ncclremoteerror",
+    "aborted",
+    "connection closed by remote peer",
+    "connection reset",
+    "connection refused",
+    "broken pipe",
+    "connection timed out",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,9 +182,11 @@ def _is_no_space(error: BaseException) -> bool:
 
 
 def _is_peer_lost(error: BaseException) -> bool:
-    if isinstance(error, PeerLost | dist.DistNetworkError | dist.DistBackendError):
+    if isinstance(error, PeerLost | dist.DistNetworkError):
         return True
     text = str(error).lower()
+    if isinstance(error, dist.DistBackendError):
+        return not _is_of_nccl(text)
     # Only if a group is open: otherwise it may be a loader's own network connection.
     return (
         isinstance(error, RuntimeError)
@@ -175,9 +195,21 @@ def _is_peer_lost(error: BaseException) -> bool:
     )
 
 
+def _is_of_nccl(text: str) -> bool:
+    """Whether NCCL itself failed on this rank, as where `/dev/shm` is too small for its buffers.
+
+    `text` is in lower case. torch adds a legend to some codes, which names peers in any case
+    ("It can be also caused by unexpected exit of a remote peer"), so "remote peer" says nothing.
+    """
+    names_own = any(part in text for part in _NCCL_TEXTS)
+    return names_own and not any(part in text for part in _NCCL_PEER_TEXTS)
+
+
 def _is_failed_assertion(error: BaseException) -> bool:
     """Whether a kernel found an index out of range, which the device reports late."""
-    return isinstance(error, torch.AcceleratorError) and "device-side assert" in str(error)
+    # NCCL's next call may be what hears of the failed kernel.
+    is_of_device = isinstance(error, torch.AcceleratorError | dist.DistBackendError)
+    return is_of_device and "device-side assert" in str(error)
 
 
 def _one_line(error: BaseException) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
@@ -84,6 +85,9 @@ class Gang:
         if not is_cpu:
             own = dist.get_default_backend_for_device(self.device)  # NCCL for CUDA
             backend = f"cpu:gloo,{self.device.type}:{own}"
+            # torch asks for this of those who abort groups themselves. Otherwise its watchdog may
+            # end the process, before the process has told why it failed.
+            os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"
         dist.init_process_group(
             backend,
             store=store,

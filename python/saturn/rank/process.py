@@ -6,6 +6,7 @@ Other modules of this folder limit its memory (`device_memory`) and connect it w
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Sequence
@@ -15,6 +16,12 @@ import torch
 
 #: NVIDIA's driver has a directory here for each GPU of the machine, or of the container.
 MACHINES_GPUS = "/proc/driver/nvidia/gpus"
+#: Linux tells here which NUMA node a device of the PCI bus is at, and which cores a node has.
+PCI_DEVICES = "/sys/bus/pci/devices"
+NUMA_NODES = "/sys/devices/system/node"
+
+#: torch's setting of the size, in MiB, from which pinned sizes are not rounded.
+_PINNED_ROUNDING = "pinned_max_round_threshold_mb"
 
 
 def settle(cores: Sequence[int], *, num_threads: int = 1) -> None:
@@ -27,6 +34,45 @@ def settle(cores: Sequence[int], *, num_threads: int = 1) -> None:
     if cores:
         os.sched_setaffinity(0, set(cores))
     torch.set_num_threads(len(cores) or num_threads)
+
+
+def keep_pinned_sizes() -> None:
+    """Have torch pin as many bytes as large tensors take, without rounding to a power of two.
+
+    Rounding suits small sizes, which come back. A user's own setting stays.
+    """
+    settings = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
+    if _PINNED_ROUNDING not in settings:
+        # Older versions of torch don't know the setting.
+        with contextlib.suppress(AttributeError, RuntimeError, ValueError):
+            torch._C._accelerator_setAllocatorSettings(f"{_PINNED_ROUNDING}:1")
+
+
+def bind_to_numa_node(device: torch.device) -> None:
+    """Run only on the cores near this GPU, and so take host memory near it, if the kernel says.
+
+    Only cores that the process may use already are chosen. Nothing changes without such cores.
+    """
+    about = torch.cuda.get_device_properties(device)
+    address = f"{about.pci_domain_id:04x}:{about.pci_bus_id:02x}:{about.pci_device_id:02x}.0"
+    try:
+        node = int((Path(PCI_DEVICES) / address / "numa_node").read_text())
+        text = (Path(NUMA_NODES) / f"node{node}" / "cpulist").read_text()
+    except (OSError, ValueError):
+        return  # a machine of one node (the kernel then says -1), or a container without /sys
+    if near := _cores_in(text) & os.sched_getaffinity(0):
+        # Threads that run already keep their cores: their work is not the device's.
+        os.sched_setaffinity(0, near)
+
+
+def _cores_in(text: str) -> set[int]:
+    """The numbers in a list as the kernel writes it: `0-3,8`."""
+    cores: set[int] = set()
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        if first:
+            cores.update(range(int(first), int(last or first) + 1))
+    return cores
 
 
 def cores_a_gpu(at_least: int) -> int:

@@ -6,6 +6,9 @@ root's. Parameters without a dimension, which torch refuses to split, stay whole
 
 A step may have several backwards, for a pipeline's micro-batches. Between `gather` and `release`
 all units stay whole and their gradients add up unsplit. Only the last backward reduces them.
+
+Autocast keeps its copies of weights until the root's forward ends. Within units that is turned off:
+else the copies of all units would fill every device, gathered and freed or not.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
 if TYPE_CHECKING:
@@ -52,6 +56,7 @@ class Sharding:
                 ignored_params=scalars.ignored,
                 **options,
             )
+            unit.register_forward_pre_hook(_keep_no_casts)
         # A unit may wrap a module that the root also reaches by another path.
         split = {parameter for unit in units for parameter in unit.parameters()}
         # torch keeps the root gathered between forward and backward: its backward comes first.
@@ -81,3 +86,10 @@ class Sharding:
     def average_scalars(self) -> None:
         """Average the gradients of parameters without a dimension, as FSDP2 averages the others."""
         self._scalars.average_gradients(self._data)
+
+
+def _keep_no_casts(unit: nn.Module, inputs: tuple[Any, ...]) -> None:
+    """Stop the enclosing autocast from keeping copies of weights; its end restores the setting."""
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+        torch.set_autocast_cache_enabled(False)
+        torch.clear_autocast_cache()

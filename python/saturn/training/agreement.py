@@ -116,8 +116,10 @@ def agree(
     rows = row[None]
     if gang.world_size > 1:
         gang.open()
-        rows = torch.empty(gang.world_size, len(row), dtype=row.dtype, device=device)
-        dist.all_gather_into_tensor(rows, row)
+        # Flat, since gloo gathers rows only into parts of their own shape.
+        flat = torch.empty(gang.world_size * len(row), dtype=row.dtype, device=device)
+        dist.all_gather_into_tensor(flat, row)
+        rows = flat.view(gang.world_size, len(row))
     told = torch.empty(rows.shape, dtype=rows.dtype, pin_memory=True)
     told.copy_(rows, non_blocking=True)
     # A blocking event lets a waiting thread leave its core to others.

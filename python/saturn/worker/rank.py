@@ -21,7 +21,14 @@ from saturn.rank import device_memory
 from saturn.rank.exceptions import BuffersDifferError, TaskError
 from saturn.rank.failure import describe
 from saturn.rank.gang import Gang
-from saturn.rank.process import cores_a_gpu, device_of, renew_threads_after_fork, settle
+from saturn.rank.process import (
+    bind_to_numa_node,
+    cores_a_gpu,
+    device_of,
+    keep_pinned_sizes,
+    renew_threads_after_fork,
+    settle,
+)
 from saturn.scripts.command import ScriptDefinition
 from saturn.tasks import definition as definitions
 from saturn.tasks.definition import TaskDefinition
@@ -83,10 +90,14 @@ def _work(spec: specs.Spec | specs.InspectionSpec, rank: int, reporter: Reporter
         renew_threads_after_fork()
         black_box.run(spec, definition, reporter)
         return
+    device = device_of(spec.device_kind, local_rank)
+    if device.type == "cuda":
+        bind_to_numa_node(device)
+        keep_pinned_sizes()
     gang = Gang(
         rank=rank,
         world_size=spec.world_size,
-        device=device_of(spec.device_kind, local_rank),
+        device=device,
         rendezvous=spec.rendezvous,
         store=spec.store,
         node_gpus=spec.node_gpus,

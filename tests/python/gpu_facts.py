@@ -1,0 +1,41 @@
+"""What a machine's first GPU says of memory and cores, as JSON; a part of `make gpu-check`."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import torch
+from saturn.rank.process import bind_to_numa_node, keep_pinned_sizes
+
+MIB = 1 << 20
+#: A size that is far from a power of two.
+PINNED_BYTES = 5 * MIB
+
+
+def main() -> None:
+    device = torch.device("cuda", 0)
+    cores = len(os.sched_getaffinity(0))
+    free_before = torch.cuda.mem_get_info(device)[0]
+    torch.ones(1, device=device)
+    free, total = torch.cuda.mem_get_info(device)
+    keep_pinned_sizes()
+    pinned = torch.empty(PINNED_BYTES, dtype=torch.uint8, pin_memory=True)
+    taken = torch.cuda.host_memory_stats()["allocated_bytes.current"]
+    bind_to_numa_node(device)
+    found = {
+        "total_bytes": total,
+        # What `device_memory` does not count: the context, and other processes' memory.
+        "outside_torch_bytes": total - free - torch.cuda.memory_reserved(device),
+        "free_bytes_before_and_after_a_kernel": [free_before, free],
+        "pinned_asked_bytes": pinned.nbytes,
+        "pinned_taken_bytes": taken,
+        "cores": cores,
+        "cores_near_the_gpu": sorted(os.sched_getaffinity(0)),
+        "threads": torch.get_num_threads(),
+    }
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
