@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from models import definition
+from in_process import gang_of_one
+from models import WIDTH, Mlp, definition
 from saturn.data.slices import Position, Slice
 from saturn.rank.device_memory import DeviceMemory
 from saturn.techniques import Knobs, Objective, ParallelModel, Technique
+from saturn.techniques.ddp import Ddp
+from saturn.training.slicing import IGNORED, LABELS, Slicing
 from saturn.training.stepper import Stepper
 from torch import nn
 
@@ -69,3 +74,34 @@ def test_a_slice_that_ranks_share_is_weighed_once(
     result = stepper.step(stepper.stage([piece]), stop=False, save=False).result()
     assert isinstance(stepper.parallel, Recording)
     assert stepper.parallel.share == pytest.approx(share) and result.loss == 1.0
+
+
+def mean_by_hand(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Of labels that count. Without any, its gradient is NaN; that of torch's own mean is zero."""
+    each = nn.functional.cross_entropy(outputs, labels.clamp(min=0), reduction="none")
+    return (each * (labels != IGNORED)).sum() / (labels != IGNORED).sum()
+
+
+def batches_of(labels: Sequence[int]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """For each label, a batch of two samples that have it."""
+    inputs = torch.randn(2, WIDTH, generator=torch.Generator().manual_seed(1))
+    return [(inputs, torch.full((2,), label)) for label in labels]
+
+
+def test_a_batch_without_labels_that_count_leaves_the_gradients_as_they_are(tmp_path: Path) -> None:
+    def one_step(labels: Sequence[int]) -> tuple[float, list[list[float]]]:
+        task = definition(
+            get_model=partial(Mlp, depth=1),
+            get_dataloader=partial(batches_of, labels),
+            loss_function=mean_by_hand,
+            gradient_accumulation_steps=len(labels),
+            batch_count=len(labels),
+        )
+        slicing = Slicing(LABELS, labels=".1")
+        with gang_of_one(tmp_path) as gang:
+            stepper = Stepper(task, Ddp(), gang, {}, slicing=slicing, note=print)
+            staged = stepper.stage(next(stepper.pieces(Position())))
+            loss = stepper.step(staged, stop=False, save=False).result().loss
+            return loss, [weight.tolist() for weight in stepper.parallel.module.parameters()]
+
+    assert one_step([2, IGNORED]) == one_step([2])
