@@ -13,9 +13,10 @@ from in_process import gang_of_one
 from models import WIDTH, Mlp, definition
 from saturn.data.slices import Position, Slice
 from saturn.rank.device_memory import DeviceMemory
+from saturn.rank.exceptions import NotApplicable
 from saturn.techniques import Knobs, Objective, ParallelModel, Technique
 from saturn.techniques.ddp import Ddp
-from saturn.training.slicing import IGNORED, LABELS, Slicing
+from saturn.training.slicing import IGNORED, LABELS, WHOLE, Slicing
 from saturn.training.stepper import Stepper
 from torch import nn
 
@@ -74,6 +75,16 @@ def test_a_slice_that_ranks_share_is_weighed_once(
     result = stepper.step(stepper.stage([piece]), stop=False, save=False).result()
     assert isinstance(stepper.parallel, Recording)
     assert stepper.parallel.share == pytest.approx(share) and result.loss == 1.0
+
+
+def test_batches_that_must_stay_whole_are_cut_for_two_ranks_no_more_than_for_more() -> None:
+    whole = Slicing(WHOLE, reason="samples are compared")
+    gang: Any = FakeGang([])
+    for data_size in (2, 4):
+        with pytest.raises(NotApplicable, match="samples are compared"):
+            knobs = {"data_size": data_size}
+            Stepper(definition(), Sharing(), gang, knobs, slicing=whole, note=print)
+    Stepper(definition(), Sharing(), gang, {"data_size": 1}, slicing=whole, note=print)
 
 
 def mean_by_hand(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
