@@ -1,4 +1,4 @@
-"""What a slice counts in the loss, where ranks of a gang share it."""
+"""What a slice counts in the loss, where ranks share it, and what ranks agree on after a step."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from saturn.rank.device_memory import DeviceMemory
 from saturn.rank.exceptions import NotApplicable
 from saturn.techniques import Knobs, Objective, ParallelModel, Technique
 from saturn.techniques.ddp import Ddp
+from saturn.training.agreement import agree
 from saturn.training.slicing import IGNORED, LABELS, WHOLE, Slicing
 from saturn.training.stepper import Stepper
 from torch import nn
@@ -75,6 +76,13 @@ def test_a_slice_that_ranks_share_is_weighed_once(
     result = stepper.step(stepper.stage([piece]), stop=False, save=False).result()
     assert isinstance(stepper.parallel, Recording)
     assert stepper.parallel.share == pytest.approx(share) and result.loss == 1.0
+
+
+@pytest.mark.parametrize(("stop", "save"), [(True, False), (False, True), (False, False)])
+def test_what_one_rank_wants_after_a_step_is_agreed_on(stop: bool, save: bool) -> None:
+    gang: Any = FakeGang([])
+    agreement = agree(gang, [(torch.tensor(2.0), 1.0)], stop=stop, save=save)
+    assert (agreement.result().stop, agreement.result().save) == (stop, save)
 
 
 def test_batches_that_must_stay_whole_are_cut_for_two_ranks_no_more_than_for_more() -> None:
