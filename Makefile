@@ -11,7 +11,7 @@ setup := scripts/setup.py
 demo_flags := $(if $(DEVICES),--devices $(DEVICES)) $(if $(DEVICE_MEMORY),--device-memory $(DEVICE_MEMORY))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup docs demo demo-short demo-fake-gpus demo-cluster check test test-rust test-python test-nightly test-numerics test-torch test-loggers nightly-rust nightly-python nightly-gpus nightly-kills nightly-plain nightly-busy nightly-numerics-oldest wheel release zoo gpu-check fuzz fuzz-readers mutants bench \
+.PHONY: help setup docs demo demo-short demo-fake-gpus demo-cluster check test test-rust test-python test-nightly test-numerics test-torch test-loggers nightly-rust nightly-python nightly-gpus nightly-kills nightly-plain nightly-busy nightly-numerics-oldest wheel release zoo gpu-check fuzz fuzz-readers mutants mutants-python bench \
   bench-solver bench-techniques bench-engine bench-profile bench-cluster bench-build bench-report bench-tuning lint format clean
 
 help:
@@ -32,6 +32,7 @@ help:
 	@echo 'make bench       the solver beside CP-SAT and the exact program, techniques beside plain torch, the engine at scale, clusters, trials, searches, builds, the report: over an hour'
 	@echo 'make fuzz-readers  every reader of files and messages is fuzzed, FUZZ_S=30 seconds each'
 	@echo 'make mutants     which small wrong changes of the Rust core its tests notice (docs/mutants.md): hours'
+	@echo 'make mutants-python  which of 300 changes to the code for training the quick Python tests notice: hours; docs/mutants-python.md'
 	@echo 'make docs        the documentation as a site, its links checked: target/site/index.html'
 	@echo 'make lint        formatter, lints, types'
 	@echo 'make format      format all code'
@@ -77,6 +78,12 @@ test-rust: setup
 side_by_side := -n 3 --dist loadfile --no-loadscope-reorder
 test-python: setup
 	@$(bin)/python -m pytest $(side_by_side) --durations=10
+
+# Cosmic Ray is in an environment of its own: Saturn and its tests need nothing of it.
+mutants := target/mutants-python/tool
+mutants-python: setup
+	@[ -x $(mutants)/bin/cosmic-ray ] || { $(PYTHON) -m venv $(mutants) && $(mutants)/bin/pip install --quiet cosmic-ray==8.7.0; }
+	@nice -n 15 $(mutants)/bin/python scripts/mutants_python.py record run table
 
 # Against SINCE, a commit.
 SINCE ?= HEAD

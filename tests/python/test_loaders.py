@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from saturn.data import seeds
 from saturn.data.sampling import epoch_batches
 from saturn.data.slices import Data, Position, Slice
 from saturn.rank.exceptions import TaskError
@@ -236,6 +237,27 @@ def test_epochs_differ_and_seeds_decide(kind: str) -> None:
     assert epoch_batches(loader(), SEED, 0) == epoch_batches(loader(), SEED, 0)
     assert epoch_batches(loader(), SEED, 0) != epoch_batches(loader(), SEED, 1)
     assert epoch_batches(loader(), SEED, 0) != epoch_batches(loader(), SEED + 1, 0)
+
+
+def test_a_sample_draws_from_the_seed_of_its_place_in_the_epoch_however_it_is_cut() -> None:
+    def loader() -> DataLoader[Any]:
+        return DataLoader(Augmented(12), batch_size=3)
+
+    def drawn(epoch: int, place: int) -> list[float]:
+        seeds.seed_fetch(seeds.sample_seed(SEED, epoch, place))
+        sample: list[float] = Augmented(12)[place][0].tolist()
+        return sample
+
+    expected = [drawn(epoch, place) for epoch in range(2) for place in range(12)]
+    batches = read(loader, 8)
+    assert [sample for piece in batches for sample in piece.batch[0].tolist()] == expected
+    for deals in (lambda sizes: True, lambda sizes: False):  # whether a step's batches are joined
+        steps = Data(loader, seed=SEED).steps(
+            *(Position(), lambda done: 2), data_rank=0, data_size=1, deals=deals
+        )
+        pieces = [piece for step in islice(steps, 4) for piece in step]
+        steps.close()
+        assert [sample for piece in pieces for sample in piece.batch[0].tolist()] == expected
 
 
 def test_every_sample_of_an_epoch_is_seen_once() -> None:

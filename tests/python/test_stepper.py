@@ -1,16 +1,23 @@
-"""What a slice counts in the loss, where ranks of a gang share it."""
+"""What a slice counts in the loss, where ranks share it, and what ranks agree on after a step."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from models import definition
+from in_process import gang_of_one
+from models import WIDTH, Mlp, definition
 from saturn.data.slices import Position, Slice
 from saturn.rank.device_memory import DeviceMemory
+from saturn.rank.exceptions import NotApplicable
 from saturn.techniques import Knobs, Objective, ParallelModel, Technique
+from saturn.techniques.ddp import Ddp
+from saturn.training.agreement import agree
+from saturn.training.slicing import IGNORED, LABELS, WHOLE, Slicing
 from saturn.training.stepper import Stepper
 from torch import nn
 
@@ -69,3 +76,51 @@ def test_a_slice_that_ranks_share_is_weighed_once(
     result = stepper.step(stepper.stage([piece]), stop=False, save=False).result()
     assert isinstance(stepper.parallel, Recording)
     assert stepper.parallel.share == pytest.approx(share) and result.loss == 1.0
+
+
+@pytest.mark.parametrize(("stop", "save"), [(True, False), (False, True), (False, False)])
+def test_what_one_rank_wants_after_a_step_is_agreed_on(stop: bool, save: bool) -> None:
+    gang: Any = FakeGang([])
+    agreement = agree(gang, [(torch.tensor(2.0), 1.0)], stop=stop, save=save)
+    assert (agreement.result().stop, agreement.result().save) == (stop, save)
+
+
+def test_batches_that_must_stay_whole_are_cut_for_two_ranks_no_more_than_for_more() -> None:
+    whole = Slicing(WHOLE, reason="samples are compared")
+    gang: Any = FakeGang([])
+    for data_size in (2, 4):
+        with pytest.raises(NotApplicable, match="samples are compared"):
+            knobs = {"data_size": data_size}
+            Stepper(definition(), Sharing(), gang, knobs, slicing=whole, note=print)
+    Stepper(definition(), Sharing(), gang, {"data_size": 1}, slicing=whole, note=print)
+
+
+def mean_by_hand(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Of labels that count. Without any, its gradient is NaN; that of torch's own mean is zero."""
+    each = nn.functional.cross_entropy(outputs, labels.clamp(min=0), reduction="none")
+    return (each * (labels != IGNORED)).sum() / (labels != IGNORED).sum()
+
+
+def batches_of(labels: Sequence[int]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """For each label, a batch of two samples that have it."""
+    inputs = torch.randn(2, WIDTH, generator=torch.Generator().manual_seed(1))
+    return [(inputs, torch.full((2,), label)) for label in labels]
+
+
+def test_a_batch_without_labels_that_count_leaves_the_gradients_as_they_are(tmp_path: Path) -> None:
+    def one_step(labels: Sequence[int]) -> tuple[float, list[list[float]]]:
+        task = definition(
+            get_model=partial(Mlp, depth=1),
+            get_dataloader=partial(batches_of, labels),
+            loss_function=mean_by_hand,
+            gradient_accumulation_steps=len(labels),
+            batch_count=len(labels),
+        )
+        slicing = Slicing(LABELS, labels=".1")
+        with gang_of_one(tmp_path) as gang:
+            stepper = Stepper(task, Ddp(), gang, {}, slicing=slicing, note=print)
+            staged = stepper.stage(next(stepper.pieces(Position())))
+            loss = stepper.step(staged, stop=False, save=False).result().loss
+            return loss, [weight.tolist() for weight in stepper.parallel.module.parameters()]
+
+    assert one_step([2, IGNORED]) == one_step([2])

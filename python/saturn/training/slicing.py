@@ -94,8 +94,9 @@ class Slicing:
     def with_labels(self, batch: Any) -> Any:
         """`batch` with labels that count in place of ignored ones, so that its loss is a number.
 
-        This is for a slice without weight whose rank must take part all the same. Any class would
-        do; class 0 exists in every model.
+        This is for a slice without weight whose rank must take part all the same. The gradient of
+        a mean over no labels may be NaN, which a share of zero does not remove. (Only torch's own
+        means give ignored labels no gradient.) Any class would do; class 0 exists in every model.
         """
         if self.kind != LABELS:
             return batch

@@ -1,0 +1,126 @@
+"""Directories and folders of checkpoints: which is the newest, and what an attempt leaves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from saturn.checkpoint import manifest
+from saturn.checkpoint.folder import Folder
+from saturn.checkpoint.kept import bit_sum
+
+
+def committed(directory: Path) -> Path:
+    """A checkpoint, as far as its directory tells."""
+    directory.mkdir(parents=True)
+    (directory / manifest.NAME).write_text('{"step": 4}')
+    return directory
+
+
+@pytest.mark.parametrize("made", ["oldest first", "newest first"])
+def test_the_last_save_of_the_last_step_is_the_newest(tmp_path: Path, made: str) -> None:
+    newest_first = [
+        *(f"step-00000012.{number}" for number in range(12, 1, -1)),
+        *("step-00000012", "step-00000007.3", "step-00000007", "step-00000003"),
+    ]
+    # Some file systems list the newest entry first, others the oldest.
+    for name in newest_first if made == "newest first" else reversed(newest_first):
+        committed(tmp_path / name)
+    (tmp_path / "step-00000013").mkdir()  # without a manifest it is none
+    assert [directory.name for _, directory in manifest.found(tmp_path)] == newest_first
+    assert manifest.of_step(tmp_path, 12).name == "step-00000012.12"
+    manifest.prune(tmp_path)
+    kept = ["step-00000007.3", "step-00000012.12"]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == kept
+
+
+def test_a_link_that_was_cut_short_is_made_anew(tmp_path: Path) -> None:
+    checkpoint = committed(tmp_path / "step-00000004")
+    (checkpoint / "weights").write_text("good")
+    unfinished = tmp_path / "best" / f"{manifest.UNFINISHED}{checkpoint.name}"
+    unfinished.mkdir(parents=True)
+    (unfinished / "weights").write_text("half")
+    linked = manifest.link(checkpoint, tmp_path / "best", 4, {"loss": 1.0})
+    assert (linked / "weights").read_text() == "good"
+    assert '"loss": 1.0' in (linked / manifest.NAME).read_text()
+    assert [entry.name for entry in (tmp_path / "best").iterdir()] == [linked.name]
+
+
+# In an object store, which is in memory here.
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(f"memory://{tmp_path}/checkpoints", tmp_path)
+
+
+def saved(folder: Folder, step: int, attempt: int = 1) -> Folder:
+    """The files of a checkpoint, which has no manifest yet."""
+    scratch = manifest.fresh(folder, step, attempt, 0)
+    assert isinstance(scratch, Folder)
+    for name in ("a-part", "weights"):
+        (scratch / name).write_bytes(b"content")
+    return scratch
+
+
+def commit(scratch: Folder, step: int, attempt: int = 1) -> None:
+    digest = {"bytes": 7, "sha256": "of what nobody reads here"}
+    files = {"a-part": digest, "weights": digest}
+    content = {"step": step, "attempt": attempt, "files": files}
+    manifest.commit(scratch, scratch.parent, content)
+
+
+def test_a_store_has_the_checkpoints_that_have_manifests(folder: Folder) -> None:
+    for step in (1, 2):
+        commit(saved(folder, step), step)
+    crashed = saved(folder, 3)
+    lost = saved(folder, 4)
+    lost.remove("weights")
+    with pytest.raises(OSError, match="is not in the store as it was written"):
+        commit(lost, 4)
+    assert [step for step, _ in manifest.found(folder)] == [2, 1]
+    manifest.keep_only([manifest.of_step(folder, 2)], folder)
+    assert [step for step, _ in manifest.found(folder)] == [2] and not crashed.objects()
+
+
+def test_an_attempt_that_was_given_up_stores_no_checkpoint(folder: Folder) -> None:
+    mark = folder.task_dir / "attempts" / "7" / "given-up"
+    mark.parent.mkdir(parents=True)
+    mark.touch()
+    with pytest.raises(manifest.GivenUp):
+        commit(saved(folder, 5, attempt=7), 5, attempt=7)
+    assert not manifest.found(folder)
+    commit(saved(folder, 5, attempt=8), 5, attempt=8)
+    assert [step for step, _ in manifest.found(folder)] == [5]
+
+
+def test_a_stored_checkpoint_loses_its_manifest_first(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(scratch := saved(folder, 1), 1)
+    removed = []
+    remove = Folder.remove
+    monkeypatch.setattr(Folder, "remove", lambda of, name: (removed.append(name), remove(of, name)))
+    manifest.discard(scratch)
+    assert removed[0] == manifest.NAME and not scratch.objects()
+
+
+# Whether weights that don't train are still as they were saved.
+
+
+def test_every_bit_of_every_tensor_counts_in_a_sum() -> None:
+    tensors = [torch.arange(19, dtype=torch.uint8) + 1, torch.arange(4.0), torch.arange(2.0)]
+    before = bit_sum(tensors)
+    assert before == bit_sum([tensor.clone() for tensor in tensors])
+    for place in range(19):
+        for bit in range(8):
+            changed = tensors[0].clone()
+            changed[place] ^= 1 << bit
+            assert bit_sum([changed, *tensors[1:]]) != before, (place, bit)
+    assert bit_sum([tensors[0], tensors[1].flip(0), tensors[2]]) != before
+    assert bit_sum([tensors[0], tensors[2], tensors[1]]) != before
+
+
+def test_bytes_beyond_the_last_word_are_summed_once() -> None:
+    assert bit_sum([torch.tensor([0] * 7 + [5, 9], dtype=torch.uint8)]) == (5 << 56) + 9
