@@ -23,6 +23,10 @@ const LONGEST_ROUND: u64 = 400_000;
 const MOVES_PER_LOOK: u64 = 16;
 /// What a second that is missed counts, in seconds of the objective.
 const PENALTY: f64 = 6.0;
+/// Letting the gangs of a plan wait takes as long as so many moves, times the square of the number of
+/// tasks: not worth it before the search took as long, or so many moves.
+const MOVES_OF_SHIFTS: u64 = 2;
+const FREE_SHIFTS: u64 = 1_000;
 /// Tasks times choices looked at by recipes before the annealing begins, roughly; recipes at least, for
 /// a search without other starts, and at most.
 const EFFORT: usize = 4_000_000;
@@ -105,7 +109,6 @@ impl<'a> Search<'a> {
         let worth = self.player.worth(&genome, f64::INFINITY);
         if self.best.as_ref().is_none_or(|best| worth.beats(&best.worth)) {
             self.best = Some(Incumbent { worth, genome });
-            self.shift();
         }
     }
 
@@ -115,7 +118,12 @@ impl<'a> Search<'a> {
     /// a longer one does so too.
     fn shift(&mut self) {
         let Some(best) = &self.best else { return };
-        if self.instance.objective != Objective::Cost || !best.worth.is_valid() {
+        let num_tasks = self.instance.tasks.len() as u64;
+        let takes = MOVES_OF_SHIFTS * num_tasks * num_tasks;
+        if self.instance.objective != Objective::Cost
+            || !best.worth.is_valid()
+            || self.course.num_moves() < takes.saturating_sub(FREE_SHIFTS)
+        {
             return;
         }
         let mut placed = self.player.placed(&best.genome);
@@ -142,6 +150,9 @@ impl<'a> Search<'a> {
                 return false;
             }
             self.num_built += 1;
+            if self.num_built == self.recipes.len() {
+                self.shift();
+            }
         }
         true
     }
