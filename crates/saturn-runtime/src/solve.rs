@@ -193,6 +193,7 @@ mod tests {
     use super::{CHOICE_S, choice_limit_s};
 
     #[test]
+    #[expect(clippy::float_cmp, reason = "a limit is one of the numbers given, not a sum")]
     fn the_optimistic_plan_takes_no_longer_than_the_plan_or_a_moment() {
         assert_eq!(choice_limit_s(2.0, 0.001), CHOICE_S, "a plan that was proven at once");
         assert_eq!(choice_limit_s(2.0, 0.7), 0.7);

@@ -15,6 +15,8 @@ use crate::lists::{Entry, Load, play, stays_first};
 use crate::model::Model;
 use crate::nearby::Nearby;
 use crate::random::Random;
+use crate::search::Incumbent;
+use crate::settle::settled;
 
 /// Weight of the squared excess, relative to the target.
 const SQUARE: f64 = 20.0;
@@ -199,49 +201,54 @@ impl<'a> Region<'a> {
         }
     }
 
-    /// Anneals, and returns the best lists met with their value if `keep` is set and they beat it. Those
-    /// that it starts from count: what it leaves at once may be the best that it meets.
+    /// Does `most` moves of a cooling, and returns the best lists met if they beat `bar`, for a region
+    /// of all nodes. Those that it starts from count: what it leaves at once may be the best that it
+    /// meets.
     ///
-    /// Stops early at the deadline. Adds the moves tried to `num_moves`.
+    /// Stops early at the deadline.
     pub(crate) fn run(
         &mut self,
         cooling: Cooling,
-        keep: Option<f64>,
+        most: u64,
+        bar: Option<f64>,
         deadline: Deadline,
         random: &mut Random,
-        num_moves: &mut u64,
-    ) -> Option<(f64, Vec<Vec<Entry>>)> {
-        let bar = keep.unwrap_or(0.0);
-        let mut best = Some(self.end())
-            .filter(|value| beats(*value, bar))
-            .map(|value| (value, self.lists.clone()));
+    ) -> Option<Incumbent> {
+        let mut least = bar.unwrap_or(0.0);
+        let mut best = None;
         let looks = (cooling.num_moves / MOVES_PER_LOOK).max(1);
         let factor = (cooling.to / cooling.from).powf(1.0 / looks as f64);
         let mut temperature = cooling.from;
-        for _ in 0..looks {
+        let mut note = |region: &Self| {
+            if beats(region.end(), least) {
+                let found = settled(region.model, region.lists.clone());
+                least = found.value;
+                best = Some(found);
+            }
+            least
+        };
+        let mut bar = note(self);
+        for _ in 0..looks.min(most / MOVES_PER_LOOK) {
             if deadline.is_over() {
                 break;
             }
             for _ in 0..MOVES_PER_LOOK {
                 let threshold = -temperature * (1.0 - random.unit()).ln();
                 let Some(proposal) = self.propose(threshold, random) else { continue };
-                if self.settle(proposal, threshold) && keep.is_some() && self.late.len() <= 4 {
-                    let value = self.end();
-                    if beats(value, best.as_ref().map_or(bar, |(least, _)| *least)) {
-                        match &mut best {
-                            Some((old, lists)) => {
-                                *old = value;
-                                lists.clone_from(&self.lists);
-                            }
-                            None => best = Some((value, self.lists.clone())),
-                        }
-                    }
+                if self.settle(proposal, threshold) && self.ends_by(proposal, bar) {
+                    bar = note(self);
                 }
             }
             temperature *= factor;
         }
-        *num_moves += looks * MOVES_PER_LOOK;
         best
+    }
+
+    /// Whether the nodes of a move end before `bar`.
+    #[inline]
+    fn ends_by(&self, proposal: Move, bar: f64) -> bool {
+        self.loads[proposal.first].end < bar
+            && proposal.second.is_none_or(|second| self.loads[second].end < bar)
     }
 
     /// Works out a random move in the scratch lists; `None` where it is void or hopeless.

@@ -1,4 +1,7 @@
-//! The backend `auto`: search, bounds and, where the problem is small, a proof beside the search.
+//! The backend `auto`: one search, and beside it bounds and, where the problem is small, a proof.
+//!
+//! The search goes on as if it were alone: a proof or a bound takes a thread from it, but does not
+//! change its course. So what `auto` answers is never worse for more time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -8,17 +11,18 @@ use saturn_core::{Plan, PlanStatus};
 use crate::bounds::dual_feasible;
 use crate::clock::Deadline;
 use crate::general;
-use crate::lists::{self, makespan};
 use crate::proof::{self, Verdict};
+use crate::rounds::Limits;
+use crate::search::Search;
 use crate::solve::{Solve, grade};
-use crate::warm;
 
-/// The share of the time limit for the search before anything else.
+/// The share of the time limit for the search before anything else, and the most seconds of it.
 const FIRST_SEARCH: f64 = 0.1;
-/// The same in seconds, at most, where a proof is in reach.
 const FIRST_SEARCH_S: f64 = 0.05;
 /// The share of what is left then for a proof.
 const PROOF: f64 = 0.85;
+/// The share of that for a search beside the proof of a single node, which uses every thread.
+const BESIDE_ONE_NODE: f64 = 0.2;
 /// The share of what is left then for lower bounds by linear programs.
 const BOUNDS: f64 = 0.2;
 /// With fewer seconds than this one linear program may be too many.
@@ -27,145 +31,166 @@ const LEAST_FOR_BOUNDS_S: f64 = 0.2;
 const BOUND_TASKS: usize = 120;
 /// A plan is proven optimal by refuting this much of its makespan.
 const REFUTED: f64 = 1.0 - 5e-7;
+/// Moves before the first attempt at a proof on the only thread, and steps of it; twice as many
+/// in each attempt.
+const FIRST_ATTEMPT: u64 = 4_000;
 
 /// Searches, and proves what it can within the limits.
 pub(crate) fn solve(solve: &Solve, plan: &mut Plan) {
+    let mut search = solve.begin();
+    let limits = solve.limits();
     let proves = proof::is_in_reach(solve.model);
     let proves_exactly = !proves && general::is_in_exact_reach(solve.model);
     let bounds = solve.model.tasks.len() <= BOUND_TASKS;
-    let has_moves = solve.options.max_moves.is_some();
-    if has_moves || !bounds && !proves_exactly {
-        let schedule = solve.search(solve.deadline, solve.bound.makespan);
-        solve.adopt(plan, &schedule);
-        if proves && has_moves {
-            prove_in_turn(solve, plan, solve.deadline);
-        }
-        return;
-    }
-    let share = solve.deadline.left_s() * FIRST_SEARCH;
-    let first_s = if proves || proves_exactly { share.min(FIRST_SEARCH_S) } else { share };
-    let first = solve.deadline.within(first_s);
-    let schedule = solve.search(first, solve.bound.makespan);
-    solve.adopt(plan, &schedule);
-    if proves {
-        let proving = solve.deadline.within(solve.deadline.left_s() * PROOF);
-        if solve.options.threads > 1 {
-            prove_beside_search(solve, plan, proving);
-        } else {
-            prove_in_turn(solve, plan, proving);
+    let is_timed = solve.options.max_moves.is_none();
+    if proves && (!is_timed || limits.threads == 1) {
+        prove_in_turn(solve, &mut search, plan);
+    } else if is_timed && (proves || bounds || proves_exactly) {
+        let first_s = (limits.deadline.left_s() * FIRST_SEARCH).min(FIRST_SEARCH_S);
+        search.advance(&Limits { deadline: limits.deadline.within(first_s), ..limits });
+        solve.adopt(plan, &search.best.lists);
+        if proves {
+            prove_beside(solve, &mut search, plan);
         }
     }
-    let has_time = solve.deadline.left_s() >= LEAST_FOR_BOUNDS_S;
-    if bounds && plan.status != PlanStatus::Optimal && has_time {
-        let bounding = solve.deadline.within(solve.deadline.left_s() * BOUNDS);
-        plan.lower_bound_s =
-            dual_feasible::raise(solve.model, plan.lower_bound_s, plan.makespan_s, bounding);
-        grade(plan);
+    if is_timed && bounds && plan.status != PlanStatus::Optimal {
+        solve.adopt(plan, &search.best.lists);
+        raise_bound(solve, &mut search, plan);
     }
-    if proves_exactly && plan.status != PlanStatus::Optimal && solve.options.threads > 1 {
-        prove_exactly_beside_search(solve, plan);
-    } else if plan.status != PlanStatus::Optimal {
-        let warm = warm::lists(solve.problem, solve.model, plan);
-        let schedule = solve.search_from(solve.deadline, plan.lower_bound_s, warm);
-        solve.adopt(plan, &schedule);
+    if is_timed && proves_exactly && plan.status != PlanStatus::Optimal && limits.threads > 1 {
+        prove_exactly_beside(solve, &mut search, plan);
+    }
+    if plan.status != PlanStatus::Optimal {
+        search.advance(&Limits { low: limits.low.max(plan.lower_bound_s), ..limits });
+        solve.adopt(plan, &search.best.lists);
     }
 }
 
-/// Alternates proof attempts and their answers until the plan is optimal or the limits are reached.
-fn prove_in_turn(solve: &Solve, plan: &mut Plan, deadline: Deadline) {
-    let max_steps = solve.options.max_moves.unwrap_or(u64::MAX);
-    while plan.status != PlanStatus::Optimal && !deadline.is_over() {
-        let limit = plan.makespan_s * REFUTED;
-        let prices = &solve.bound.prices;
-        let verdict = proof::decide(solve.model, prices, limit, deadline, max_steps, 1);
-        if !take(solve, plan, limit, verdict) {
+/// Search and attempts at a proof in turn, each twice as long as the one before, until the plan is
+/// optimal or the limits are reached.
+fn prove_in_turn(solve: &Solve, search: &mut Search, plan: &mut Plan) {
+    let limits = solve.limits();
+    let mut share = FIRST_ATTEMPT;
+    let mut proven = 0;
+    loop {
+        let left = limits.max_moves.map(|most| most - proven);
+        let rests_at = search.course.num_moves() + share;
+        search.advance(&Limits { max_moves: left, rests_at, ..limits });
+        solve.adopt(plan, &search.best.lists);
+        let is_over = search.course.num_moves() < rests_at || limits.deadline.is_over();
+        if plan.status == PlanStatus::Optimal || is_over {
             return;
         }
+        let left = left.map_or(u64::MAX, |most| most.saturating_sub(search.course.num_moves()));
+        let steps = share.min(left);
+        let limit = plan.makespan_s * REFUTED;
+        let prices = &solve.bound.prices;
+        let verdict = proof::decide(solve.model, prices, limit, limits.deadline, steps, 1);
+        take(solve, plan, limit, verdict);
+        proven += steps;
+        share *= 2;
     }
 }
 
 /// One thread proves while the others search; a better plan from either restarts the proof.
-fn prove_beside_search(solve: &Solve, plan: &mut Plan, deadline: Deadline) {
+fn prove_beside(solve: &Solve, search: &mut Search, plan: &mut Plan) {
+    let limits = solve.limits();
+    let deadline = limits.deadline.within(limits.deadline.left_s() * PROOF);
+    let is_one_node = solve.model.nodes.len() == 1;
     while plan.status != PlanStatus::Optimal && !deadline.is_over() {
         let limit = plan.makespan_s * REFUTED;
-        let is_found = AtomicBool::new(false);
-        let is_decided = AtomicBool::new(false);
-        let proof_clock = deadline.stopped_by(&is_found);
-        let search_clock = deadline.stopped_by(&is_decided);
-        let (verdict, found) = thread::scope(|scope| {
-            let prover = scope.spawn(|| {
-                let prices = &solve.bound.prices;
-                let until = deadline.on(&proof_clock);
-                let verdict = proof::decide(
-                    solve.model,
-                    prices,
-                    limit,
-                    until,
-                    u64::MAX,
-                    solve.options.threads,
-                );
-                is_decided.store(true, Ordering::Relaxed);
-                verdict
-            });
-            // The proof of a single node uses every thread: the search leaves it alone after a while.
-            let share = if solve.model.nodes.len() == 1 { 0.2 } else { 1.0 };
-            let until = deadline.on(&search_clock).within(deadline.left_s() * share);
-            let threads = solve.options.threads - 1;
-            let warm = warm::lists(solve.problem, solve.model, plan);
-            let low = plan.lower_bound_s;
-            let found = solve.search_lists(until, low, threads, plan.makespan_s * REFUTED, warm);
-            if solve.model.nodes.len() > 1
-                || makespan(solve.model, &found) < plan.makespan_s * REFUTED
-            {
-                is_found.store(true, Ordering::Relaxed);
-            }
-            match prover.join() {
-                Ok(verdict) => (verdict, found),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        });
+        let prices = &solve.bound.prices;
+        let low = limits.low.max(plan.lower_bound_s);
+        let share = if is_one_node { BESIDE_ONE_NODE } else { 1.0 };
+        let beside = Limits { deadline, low, enough: limit, ..limits };
+        let verdict = side_by_side(
+            &beside,
+            share,
+            |limits| advance(search, limits),
+            |until| proof::decide(solve.model, prices, limit, until, u64::MAX, limits.threads),
+        );
         let before = plan.makespan_s;
-        solve.adopt(plan, &lists::schedule(solve.model, &found));
+        solve.adopt(plan, &search.best.lists);
         if !take(solve, plan, limit, verdict) && plan.makespan_s >= before {
             return;
         }
     }
 }
 
+/// Raises the bound by linear programs.
+fn raise_bound(solve: &Solve, search: &mut Search, plan: &mut Plan) {
+    let limits = solve.limits();
+    if limits.deadline.left_s() < LEAST_FOR_BOUNDS_S {
+        return;
+    }
+    let deadline = limits.deadline.within(limits.deadline.left_s() * BOUNDS);
+    let (low, high) = (plan.lower_bound_s, plan.makespan_s);
+    let raise = |until: Deadline| dual_feasible::raise(solve.model, low, high, until);
+    let bound = if limits.threads > 1 {
+        let limits = Limits { deadline, low, ..limits };
+        side_by_side(&limits, 1.0, |limits| advance(search, limits), raise)
+    } else {
+        raise(deadline)
+    };
+    plan.lower_bound_s = plan.lower_bound_s.max(bound);
+    solve.adopt(plan, &search.best.lists);
+}
+
 /// One thread proves by the exact program while the others search, until either is done.
-fn prove_exactly_beside_search(solve: &Solve, plan: &mut Plan) {
-    let (is_proven, is_found) = (AtomicBool::new(false), AtomicBool::new(false));
-    let search_clock = solve.deadline.stopped_by(&is_proven);
-    let proof_clock = solve.deadline.stopped_by(&is_found);
+fn prove_exactly_beside(solve: &Solve, search: &mut Search, plan: &mut Plan) {
+    let limits = Limits { low: plan.lower_bound_s, ..solve.limits() };
     let start = plan.clone();
-    let (proven, found) = thread::scope(|scope| {
-        let prover = scope.spawn(|| {
-            let mut proven = start.clone();
-            let deadline = solve.deadline.on(&proof_clock);
-            general::solve_exactly(&solve.exact(deadline), &mut proven);
-            // Without a proof the search goes on.
-            is_proven.store(proven.status == PlanStatus::Optimal, Ordering::Relaxed);
+    let proven = side_by_side(
+        &limits,
+        1.0,
+        |limits| advance(search, limits),
+        |until| {
+            let mut proven = start;
+            general::solve_exactly(&solve.exact(until), &mut proven);
             proven
-        });
-        let warm = warm::lists(solve.problem, solve.model, &start);
-        let until = solve.deadline.on(&search_clock);
-        let threads = solve.options.threads - 1;
-        let found = solve.search_lists(until, start.lower_bound_s, threads, 0.0, warm);
-        // It ends early only with a plan that meets the bound.
-        if !solve.deadline.is_over() {
-            is_found.store(true, Ordering::Relaxed);
-        }
-        match prover.join() {
-            Ok(proven) => (proven, found),
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
-    });
+        },
+    );
     if proven.value() < plan.value() {
         plan.set_assignments(solve.problem, proven.assignments);
     }
     plan.lower_bound_s = plan.lower_bound_s.max(proven.lower_bound_s);
     plan.completion_bound_s = plan.completion_bound_s.max(proven.completion_bound_s);
-    solve.adopt(plan, &lists::schedule(solve.model, &found));
+    solve.adopt(plan, &search.best.lists);
+}
+
+/// Goes on with a search; whether it has what it looks for.
+fn advance(search: &mut Search, limits: &Limits) -> bool {
+    search.advance(limits);
+    limits.are_met_by(search.best.value)
+}
+
+/// Does `work` on a thread of its own while the others search, for `share` of the time. When the work
+/// is done the search pauses; a search that says that it has what it looks for stops the work.
+pub(crate) fn side_by_side<R: Send>(
+    limits: &Limits,
+    share: f64,
+    search: impl FnOnce(&Limits) -> bool,
+    work: impl FnOnce(Deadline) -> R + Send,
+) -> R {
+    let (is_found, is_worked) = (AtomicBool::new(false), AtomicBool::new(false));
+    let work_clock = limits.deadline.stopped_by(&is_found);
+    let search_clock = limits.deadline.stopped_by(&is_worked);
+    thread::scope(|scope| {
+        let worker = scope.spawn(|| {
+            let result = work(limits.deadline.on(&work_clock));
+            is_worked.store(true, Ordering::Relaxed);
+            result
+        });
+        let deadline = limits.deadline.on(&search_clock);
+        let deadline = deadline.within(deadline.left_s() * share);
+        if search(&Limits { deadline, threads: limits.threads - 1, ..*limits }) {
+            is_found.store(true, Ordering::Relaxed);
+        }
+        match worker.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
 }
 
 /// Takes a verdict into the plan; whether there was one.
@@ -177,7 +202,7 @@ fn take(solve: &Solve, plan: &mut Plan, limit: f64, verdict: Verdict) -> bool {
         }
         Verdict::Possible(schedule) => {
             let before = plan.makespan_s;
-            solve.adopt(plan, &schedule);
+            solve.adopt_schedule(plan, &schedule);
             // A plan that only meets the limit with the slack of the comparisons settles nothing.
             return plan.makespan_s < before;
         }

@@ -82,10 +82,6 @@ impl<'a> Deadline<'a> {
         self.clock.is_interrupted()
     }
 
-    pub(crate) fn elapsed_s(&self) -> f64 {
-        self.clock.elapsed_s()
-    }
-
     /// Seconds left, 0 when interrupted.
     pub(crate) fn left_s(&self) -> f64 {
         if self.clock.is_interrupted() {

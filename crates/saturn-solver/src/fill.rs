@@ -12,6 +12,7 @@
 //! One filling takes milliseconds where there are a thousand tasks, and depends much on chance:
 //! they are drawn by the hundred.
 
+use crate::clock::Deadline;
 use crate::lists::{Entry, Lists};
 use crate::model::{Mode, Model, Task};
 use crate::random::Random;
@@ -141,6 +142,7 @@ struct Filling<'a> {
 }
 
 /// Fills `nodes` with `tasks`: a list for each node, and the number of gangs tried out on the way.
+/// `None` when the time is over.
 ///
 /// Every task should have a narrow mode on some node; one that has none is left out.
 pub(crate) fn fill(
@@ -149,8 +151,9 @@ pub(crate) fn fill(
     nodes: &[usize],
     mut tasks: Vec<usize>,
     recipe: Recipe,
+    deadline: Deadline,
     random: &mut Random,
-) -> (Lists, u64) {
+) -> Option<(Lists, u64)> {
     let Running { staying: mut lists, drawn } =
         stay_or_move(model, prices, nodes, &mut tasks, recipe, random);
     let mut filling = Filling::new(model, prices, &tasks, recipe, random);
@@ -158,6 +161,9 @@ pub(crate) fn fill(
     let mut order: Vec<usize> = (0..nodes.len()).collect();
     filling.random.shuffle(&mut order);
     for local in order {
+        if deadline.is_over() {
+            return None;
+        }
         let filled = filling.best_list(nodes[local], &lists[local], &drawn[local], &tasks);
         lists[local] = filled;
         for entry in &lists[local] {
@@ -166,7 +172,7 @@ pub(crate) fn fill(
     }
     tasks.retain(|task| !filling.is_taken[*task]);
     append(model, nodes, &mut lists, &tasks);
-    (lists, filling.num_steps)
+    Some((lists, filling.num_steps))
 }
 
 /// Least priced GPU-seconds of a task under modes that meet the target.

@@ -1,191 +1,287 @@
-//! Large problems: filled by the hundred, the best annealed once as a whole, then mended.
+//! Large problems: filled by the hundred, the best annealed as a whole, then mended, in cycles.
 //!
 //! Fillings (`fill`) come within a percent or two of the bound, each in milliseconds. Then all
-//! nodes are annealed, cold, in short epochs, each thread on its own share of them, dealt anew
-//! every epoch, at one target: lowering the target on the way makes gangs too long, and what takes
-//! their place can ruin a node beyond what a cold annealing mends. That leaves a few nodes late,
-//! which `mend` sees to.
+//! nodes are annealed, cold, in short epochs, in shares dealt anew every epoch, at one target:
+//! lowering the target on the way makes gangs too long, and what takes their place can ruin a node
+//! beyond what a cold annealing mends. That leaves a few nodes late, which `mend` sees to. Each
+//! cycle is longer than the one before, so that the share of each of its parts does not depend on
+//! when the search ends.
 
 use crate::anneal::{Cooling, Region};
+use crate::clock::Deadline;
 use crate::fill::{Recipe, fill};
-use crate::lists::{Entry, Lists};
-use crate::mend::mend;
+use crate::lists::{Entry, Lists, makespan};
+use crate::mend::Mend;
+use crate::model::Model;
 use crate::random::Random;
-use crate::search::{Incumbent, Search, in_threads};
+use crate::rounds::{Course, Limits};
+use crate::search::{Incumbent, Search};
+use crate::settle::settled;
 
-/// Percent of the limits for fillings.
-const FILL: u32 = 40;
+/// Moves of the first cycle for each task, and how much longer each is than the one before.
+const FIRST_PER_TASK: u64 = 600;
+const GROWTH: f64 = 1.5;
+/// The shares of a cycle for fillings and for annealing the whole.
+const FILL: f64 = 0.4;
+const WHOLE: f64 = 0.12;
 /// Gangs tried out for one plan, at most, roughly: what bounds the drawings where tasks are many.
 const LONGEST_FILL: f64 = 2e6;
 /// Drawings of a node, at most.
 const MOST_DRAWS: f64 = 200.0;
+/// Gangs that an item of a round of fillings tries out for each task.
+const FILL_PER_TASK: u64 = 60;
 /// How far a price is from that of the best plan so far, at most, as a factor.
 const DRIFT: f64 = 1.03;
-/// Moves of each thread in an epoch.
+/// Moves of an item in an epoch, at most, and epochs in a cycle at least.
 const EPOCH: u64 = 60_000;
-/// Percent of the limits at which annealing the whole is over.
-const WHOLE: u32 = 52;
-/// Moves that one thread makes in a second, roughly; sets the first target only.
-const MOVES_PER_SECOND: f64 = 4e6;
+const LEAST_EPOCH: u64 = 1_024;
+const EPOCHS: u64 = 8;
 
-/// Improves `best` until a limit is reached.
-///
-/// A warm start that no filling beats is mended only: annealing the whole would lose what it has.
-pub(crate) fn search(search: &Search, best: &mut Incumbent, is_warm: bool) {
-    let mut threads: Vec<Random> = (0..search.threads.min(search.model.nodes.len()) as u64)
-        .map(|stream| Random::new(search.seed, stream))
-        .collect();
-    let mut dealer = Random::new(search.seed, u64::MAX - 1);
-    let mut num_moves = 0;
-    let before = best.value;
-    num_moves += fill_often(search, best);
-    let share = f64::from(WHOLE - FILL) / f64::from(100 - FILL);
-    let whole = Search {
-        deadline: search.deadline.within(search.deadline.left_s() * share),
-        max_moves: search.max_moves.map(|moves| moves / 100 * u64::from(WHOLE)),
-        ..*search
-    };
-    let target = first_target(search, best);
-    let mut current = best.lists.clone();
-    if !is_warm || best.value < before {
-        anneal(&whole, best, &mut current, target, &mut threads, &mut dealer, &mut num_moves);
-    }
-    mend(search, best, current, target, &mut threads, &mut dealer, &mut num_moves);
+/// How far the search of a large problem has come.
+pub(crate) struct Large {
+    /// Moves of this cycle.
+    size: f64,
+    phase: Phase,
+    filled: Filled,
+    /// What is annealed and mended.
+    current: Lists,
 }
 
-/// Draws fillings, each thread its own, and returns the steps that took.
-fn fill_often(search: &Search, best: &mut Incumbent) -> u64 {
-    let Search { model, bound, .. } = *search;
-    let until = search.deadline.within(search.deadline.left_s() * f64::from(FILL) / 100.0);
-    let max_steps = search
-        .max_moves
-        .map_or(u64::MAX, |moves| moves / 100 * u64::from(FILL) / search.threads as u64);
-    let least = bound.makespan;
-    let nodes: Vec<usize> = (0..model.nodes.len()).collect();
-    let placed = best.lists.iter().flatten().map(|entry| entry.task as usize);
-    let tasks: Vec<usize> = placed.collect();
-    let mut randoms: Vec<Random> = (0..search.threads as u64)
-        .map(|stream| Random::new(search.seed, u64::MAX - 2 - stream))
-        .collect();
-    let results = in_threads(&mut randoms, |random, num_steps| {
-        let mut found: Option<Incumbent> = None;
-        let mut value = best.value;
-        // Other prices send other tasks to a kind: those of the best plan so far, and a little off.
-        let mut prices = bound.prices.clone();
-        // How near to the bound to aim: nearer after a hit, farther after a miss.
-        let mut aim: f64 = 0.7;
-        let most_draws = (LONGEST_FILL / 10.0 / model.tasks.len() as f64).clamp(10.0, MOST_DRAWS);
-        while *num_steps < max_steps && !until.is_over() && value > least * (1.0 + 1e-9) {
-            let reach = (value - least).min(least * 0.03) * aim * (0.8 + 0.2 * random.unit());
-            let mut recipe = Recipe::random(least + reach, most_draws, random);
-            if *num_steps == 0 {
+/// The part of a cycle that is at work, and the moves that are left of it.
+enum Phase {
+    Fill { left: u64 },
+    Anneal { done: u64, total: u64, target: f64 },
+    Mend { left: u64, mend: Mend },
+}
+
+/// The best filling so far.
+#[derive(Clone)]
+struct Filled {
+    value: f64,
+    lists: Lists,
+    prices: Vec<f64>,
+    /// How near to the bound to aim: nearer after a hit, farther after a miss.
+    aim: f64,
+    /// Whether it was found in this cycle.
+    is_new: bool,
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive")]
+fn moves(number: f64) -> u64 {
+    number as u64
+}
+
+impl Large {
+    /// A warm start that no filling beats is mended only: annealing the whole would lose what it has.
+    pub(crate) fn new(search: &Search, _is_warm: bool) -> Self {
+        let size = (FIRST_PER_TASK * search.model.tasks.len() as u64) as f64;
+        let filled = Filled {
+            value: search.best.value,
+            lists: search.best.lists.clone(),
+            prices: search.bound.prices.clone(),
+            aim: 0.7,
+            is_new: false,
+        };
+        let current = search.best.lists.clone();
+        Self { size, phase: Phase::Fill { left: moves(size * FILL) }, filled, current }
+    }
+
+    pub(crate) fn round(&mut self, search: &mut Search, limits: &Limits) {
+        let before = search.course.num_moves();
+        let spent = |search: &Search| search.course.num_moves() - before;
+        match &mut self.phase {
+            Phase::Fill { .. } => {
+                self.fill(search, limits);
+                let spent = spent(search);
+                let Phase::Fill { left } = &mut self.phase else { return };
+                *left = left.saturating_sub(spent);
+                if *left == 0 {
+                    self.phase = self.after_filling(search);
+                }
+            }
+            Phase::Anneal { done, total, target } => {
+                let (share, target) = (*done as f64 / *total as f64, *target);
+                let length = *total / EPOCHS;
+                epoch(search, limits, &mut self.current, target, share, length);
+                *done += spent(search);
+                if done >= total {
+                    self.phase = self.mending(search, target);
+                }
+            }
+            Phase::Mend { left, mend } => {
+                mend.round(search, limits, &mut self.current);
+                *left = left.saturating_sub(spent(search));
+                if *left == 0 {
+                    self.size *= GROWTH;
+                    self.filled.is_new = false;
+                    self.phase = Phase::Fill { left: moves(self.size * FILL) };
+                }
+            }
+        }
+    }
+
+    fn after_filling(&mut self, search: &Search) -> Phase {
+        let target = self.target(search);
+        if self.filled.is_new {
+            self.current.clone_from(&self.filled.lists);
+            let total = moves(self.size * WHOLE).max(1);
+            Phase::Anneal { done: 0, total, target }
+        } else {
+            self.current.clone_from(&search.best.lists);
+            self.mending(search, target)
+        }
+    }
+
+    fn mending(&self, search: &Search, target: f64) -> Phase {
+        let left = moves(self.size * (1.0 - FILL - WHOLE));
+        let mend = Mend::new(search.model, &self.current, target);
+        Phase::Mend { left, mend }
+    }
+
+    /// The makespan that annealing the whole can be expected to reach in this cycle.
+    fn target(&self, search: &Search) -> f64 {
+        let per_task = self.size / search.model.tasks.len() as f64;
+        let least = search.bound.makespan;
+        // Measured: 1.4% above the bound with 20,000 moves a task on 128 nodes of 8.
+        let reach = 0.014 * (2e4 / per_task.max(1.0)).powf(0.3);
+        (least * (1.0 + reach.max(0.002))).min(least + (self.filled.value - least) * 0.7)
+    }
+
+    /// Draws fillings.
+    fn fill(&mut self, search: &mut Search, limits: &Limits) {
+        let Search { model, bound, course, .. } = search;
+        let filling = Fillings {
+            model,
+            least: bound.makespan,
+            tasks: self.filled.lists.iter().flatten().map(|entry| entry.task as usize).collect(),
+            nodes: (0..model.nodes.len()).collect(),
+            is_first: course.num_moves() == 0,
+            deadline: limits.deadline,
+        };
+        let length = FILL_PER_TASK * model.tasks.len() as u64;
+        let start = &self.filled;
+        let items = vec![(); course.num_streams()];
+        let round = course.round(limits, items, length, |(), random, most| {
+            filling.draw(start.clone(), most, random)
+        });
+        let aims = round.results.iter().map(|found| found.aim);
+        let aim = aims.sum::<f64>() / round.results.len().max(1) as f64;
+        let best =
+            round.results.into_iter().min_by(|left, right| left.value.total_cmp(&right.value));
+        if let Some(best) = best.filter(|best| best.value < self.filled.value) {
+            search.take(Incumbent { value: best.value, lists: best.lists.clone() });
+            if round.is_whole {
+                self.filled = Filled { aim, is_new: true, ..best };
+            }
+        } else if round.is_whole {
+            self.filled.aim = aim;
+        }
+    }
+}
+
+/// What fillings are drawn from.
+struct Fillings<'a> {
+    model: &'a Model,
+    least: f64,
+    tasks: Vec<usize>,
+    nodes: Vec<usize>,
+    /// Whether these are the first of the search.
+    is_first: bool,
+    deadline: Deadline<'a>,
+}
+
+impl Fillings<'_> {
+    /// Fillings until so many gangs were tried out, one after another; the best, if it beats the one to
+    /// begin with.
+    fn draw(&self, mut best: Filled, most: u64, random: &mut Random) -> Filled {
+        let num_tasks = self.model.tasks.len() as f64;
+        let most_draws = (LONGEST_FILL / 10.0 / num_tasks).clamp(10.0, MOST_DRAWS);
+        let mut num_steps = 0;
+        while num_steps < most && best.value > self.least * (1.0 + 1e-9) {
+            let above = (best.value - self.least).min(self.least * 0.03);
+            let reach = above * best.aim * (0.8 + 0.2 * random.unit());
+            let mut recipe = Recipe::random(self.least + reach, most_draws, random);
+            if self.is_first && num_steps == 0 {
                 // Where nothing has to be moved, nothing should be.
                 recipe.moved = 0.0;
             }
-            let mut tried = prices.clone();
+            // Other prices send other tasks to a kind: those of the best plan so far, and a little off.
+            let mut prices = best.prices.clone();
             if random.below(2) == 0 {
-                for price in &mut tried {
+                for price in &mut prices {
                     *price *= random.log_between(1.0 / DRIFT, DRIFT);
                 }
             }
-            let (lists, steps) = fill(model, &tried, &nodes, tasks.clone(), recipe, random);
+            let tasks = self.tasks.clone();
+            let filled =
+                fill(self.model, &prices, &self.nodes, tasks, recipe, self.deadline, random);
+            let Some((lists, steps)) = filled else { break };
             // Nothing may fit the target: that too counts, or this would not end.
-            *num_steps += steps.max(1);
-            let reached = search.value(&lists);
-            if reached < value {
-                value = reached;
-                found = Some(Incumbent { value, lists });
-                prices = tried;
-                aim = (aim * 0.85).max(0.3);
+            num_steps += steps.max(1);
+            if makespan(self.model, &lists) < best.value {
+                let Incumbent { value, lists } = settled(self.model, lists);
+                best = Filled { value, lists, prices, aim: (best.aim * 0.85).max(0.3), ..best };
             } else {
-                aim = (aim * 1.05).min(1.0);
+                best.aim = (best.aim * 1.05).min(1.0);
             }
         }
-        found
-    });
-    let mut num_steps = 0;
-    for (found, steps) in results {
-        num_steps += steps;
-        if let Some(found) = found.filter(|found| found.value < best.value) {
-            *best = found;
-        }
+        best
     }
-    num_steps
 }
 
-/// The makespan that annealing the whole can be expected to reach with the moves at hand.
-fn first_target(search: &Search, best: &Incumbent) -> f64 {
-    let moves = search
-        .max_moves
-        .map_or(search.deadline.left_s() * MOVES_PER_SECOND * search.threads as f64, |moves| {
-            moves as f64
-        });
-    let per_task = moves / search.model.tasks.len() as f64;
-    let least = search.bound.makespan;
-    // Measured: 1.4% above the bound with 20,000 moves a task on 128 nodes of 8.
-    let reach = 0.014 * (2e4 / per_task.max(1.0)).powf(0.3);
-    (least * (1.0 + reach.max(0.002))).min(least + (best.value - least) * 0.7)
-}
-
-/// Anneals the whole once, in epochs.
-fn anneal(
-    search: &Search,
-    best: &mut Incumbent,
+/// Anneals the whole for a while, after `share` of the moves for that.
+fn epoch(
+    search: &mut Search,
+    limits: &Limits,
     current: &mut Lists,
     target: f64,
-    threads: &mut [Random],
-    dealer: &mut Random,
-    num_moves: &mut u64,
+    share: f64,
+    length: u64,
 ) {
-    let Search { model, bound, deadline, .. } = *search;
-    let begun_s = deadline.elapsed_s();
+    let Search { model, bound, course, .. } = search;
+    let (model, bound) = (*model, *bound);
     // Filling has found what heat would only spoil.
     let (hot, cold) = (bound.makespan * 0.0007, bound.makespan * 0.0003);
-    while !search.is_done(best, *num_moves) {
-        let done = search.share_done(*num_moves, begun_s);
-        let temperature = hot * (cold / hot).powf(done);
-        let cooling = Cooling { from: temperature, to: temperature, num_moves: EPOCH };
-        let mut shares = deal(search, current, threads, dealer);
-        let results = in_threads(&mut shares, |share, moves| {
-            let lists = std::mem::take(&mut share.lists);
-            let nodes = share.nodes.clone();
-            let mut region = Region::new(model, &bound.prices, nodes, lists, target);
-            region.run(cooling, None, deadline, share.random, moves);
-            share.lists = region.lists;
-        });
-        *num_moves += results.iter().map(|((), moves)| moves).sum::<u64>();
-        collect(shares, current);
-        let value = search.value(current);
-        if value < best.value {
-            *best = Incumbent { value, lists: current.clone() };
-        }
+    let temperature = hot * (cold / hot).powf(share.min(1.0));
+    let shares = deal(course, current);
+    let length = (length / shares.len() as u64).clamp(LEAST_EPOCH, EPOCH);
+    let cooling = Cooling { from: temperature, to: temperature, num_moves: length };
+    let round = course.round(limits, shares, length, |mut share, random, most| {
+        let lists = std::mem::take(&mut share.lists);
+        let mut region = Region::new(model, &bound.prices, share.nodes, lists, target);
+        region.run(cooling, most, None, limits.deadline, random);
+        Share { nodes: region.nodes, lists: region.lists }
+    });
+    if round.is_whole {
+        collect(round.results, current);
+        offer(search, current);
     }
 }
 
-/// The nodes that one thread works on, with their lists.
-pub(crate) struct Share<'a> {
-    pub(crate) nodes: Vec<usize>,
-    pub(crate) lists: Vec<Vec<Entry>>,
-    pub(crate) random: &'a mut Random,
+/// Takes lists that a whole round left.
+pub(crate) fn offer(search: &mut Search, current: &Lists) {
+    if makespan(search.model, current) < search.best.value {
+        let found = settled(search.model, current.clone());
+        search.take(found);
+    }
 }
 
-/// Deals the nodes and their lists to the threads at random.
-pub(crate) fn deal<'a>(
-    search: &Search,
-    current: &mut Lists,
-    threads: &'a mut [Random],
-    dealer: &mut Random,
-) -> Vec<Share<'a>> {
-    let mut nodes: Vec<usize> = (0..search.model.nodes.len()).collect();
-    dealer.shuffle(&mut nodes);
-    let size = nodes.len().div_ceil(threads.len());
+/// The nodes that one item of a round works on, with their lists.
+pub(crate) struct Share {
+    pub(crate) nodes: Vec<usize>,
+    pub(crate) lists: Vec<Vec<Entry>>,
+}
+
+/// Deals the nodes and their lists to the items of the next round at random.
+pub(crate) fn deal(course: &Course, current: &Lists) -> Vec<Share> {
+    let mut nodes: Vec<usize> = (0..current.len()).collect();
+    course.dealer().shuffle(&mut nodes);
+    let size = nodes.len().div_ceil(course.num_shares(nodes.len()));
     nodes
         .chunks(size)
-        .zip(threads)
-        .map(|(nodes, random)| Share {
+        .map(|nodes| Share {
             nodes: nodes.to_vec(),
-            lists: nodes.iter().map(|node| std::mem::take(&mut current[*node])).collect(),
-            random,
+            lists: nodes.iter().map(|node| current[*node].clone()).collect(),
         })
         .collect()
 }

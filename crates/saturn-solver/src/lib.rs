@@ -50,6 +50,7 @@ mod options;
 mod program;
 mod proof;
 mod random;
+mod rounds;
 mod schedule;
 mod search;
 mod settle;

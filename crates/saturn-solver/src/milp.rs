@@ -45,8 +45,6 @@ pub(crate) enum Solution {
     /// No plan ends by the horizon.
     Infeasible,
     Known {
-        /// Whether more time would change nothing.
-        is_solved: bool,
         /// No plan is better than this under the objective.
         bound: f64,
         placed: Option<Vec<Placed>>,
@@ -109,11 +107,11 @@ pub(crate) fn solve(instance: &Instance, low: f64, horizon: f64, effort: Effort)
     }
     match program.solve(effort) {
         Outcome::Infeasible => Solution::Infeasible,
-        Outcome::Unknown => Solution::Known { is_solved: false, bound: low, placed: None },
-        Outcome::Known { is_solved, bound, columns, .. } => {
+        Outcome::Unknown => Solution::Known { bound: low, placed: None },
+        Outcome::Known { bound, columns, .. } => {
             let bound = (bound * (1.0 - MARGIN) - LEAST_MARGIN) * unit;
             let placed = columns.map(|columns| read(instance, &rows, &columns, horizon));
-            Solution::Known { is_solved, bound: bound.max(low), placed }
+            Solution::Known { bound: bound.max(low), placed }
         }
     }
 }

@@ -1,18 +1,17 @@
-//! The anytime search over lists: greedy first, then annealing until the limits are reached.
+//! The anytime search over lists: greedy first, then rounds of annealing until a limit is reached.
 //!
-//! Small problems are annealed whole and often (`small`), large ones once and then mended piecemeal
-//! (`large`). In both, threads meet after a fixed number of moves, so that a result depends on the
-//! seed and the number of moves, not on timing.
-
-use std::thread;
+//! Small problems are annealed whole and often (`small`), large ones filled, annealed and mended
+//! piecemeal (`large`). What each round does follows from the seed and the rounds before ([`Course`]).
 
 use crate::bounds::area::AreaBound;
 use crate::clock::Deadline;
 use crate::greedy::{HASTES, ORDERS, Recipe, greedy};
-use crate::lists::{Entry, Lists, makespan, play};
+use crate::large::Large;
+use crate::lists::{Lists, makespan};
 use crate::model::Model;
-use crate::settle::settle;
-use crate::{large, small};
+use crate::rounds::{Course, Limits};
+use crate::settle::settled;
+use crate::small::Small;
 
 /// Up to this many tasks and nodes a problem is small.
 const SMALL_TASKS: usize = 50;
@@ -21,17 +20,19 @@ const SMALL_NODES: usize = 16;
 /// Targets of greedy plans, in bounds.
 const TARGETS: [f64; 7] = [1.01, 1.03, 1.0, 1.06, 1.12, 1.25, 1.4];
 
-/// What a search works on and within.
-#[derive(Clone, Copy)]
+/// A search for lists of small makespan. Every task must have a narrow mode, but for those that
+/// `Model::ready` accounts for.
 pub(crate) struct Search<'a> {
     pub(crate) model: &'a Model,
     pub(crate) bound: &'a AreaBound,
-    pub(crate) deadline: Deadline<'a>,
-    pub(crate) max_moves: Option<u64>,
-    pub(crate) seed: u64,
-    pub(crate) threads: usize,
-    /// A makespan that is reason to stop when beaten; 0 for none.
-    pub(crate) enough: f64,
+    pub(crate) course: Course,
+    pub(crate) best: Incumbent,
+    stage: Option<Stage>,
+}
+
+enum Stage {
+    Small(Small),
+    Large(Box<Large>),
 }
 
 /// The best lists so far and their makespan.
@@ -41,127 +42,86 @@ pub(crate) struct Incumbent {
     pub(crate) lists: Lists,
 }
 
-impl Search<'_> {
-    /// Searches until a limit is reached or the makespan meets its bound.
-    ///
-    /// Every task must have a narrow mode, but for those that `Model::ready` accounts for.
-    pub(crate) fn run(&self, warm: Option<Lists>) -> Incumbent {
-        let mut best = self.construct();
-        let cold = best.value;
-        if let Some(lists) = warm {
-            self.improve(&mut best, lists);
+impl<'a> Search<'a> {
+    /// With greedy lists at hand, or with `starts` if they are better.
+    pub(crate) fn new(
+        model: &'a Model,
+        bound: &'a AreaBound,
+        course: Course,
+        starts: Vec<Lists>,
+        deadline: Deadline,
+    ) -> Self {
+        let best = construct(model, bound, deadline);
+        let is_small = model.tasks.len() <= SMALL_TASKS && model.nodes.len() <= SMALL_NODES;
+        let mut search = Self { model, bound, course, best, stage: None };
+        let built = search.best.value;
+        for lists in starts {
+            let start = settled(model, lists);
+            search.take(start);
         }
-        let is_warm = best.value < cold;
-        let is_small =
-            self.model.tasks.len() <= SMALL_TASKS && self.model.nodes.len() <= SMALL_NODES;
-        if is_small {
-            small::search(self, &mut best);
+        search.stage = Some(if is_small {
+            Stage::Small(Small::new(&search))
         } else {
-            large::search(self, &mut best, is_warm);
-        }
-        self.settle(&mut best);
-        best
-    }
-
-    pub(crate) fn value(&self, lists: &Lists) -> f64 {
-        makespan(self.model, lists)
-    }
-
-    /// Lets running tasks stay that were moved for nothing.
-    fn settle(&self, best: &mut Incumbent) {
-        let end_of = |(node, list): &(usize, Vec<Entry>)| {
-            let ready = &self.model.ready[*node];
-            play(&mut vec![0.0; ready.len()], ready, list).end
-        };
-        let value = best.value;
-        settle(self.model, &mut best.lists, |_, after| {
-            after.iter().all(|change| end_of(change) <= value)
+            Stage::Large(Box::new(Large::new(&search, search.best.value < built)))
         });
-        best.value = self.value(&best.lists);
+        search
     }
 
-    pub(crate) fn improve(&self, best: &mut Incumbent, lists: Lists) {
-        let value = self.value(&lists);
-        if value < best.value {
-            *best = Incumbent { value, lists };
-        }
-    }
-
-    /// The best of some greedy plans; fewer of them where there are many tasks. Where tasks run, a few
-    /// of these plans move what may be moved.
-    fn construct(&self) -> Incumbent {
-        let num_recipes = (30_000 / self.model.tasks.len().max(1)).clamp(2, 60);
-        let num_moving = if self.model.has_running() { num_recipes / 4 } else { 0 };
-        let moving = self.recipes(false).take(num_moving);
-        let mut best: Option<Incumbent> = None;
-        for recipe in self.recipes(true).take(num_recipes).chain(moving) {
-            let lists = greedy(self.model, &self.bound.prices, recipe);
-            let value = self.value(&lists);
-            if best.as_ref().is_none_or(|incumbent| value < incumbent.value) {
-                best = Some(Incumbent { value, lists });
-            }
-            if self.deadline.is_over() {
-                break;
+    /// Goes on until a limit is reached.
+    pub(crate) fn advance(&mut self, limits: &Limits) {
+        // Taken out so that it can work on the rest; it is always put back.
+        let Some(mut stage) = self.stage.take() else { return };
+        while !self.is_optimal(limits) && !self.course.is_over(limits) {
+            match &mut stage {
+                Stage::Small(small) => small.round(self, limits),
+                Stage::Large(large) => large.round(self, limits),
             }
         }
-        best.unwrap_or_else(|| Incumbent { value: f64::INFINITY, lists: Lists::new() })
+        self.stage = Some(stage);
     }
 
-    /// Recipes, the most promising first; `stays` says whether running tasks stay.
-    fn recipes(&self, stays: bool) -> impl Iterator<Item = Recipe> {
-        let least = self.bound.makespan;
-        HASTES.iter().flat_map(move |haste| {
-            TARGETS.iter().flat_map(move |target| {
-                ORDERS.iter().map(move |order| Recipe {
-                    target: least * target,
-                    haste: *haste,
-                    order: *order,
-                    stays,
-                })
-            })
-        })
+    /// Whether no lists are better.
+    pub(crate) fn is_optimal(&self, limits: &Limits) -> bool {
+        limits.are_met_by(self.best.value)
     }
 
-    /// Whether to stop: at a limit, or at the bound.
-    pub(crate) fn is_done(&self, best: &Incumbent, num_moves: u64) -> bool {
-        best.value <= self.bound.makespan * (1.0 + 1e-9)
-            || best.value < self.enough
-            || self.deadline.is_over()
-            || self.max_moves.is_some_and(|limit| num_moves >= limit)
-    }
-
-    /// The share of the limits that is used up since `begun_s`, from 0 to 1.
-    pub(crate) fn share_done(&self, num_moves: u64, begun_s: f64) -> f64 {
-        let share = if let Some(limit) = self.max_moves {
-            num_moves as f64 / limit.max(1) as f64
-        } else {
-            let spent = self.deadline.elapsed_s() - begun_s;
-            spent / (spent + self.deadline.left_s()).max(1e-9)
-        };
-        share.min(1.0)
+    pub(crate) fn take(&mut self, found: Incumbent) {
+        if found.value < self.best.value {
+            self.best = found;
+        }
     }
 }
 
-/// Does `work` on each item, one thread each, the first on this one; results with the moves counted.
-pub(crate) fn in_threads<T: Send, R: Send>(
-    items: &mut [T],
-    work: impl Fn(&mut T, &mut u64) -> R + Sync,
-) -> Vec<(R, u64)> {
-    let counted = |item: &mut T| {
-        let mut moves = 0;
-        let result = work(item, &mut moves);
-        (result, moves)
-    };
-    let Some((first, rest)) = items.split_first_mut() else { return Vec::new() };
-    thread::scope(|scope| {
-        let others: Vec<_> = rest.iter_mut().map(|item| scope.spawn(|| counted(item))).collect();
-        let mut results = vec![counted(first)];
-        for other in others {
-            match other.join() {
-                Ok(result) => results.push(result),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
+/// The best of some greedy plans; fewer of them where there are many tasks. Where tasks run, a few
+/// of these plans move what may be moved.
+fn construct(model: &Model, bound: &AreaBound, deadline: Deadline) -> Incumbent {
+    let num_recipes = (30_000 / model.tasks.len().max(1)).clamp(2, 60);
+    let num_moving = if model.has_running() { num_recipes / 4 } else { 0 };
+    let moving = recipes(bound.makespan, false).take(num_moving);
+    let mut best: Option<Incumbent> = None;
+    for recipe in recipes(bound.makespan, true).take(num_recipes).chain(moving) {
+        let lists = greedy(model, &bound.prices, recipe);
+        if best.as_ref().is_none_or(|best| makespan(model, &lists) < best.value) {
+            let found = settled(model, lists);
+            best = Some(found);
         }
-        results
+        if deadline.is_over() {
+            break;
+        }
+    }
+    best.unwrap_or_else(|| Incumbent { value: f64::INFINITY, lists: Lists::new() })
+}
+
+/// Recipes, the most promising first; `stays` says whether running tasks stay.
+fn recipes(least: f64, stays: bool) -> impl Iterator<Item = Recipe> {
+    HASTES.iter().flat_map(move |haste| {
+        TARGETS.iter().flat_map(move |target| {
+            ORDERS.iter().map(move |order| Recipe {
+                target: least * target,
+                haste: *haste,
+                order: *order,
+                stays,
+            })
+        })
     })
 }

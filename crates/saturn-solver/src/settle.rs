@@ -3,11 +3,27 @@
 //! Moving a task costs a run more than its switch cost (a launch that may fail, a checkpoint), so
 //! of plans of equal worth the one that moves less is better.
 
-use crate::lists::{Entry, Lists};
+use crate::lists::{Entry, Lists, makespan, play};
 use crate::model::Model;
+use crate::search::Incumbent;
 
 /// Lists of one or two nodes.
 type Changes = Vec<(usize, Vec<Entry>)>;
+
+/// Lists for the makespan with every running task back where it runs that was moved for nothing.
+///
+/// Searches settle each plan that they take, not only their last: otherwise a plan that is worse
+/// before might be the better one after.
+pub(crate) fn settled(model: &Model, mut lists: Lists) -> Incumbent {
+    let value = makespan(model, &lists);
+    let end_of = |(node, list): &(usize, Vec<Entry>)| {
+        let ready = &model.ready[*node];
+        play(&mut vec![0.0; ready.len()], ready, list).end
+    };
+    settle(model, &mut lists, |_, after| after.iter().all(|change| end_of(change) <= value));
+    let value = if model.has_running() { makespan(model, &lists) } else { value };
+    Incumbent { value, lists }
+}
 
 /// Puts every running task back to where it runs for which `is_no_worse` holds of the lists of the
 /// nodes concerned before that and after it.

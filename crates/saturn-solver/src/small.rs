@@ -1,61 +1,78 @@
 //! Small problems: annealed whole, again and again.
 //!
-//! Each round every thread anneals once, from the best plan or from a greedy one, with a random
-//! target between the bound and the best makespan and a random first temperature; rounds get
-//! longer, from a length that suits the number of tasks: a few tasks are better annealed often than long,
-//! since a cold annealing never leaves where it starts. A target below what is possible is no waste: different targets make different modes
-//! attractive.
+//! Each annealing begins at the best plan or at a greedy one, with a random target between the bound
+//! and the best makespan and a random first temperature. Rounds get longer: a few tasks are better
+//! annealed often than long, since a cold annealing never leaves where it starts. A target below
+//! what is possible is no waste: different targets make different modes attractive.
 
 use crate::anneal::{Cooling, Region};
+use crate::clock::Deadline;
 use crate::greedy::{HASTES, ORDERS, Recipe, greedy};
-use crate::lists::Lists;
 use crate::random::Random;
-use crate::search::{Incumbent, Search, in_threads};
+use crate::rounds::Limits;
+use crate::search::{Incumbent, Search};
 
-/// Moves of the first rounds, for each task and at most; the length doubles every few rounds.
-const FIRST_ROUND_PER_TASK: u64 = 1_000;
-const FIRST_ROUND: u64 = 20_000;
-const LONGEST_ROUND: u64 = 8_000_000;
-const ROUNDS_PER_LENGTH: u64 = 6;
+/// Moves of the first annealings. Their number doubles in each round up to so many for each task,
+/// or so many, and every few rounds from there on.
+const FIRST: u64 = 256;
+const SHORT_PER_TASK: u64 = 1_000;
+const SHORT: u64 = 20_000;
+const LONGEST: u64 = 8_000_000;
+const ROUNDS_PER_LENGTH: u64 = 2;
 
-/// Improves `best` until a limit is reached.
-pub(crate) fn search(search: &Search, best: &mut Incumbent) {
-    let nodes: Vec<usize> = (0..search.model.nodes.len()).collect();
-    let mut randoms: Vec<Random> =
-        (0..search.threads as u64).map(|stream| Random::new(search.seed, stream)).collect();
-    let mut num_moves = 0;
-    let mut round = 0;
-    let mut length = FIRST_ROUND.min(FIRST_ROUND_PER_TASK * search.model.tasks.len() as u64);
-    while !search.is_done(best, num_moves) {
-        round += 1;
-        if round % ROUNDS_PER_LENGTH == 0 {
-            length = (length * 2).min(LONGEST_ROUND);
-        }
-        let share = search
-            .max_moves
-            .map_or(u64::MAX, |limit| (limit - num_moves).div_ceil(search.threads as u64));
-        let results = in_threads(&mut randoms, |random, moves| {
-            anneal(search, best, &nodes, length.min(share), random, moves)
+/// How far the search of a small problem has come.
+pub(crate) struct Small {
+    length: u64,
+    short: u64,
+    /// Rounds of this length so far.
+    num_rounds: u64,
+}
+
+impl Small {
+    pub(crate) fn new(search: &Search) -> Self {
+        let short = SHORT.min(SHORT_PER_TASK * search.model.tasks.len() as u64);
+        Self { length: FIRST.min(short), short, num_rounds: 0 }
+    }
+
+    /// One annealing on each stream.
+    pub(crate) fn round(&mut self, search: &mut Search, limits: &Limits) {
+        let length = self.length;
+        let Search { model, bound, best, course, .. } = search;
+        let (model, bound, start, deadline) = (*model, *bound, &*best, limits.deadline);
+        let items = vec![(); course.num_streams()];
+        let round = course.round(limits, items, length, |(), random, most| {
+            anneal(&Start { model, bound, best: start }, length, most, deadline, random)
         });
-        for (found, moves) in results {
-            num_moves += moves;
-            if let Some((_, lists)) = found {
-                search.improve(best, lists);
+        for found in round.results.into_iter().flatten() {
+            search.take(found);
+        }
+        if round.is_whole {
+            self.num_rounds += 1;
+            if self.length < self.short || self.num_rounds == ROUNDS_PER_LENGTH {
+                let most = if self.length < self.short { self.short } else { LONGEST };
+                self.length = (self.length * 2).min(most);
+                self.num_rounds = 0;
             }
         }
     }
 }
 
-/// One annealing of the whole problem from a random start.
+/// What an annealing begins with.
+struct Start<'a> {
+    model: &'a crate::model::Model,
+    bound: &'a crate::bounds::area::AreaBound,
+    best: &'a Incumbent,
+}
+
+/// `most` moves of an annealing of the whole problem from a random start.
 fn anneal(
-    search: &Search,
-    best: &Incumbent,
-    nodes: &[usize],
+    start: &Start,
     num_moves: u64,
+    most: u64,
+    deadline: Deadline,
     random: &mut Random,
-    moves: &mut u64,
-) -> Option<(f64, Lists)> {
-    let Search { model, bound, deadline, .. } = *search;
+) -> Option<Incumbent> {
+    let Start { model, bound, best } = *start;
     let least = bound.makespan;
     let is_fresh = random.below(2) == 0;
     let target = least + (best.value - least) * (0.3 + 0.7 * random.unit());
@@ -69,6 +86,7 @@ fn anneal(
     };
     let warmest = random.log_between(0.01, 0.2);
     let cooling = Cooling { from: least * warmest, to: least * 0.001, num_moves };
-    let mut region = Region::new(model, &bound.prices, nodes.to_vec(), lists, target);
-    region.run(cooling, Some(best.value), deadline, random, moves)
+    let nodes = (0..model.nodes.len()).collect();
+    let mut region = Region::new(model, &bound.prices, nodes, lists, target);
+    region.run(cooling, most, Some(best.value), deadline, random)
 }

@@ -12,6 +12,7 @@ use crate::general::{self, Exact};
 use crate::lists::{self, Lists};
 use crate::model::Model;
 use crate::options::{Backend, Options};
+use crate::rounds::{Course, Limits};
 use crate::schedule::{Schedule, assignments};
 use crate::search::Search;
 use crate::split;
@@ -19,8 +20,9 @@ use crate::warm;
 
 /// A gap that counts as proven.
 const OPTIMAL_GAP: f64 = 1e-6;
-/// The share of the time for prices and the first bounds, at most.
-const FIRST_BOUNDS: f64 = 0.1;
+/// The share of the time for prices, at most: they decide where the search goes, so that a limit that
+/// cuts them short is one that gives another search.
+const PRICES: f64 = 0.5;
 /// A plan that is better by less than this, relative, is not better.
 const ROUNDING: f64 = 1e-12;
 
@@ -60,7 +62,7 @@ pub fn solve(problem: &Problem, options: &Options, clock: &dyn Clock) -> Result<
 /// Plans a problem each of whose tasks fits the cluster: whole tasks first, then with switches.
 fn plan_tasks(problem: &Problem, options: &Options, deadline: Deadline, plan: &mut Plan) {
     let model = Model::new(problem);
-    let bounding = deadline.within(deadline.left_s() * FIRST_BOUNDS);
+    let bounding = deadline.within(deadline.left_s() * PRICES);
     // Types that fit no task can't be priced; those that do keep their prices.
     let bound = if model.has_modes() {
         area_bound(&model, bounding)
@@ -68,21 +70,23 @@ fn plan_tasks(problem: &Problem, options: &Options, deadline: Deadline, plan: &m
         AreaBound { makespan: 0.0, prices: vec![1.0; model.num_kinds] }
     };
     let may_switch = split::applies(problem, &model, options);
-    let whole = if may_switch { split::whole(options) } else { options.clone() };
-    let until = if may_switch { split::until(deadline) } else { deadline };
     if is_for_lists(problem, &model, options) {
         plan.lower_bound_s = bound.makespan;
         if !deadline.is_over() {
-            let bound = bound.clone();
-            let options = &whole;
-            Solve { problem, options, model: &model, bound, deadline: until }.run(plan);
+            let solve = Solve { problem, options, model: &model, bound, deadline };
+            if may_switch {
+                split::solve(&solve, Some(solve.begin()), plan);
+            } else {
+                solve.run(plan);
+            }
         }
-    } else {
+    } else if may_switch {
+        let (whole, until) = split::whole(options, deadline);
         general::solve(problem, &whole, &model, &bound.prices, until, plan);
-    }
-    if may_switch {
         let solve = Solve { problem, options, model: &model, bound, deadline };
-        split::solve(&solve, plan);
+        split::solve(&solve, None, plan);
+    } else {
+        general::solve(problem, options, &model, &bound.prices, deadline, plan);
     }
 }
 
@@ -140,8 +144,9 @@ impl Solve<'_> {
         match self.options.backend {
             Backend::Milp => self.milp(plan),
             Backend::Search => {
-                let schedule = self.search(self.deadline, self.bound.makespan);
-                self.adopt(plan, &schedule);
+                let mut search = self.begin();
+                search.advance(&self.limits());
+                self.adopt(plan, &search.best.lists);
             }
             _ => auto::solve(self, plan),
         }
@@ -150,8 +155,9 @@ impl Solve<'_> {
     /// The exact program, from a heuristic plan.
     fn milp(&self, plan: &mut Plan) {
         let first = self.deadline.within(self.deadline.left_s() * 0.05);
-        let schedule = self.search(first, self.bound.makespan);
-        self.adopt(plan, &schedule);
+        let mut search = self.begin();
+        search.advance(&Limits { deadline: first, ..self.limits() });
+        self.adopt(plan, &search.best.lists);
         if plan.status == PlanStatus::Optimal {
             return;
         }
@@ -170,42 +176,28 @@ impl Solve<'_> {
         }
     }
 
-    /// The anytime search over lists.
-    pub(crate) fn search(&self, deadline: Deadline, low: f64) -> Schedule {
+    /// The anytime search over lists, at its beginning.
+    pub(crate) fn begin(&self) -> Search<'_> {
+        let course = Course::new(self.options.seed, self.options.threads);
         let warm = self.options.warm_start.as_ref();
         let warm = warm.and_then(|plan| warm::lists(self.problem, self.model, plan));
-        self.search_from(deadline, low, warm)
+        let starts = warm.into_iter().collect();
+        Search::new(self.model, &self.bound, course, starts, self.deadline)
     }
 
-    /// The same from given lists.
-    pub(crate) fn search_from(
-        &self,
-        deadline: Deadline,
-        low: f64,
-        warm: Option<Lists>,
-    ) -> Schedule {
-        let best = self.search_lists(deadline, low, self.options.threads, 0.0, warm);
-        lists::schedule(self.model, &best)
+    /// Those of the options.
+    pub(crate) fn limits(&self) -> Limits<'_> {
+        let Options { max_moves, threads, .. } = *self.options;
+        Limits { low: self.bound.makespan, ..Limits::new(self.deadline, max_moves, threads) }
     }
 
-    /// The search over lists, on so many threads, until a plan is better than `enough`.
-    pub(crate) fn search_lists(
-        &self,
-        deadline: Deadline,
-        low: f64,
-        threads: usize,
-        enough: f64,
-        warm: Option<Lists>,
-    ) -> Lists {
-        let bound = AreaBound { makespan: low, prices: self.bound.prices.clone() };
-        let Options { max_moves, seed, .. } = *self.options;
-        let search =
-            Search { model: self.model, bound: &bound, deadline, max_moves, seed, threads, enough };
-        search.run(warm).lists
+    /// Takes lists into the plan if they are better than what is there.
+    pub(crate) fn adopt(&self, plan: &mut Plan, lists: &Lists) {
+        self.adopt_schedule(plan, &lists::schedule(self.model, lists));
     }
 
     /// Takes a schedule into the plan if it is better than what is there.
-    pub(crate) fn adopt(&self, plan: &mut Plan, schedule: &Schedule) {
+    pub(crate) fn adopt_schedule(&self, plan: &mut Plan, schedule: &Schedule) {
         let assignments = assignments(self.problem, self.model, schedule);
         let found = Plan::of(self.problem, self.options.objective, assignments);
         if plan.assignments.is_empty() || found.value() < plan.value() {

@@ -83,8 +83,14 @@ impl Shapes {
 
 /// Modes looked at while raising and lowering prices, roughly.
 const EFFORT: usize = 2_000_000;
-/// Rounds of trying single changes of prices afterwards.
-const TRIALS: u32 = 40;
+/// Rounds of trying single changes of prices afterwards, at most and at least, and modes looked at there,
+/// roughly.
+const MOST_TRIALS: usize = 40;
+const LEAST_TRIALS: usize = 6;
+const EFFORT_OF_TRIALS: usize = 20_000_000;
+/// How near to the best bound of given prices their bound comes: at first, and in the end.
+const COARSE: f64 = 1e-4;
+const FINE: f64 = 1e-6;
 
 /// The area bound under the best prices found before the deadline. Every task must have a mode.
 pub(crate) fn area_bound(model: &Model, deadline: Deadline) -> AreaBound {
@@ -92,10 +98,11 @@ pub(crate) fn area_bound(model: &Model, deadline: Deadline) -> AreaBound {
     let mut prices = vec![1.0; model.num_kinds];
     let longest = longest_task(model);
     let mut best = AreaBound { makespan: longest, prices: prices.clone() };
-    raise(model, &shapes, &prices, &mut best);
     if model.num_kinds == 1 {
+        raise(model, &shapes, &prices, FINE * 1e-4, &mut best);
         return best;
     }
+    raise(model, &shapes, &prices, COARSE, &mut best);
     let num_rounds = (EFFORT / shapes.modes.len().max(1)).clamp(60, 1500);
     for round in 0..num_rounds {
         if deadline.is_over() {
@@ -112,22 +119,24 @@ pub(crate) fn area_bound(model: &Model, deadline: Deadline) -> AreaBound {
         for (price, relative) in prices.iter_mut().zip(&relative) {
             *price *= (relative / mean).clamp(0.3, 3.0).powf(stride);
         }
-        raise(model, &shapes, &prices, &mut best);
+        raise(model, &shapes, &prices, COARSE, &mut best);
     }
     let mut stride = 0.05;
-    for trial in 0..TRIALS {
+    let num_trials = (EFFORT_OF_TRIALS / (2 * model.num_kinds * shapes.modes.len().max(1)))
+        .clamp(LEAST_TRIALS, MOST_TRIALS);
+    for trial in 0..num_trials {
         let before = best.makespan;
         for kind in 0..model.num_kinds {
             for factor in [1.0 + stride, 1.0 / (1.0 + stride)] {
                 let mut prices = best.prices.clone();
                 prices[kind] *= factor;
-                raise(model, &shapes, &prices, &mut best);
+                raise(model, &shapes, &prices, FINE, &mut best);
             }
         }
         if best.makespan <= before * (1.0 + 1e-6) {
             stride *= 0.5;
         }
-        if stride < 1e-4 || trial + 1 == TRIALS || deadline.is_over() {
+        if stride < 1e-4 || trial + 1 == num_trials || deadline.is_over() {
             break;
         }
     }
@@ -141,8 +150,8 @@ fn budget(model: &Model, prices: &[f64]) -> f64 {
 }
 
 /// Takes these prices into `best` if they refute its makespan: then the least T at which the priced
-/// work fits is found by bisection.
-fn raise(model: &Model, shapes: &Shapes, prices: &[f64], best: &mut AreaBound) {
+/// work fits is found by bisection, to a relative precision.
+fn raise(model: &Model, shapes: &Shapes, prices: &[f64], precision: f64, best: &mut AreaBound) {
     let budget = budget(model, prices);
     let fits = |makespan: f64| shapes.fits(prices, makespan, budget);
     if fits(best.makespan) {
@@ -156,7 +165,6 @@ fn raise(model: &Model, shapes: &Shapes, prices: &[f64], best: &mut AreaBound) {
         stride *= 4.0;
         high *= 1.0 + stride;
     }
-    let precision = if model.num_kinds == 1 { 1e-10 } else { 1e-6 };
     while high - low > precision * high {
         let middle = f64::midpoint(low, high);
         if fits(middle) {

@@ -17,7 +17,7 @@
 
 use super::prices::{Job, Place, Prices};
 use crate::clock::Deadline;
-use crate::search::in_threads;
+use crate::rounds::in_threads;
 
 /// Shaved off so that rounding can't lift the bound above a true value.
 const SAFETY: f64 = 1e-9;
@@ -272,14 +272,13 @@ impl Ascent {
         }
         let trial = &self.trial;
         let size = self.jobs.len().div_ceil(self.threads).max(1);
-        let mut shares: Vec<(&[Job], Vec<Option<Place>>)> =
-            self.jobs.chunks(size).map(|jobs| (jobs, Vec::with_capacity(size))).collect();
-        in_threads(&mut shares, |(jobs, places), _| {
-            places.extend(jobs.iter().map(|job| trial.least(job)));
+        let shares: Vec<&[Job]> = self.jobs.chunks(size).collect();
+        let places = in_threads(self.threads, shares, |jobs| {
+            jobs.iter().map(|job| trial.least(job)).collect::<Vec<Option<Place>>>()
         });
         let mut cost = 0.0;
         let borders = self.trial.borders();
-        for (job, place) in self.jobs.iter().zip(shares.into_iter().flat_map(|share| share.1)) {
+        for (job, place) in self.jobs.iter().zip(places.into_iter().flatten()) {
             let Some(place) = place else {
                 spans.push((0.0, 0.0));
                 continue;

@@ -15,12 +15,19 @@ pub(crate) struct Guide {
     /// By task, seconds.
     starts: Vec<f64>,
     ends: Vec<f64>,
+    /// What no plan is worth less than.
+    bound: f64,
 }
 
 impl Guide {
     pub(crate) fn new(ascent: &Ascent) -> Self {
         let (starts, ends) = ascent.spans();
-        Self { prices: ascent.prices().clone(), starts: starts.to_vec(), ends: ends.to_vec() }
+        let (starts, ends) = (starts.to_vec(), ends.to_vec());
+        Self { prices: ascent.prices().clone(), starts, ends, bound: ascent.value().max(0.0) }
+    }
+
+    pub(super) fn bound(&self) -> f64 {
+        self.bound
     }
 }
 

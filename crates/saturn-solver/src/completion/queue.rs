@@ -1,7 +1,8 @@
 //! A problem as the lists see it, and what a plan of it comes to.
 
-use crate::lists::Lists;
+use crate::lists::{Entry, Lists};
 use crate::model::Model;
+use crate::settle::settle;
 use crate::timeline::place_after;
 
 /// What a task asks for beside devices.
@@ -50,7 +51,7 @@ impl Queue<'_> {
     }
 
     /// What the list of one node comes to.
-    pub(crate) fn merit_of(&self, node: usize, list: &[crate::lists::Entry]) -> Merit {
+    pub(crate) fn merit_of(&self, node: usize, list: &[Entry]) -> Merit {
         let mut free = self.model.ready[node].clone();
         let mut merit = Merit::default();
         for entry in list {
@@ -63,6 +64,20 @@ impl Queue<'_> {
             merit.missed += self.lateness(task, self.until[node], end);
         }
         merit
+    }
+
+    /// Lists with every running task back where it runs that was moved for nothing, and what they come
+    /// to.
+    pub(crate) fn settled(&self, mut lists: Lists) -> (Merit, Lists) {
+        let all = |changes: &[(usize, Vec<Entry>)]| {
+            let mut merit = Merit::default();
+            for (node, list) in changes {
+                merit += self.merit_of(*node, list);
+            }
+            merit
+        };
+        settle(self.model, &mut lists, |before, after| !self.is_better(all(before), all(after)));
+        (self.merit(&lists), lists)
     }
 
     /// Whether a plan is better: less late, or as late and worth less.

@@ -3,7 +3,7 @@
 use super::line::Line;
 use super::queue::{Fine, Merit, Queue};
 use crate::clock::Deadline;
-use crate::lists::Entry;
+use crate::lists::{Entry, Lists};
 use crate::random::Random;
 
 /// Moves between two looks at the clock and at what the lists are worth.
@@ -95,9 +95,9 @@ impl<'a> Region<'a> {
         merit
     }
 
-    /// Anneals for `span` of the moves of a cooling, and returns the best lists met, with what they
-    /// come to, if a bar is set and they beat it. Stops early at the deadline. Adds the moves tried
-    /// to `num_moves`.
+    /// Anneals for `span` of the moves of a cooling, and returns the best lists met, settled, with what
+    /// they come to, if a bar is set and they beat it: for a region of all nodes. Stops early at the
+    /// deadline.
     pub(crate) fn run(
         &mut self,
         cooling: Cooling,
@@ -105,9 +105,8 @@ impl<'a> Region<'a> {
         bar: Option<Merit>,
         deadline: Deadline,
         random: &mut Random,
-        num_moves: &mut u64,
-    ) -> Option<(Merit, Vec<Vec<Entry>>)> {
-        let mut best: Option<(Merit, Vec<Vec<Entry>>)> = None;
+    ) -> Option<(Merit, Lists)> {
+        let mut best: Option<(Merit, Lists)> = None;
         let mut done = span.start;
         while done < span.end && !deadline.is_over() && !self.tasks.is_empty() {
             let temperature = cooling.after(done);
@@ -117,12 +116,11 @@ impl<'a> Region<'a> {
                 self.step(most, random);
             }
             done += moves;
-            *num_moves += moves;
             let Some(bar) = bar else { continue };
             let merit = self.merit();
             if self.queue.is_better(merit, best.as_ref().map_or(bar, |(best, _)| *best)) {
                 let lists = self.lines.iter().map(|line| line.list().to_vec()).collect();
-                best = Some((merit, lists));
+                best = Some(self.queue.settled(lists));
             }
         }
         best

@@ -1,47 +1,44 @@
 //! The anytime search: priced lists, then rounds of annealing until a limit is reached.
 //!
-//! What a round does depends on the seed, the number of threads and the rounds before, never on the
-//! limits: they only say where the search stops. A stretch of moves between two meetings of the
-//! threads counts only if it was finished, or for the best lists that it met on the way. So a
-//! search with a higher limit passes through every plan that one with a lower limit could have
-//! answered, and its answer is no worse.
+//! What a round does follows from the seed and the rounds before ([`Course`]). A stretch of moves
+//! between two deals of the nodes counts only if it was finished.
 
 use super::build::{Guide, Recipe, build};
 use super::queue::{Fine, Merit, Queue};
 use super::region::{Cooling, MOVES_PER_LOOK, Region};
 use crate::clock::Deadline;
-use crate::lists::{Entry, Lists};
+use crate::large::{Share, collect, deal};
+use crate::lists::Lists;
 use crate::random::Random;
-use crate::search::in_threads;
-use crate::settle::settle;
+use crate::rounds::{Course, Limits};
 
-/// Up to so many tasks every thread anneals the whole problem by itself.
+/// Up to so many tasks, or with fewer nodes than this, every annealing is of the whole problem.
 const FEW_TASKS: usize = 30;
-/// With fewer nodes for each thread than this as well.
-const FEW_NODES: usize = 4;
+const FEW_NODES: usize = 8;
 /// Modes times nodes looked at for the first lists, about, and the most lists.
 const EFFORT: usize = 20_000_000;
 const MOST_LISTS: usize = 20;
 
-/// Moves for each task of the first round by which all threads anneal one plan together, and how
-/// much longer each round is than the one before.
+/// Moves for each task of the first annealing of one plan in shares, and how much longer each is than
+/// the one before.
 const TOGETHER_PER_TASK: u64 = 1_500;
 const GROWTH: f64 = 1.4;
-/// Moves of a thread between two deals of the nodes, and deals in a round at least.
+/// Moves of a share between two deals of the nodes, and deals in an annealing at least.
 const LONGEST_STRETCH: u64 = 20_000;
 const DEALS: u64 = 16;
-/// First and last temperature of such a round, in mean costs of a task; later rounds may begin
+/// First and last temperature of such an annealing, in mean costs of a task; later ones may begin
 /// hotter.
 const HOT: f64 = 0.02;
 const COLD: f64 = 0.0005;
 const HOTTER: f64 = 3.0;
 
-/// Moves of the first rounds in which every thread anneals by itself, for each task and at most;
-/// and after how many rounds they are twice as long.
-const ALONE_PER_TASK: u64 = 1_000;
-const FIRST_ALONE: u64 = 20_000;
+/// Moves of the first annealings of the whole. Their number doubles in each round up to so many for
+/// each task, or so many, and every few rounds from there on.
+const FIRST_ALONE: u64 = 512;
+const SHORT_PER_TASK: u64 = 1_000;
+const SHORT: u64 = 20_000;
 const LONGEST_ALONE: u64 = 8_000_000;
-const ROUNDS_PER_LENGTH: u64 = 6;
+const ROUNDS_PER_LENGTH: u64 = 2;
 
 /// What a second of lateness costs, in mean weights: at first, at least and at most.
 const FINE: f64 = 30.0;
@@ -58,45 +55,162 @@ struct Incumbent {
     lists: Lists,
 }
 
-/// What a search works on and within.
+/// A search at work.
 pub(crate) struct Search<'a> {
-    pub(crate) queue: &'a Queue<'a>,
-    pub(crate) guide: &'a Guide,
-    pub(crate) deadline: Deadline<'a>,
-    /// Of all threads together.
-    pub(crate) max_moves: Option<u64>,
-    pub(crate) seed: u64,
-    pub(crate) threads: usize,
-    /// No plan is worth less.
-    pub(crate) bound: f64,
+    ground: Ground<'a>,
+    pub(crate) course: Course,
+    best: Incumbent,
+    /// What a second of lateness costs now, in mean weights.
+    fine: f64,
+    stage: Stage,
 }
 
-impl Search<'_> {
-    /// The best lists found, from lists of its own and from `warm`.
-    pub(crate) fn run(&self, warm: Option<Lists>) -> Lists {
-        let mut best = self.first_lists();
-        if let Some(lists) = warm {
-            let merit = self.queue.merit(&lists);
-            self.take(&mut best, merit, lists);
-        }
-        let num_nodes = self.queue.model.nodes.len();
-        let is_alone = self.queue.duties.len() <= FEW_TASKS
-            || num_nodes < FEW_NODES * self.threads && self.threads > 1;
-        if is_alone {
-            self.anneal_alone(&mut best);
+/// What a search works on.
+#[derive(Clone, Copy)]
+struct Ground<'a> {
+    queue: &'a Queue<'a>,
+    guide: &'a Guide,
+}
+
+/// How far the search has come.
+enum Stage {
+    /// Annealings of the whole: their length, how long short ones are, and rounds of that length so
+    /// far.
+    Alone { length: u64, short: u64, num_rounds: u64 },
+    /// One annealing in shares: its moves, how hot it begins, moves of each share so far, and the
+    /// lists; none before the first stretch.
+    Together { length: f64, hotter: f64, done: u64, current: Option<(Lists, f64)> },
+}
+
+impl<'a> Search<'a> {
+    /// With lists of its own at hand, or with `warm` if they are better.
+    pub(crate) fn new(
+        queue: &'a Queue<'a>,
+        guide: &'a Guide,
+        course: Course,
+        warm: Option<Lists>,
+        deadline: Deadline,
+    ) -> Self {
+        let ground = Ground { queue, guide };
+        let num_tasks = queue.duties.len();
+        let stage = if num_tasks <= FEW_TASKS || queue.model.nodes.len() < FEW_NODES {
+            let short = SHORT.min(SHORT_PER_TASK * num_tasks as u64);
+            Stage::Alone { length: FIRST_ALONE.min(short), short, num_rounds: 0 }
         } else {
-            self.anneal_together(&mut best);
+            let length = (TOGETHER_PER_TASK * num_tasks as u64) as f64;
+            Stage::Together { length, hotter: 1.0, done: 0, current: None }
+        };
+        let best = ground.first_lists(course.dealer(), deadline);
+        let mut search = Self { ground, course, best, fine: FINE, stage };
+        if let Some(lists) = warm {
+            search.take(ground.settled(lists));
         }
-        self.settle(&mut best);
-        best.lists
+        search
     }
 
-    fn take(&self, best: &mut Incumbent, merit: Merit, lists: Lists) {
-        if self.queue.is_better(merit, best.merit) {
-            *best = Incumbent { merit, lists };
+    pub(crate) fn lists(&self) -> &Lists {
+        &self.best.lists
+    }
+
+    /// Goes on until a limit is reached or the value meets its bound.
+    pub(crate) fn advance(&mut self, limits: &Limits) {
+        while !self.is_optimal(limits) && !self.course.is_over(limits) {
+            match self.stage {
+                Stage::Alone { .. } => self.anneal_alone(limits),
+                Stage::Together { .. } => self.anneal_together(limits),
+            }
         }
     }
 
+    /// Whether no lists are better.
+    pub(crate) fn is_optimal(&self, limits: &Limits) -> bool {
+        let Merit { missed, value } = self.best.merit;
+        missed <= self.ground.queue.slack && limits.are_met_by(value)
+    }
+
+    fn take(&mut self, found: Incumbent) {
+        if self.ground.queue.is_better(found.merit, self.best.merit) {
+            self.best = found;
+        }
+    }
+
+    /// The fine of the next round: higher while the best plan is late, or else lower.
+    fn next_fine(&mut self) {
+        self.fine = if self.best.merit.missed > self.ground.queue.slack {
+            (self.fine * 2.0).min(MOST_FINE)
+        } else {
+            (self.fine * 0.8).max(LEAST_FINE)
+        };
+    }
+
+    /// A round in which each stream anneals the whole problem from the best lists or from new ones.
+    fn anneal_alone(&mut self, limits: &Limits) {
+        let Stage::Alone { length, short, num_rounds } = &mut self.stage else { return };
+        let (ground, best, fine, span) = (self.ground, &self.best, self.fine, *length);
+        let items = vec![(); self.course.num_streams()];
+        let round = self.course.round(limits, items, span, |(), random, most| {
+            ground.anneal_once(best, fine, span, most, limits.deadline, random)
+        });
+        if round.is_whole {
+            *num_rounds += 1;
+            if *length < *short || *num_rounds == ROUNDS_PER_LENGTH {
+                let most = if *length < *short { *short } else { LONGEST_ALONE };
+                *length = (*length * 2).min(most);
+                *num_rounds = 0;
+            }
+        }
+        for found in round.results.into_iter().flatten() {
+            self.take(found);
+        }
+        if round.is_whole {
+            self.next_fine();
+        }
+    }
+
+    /// A stretch of an annealing of the best lists, each share of the nodes by itself.
+    fn anneal_together(&mut self, limits: &Limits) {
+        let Stage::Together { length, hotter, done, current } = &mut self.stage else { return };
+        let ground = self.ground;
+        // Of the lists that the annealing began with.
+        let (lists, value) =
+            current.get_or_insert_with(|| (self.best.lists.clone(), self.best.merit.value));
+        let unit = *value / ground.queue.duties.len() as f64;
+        let fine = ground.fine(self.fine, *value);
+        let shares = deal(&self.course, lists);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive")]
+        let each = (*length as u64).div_ceil(shares.len() as u64);
+        let cooling = Cooling { from: unit * HOT * *hotter, to: unit * COLD, num_moves: each };
+        let span = each.div_ceil(DEALS).clamp(1, LONGEST_STRETCH).min(each - *done);
+        let round = self.course.round(limits, shares, span, |share, random, most| {
+            // A part of a stretch is worth nothing.
+            let span = *done..*done + if most == span { span } else { 0 };
+            let mut region = Region::new(ground.queue, fine, &share.nodes, share.lists);
+            region.run(cooling, span, None, limits.deadline, random);
+            Share { nodes: share.nodes, lists: region.into_lists() }
+        });
+        if !round.is_whole {
+            return;
+        }
+        collect(round.results, lists);
+        *done += span;
+        let found = ground.queue.merit(lists);
+        let found = ground.queue.is_better(found, self.best.merit).then(|| lists.clone());
+        let is_over = *done >= each;
+        if is_over {
+            *length *= GROWTH;
+            *hotter = self.course.dealer().log_between(1.0, HOTTER);
+            (*done, *current) = (0, None);
+        }
+        if let Some(lists) = found {
+            self.take(ground.settled(lists));
+        }
+        if is_over {
+            self.next_fine();
+        }
+    }
+}
+
+impl Ground<'_> {
     /// What lateness costs at `times` the mean weight a second.
     fn fine(&self, times: f64, value: f64) -> Fine {
         let mean = self.queue.mean_weight();
@@ -106,7 +220,7 @@ impl Search<'_> {
     }
 
     /// The best of some lists built by the guide's prices; fewer of them where they take long.
-    fn first_lists(&self) -> Incumbent {
+    fn first_lists(&self, mut random: Random, deadline: Deadline) -> Incumbent {
         let model = self.queue.model;
         let num_ways: usize = model
             .tasks
@@ -114,8 +228,7 @@ impl Search<'_> {
             .map(|task| task.modes.iter().map(Vec::len).sum::<usize>() * model.nodes.len())
             .sum();
         let num_lists = (EFFORT / num_ways.max(1)).clamp(1, MOST_LISTS);
-        let mut random = Random::new(self.seed, u64::MAX - 3);
-        let fine = self.fine(FINE, self.bound);
+        let fine = self.fine(FINE, self.guide.bound());
         let worst = Merit { missed: f64::INFINITY, value: f64::INFINITY };
         let mut best = Incumbent { merit: worst, lists: Lists::new() };
         for stays in [true, false].into_iter().take(1 + usize::from(model.has_running())) {
@@ -129,8 +242,11 @@ impl Search<'_> {
             });
             for recipe in recipes.take(num_lists) {
                 let lists = build(self.queue, self.guide, fine, recipe, &mut random);
-                self.take(&mut best, self.queue.merit(&lists), lists);
-                if self.deadline.is_over() {
+                let found = self.settled(lists);
+                if self.queue.is_better(found.merit, best.merit) {
+                    best = found;
+                }
+                if deadline.is_over() {
                     return best;
                 }
             }
@@ -138,69 +254,16 @@ impl Search<'_> {
         best
     }
 
-    fn is_done(&self, best: &Incumbent, num_moves: u64) -> bool {
-        let is_optimal =
-            best.merit.missed <= self.queue.slack && best.merit.value <= self.bound * (1.0 + 1e-9);
-        // A stretch shorter than a look at the lists is none.
-        let least = MOVES_PER_LOOK * self.threads as u64;
-        is_optimal
-            || self.deadline.is_over()
-            || self.max_moves.is_some_and(|limit| num_moves + least > limit)
-    }
-
-    /// Moves that each thread may still make.
-    fn left(&self, num_moves: u64) -> u64 {
-        let left = self.max_moves.map_or(u64::MAX, |limit| limit.saturating_sub(num_moves));
-        left / self.threads as u64
-    }
-
-    /// The fine of the next round: higher while the best plan is late, or else lower.
-    fn next_fine(&self, fine: f64, best: &Incumbent) -> f64 {
-        if best.merit.missed > self.queue.slack {
-            (fine * 2.0).min(MOST_FINE)
-        } else {
-            (fine * 0.8).max(LEAST_FINE)
-        }
-    }
-
-    /// Rounds in which every thread anneals the whole problem from the best lists or from new ones.
-    fn anneal_alone(&self, best: &mut Incumbent) {
-        let mut randoms: Vec<Random> =
-            (0..self.threads as u64).map(|stream| Random::new(self.seed, stream)).collect();
-        let num_tasks = self.queue.duties.len() as u64;
-        let mut length = FIRST_ALONE.min(ALONE_PER_TASK * num_tasks);
-        let (mut num_moves, mut round, mut fine) = (0, 0, FINE);
-        while !self.is_done(best, num_moves) {
-            round += 1;
-            if round % ROUNDS_PER_LENGTH == 0 {
-                length = (length * 2).min(LONGEST_ALONE);
-            }
-            let span = length.min(self.left(num_moves) / MOVES_PER_LOOK * MOVES_PER_LOOK);
-            let results = in_threads(&mut randoms, |random, moves| {
-                self.anneal_once(best, fine, length, span, random, moves)
-            });
-            let mut found = Vec::new();
-            for (one, moves) in results {
-                num_moves += moves.max(1);
-                found.extend(one);
-            }
-            for (merit, lists) in found {
-                self.take(best, merit, lists);
-            }
-            fine = self.next_fine(fine, best);
-        }
-    }
-
-    /// One annealing of the whole: `span` of its `length` moves.
+    /// `most` moves of an annealing of the whole.
     fn anneal_once(
         &self,
         best: &Incumbent,
         fine: f64,
         length: u64,
-        span: u64,
+        most: u64,
+        deadline: Deadline,
         random: &mut Random,
-        moves: &mut u64,
-    ) -> Option<(Merit, Lists)> {
+    ) -> Option<Incumbent> {
         let num_tasks = self.queue.duties.len();
         let unit = best.merit.value / num_tasks.max(1) as f64;
         let fine = self.fine(fine, best.merit.value);
@@ -224,96 +287,14 @@ impl Search<'_> {
         };
         let nodes: Vec<usize> = (0..lists.len()).collect();
         let mut region = Region::new(self.queue, fine, &nodes, lists);
-        region.run(cooling, 0..span, Some(best.merit), self.deadline, random, moves)
+        // Looks are whole, so that one that is cut short is no other.
+        let span = 0..most / MOVES_PER_LOOK * MOVES_PER_LOOK;
+        let found = region.run(cooling, span, Some(best.merit), deadline, random);
+        found.map(|(merit, lists)| Incumbent { merit, lists })
     }
 
-    /// Rounds in which the threads anneal the best lists together, each its share of the nodes,
-    /// dealt anew after every stretch of moves.
-    fn anneal_together(&self, best: &mut Incumbent) {
-        let num_threads = self.threads as u64;
-        let mut threads: Vec<Random> =
-            (0..num_threads).map(|stream| Random::new(self.seed, stream)).collect();
-        let mut dealer = Random::new(self.seed, u64::MAX - 1);
-        let num_tasks = self.queue.duties.len() as u64;
-        let mut length = (TOGETHER_PER_TASK * num_tasks) as f64;
-        let (mut num_moves, mut hotter, mut fine) = (0, 1.0, FINE);
-        while !self.is_done(best, num_moves) {
-            let unit = best.merit.value / num_tasks as f64;
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive")]
-            let each = (length as u64).div_ceil(num_threads);
-            let cooling = Cooling { from: unit * HOT * hotter, to: unit * COLD, num_moves: each };
-            let stretch = each.div_ceil(DEALS).clamp(1, LONGEST_STRETCH);
-            let mut current = best.lists.clone();
-            let mut done = 0;
-            while done < each && !self.is_done(best, num_moves) {
-                let span = done..each.min(done + stretch);
-                if span.end - span.start > self.left(num_moves) {
-                    return;
-                }
-                let of_round = self.fine(fine, best.merit.value);
-                let mut shares = deal(&mut current, &mut threads, &mut dealer);
-                let results = in_threads(&mut shares, |share, moves| {
-                    let lists = std::mem::take(&mut share.lists);
-                    let mut region = Region::new(self.queue, of_round, &share.nodes, lists);
-                    let (span, deadline) = (span.clone(), self.deadline);
-                    region.run(cooling, span, None, deadline, share.random, moves);
-                    share.lists = region.into_lists();
-                });
-                num_moves += results.iter().map(|((), moves)| moves).sum::<u64>();
-                for share in shares {
-                    for (node, list) in share.nodes.into_iter().zip(share.lists) {
-                        current[node] = list;
-                    }
-                }
-                done = span.end;
-                if self.deadline.is_over() {
-                    return;
-                }
-                let merit = self.queue.merit(&current);
-                if self.queue.is_better(merit, best.merit) {
-                    *best = Incumbent { merit, lists: current.clone() };
-                }
-            }
-            length *= GROWTH;
-            hotter = dealer.log_between(1.0, HOTTER);
-            fine = self.next_fine(fine, best);
-        }
+    fn settled(&self, lists: Lists) -> Incumbent {
+        let (merit, lists) = self.queue.settled(lists);
+        Incumbent { merit, lists }
     }
-
-    /// Lets running tasks stay that were moved for nothing.
-    fn settle(&self, best: &mut Incumbent) {
-        let queue = self.queue;
-        let all = |changes: &[(usize, Vec<Entry>)]| {
-            let mut merit = Merit::default();
-            for (node, list) in changes {
-                merit += queue.merit_of(*node, list);
-            }
-            merit
-        };
-        settle(queue.model, &mut best.lists, |before, after| {
-            !queue.is_better(all(before), all(after))
-        });
-    }
-}
-
-/// The nodes that one thread works on, with their lists.
-struct Share<'a> {
-    nodes: Vec<usize>,
-    lists: Vec<Vec<Entry>>,
-    random: &'a mut Random,
-}
-
-/// Deals the nodes and their lists to the threads at random.
-fn deal<'a>(current: &mut Lists, threads: &'a mut [Random], dealer: &mut Random) -> Vec<Share<'a>> {
-    let mut nodes: Vec<usize> = (0..current.len()).collect();
-    dealer.shuffle(&mut nodes);
-    let size = nodes.len().div_ceil(threads.len());
-    let shares = nodes.chunks(size).zip(threads);
-    shares
-        .map(|(nodes, random)| Share {
-            nodes: nodes.to_vec(),
-            lists: nodes.iter().map(|node| std::mem::take(&mut current[*node])).collect(),
-            random,
-        })
-        .collect()
 }

@@ -1,43 +1,37 @@
 //! The anytime search over orders and choices.
 //!
-//! Every round each thread anneals once, from the best plan or from one that was built anew, with a
+//! In a round each stream anneals once, from the best plan or from one that was built anew, with a
 //! random target and a random first temperature; rounds get longer. What deadlines and departures are
 //! missed by costs more than anything that could be gained by it, and a plan that misses less is
 //! better whatever it is worth: so the search first looks for a plan that is valid, then for a good
-//! one. Threads meet after a fixed number of moves: results depend on the seed and on the number of
-//! moves, not on timing.
+//! one.
 
 use saturn_core::Objective;
 
 use super::construct::{Recipe, construct, ranks, recipes};
 use super::instance::Instance;
-use super::play::{Choice, Genome, Player, Worth};
+use super::play::{Choice, Genome, Placed, Player, Worth};
+use super::wait;
 use crate::baselines::Pace;
 use crate::clock::Deadline;
 use crate::random::Random;
-use crate::search::in_threads;
+use crate::rounds::{Course, Limits};
 
-/// Moves of the first rounds.
-const FIRST_ROUND: u64 = 4_000;
+/// Moves of the first annealings; twice as many in each round.
+const FIRST_ROUND: u64 = 256;
 const LONGEST_ROUND: u64 = 400_000;
 const MOVES_PER_LOOK: u64 = 16;
 /// What a second that is missed counts, in seconds of the objective.
 const PENALTY: f64 = 6.0;
-/// Tasks times choices looked at by recipes before the annealing begins, roughly.
+/// Letting the gangs of a plan wait takes as long as so many moves, times the square of the number of
+/// tasks: not worth it before the search took as long, or so many moves.
+const MOVES_OF_SHIFTS: u64 = 2;
+const FREE_SHIFTS: u64 = 1_000;
+/// Tasks times choices looked at by recipes before the annealing begins, roughly; recipes at least, for
+/// a search without other starts, and at most.
 const EFFORT: usize = 4_000_000;
-
-/// What a search works within.
-#[derive(Clone, Copy)]
-pub(crate) struct Limits<'a> {
-    pub(crate) deadline: Deadline<'a>,
-    pub(crate) max_moves: Option<u64>,
-    pub(crate) seed: u64,
-    pub(crate) threads: usize,
-    /// No plan is worth less under the objective.
-    pub(crate) bound: f64,
-    /// No plan ends earlier.
-    pub(crate) low: f64,
-}
+const LEAST_RECIPES: usize = 3;
+const MOST_RECIPES: usize = 64;
 
 /// The best genome so far.
 #[derive(Debug, Clone)]
@@ -46,82 +40,152 @@ pub(crate) struct Incumbent {
     pub(crate) genome: Genome,
 }
 
-/// Searches until a limit is reached or the objective meets its bound. `None` without time for
-/// even one plan.
-pub(crate) fn search(instance: &Instance, warm: Vec<Genome>, limits: Limits) -> Option<Incumbent> {
-    let mut player = Player::new(instance, Pace::Packed);
-    let mut best: Option<Incumbent> = None;
-    for genome in warm {
-        offer(&mut player, &mut best, genome);
+/// The search at work.
+pub(super) struct Search<'a> {
+    instance: &'a Instance<'a>,
+    pub(super) course: Course,
+    player: Player<'a>,
+    /// No plan ends earlier.
+    low: f64,
+    /// Recipes and their ranks, and how many plans were built by them.
+    recipes: Vec<(Recipe, Vec<f64>)>,
+    num_built: usize,
+    pub(super) best: Option<Incumbent>,
+    /// For the cost: the cheapest of the best plans of each round, with gangs that wait, and its cost.
+    pub(super) shifted: Option<(f64, Vec<Placed>)>,
+    length: u64,
+}
+
+impl<'a> Search<'a> {
+    /// `has_starts` says whether genomes will be offered.
+    pub(super) fn new(instance: &'a Instance, course: Course, low: f64, has_starts: bool) -> Self {
+        let ways = instance.tasks.len() * instance.nodes.len() * 4;
+        // With a start at hand, plans built in one go are worth little time where tasks are many.
+        let fewest = if has_starts { 0 } else { LEAST_RECIPES };
+        let num_recipes = (EFFORT / ways.max(1)).clamp(fewest, MOST_RECIPES);
+        let recipes = recipes(instance.objective, low)
+            .into_iter()
+            .take(num_recipes)
+            .map(|recipe| (recipe, ranks(instance, recipe.rule)))
+            .collect();
+        Self {
+            instance,
+            course,
+            player: Player::new(instance, Pace::Packed),
+            low,
+            recipes,
+            num_built: 0,
+            best: None,
+            shifted: None,
+            length: FIRST_ROUND,
+        }
     }
-    let ways = instance.tasks.len() * instance.nodes.len() * 4;
-    // With a start at hand, plans built in one go are worth little time where tasks are many.
-    let fewest = if best.is_some() { 0 } else { 3 };
-    let num_recipes = (EFFORT / ways.max(1)).clamp(fewest, 64);
-    let may_stay = (0..instance.tasks.len()).any(|task| instance.may_stay(task));
-    let all: Vec<(Recipe, Vec<f64>)> = recipes(instance.objective, limits.low)
-        .into_iter()
-        .take(num_recipes)
-        .map(|recipe| (recipe, ranks(instance, recipe.rule)))
-        .collect();
-    for (recipe, rank) in &all {
-        for stays in [true, false].into_iter().take(1 + usize::from(may_stay)) {
-            let genome =
-                construct(&mut player, *recipe, rank, limits.deadline, &|_, _| true, stays);
-            if let Some(genome) = genome {
-                offer(&mut player, &mut best, genome);
+
+    /// Goes on until a limit is reached or the objective meets its bound.
+    pub(super) fn advance(&mut self, limits: &Limits) {
+        if !self.build(limits.deadline) {
+            return;
+        }
+        while !self.is_optimal(limits) && !self.course.is_over(limits) {
+            let Some(best) = &self.best else { return };
+            if best.genome.order.is_empty() {
+                return;
+            }
+            self.round(best.clone(), limits);
+        }
+    }
+
+    /// Whether no plan is better.
+    pub(super) fn is_optimal(&self, limits: &Limits) -> bool {
+        self.best.as_ref().is_some_and(|best| {
+            let value = self.shifted.as_ref().map_or(f64::INFINITY, |shifted| shifted.0);
+            best.worth.is_valid() && limits.are_met_by(best.worth.value.min(value))
+        })
+    }
+
+    /// Takes a genome, in its order of starts, if it is better than the best.
+    pub(super) fn offer(&mut self, genome: Genome) {
+        let genome = by_start(&mut self.player, genome);
+        let worth = self.player.worth(&genome, f64::INFINITY);
+        if self.best.as_ref().is_none_or(|best| worth.beats(&best.worth)) {
+            self.best = Some(Incumbent { worth, genome });
+        }
+    }
+
+    /// Lets the gangs of the best plan wait where that is cheaper.
+    ///
+    /// That is done for the best plans of whole rounds alone: each time that a search comes across one,
+    /// a longer one does so too.
+    fn shift(&mut self) {
+        let Some(best) = &self.best else { return };
+        let num_tasks = self.instance.tasks.len() as u64;
+        let takes = MOVES_OF_SHIFTS * num_tasks * num_tasks;
+        if self.instance.objective != Objective::Cost
+            || !best.worth.is_valid()
+            || self.course.num_moves() < takes.saturating_sub(FREE_SHIFTS)
+        {
+            return;
+        }
+        let mut placed = self.player.placed(&best.genome);
+        wait::shift_gangs(self.instance, &mut placed);
+        let cost = wait::cost(self.instance, &placed);
+        if self.shifted.as_ref().is_none_or(|(least, _)| cost < *least) {
+            self.shifted = Some((cost, placed));
+        }
+    }
+
+    /// Builds plans by the recipes that are left; whether none is.
+    fn build(&mut self, deadline: Deadline) -> bool {
+        let may_stay = (0..self.instance.tasks.len()).any(|task| self.instance.may_stay(task));
+        while let Some((recipe, rank)) = self.recipes.get(self.num_built) {
+            let mut built = Vec::new();
+            for stays in [true, false].into_iter().take(1 + usize::from(may_stay)) {
+                let any = |_: usize, _: Choice| true;
+                built.extend(construct(&mut self.player, *recipe, rank, deadline, &any, stays));
+            }
+            for genome in built {
+                self.offer(genome);
+            }
+            if deadline.is_over() {
+                return false;
+            }
+            self.num_built += 1;
+            if self.num_built == self.recipes.len() {
+                self.shift();
             }
         }
-        if limits.deadline.is_over() {
-            break;
-        }
+        true
     }
-    let mut best = best?;
-    if best.genome.order.is_empty() {
-        return Some(best);
-    }
-    let mut streams: Vec<(Random, Player)> = (0..limits.threads as u64)
-        .map(|stream| (Random::new(limits.seed, stream), Player::new(instance, Pace::Packed)))
-        .collect();
-    let (mut num_moves, mut length) = (0, FIRST_ROUND);
-    while !is_done(&best, &limits, num_moves) {
-        let left = limits.max_moves.map_or(u64::MAX, |limit| limit - num_moves);
-        let share = left.div_ceil(limits.threads as u64).min(length);
-        let results = in_threads(&mut streams, |(random, player), moves| {
-            anneal(player, &best, &limits, &all, share, random, moves)
+
+    /// One annealing on each stream.
+    fn round(&mut self, start: Incumbent, limits: &Limits) {
+        let Self { instance, course, recipes, low, length, .. } = self;
+        let ground = Ground { instance, recipes, low: *low, deadline: limits.deadline };
+        let length = *length;
+        let items = vec![(); course.num_streams()];
+        let round = course.round(limits, items, length, |(), random, most| {
+            let mut player = Player::new(ground.instance, Pace::Packed);
+            ground.anneal(&mut player, &start, (length, most), random)
         });
-        for (found, moves) in results {
-            num_moves += moves.max(1);
-            if let Some(found) = found
-                && found.worth.beats(&best.worth)
-            {
+        let mut best = start;
+        for found in round.results.into_iter().flatten() {
+            if found.worth.beats(&best.worth) {
                 best = found;
             }
         }
-        let genome = by_start(&mut player, best.genome.clone());
-        let worth = player.worth(&genome, f64::INFINITY);
-        if !best.worth.beats(&worth) {
-            best = Incumbent { worth, genome };
+        if round.is_whole {
+            let genome = by_start(&mut self.player, best.genome.clone());
+            let worth = self.player.worth(&genome, f64::INFINITY);
+            if !best.worth.beats(&worth) {
+                best = Incumbent { worth, genome };
+            }
+            self.length = (length * 2).min(LONGEST_ROUND);
         }
-        length = (length * 5 / 4).min(LONGEST_ROUND);
+        self.best = Some(best);
+        if round.is_whole {
+            self.shift();
+        }
     }
-    Some(best)
-}
-
-/// Takes a genome, in its order of starts, if it is better than the best.
-fn offer(player: &mut Player, best: &mut Option<Incumbent>, genome: Genome) {
-    let genome = by_start(player, genome);
-    let worth = player.worth(&genome, f64::INFINITY);
-    if best.as_ref().is_none_or(|best| worth.beats(&best.worth)) {
-        *best = Some(Incumbent { worth, genome });
-    }
-}
-
-fn is_done(best: &Incumbent, limits: &Limits, num_moves: u64) -> bool {
-    let is_optimal = best.worth.is_valid() && best.worth.value <= limits.bound * (1.0 + 1e-9);
-    is_optimal
-        || limits.deadline.is_over()
-        || limits.max_moves.is_some_and(|limit| num_moves >= limit)
 }
 
 /// The same choices with the gangs in order of start: no gang starts later for it.
@@ -153,71 +217,78 @@ impl Energy {
     }
 }
 
-/// One annealing; the best genome met.
-fn anneal(
-    player: &mut Player,
-    best: &Incumbent,
-    limits: &Limits,
-    recipes: &[(Recipe, Vec<f64>)],
-    num_moves: u64,
-    random: &mut Random,
-    moves: &mut u64,
-) -> Option<Incumbent> {
-    let instance = player.instance;
-    let num_nodes = instance.nodes.len() as f64;
-    let mut genome = best.genome.clone();
-    let one_in = if instance.tasks.len() > 40 { 8 } else { 3 };
-    if !recipes.is_empty() && random.below(one_in) == 0 {
-        let (recipe, rank) = &recipes[random.below(recipes.len())];
-        let stays = random.below(2) == 0;
-        let built = construct(player, *recipe, rank, limits.deadline, &|_, _| true, stays);
-        genome = built.unwrap_or(genome);
-    }
-    let is_makespan = instance.objective == Objective::Makespan;
-    genome.backfills = is_makespan || random.below(2) == 0;
-    let unit = match instance.objective {
-        Objective::Makespan => limits.low.max(1e-9),
-        _ => (best.worth.value / num_nodes).max(1e-9),
-    };
-    let a_second = unit / best.worth.makespan.max(1e-9);
-    let least = limits.low.min(best.worth.makespan);
-    let energy = Energy {
-        objective: instance.objective,
-        target: least + (best.worth.makespan - least) * (0.3 + 0.7 * random.unit()),
-        penalty: PENALTY * if is_makespan { 1.0 } else { a_second * num_nodes },
-        load: if is_makespan { [0.0, 0.05, 0.2][random.below(3)] * num_nodes } else { 0.0 },
-        makespan: if instance.objective == Objective::Cost { 1e-4 * a_second } else { 0.0 },
-    };
-    // Where there are many tasks a plan at hand is good: warmth would only undo it.
-    let warmest = 0.2 / (1.0 + instance.tasks.len() as f64 / 40.0);
-    let mut temperature = unit * random.log_between(0.001, warmest);
-    let num_looks = (num_moves / MOVES_PER_LOOK).max(1);
-    let factor = (unit * 2e-4 / temperature).powf(1.0 / num_looks as f64);
-    let mut found: Option<Incumbent> = None;
-    let mut least = best.worth;
-    let mut current = energy.of(&player.worth(&genome, energy.target));
-    for _ in 0..num_looks {
-        if limits.deadline.is_over() {
-            break;
+/// What annealings share.
+struct Ground<'a> {
+    instance: &'a Instance<'a>,
+    recipes: &'a [(Recipe, Vec<f64>)],
+    low: f64,
+    deadline: Deadline<'a>,
+}
+
+impl Ground<'_> {
+    /// `most` moves of an annealing of `num_moves`; the best genome met.
+    fn anneal(
+        &self,
+        player: &mut Player,
+        best: &Incumbent,
+        (num_moves, most): (u64, u64),
+        random: &mut Random,
+    ) -> Option<Incumbent> {
+        let Self { instance, recipes, low, deadline } = *self;
+        let num_nodes = instance.nodes.len() as f64;
+        let mut genome = best.genome.clone();
+        let one_in = if instance.tasks.len() > 40 { 8 } else { 3 };
+        if !recipes.is_empty() && random.below(one_in) == 0 {
+            let (recipe, rank) = &recipes[random.below(recipes.len())];
+            let stays = random.below(2) == 0;
+            let built = construct(player, *recipe, rank, deadline, &|_, _| true, stays);
+            genome = built.unwrap_or(genome);
         }
-        for _ in 0..MOVES_PER_LOOK {
-            *moves += 1;
-            let undo = change(instance, &mut genome, random);
-            let worth = player.worth(&genome, energy.target);
-            let next = energy.of(&worth);
-            if next - current <= -temperature * (1.0 - random.unit()).ln() {
-                current = next;
-                if worth.beats(&least) {
-                    least = worth;
-                    found = Some(Incumbent { worth, genome: genome.clone() });
-                }
-            } else {
-                undo.apply(&mut genome);
+        let is_makespan = instance.objective == Objective::Makespan;
+        genome.backfills = is_makespan || random.below(2) == 0;
+        let unit = match instance.objective {
+            Objective::Makespan => low.max(1e-9),
+            _ => (best.worth.value / num_nodes).max(1e-9),
+        };
+        let a_second = unit / best.worth.makespan.max(1e-9);
+        let least = low.min(best.worth.makespan);
+        let energy = Energy {
+            objective: instance.objective,
+            target: least + (best.worth.makespan - least) * (0.3 + 0.7 * random.unit()),
+            penalty: PENALTY * if is_makespan { 1.0 } else { a_second * num_nodes },
+            load: if is_makespan { [0.0, 0.05, 0.2][random.below(3)] * num_nodes } else { 0.0 },
+            makespan: if instance.objective == Objective::Cost { 1e-4 * a_second } else { 0.0 },
+        };
+        // Where there are many tasks a plan at hand is good: warmth would only undo it.
+        let warmest = 0.2 / (1.0 + instance.tasks.len() as f64 / 40.0);
+        let mut temperature = unit * random.log_between(0.001, warmest);
+        let num_looks = (num_moves / MOVES_PER_LOOK).max(1);
+        let factor = (unit * 2e-4 / temperature).powf(1.0 / num_looks as f64);
+        let mut found: Option<Incumbent> = None;
+        let mut least = best.worth;
+        let mut current = energy.of(&player.worth(&genome, energy.target));
+        for _ in 0..num_looks.min(most / MOVES_PER_LOOK) {
+            if deadline.is_over() {
+                break;
             }
+            for _ in 0..MOVES_PER_LOOK {
+                let undo = change(instance, &mut genome, random);
+                let worth = player.worth(&genome, energy.target);
+                let next = energy.of(&worth);
+                if next - current <= -temperature * (1.0 - random.unit()).ln() {
+                    current = next;
+                    if worth.beats(&least) {
+                        least = worth;
+                        found = Some(Incumbent { worth, genome: genome.clone() });
+                    }
+                } else {
+                    undo.apply(&mut genome);
+                }
+            }
+            temperature *= factor;
         }
-        temperature *= factor;
+        found
     }
-    found
 }
 
 /// How to take back a change.

@@ -15,6 +15,7 @@ mod instance;
 mod plain;
 mod play;
 mod replay;
+mod search;
 mod solve;
 mod wait;
 mod warm;

@@ -19,8 +19,8 @@ use crate::clock::Deadline;
 use crate::completion::{self, Duty, Guide, Queue};
 use crate::lists::Lists;
 use crate::model::{Model, WideMode};
-use crate::options::Options;
-use crate::search::Search;
+use crate::rounds::{Course, Limits};
+use crate::search;
 use crate::timeline::place_after;
 use crate::warm::lists;
 
@@ -32,61 +32,80 @@ const TARGETS: [f64; 3] = [1.02, 1.1, 1.3];
 /// What is asked of the search over lists.
 pub(super) struct Ask<'a> {
     pub(super) bound: &'a AreaBound,
-    /// For weighted completion: what its dual says of good plans, and what no plan is worth less
-    /// than.
-    pub(super) guide: Option<(&'a Guide, f64)>,
-    /// A plan to start from, and the problem that it is of.
+    /// For weighted completion: what its dual says of good plans.
+    pub(super) guide: Option<&'a Guide>,
+    pub(super) course: Course,
+    /// A plan of the whole problem to start from, and the problem that it is of.
     pub(super) warm: Option<(&'a Problem, &'a Plan)>,
-    pub(super) options: &'a Options,
-    pub(super) threads: usize,
     pub(super) deadline: Deadline<'a>,
 }
 
-/// What a search over lists found.
-pub(super) struct Start {
-    /// To be played with all facts.
-    pub(super) genome: Genome,
-    /// The gangs as the lists have them, but for those that are on no list.
-    pub(super) placed: Vec<Placed>,
+/// A search over lists of what is left of the problem.
+pub(super) enum Search<'a> {
+    Makespan(Box<search::Search<'a>>),
+    Completion(Box<completion::Search<'a>>),
 }
 
-/// The starts; none for a problem of few tasks in narrow modes alone.
-pub(super) fn starts(instance: &Instance, ask: &Ask) -> Vec<Start> {
+impl<'a> Search<'a> {
+    pub(super) fn new(rest: &'a Rest, queue: &'a Queue<'a>, ask: &Ask<'a>) -> Self {
+        let Ask { bound, guide, deadline, .. } = *ask;
+        let (model, course) = (&rest.model, ask.course.clone());
+        if let Some(guide) = guide {
+            let warm = ask.warm.and_then(|(problem, plan)| lists(problem, model, plan));
+            let search = completion::Search::new(queue, guide, course, warm, deadline);
+            Self::Completion(Box::new(search))
+        } else {
+            let search = search::Search::new(model, bound, course, Vec::new(), deadline);
+            Self::Makespan(Box::new(search))
+        }
+    }
+
+    pub(super) fn advance(&mut self, limits: &Limits) {
+        match self {
+            Self::Makespan(search) => search.advance(limits),
+            Self::Completion(search) => search.advance(limits),
+        }
+    }
+
+    pub(super) fn num_moves(&self) -> u64 {
+        match self {
+            Self::Makespan(search) => search.course.num_moves(),
+            Self::Completion(search) => search.course.num_moves(),
+        }
+    }
+
+    /// Whether no lists are better.
+    pub(super) fn is_optimal(&self, limits: &Limits) -> bool {
+        match self {
+            Self::Makespan(search) => limits.are_met_by(search.best.value),
+            Self::Completion(search) => search.is_optimal(limits),
+        }
+    }
+
+    pub(super) fn lists(&self) -> &Lists {
+        match self {
+            Self::Makespan(search) => &search.best.lists,
+            Self::Completion(search) => search.lists(),
+        }
+    }
+}
+
+/// What is left of the problem for lists, in one or several ways; nothing of a problem of few tasks
+/// in narrow modes alone.
+pub(super) fn rests(instance: &Instance, low: f64, is_whole: bool) -> Vec<Rest> {
     let mut sets: Vec<Vec<(usize, Choice)>> = Vec::new();
     for target in TARGETS {
-        let wide = wide_first(instance, ask.bound.makespan * target);
+        let wide = wide_first(instance, low * target);
         if !sets.contains(&wide) {
             sets.push(wide);
         }
     }
     let num_free = instance.tasks.iter().filter(|task| !task.is_fixed).count();
-    let is_whole = ask.guide.is_some() && !instance.couples_nodes();
     if num_free < FEW && sets.iter().all(Vec::is_empty) && !is_whole {
         return Vec::new();
     }
-    let num_sets = sets.len();
-    let search = |(round, wide): (usize, &Vec<(usize, Choice)>)| {
-        let share = 1.0 / (num_sets - round) as f64;
-        let deadline = ask.deadline.within(ask.deadline.left_s() * share);
-        let rest = Rest::new(instance, wide, ask)?;
-        let parts = if is_whole { 1 } else { 2 * num_sets as u64 };
-        let max_moves = ask.options.max_moves.map(|moves| moves / parts);
-        let (seed, threads) = (ask.options.seed, ask.threads);
-        let lists = if let Some((guide, bound)) = ask.guide {
-            let queue = rest.queue(instance);
-            let warm = ask.warm.filter(|_| is_whole);
-            let warm = warm.and_then(|(problem, plan)| lists(problem, &rest.model, plan));
-            let queue = &queue;
-            completion::Search { queue, guide, deadline, max_moves, seed, threads, bound }.run(warm)
-        } else {
-            let (model, bound, enough) = (&rest.model, ask.bound, 0.0);
-            let search = Search { model, bound, deadline, max_moves, seed, threads, enough };
-            search.run(None).lists
-        };
-        let placed = rest.placed(instance, &lists);
-        Some(Start { placed, genome: rest.genome(instance, &lists) })
-    };
-    sets.iter().enumerate().filter_map(search).collect()
+    let hurries = (instance.objective == Objective::Makespan).then_some(low);
+    sets.iter().filter_map(|wide| Rest::new(instance, wide, hurries)).collect()
 }
 
 /// Chooses at once which tasks run wide, the longest first.
@@ -123,7 +142,7 @@ fn wide_first(instance: &Instance, target: f64) -> Vec<(usize, Choice)> {
 }
 
 /// What is left for lists.
-struct Rest {
+pub(super) struct Rest {
     model: Model,
     /// Of the tasks that are on no list.
     order: Vec<usize>,
@@ -132,7 +151,7 @@ struct Rest {
 
 impl Rest {
     /// The tasks behind the wide gangs; `None` where one has no mode left.
-    fn new(instance: &Instance, wide: &[(usize, Choice)], ask: &Ask) -> Option<Self> {
+    fn new(instance: &Instance, wide: &[(usize, Choice)], hurries: Option<f64>) -> Option<Self> {
         let mut model = instance.model.clone();
         let mut choices = vec![Choice::Wide { mode: 0, lead: None }; instance.tasks.len()];
         for (task, choice) in wide {
@@ -157,8 +176,8 @@ impl Rest {
                 return None;
             }
         }
-        if ask.guide.is_none() {
-            hurry(instance, &mut model, ask.bound.makespan);
+        if let Some(low) = hurries {
+            hurry(instance, &mut model, low);
         }
         let mut player = Player::new(instance, Pace::Packed);
         player.begin(&choices);
@@ -174,7 +193,7 @@ impl Rest {
 
     /// What is left as the search for weighted completion sees it. A task is ready when all that it
     /// waits for can have ended, and due when all that waits for it can still end in time.
-    fn queue(&self, instance: &Instance) -> Queue<'_> {
+    pub(super) fn queue(&self, instance: &Instance) -> Queue<'_> {
         let duties = instance.tasks.iter().map(|task| Duty {
             weight: task.weight,
             release: task.head,
@@ -189,7 +208,7 @@ impl Rest {
     }
 
     /// The gangs of the lists.
-    fn placed(&self, instance: &Instance, lists: &Lists) -> Vec<Placed> {
+    pub(super) fn placed(&self, instance: &Instance, lists: &Lists) -> Vec<Placed> {
         let mut placed = Vec::with_capacity(instance.tasks.len());
         for (node, list) in lists.iter().enumerate() {
             let mut free = self.model.ready[node].clone();
@@ -211,8 +230,9 @@ impl Rest {
     }
 
     /// The wide gangs and then the lists as one order by start.
-    fn genome(self, instance: &Instance, lists: &Lists) -> Genome {
-        let Self { model, mut order, mut choices } = self;
+    pub(super) fn genome(&self, instance: &Instance, lists: &Lists) -> Genome {
+        let Self { model, .. } = self;
+        let (mut order, mut choices) = (self.order.clone(), self.choices.clone());
         let is_left =
             |task: &usize| choices[*task] == Choice::Stay && !instance.tasks[*task].is_fixed;
         order.extend((0..instance.tasks.len()).filter(is_left));
@@ -231,7 +251,7 @@ impl Rest {
                 choices[task] = match entry.mode() {
                     None => Choice::Stay,
                     Some(mode) => {
-                        Choice::Narrow { node, mode: unhurried(instance, &model, task, node, mode) }
+                        Choice::Narrow { node, mode: unhurried(instance, model, task, node, mode) }
                     }
                 };
                 listed[task] = Some(Listed { start, runtime });

@@ -1,19 +1,18 @@
 //! One solve of a problem with facts: proofs that there is no plan, bounds, the backend.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-
 use saturn_core::{Objective, Plan, PlanStatus, Problem, Reason};
 
-use super::anneal::{Incumbent, Limits, search};
+use super::anneal::Incumbent;
 use super::bounds::{Bounds, Relaxation};
 use super::guide::guide;
 use super::instance::Instance;
-use super::plain::{Ask, Start, starts};
+use super::plain::{Ask, rests};
 use super::play::{Genome, Placed, Player};
+use super::search::Search;
 use super::wait::shift_gangs;
 use super::warm::genome;
 use super::yardsticks::yardstick;
+use crate::auto::side_by_side;
 use crate::baselines::Pace;
 use crate::bounds::area::AreaBound;
 use crate::bounds::dual_feasible;
@@ -23,6 +22,7 @@ use crate::milp::{self, Solution};
 use crate::model::Model;
 use crate::options::{Backend, Options};
 use crate::program::Effort;
+use crate::rounds::{Course, Limits};
 use crate::schedule::{Step, assignments};
 use crate::solve::grade;
 
@@ -31,11 +31,6 @@ const FIRST_BOUNDS: f64 = 0.1;
 /// The share of the time for the search before anything else, and that of `milp` for its start.
 const FIRST_SEARCH: f64 = 0.1;
 const MILP_SEARCH: f64 = 0.05;
-/// The share of a search for a start without most facts.
-const PLAIN_SEARCH: f64 = 0.4;
-/// The same with more tasks than this, where the lists know all but the wide gangs.
-const MANY_PLAIN_SEARCH: f64 = 0.9;
-const MANY_TASKS: usize = 80;
 /// Up to so many orders of pairs on nodes `auto` has the exact program prove.
 const EXACT_REACH: usize = 450;
 /// The share of what is left after the first search for lower bounds by linear programs, with no
@@ -43,8 +38,10 @@ const EXACT_REACH: usize = 450;
 const BOUNDS: f64 = 0.2;
 const LEAST_FOR_BOUNDS_S: f64 = 0.2;
 const BOUND_TASKS: usize = 120;
-/// Nodes of the exact program's tree where moves are the limit.
+/// Nodes of the exact program's tree where moves are the limit, and after how many of them it is asked:
+/// with more moves it is asked the same.
 const EXACT_NODES: i32 = 100;
+const MOVES_BEFORE: u64 = 1_000;
 
 /// Plans `problem`; every task fits the cluster by itself.
 pub(crate) fn solve(
@@ -124,7 +121,7 @@ struct Solve<'a> {
     missed: Option<(f64, Vec<Reason>)>,
 }
 
-impl Solve<'_> {
+impl<'a> Solve<'a> {
     fn run(&mut self, plan: &mut Plan) {
         if let Some((which, pace)) = self.options.backend.baseline() {
             let seed = self.options.seed;
@@ -133,97 +130,108 @@ impl Solve<'_> {
             }
             return;
         }
+        let instance = self.instance;
+        let is_for_lists = self.guide.is_some() && !instance.couples_nodes();
+        let rests = if self.options.objective == Objective::Cost {
+            Vec::new()
+        } else {
+            rests(instance, self.bounds.makespan, is_for_lists)
+        };
+        let queues: Vec<_> = rests.iter().map(|rest| rest.queue(instance)).collect();
+        let bound = AreaBound { makespan: self.bounds.makespan, prices: self.prices.to_vec() };
+        let guide = self.guide.take();
+        let given = self.options.warm_start.as_ref();
+        let ask = Ask {
+            bound: &bound,
+            guide: guide.as_ref(),
+            course: Course::new(self.options.seed, self.options.threads),
+            warm: given.filter(|_| is_for_lists).map(|plan| (self.problem, plan)),
+            deadline: self.deadline,
+        };
+        let warm = given.and_then(|plan| genome(self.problem, instance, plan));
+        let warm = warm.into_iter().collect();
+        let mut search = Search::new(instance, &rests, &queues, is_for_lists, &ask, warm);
         match self.options.backend {
             Backend::Milp => {
                 let first = self.deadline.within(self.deadline.left_s() * MILP_SEARCH);
-                self.search(plan, first, self.options.threads, None);
+                search.advance(&Limits { deadline: first, ..self.limits() });
+                self.adopt_search(plan, &search);
                 self.prove(plan, None);
             }
-            Backend::Search => self.search(plan, self.deadline, self.options.threads, None),
-            _ => self.auto(plan),
+            Backend::Search => {
+                search.advance(&self.limits());
+                self.adopt_search(plan, &search);
+            }
+            _ => self.auto(&mut search, plan),
         }
     }
 
     /// Searches; where the exact program is in reach, one thread proves beside it.
-    fn auto(&mut self, plan: &mut Plan) {
-        let Options { threads, max_moves, .. } = *self.options;
-        let num_tasks = self.instance.tasks.len();
+    fn auto(&mut self, search: &mut Search, plan: &mut Plan) {
+        let limits = self.limits();
         let is_in_reach = is_in_exact_reach(self.instance.model);
         let raises = self.options.objective == Objective::Makespan
             && !self.instance.has_times()
-            && num_tasks <= BOUND_TASKS;
-        if max_moves.is_some() || !is_in_reach && !raises {
-            self.search(plan, self.deadline, threads, None);
+            && self.instance.tasks.len() <= BOUND_TASKS;
+        if limits.max_moves.is_some() {
             if is_in_reach {
-                self.prove(plan, Some(EXACT_NODES));
+                search.advance(&Limits { rests_at: MOVES_BEFORE, ..limits });
+                self.adopt_search(plan, search);
+                if search.num_moves() >= MOVES_BEFORE {
+                    self.prove(plan, Some(EXACT_NODES));
+                }
             }
-            return;
+        } else if is_in_reach || raises {
+            let first = self.deadline.within(self.deadline.left_s() * FIRST_SEARCH);
+            search.advance(&Limits { deadline: first, ..limits });
+            self.adopt_search(plan, search);
+            if raises && plan.is_usable() && plan.status != PlanStatus::Optimal {
+                self.raise_bound(search, plan);
+            }
+            if is_in_reach && plan.status != PlanStatus::Optimal {
+                self.prove_beside(search, plan);
+            }
         }
-        let first = self.deadline.within(self.deadline.left_s() * FIRST_SEARCH);
-        self.search(plan, first, threads, None);
-        if raises && plan.is_usable() && self.deadline.left_s() >= LEAST_FOR_BOUNDS_S {
-            let bounding = self.deadline.within(self.deadline.left_s() * BOUNDS);
-            let (model, low, high) = (self.instance.model, plan.lower_bound_s, plan.makespan_s);
-            plan.lower_bound_s = dual_feasible::raise(model, low, high, bounding);
-            self.bounds.makespan = self.bounds.makespan.max(plan.lower_bound_s);
-            grade(plan);
-        }
-        if plan.status == PlanStatus::Optimal {
-            return;
-        }
-        if !is_in_reach {
-            let start = plan.clone();
-            self.search(plan, self.deadline, threads, Some(&start));
-        } else if threads == 1 {
-            self.prove(plan, None);
-        } else {
-            self.prove_beside_search(plan);
+        if !matches!(plan.status, PlanStatus::Optimal | PlanStatus::Infeasible) {
+            search.advance(&self.limits());
+            self.adopt_search(plan, search);
         }
     }
 
-    /// One thread proves by the exact program while the others search, until either is done.
-    fn prove_beside_search(&mut self, plan: &mut Plan) {
-        let start = plan.clone();
-        let warm = Vec::from_iter(genome(self.problem, self.instance, &start));
-        let threads = self.options.threads - 1;
-        let is_proven = AtomicBool::new(false);
-        let is_found = AtomicBool::new(false);
-        let search_clock = self.deadline.stopped_by(&is_proven);
-        let proof_clock = self.deadline.stopped_by(&is_found);
-        let (solution, found) = thread::scope(|scope| {
-            let prover = scope.spawn(|| {
-                let deadline = self.deadline.on(&proof_clock);
-                let solution = exactly(self.instance, &start, deadline, None);
-                // Without a proof the search goes on.
-                let is_solved = match &solution {
-                    Solution::Infeasible => true,
-                    Solution::Known { is_solved, .. } => *is_solved,
-                };
-                is_proven.store(is_solved, Ordering::Relaxed);
-                solution
-            });
-            let deadline = self.deadline.on(&search_clock);
-            let found = if self.is_for_lists() {
-                (self.plain_starts(deadline, threads, Some(&start)), None)
-            } else {
-                (Vec::new(), search(self.instance, warm, self.limits(deadline, threads)))
-            };
-            // It ends early only with a plan that meets the bound.
-            if !self.deadline.is_over() {
-                is_found.store(true, Ordering::Relaxed);
-            }
-            match prover.join() {
-                Ok(solution) => (solution, found),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        });
-        for start in found.0 {
-            self.adopt_placed(plan, start.placed);
+    /// Raises the bound by linear programs.
+    fn raise_bound(&mut self, search: &mut Search, plan: &mut Plan) {
+        if self.deadline.left_s() < LEAST_FOR_BOUNDS_S {
+            return;
         }
-        if let Some(found) = found.1 {
-            self.adopt(plan, &found.genome, Pace::Packed);
+        let deadline = self.deadline.within(self.deadline.left_s() * BOUNDS);
+        let (model, low, high) = (self.instance.model, plan.lower_bound_s, plan.makespan_s);
+        let limits = Limits { deadline, ..self.limits() };
+        let raise = |until: Deadline| dual_feasible::raise(model, low, high, until);
+        let bound = if limits.threads > 1 {
+            side_by_side(&limits, 1.0, |limits| advance(search, limits), raise)
+        } else {
+            raise(deadline)
+        };
+        plan.lower_bound_s = plan.lower_bound_s.max(bound);
+        self.bounds.makespan = self.bounds.makespan.max(plan.lower_bound_s);
+        grade(plan);
+        self.adopt_search(plan, search);
+    }
+
+    /// Proves by the exact program; with several threads the others search, until either is done.
+    fn prove_beside(&mut self, search: &mut Search, plan: &mut Plan) {
+        if self.options.threads == 1 {
+            return self.prove(plan, None);
         }
-        take_solution(self.problem, self.instance, plan, solution);
+        let (instance, limits, start) = (self.instance, self.limits(), plan.clone());
+        let found = side_by_side(
+            &limits,
+            1.0,
+            |limits| advance(search, limits),
+            |until| exactly(instance, &start, until, None),
+        );
+        self.adopt_search(plan, search);
+        take_solution(self.problem, instance, plan, found);
     }
 
     fn prove(&self, plan: &mut Plan, max_nodes: Option<i32>) {
@@ -234,79 +242,38 @@ impl Solve<'_> {
         take_solution(self.problem, self.instance, plan, found);
     }
 
-    fn limits<'b>(&self, deadline: Deadline<'b>, threads: usize) -> Limits<'b> {
-        Limits {
-            deadline,
-            max_moves: self.options.max_moves,
-            seed: self.options.seed,
-            threads,
-            bound: self.bounds.of(self.options.objective),
-            low: self.bounds.makespan,
-        }
+    fn limits(&self) -> Limits<'a> {
+        let Options { max_moves, threads, .. } = *self.options;
+        let low = self.bounds.of(self.options.objective);
+        Limits { low, ..Limits::new(self.deadline, max_moves, threads) }
     }
 
-    /// Searches from plans of its own, from the plan at hand, and from `start`.
-    fn search(
-        &mut self,
-        plan: &mut Plan,
-        deadline: Deadline,
-        threads: usize,
-        start: Option<&Plan>,
-    ) {
-        let starts = self.plain_starts(deadline, threads, start);
-        if self.is_for_lists() {
-            for start in starts {
-                self.adopt_placed(plan, start.placed);
+    /// Takes the best plan of a search.
+    fn adopt_search(&mut self, plan: &mut Plan, search: &Search) {
+        if let Some((rest, search)) = search.for_lists() {
+            if !search.lists().is_empty() {
+                self.adopt_placed(plan, rest.placed(self.instance, search.lists()));
             }
             return;
         }
-        let mut warm: Vec<Genome> = starts.into_iter().map(|start| start.genome).collect();
-        let given = [self.options.warm_start.as_ref(), start].into_iter().flatten();
-        warm.extend(given.filter_map(|plan| genome(self.problem, self.instance, plan)));
-        let found = search(self.instance, warm, self.limits(deadline, threads));
-        if let Some(Incumbent { genome, .. }) = found {
-            self.adopt(plan, &genome, Pace::Packed);
+        if let Some(Incumbent { genome, .. }) = &search.orders.best {
+            self.adopt(plan, genome, Pace::Packed);
         }
-    }
-
-    /// Whether lists know all that there is to the problem under its objective.
-    fn is_for_lists(&self) -> bool {
-        self.guide.is_some() && !self.instance.couples_nodes()
-    }
-
-    /// Plans of the problem by lists, to be played with all facts.
-    fn plain_starts(&self, deadline: Deadline, threads: usize, start: Option<&Plan>) -> Vec<Start> {
-        if self.options.objective == Objective::Cost {
-            return Vec::new();
+        if let Some((_, placed)) = &search.orders.shifted {
+            take(self.problem, self.instance, plan, placed.clone());
         }
-        let bound = AreaBound { makespan: self.bounds.makespan, prices: self.prices.to_vec() };
-        let share = if self.is_for_lists() {
-            1.0
-        } else if self.instance.tasks.len() > MANY_TASKS && !self.instance.has_times() {
-            MANY_PLAIN_SEARCH
-        } else {
-            PLAIN_SEARCH
-        };
-        let deadline = deadline.within(deadline.left_s() * share);
-        let warm = start.or(self.options.warm_start.as_ref()).map(|plan| (self.problem, plan));
-        let guide = self.guide.as_ref().map(|guide| (guide, self.bounds.completion));
-        let ask = Ask { bound: &bound, guide, warm, options: self.options, threads, deadline };
-        starts(self.instance, &ask)
     }
 
     /// Takes what a genome comes to into the plan if it is valid and better than what is there.
     fn adopt(&mut self, plan: &mut Plan, genome: &Genome, pace: Pace) {
         let mut player = Player::new(self.instance, pace);
-        let mut placed = player.placed(genome);
+        let placed = player.placed(genome);
         let worth = player.tally(f64::INFINITY);
         if !worth.is_valid() {
             if self.missed.as_ref().is_none_or(|(least, _)| worth.missed < *least) {
                 self.missed = Some((worth.missed, self.misses(&placed)));
             }
             return;
-        }
-        if self.options.objective == Objective::Cost && self.options.backend.baseline().is_none() {
-            shift_gangs(self.instance, &mut placed);
         }
         take(self.problem, self.instance, plan, placed);
     }
@@ -346,6 +313,12 @@ impl Solve<'_> {
         }
         reasons
     }
+}
+
+/// Goes on with a search; whether it came to an end.
+fn advance(search: &mut Search, limits: &Limits) -> bool {
+    search.advance(limits);
+    search.is_optimal(limits)
 }
 
 /// What the exact program finds before the deadline.
@@ -391,7 +364,7 @@ fn take_solution(problem: &Problem, instance: &Instance, plan: &mut Plan, found:
         }
         // A plan is at hand: what is infeasible is only doing better, within tolerances.
         Solution::Infeasible => {}
-        Solution::Known { bound, placed, .. } => {
+        Solution::Known { bound, placed } => {
             let known = match instance.objective {
                 Objective::Makespan => &mut plan.lower_bound_s,
                 Objective::Completion => &mut plan.completion_bound_s,

@@ -73,6 +73,12 @@ fn shift_one(instance: &Instance, placed: &mut [Placed], index: usize, slack: f6
     best.is_some()
 }
 
+/// What a plan costs.
+pub(super) fn cost(instance: &Instance, placed: &[Placed]) -> f64 {
+    let all: Vec<(usize, u32)> = (0..instance.nodes.len()).map(|node| (node, 0)).collect();
+    paid(instance, placed, &all)
+}
+
 /// What some nodes cost.
 fn paid(instance: &Instance, placed: &[Placed], parts: &[(usize, u32)]) -> f64 {
     parts

@@ -84,16 +84,17 @@ impl<'a> Region<'a> {
         Some((end, cost))
     }
 
-    /// Anneals and returns the pieces met that end first, if they end before `bar`.
+    /// Does `most` moves of a cooling and returns the pieces met that end first, if they end before
+    /// `bar`.
     ///
-    /// Stops early at the deadline. Adds the moves tried to `num_moves`.
+    /// Stops early at the deadline.
     pub(crate) fn run(
         &mut self,
         cooling: Cooling,
+        most: u64,
         bar: f64,
         deadline: Deadline,
         random: &mut Random,
-        num_moves: &mut u64,
     ) -> Option<Vec<Piece>> {
         let mut best: Option<Vec<Piece>> = None;
         let mut bar = bar;
@@ -102,7 +103,7 @@ impl<'a> Region<'a> {
         let looks = (cooling.num_moves / MOVES_PER_LOOK).max(1);
         let factor = (cooling.to / cooling.from).powf(1.0 / looks as f64);
         let mut temperature = cooling.from;
-        for _ in 0..looks {
+        for _ in 0..looks.min(most / MOVES_PER_LOOK) {
             if deadline.is_over() {
                 break;
             }
@@ -130,7 +131,6 @@ impl<'a> Region<'a> {
                 }
             }
             temperature *= factor;
-            *num_moves += MOVES_PER_LOOK;
         }
         best
     }

@@ -9,36 +9,44 @@ mod pieces;
 mod polish;
 mod region;
 
-use saturn_core::{Node, Plan, PlanStatus, Problem, ProblemTask, WHOLE};
+use saturn_core::{Node, Plan, Problem, ProblemTask, WHOLE};
 
+use crate::auto::side_by_side;
 use crate::bounds::area::area_bound;
 use crate::bounds::config_lp;
 use crate::clock::Deadline;
 use crate::model::{Model, Task};
 use crate::options::{Backend, Options};
 use crate::random::Random;
-use crate::search::in_threads;
+use crate::rounds::{Course, Limits};
+use crate::search as lists;
 use crate::solve::{Solve, grade};
 use crate::warm::is_staying;
 use anneal::{Cooling, Region};
 use pieces::{Piece, Player, settle_shares, stays_first};
 
-/// The share of the limits for the plan without switches.
+/// The share of the limits for a plan without switches, where lists can't say it.
 const WHOLE_SHARE: f64 = 0.15;
+/// Moves with switches for each move without.
+const SWITCHED_PER_WHOLE: u64 = 3;
 /// The share of what is left then for the bound.
 const BOUND_SHARE: f64 = 0.25;
 /// Up to this many tasks and nodes a problem is annealed whole.
 const SMALL_TASKS: usize = 60;
 const SMALL_NODES: usize = 4;
-/// Moves of the first rounds; the length doubles every few rounds.
-const FIRST_ROUND: u64 = 20_000;
-const LONGEST_ROUND: u64 = 2_000_000;
-const ROUNDS_PER_LENGTH: u64 = 6;
+/// Moves of the first annealings. Their number doubles in each round up to so many, and every few rounds
+/// from there on.
+const FIRST: u64 = 128;
+const SHORT: u64 = 20_000;
+const LONGEST: u64 = 2_000_000;
+const ROUNDS_PER_LENGTH: u64 = 2;
 /// One run in so many starts at random, not from the best plan.
 const FRESH: usize = 8;
 /// The first temperature, least and most, and the last, relative to the bound.
 const WARM: (f64, f64) = (0.01, 0.3);
 const COLD: f64 = 0.0003;
+/// How far to the bound a target of small problems is, at most.
+const REACH: f64 = 0.5;
 /// Weight of the area, least and most.
 const AREA: (f64, f64) = (0.7, 2.0);
 /// Regions in a row that come out too large before the search gives up.
@@ -66,19 +74,15 @@ pub(crate) fn applies(problem: &Problem, model: &Model, options: &Options) -> bo
         && !model.has_places()
 }
 
-/// The options for the plan without switches, which comes first.
-pub(crate) fn whole(options: &Options) -> Options {
-    Options {
+/// The options for a plan without switches, and until when it is looked for, where lists can't say it.
+pub(crate) fn whole<'a>(options: &Options, deadline: Deadline<'a>) -> (Options, Deadline<'a>) {
+    let options = Options {
         backend: Backend::Search,
         max_switches: 0,
         max_moves: options.max_moves.map(|moves| moves.div_ceil(4)),
         ..options.clone()
-    }
-}
-
-/// Until when that is looked for.
-pub(crate) fn until(deadline: Deadline) -> Deadline {
-    deadline.within(deadline.left_s() * WHOLE_SHARE)
+    };
+    (options, deadline.within(deadline.left_s() * WHOLE_SHARE))
 }
 
 /// A lower bound on the makespan of every plan with switches, without a linear program of
@@ -89,27 +93,45 @@ pub(crate) fn quick_bound(model: &Model, deadline: Deadline) -> f64 {
     config_lp::area_of_free_switches(&model.without_switch_costs(), &prices)
 }
 
-/// Improves a plan of whole tasks by switches within the limits of `solve`.
-pub(crate) fn solve(solve: &Solve, plan: &mut Plan) {
+/// Plans with switches within the limits of `solve`. The plan at hand is one of whole tasks, or none
+/// where `whole` looks for those.
+pub(crate) fn solve<'a>(solve: &'a Solve<'a>, whole: Option<lists::Search<'a>>, plan: &mut Plan) {
     let model = &solve.model.without_switch_costs();
     // What holds of whole tasks alone is no bound here.
     plan.lower_bound_s = config_lp::area_of_free_switches(model, &solve.bound.prices);
     (plan.completion_bound_s, plan.cost_bound) = (0.0, 0.0);
+    if let Some(whole) = &whole {
+        solve.adopt(plan, &whole.best.lists);
+    }
     if !plan.is_usable() {
         return;
     }
     grade(plan);
-    let without = plan.clone();
+    let mut without = plan.clone();
     if solve.deadline.is_over() {
         return;
     }
-    let bounding = solve.deadline.within(solve.deadline.left_s() * BOUND_SHARE);
-    let bound = config_lp::bound(model, &solve.bound.prices, bounding);
-    plan.lower_bound_s = plan.lower_bound_s.max(bound);
-    grade(plan);
-    if plan.status != PlanStatus::Optimal {
-        Search::new(solve, model, plan.lower_bound_s).run(plan);
+    let low = plan.lower_bound_s;
+    if let Some(mut search) = Search::new(solve, whole, model, low, &mut without) {
+        let limits = Limits { low, ..solve.limits() };
+        let bounding = solve.deadline.within(solve.deadline.left_s() * BOUND_SHARE);
+        let prices = &solve.bound.prices;
+        let raise = |until: Deadline| config_lp::bound(model, prices, until);
+        let bound = if limits.max_moves.is_none() && limits.threads > 1 {
+            let limits = Limits { deadline: bounding, ..limits };
+            let search = |limits: &Limits| {
+                search.advance(limits);
+                search.is_optimal(limits)
+            };
+            side_by_side(&limits, 1.0, search, raise)
+        } else {
+            raise(bounding)
+        };
+        plan.lower_bound_s = plan.lower_bound_s.max(bound);
+        search.advance(&Limits { low: plan.lower_bound_s, ..limits });
+        search.adopt(plan);
     }
+    plan.lower_bound_s = plan.lower_bound_s.min(plan.makespan_s);
     let enough_s = without.makespan_s * (1.0 - solve.options.min_switch_gain);
     if plan.makespan_s > enough_s {
         *plan = Plan { lower_bound_s: plan.lower_bound_s, ..without };
@@ -118,57 +140,132 @@ pub(crate) fn solve(solve: &Solve, plan: &mut Plan) {
 }
 
 /// The search with switches at work.
-struct Search<'a> {
+struct Search<'a, 'b> {
     solve: &'a Solve<'a>,
     /// With runtimes as they are without switch costs.
-    model: &'a Model,
+    model: &'b Model,
+    /// No plan ends earlier.
     low: f64,
     switch_costs: Vec<f64>,
     may_switch: Vec<bool>,
-    max_moves: Option<u64>,
+    /// The search for whole tasks, which goes on beside, and the best plan of it.
+    whole: Option<lists::Search<'a>>,
+    without: &'b mut Plan,
+    course: Course,
+    best: Incumbent,
+    /// Moves of an annealing, and rounds of that length so far.
+    length: u64,
+    num_rounds: u64,
+    /// Regions in a row that came out too large.
+    num_refused: u32,
+    /// Moves at which a large problem's pieces are polished next.
+    polishes_at: u64,
 }
 
 /// The best pieces so far and when they end.
+#[derive(Clone)]
 struct Incumbent {
     end: f64,
     pieces: Vec<Piece>,
 }
 
-impl<'a> Search<'a> {
-    fn new(solve: &'a Solve<'a>, model: &'a Model, low: f64) -> Self {
+impl<'a, 'b> Search<'a, 'b> {
+    /// From the plan without switches; `None` where that is not one of narrow gangs.
+    fn new(
+        solve: &'a Solve<'a>,
+        whole: Option<lists::Search<'a>>,
+        model: &'b Model,
+        low: f64,
+        without: &'b mut Plan,
+    ) -> Option<Self> {
         let costs = solve.problem.tasks.iter().map(|task| task.switch_cost_s);
         let may_switch = |(task, cost): (&Task, Option<f64>)| cost.is_some() && !task.is_fixed();
-        Self {
+        let Options { seed, threads, .. } = *solve.options;
+        let mut search = Self {
             solve,
             model,
             low,
             switch_costs: costs.clone().map(|cost| cost.unwrap_or(0.0)).collect(),
             may_switch: model.tasks.iter().zip(costs).map(may_switch).collect(),
-            max_moves: solve.options.max_moves.map(|moves| moves - moves.div_ceil(4)),
+            whole,
+            without,
+            course: Course::new(seed, threads),
+            best: Incumbent { end: f64::INFINITY, pieces: Vec::new() },
+            length: FIRST,
+            num_rounds: 0,
+            num_refused: 0,
+            polishes_at: MENDING,
+        };
+        search.best = search.incumbent(search.without)?;
+        let warm = solve.options.warm_start.as_ref();
+        if let Some(warm) = warm.and_then(|plan| search.incumbent(plan)) {
+            search.take(warm);
         }
+        Some(search)
     }
 
     fn player(&self) -> Player<'_> {
         Player::new(self.model, &self.switch_costs)
     }
 
-    fn run(&self, plan: &mut Plan) {
-        let Some(mut best) = self.incumbent(plan) else { return };
-        if let Some(warm) = &self.solve.options.warm_start
-            && let Some(warm) = self.incumbent(warm)
-            && warm.end < best.end
-        {
-            best = warm;
+    fn take(&mut self, found: Incumbent) {
+        if found.end < self.best.end {
+            self.best = found;
         }
+    }
+
+    /// Goes on, with switches and without them in turn, until a limit is reached.
+    fn advance(&mut self, limits: &Limits) {
         let nodes = self.model.nodes.len();
-        if self.model.tasks.len() <= SMALL_TASKS && nodes <= SMALL_NODES {
-            self.anneal_whole(&mut best);
-        } else {
-            self.mend(&mut best);
+        let is_small = self.model.tasks.len() <= SMALL_TASKS && nodes <= SMALL_NODES;
+        while self.advance_whole(limits) {
+            let spent = self.whole.as_ref().map_or(0, |whole| whole.course.num_moves());
+            let max_moves = limits.max_moves.map(|most| most.saturating_sub(spent));
+            let limits = Limits { max_moves, ..*limits };
+            if self.is_optimal(&limits) || self.course.is_over(&limits) {
+                return;
+            }
+            if is_small {
+                self.anneal_whole(&limits);
+            } else if !self.mend(&limits) {
+                return;
+            }
+            if !is_small && self.course.num_moves() >= self.polishes_at {
+                if self.model.tasks.len() <= POLISHED_TASKS {
+                    self.improve(self.best.pieces.clone());
+                }
+                self.polishes_at = self.course.num_moves().saturating_mul(2);
+            }
         }
-        // Regions of a large problem are kept as they are found: only here is it known what ends first.
-        if best.end < plan.makespan_s {
-            let assignments = self.player().assignments(&best.pieces);
+    }
+
+    /// Lets the search without switches catch up; whether it did.
+    fn advance_whole(&mut self, limits: &Limits) -> bool {
+        let Some(whole) = &mut self.whole else { return true };
+        let spent = self.course.num_moves();
+        let rests_at = spent / SWITCHED_PER_WHOLE;
+        let max_moves = limits.max_moves.map(|most| most.saturating_sub(spent));
+        // The bound on plans with switches is one on those without.
+        whole.advance(&Limits { max_moves, rests_at, ..*limits });
+        self.solve.adopt(self.without, &whole.best.lists);
+        if whole.course.num_moves() < rests_at && !whole.is_optimal(limits) {
+            // What it found since counts as a plan without switches only.
+            return false;
+        }
+        if let Some(found) = self.incumbent(self.without) {
+            self.take(found);
+        }
+        true
+    }
+
+    fn is_optimal(&self, limits: &Limits) -> bool {
+        limits.are_met_by(self.best.end)
+    }
+
+    /// Takes the best pieces into the plan.
+    fn adopt(&self, plan: &mut Plan) {
+        if self.best.end < plan.makespan_s {
+            let assignments = self.player().assignments(&self.best.pieces);
             plan.set_assignments(self.solve.problem, assignments);
         }
     }
@@ -216,27 +313,18 @@ impl<'a> Search<'a> {
         self.player().trace(pieces).iter().map(|one| one.end).fold(0.0, f64::max)
     }
 
-    fn is_done(&self, best: &Incumbent, num_moves: u64) -> bool {
-        best.end <= self.low * (1.0 + 1e-9)
-            || self.solve.deadline.is_over()
-            || self.max_moves.is_some_and(|limit| num_moves >= limit)
-    }
-
-    /// Takes pieces into `best`, polished, if they end earlier.
-    fn improve(&self, best: &mut Incumbent, mut pieces: Vec<Piece>) {
-        let player = self.player();
+    /// Takes pieces, polished, if they end earlier.
+    fn improve(&mut self, mut pieces: Vec<Piece>) {
         settle_shares(&mut pieces, self.model.tasks.len());
         let mut end = self.end(&pieces);
-        while let Some(polished) = polish::polish(&player, &pieces, self.solve.deadline) {
+        while let Some(polished) = polish::polish(&self.player(), &pieces, self.solve.deadline) {
             let polished_end = self.end(&polished);
             if polished_end >= end * (1.0 - 1e-7) {
                 break;
             }
             (end, pieces) = (polished_end, polished);
         }
-        if end < best.end {
-            *best = Incumbent { end, pieces };
-        }
+        self.take(Incumbent { end, pieces });
     }
 
     /// Anneals some nodes and all pieces on them, from `pieces`; the best pieces met before `bar`.
@@ -245,9 +333,9 @@ impl<'a> Search<'a> {
         nodes: &[usize],
         pieces: Vec<Piece>,
         (target, bar): (f64, f64),
-        num_moves: u64,
+        (num_moves, most): (u64, u64),
+        deadline: Deadline,
         random: &mut Random,
-        moves: &mut u64,
     ) -> Option<Vec<Piece>> {
         let cooling = Cooling {
             from: self.low * random.log_between(WARM.0, WARM.1),
@@ -259,40 +347,41 @@ impl<'a> Search<'a> {
         let max_pieces = self.solve.options.max_switches + 1;
         let mut region =
             Region::new(self.player(), nodes.to_vec(), max_pieces, &self.may_switch, pieces);
-        region.run(cooling, bar, self.solve.deadline, random, moves)
+        region.run(cooling, most, bar, deadline, random)
     }
 
-    /// Small problems: all nodes at once, again and again, each thread on its own. The best of a run
+    /// Small problems: a round in which each stream anneals all nodes at once. The best of an annealing
     /// is polished even where it is no better than what is known: its shares may be far from theirs.
-    fn anneal_whole(&self, best: &mut Incumbent) {
-        let options = self.solve.options;
+    fn anneal_whole(&mut self, limits: &Limits) {
         let nodes: Vec<usize> = (0..self.model.nodes.len()).collect();
-        let mut randoms: Vec<Random> =
-            (0..options.threads as u64).map(|stream| Random::new(options.seed, stream)).collect();
-        let (mut num_moves, mut round, mut length) = (0, 0, FIRST_ROUND);
-        while !self.is_done(best, num_moves) {
-            round += 1;
-            if round % ROUNDS_PER_LENGTH == 0 {
-                length = (length * 2).min(LONGEST_ROUND);
+        let length = self.length;
+        let mut course = self.course.clone();
+        let items = vec![(); course.num_streams()];
+        let round = course.round(limits, items, length, |(), random, most| {
+            let is_fresh = random.below(FRESH) == 0;
+            let pieces = if is_fresh { self.random(random) } else { self.best.pieces.clone() };
+            let target = self.best.end - (self.best.end - self.low) * REACH * random.unit();
+            let bars = (target, f64::INFINITY);
+            self.anneal(&nodes, pieces, bars, (length, most), limits.deadline, random)
+        });
+        self.course = course;
+        for mut pieces in round.results.into_iter().flatten() {
+            settle_shares(&mut pieces, self.model.tasks.len());
+            let end = self.end(&pieces);
+            // Polishing gains little more than this. What a part of a round found might be polished
+            // to more than what the whole round finds.
+            if round.is_whole && end < self.best.end * (1.0 + POLISHING) {
+                self.improve(pieces);
+            } else {
+                self.take(Incumbent { end, pieces });
             }
-            let share = self
-                .max_moves
-                .map_or(u64::MAX, |limit| (limit - num_moves).div_ceil(options.threads as u64));
-            let results = in_threads(&mut randoms, |random, moves| {
-                let is_fresh = random.below(FRESH) == 0;
-                let pieces = if is_fresh { self.random(random) } else { best.pieces.clone() };
-                let target = self.low + (best.end - self.low) * random.unit();
-                let limits = (target, f64::INFINITY);
-                self.anneal(&nodes, pieces, limits, length.min(share), random, moves)
-            });
-            for (found, moves) in results {
-                num_moves += moves;
-                // Polishing gains little more than this.
-                if let Some(pieces) = found
-                    && self.end(&pieces) < best.end * (1.0 + POLISHING)
-                {
-                    self.improve(best, pieces);
-                }
+        }
+        if round.is_whole {
+            self.num_rounds += 1;
+            if self.length < SHORT || self.num_rounds == ROUNDS_PER_LENGTH {
+                let most = if self.length < SHORT { SHORT } else { LONGEST };
+                self.length = (self.length * 2).min(most);
+                self.num_rounds = 0;
             }
         }
     }
@@ -321,62 +410,47 @@ impl<'a> Search<'a> {
         pieces
     }
 
-    /// Large problems: the node that ends last with some others, each thread on nodes of its own.
-    fn mend(&self, best: &mut Incumbent) {
-        let options = self.solve.options;
+    /// Large problems: a round in which nodes that end last, each with some others, are annealed; false
+    /// where no region is small enough.
+    fn mend(&mut self, limits: &Limits) -> bool {
         let model = self.model;
-        let mut random = Random::new(options.seed, u64::MAX);
-        let mut randoms: Vec<Random> =
-            (0..options.threads as u64).map(|stream| Random::new(options.seed, stream)).collect();
-        let (mut num_moves, mut num_refused) = (0, 0);
-        let mut player = self.player();
         let all: Vec<usize> = (0..model.nodes.len()).collect();
-        while !self.is_done(best, num_moves) {
-            let ends = player.ends(&all, &best.pieces);
-            let mut is_taken = vec![false; model.nodes.len()];
-            let mut jobs = Vec::new();
-            for random_of_thread in &mut randoms {
-                let nodes = region::choose(&best.pieces, &ends, &mut is_taken, &mut random);
-                if !nodes.is_empty() {
-                    jobs.push((random_of_thread, nodes));
-                }
-            }
-            let num_jobs = jobs.len() as u64;
-            if num_jobs == 0 {
-                num_refused += 1;
-                if num_refused > MOST_REFUSED {
-                    break;
-                }
-                continue;
-            }
-            num_refused = 0;
-            let share =
-                self.max_moves.map_or(u64::MAX, |limit| (limit - num_moves).div_ceil(num_jobs));
-            let results = in_threads(&mut jobs, |(random, nodes), moves| {
-                let is_here = |piece: &&Piece| nodes.contains(&piece.node);
-                let pieces: Vec<Piece> = best.pieces.iter().filter(is_here).copied().collect();
-                let end = nodes.iter().map(|node| ends[*node]).fold(0.0, f64::max);
-                let target = self.low + (end - self.low) * random.unit();
-                let found =
-                    self.anneal(nodes, pieces, (target, end), MENDING.min(share), random, moves);
-                found.map(|pieces| (nodes.clone(), pieces))
-            });
-            let mut pieces = best.pieces.clone();
-            for (found, moves) in results {
-                num_moves += moves;
-                if let Some((nodes, better)) = found {
-                    // Nodes that share no task are played alike in any order.
-                    pieces.retain(|piece| !nodes.contains(&piece.node));
-                    pieces.extend(better);
-                }
-            }
-            settle_shares(&mut pieces, model.tasks.len());
-            // A region that ends earlier is kept though another node still ends as late as before.
-            *best = Incumbent { end: self.end(&pieces), pieces };
+        let ends = self.player().ends(&all, &self.best.pieces);
+        let mut is_taken = vec![false; model.nodes.len()];
+        let mut course = self.course.clone();
+        let mut dealer = course.dealer();
+        let most_jobs = course.num_streams().min(all.len().div_ceil(region::REGION_NODES));
+        let jobs = (0..most_jobs)
+            .map(|_| region::choose(&self.best.pieces, &ends, &mut is_taken, &mut dealer));
+        let jobs: Vec<Vec<usize>> = jobs.filter(|nodes| !nodes.is_empty()).collect();
+        if jobs.is_empty() {
+            self.course.pass();
+            self.num_refused += 1;
+            return self.num_refused <= MOST_REFUSED;
         }
-        if model.tasks.len() <= POLISHED_TASKS {
-            let pieces = best.pieces.clone();
-            self.improve(best, pieces);
+        self.num_refused = 0;
+        let round = course.round(limits, jobs, MENDING, |nodes, random, most| {
+            let is_here = |piece: &&Piece| nodes.contains(&piece.node);
+            let pieces: Vec<Piece> = self.best.pieces.iter().filter(is_here).copied().collect();
+            let end = nodes.iter().map(|node| ends[*node]).fold(0.0, f64::max);
+            let target = self.low + (end - self.low) * random.unit();
+            let moves = (MENDING, most);
+            let found = self.anneal(&nodes, pieces, (target, end), moves, limits.deadline, random);
+            found.map(|pieces| (nodes, pieces))
+        });
+        self.course = course;
+        let mut pieces = self.best.pieces.clone();
+        for (nodes, better) in round.results.into_iter().flatten() {
+            // Nodes that share no task are played alike in any order.
+            pieces.retain(|piece| !nodes.contains(&piece.node));
+            pieces.extend(better);
         }
+        settle_shares(&mut pieces, model.tasks.len());
+        // A region that ends earlier is kept though another node still ends as late as before.
+        let end = self.end(&pieces);
+        if round.is_whole || end < self.best.end {
+            self.best = Incumbent { end, pieces };
+        }
+        true
     }
 }

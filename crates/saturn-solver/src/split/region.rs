@@ -7,7 +7,7 @@ use crate::random::Random;
 
 /// Nodes that are annealed together in a large problem, and the most that they may become together
 /// with those that hold pieces of the same tasks.
-const REGION_NODES: usize = 3;
+pub(super) const REGION_NODES: usize = 3;
 const MOST_NODES: usize = 6;
 
 /// The free node that ends last and others at random, with all nodes that hold pieces of the same

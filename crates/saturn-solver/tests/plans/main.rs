@@ -4,6 +4,7 @@
 mod completion;
 mod facts;
 mod limits;
+mod more;
 mod properties;
 mod sizes;
 mod support;

@@ -1,0 +1,171 @@
+//! The whole search of a problem with facts: over lists, of what they know, and over orders.
+//!
+//! Both go on in turn, each for its share of the work, which grows in each cycle. Lists are played
+//! with all facts when they have come to the end of their share, and only then: a longer search
+//! plays them too.
+
+use super::anneal;
+use super::instance::Instance;
+use super::plain::{self, Ask, Rest};
+use super::play::Genome;
+use crate::completion::Queue;
+use crate::rounds::Limits;
+
+/// Moves of the search over lists in the first cycle for each task, and how much later each cycle
+/// ends than the one before.
+const FIRST_PER_TASK: u64 = 500;
+const GROWTH: f64 = 1.5;
+/// How much of the work is for lists.
+const LISTS: f64 = 0.4;
+/// The same with more tasks than this, where the lists know all but the wide gangs.
+const MANY_LISTS: f64 = 0.9;
+const MANY_TASKS: usize = 80;
+/// A move of an order takes as long as so many of lists, for each task.
+const MOVES_PER_TASK: f64 = 0.5;
+
+pub(super) struct Search<'a> {
+    instance: &'a Instance<'a>,
+    /// Whether lists know all that there is to the problem.
+    is_for_lists: bool,
+    lists: Vec<(&'a Rest, plain::Search<'a>)>,
+    pub(super) orders: anneal::Search<'a>,
+    share: f64,
+    /// Lists that are worth no more are as good as can be; a bound that grows with time would change
+    /// the course.
+    low_of_lists: f64,
+    /// Moves of lists, each, at which this cycle is over for them.
+    goal: u64,
+}
+
+impl<'a> Search<'a> {
+    /// From plans of its own and from `warm`.
+    pub(super) fn new(
+        instance: &'a Instance<'a>,
+        rests: &'a [Rest],
+        queues: &'a [Queue<'a>],
+        is_for_lists: bool,
+        ask: &Ask<'a>,
+        warm: Vec<Genome>,
+    ) -> Self {
+        let has_starts = !rests.is_empty() || !warm.is_empty();
+        let (course, low) = (ask.course.clone(), ask.bound.makespan);
+        let mut orders = anneal::Search::new(instance, course, low, has_starts);
+        let lists = rests.iter().zip(queues);
+        let lists: Vec<_> =
+            lists.map(|(rest, queue)| (rest, plain::Search::new(rest, queue, ask))).collect();
+        if !is_for_lists {
+            let starts = lists.iter().filter(|(_, search)| !search.lists().is_empty());
+            let starts = starts.map(|(rest, search)| rest.genome(instance, search.lists()));
+            starts.chain(warm).for_each(|genome| orders.offer(genome));
+        }
+        let num_tasks = instance.tasks.len();
+        let is_many = num_tasks > MANY_TASKS && !instance.has_times();
+        let share = if is_many { MANY_LISTS } else { LISTS };
+        let goal = FIRST_PER_TASK * num_tasks as u64;
+        let low_of_lists = if ask.guide.is_some() { 0.0 } else { low };
+        Self { instance, is_for_lists, lists, orders, share, low_of_lists, goal }
+    }
+
+    /// Goes on until a limit is reached or the objective meets its bound.
+    pub(super) fn advance(&mut self, limits: &Limits) {
+        if self.is_for_lists {
+            return self.lists.iter_mut().for_each(|(_, search)| search.advance(limits));
+        }
+        if self.lists.is_empty() {
+            return self.orders.advance(limits);
+        }
+        // A round of orders takes longest where there are many tasks.
+        let lists_begin = self.instance.tasks.len() > MANY_TASKS;
+        while !self.is_optimal(limits) && self.has_time(limits) {
+            let is_done = (!lists_begin || self.advance_lists(limits))
+                && self.advance_orders(limits)
+                && (lists_begin || self.advance_lists(limits));
+            if !is_done {
+                return;
+            }
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive")]
+            let next = (self.goal as f64 * GROWTH) as u64;
+            self.goal = next;
+        }
+    }
+
+    /// The part of a cycle that is for lists; whether it came to its end.
+    fn advance_lists(&mut self, limits: &Limits) -> bool {
+        for at in 0..self.lists.len() {
+            let left = self.left(limits);
+            let (rest, search) = &mut self.lists[at];
+            let max_moves = left.map(|left| search.num_moves() + left);
+            let before = search.num_moves();
+            let (rests_at, low) = (self.goal, self.low_of_lists);
+            let limits = Limits { max_moves, rests_at, low, ..*limits };
+            search.advance(&limits);
+            if search.num_moves() < rests_at && !search.is_optimal(&limits) {
+                return false;
+            }
+            if search.num_moves() > before {
+                self.orders.offer(rest.genome(self.instance, search.lists()));
+            }
+        }
+        true
+    }
+
+    /// The part of a cycle that is for orders; whether it came to its end.
+    fn advance_orders(&mut self, limits: &Limits) -> bool {
+        let per_move = self.moves_per_move();
+        let of_lists = (self.goal * self.lists.len() as u64) as f64;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive")]
+        let rests_at = (of_lists * (1.0 / self.share - 1.0)) as u64 / per_move;
+        let done = self.orders.course.num_moves();
+        let max_moves = self.left(limits).map(|left| done + left / per_move);
+        self.orders.advance(&Limits { max_moves, rests_at, ..*limits });
+        self.orders.course.num_moves() >= rests_at
+    }
+
+    /// Moves of orders count as what they take.
+    fn moves_per_move(&self) -> u64 {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive")]
+        let moves = (self.instance.tasks.len() as f64 * MOVES_PER_TASK) as u64;
+        moves.max(1)
+    }
+
+    fn moves_of_lists(&self) -> u64 {
+        self.lists.iter().map(|(_, search)| search.num_moves()).sum()
+    }
+
+    /// Moves so far, in those of orders, or of lists where they are all.
+    pub(super) fn num_moves(&self) -> u64 {
+        let of_lists = self.moves_of_lists();
+        if self.is_for_lists {
+            of_lists
+        } else {
+            self.orders.course.num_moves() + of_lists / self.moves_per_move()
+        }
+    }
+
+    /// Moves of lists that are left.
+    fn left(&self, limits: &Limits) -> Option<u64> {
+        let per_move = self.moves_per_move();
+        let done = self.moves_of_lists() + self.orders.course.num_moves() * per_move;
+        limits.max_moves.map(|most| (most.saturating_mul(per_move)).saturating_sub(done))
+    }
+
+    fn has_time(&self, limits: &Limits) -> bool {
+        !limits.deadline.is_over()
+            && self.left(limits) != Some(0)
+            && self.num_moves() < limits.rests_at
+    }
+
+    /// Whether no plan is better.
+    pub(super) fn is_optimal(&self, limits: &Limits) -> bool {
+        match self.lists.first() {
+            Some((_, search)) if self.is_for_lists => search.is_optimal(limits),
+            _ => self.orders.is_optimal(limits),
+        }
+    }
+
+    /// The lists, where they are all.
+    pub(super) fn for_lists(&self) -> Option<(&'a Rest, &plain::Search<'a>)> {
+        let (rest, search) = self.lists.first().filter(|_| self.is_for_lists)?;
+        Some((rest, search))
+    }
+}
