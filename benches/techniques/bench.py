@@ -72,11 +72,11 @@ more.
 
 A Llama of 5M parameters with AdamW, batches of 8 sequences of 64 tokens. By hand is what one would
 write for this model alone ([by_hand.py](../../benches/techniques/by_hand.py)). Both sides live in
-the same ranks and take turns, three steps at a time; a ratio is Saturn's time over that by hand, the
-median over {options.pairs} pairs (and the middle half of them). The ratio of CPU time, summed over
-the ranks, is less disturbed by other processes, and leaves out waiting for another rank. The goal
-is 1.02. `offload` has no counterpart in plain torch; what needs more ranks than there are cores is
-left out.
+the same ranks and take turns, three steps at a time; a ratio is Saturn's time over that by hand,
+the median over {options.pairs} pairs (and the middle half of them). The ratio of CPU time, summed
+over the ranks, is less disturbed by other processes, and leaves out waiting for another rank. The
+goal is 1.02. `offload` has no counterpart in plain torch; what needs more ranks than there are
+cores is left out.
 
 {table([steps[0], *(row.values() for row in steps)])}
 
