@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -53,13 +54,14 @@ def bind_to_numa_node(device: torch.device) -> None:
 
     Only cores that the process may use already are chosen. Nothing changes without such cores.
     """
-    about = torch.cuda.get_device_properties(device)
-    address = f"{about.pci_domain_id:04x}:{about.pci_bus_id:02x}:{about.pci_device_id:02x}.0"
+    about: Any = torch.cuda.get_device_properties(device)  # torch's types lack the address
     try:
+        address = f"{about.pci_domain_id:04x}:{about.pci_bus_id:02x}:{about.pci_device_id:02x}.0"
         node = int((Path(PCI_DEVICES) / address / "numa_node").read_text())
         text = (Path(NUMA_NODES) / f"node{node}" / "cpulist").read_text()
-    except (OSError, ValueError):
-        return  # a machine of one node (the kernel then says -1), or a container without /sys
+    except (AttributeError, OSError, ValueError):
+        # An older torch, a machine of one node (the kernel then says -1), or no /sys.
+        return
     if near := _cores_in(text) & os.sched_getaffinity(0):
         # Threads that run already keep their cores: their work is not the device's.
         os.sched_setaffinity(0, near)

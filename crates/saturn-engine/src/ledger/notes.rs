@@ -69,6 +69,13 @@ impl Ledger {
             Record::Wished { task, .. } | Record::TaskEnded { task, .. } => {
                 self.queues.touch_task(&self.state, *task);
             }
+            // A place ends with the checkpoint of its last step, also while its task still trains
+            // elsewhere.
+            Record::Checkpointed { attempt, .. } => {
+                if let Some(task) = self.state.attempts.get(attempt).map(|one| one.task) {
+                    self.queues.touch_task(&self.state, task);
+                }
+            }
             Record::Planned { .. } => self.note_plan(),
             Record::NodeJoined { .. }
             | Record::NodeLeft { .. }
