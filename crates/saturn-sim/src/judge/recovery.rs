@@ -42,11 +42,11 @@ impl Failures {
         self.retries = 0;
     }
 
-    /// A new driver remembers nothing of Saturn's own failures.
+    /// A new driver remembers nothing of failures but that the last attempt was killed.
     pub(super) fn forgotten(&mut self) {
         (self.retries, self.of_saturn) = (0, (0, 0));
         self.killed_before = None;
-        self.last = None;
+        self.last = self.last.take().filter(|(kind, _)| is_kill(*kind));
     }
 
     /// A device is set aside for what looked like its failures.
@@ -169,8 +169,11 @@ impl Books {
             FailureKind::OutOfMemory | FailureKind::NotApplicable | FailureKind::Certain => false,
             FailureKind::NoSpace if self.has_space => !counts && is(wait_s, 0.0),
             FailureKind::NoSpace => !counts && is(wait_s, FULL_DISK_WAIT_S),
+            // A checkpoint of which the engine has not heard does not end the row for the engine, and
+            // one that it heard of and lost does.
             FailureKind::Saturn => {
-                !counts && is(wait_s, doubled_s(failed.of_saturn.1, MAX_SATURN_DOUBLINGS))
+                let mut waits = (0..=failed.of_saturn.1).map(|n| doubled_s(n, MAX_SATURN_DOUBLINGS));
+                !counts && waits.any(|allowed_s| is(wait_s, allowed_s))
             }
             _ => {
                 *counts != failed.is_absolved
