@@ -20,7 +20,7 @@ class Mutant(Protocol):
 
 
 BEGINNING = """\
-# Mutants of training, data and checkpoint code
+# Which wrong changes of the code for training do the tests notice?
 
 A mutant is the code with one small change: a condition negated, a number off by one, a call left
 out. A test suite kills a mutant if a test fails under it. If the code of a survivor were wrong,

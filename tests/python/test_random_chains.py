@@ -47,7 +47,7 @@ def warm(warm_with_models: Warm) -> Warm:
     return warm_with_models
 
 
-@pytest.mark.slow(quick=["4"])
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", seeds())
 def test_a_chain_of_strategies_trains_as_plain_torch_does(run: Runtime, seed: int) -> None:
     assert_trains_as_plain_torch_does(run, draw(seed))

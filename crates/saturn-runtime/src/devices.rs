@@ -5,6 +5,7 @@
 //! choose their GPU. The GPUs of one type are a node; a machine with two types is two nodes.
 
 mod gpus;
+mod others;
 
 use std::collections::BTreeSet;
 
@@ -83,12 +84,17 @@ impl Machine {
     /// The GPUs by model and memory in bytes. An error says why the machine's GPUs can't be used.
     pub(crate) fn gpus(&self) -> Result<Vec<(&str, u64)>, &str> {
         match &self.gpus {
-            Gpus::None => Ok(Vec::new()),
+            Gpus::None | Gpus::Others(_) => Ok(Vec::new()),
             Gpus::Unusable(why) => Err(why),
             Gpus::There(gpus) => {
                 Ok(gpus.iter().map(|gpu| (gpu.model.as_str(), gpu.memory_bytes)).collect())
             }
         }
+    }
+
+    /// The GPUs of other makers, in words, on a machine that has none of NVIDIA.
+    pub(crate) fn other_gpus(&self) -> Option<&str> {
+        if let Gpus::Others(what) = &self.gpus { Some(what) } else { None }
     }
 
     /// The cores that this process may use.
@@ -112,7 +118,7 @@ impl Machine {
             _ => (DeviceKind::Cpu, self.claim_slots(asked, &mut claims)?),
         };
         let mut warnings = Vec::new();
-        if let Gpus::Unusable(why) = &self.gpus {
+        if let Gpus::Unusable(why) | Gpus::Others(why) = &self.gpus {
             warnings.push(format!("training on CPU slots, not on GPUs: {why}"));
         }
         if asked.is_none() && !taken.held.is_empty() {
@@ -141,7 +147,7 @@ impl Machine {
             return Err(RuntimeError::Devices { asked, why });
         }
         let wanted = gpus.iter().map(|gpu| {
-            let Gpu { uuid, model, memory_bytes } = gpu.clone();
+            let Gpu { uuid, model, memory_bytes, .. } = gpu.clone();
             (uuid.clone(), Device::Gpu { uuid, memory_bytes }, model)
         });
         Taken::claim(wanted, asked, claims)?.checked(asked, "GPUs")
@@ -194,11 +200,11 @@ impl Machine {
     pub(crate) fn missing_for(&self, state: &State) -> Option<String> {
         let types: Vec<&str> = match &self.gpus {
             Gpus::There(gpus) => gpus.iter().map(|gpu| gpu.model.as_str()).collect(),
-            Gpus::None | Gpus::Unusable(_) => vec![CPU],
+            Gpus::None | Gpus::Others(_) | Gpus::Unusable(_) => vec![CPU],
         };
         let why = match &self.gpus {
             Gpus::Unusable(why) => why.clone(),
-            Gpus::None => "it has no NVIDIA GPU".to_owned(),
+            Gpus::None | Gpus::Others(_) => "it has no NVIDIA GPU".to_owned(),
             Gpus::There(_) => format!("it has {}", types.join(", ")),
         };
         missing(state, &types, &why)

@@ -2,14 +2,20 @@
 //!
 //! Looking opens no context on a GPU. Nothing here knows which GPUs a run holds.
 
-use nvml_wrapper::Nvml;
+use std::path::Path;
+
 use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::{Device, Nvml};
+
+use super::others;
 
 /// The GPUs of a machine that `CUDA_VISIBLE_DEVICES` leaves visible.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Gpus {
     /// The machine has no GPU.
     None,
+    /// The machine has GPUs of other makers alone, which Saturn does not use: what they are.
+    Others(String),
     /// The machine has GPUs, or should have, but they can't be used for this reason.
     Unusable(String),
     /// At least one GPU.
@@ -23,6 +29,8 @@ pub(super) struct Gpu {
     pub(super) model: String,
     /// Its memory as its driver says, bytes. Processes get a little less.
     pub(super) memory_bytes: u64,
+    /// Whether it is split into MIG slices: then no process can use it as a whole.
+    is_split: bool,
 }
 
 /// The GPUs that `CUDA_VISIBLE_DEVICES` leaves visible.
@@ -30,8 +38,10 @@ pub(super) fn look() -> Gpus {
     let nvml = match Nvml::init() {
         Ok(nvml) => nvml,
         // Without an NVIDIA driver there is no library to load: this is an ordinary machine without
-        // GPUs.
-        Err(NvmlError::LibloadingError(_)) => return Gpus::None,
+        // GPUs, or it has GPUs of another maker.
+        Err(NvmlError::LibloadingError(_)) => {
+            return others::look(Path::new(others::SYS)).map_or(Gpus::None, Gpus::Others);
+        }
         Err(error) => return Gpus::Unusable(format!("the NVIDIA driver does not work: {error}")),
     };
     let all = match list_gpus(&nvml) {
@@ -45,7 +55,7 @@ pub(super) fn look() -> Gpus {
         Err(_) => Ok(all),
         Ok(list) => pick(&all, &list),
     };
-    match visible {
+    match visible.and_then(whole) {
         Ok(visible) if visible.is_empty() => Gpus::None,
         Ok(visible) => Gpus::There(visible),
         Err(why) => Gpus::Unusable(why),
@@ -57,9 +67,28 @@ fn list_gpus(nvml: &Nvml) -> Result<Vec<Gpu>, NvmlError> {
         .map(|index| {
             let device = nvml.device_by_index(index)?;
             let memory_bytes = device.memory_info()?.total;
-            Ok(Gpu { uuid: device.uuid()?, model: device.name()?, memory_bytes })
+            let (uuid, model) = (device.uuid()?, device.name()?);
+            Ok(Gpu { uuid, model, memory_bytes, is_split: is_split(&device) })
         })
         .collect()
+}
+
+/// Whether a GPU is split into MIG slices. Most GPUs can't be, and then the driver gives an error.
+fn is_split(device: &Device<'_>) -> bool {
+    const ENABLED: u32 = 1;
+    device.mig_mode().is_ok_and(|mode| mode.current == ENABLED)
+}
+
+/// The same GPUs, if all of them are whole.
+fn whole(gpus: Vec<Gpu>) -> Result<Vec<Gpu>, String> {
+    match gpus.iter().find(|gpu| gpu.is_split) {
+        None => Ok(gpus),
+        Some(gpu) => Err(format!(
+            "the GPU {} is split into MIG slices, and Saturn uses whole GPUs alone: switch MIG off \
+             (`nvidia-smi -mig 0`), or leave this GPU out of `CUDA_VISIBLE_DEVICES`",
+            gpu.uuid
+        )),
+    }
 }
 
 /// The GPUs that a value of `CUDA_VISIBLE_DEVICES` names, by index or by the beginning of a UUID.
@@ -89,7 +118,17 @@ pub(super) mod tests {
 
     pub(crate) fn gpu(uuid: &str, model: &str) -> Gpu {
         let memory_bytes = if model == "A100" { 80 << 30 } else { 141 << 30 };
-        Gpu { uuid: uuid.to_owned(), model: model.to_owned(), memory_bytes }
+        let (uuid, model) = (uuid.to_owned(), model.to_owned());
+        Gpu { uuid, model, memory_bytes, is_split: false }
+    }
+
+    #[test]
+    fn a_gpu_that_is_split_into_slices_is_refused_unless_it_is_left_out() {
+        let split = Gpu { is_split: true, ..gpu("GPU-aaaa", "A100") };
+        let all = [split, gpu("GPU-bbbb", "A100")];
+        let why = whole(all.to_vec()).unwrap_err();
+        assert!(why.starts_with("the GPU GPU-aaaa is split into MIG slices"), "{why}");
+        assert_eq!(pick(&all, "1").and_then(whole).unwrap(), [all[1].clone()]);
     }
 
     #[test]

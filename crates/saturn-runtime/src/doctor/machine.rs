@@ -46,6 +46,13 @@ fn gpus(machine: &Machine) -> Vec<Finding> {
             return vec![Finding::bad("GPUs", why, advice)];
         }
     };
+    if let Some(others) = machine.other_gpus() {
+        return vec![Finding::warn(
+            "GPUs",
+            others,
+            "runs train on CPU slots; for GPUs, use a machine with those of NVIDIA",
+        )];
+    }
     if gpus.is_empty() {
         let hidden = std::env::var("CUDA_VISIBLE_DEVICES").ok();
         return vec![match (nvidia_cards(Path::new("/sys/bus/pci/devices")), hidden) {
