@@ -172,9 +172,9 @@ impl Books {
             // A checkpoint of which the engine has not heard does not end the row for the engine, and
             // one that it heard of and lost does.
             FailureKind::Saturn => {
-                let mut waits =
+                let mut allowed =
                     (0..=failed.of_saturn.1).map(|n| doubled_s(n, MAX_SATURN_DOUBLINGS));
-                !counts && waits.any(|allowed_s| is(wait_s, allowed_s))
+                !counts && allowed.any(|one_s| is(wait_s, one_s))
             }
             _ => {
                 *counts != failed.is_absolved
