@@ -1,13 +1,17 @@
-//! Waiting: for the next look at a run, and for a solve, which shows that it is alive: nothing at
-//! first, then how long it may still take.
+//! Waiting: for the next look at a run, and for work that shows that it is alive: nothing at first,
+//! then how long a solve may still take, or how many parts of the work are done.
 
 use std::io::{IsTerminal, Write};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
 /// A wait shorter than this needs no word.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Between two words on a terminal, and elsewhere.
+const TICK: Duration = Duration::from_millis(500);
+const LINE: Duration = Duration::from_secs(30);
 
 /// Waits; perhaps a little less.
 pub(crate) fn pause(time: Duration) {
@@ -27,7 +31,6 @@ pub(crate) fn with_progress<T>(what: &str, limit_s: f64, work: impl FnOnce() -> 
                 eprintln!("{what}: at most {limit_s} s (Ctrl-C takes the best plan so far)");
                 return;
             }
-            let tick = Duration::from_millis(500);
             loop {
                 let line = format!(
                     "\r{what}: {} of at most {limit_s} s (Ctrl-C takes the best plan so far)",
@@ -35,15 +38,49 @@ pub(crate) fn with_progress<T>(what: &str, limit_s: f64, work: impl FnOnce() -> 
                 );
                 // A closed terminal is no reason to stop.
                 let _ = std::io::stderr().write_all(line.as_bytes());
-                if is_done.recv_timeout(tick) != Err(RecvTimeoutError::Timeout) {
+                if is_done.recv_timeout(TICK) != Err(RecvTimeoutError::Timeout) {
                     let _ = std::io::stderr().write_all(b"\r\x1b[K");
                     return;
                 }
-                waited += tick;
+                waited += TICK;
             }
         });
         let result = work();
         drop(done);
         result
     })
+}
+
+/// Does `work`, which counts the parts that are done in the number that it gets. `line` says of such
+/// a number how far the work is.
+pub(crate) fn with_count<T>(
+    line: impl Fn(usize) -> String + Send,
+    work: impl FnOnce(&AtomicUsize) -> T,
+) -> T {
+    let num_done = AtomicUsize::new(0);
+    let (done, is_done) = channel::<()>();
+    thread::scope(|scope| {
+        let num_done = &num_done;
+        scope.spawn(move || tell(&is_done, || line(num_done.load(Ordering::Relaxed))));
+        let result = work(num_done);
+        drop(done);
+        result
+    })
+}
+
+/// Shows `line` again and again on standard error, until the work is done.
+fn tell(is_done: &Receiver<()>, line: impl Fn() -> String) {
+    let is_terminal = std::io::stderr().is_terminal();
+    let mut wait = PATIENCE;
+    while is_done.recv_timeout(wait) == Err(RecvTimeoutError::Timeout) {
+        let line = line();
+        let (line, tick) =
+            if is_terminal { (format!("\r{line}"), TICK) } else { (format!("{line}\n"), LINE) };
+        // A closed terminal is no reason to stop.
+        let _ = std::io::stderr().write_all(line.as_bytes());
+        wait = tick;
+    }
+    if is_terminal && wait == TICK {
+        let _ = std::io::stderr().write_all(b"\r\x1b[K");
+    }
 }

@@ -1,4 +1,4 @@
-//! The devices that a run uses: this machine's, or those of a cluster's agents.
+//! The devices that a run uses: devices of this machine, or devices of a cluster's agents.
 
 use std::collections::BTreeMap;
 

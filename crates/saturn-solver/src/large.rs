@@ -179,7 +179,7 @@ impl Large {
     }
 }
 
-/// What fillings are drawn from.
+/// The model, tasks and nodes of fillings, and the limits within which fillings are drawn.
 struct Fillings<'a> {
     model: &'a Model,
     least: f64,
@@ -205,7 +205,8 @@ impl Fillings<'_> {
                 // Where nothing has to be moved, nothing should be.
                 recipe.moved = 0.0;
             }
-            // Other prices send other tasks to a kind: those of the best plan so far, and a little off.
+            // Prices decide which tasks go to which kind of node. Half of the fillings use the prices
+            // of the best plan so far, the other half change these prices a little.
             let mut prices = best.prices.clone();
             if random.below(2) == 0 {
                 for price in &mut prices {
@@ -266,7 +267,7 @@ pub(crate) fn offer(search: &mut Search, current: &Lists) {
     }
 }
 
-/// The nodes that one item of a round works on, with their lists.
+/// Some nodes and their lists, on which an item of a round works.
 pub(crate) struct Share {
     pub(crate) nodes: Vec<usize>,
     pub(crate) lists: Vec<Vec<Entry>>,

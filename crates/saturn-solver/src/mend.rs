@@ -88,7 +88,7 @@ fn end_of_most(model: &Model, current: &Lists) -> f64 {
     ends[(ends.len() - 1) * 19 / 20]
 }
 
-/// What pieces are mended for.
+/// The target and the limits of mending.
 struct Ground<'a> {
     model: &'a Model,
     bound: &'a AreaBound,

@@ -108,8 +108,8 @@ impl Course {
         self.num_rounds += 1;
     }
 
-    /// Does a round of items of `length` moves each. `work` is told how many of them it may make;
-    /// what it does in them must not depend on their number.
+    /// Does a round of items of `length` moves each. `work` is told how many moves it may make.
+    /// The moves themselves must not depend on this number.
     pub(crate) fn round<T: Send, R: Send>(
         &mut self,
         limits: &Limits,

@@ -69,7 +69,7 @@ impl<'a> Search<'a> {
 
     /// Goes on until a limit is reached.
     pub(crate) fn advance(&mut self, limits: &Limits) {
-        // Taken out so that it can work on the rest; it is always put back.
+        // The stage changes the search that holds it, so it is taken out, and put back at the end.
         let Some(mut stage) = self.stage.take() else { return };
         while !self.is_optimal(limits) && !self.course.is_over(limits) {
             match &mut stage {

@@ -27,7 +27,7 @@ pub(crate) struct WhatifArgs {
     /// Numbers of nodes: from..to, a number, or several separated by commas.
     #[arg(long, value_name = "NODES", default_value = "1..16", value_parser = counts)]
     pub(crate) nodes: Counts,
-    /// GPUs of each node; without it those of the file's largest node.
+    /// GPUs of each node. By default as many as the largest node of the file has.
     #[arg(long, value_name = "N", value_parser = gpus)]
     pub(crate) gpus: Option<u32>,
     /// What an hour of one node costs, in any currency.

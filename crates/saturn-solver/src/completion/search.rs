@@ -287,7 +287,8 @@ impl Ground<'_> {
         };
         let nodes: Vec<usize> = (0..lists.len()).collect();
         let mut region = Region::new(self.queue, fine, &nodes, lists);
-        // Looks are whole, so that one that is cut short is no other.
+        // A multiple of the moves between two looks at the clock: then a search that is cut short
+        // takes the same moves as a whole search up to there.
         let span = 0..most / MOVES_PER_LOOK * MOVES_PER_LOOK;
         let found = region.run(cooling, span, Some(best.merit), deadline, random);
         found.map(|(merit, lists)| Incumbent { merit, lists })

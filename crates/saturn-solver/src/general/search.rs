@@ -1,8 +1,9 @@
-//! The whole search of a problem with facts: over lists, of what they know, and over orders.
+//! The search of a general problem: a search over lists, which don't know all facts, and a search
+//! over orders, which do.
 //!
-//! Both go on in turn, each for its share of the work, which grows in each cycle. Lists are played
-//! with all facts when they have come to the end of their share, and only then: a longer search
-//! plays them too.
+//! The two searches take turns, and each turn is longer than the one before. At the end of its turn,
+//! and only then, the search over lists has its lists played with all facts. So a longer search
+//! plays the same lists too.
 
 use super::anneal;
 use super::instance::Instance;
@@ -132,7 +133,8 @@ impl<'a> Search<'a> {
         self.lists.iter().map(|(_, search)| search.num_moves()).sum()
     }
 
-    /// Moves so far, in those of orders, or of lists where they are all.
+    /// Moves so far. They are counted in moves of the search over orders; if only lists are searched,
+    /// in moves of the search over lists.
     pub(super) fn num_moves(&self) -> u64 {
         let of_lists = self.moves_of_lists();
         if self.is_for_lists {

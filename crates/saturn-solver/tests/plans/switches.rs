@@ -71,8 +71,8 @@ fn a_switch_that_gains_too_little_is_not_planned() {
     assert_eq!([segments_at(0.04), segments_at(0.06)], [2, 0]);
 }
 
-/// Of more nodes than are annealed together most stay idle; a thread that is left with idle nodes alone
-/// has nothing to anneal.
+/// There are more nodes here than the search anneals together, and most of them stay idle. A thread
+/// that gets only idle nodes has nothing to anneal.
 #[test]
 fn idle_nodes_are_left_alone() {
     let task = |index: usize| {

@@ -1,7 +1,8 @@
 //! `saturn whatif`: how long and how dear a workload would be on each number of nodes.
 
-mod progress;
 mod read;
+
+use std::sync::atomic::Ordering;
 
 use saturn_core::names::escape_terminal;
 use saturn_runtime::io_words;
@@ -9,12 +10,12 @@ use saturn_solver::{Clock, Sized, longest, solve_sizes};
 use saturn_view::whatif::Asked;
 use saturn_view::{Whatif, whatif_html, whatif_text};
 
-use self::progress::with_sizes_done;
 use self::read::Read;
 use crate::args::WhatifArgs;
 use crate::exit::{Exit, fail, print_data};
 use crate::interrupt::Interrupt;
 use crate::screen::Screen;
+use crate::waiting::with_count;
 
 /// Time that stands still, so that moves alone limit a solve, until Ctrl-C.
 struct UntilStopped<'a>(&'a Interrupt);
@@ -38,8 +39,11 @@ pub(crate) fn run(args: &WhatifArgs) -> Exit {
     let counts = &args.nodes.0;
     let interrupt = Interrupt::catch();
     let clock = UntilStopped(&interrupt);
-    let sizes = with_sizes_done(counts.len(), |done| {
-        solve_sizes(problem, node, counts, args.seed, &clock, done)
+    let num_all = counts.len();
+    let line = |done| format!("planned {done} of {num_all} sizes (Ctrl-C: those that are done)");
+    let sizes = with_count(line, |num_done| {
+        let mut done = |sizes| num_done.store(sizes, Ordering::Relaxed);
+        solve_sizes(problem, node, counts, args.seed, &clock, &mut done)
     });
     let sizes = match sizes {
         Ok(sizes) => sizes,
