@@ -51,8 +51,8 @@ pub(crate) fn with_progress<T>(what: &str, limit_s: f64, work: impl FnOnce() -> 
     })
 }
 
-/// Does `work`, which counts the parts that are done in the number that it gets. `line` says of such
-/// a number how far the work is.
+/// Does `work`, which counts the parts that are done in the number that it gets. `line` says how far
+/// the work is, given the number of parts that are done.
 pub(crate) fn with_count<T>(
     line: impl Fn(usize) -> String + Send,
     work: impl FnOnce(&AtomicUsize) -> T,

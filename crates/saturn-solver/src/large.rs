@@ -205,8 +205,8 @@ impl Fillings<'_> {
                 // Where nothing has to be moved, nothing should be.
                 recipe.moved = 0.0;
             }
-            // Prices decide which tasks go to which kind of node. Half of the fillings use the prices
-            // of the best plan so far, the other half change these prices a little.
+            // Prices decide which tasks go to which kind of node. Half of the fillings use the
+            // prices of the best plan so far, the other half change these prices a little.
             let mut prices = best.prices.clone();
             if random.below(2) == 0 {
                 for price in &mut prices {

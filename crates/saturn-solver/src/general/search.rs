@@ -1,9 +1,9 @@
 //! The search of a general problem: a search over lists, which don't know all facts, and a search
 //! over orders, which do.
 //!
-//! The two searches take turns, and each turn is longer than the one before. At the end of its turn,
-//! and only then, the search over lists has its lists played with all facts. So a longer search
-//! plays the same lists too.
+//! The two searches take turns, and each turn is longer than the turn before. At the end of its
+//! turn, and only then, the search over lists has its lists played with all facts. So a longer
+//! search plays the same lists too.
 
 use super::anneal;
 use super::instance::Instance;
@@ -133,8 +133,8 @@ impl<'a> Search<'a> {
         self.lists.iter().map(|(_, search)| search.num_moves()).sum()
     }
 
-    /// Moves so far. They are counted in moves of the search over orders; if only lists are searched,
-    /// in moves of the search over lists.
+    /// Moves so far, counted in moves of the search over orders. If only lists are searched, they
+    /// are counted in moves of the search over lists.
     pub(super) fn num_moves(&self) -> u64 {
         let of_lists = self.moves_of_lists();
         if self.is_for_lists {
