@@ -233,9 +233,17 @@ class Gang:
             time.sleep(0.005)
         ended = [code for code in codes if code is not None]
         with self.changed:
-            # A connection's last lines may still be on their way to the reader thread.
-            self.changed.wait_for(lambda: not self.runtime.open_readers(self), 5)
+            # A rank's connection, or its last lines, may still be on their way to the reader
+            # threads. A rank that ended well has connected; others may have died before.
+            self.changed.wait_for(lambda: self._is_heard_out(ended), 30 if not any(ended) else 5)
             return Result(list(self.messages), ended, self._text())
+
+    def _is_heard_out(self, codes: Sequence[int]) -> bool:
+        """Whether all that the ranks sent has been read, as far as can be known."""
+        have_connected = all(
+            rank in self.connections for rank, code in enumerate(codes) if not code
+        )
+        return have_connected and not self.runtime.open_readers(self)
 
     def _poll(self, rank: int) -> int | None:
         if self.processes:
