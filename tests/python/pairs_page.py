@@ -83,48 +83,49 @@ FOUND = (
         "no fault",
     ),
 )
-HEAD = """# Pairs of what a task has and what happens to it
+HEAD = """# Pairs of features and faults
 
 *Which features and faults are tested together, and what did these tests find?*
 
-Faults hide where two things meet that nobody tried together. So what a task may have and what may
-happen to it are *factors* with values, and the tests draw *cases*, one value of each factor, such
-that every pair of values that can go together is in at least one case: a covering array, by
-[covertable](https://pypi.org/project/covertable/). Pairs without a fault are in at least one
-managed and one Trainer's case without a fault, since a fault hides what comes after it.
+Faults hide where two things meet that nobody tried together. So the tests have *factors* with
+values: a task's features, and the faults and commands that happen to it. A *case* has one value of
+each factor. Every pair of values that can go together is in at least one case: a covering array, by
+[covertable](https://pypi.org/project/covertable/). A fault hides what comes after it. So pairs
+without a fault are in at least one managed and one Trainer's case without a fault.
 
-Each case is trained by real ranks, and held against a loop in plain torch that knows nothing of
-Saturn but its [documented seeds](reference.md#data-and-its-random-numbers), or against the own
-`train()` of the Trainer, transformers' or TRL's: losses, evaluations, the best checkpoint and
-weights. On one rank a managed task's agree to the last bit, a Trainer's to four units in the last
-place; elsewhere they agree up to rounding (`tests/python/closeness.py`). There are two exceptions:
-losses after an explosion, of which only the beginning is compared, and a Trainer's dropout on
-several ranks, which draws other numbers. An exception or a NaN may come before what was to happen.
+Real ranks train each case. Losses, evaluations, the best checkpoint and weights are compared with a
+reference. For a managed task the reference is a loop in plain torch that knows nothing of Saturn
+but its [documented seeds](reference.md#data-and-its-random-numbers). For a Trainer, of transformers
+or TRL, it is the Trainer's own `train()`. On one rank a managed task agrees to the last bit, a
+Trainer to four units in the last place; elsewhere they agree up to rounding
+(`tests/python/closeness.py`). There are two exceptions. Of losses after an explosion only the
+beginning is compared. On several ranks, a Trainer's dropout draws other numbers. An exception or a
+NaN may come before the planned fault.
 
-What a black box saved is compared with the same loop run by itself. A script is compared with the
-same script run by `python`, or by `torchrun` where it has two devices: each step's loss, each
-evaluation and what it saved, to the last bit.
+A black box's saves are compared with the same loop run by itself. A script is compared with the
+same script run by `python`, or by `torchrun` where it has two devices. Each step's loss, each
+evaluation and all saved files agree to the last bit.
 
-The tests play the runtime themselves, so to a rank a pause is a move, and a cancel is a stop by a
+The tests play the runtime themselves. So to a rank a pause is a move, and a cancel is a stop by a
 search; the driver's part is in [real runs](#real-runs). A few cases run in each gate, all of them
 at night. The tests are `tests/python/test_pairs.py`, `test_pairs_scripts.py` and, of TRL's
 trainers, `test_trl_trainers.py`; `python tests/python/pairs.py --table` writes this page.
 
 ## Real runs
 
-In the cases the tests play the runtime. Two runs of Saturn's own driver, on two CPU slots, have ten
-tasks each, and something else happens to each of them (`tests/python/test_pairs_run.py`). A task
-is well, becomes NaN, explodes, raises, is stopped by the run's stopper, is paused and taken up
-again, is cancelled, comes after a cancelled task, is killed, or comes after a task that diverged.
-Most are evaluated, some keep a best checkpoint, some have a priority. The first run is in each
-gate. The second trains under several techniques on one device and two, has a script, and is stopped
-at once and resumed.
+Two runs of Saturn's own driver, on two CPU slots, have ten tasks each, and something else happens
+to each task (`tests/python/test_pairs_run.py`). A task is well, becomes NaN, explodes, raises, is
+stopped by the run's stopper, or is paused and taken up again. Or it is cancelled, comes after a
+cancelled task, is killed, or comes after a task that diverged. Most are evaluated, some keep a best
+checkpoint, some have a priority. The first run is in each gate. The second trains under several
+techniques on one device and two, has a script, and is stopped at once and resumed.
 
-Each column of each table is held against its [definition](tables.md): those of `result`, its rows,
-CSV and dataframe, `saturn report --csv`, `report.json`, `saturn status --json`, and the console's
-last lines. The tables of a run that was stopped are judged too. What they should say comes from
-elsewhere: losses and evaluations from `metrics.jsonl`, steps from the checkpoints, launches and
-ends from the journal. Losses are those of a loop in plain torch, to the last bit on one device.
+Each column of each table is compared with its [definition](tables.md). The tables are those of
+`result`, its rows, CSV and dataframe, `saturn report --csv`, `report.json`, `saturn status --json`,
+and the console's last lines. The tables of a run that was stopped are judged too. The expected
+values come from elsewhere: losses and evaluations from `metrics.jsonl`, steps from the checkpoints,
+launches and ends from the journal. Losses are those of a loop in plain torch, to the last bit on
+one device.
 
 The weights that are tied, frozen or under adapters are also trained under `pipeline` and `tensor`,
 and then go on without (`test_weights_under_a_technique_that_splits_layers`).
