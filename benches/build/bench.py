@@ -209,21 +209,21 @@ def main() -> None:
 *What does it save to build a model once for all ranks of a gang?*
 
 `{command}` ({time.perf_counter() - begun:.0f} s), on {os.cpu_count()} cores with a load of
-{load:.1f} from other work when it began. Where that is not near 0, seconds mean little.
+{load:.1f} from other work when it began. If that load is not near 0, seconds mean little.
 
 ## Host memory over model size
 
-A synthetic model of {options.parameters / 1e6:.0f}M parameters, as all ranks of a gang hold and
-have read it, before any of it goes to a device or is written: shared pages count once. The goal is
-1.1.
+Host memory that all ranks of a gang hold together, for a synthetic model of {options.parameters /
+1e6:.0f}M parameters. The ranks have read the model, and have not yet moved it to a device or
+written to it. Shared pages count once. The goal is 1.1.
 
 {table([("ranks", *header), *in_memory])}
 
 ## Seconds to the first step
 
-A GPT-2 of 50M parameters with AdamW (0.6 GB of state): from the launch of the first attempt, whose
-rank 0 builds the model, and from the last step before a switch, checkpoint included; each to the
-end of the first step. In brackets, building alone. The goal is 2 s for a switch.
+A GPT-2 of 50M parameters with AdamW (0.6 GB of state). The time ends with the first step. It
+begins with the launch of the first attempt, whose rank 0 builds the model, or with the last step
+before a switch, checkpoint included. In brackets, building alone. The goal is 2 s for a switch.
 
 {table([("", *header), *in_seconds])}
 """

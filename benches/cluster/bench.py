@@ -28,15 +28,15 @@ bench-cluster`). Load of the machine when it began: {load:.1f} on {cores} cores.
 
 ## A hundred agents
 
-A run on {agents} agents of 8 ranks each, {ranks} ranks in all, each of which says \
-four times a second how far it is, for {seconds:.0f} s. (In a real run one \
-rank of each gang speaks for all.) The driver (engine, journal, launcher), the threads that carry \
-letters, and Ray's calls between processes, with its token, are real. Agents and ranks are \
-simulated: {hosts} processes of Ray's have up to 20 agents each, which answer letters and hold \
-signs of life back as agents do (each second, of each rank what it said last); ranks are counters. \
-Seconds are of the driver's \
-process, all of its threads; Ray's own processes are not in them. Letters carry numbers, and the \
-driver refuses one that comes in place of another: then its agent is lost.
+A run on {agents} agents of 8 ranks each, {ranks} ranks in all, for {seconds:.0f} s. Each rank \
+reports its step four times a second. (In a real run one rank of each gang speaks for all.) \
+Three parts are real: the driver (engine, journal, launcher), the threads that carry letters, \
+and Ray's calls between processes, with its token. Agents and ranks are simulated: {hosts} \
+processes of Ray have up to 20 agents each, and ranks are counters. As real agents do, simulated \
+agents answer letters, and hold heartbeats back: each second they send the newest of each rank. \
+Seconds are those of the driver's process with all of its threads, without Ray's own processes. \
+Letters carry numbers. If a letter comes in place of another, the driver refuses it, and its \
+agent is lost.
 
 | | found | goal |
 | --- | --- | --- |
@@ -50,10 +50,10 @@ By thread, of a core: {threads}.
 
 ## A launch
 
-From the decision to launch a gang of 8 ranks to its first word, which is when it trains: by this \
-machine's launcher, and through an agent on a Ray node on this machine, by turns. Ranks are real, \
-with torch, and share {cores} cores, on which nearly all of that time is spent: the least says \
-most. Goal: at most 0.3 s more through an agent.
+The time from the decision to launch a gang of 8 ranks until its first word, which is when it \
+trains. This machine's launcher and an agent on a Ray node of this machine take turns. Ranks are \
+real, with torch, and share {cores} cores, on which nearly all of that time is spent: so the \
+least says most. Goal: at most 0.3 s more through an agent.
 
 | | launches | least | median | most |
 | --- | --- | --- | --- | --- |
@@ -64,12 +64,12 @@ Through an agent the least is {more:+.2f} s, the median {more_median:+.2f} s.
 ## Nodes that fail
 
 Simulated: {nodes} nodes of 8 devices and {tasks} tasks of some 15 to 150 hours on one device, \
-three days in all, once while nothing fails and once while each hour a node, drawn anew, is gone \
-for half an hour. Engine and solver are the real ones. What the faults make unavoidable: devices \
-that are gone can't be used, and what a gang on a node had done since its last checkpoint (each \
-half hour), and its loading, is to be done once more. *At least then* is the time without \
-faults, and what is missing and what is to be done once more, divided by the number of devices. \
-Goal, for 128 nodes and 1,000 tasks: within 3% of that. Below 0%: the faults led to a better plan.
+three days in all, with and without faults. With faults, a node that is drawn anew each hour is \
+gone for half an hour. Engine and solver are the real ones. Two losses can't be avoided: devices \
+that are gone can't be used, and a gang on a failed node repeats its loading and its work since \
+the last checkpoint (each half hour). *At least then* is the time without faults plus these two \
+losses divided by the number of devices. Goal, for 128 nodes and 1,000 tasks: within 3% of that. \
+Below 0%: the faults led to a better plan.
 
 {outages}
 """

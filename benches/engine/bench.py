@@ -25,20 +25,20 @@ this page (`make bench-engine` with 500 seeds and 1,000 tasks); the solver has \
 [its own](solver.md). Load of the machine when it began: {load:.1f} on {cores} cores.
 
 ## A week of a large pool
-Simulated: tasks of one to twenty hours on one GPU, 8 GPUs on a node, which come in a hundred \
-sweeps over five days: as many tasks as GPUs, and forty times as many. Ranks crash and hang, \
-launches fail, steps are noisy, a fifth of the nodes go and come back. Solves are answered by a \
-plan that costs next to nothing. Times are of the processor. Around a solve the engine builds the \
-problem, and then judges the answer: the two halves; a plan that is extended at once, without a \
-solve, counts as one. \
-Goal: the largest of the first table in under 10 s and 1 GB, and a slope of at most 0.2.
+Simulated: tasks of one to twenty hours on one GPU, with 8 GPUs on a node. They come in a \
+hundred sweeps over five days. There are as many tasks as GPUs, and then forty times as many. \
+Ranks crash and hang, launches fail, steps are noisy, a fifth of the nodes go and come back. A \
+stub solver answers with a plan that costs next to nothing. Times are processor times. Around a \
+solve the engine first builds the problem, and then judges the answer: these are the two halves. \
+A plan that is extended at once, without a solve, counts as a half. Goal: the largest of the \
+first table in under 10 s and 1 GB, and a slope of at most 0.2.
 
 {week}
 
 ## What re-planning gains and loses
-Simulated: {seeds} random workloads a row, whose measured runtimes are wrong by a bias for each \
-strategy and by noise for each step, of the size in the first column. Each is run twice, with \
-introspection and without; the numbers say by how much the run with introspection was longer \
+Simulated: {seeds} random workloads a row. Their measured runtimes are wrong by a bias for each \
+strategy and by noise for each step, of the size in the first column. Each workload is run with \
+introspection and without. The numbers say by how much the run with introspection was longer \
 (negative: shorter). Goal: at most +1% at the 95th percentile, and a negative mean.
 
 {introspection}

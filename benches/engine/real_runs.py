@@ -102,13 +102,12 @@ def many(directory: Path, num_tasks: int) -> str:
     found.sort()
     at = [found[len(found) * part // 100] * 1e3 for part in (50, 95, 99)]
     return (
-        f"{num_tasks} distinct tasks, each measured and then trained for {STEPS} steps, on "
-        f"{NUM_DEVICES} CPU slots: {len(report['attempts'])} attempts in {took_s:.0f} s, of "
-        f"which the driver used {driver_s:.1f} s of a core. From an attempt's end on a device to "
-        f"the launch of the next: median {at[0]:.1f} ms, 95th percentile {at[1]:.1f} ms, 99th "
-        f"{at[2]:.1f} ms, longest {found[-1] * 1e3:.0f} ms, together {100 * share:.2f}% of the "
-        "devices' time. "
-        "(Goal: no device idle for the driver's sake.)"
+        f"{num_tasks} distinct tasks are each measured and then trained for {STEPS} steps, on "
+        f"{NUM_DEVICES} CPU slots: {len(report['attempts'])} attempts in {took_s:.0f} s. The "
+        f"driver used {driver_s:.1f} s of a core. Time from an attempt's end on a device to the "
+        f"next launch: median {at[0]:.1f} ms, 95th percentile {at[1]:.1f} ms, 99th {at[2]:.1f} "
+        f"ms, longest {found[-1] * 1e3:.0f} ms. Together that is {100 * share:.2f}% of the "
+        "devices' time. (Goal: no device idle for the driver's sake.)"
     )
 
 

@@ -30,31 +30,31 @@ PAGE = """# Trials, measured
 *What do trials cost, what are they worth, and do their predictions hold?*
 
 `python benches/profile/bench.py --seeds {seeds} --out docs/bench/profile.md` writes this page \
-(`make bench-profile` with 20 seeds). Sections that name a program are what that program printed, \
-at another time where that is said there. Load of the machine when the first section began: \
-{load:.1f} on {cores} cores.
+(`make bench-profile` with 20 seeds). \
+A section that names a program is the output of that program; if it was run at another time, the \
+section says so. Load of the machine when the first section began: {load:.1f} on {cores} cores.
 
 ## What trials cost, and what they are worth
-Simulated, with the engine and the solver as they are, on the step times of four models on up to \
-eight A800 that the Rubick system published ([source](../../benches/profile/SOURCE.md)). Groups of \
-tasks are drawn from them: another batch, 3% that the table does not foresee, too little memory \
-for some techniques in a third of the groups. A trial takes 10 s to launch and 5 steps, and is \
-off by 5%; a solve takes half a second; a move costs a checkpoint of 3 s and another launch. \
-{seeds} workloads a row, each beside a run of the same engine that knows every step time for \
-nothing. The last number of a workload's name is the part of the run that trials of every \
-strategy would take.
+Simulated, with the real engine and solver, on step times that the Rubick system published, of \
+four models on up to eight A800 ([source](../../benches/profile/SOURCE.md)). Groups of tasks are \
+drawn from these step times, with changes: another batch, 3% that the table does not foresee, \
+and for a third of the groups too little memory for some techniques. A trial takes 10 s to \
+launch and 5 steps, and is off by 5%. A solve takes half a second. A move costs a checkpoint of \
+3 s and another launch. Each row has {seeds} workloads, each beside a run of the same engine \
+that knows every step time for nothing. The last number of a workload's name is the part of the \
+run that trials of every strategy would take.
 
-*Trials* are device-seconds over those of trials of every strategy: median and most. A trial that \
-goes on as training counts where a later plan moved its task, since its launch was then for \
-nothing else. *Makespan* is over that of full knowledge: median, 90%, worst. Goals: trials at \
-most 10%, makespan at most 1.03, 1.08, 1.15.
+*Trials* are the device-seconds of trials over those of trials of every strategy: median and \
+most. If a trial went on as training, and a later plan moved its task, the trial counts, since \
+its launch gained nothing else. *Makespan* is over that of full knowledge: median, 90%, worst. \
+Goals: trials at most 10%, makespan at most 1.03, 1.08, 1.15.
 
 {table}
 
 ![Makespan over what trials cost](profile.svg)
 
-"Chosen" is what `orchestrate` does by default, with and without a limit; the others measure \
-device counts that were settled before, and plans use nothing else.
+"Chosen" is the default of `orchestrate`, with and without a limit. The other rows measure fixed \
+device counts, and their plans use nothing else.
 """
 
 

@@ -173,7 +173,7 @@ def main() -> None:
         sys.exit("error: two tasks side by side need two cores, and this process may use one")
     print("## What neighbours cost each other\n")
     print(
-        f"What a step takes beside a neighbour on another core, over what it takes alone: median "
+        f"The time of a step beside a neighbour on another core, over its time alone: median "
         f"(least … most) of {args.rounds} rounds of {args.seconds:g} s each, {args.clock} time. "
         f"`saves` writes and syncs {SAVED_BYTES // 10**6} MB over and over.\n"
     )

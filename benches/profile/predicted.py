@@ -251,10 +251,10 @@ def main() -> None:
     args = parser.parse_args()
     print("## Predicted and realised\n")
     print(
-        f"Sweeps on {DEVICES} CPU slots. Error of the seconds a task takes, median / worst (over "
-        "so many tasks): by the trial of the strategy that it trained under, and by what the run "
-        f"expected after its first interval of {args.interval:g} s. Goals: 10% and 5% in the "
-        "median, 20% at worst; makespan within 5%.\n"
+        f"Sweeps on {DEVICES} CPU slots. The table gives the error of a task's predicted seconds, "
+        "median / worst (number of tasks). The first prediction is by the trial of its strategy, "
+        f"the second is the run's after its first interval of {args.interval:g} s. Goals: 10% and "
+        "5% in the median, 20% at worst; makespan within 5%.\n"
     )
     print("| sweep | trials | from trials | after the first interval | makespan | trials took |")
     print("|---|---|---|---|---|---|")

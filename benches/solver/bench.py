@@ -249,7 +249,7 @@ def main() -> None:
     command = "python benches/solver/bench.py " + " ".join(sys.argv[1:])
     text = (
         "# The solver measured\n\n"
-        "*How far are plans from the best that is proven, and from those of other solvers?*\n\n"
+        "*How far are plans from the proven bound, and from the plans of other solvers?*\n\n"
         f"`{command}` ({time.perf_counter() - begun:.0f} s): mean (worst) makespan over the best "
         "lower bound that any of the solves proved.\n"
     )
@@ -259,7 +259,7 @@ def main() -> None:
         text += (
             f"\n## Planned switches\n\nOne switch a task at {SWITCH_COST_S:g} s, "
             f"{options.switch_seeds} seeds: mean (worst) makespan over the configuration linear "
-            f"program, which is what free switches could reach.\n\n"
+            f"program, which switches without cost could reach.\n\n"
             f"{table([switch_header, *switch_rows])}\n"
         )
     if queue_rows:

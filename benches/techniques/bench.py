@@ -65,28 +65,28 @@ def main() -> None:
 *How long does a step take beside plain torch, and what does a move between techniques cost?*
 
 `{command}` ({time.perf_counter() - begun:.0f} s), on {os.cpu_count()} cores with a load of
-{load:.1f} from other work when it began. Where that is not near 0, seconds mean little, ratios
+{load:.1f} from other work when it began. If that load is not near 0, seconds mean little, ratios
 more.
 
 ## A step, beside plain torch
 
-A Llama of 5M parameters with AdamW, batches of 8 sequences of 64 tokens. By hand is what one would
-write for this model alone ([by_hand.py](../../benches/techniques/by_hand.py)). Both sides live in
-the same ranks and take turns, three steps at a time; a ratio is Saturn's time over that by hand,
-the median over {options.pairs} pairs (and the middle half of them). The ratio of CPU time, summed
-over the ranks, is less disturbed by other processes, and leaves out waiting for another rank. The
-goal is 1.02. `offload` has no counterpart in plain torch; what needs more ranks than there are
-cores is left out.
+A Llama of 5M parameters with AdamW, batches of 8 sequences of 64 tokens. *By hand* is the code
+that one would write for this model alone ([by_hand.py](../../benches/techniques/by_hand.py)). Both
+sides live in the same ranks and take turns, three steps at a time. A ratio is Saturn's time over
+that by hand: the median over {options.pairs} pairs, and the middle half of them. The ratio of CPU
+time, summed over the ranks, is less disturbed by other processes, and leaves out waiting for
+another rank. The goal is 1.02. `offload` has no counterpart in plain torch. Techniques that need
+more ranks than there are cores are left out.
 
 {table([steps[0], *(row.values() for row in steps)])}
 
 ## A switch
 
-A GPT-2 of 50M parameters with AdamW (0.6 GB of state) moved from gang to gang: medians of
-{options.repetitions}, in seconds, from the last step of the old gang to the end of the first of
-the new one. `save` blocks the old gang, `end` is until its last rank has gone; the new gang is
-launched, builds the model and its technique, loads the checkpoint, fetches data and takes a first
-step. The goal is 3 s in all, 0.3 s for the launch.
+A GPT-2 of 50M parameters with AdamW (0.6 GB of state) moves from gang to gang. Times are medians
+of {options.repetitions}, in seconds, from the last step of the old gang to the end of the first
+step of the new gang. `save` blocks the old gang, `end` is until its last rank has gone. The new
+gang is launched, builds the model and its technique, loads the checkpoint, fetches data and takes
+a first step. The goal is 3 s in all, 0.3 s for the launch.
 
 {switches(costs)}
 """

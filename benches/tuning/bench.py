@@ -45,12 +45,13 @@ PAGE = """# Searches, measured
 
 `make bench-tuning` writes this page. Load of the machine before: {load:.1f} on {cores} cores.
 
-27 configurations of the demo's language model, nine learning rates of three depths, {steps} steps \
-each at most, on {slots} CPU slots. All ways evaluate the same held-out text every {first} steps, \
-and those that stop early do it by successive halving (ASHA) with the first rung at {first} steps \
-and a third kept at each. Time counts from nothing: imports, and of Saturn also the trials, since \
-nothing is known of earlier runs. Compared is the time until the first evaluation that is as good \
-as {loss:.4f}, the best loss that all ways came to.
+27 configurations of the demo's language model, nine learning rates of three depths, {steps} \
+steps each at most, on {slots} CPU slots. All ways evaluate the same held-out text every {first} \
+steps. Ways that stop early do so by successive halving (ASHA), with the first rung at {first} \
+steps and a third kept at each rung. Time counts from the start of the program, so it includes \
+imports, and for Saturn also the trials, since no results of earlier runs are used. The table \
+compares the time until the first evaluation that is as good as {loss:.4f}, the best loss that \
+all ways reached.
 
 {table}
 """
