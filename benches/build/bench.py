@@ -213,9 +213,9 @@ def main() -> None:
 
 ## Host memory over model size
 
-Host memory that all ranks of a gang hold together, for a synthetic model of {options.parameters /
-1e6:.0f}M parameters. The ranks have read the model, and have not yet moved it to a device or
-written to it. Shared pages count once. The goal is 1.1.
+Host memory that all ranks of a gang hold together, for a synthetic model of
+{options.parameters / 1e6:.0f}M parameters. The ranks have read the model, and have not yet moved
+it to a device or written to it. Shared pages count once. The goal is 1.1.
 
 {table([("ranks", *header), *in_memory])}
 

@@ -1,4 +1,4 @@
-"""docs/pairs.md: the factors, what can't go together and why, the cases, and what they found.
+"""docs/pairs.md: the factors, what can't go together and why, and what the cases found.
 
 `python tests/python/pairs.py --table` writes it; a test says whether it is up to date.
 """
@@ -14,72 +14,72 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "pairs.md"
 FOUND = (
     (
         "counter, evaluated, two devices (any two ranks)",
-        "a buffer that a forward changes in eval mode too was changed by each rank's own number "
-        "of evaluation batches: training was off by 5e4 ulps from the step after the first "
-        "evaluation, metrics by 2.6e4, without a word; on one device a training with evaluations "
-        "was not that without",
+        "Ranks ran different numbers of evaluation batches. A forward changed a buffer in eval "
+        "mode too, so ranks came to differ, without a word. Training was off by 5e4 ulps from the "
+        "step after the first evaluation, metrics by 2.6e4. On one device, evaluations changed "
+        "the training",
         "mended: buffers are put back before each batch of an evaluation and after it "
         "(`test_a_buffer_that_an_evaluation_changes_is_put_back`)",
     ),
     (
         "the same buffer, evaluated, of a Trainer",
-        "`train()` keeps what an evaluation changed in it; Saturn puts it back, since ranks would "
-        "come to differ",
+        "`train()` keeps an evaluation's change of the buffer. Saturn puts the buffer back, since "
+        "ranks would come to differ",
         "documented (docs/reference.md, Evaluation); the Trainer's cases count in training alone",
     ),
     (
         "an exception, a Trainer",
-        "`train()` has not taken the step before the bad row's when the row raises, since "
-        "accelerate fetches a batch ahead; Saturn has",
+        "When a bad row raises, `train()` has not taken the step before that row's step, since "
+        "accelerate fetches a batch ahead. Saturn has",
         "no fault",
     ),
     (
         "evaluated, accumulated, an exception: TRL's trainers",
-        "as of transformers' own Trainer; where the bad batch and the batch before it are of one "
-        "step, `train()` and Saturn end at the same step",
+        "The same as of transformers' own Trainer. If the bad batch and the batch before it are "
+        "of one step, `train()` and Saturn end at the same step",
         "no fault",
     ),
     (
         "best kept, explosion or NaN, in a real run",
-        "the table of `saturn status` shows what the last evaluation found, where docs/tables.md "
-        "says the best: `eval_loss 94699` of a task whose best is 65284, as all other tables say",
+        "The table of `saturn status` shows the last evaluation, where docs/tables.md says the "
+        "best: `eval_loss 94699` of a task whose best is 65284, as all other tables say",
         "known; no test of these reads that text",
     ),
     (
         "cancelled, in a real run",
-        "the end in `saturn status` is when the task was cancelled, also of a task that never "
-        "trained; in all other tables it is the end of its last attempt, or none",
+        "The end in `saturn status` is when the task was cancelled, also of a task that never "
+        "trained. In all other tables it is the end of its last attempt, or none",
         "known: `ended_s` is when the task itself ended",
     ),
     (
         "cancelled or stopped at once, evaluated, in a real run",
-        "an evaluation of steps that were lost is told as the last: 0 steps, no loss, and the "
-        "evaluation of step 20. Once the task is launched again none is told until the next, "
+        "The last evaluation may be of steps that were lost: 0 steps, no loss, and the evaluation "
+        "of step 20. Once the task is launched again, no evaluation is shown until the next, "
         "though an earlier evaluation counts",
         "known: `pair_tables.judge_evaluations` leaves such a task out until then",
     ),
     (
         "waiting, in a real run",
-        "`saturn status` shows the strategy that the plan has for a task that waits, other tables "
-        "the strategy that trained it last",
+        "For a waiting task, `saturn status` shows the strategy of the plan, other tables the "
+        "strategy that trained it last",
         "known; `pair_tables` leaves it out",
     ),
     (
         "a trial that goes on, an exception, in a real run",
-        "`start_s` and `train_s` count the attempt from the trial's launch; docs/tables.md "
-        "could be read as from where it went on; none of it is counted as a trial",
+        "`start_s` and `train_s` count the attempt from the trial's launch. docs/tables.md could "
+        "be read as from the moment when the trial went on. No part of it is counted as a trial",
         "documented (docs/tables.md): it counts whole, since its steps are the task's first",
     ),
     (
         "lora, running mean, fp16, explosion, with `CLASSES = 6` in `pair_models.py`",
-        "all losses equal the reference's to the last bit, but the last weights of the adapters "
-        "are 14 to 38 units of fp16 off, on one rank and whatever happens",
+        "All losses equal the reference's to the last bit, but the last weights of the adapters "
+        "are 14 to 38 units of fp16 off, on one rank and under every happening",
         "open: not looked into",
     ),
     (
         "tied, pipeline",
-        "the first stage of a model whose embedding is registered after its layers lacks the "
-        "embedding, and says which knob it wants: `everywhere`, which a trial finds",
+        "If a model's embedding is registered after its layers, its first stage lacks the "
+        "embedding. The stage names the knob that it needs, `everywhere`, which a trial finds",
         "no fault",
     ),
 )
@@ -143,7 +143,10 @@ def text() -> str:
         [happening, *(str(count(kind, happening)) for kind in pairs.FACTORS["kind"])]
         for happening in pairs.FACTORS["happening"]
     ]
-    state = f"{len(pairs.allowed_pairs())} pairs are allowed, in {len(pairs.cases())} cases."
+    state = (
+        f"{len(pairs.allowed_pairs())} pairs are allowed, in {len(pairs.cases())} cases, which "
+        "`python tests/python/pairs.py` lists."
+    )
     return "\n".join(
         [
             HEAD,
@@ -156,9 +159,6 @@ def text() -> str:
             table(["happening", *pairs.FACTORS["kind"]], of_kind),
             "## What was found\n",
             table(["pair", "what it did", "what became of it"], [list(row) for row in FOUND]),
-            "## All cases\n",
-            *(f"- {case.label}" for case in pairs.cases()),
-            "",
         ]
     )
 
