@@ -1,14 +1,18 @@
 //! Simulated annealing over the lists of some nodes.
 //!
 //! A move takes a gang to another node, swaps two gangs of two nodes, changes a mode, or changes
-//! the order on one node; on the node where a task runs, staying is one more mode of it. The cost of a node is how late it is, half by its last
-//! device and half by the mean of its devices (the last alone shows no progress while two are
-//! late), plus a share of its area, which is what makes room on other nodes; all at the price of
-//! the node's devices. A device that ends e beyond the target T is late by e + 20·e²/T, so that
-//! one bad node is worse than two half bad. Two
-//! things make it fast: the acceptance threshold is drawn before a move is made, and a move whose
-//! area alone already exceeds it is dropped without playing a list (exact: lateness is convex, so
-//! a node costs no less than one whose devices all end at its area over its width).
+//! the order on one node. On the node where a task runs, staying is another mode of the task.
+//!
+//! The cost of a node is its lateness plus a share of its area, at the price of the node's devices.
+//! Half of the lateness is that of the last device, half is the mean over the devices: the last
+//! device alone shows no progress while two are late. A smaller area makes room on other nodes. A
+//! device that ends e beyond the target T is late by e + 20·e²/T, so that one bad node is worse
+//! than two half bad nodes.
+//!
+//! Two things make the search fast. The acceptance threshold is drawn before a move is made. A move
+//! whose area alone already exceeds the threshold is dropped without playing a list. (That is
+//! exact: lateness is convex. So a node costs no less than if all its devices ended at its area
+//! over its width.)
 
 use crate::clock::Deadline;
 use crate::lists::{Entry, Load, play, stays_first};
@@ -33,12 +37,12 @@ pub(crate) struct Cooling {
     pub(crate) num_moves: u64,
 }
 
-/// The nodes that a run works on, with their lists and what they come to.
+/// The nodes that a run works on, with their lists and the values of these.
 pub(crate) struct Region<'a> {
     model: &'a Model,
-    /// What a second of each node of the region is worth: its devices at the prices of their kind,
+    /// The worth of a second of each node of the region: its devices at the prices of their kind,
     /// relative to the mean node. Otherwise work would flow from slow nodes, where it is many
-    /// seconds, to fast ones, where it is few.
+    /// seconds, to fast nodes, where it is few.
     weights: Vec<f64>,
     /// Indices into the model's nodes.
     pub(crate) nodes: Vec<usize>,
@@ -51,7 +55,7 @@ pub(crate) struct Region<'a> {
     late: Vec<usize>,
     late_at: Vec<usize>,
     nearby: Nearby,
-    /// For each task the node of the region that it is on; of no meaning for other tasks.
+    /// For each task of the region its node in the region; meaningless for other tasks.
     node_of: Vec<u32>,
     has_running: bool,
     scratch: Scratch,
@@ -119,7 +123,7 @@ impl<'a> Region<'a> {
         region
     }
 
-    /// Gives every gang that is longer than the target the smallest mode that isn't.
+    /// Gives every gang that is longer than the target its smallest mode within the target.
     fn shorten(&mut self) {
         for (local, list) in self.lists.iter_mut().enumerate() {
             for entry in list.iter_mut().filter(|entry| entry.runtime > self.target) {
@@ -150,7 +154,7 @@ impl<'a> Region<'a> {
         self.costs.iter().sum()
     }
 
-    /// How late a device is that ends then.
+    /// How late a device is that ends at `end`.
     #[inline]
     fn lateness(&self, end: f64) -> f64 {
         let excess = (end - self.target).max(0.0);
@@ -201,9 +205,9 @@ impl<'a> Region<'a> {
         }
     }
 
-    /// Does `most` moves of a cooling, and returns the best lists met if they beat `bar`, for a region
-    /// of all nodes. Those that it starts from count: what it leaves at once may be the best that it
-    /// meets.
+    /// Does `most` moves of a cooling. Returns the best lists met if they beat `bar`, for a region
+    /// of all nodes. The lists at the start count too: the search may leave them at once and never
+    /// meet better lists.
     ///
     /// Stops early at the deadline.
     pub(crate) fn run(
@@ -337,7 +341,7 @@ impl<'a> Region<'a> {
         Some(found)
     }
 
-    /// Swaps a gang with one of another node that would take about as long in its place.
+    /// Swaps a gang with a gang of another node that would take about as long in its place.
     fn propose_near_swap(
         &mut self,
         first: usize,

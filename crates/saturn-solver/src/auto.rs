@@ -1,7 +1,7 @@
-//! The backend `auto`: one search, and beside it bounds and, where the problem is small, a proof.
+//! The backend `auto`: a search, and beside it bounds and, for a small problem, a proof.
 //!
-//! The search goes on as if it were alone: a proof or a bound takes a thread from it, but does not
-//! change its course. So what `auto` answers is never worse for more time.
+//! A proof or a bound takes a thread from the search, but does not change its course. So the answer
+//! of `auto` is never worse for more time.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -16,26 +16,27 @@ use crate::rounds::Limits;
 use crate::search::Search;
 use crate::solve::{Solve, grade};
 
-/// The share of the time limit for the search before anything else, and the most seconds of it.
+/// The share of the time limit for the search before all other work, and the most seconds of it.
 const FIRST_SEARCH: f64 = 0.1;
 const FIRST_SEARCH_S: f64 = 0.05;
-/// The share of what is left then for a proof.
+/// The share of the remaining time for a proof.
 const PROOF: f64 = 0.85;
-/// The share of that for a search beside the proof of a single node, which uses every thread.
+/// The share of the proof's time for a search beside the proof of a single node, which uses every
+/// thread.
 const BESIDE_ONE_NODE: f64 = 0.2;
-/// The share of what is left then for lower bounds by linear programs.
+/// The share of the remaining time for lower bounds by linear programs.
 const BOUNDS: f64 = 0.2;
-/// With fewer seconds than this one linear program may be too many.
+/// With fewer seconds than this a single linear program may be too much.
 const LEAST_FOR_BOUNDS_S: f64 = 0.2;
 /// Up to this many tasks `auto` raises the bound by linear programs.
 const BOUND_TASKS: usize = 120;
 /// A plan is proven optimal by refuting this much of its makespan.
 const REFUTED: f64 = 1.0 - 5e-7;
-/// Moves before the first attempt at a proof on the only thread, and steps of it; twice as many
-/// in each attempt.
+/// Moves before the first attempt at a proof on the only thread, and steps of that attempt; each
+/// attempt doubles both.
 const FIRST_ATTEMPT: u64 = 4_000;
 
-/// Searches, and proves what it can within the limits.
+/// Searches, and proves as much as it can within the limits.
 pub(crate) fn solve(solve: &Solve, plan: &mut Plan) {
     let mut search = solve.begin();
     let limits = solve.limits();
@@ -66,8 +67,8 @@ pub(crate) fn solve(solve: &Solve, plan: &mut Plan) {
     }
 }
 
-/// Search and attempts at a proof in turn, each twice as long as the one before, until the plan is
-/// optimal or the limits are reached.
+/// Searches and attempts a proof in turn, until the plan is optimal or the limits are reached. Each
+/// turn is twice as long as the turn before.
 fn prove_in_turn(solve: &Solve, search: &mut Search, plan: &mut Plan) {
     let limits = solve.limits();
     let mut share = FIRST_ATTEMPT;
@@ -158,14 +159,14 @@ fn prove_exactly_beside(solve: &Solve, search: &mut Search, plan: &mut Plan) {
     solve.adopt(plan, &search.best.lists);
 }
 
-/// Goes on with a search; whether it has what it looks for.
+/// Goes on with a search; returns whether the search has reached its goal.
 fn advance(search: &mut Search, limits: &Limits) -> bool {
     search.advance(limits);
     limits.are_met_by(search.best.value)
 }
 
-/// Does `work` on a thread of its own while the others search, for `share` of the time. When the work
-/// is done the search pauses; a search that says that it has what it looks for stops the work.
+/// Does `work` on a thread of its own while the others search, for `share` of the time. When the
+/// work is done the search pauses. A search that has reached its goal stops the work.
 pub(crate) fn side_by_side<R: Send>(
     limits: &Limits,
     share: f64,

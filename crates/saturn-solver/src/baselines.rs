@@ -1,18 +1,19 @@
-//! What people do without Saturn, and what came before it: the yardsticks of a plan.
+//! The baselines: planning as people do without Saturn, and by methods that came before it.
 //!
-//! - `current-practice`: each node runs one task at a time on all its GPUs, by the technique that is
-//!   fastest at that width; tasks go in the order given to the node that can end them first
+//! - `current-practice`: each node runs one task at a time on all its GPUs, by the fastest
+//!   technique at that width. Tasks go in the order given to the node that can end them first
 //!   ("current practice" of Saturn, arXiv 2309.01226, section 5).
 //! - `max` and `min`: every task as wide as a node, or as narrow as it can be, the longest first
-//!   ("Max-Heuristic" and "Min-Heuristic" there).
-//! - `optimus`: every task starts with its least GPU count; then GPUs go, one step of a task's
-//!   ladder at a time, to the task whose remaining time falls most per GPU, while there are any
-//!   (section 4.2 of Optimus, Peng et al., EuroSys 2018; "Optimus-Greedy" of Saturn). With at least
-//!   as many tasks as GPUs nothing is left to hand out, and it is `min`.
+//!   ("Max-Heuristic" and "Min-Heuristic" of the same paper).
+//! - `optimus`: every task starts with its least GPU count. Then the remaining GPUs go, one step of
+//!   a task's ladder at a time, to the task whose remaining time falls most per GPU (section 4.2 of
+//!   Optimus, Peng et al., EuroSys 2018; "Optimus-Greedy" of Saturn). With at least as many tasks
+//!   as GPUs no GPU remains, and `optimus` is `min`.
 //! - `random`: a strategy, a node and a place in the order at random.
 //!
-//! A task without a strategy for one node runs under its shortest wide one. Here is who gets how many
-//! GPUs, and whether gangs may share a node; the plans are built in `general/yardsticks`.
+//! A task without a strategy for one node runs under its shortest wide strategy. This file decides
+//! how many GPUs each task gets, and whether gangs may share a node. `general/yardsticks` builds
+//! the plans.
 
 use crate::model::Model;
 
@@ -25,7 +26,7 @@ pub(crate) enum Pace {
     OneAtATime,
 }
 
-/// A yardstick.
+/// A baseline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Baseline {
     CurrentPractice,
@@ -35,8 +36,8 @@ pub(crate) enum Baseline {
     Random,
 }
 
-/// The GPU count at which each task runs, 0 for a task of wide modes alone; `None` for the baselines
-/// that have no such rule.
+/// The GPU count at which each task runs, 0 for a task of wide modes alone. `None` for the
+/// baselines that have no such rule.
 pub(crate) fn gpu_counts(model: &Model, baseline: Baseline) -> Option<Vec<u32>> {
     match baseline {
         Baseline::CurrentPractice | Baseline::Random => None,
@@ -52,7 +53,7 @@ enum Level {
     Narrowest,
 }
 
-/// GPU counts that a task has narrow modes for on any kind, ascending.
+/// The GPU counts of a task's narrow modes on any kind, ascending.
 fn ladder(model: &Model, task: usize) -> Vec<u32> {
     let mut counts: Vec<u32> =
         model.tasks[task].modes.iter().flatten().map(|mode| mode.gpus).collect();
@@ -84,7 +85,7 @@ pub(crate) fn runtime_at(model: &Model, task: usize, gpus: u32) -> f64 {
         .fold(f64::INFINITY, f64::min)
 }
 
-/// Optimus: GPUs to the largest marginal gain while there are any.
+/// Optimus: GPUs go to the largest marginal gain while any remain.
 fn marginal_gains(model: &Model) -> Vec<u32> {
     let mut counts = levels(model, Level::Narrowest);
     let mut left = model.num_gpus() - counts.iter().map(|count| f64::from(*count)).sum::<f64>();

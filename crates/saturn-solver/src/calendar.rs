@@ -1,8 +1,9 @@
 //! The calendar of one node: how many of its devices are free at any time.
 //!
-//! A gang goes where enough devices are free for as long as it lasts, be that before gangs that were
-//! placed earlier: what one that waits for a release or for another node leaves idle is not lost.
-//! Which devices they are doesn't matter: sorted by start, any that are free will do.
+//! A gang goes where enough devices are free for as long as it lasts, perhaps before gangs that
+//! were placed earlier. So devices that idle while a gang waits for a release or another node are
+//! not lost. The calendar counts devices without naming them: sorted by start, a gang can take any
+//! devices that are free.
 
 /// From `at` on, until the next step, so many devices are free.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -11,7 +12,7 @@ struct Step {
     free: u32,
 }
 
-/// A node's devices over time. Nothing is free before its first step; from its last on all are.
+/// A node's devices over time. No device is free before the first step; all are from the last on.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Calendar {
     gpus: u32,
@@ -31,7 +32,7 @@ impl Calendar {
         self.steps.push(Step { at: from, free: self.gpus });
     }
 
-    /// When it falls wholly free for good.
+    /// When the node is wholly free for good.
     #[inline]
     pub(crate) fn end(&self) -> f64 {
         self.steps.last().map_or(0.0, |step| step.at)
@@ -47,7 +48,7 @@ impl Calendar {
         at
     }
 
-    /// When each device falls free for good, ascending.
+    /// When each device is free for good, ascending.
     pub(crate) fn free_times(&self, times: &mut [f64]) {
         times.fill(self.steps.first().map_or(0.0, |step| step.at));
         let mut left = times.len();
@@ -58,8 +59,8 @@ impl Calendar {
         });
     }
 
-    /// The first time from `ready` on at which `gpus` devices, of which the node has enough, are free
-    /// for `lasts` seconds.
+    /// The first time from `ready` on at which `gpus` devices are free for `lasts` seconds. The node has
+    /// enough devices.
     #[inline]
     pub(crate) fn earliest(&self, gpus: u32, ready: f64, lasts: f64) -> f64 {
         let steps = &self.steps;
@@ -96,7 +97,7 @@ impl Calendar {
         }
     }
 
-    /// Index of the step at `at`, made where there is none.
+    /// Index of the step at `at`; adds a step if there is none.
     #[inline]
     fn split(&mut self, at: f64) -> usize {
         let mut before = self.steps.len();
@@ -110,8 +111,8 @@ impl Calendar {
         before
     }
 
-    /// Tells `visit` when devices end that end after `limit`, the last first: a time, and how many of
-    /// them end then, if each is held until the last time at which so many are.
+    /// Tells `visit` of the devices that end after `limit`, the last first: a time, and how many
+    /// devices end then. Each device counts as held until the last time at which so many are held.
     #[inline]
     pub(crate) fn ends_after(&self, limit: f64, mut visit: impl FnMut(f64, u32)) {
         let mut most = 0;
@@ -128,8 +129,8 @@ impl Calendar {
     }
 }
 
-/// The first time from `ready` on at which a gang that lasts so long can start on all its nodes, where
-/// `earliest` is when it could on one of them.
+/// The first time from `ready` on at which a gang of that length can start on all its nodes.
+/// `earliest` is when it could start on a single node.
 #[inline]
 pub(crate) fn earliest_on_all(
     parts: &[(usize, u32)],

@@ -1,4 +1,4 @@
-//! How a solve learns of time and interruption: from its caller, never by itself.
+//! A solve learns of time and interruption from its caller, never by itself.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

@@ -1,16 +1,18 @@
 //! The second constructive heuristic: nodes filled one after another, each as tightly as can be.
 //!
-//! Where there are many tasks, some of them fit any gap. For a target T the nodes are filled in
-//! turn. Each begins with the largest task left; then its lowest gap is filled, by the task that
-//! ends closest to T or by a random one, until nothing fits. Of some such fillings of a node the
-//! one is kept whose tasks are worth most: a task's worth is its least priced GPU-seconds, which
-//! charges idle devices and wasteful modes alike, less a fee, which keeps small tasks for the gaps
-//! of later nodes. What fits nowhere goes where it ends first. (The one-bin-at-a-time idea is
-//! minimum bin slack, Gupta and Ho 1999.) Some running tasks, drawn at random, are there for all nodes, or
-//! stay in half of the drawings of their own; the others stay.
+//! With many tasks, some task fits any gap. For a target T the nodes are filled in turn. Each node
+//! begins with the largest remaining task. Then its lowest gap is filled until no task fits, by the
+//! task that ends closest to T or by a random task. Several such fillings of a node are drawn, and
+//! the filling whose tasks are worth most is kept. A task's worth is its least priced GPU-seconds
+//! less a fee. Priced GPU-seconds charge idle devices and wasteful modes alike; the fee keeps small
+//! tasks for the gaps of later nodes. A task that fits nowhere goes where it ends first. (The
+//! one-bin-at-a-time idea is minimum bin slack, Gupta and Ho 1999.)
 //!
-//! One filling takes milliseconds where there are a thousand tasks, and depends much on chance:
-//! they are drawn by the hundred.
+//! Some running tasks are drawn at random. They may go to any node, or stay in half of the drawings
+//! of their own node. All other running tasks stay.
+//!
+//! One filling takes milliseconds with a thousand tasks, and depends much on chance, so hundreds
+//! are drawn.
 
 use crate::clock::Deadline;
 use crate::lists::{Entry, Lists};
@@ -18,14 +20,14 @@ use crate::model::{Mode, Model, Task};
 use crate::random::Random;
 use crate::timeline::place;
 
-/// How a plan is made.
+/// The settings with which a plan is made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Recipe {
     /// No gang that fits ends later, seconds.
     pub(crate) target: f64,
     /// Fillings drawn for each node.
     pub(crate) draws: usize,
-    /// Fee of a task, as a share of what a whole node is worth.
+    /// Fee of a task, as a share of a whole node's worth.
     pub(crate) fee: f64,
     /// How much a mode may be above its task's least priced GPU-seconds, relative.
     pub(crate) waste: f64,
@@ -67,8 +69,8 @@ struct Item {
 /// The items of one kind and width, ascending in runtime.
 struct Shelf {
     items: Vec<Item>,
-    /// For each item, counted from 1, itself or one before it from which to look on for one that
-    /// is still there; 0 is the end (a union-find over runs of taken items).
+    /// For each item, counted from 1: itself, or an item before it from which to look on for an
+    /// item that is still there. 0 is the end (a union-find over runs of taken items).
     before: Vec<u32>,
 }
 
@@ -114,7 +116,7 @@ impl Shelf {
                 break;
             }
         }
-        // Halve the way for those who come next.
+        // Halve the way for later searches.
         let mut walk = from;
         while walk > at {
             let next = self.before[walk] as usize;
@@ -144,7 +146,7 @@ struct Filling<'a> {
 /// Fills `nodes` with `tasks`: a list for each node, and the number of gangs tried out on the way.
 /// `None` when the time is over.
 ///
-/// Every task should have a narrow mode on some node; one that has none is left out.
+/// Every task should have a narrow mode on some node; a task without a narrow mode is left out.
 pub(crate) fn fill(
     model: &Model,
     prices: &[f64],
@@ -186,13 +188,13 @@ fn least_area(task: &Task, prices: &[f64], target: f64) -> f64 {
 
 /// The running tasks as they are, each on the list of its node.
 struct Running {
-    /// What stays.
+    /// Running tasks that stay.
     staying: Lists,
-    /// What may, and is among the tasks for all nodes.
+    /// Running tasks that may stay, and are among the tasks for all nodes.
     drawn: Lists,
 }
 
-/// Parts the running tasks; those that stay are taken out of `tasks`.
+/// Divides the running tasks; those that stay are taken out of `tasks`.
 fn stay_or_move(
     model: &Model,
     prices: &[f64],
@@ -216,7 +218,7 @@ fn stay_or_move(
         let Some(stay) = &task.stay else { return true };
         let home = stay.home().map(|node| locals[node]);
         let Some(local) = home.filter(|local| *local != ELSEWHERE) else { return true };
-        // What would end too late, or wastes too much, has a mode that doesn't.
+        // A task that would end too late, or wastes too much, has a mode that doesn't.
         let area = prices[stay.kind] * f64::from(stay.held()) * stay.runtime;
         let moves = !task.is_fixed()
             && (stay.runtime > recipe.target
@@ -283,8 +285,8 @@ impl<'a> Filling<'a> {
             && self.prices[kind] * mode.area() <= self.least[task] * (1.0 + self.recipe.waste)
     }
 
-    /// The list worth most of those drawn for `node`, behind those that stay there; some of the `drawn`
-    /// that are left may stay too.
+    /// The list worth most of those drawn for `node`, behind the tasks that stay there. Some of the
+    /// remaining `drawn` tasks may stay too.
     fn best_list(
         &mut self,
         node: usize,
@@ -315,7 +317,7 @@ impl<'a> Filling<'a> {
         [staying, &best.1].concat()
     }
 
-    /// The largest task left that fits `node`, in its smallest mode.
+    /// The largest remaining task that fits `node`, in its smallest mode.
     fn seed(&self, node: usize, ready: &[f64], order: &[usize]) -> Option<Entry> {
         let kind = self.model.nodes[node].kind;
         order.iter().filter(|task| !self.is_taken[**task]).find_map(|&task| {
@@ -330,8 +332,8 @@ impl<'a> Filling<'a> {
         })
     }
 
-    /// One filling of `node`, whose devices fall free at `ready`: some of those that run there, the
-    /// seed, and what fits behind.
+    /// One filling of `node`, whose devices become free at `ready`: some tasks that run there, the
+    /// seed, and tasks that fit behind.
     fn draw(
         &mut self,
         node: usize,
@@ -369,7 +371,7 @@ impl<'a> Filling<'a> {
                 list.push(Entry::new(item.task as usize, usize::from(item.mode), mode));
                 place(&mut self.free, gpus, item.runtime);
             } else if closes {
-                // Nothing fits: these devices idle until others fall free beside them.
+                // No task fits: these devices idle until others become free beside them.
                 match self.free.get(width) {
                     Some(next) if *next < target => {
                         let next = *next;
@@ -426,7 +428,7 @@ impl<'a> Filling<'a> {
     }
 }
 
-/// Whether a task that is left may go to the list of a node.
+/// Whether a remaining task may go to the list of a node.
 #[inline]
 fn is_new(model: &Model, node: usize, list: &[Entry], task: usize) -> bool {
     list.iter().all(|entry| entry.task as usize != task) && model.tasks[task].may_use(node)

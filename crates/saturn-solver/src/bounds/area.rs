@@ -1,16 +1,15 @@
-//! The area bound: the least T at which the work that must be done fits into T seconds of all GPUs.
+//! The area bound: the least T at which the tasks' work fits into T seconds of all GPUs.
 //!
-//! In a plan of makespan T every task runs under a mode of runtime at most T. So the GPU-seconds
-//! that it holds are at least a_i(T), the least area of its modes of runtime ≤ T, and
-//! Σ a_i(T) ≤ T·G. The left side falls with T and the right side rises, so the T that satisfy it
-//! are all those from some T₀ on, found by bisection: choosing the modes is exact, because given T
-//! the tasks don't compete for anything else.
+//! In a plan of makespan T every task runs under a mode of runtime at most T. So its GPU-seconds
+//! are at least a_i(T), the least area of its modes of runtime ≤ T, and Σ a_i(T) ≤ T·G. The left
+//! side falls with T and the right side rises. So all T from some T₀ on satisfy it, and bisection
+//! finds T₀. Choosing the modes is exact, because for a given T the tasks compete for nothing else.
 //!
-//! With several kinds of GPU, give GPU-seconds of kind k a price λ_k ≥ 0. A plan of makespan T
-//! uses at most T·G_k GPU-seconds of kind k, so Σ_i min λ_k·area ≤ T·Σ_k λ_k·G_k for any prices:
-//! every λ gives a bound (Lagrangian relaxation of the capacities), and the best λ gives that of
-//! the linear program over fractions of modes. Prices are raised where a kind is overloaded and
-//! lowered where it idles (multiplicative weights: Plotkin, Shmoys, Tardos, Math. of OR 20, 1995).
+//! With several kinds of GPU, give GPU-seconds of kind k a price λ_k ≥ 0. A plan of makespan T uses
+//! at most T·G_k GPU-seconds of kind k, so Σ_i min λ_k·area ≤ T·Σ_k λ_k·G_k for any prices. Every λ
+//! gives a bound (Lagrangian relaxation of the capacities). The best λ gives the bound of the
+//! linear program over fractions of modes. Prices are raised where a kind is overloaded and lowered
+//! where it idles (multiplicative weights: Plotkin, Shmoys, Tardos, Math. of OR 20, 1995).
 
 use crate::clock::Deadline;
 use crate::model::Model;
@@ -33,7 +32,7 @@ pub(crate) fn longest_task(model: &Model) -> f64 {
 /// The modes of every task, flat: (kind, least area held, runtime).
 struct Shapes {
     modes: Vec<(usize, f64, f64)>,
-    /// Where each task's modes begin; one more than there are tasks.
+    /// Where each task's modes begin, and the end of the last task's modes.
     first: Vec<usize>,
 }
 
@@ -83,12 +82,12 @@ impl Shapes {
 
 /// Modes looked at while raising and lowering prices, roughly.
 const EFFORT: usize = 2_000_000;
-/// Rounds of trying single changes of prices afterwards, at most and at least, and modes looked at there,
-/// roughly.
+/// Rounds of trying single changes of prices afterwards, at most and at least, and roughly the
+/// number of modes looked at there.
 const MOST_TRIALS: usize = 40;
 const LEAST_TRIALS: usize = 6;
 const EFFORT_OF_TRIALS: usize = 20_000_000;
-/// How near to the best bound of given prices their bound comes: at first, and in the end.
+/// How near to the best bound of given prices the computed bound comes: at first, and in the end.
 const COARSE: f64 = 1e-4;
 const FINE: f64 = 1e-6;
 
@@ -149,8 +148,8 @@ fn budget(model: &Model, prices: &[f64]) -> f64 {
     prices.iter().zip(&model.capacity).map(|(price, capacity)| price * capacity).sum()
 }
 
-/// Takes these prices into `best` if they refute its makespan: then the least T at which the priced
-/// work fits is found by bisection, to a relative precision.
+/// Takes these prices into `best` if they refute its makespan. Then bisection finds the least T at
+/// which the priced work fits, to a relative precision.
 fn raise(model: &Model, shapes: &Shapes, prices: &[f64], precision: f64, best: &mut AreaBound) {
     let budget = budget(model, prices);
     let fits = |makespan: f64| shapes.fits(prices, makespan, budget);

@@ -3,17 +3,18 @@
 //! Let kind k have c_k(t) devices at time t, and let a second of one of them cost λ_k(t) ≥ 0
 //! ([`prices`](super::prices)). No plan ever holds more devices than there are, so for its ends C_i
 //!
-//!   Σ w_i·C_i ≥ Σ w_i·C_i + Σ_k ∫ λ_k(t)·(devices of kind k held at t − c_k(t)) dt
-//!            ≥ Σ_i (the least that task i costs at these prices) − Σ_k ∫ λ_k(t)·c_k(t) dt = L(λ).
+//!   Σ w_i·C_i ≥ Σ w_i·C_i + Σ_k ∫ λ_k(t)·(devices of kind k held at t − c_k(t)) dt ≥ Σ_i (the
+//!   least that task i costs at these prices) − Σ_k ∫ λ_k(t)·c_k(t) dt = L(λ).
 //!
-//! So any prices prove a bound by themselves, wherever the search for good ones stops. L is concave
-//! in λ. It is made large by the volume algorithm (Barahona and Anbil, Math. Programming 87, 2000):
-//! steps go from the best prices along an average of the subgradients met, which are the devices
-//! that the cheapest places of all tasks hold beyond those there are. The same average over those
-//! places is close to a solution of the linear program: it says roughly when a task should start.
+//! So any prices prove a bound by themselves, wherever the search for good prices stops. L is
+//! concave in λ. The volume algorithm makes it large (Barahona and Anbil, Math. Programming 87,
+//! 2000). A subgradient is the number of devices that the cheapest places of all tasks hold beyond
+//! the existing devices. Steps go from the best prices along an average of the subgradients met.
+//! The same average over the cheapest places is close to a solution of the linear program: it says
+//! roughly when a task should start.
 //!
-//! The number of rounds alone determines what [`Ascent::climb`] reaches, never the time: so more
-//! time gives the same prices, or better ones.
+//! The result of [`Ascent::climb`] depends on the number of rounds alone, never on the time. So
+//! more time gives the same prices, or better prices.
 
 use super::prices::{Job, Place, Prices};
 use crate::clock::Deadline;
@@ -21,11 +22,11 @@ use crate::rounds::in_threads;
 
 /// Shaved off so that rounding can't lift the bound above a true value.
 const SAFETY: f64 = 1e-9;
-/// The last regular border; one more interval, half as long, catches what ends later.
+/// The last regular border. Another interval behind it, half as long, catches later ends.
 const BEYOND: f64 = 1.5;
-/// Borders are denser early, where more tasks end: they lie at powers of this of even steps.
+/// Borders are denser early, where more tasks end: they lie at this power of even steps.
 const SKEW: f64 = 1.5;
-/// With fewer manners to run tasks than this a thread costs more than it helps.
+/// With fewer ways to run tasks than this a thread costs more than it helps.
 const FEW_SLOTS: usize = 2_000;
 /// Intervals to begin with, and at most.
 const COARSE: usize = 15;
@@ -67,8 +68,8 @@ pub(crate) struct Ascent {
     best: Prices,
     value: f64,
     trial: Prices,
-    /// Devices held beyond those there are, by kind and interval: at the prices tried last, and on
-    /// average.
+    /// Devices held beyond the existing devices, by kind and interval: at the prices tried last,
+    /// and on average.
     excess: Vec<Vec<f64>>,
     mean_excess: Vec<Vec<f64>>,
     /// When each job starts and ends, on average.
@@ -85,14 +86,15 @@ pub(crate) struct Ascent {
 
 impl Ascent {
     /// `horizon` is when most of the work can have been done, seconds; `levels` are the prices of
-    /// GPU-seconds by kind, to begin with. It begins on few intervals, which takes little time.
+    /// GPU-seconds by kind, to begin with. The search begins on few intervals, which takes little
+    /// time.
     pub(crate) fn new(jobs: Vec<Job>, supplies: Vec<Supply>, horizon: f64, levels: &[f64]) -> Self {
         let borders = borders(horizon, COARSE.min(fine(jobs.len())));
         let rates = fluid(&jobs, &supplies, &borders, levels);
         Self::with(jobs, supplies, horizon, Prices::new(borders, rates))
     }
 
-    /// The same on as many intervals as the jobs deserve, from the prices at hand.
+    /// The same search on as many intervals as the jobs deserve, from the prices at hand.
     pub(crate) fn refined(self) -> Self {
         let borders = borders(self.horizon, fine(self.jobs.len()));
         let rate = |kind: usize, pair: &[f64]| {
@@ -154,7 +156,7 @@ impl Ascent {
         &self.best
     }
 
-    /// How many manners to run a task there are in all.
+    /// How many ways to run a task there are in all.
     pub(crate) fn num_slots(&self) -> usize {
         self.jobs.iter().map(|job| job.slots.len()).sum()
     }
@@ -164,14 +166,14 @@ impl Ascent {
         (&self.starts, &self.ends)
     }
 
-    /// Lets so many threads look for the cheapest places, if that is work enough. The value does
+    /// Lets `threads` threads look for the cheapest places, if there is work enough. The value does
     /// not depend on their number.
     pub(crate) fn on_threads(self, threads: usize) -> Self {
         let is_small = self.num_slots() < FEW_SLOTS;
         Self { threads: if is_small { 1 } else { threads }, ..self }
     }
 
-    /// Does so many rounds more; fewer where the deadline comes first, or nothing is gained any
+    /// Does `num_rounds` more rounds. Does fewer if the deadline comes first, or no round gains any
     /// more.
     pub(crate) fn climb(&mut self, num_rounds: usize, deadline: Deadline) {
         for _ in 0..num_rounds {
@@ -239,7 +241,8 @@ impl Ascent {
         self.trial.set(|kind, at| (best.rates(kind)[at] + step * mean[kind][at]).max(0.0));
     }
 
-    /// How much the new subgradient counts: what makes the average shortest, within limits.
+    /// How much the new subgradient counts: the share that makes the average shortest, within
+    /// limits.
     fn share_of_new(&self) -> f64 {
         if self.num_rounds == 1 {
             return 1.0;
@@ -259,8 +262,8 @@ impl Ascent {
         left.iter().zip(right).map(of_kind).sum()
     }
 
-    /// L at the prices tried, with the spans of the cheapest places and the devices held by them
-    /// beyond those there are.
+    /// L at the prices tried, with the spans of the cheapest places and the devices that they hold
+    /// beyond the existing devices.
     fn evaluate(&mut self, spans: &mut Vec<(f64, f64)>) -> f64 {
         let mut paid = 0.0;
         for (kind, there) in self.there.iter().enumerate() {
@@ -299,7 +302,7 @@ impl Ascent {
     }
 }
 
-/// How many intervals so many jobs deserve.
+/// How many intervals `num_jobs` jobs deserve.
 fn fine(num_jobs: usize) -> usize {
     (4 * num_jobs).clamp(12, FINE)
 }
@@ -312,9 +315,9 @@ fn borders(horizon: f64, num_intervals: usize) -> Vec<f64> {
     borders
 }
 
-/// Prices to begin with: those of the same work poured over all devices like water, the weightiest
-/// for its size first. At such a time a device costs the weight for a GPU-second of what is poured
-/// later, summed over the seconds that it takes.
+/// Prices to begin with. They come from the same work poured over all devices like water, the
+/// weightiest for its size first. At any time a device costs the weight for a GPU-second of the
+/// work that is poured later, summed over the seconds that this work takes.
 fn fluid(jobs: &[Job], supplies: &[Supply], borders: &[f64], levels: &[f64]) -> Vec<Vec<f64>> {
     let speed: f64 = supplies.iter().map(|one| levels[one.kind] * one.devices).sum();
     let mut flows: Vec<(f64, f64)> = jobs
@@ -434,8 +437,8 @@ mod tests {
         }
     }
 
-    /// One device, jobs of one mode: the least sum of ends is known, that of the weightiest for its
-    /// runtime first, and the dual of the fluid loses little of it.
+    /// One device and jobs of one mode: the least sum of ends is known. It runs the job first that
+    /// is weightiest for its runtime, and the dual of the fluid loses little of it.
     #[test]
     fn one_device_is_bounded_tightly() {
         let slot = |runtime| Slot { kind: 0, held: 1.0, runtime, first: 0.0, last: f64::INFINITY };

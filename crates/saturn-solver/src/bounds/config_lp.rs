@@ -1,8 +1,8 @@
 //! The configuration linear program: the makespan if switching were free.
 //!
-//! A *configuration* is a choice of tasks with modes and nodes that can run at one moment. Whatever
-//! a plan does, with switches or without, at each moment it is in one configuration; a task in mode
-//! m gets 1/r_m of its work done a second. With x_c the seconds spent in configuration c,
+//! A *configuration* is a choice of tasks with modes and nodes that can run at one moment. At each
+//! moment a plan, with or without switches, is in one configuration. In a second, a task in mode m
+//! does 1/r_m of its work. With x_c the seconds spent in configuration c,
 //!
 //! ```text
 //! minimise T,  Σ_c x_c ≤ T,  Σ_c x_c/r_im(c) ≥ 1 for each task i,  x ≥ 0
@@ -12,18 +12,18 @@
 //! (Jansen and Porkolab, Algorithmica 36, 2003, for malleable tasks; Gilmore and Gomory, Operations
 //! Research 9, 1961, for solving it by columns.)
 //!
-//! There are too many configurations to list, so they are made when wanted: multipliers π_i of the
-//! tasks' rows price a task's work, and the configuration of most worth a second, v(π) = max Σ
+//! There are too many configurations to list, so they are made when needed. The multiplier π_i of a
+//! task's row prices the task's work. The configuration of most worth a second, v(π) = max Σ
 //! π_i/r_im, is a knapsack with a capacity for each node, solved by dynamic programming. Any π ≥ 0
-//! proves a bound by itself (Farley, Operations Research 38, 1990): a plan of makespan T does work
-//! worth Σ π_i at no more than v(π) a second, so T ≥ Σ π_i / v(π). The bound reported is the best of
-//! those, so it holds wherever the column generation stops and however HiGHS rounds.
+//! proves a bound by itself (Farley, Operations Research 38, 1990). A plan of makespan T does work
+//! worth Σ π_i at no more than v(π) a second, so T ≥ Σ π_i / v(π). The best of these bounds is
+//! reported. So it holds wherever the column generation stops and however HiGHS rounds.
 //!
-//! Nodes are priced together while the knapsack is small. Where there are many, each class of equal
-//! nodes is a knapsack of its own: then a task may seem to run on two nodes at once, and a row for
-//! each task keeps at least its running time within T, with multipliers μ_i:
-//! T ≥ Σ π_i / (Σ_b k_b·v_b(π, μ) + Σ μ_i), where k_b nodes are of class b and v_b prices work at
-//! π_i/r_im − μ_i a second.
+//! Nodes are priced together while the knapsack is small. With many nodes, each class of equal
+//! nodes is a knapsack of its own. Then a task may seem to run on two nodes at once, but another
+//! row for each task keeps its running time within T. With multipliers μ_i of these rows the bound
+//! is T ≥ Σ π_i / (Σ_b k_b·v_b(π, μ) + Σ μ_i). There, k_b nodes are of class b and v_b prices work
+//! at π_i/r_im − μ_i a second.
 
 use highs::Col;
 
@@ -40,7 +40,7 @@ const MAX_TASKS: usize = 200;
 /// Column generation ends when the linear program is this close to the bound.
 const PRECISION: f64 = 1e-5;
 
-/// A lower bound on the makespan of every plan, whatever it switches and whatever that costs.
+/// A lower bound on the makespan of every plan, with any switches at any cost.
 ///
 /// `prices` are those of the area bound. Every task must have a mode.
 pub(crate) fn bound(model: &Model, prices: &[f64], deadline: Deadline) -> f64 {
@@ -67,8 +67,8 @@ pub(crate) fn bound(model: &Model, prices: &[f64], deadline: Deadline) -> f64 {
     best
 }
 
-/// What needs no linear program: the longest task (its time is a mean of runtimes), and the priced
-/// area of each task's cheapest mode over the priced devices.
+/// The bounds that need no linear program. One is the longest task: its time is a mean of runtimes.
+/// The other is the priced area of each task's cheapest mode over the priced devices.
 pub(crate) fn area_of_free_switches(model: &Model, prices: &[f64]) -> f64 {
     let cheapest: f64 = model
         .tasks
@@ -84,7 +84,7 @@ pub(crate) fn area_of_free_switches(model: &Model, prices: &[f64]) -> f64 {
     super::area::longest_task(model).max(cheapest / budget * (1.0 - SAFETY))
 }
 
-/// Nodes that are priced together, and how many of such groups there are.
+/// Nodes that are priced together, and the number of such groups.
 struct Block {
     /// How much of the state's index a device of each node is.
     strides: Vec<usize>,
@@ -106,7 +106,7 @@ struct Choice {
     rate: f64,
 }
 
-/// Of the rows: the worth of each task's work, and of a unit of its time.
+/// The multipliers of the rows: the worth of each task's work, and of a unit of its time.
 struct Multipliers {
     work: Vec<f64>,
     time: Vec<f64>,
@@ -117,7 +117,7 @@ struct Master {
     unit_s: f64,
     blocks: Vec<Block>,
     num_tasks: usize,
-    /// Block, and (task, rate) of those that run.
+    /// Block, and (task, rate) of the tasks that run.
     columns: Vec<(usize, Vec<(usize, f64)>)>,
 }
 
@@ -146,7 +146,7 @@ impl Master {
         master
     }
 
-    /// Work at the price of the devices of its cheapest mode: what proves the area bound.
+    /// Work at the price of the devices of its cheapest mode, which proves the area bound.
     fn first_multipliers(&self, model: &Model, prices: &[f64]) -> Multipliers {
         let work = model
             .tasks
@@ -160,8 +160,8 @@ impl Master {
         Multipliers { work, time: vec![0.0; self.num_tasks] }
     }
 
-    /// Takes in the configuration of most worth in each block; the bound that they prove, seconds, and
-    /// whether any of them is new.
+    /// Takes in the configuration of most worth in each block. Returns the bound that they prove,
+    /// seconds, and whether any configuration is new.
     fn price(&mut self, multipliers: &Multipliers) -> (f64, bool) {
         let mut worth: f64 = multipliers.time.iter().sum();
         let mut is_new = false;
@@ -179,7 +179,7 @@ impl Master {
         (proven, is_new)
     }
 
-    /// The value of the linear program, seconds, and its multipliers; `None` where time ran out.
+    /// The value of the linear program, seconds, and its multipliers; `None` if time ran out.
     fn solve(&self, deadline: Deadline) -> Option<(f64, Multipliers)> {
         let mut program = Program::default();
         let makespan = program.continuous(1.0, 0.0, f64::INFINITY);
@@ -241,7 +241,8 @@ fn classes(model: &Model) -> Vec<(usize, f64)> {
     classes
 }
 
-/// A task as it runs, if it does on a node of these, or of the one class of nodes that they stand for.
+/// A task as it runs, if it runs on one of these nodes, or on a node of the class that they stand
+/// for.
 fn staying(
     model: &Model,
     task: usize,
@@ -305,7 +306,7 @@ impl Block {
         for (task, options) in self.options.iter().enumerate() {
             let chosen = &mut chosen[task * self.num_states..(task + 1) * self.num_states];
             let (work, time) = (multipliers.work[task], multipliers.time[task]);
-            // Downwards, so that what is read is from before this task.
+            // Downwards, so that values are read before this task changes them.
             for state in (0..self.num_states).rev() {
                 let mut most = worth[state];
                 for (index, choice) in (0u16..IDLE).zip(options) {

@@ -1,34 +1,34 @@
-//! The dual-feasible-function bound: which modes fit together into T seconds of each node.
+//! The bound by dual feasible functions: which modes fit together into T seconds of each node.
 //!
-//! A function f from [0, 1] to [0, 1] is *dual feasible* if numbers that sum to at most 1 still do
-//! after f is applied to each. Take a plan of makespan T and a node of G GPUs. At each moment the
-//! widths g/G of its gangs sum to at most 1, so the values f(g/G) do too: the plan stays valid with
-//! those widths. Gangs may hold any devices, so a plan of given widths is an assignment to unit
-//! devices, on each of which the runtimes r/T sum to at most 1, and so do the values h(r/T). Hence
+//! Let f map [0, 1] to [0, 1]. f is *dual feasible* if Σ f(x) ≤ 1 for all numbers x whose sum is at
+//! most 1. Take a plan of makespan T and a node of G GPUs. At each moment the widths g/G of its
+//! gangs sum to at most 1, so the values f(g/G) do too. So the plan stays valid with those widths.
+//! Gangs may hold any devices, so a plan of given widths is an assignment to unit devices. On each
+//! device the runtimes r/T sum to at most 1, and so do the values h(r/T). Hence
 //!
 //! ```text
 //! Σ f(g/G)·h(r/T) ≤ 1 on each node, ≤ the number of nodes on each class of equal nodes,
 //! ```
 //!
 //! for all dual feasible f and h. With fractions of modes as variables these rows are a linear
-//! program; if it has no solution at T, no plan has makespan ≤ T. Bisection finds the largest such
-//! T met; every T reported was itself refuted, so the bound holds even where refutation isn't
-//! monotone. With integer variables the refutation is stronger.
+//! program. If it has no solution at T, no plan has makespan ≤ T. Bisection finds the largest such
+//! T. Every reported T was itself refuted, so the bound holds even where refutation isn't monotone.
+//! With integer variables the refutation is stronger.
 //!
-//! The families are those of Fekete and Schepers (Math. Programming 91, 2001): identity, u_k(x) =
-//! x if (k+1)x is whole, else ⌊(k+1)x⌋/k; and e_ε(x) = 1 above 1−ε, 0 below ε, else x. The bound for
+//! The families are those of Fekete and Schepers (Math. Programming 91, 2001): identity, u_k(x) = x
+//! if (k+1)x is whole, else ⌊(k+1)x⌋/k; and e_ε(x) = 1 above 1−ε, 0 below ε, else x. The bound for
 //! cumulative resources is due to Carlier and Néron (EJOR 149, 2003).
 
 use crate::clock::Deadline;
 use crate::model::Model;
 use crate::program::{Effort, Outcome, Program};
 
-/// More than this many (task, class, mode) and the program is left alone.
+/// With more (task, class, mode) than this the program is not tried.
 const MAX_COLUMNS: usize = 6_000;
-/// A refutation must exceed what HiGHS's tolerances could explain.
+/// A refutation must exceed the tolerances of HiGHS.
 const MARGIN: f64 = 1e-6;
 
-/// One integer program may take so many seconds.
+/// The most seconds of an integer program.
 const MOST_FOR_INTEGERS_S: f64 = 2.0;
 
 /// Nodes of one kind and size.
@@ -80,7 +80,7 @@ fn width_duals(gpus: u32) -> Vec<Dual> {
     duals
 }
 
-/// Raises `low`, a lower bound, as far as refutations go before the deadline; `high` is the
+/// Raises `low`, a lower bound, as far as refutations go before the deadline. `high` is the
 /// makespan of a plan.
 pub(crate) fn raise(model: &Model, low: f64, high: f64, deadline: Deadline) -> f64 {
     let classes = classes(model);
@@ -106,7 +106,7 @@ pub(crate) fn raise(model: &Model, low: f64, high: f64, deadline: Deadline) -> f
                 open = middle;
             }
         }
-        // The whole gap at once, for the case that the plan is optimal.
+        // The whole gap at once, in case the plan is optimal.
         let almost = high * (1.0 - 1e-7);
         if refuted < almost
             && !deadline.is_over()
@@ -183,7 +183,7 @@ fn is_refuted(
                     let whole = (gpus, f64::from(mode.held / gpus));
                     add(&mut program, class, &[whole, (mode.held % gpus, 1.0)], mode.runtime);
                 }
-                // Nodes of several sizes: which the gang takes is open, so it counts for nothing.
+                // Nodes of several sizes: the gang may take any of them, so it counts for nothing.
                 (Some(class), Some(_)) => add(&mut program, class, &[], mode.runtime),
                 (None, _) => {}
             }
@@ -195,7 +195,7 @@ fn is_refuted(
             };
             match classes.iter().position(is_home) {
                 Some(class) => add(&mut program, class, &[(stay.held(), 1.0)], stay.runtime),
-                // On several nodes it counts for nothing.
+                // A gang on several nodes counts for nothing.
                 None => add(&mut program, 0, &[], stay.runtime),
             }
         }

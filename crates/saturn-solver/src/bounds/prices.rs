@@ -1,17 +1,17 @@
 //! Prices of devices over time, and the least that a task costs at such prices.
 //!
 //! A [`Job`] is a task as the bound on weighted completion sees it: the weight w of its end, and
-//! [`Slot`]s, each of which is a number h of devices of one kind for p seconds, with the earliest
-//! and the latest start. At prices λ_k(t) of a device of kind k at time t it costs at least
+//! [`Slot`]s. A slot is a number h of devices of one kind for p seconds, with the earliest and the
+//! latest start. At prices λ_k(t) of a device of kind k at time t a job costs at least
 //!
 //!   min over its slots and their starts s of w·(s + p) + h·∫ λ_k(t) dt from s to s + p.
 //!
-//! The prices are constant between borders in time, and 0 behind the last border. So for one slot
-//! the cost is linear between two starts at which neither the start nor the end meets a border, and
-//! its minimum is at such a start or at a limit of the slot: looking at those starts alone is exact
-//! in continuous time.
+//! The prices are constant between borders in time, and 0 behind the last border. A start of a slot
+//! is *critical* if the start or the end of the run meets a border. Between two critical starts the
+//! cost is linear, so its minimum is at a critical start or at a limit of the slot. So looking at
+//! those starts alone is exact in continuous time.
 
-/// One manner to run a task.
+/// A way to run a task.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Slot {
     pub(crate) kind: usize,
@@ -24,7 +24,7 @@ pub(crate) struct Slot {
     pub(crate) last: f64,
 }
 
-/// A task: the weight of its end, and every manner to run it.
+/// A task: the weight of its end, and every way to run it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Job {
     pub(crate) weight: f64,
@@ -97,7 +97,7 @@ impl Prices {
         self.borders.partition_point(|border| *border <= time).saturating_sub(1)
     }
 
-    /// What one device of a kind costs from 0 up to `time`.
+    /// The cost of one device of a kind from 0 up to `time`.
     #[inline]
     pub(crate) fn integral(&self, kind: usize, time: f64) -> f64 {
         self.up_to(kind, self.interval(time), time)
@@ -122,7 +122,7 @@ impl Prices {
         best
     }
 
-    /// The least cost of a slot and its start, where that is below `most`.
+    /// The least cost of a slot and its start, if the cost is below `most`.
     fn sweep(&self, weight: f64, slot: &Slot, most: f64) -> Option<(f64, f64)> {
         let num_intervals = self.borders.len() - 1;
         let Slot { kind, held, runtime, first, last } = *slot;

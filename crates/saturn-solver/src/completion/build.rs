@@ -8,14 +8,14 @@ use crate::model::Mode;
 use crate::random::Random;
 use crate::timeline::place_after;
 
-/// What the dual says of good plans: what devices cost, and about when each task runs.
+/// The dual's advice on good plans: the prices of devices, and about when each task runs.
 #[derive(Debug, Clone)]
 pub(crate) struct Guide {
     prices: Prices,
     /// By task, seconds.
     starts: Vec<f64>,
     ends: Vec<f64>,
-    /// What no plan is worth less than.
+    /// No plan is worth less than this.
     bound: f64,
 }
 
@@ -31,7 +31,7 @@ impl Guide {
     }
 }
 
-/// How lists are built.
+/// The settings with which lists are built.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Recipe {
     /// Tasks come in the order of this point between their start and their end in the guide, from 0
@@ -39,9 +39,9 @@ pub(super) struct Recipe {
     pub(super) point: f64,
     /// The prices count this many times.
     pub(super) thrift: f64,
-    /// Whether running tasks stay that may be moved.
+    /// Whether movable running tasks stay.
     pub(super) stays: bool,
-    /// By how much the order is random: the point of a task is off by up to this part of it.
+    /// The randomness of the order: the point of a task is off by up to this part of it.
     pub(super) jitter: f64,
 }
 
@@ -56,8 +56,8 @@ struct Site {
     idle: f64,
 }
 
-/// Appends one task after the other where its weighted end, its fine and the price of the devices
-/// that it holds, or leaves idle before it, are least together.
+/// Appends one task after the other, each at the place of least cost. The cost is its weighted end,
+/// its fine, and the price of the devices that it holds or leaves idle before it.
 pub(super) fn build(
     queue: &Queue,
     guide: &Guide,
@@ -113,7 +113,7 @@ pub(super) fn build(
     lists
 }
 
-/// Makes `free` what it is behind a list.
+/// Sets `free` to the times after a list.
 fn replay(queue: &Queue, node: usize, list: &[Entry], free: &mut [f64]) {
     free.copy_from_slice(&queue.model.ready[node]);
     for entry in list {
@@ -122,7 +122,8 @@ fn replay(queue: &Queue, node: usize, list: &[Entry], free: &mut [f64]) {
     }
 }
 
-/// The node on which a mode is least late, then starts first, then idles least.
+/// The node on which a mode is least late; among equals, the node where it starts first, then where
+/// it idles least.
 fn site(
     queue: &Queue,
     free: &[Vec<f64>],
@@ -151,7 +152,7 @@ fn site(
     best
 }
 
-/// When the devices fell free that a gang takes that starts then.
+/// When the devices became free that a gang takes that starts at `start`.
 fn taken(free: &[f64], gpus: usize, start: f64) -> &[f64] {
     let behind = gpus + free[gpus..].iter().take_while(|time| **time <= start).count();
     &free[behind - gpus..behind]

@@ -1,17 +1,17 @@
-//! The list of one node, with what it comes to up to every position.
+//! The list of one node, with its value up to every position.
 
 use super::queue::{Fine, Merit, Queue};
 use crate::lists::Entry;
 use crate::timeline::place_after;
 
-/// With at most this many devices their free times are kept before every gang; with more, before
-/// every so-manieth, so that what is kept stays small.
+/// With at most this many devices their free times are kept before every gang. With more devices
+/// they are kept at wider spacing, so that little memory is needed.
 const FEW_GPUS: usize = 16;
 
-/// What a list comes to before some position.
+/// The value of a list before some position.
 #[derive(Debug, Clone, Copy, Default)]
 struct Mark {
-    /// With fines, which is what an annealing makes small.
+    /// With fines; annealing makes this small.
     cost: f64,
     merit: Merit,
 }
@@ -23,9 +23,9 @@ pub(crate) struct Line {
     pub(crate) node: usize,
     list: Vec<Entry>,
     starts: Vec<f64>,
-    /// One more than there are gangs.
+    /// The marks before each gang, and a mark at the end.
     marks: Vec<Mark>,
-    /// Every so many gangs the free times of all devices are kept.
+    /// The number of gangs between two positions at which the free times of all devices are kept.
     spacing: usize,
     /// Those times, ascending, one node's worth after the other.
     free: Vec<f64>,
@@ -60,7 +60,7 @@ impl Line {
         self.num_stays
     }
 
-    /// What the whole list costs.
+    /// The cost of the whole list.
     #[inline]
     pub(crate) fn cost(&self) -> f64 {
         self.marks[self.list.len()].cost
@@ -70,7 +70,7 @@ impl Line {
         self.marks[self.list.len()].merit
     }
 
-    /// About where a gang would stand that starts then: starts mostly ascend.
+    /// About the position of a gang that starts at `start`: starts mostly ascend.
     #[inline]
     pub(crate) fn near(&self, start: f64) -> usize {
         self.starts.partition_point(|other| *other < start)
@@ -123,8 +123,8 @@ impl Line {
         self.num_stays = self.list.iter().take_while(|entry| entry.stays()).count();
     }
 
-    /// What the line would cost with other gangs from a position on; `None` where that exceeds
-    /// `most`, as soon as it does. `free` is scratch space.
+    /// The cost of the line with other gangs from a position on; `None` as soon as it exceeds
+    /// `most`. `free` is scratch space.
     #[inline]
     pub(crate) fn cost_with(
         &self,

@@ -1,16 +1,15 @@
-//! The moves of the annealing: a gang elsewhere on its line, on another line, swapped with one that
-//! starts at about the same time, in another mode, or left as it runs.
+//! The moves of the annealing. A gang goes elsewhere on its line, to another line, or to another
+//! mode. It swaps with a gang that starts at about the same time. It stays as it runs.
 //!
-//! A move writes what its lines would hold from the change on into the region's scratch lists and
-//! lets the region settle it. Gangs that stay are in front of their line and no other gang goes
-//! there.
+//! A move writes the lines' new entries from the change on into the region's scratch lists and lets
+//! the region settle them. Gangs that stay are in front of their line and no other gang goes there.
 
 use super::region::Region;
 use crate::lists::Entry;
 use crate::model::Mode;
 use crate::random::Random;
 
-/// A gang is shifted by so many positions at most.
+/// A gang is shifted by at most this many positions.
 const REACH: usize = 4;
 
 impl Region<'_> {
@@ -123,7 +122,7 @@ impl Region<'_> {
         self.settle_two((line, at), (other, into), most);
     }
 
-    /// Lets a running task that was moved stay, or moves one that stays; whether it could.
+    /// Lets a moved running task stay, or moves a task that stays; returns whether it could.
     fn stay(&mut self, task: usize, most: f64, random: &mut Random) -> bool {
         let spec = &self.queue.model.tasks[task];
         let Some(stay) = &spec.stay else { return false };
@@ -133,7 +132,7 @@ impl Region<'_> {
             let other = random.below(self.lines.len());
             let Some(moved) = self.moved(entry, line, other, random) else { return true };
             let target = &self.lines[other];
-            // Behind all that stays, without this one if that was here.
+            // Behind all gangs that stay, without this gang if it was here.
             let first = target.num_stays();
             (other, first + random.below(target.list().len() - first + 1), moved)
         } else {
@@ -178,7 +177,8 @@ impl Region<'_> {
         Some(entry_of(entry, index, modes))
     }
 
-    /// A gang on another line, on so many devices or the next fewer that it has a mode for.
+    /// A gang on another line, on the same number of devices or the next lower number for which it
+    /// has a mode.
     #[inline]
     fn as_wide(&self, entry: Entry, to: usize, gpus: u16) -> Option<Entry> {
         let modes = self.queue.model.modes_on(entry.task as usize, self.lines[to].node);

@@ -1,14 +1,14 @@
-//! A problem as the lists see it, and what a plan of it comes to.
+//! A problem as the lists see it, and the value of its plans.
 
 use crate::lists::{Entry, Lists};
 use crate::model::Model;
 use crate::settle::settle;
 use crate::timeline::place_after;
 
-/// What a task asks for beside devices.
+/// The requirements of a task beside devices.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Duty {
-    /// What a second of its end counts.
+    /// The weight of a second of its end.
     pub(crate) weight: f64,
     /// It starts no earlier, seconds.
     pub(crate) release: f64,
@@ -41,7 +41,7 @@ impl Queue<'_> {
         if late > self.slack { late } else { 0.0 }
     }
 
-    /// What lists come to.
+    /// The merit of lists.
     pub(crate) fn merit(&self, lists: &Lists) -> Merit {
         let mut merit = Merit::default();
         for (node, list) in lists.iter().enumerate() {
@@ -50,7 +50,7 @@ impl Queue<'_> {
         merit
     }
 
-    /// What the list of one node comes to.
+    /// The merit of the list of one node.
     pub(crate) fn merit_of(&self, node: usize, list: &[Entry]) -> Merit {
         let mut free = self.model.ready[node].clone();
         let mut merit = Merit::default();
@@ -66,8 +66,7 @@ impl Queue<'_> {
         merit
     }
 
-    /// Lists with every running task back where it runs that was moved for nothing, and what they come
-    /// to.
+    /// The lists, with every running task that was moved for nothing put back, and their merit.
     pub(crate) fn settled(&self, mut lists: Lists) -> (Merit, Lists) {
         let all = |changes: &[(usize, Vec<Entry>)]| {
             let mut merit = Merit::default();
@@ -80,7 +79,7 @@ impl Queue<'_> {
         (self.merit(&lists), lists)
     }
 
-    /// Whether a plan is better: less late, or as late and worth less.
+    /// Whether the left plan is better: less late, or as late and worth less.
     pub(crate) fn is_better(&self, left: Merit, right: Merit) -> bool {
         if left.missed < right.missed - self.slack {
             return true;
@@ -89,7 +88,7 @@ impl Queue<'_> {
     }
 }
 
-/// What a plan, or a part of one, comes to.
+/// The merit of a plan, or of a part of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Merit {
     /// Seconds by which gangs end too late, summed.
@@ -105,7 +104,7 @@ impl std::ops::AddAssign for Merit {
     }
 }
 
-/// What ending too late costs an annealing, in the units of the objective.
+/// The price of ending too late in an annealing, in the units of the objective.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Fine {
     /// Once for each gang: small misses must not be worth while.

@@ -45,7 +45,7 @@ pub(crate) struct Region<'a> {
     /// By task; of no meaning for tasks that are on no line of the region.
     pub(super) spots: Vec<Spot>,
     pub(super) has_running: bool,
-    /// What the one or two lines of a move would hold from the change on.
+    /// The entries of the one or two lines of a move from the change on.
     pub(super) first: Vec<Entry>,
     pub(super) second: Vec<Entry>,
     free: Vec<f64>,
@@ -95,9 +95,8 @@ impl<'a> Region<'a> {
         merit
     }
 
-    /// Anneals for `span` of the moves of a cooling, and returns the best lists met, settled, with what
-    /// they come to, if a bar is set and they beat it: for a region of all nodes. Stops early at the
-    /// deadline.
+    /// Anneals for `span` of the moves of a cooling. If a bar is set and lists of all nodes beat
+    /// it, returns the best lists met, settled, with their merit. Stops early at the deadline.
     pub(crate) fn run(
         &mut self,
         cooling: Cooling,
@@ -138,7 +137,7 @@ impl<'a> Region<'a> {
     }
 
     /// Puts the gangs of `first` on one line and those of `second` on another, each from its
-    /// position on, if both together cost at most `most` more.
+    /// position on. Does so only if both together cost at most `most` more.
     #[inline]
     pub(super) fn settle_two(&mut self, one: (usize, usize), other: (usize, usize), most: f64) {
         let Self { queue, fine, lines, first, second, free, .. } = self;

@@ -1,7 +1,7 @@
 //! The anytime search: priced lists, then rounds of annealing until a limit is reached.
 //!
-//! What a round does follows from the seed and the rounds before ([`Course`]). A stretch of moves
-//! between two deals of the nodes counts only if it was finished.
+//! The course of a round follows from the seed and the rounds before ([`Course`]). A stretch of
+//! moves between two deals of the nodes counts only if it was finished.
 
 use super::build::{Guide, Recipe, build};
 use super::queue::{Fine, Merit, Queue};
@@ -12,60 +12,61 @@ use crate::lists::Lists;
 use crate::random::Random;
 use crate::rounds::{Course, Limits};
 
-/// Up to so many tasks, or with fewer nodes than this, every annealing is of the whole problem.
+/// With at most so many tasks, or with fewer nodes than this, every annealing is of the whole
+/// problem.
 const FEW_TASKS: usize = 30;
 const FEW_NODES: usize = 8;
-/// Modes times nodes looked at for the first lists, about, and the most lists.
+/// About how many modes times nodes are looked at for the first lists, and the most lists.
 const EFFORT: usize = 20_000_000;
 const MOST_LISTS: usize = 20;
 
-/// Moves for each task of the first annealing of one plan in shares, and how much longer each is than
-/// the one before.
+/// Moves for each task of the first annealing of one plan in shares, and the growth from each
+/// annealing to the next.
 const TOGETHER_PER_TASK: u64 = 1_500;
 const GROWTH: f64 = 1.4;
-/// Moves of a share between two deals of the nodes, and deals in an annealing at least.
+/// The most moves of a share between two deals of the nodes, and the fewest deals of an annealing.
 const LONGEST_STRETCH: u64 = 20_000;
 const DEALS: u64 = 16;
-/// First and last temperature of such an annealing, in mean costs of a task; later ones may begin
-/// hotter.
+/// First and last temperature of such an annealing, in mean costs of a task. Later annealings may
+/// begin hotter.
 const HOT: f64 = 0.02;
 const COLD: f64 = 0.0005;
 const HOTTER: f64 = 3.0;
 
-/// Moves of the first annealings of the whole. Their number doubles in each round up to so many for
-/// each task, or so many, and every few rounds from there on.
+/// Moves of the first annealings of the whole. Their number doubles in each round up to a limit for
+/// each task, or a total limit, and every few rounds from there on.
 const FIRST_ALONE: u64 = 512;
 const SHORT_PER_TASK: u64 = 1_000;
 const SHORT: u64 = 20_000;
 const LONGEST_ALONE: u64 = 8_000_000;
 const ROUNDS_PER_LENGTH: u64 = 2;
 
-/// What a second of lateness costs, in mean weights: at first, at least and at most.
+/// The price of a second of lateness, in mean weights: at first, at least and at most.
 const FINE: f64 = 30.0;
 const LEAST_FINE: f64 = 15.0;
 const MOST_FINE: f64 = 1e6;
-/// What a gang costs that ends too late at all, in seconds of lateness for each second of the mean
+/// The fee of a gang that ends too late at all, in seconds of lateness for each second of the mean
 /// end.
 const FEE: f64 = 0.002;
 
-/// The best lists so far and what they come to.
+/// The best lists so far and their merit.
 #[derive(Debug, Clone)]
 struct Incumbent {
     merit: Merit,
     lists: Lists,
 }
 
-/// A search at work.
+/// A search in progress.
 pub(crate) struct Search<'a> {
     ground: Ground<'a>,
     pub(crate) course: Course,
     best: Incumbent,
-    /// What a second of lateness costs now, in mean weights.
+    /// The present price of a second of lateness, in mean weights.
     fine: f64,
     stage: Stage,
 }
 
-/// What a search works on.
+/// The inputs of a search.
 #[derive(Clone, Copy)]
 struct Ground<'a> {
     queue: &'a Queue<'a>,
@@ -74,16 +75,16 @@ struct Ground<'a> {
 
 /// How far the search has come.
 enum Stage {
-    /// Annealings of the whole: their length, how long short ones are, and rounds of that length so
-    /// far.
+    /// Annealings of the whole: their length, how long short annealings are, and rounds of that
+    /// length so far.
     Alone { length: u64, short: u64, num_rounds: u64 },
     /// One annealing in shares: its moves, how hot it begins, moves of each share so far, and the
-    /// lists; none before the first stretch.
+    /// lists. There are no lists before the first stretch.
     Together { length: f64, hotter: f64, done: u64, current: Option<(Lists, f64)> },
 }
 
 impl<'a> Search<'a> {
-    /// With lists of its own at hand, or with `warm` if they are better.
+    /// Begins with lists of its own, or with `warm` if they are better.
     pub(crate) fn new(
         queue: &'a Queue<'a>,
         guide: &'a Guide,
@@ -134,7 +135,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The fine of the next round: higher while the best plan is late, or else lower.
+    /// The fine of the next round: higher while the best plan is late, otherwise lower.
     fn next_fine(&mut self) {
         self.fine = if self.best.merit.missed > self.ground.queue.slack {
             (self.fine * 2.0).min(MOST_FINE)
@@ -143,7 +144,8 @@ impl<'a> Search<'a> {
         };
     }
 
-    /// A round in which each stream anneals the whole problem from the best lists or from new ones.
+    /// A round in which each stream anneals the whole problem from the best lists or from new
+    /// lists.
     fn anneal_alone(&mut self, limits: &Limits) {
         let Stage::Alone { length, short, num_rounds } = &mut self.stage else { return };
         let (ground, best, fine, span) = (self.ground, &self.best, self.fine, *length);
@@ -211,7 +213,7 @@ impl<'a> Search<'a> {
 }
 
 impl Ground<'_> {
-    /// What lateness costs at `times` the mean weight a second.
+    /// The price of lateness at `times` the mean weight a second.
     fn fine(&self, times: f64, value: f64) -> Fine {
         let mean = self.queue.mean_weight();
         let rate = mean * times;
@@ -219,7 +221,7 @@ impl Ground<'_> {
         Fine { fee: rate * FEE * mean_end, rate }
     }
 
-    /// The best of some lists built by the guide's prices; fewer of them where they take long.
+    /// The best of some lists built by the guide's prices; fewer lists if they take long.
     fn first_lists(&self, mut random: Random, deadline: Deadline) -> Incumbent {
         let model = self.queue.model;
         let num_ways: usize = model
@@ -287,7 +289,7 @@ impl Ground<'_> {
         };
         let nodes: Vec<usize> = (0..lists.len()).collect();
         let mut region = Region::new(self.queue, fine, &nodes, lists);
-        // A multiple of the moves between two looks at the clock: then a search that is cut short
+        // A multiple of the moves between two looks at the clock. So a search that is cut short
         // takes the same moves as a whole search up to there.
         let span = 0..most / MOVES_PER_LOOK * MOVES_PER_LOOK;
         let found = region.run(cooling, span, Some(best.merit), deadline, random);
