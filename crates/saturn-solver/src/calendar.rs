@@ -59,8 +59,8 @@ impl Calendar {
         });
     }
 
-    /// The first time from `ready` on at which `gpus` devices are free for `lasts` seconds. The node has
-    /// enough devices.
+    /// The first time from `ready` on at which `gpus` devices are free for `lasts` seconds. The
+    /// node has that many devices.
     #[inline]
     pub(crate) fn earliest(&self, gpus: u32, ready: f64, lasts: f64) -> f64 {
         let steps = &self.steps;

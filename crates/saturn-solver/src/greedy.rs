@@ -1,9 +1,9 @@
 //! The constructive heuristic: modes by priced area under a target makespan, then list scheduling.
 //!
-//! For a target T each task takes the mode of runtime ≤ T that costs the fewest priced
-//! GPU-seconds, tasks are put in order (wide first, long first or large first), and each goes to
-//! the node of its kind where it starts first. Several targets, orders and tastes for short modes
-//! are tried and the best result kept. Running tasks stay, or none of them does that may be moved.
+//! For a target T each task takes its mode of runtime ≤ T that costs the fewest priced GPU-seconds.
+//! Tasks are put in order: wide first, long first or large first. Each goes to the node of its kind
+//! where it starts first. Several targets, orders and preferences for short modes are tried and the
+//! best result is kept. Either running tasks stay, or all movable running tasks may move.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -12,7 +12,7 @@ use crate::lists::{Entry, Lists};
 use crate::model::Model;
 use crate::timeline::place;
 
-/// How one greedy plan is made.
+/// The settings of one greedy plan.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Recipe {
     /// Modes longer than this are a last resort, seconds.
@@ -20,7 +20,7 @@ pub(crate) struct Recipe {
     /// Price of a second of runtime, in GPU-seconds.
     pub(crate) haste: f64,
     pub(crate) order: Order,
-    /// Whether running tasks stay that end by the target so.
+    /// Whether running tasks stay that then end by the target.
     pub(crate) stays: bool,
 }
 
@@ -34,7 +34,7 @@ pub(crate) enum Order {
 
 /// All of them.
 pub(crate) const ORDERS: [Order; 3] = [Order::Widest, Order::Longest, Order::Largest];
-/// Tastes for short modes.
+/// Preferences for short modes.
 pub(crate) const HASTES: [f64; 4] = [0.0, 0.1, 0.3, 1.0];
 
 /// A task's chosen mode.
@@ -79,7 +79,7 @@ fn choose(model: &Model, prices: &[f64], recipe: Recipe, task: usize) -> Option<
         for (index, mode) in modes.iter().enumerate() {
             let mut cost = prices[kind] * (mode.area() + recipe.haste * mode.runtime);
             if mode.runtime > recipe.target {
-                // Beyond any cost of a mode that meets the target.
+                // More than any cost of a mode that meets the target.
                 cost = cost * 1e-6 + mode.runtime * 1e9;
             }
             if best.as_ref().is_none_or(|(least, _)| cost < *least) {

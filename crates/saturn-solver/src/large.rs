@@ -1,11 +1,11 @@
-//! Large problems: filled by the hundred, the best annealed as a whole, then mended, in cycles.
+//! Large problems, in cycles: hundreds of fillings, the best annealed as a whole, then mended.
 //!
 //! Fillings (`fill`) come within a percent or two of the bound, each in milliseconds. Then all
-//! nodes are annealed, cold, in short epochs, in shares dealt anew every epoch, at one target:
-//! lowering the target on the way makes gangs too long, and what takes their place can ruin a node
-//! beyond what a cold annealing mends. That leaves a few nodes late, which `mend` sees to. Each
-//! cycle is longer than the one before, so that the share of each of its parts does not depend on
-//! when the search ends.
+//! nodes are annealed, cold, in short epochs, at one target, in shares that are dealt anew every
+//! epoch. The target does not fall on the way. Otherwise gangs would become too long, and the modes
+//! that replace them can ruin a node beyond what a cold annealing mends. A few nodes stay late, and
+//! `mend` improves them. Each cycle is longer than the cycle before, so that the share of each of
+//! its parts does not depend on when the search ends.
 
 use crate::anneal::{Cooling, Region};
 use crate::clock::Deadline;
@@ -18,19 +18,20 @@ use crate::rounds::{Course, Limits};
 use crate::search::{Incumbent, Search};
 use crate::settle::settled;
 
-/// Moves of the first cycle for each task, and how much longer each is than the one before.
+/// Moves for each task of the first cycle, and the growth from each cycle to the next.
 const FIRST_PER_TASK: u64 = 600;
 const GROWTH: f64 = 1.5;
 /// The shares of a cycle for fillings and for annealing the whole.
 const FILL: f64 = 0.4;
 const WHOLE: f64 = 0.12;
-/// Gangs tried out for one plan, at most, roughly: what bounds the drawings where tasks are many.
+/// Roughly the most gangs tried out for one plan, which bounds the drawings if there are many
+/// tasks.
 const LONGEST_FILL: f64 = 2e6;
 /// Drawings of a node, at most.
 const MOST_DRAWS: f64 = 200.0;
 /// Gangs that an item of a round of fillings tries out for each task.
 const FILL_PER_TASK: u64 = 60;
-/// How far a price is from that of the best plan so far, at most, as a factor.
+/// The most by which a price differs from that of the best plan so far, as a factor.
 const DRIFT: f64 = 1.03;
 /// Moves of an item in an epoch, at most, and epochs in a cycle at least.
 const EPOCH: u64 = 60_000;
@@ -43,11 +44,11 @@ pub(crate) struct Large {
     size: f64,
     phase: Phase,
     filled: Filled,
-    /// What is annealed and mended.
+    /// The lists that are annealed and mended.
     current: Lists,
 }
 
-/// The part of a cycle that is at work, and the moves that are left of it.
+/// The present part of a cycle, and its remaining moves.
 enum Phase {
     Fill { left: u64 },
     Anneal { done: u64, total: u64, target: f64 },
@@ -62,7 +63,7 @@ struct Filled {
     prices: Vec<f64>,
     /// How near to the bound to aim: nearer after a hit, farther after a miss.
     aim: f64,
-    /// Whether it was found in this cycle.
+    /// Whether this cycle found it.
     is_new: bool,
 }
 
@@ -72,7 +73,8 @@ fn moves(number: f64) -> u64 {
 }
 
 impl Large {
-    /// A warm start that no filling beats is mended only: annealing the whole would lose what it has.
+    /// A warm start that no filling beats is only mended: annealing the whole would lose its
+    /// quality.
     pub(crate) fn new(search: &Search, _is_warm: bool) -> Self {
         let size = (FIRST_PER_TASK * search.model.tasks.len() as u64) as f64;
         let filled = Filled {
@@ -191,8 +193,8 @@ struct Fillings<'a> {
 }
 
 impl Fillings<'_> {
-    /// Fillings until so many gangs were tried out, one after another; the best, if it beats the one to
-    /// begin with.
+    /// Fillings, one after another, until `most` gangs were tried out. Returns the best filling, if
+    /// it beats the filling to begin with.
     fn draw(&self, mut best: Filled, most: u64, random: &mut Random) -> Filled {
         let num_tasks = self.model.tasks.len() as f64;
         let most_draws = (LONGEST_FILL / 10.0 / num_tasks).clamp(10.0, MOST_DRAWS);
@@ -202,7 +204,7 @@ impl Fillings<'_> {
             let reach = above * best.aim * (0.8 + 0.2 * random.unit());
             let mut recipe = Recipe::random(self.least + reach, most_draws, random);
             if self.is_first && num_steps == 0 {
-                // Where nothing has to be moved, nothing should be.
+                // If no task has to be moved, none should be.
                 recipe.moved = 0.0;
             }
             // Prices decide which tasks go to which kind of node. Half of the fillings use the
@@ -217,7 +219,7 @@ impl Fillings<'_> {
             let filled =
                 fill(self.model, &prices, &self.nodes, tasks, recipe, self.deadline, random);
             let Some((lists, steps)) = filled else { break };
-            // Nothing may fit the target: that too counts, or this would not end.
+            // Perhaps no task fits the target: that too counts, or this would not end.
             num_steps += steps.max(1);
             if makespan(self.model, &lists) < best.value {
                 let Incumbent { value, lists } = settled(self.model, lists);
@@ -241,7 +243,7 @@ fn epoch(
 ) {
     let Search { model, bound, course, .. } = search;
     let (model, bound) = (*model, *bound);
-    // Filling has found what heat would only spoil.
+    // Heat would only spoil the result of filling.
     let (hot, cold) = (bound.makespan * 0.0007, bound.makespan * 0.0003);
     let temperature = hot * (cold / hot).powf(share.min(1.0));
     let shares = deal(course, current);
@@ -259,7 +261,7 @@ fn epoch(
     }
 }
 
-/// Takes lists that a whole round left.
+/// Takes the lists at the end of a whole round.
 pub(crate) fn offer(search: &mut Search, current: &Lists) {
     if makespan(search.model, current) < search.best.value {
         let found = settled(search.model, current.clone());

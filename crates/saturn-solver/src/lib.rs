@@ -18,13 +18,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The path of a solve: [`solve()`] turns the problem into a pruned [`model`], bounds it
-//! ([`bounds`]), runs the backend (the anytime [`search`] over [`lists`], the exact [`milp`], a
-//! [baseline](baselines)), decodes the result into devices and starts ([`schedule`]), and has
-//! `saturn_core` check it. Problems with more to them than devices, runtimes and running tasks, and
-//! those whose gangs need several nodes, go by the [`general`] search and its own bounds instead of
-//! those over lists; weighted completion has lists of its own ([`completion`]). No part reads a
-//! clock ([`Clock`] is the caller's) or knows of processes.
+//! The path of a solve: [`solve()`] turns the problem into a pruned [`model`] and bounds it
+//! ([`bounds`]). It runs the backend: the anytime [`search`] over [`lists`], the exact [`milp`], or
+//! a [baseline](baselines). It decodes the result into devices and starts ([`schedule`]), and has
+//! `saturn_core` check it. The [`general`] search, with its own bounds, solves problems with more
+//! facts than devices, runtimes and running tasks, and problems whose gangs need several nodes.
+//! Weighted completion has lists of its own ([`completion`]). No part reads a clock ([`Clock`] is
+//! the caller's) or knows of processes.
 
 #![expect(clippy::doc_markdown, reason = "the docs write symbols as the literature does")]
 #![expect(clippy::similar_names, reason = "a model has modes")]

@@ -1,17 +1,17 @@
 //! The state of the search: for each node, its gangs in the order in which they are placed.
 //!
-//! A list determines its node's timeline: each gang starts as soon as enough devices are free,
-//! given those before it. Any list is a valid plan for its node, so the search never has to repair
-//! overlaps.
+//! A list determines its node's timeline: each gang starts as soon as enough devices are free
+//! behind the gangs before it. Any list is a valid plan for its node, so the search never has to
+//! repair overlaps.
 //!
-//! Running tasks that stay are at the head of their node's list, and so start at 0: the devices that
-//! they hold are their own. [`stays_first`] restores that after a change.
+//! Running tasks that stay are at the head of their node's list, and so start at 0: they hold
+//! devices of their own. [`stays_first`] restores that after a change.
 
 use crate::model::{Mode, Model, Stay};
 use crate::schedule::{Schedule, Step};
 use crate::timeline::place;
 
-/// What stands for a mode where a task stays as it runs.
+/// The mode of a task that stays as it runs.
 const STAY: u16 = u16::MAX;
 
 /// A gang on a list.
@@ -78,7 +78,7 @@ pub(crate) fn stays_first(list: &mut [Entry]) {
 /// Gangs by node.
 pub(crate) type Lists = Vec<Vec<Entry>>;
 
-/// What a list comes to.
+/// The load of a list.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Load {
     /// When the last gang ends, seconds.
@@ -115,7 +115,7 @@ pub(crate) fn free(model: &Model, lists: &Lists) -> Vec<Vec<f64>> {
     free
 }
 
-/// What each node's list comes to.
+/// The load of each node's list.
 pub(crate) fn loads(model: &Model, lists: &Lists) -> Vec<Load> {
     let mut free = Vec::new();
     lists

@@ -1,8 +1,8 @@
 //! The last part of a large problem's cycle: late nodes are mended with a few others at a time.
 //!
-//! A late node and some with room are filled anew (`fill`), or annealed by themselves; what costs
-//! no more is kept. The target falls a little whenever no node is late (large neighbourhood
-//! search).
+//! A late node and some nodes with room are filled anew (`fill`), or annealed by themselves; the
+//! result is kept if it costs no more. The target falls a little whenever no node is late (large
+//! neighbourhood search).
 
 use crate::anneal::{Cooling, Region};
 use crate::bounds::area::AreaBound;
@@ -15,17 +15,17 @@ use crate::random::Random;
 use crate::rounds::Limits;
 use crate::search::Search;
 
-/// Pieces that are mended in a round, and by each of its items at least.
+/// Pieces that are mended in a round, and the least number of pieces of each of its items.
 const PIECES: usize = 24;
 const LEAST_PIECES: usize = 3;
-/// Moves that a piece counts as, and how many more for each step of patience: about what it takes.
+/// Moves that a piece counts as, and how many more for each step of patience, by its time.
 const PIECE: u64 = 2_500;
 const PIECE_PER_PATIENCE: u64 = 450;
 const MOST_PATIENCE: usize = 40;
 /// Fillings drawn for a node, at most.
 const MOST_DRAWS: f64 = 200.0;
 
-/// How far the mending has come.
+/// How far mending has come.
 pub(crate) struct Mend {
     target: f64,
     patience: usize,
@@ -98,8 +98,8 @@ struct Ground<'a> {
 }
 
 impl Ground<'_> {
-    /// Anneals or fills one late node of the share with a few others; keeps the result if it costs no
-    /// more.
+    /// Anneals or fills one late node of the share with a few others; keeps the result if it costs
+    /// no more.
     fn mend_piece(&self, share: &mut Share, random: &mut Random) {
         let Self { model, bound, target, patience, deadline } = *self;
         let mut free = Vec::new();
@@ -121,7 +121,7 @@ impl Ground<'_> {
         let mut piece = vec![late[random.below(late.len())]];
         let size = (2 + random.below(if refills { 6 } else { 3 })).min(ends.len());
         while piece.len() < size {
-            // Of two, the one with more room.
+            // Of two nodes, the node with more room.
             let (one, other) = (random.below(ends.len()), random.below(ends.len()));
             let chosen = if ends[other] < ends[one] { other } else { one };
             if !piece.contains(&chosen) {

@@ -1,26 +1,27 @@
-//! The exact mixed-integer program, in continuous time, for problems of a few tasks: every fact of a
-//! problem and every objective.
+//! The exact mixed-integer program, in continuous time, for problems of a few tasks. It knows every
+//! fact of a problem and every objective.
 //!
 //! Times are divided by a horizon H by which some best plan ends, so that no big-M exceeds 1. For
 //! tasks i, j, nodes n, modes m:
 //!
-//! - x_imn = 1: i runs under narrow mode m on node n; w_im = 1: i runs under wide mode m, and
-//!   q_imn = 1 where it holds node n whole (with `pack` also part_imn devices of one more node);
-//!   z_i = 1: i stays as it runs already;
-//! - s_i: start, between the earliest start h_i and the latest; p_i = Σ x·runtime: runtime;
-//!   windows: s_i ≥ Σ x·from and s_i + p_i ≤ Σ x·until; s_i = 0 where z_i = 1;
+//! - x_imn = 1: i runs under narrow mode m on node n;
+//! - w_im = 1: i runs under wide mode m; q_imn = 1 if it holds node n whole (with `pack` also
+//!   part_imn devices of another node);
+//! - z_i = 1: i stays as it runs already;
+//! - s_i: start, between the earliest start h_i and the latest; s_i = 0 if z_i = 1;
+//! - p_i = Σ x·runtime: runtime; windows: s_i ≥ Σ x·from and s_i + p_i ≤ Σ x·until;
 //! - d_in: devices that i holds on node n, linear in x, q, part and z;
-//! - y_ij = 1: j starts after i has ended: s_j ≥ s_i + p_i − (1 − y_ij)·(l_i − h_j) with l_i the latest
-//!   end; fixed where j waits for i, left out where it can't be;
-//! - f_ijn: devices that pass from i to j on node n, ≤ G_n·y_ij. Those that j holds come from tasks
-//!   that have ended or from the idle node: Σ_i f_ijn + f_0jn = d_jn; those that leave i are
-//!   d_in at most, those that leave the idle node G_n at most.
+//! - y_ij = 1: j starts after i has ended: s_j ≥ s_i + p_i − (1 − y_ij)·(l_i − h_j) with l_i the
+//!   latest end. It is fixed if j waits for i, and left out if j can't come after i;
+//! - f_ijn: devices that pass from i to j on node n, ≤ G_n·y_ij. The devices of j come from tasks
+//!   that have ended or from the idle node: Σ_i f_ijn + f_0jn = d_jn. At most d_in devices leave i,
+//!   and at most G_n leave the idle node.
 //!
-//! Devices are thus conserved like a flow, and no pair of tasks needs a constraint per GPU (Artigues,
-//! Michelon and Reusser, EJOR 149, 2003). Which devices they are never matters: a gang that stays has
-//! its own from the start, and any g that are free do for the others. The objective is C ≥ s_i + p_i,
-//! Σ weight·(s_i + p_i), or the cost of `sessions`. Added are area cuts, the lower bound already
-//! known, and an order among tasks that are equal.
+//! Devices are thus conserved like a flow, and no pair of tasks needs a constraint per GPU
+//! (Artigues, Michelon and Reusser, EJOR 149, 2003). The program needs no device numbers: a gang
+//! that stays has its own devices from the start, and any g free devices do for another gang. The
+//! objective is C ≥ s_i + p_i, Σ weight·(s_i + p_i), or the cost of `sessions`. Added are area
+//! cuts, the lower bound already known, and an order among tasks that are equal.
 //!
 //! HiGHS's solution is read as nodes, modes and an order by start, and played anew: its tolerances
 //! can't make gangs overlap. Its bound is lowered by a margin for those tolerances.
@@ -39,7 +40,7 @@ use places::{Row, add_task};
 const MARGIN: f64 = 2e-7;
 const LEAST_MARGIN: f64 = 2e-8;
 
-/// What the program found.
+/// The result of the program.
 #[derive(Debug)]
 pub(crate) enum Solution {
     /// No plan ends by the horizon.
@@ -57,13 +58,13 @@ pub(crate) enum Solution {
 /// task must have a way.
 pub(crate) fn solve(instance: &Instance, low: f64, horizon: f64, effort: Effort) -> Solution {
     let mut program = Program::default();
-    // What one unit of the program's objective is.
+    // The worth of one unit of the program's objective.
     let unit = match instance.objective {
         Objective::Makespan => horizon,
         Objective::Completion => horizon * largest(instance.tasks.iter().map(|task| task.weight)),
         Objective::Cost => horizon * largest(instance.nodes.iter().map(|node| node.price)),
     };
-    // Where nodes cost nothing the objective is 0, and what is to be found is whether there is a plan.
+    // If nodes cost nothing the objective is 0, and the question is whether there is a plan.
     let unit = if unit > 0.0 { unit } else { 1.0 };
     let is_makespan = instance.objective == Objective::Makespan;
     let least = if is_makespan { (low / unit).min(1.0) } else { 0.0 };
@@ -141,7 +142,7 @@ fn add_flows(program: &mut Program, instance: &Instance, rows: &[Row]) {
             }
             let order = program.binary(0.0);
             row_after[second] = Some(order);
-            // How far the first may end after the second's earliest start.
+            // How far the end of the first task may lie behind the second's earliest start.
             let reach = (earlier.latest - later.head).max(0.0);
             let mut terms = vec![(earlier.start, 1.0), (later.start, -1.0)];
             terms.extend(earlier.runtime(1.0));
@@ -224,7 +225,8 @@ fn read(instance: &Instance, rows: &[Row], columns: &[f64], horizon: f64) -> Vec
         .enumerate()
         .filter_map(|(task, row)| row.read(instance, task, &value, horizon))
         .collect();
-    // For the cost it can pay to wait: then starts are kept, but for what tolerances may have added.
+    // For the cost it can pay to wait. Then starts are kept, but for what tolerances may have
+    // added.
     let early = match instance.objective {
         Objective::Cost => 1e-7 * horizon,
         _ => f64::INFINITY,

@@ -1,11 +1,11 @@
 //! The problem as the solver sees it: numbers for names, and only strategies worth choosing.
 //!
 //! A *kind* is a GPU type, a *mode* a strategy on one kind. Modes are narrow (one node) or wide
-//! (several). Pruning keeps, for each task and kind, the modes that no other dominates: another
-//! dominates that holds no more devices, of no harder shape, for no longer.
+//! (several nodes). Pruning drops, for each task and kind, every dominated mode. A mode dominates
+//! another if it holds no more devices, of no harder shape, for no longer.
 //!
-//! A task that runs already may *stay*: hold the devices that it has from 0 on. Every mode of it
-//! lasts its switch cost longer, and it has none where it can't be moved.
+//! A task that runs already may *stay*: hold its present devices from 0 on. Each of its modes lasts
+//! its switch cost longer. If it can't be moved, it has no modes.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ pub(crate) struct WideMode {
     pub(crate) pack: bool,
 }
 
-/// What a running task may do at no cost: go on as it is.
+/// The choice of a running task that costs nothing: to go on as it is.
 #[derive(Debug, Clone)]
 pub(crate) struct Stay {
     pub(crate) strategy: usize,
@@ -64,7 +64,7 @@ impl Stay {
         self.gang.iter().map(|part| (part.node, u32::try_from(part.devices.len()).unwrap_or(0)))
     }
 
-    /// Its node, where it is on one alone.
+    /// Its node, if it is on a single node.
     #[inline]
     pub(crate) fn home(&self) -> Option<usize> {
         if let [part] = self.gang.as_slice() { Some(part.node) } else { None }
@@ -77,11 +77,11 @@ pub(crate) struct Task {
     pub(crate) modes: Vec<Vec<Mode>>,
     /// Wide modes of all kinds.
     pub(crate) wide: Vec<WideMode>,
-    /// Set where it runs already, on nodes that it may use.
+    /// Set if it runs already, on nodes that it may use.
     pub(crate) stay: Option<Stay>,
     /// Seconds of every mode's runtime that a running task loses by not staying.
     pub(crate) switch_cost: f64,
-    /// Whether it may use each node; `None` where it may use all.
+    /// Whether it may use each node; `None` if it may use all.
     pub(crate) places: Option<Vec<bool>>,
 }
 
@@ -108,7 +108,7 @@ impl Task {
         self.stay.is_some() && self.wide.is_empty() && self.modes.iter().all(Vec::is_empty)
     }
 
-    /// Whether the other has the same modes, whatever strategies they stand for.
+    /// Whether the other task has the same modes, whatever strategies they stand for.
     pub(crate) fn has_modes_of(&self, other: &Self) -> bool {
         let wide = |task: &Self| -> Vec<_> {
             let shape = |mode: &WideMode| (mode.gpus, mode.pack, mode.kind, mode.runtime.to_bits());
@@ -141,7 +141,7 @@ pub(crate) struct Model {
     pub(crate) capacity: Vec<f64>,
     /// Largest node of each kind.
     pub(crate) widest: Vec<u32>,
-    /// For each node, when its devices fall free for the gangs on its list, ascending.
+    /// For each node, when its devices become free for the gangs on its list, ascending.
     pub(crate) ready: Vec<Vec<f64>>,
 }
 
@@ -205,7 +205,7 @@ impl Model {
         Task { modes, wide, stay: self.stay(task, nodes), switch_cost, places }
     }
 
-    /// The nodes that a task may use, where it may not use all.
+    /// The nodes that a task may use; `None` if it may use all.
     fn places(&self, task: &ProblemTask, nodes: &BTreeMap<&str, usize>) -> Option<Vec<bool>> {
         if task.only_nodes.is_none() && task.not_nodes.is_empty() {
             return None;
@@ -229,7 +229,7 @@ impl Model {
         of_kind.map(|(node, _)| node.gpus).max().unwrap_or(0)
     }
 
-    /// What a running task does if it is left alone, where it may be.
+    /// The staying of a running task, if it is left alone where it may be.
     fn stay(&self, task: &ProblemTask, nodes: &BTreeMap<&str, usize>) -> Option<Stay> {
         let strategy = task.running_strategy()?;
         let held = &task.running.as_ref()?.placement;
@@ -295,7 +295,7 @@ impl Model {
         modes.sort_by(|left, right| {
             left.gpus.cmp(&right.gpus).then(left.runtime.total_cmp(&right.runtime))
         });
-        // A node of equal sizes holds any narrow gang that a wide one could be replaced by.
+        // A node of equal sizes holds any narrow gang that could replace a wide gang.
         let narrow_best = if is_uniform {
             narrow.last().map_or(f64::INFINITY, |mode| mode.runtime)
         } else {

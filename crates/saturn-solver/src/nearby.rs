@@ -1,8 +1,8 @@
 //! Which tasks of a region would take about as long in a gang of a given width.
 //!
-//! Late in an annealing most of a plan is right, and what remains is a fraction of a percent here
-//! and there. Two tasks of nearly the same runtime can change places at little cost, so such pairs
-//! are proposed on purpose: among a thousand tasks a random pair is hardly ever one.
+//! Late in an annealing most of a plan is right, and gains of a fraction of a percent remain here
+//! and there. Two tasks of nearly the same runtime can change places at little cost. Such pairs are
+//! proposed on purpose: among a thousand tasks a random pair is hardly ever such a pair.
 //!
 //! Knows runtimes, not where a task is now.
 
@@ -24,7 +24,7 @@ pub(crate) struct Nearby {
 }
 
 impl Nearby {
-    /// Of `tasks` alone.
+    /// The table of `tasks` alone.
     pub(crate) fn new(model: &Model, tasks: &[u32]) -> Self {
         let peers = (0..model.num_kinds)
             .map(|kind| {
@@ -45,7 +45,7 @@ impl Nearby {
         Self { peers }
     }
 
-    /// A task of about that runtime on that kind and width, and its mode; near ones more often.
+    /// A task of about that runtime on that kind and width, and its mode; near runtimes more often.
     #[inline]
     pub(crate) fn pick(
         &self,

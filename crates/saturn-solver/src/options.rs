@@ -1,4 +1,4 @@
-//! What a caller may say about a solve.
+//! The options of a solve.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +12,7 @@ use crate::error::SolveError;
 /// How a plan is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Backend {
-    /// The best of Saturn: search, with proofs where the problem is small.
+    /// Search, with proofs for small problems.
     #[default]
     Auto,
     /// The exact mixed-integer program in HiGHS; for small problems.
@@ -44,7 +44,7 @@ impl Backend {
         Self::Random,
     ];
 
-    /// The yardstick that it is, and whether gangs may share nodes in it.
+    /// Its baseline, and whether gangs may share nodes in it.
     pub(crate) fn baseline(self) -> Option<(Baseline, Pace)> {
         match self {
             Self::Auto | Self::Milp | Self::Search => None,
@@ -96,24 +96,24 @@ impl FromStr for Backend {
 pub struct Options {
     /// How the plan is found.
     pub backend: Backend,
-    /// What it makes small.
+    /// The objective that the plan makes small.
     pub objective: Objective,
     /// Seconds on the caller's clock; a solve ends soon after.
     pub time_limit_s: f64,
-    /// Moves of the search in all threads together. With a limit that isn't reached by time, equal
+    /// Moves of the search in all threads together. If time does not end the search first, equal
     /// options give equal plans.
     pub max_moves: Option<u64>,
-    /// Of the random numbers.
+    /// The seed of the random numbers.
     pub seed: u64,
     /// Threads of the search, from 1 to 64.
     pub threads: usize,
     /// Switches that may be planned for each task that states a switch cost; above 0 only with the
     /// makespan and `auto` or `search`.
     pub max_switches: usize,
-    /// A plan with switches must end earlier than the best one without by this part of it, from 0
-    /// to 1; otherwise that one is the answer.
+    /// The part by which a plan with switches must end earlier than the best plan without switches,
+    /// from 0 to 1. Otherwise the plan without switches is the answer.
     pub min_switch_gain: f64,
-    /// A plan of this problem to start from; whatever fits is used, the rest ignored.
+    /// A plan of this problem to start from. The parts that fit are used, others are ignored.
     pub warm_start: Option<Plan>,
 }
 

@@ -1,11 +1,12 @@
-//! Linear and mixed-integer programs in HiGHS: the one place that calls it.
+//! Linear and mixed-integer programs in HiGHS: the only place that calls it.
 //!
 //! HiGHS can't be interrupted, doesn't always keep its time limit, and now and then ends with an
-//! error. None of that may cost a plan: each program is solved on a thread of its own, which is left
-//! behind where the deadline comes first, and whatever is no answer is [`Outcome::Unknown`]. Left
-//! behind, it ends by its own time limit. And as HiGHS has called programs infeasible that are not
-//! (HiGHS#2033), it is asked again with other tolerances and without presolve before that is believed;
-//! where the answers differ, presolve was wrong, and the program is solved without it.
+//! error. None of that may cost a plan. So each program is solved on a thread of its own. If the
+//! deadline comes first, the thread is left behind and ends by its own time limit. Any result that
+//! is no answer is [`Outcome::Unknown`]. HiGHS has also called programs infeasible that are not
+//! (HiGHS#2033). So "infeasible" is believed only after another solve with other tolerances and
+//! without presolve. If the answers differ, presolve was wrong, and the program is solved without
+//! it.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
@@ -15,9 +16,9 @@ use highs::{Col, HighsModelStatus, HighsSolutionStatus, HighsStatus, RowProblem,
 
 use crate::clock::Deadline;
 
-/// The share of the time left that HiGHS is given: the rest is for what it does beyond its limit.
+/// The share of the remaining time that is HiGHS's limit; it may work beyond its limit.
 const SHARE: f64 = 0.97;
-/// Between two looks at the clock.
+/// The time between two looks at the clock.
 const LOOK: Duration = Duration::from_millis(4);
 /// Looks beyond the deadline for which an answer may still come.
 const LATE_LOOKS: u32 = 4;
@@ -29,7 +30,7 @@ pub(crate) struct Program {
     has_integers: bool,
 }
 
-/// What HiGHS makes of a program.
+/// The outcome of a program.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Outcome {
     /// There is no solution; HiGHS has found so twice.
@@ -64,14 +65,15 @@ impl<'a> Effort<'a> {
     }
 }
 
-/// How exact HiGHS is to be.
+/// The tolerances of HiGHS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Care {
     /// As exact as it can be.
     Tight,
     /// As exact, without presolve.
     Unreduced,
-    /// With its own tolerances and without presolve: what is infeasible by rounding alone is not.
+    /// With its own tolerances and without presolve. Then a program that is infeasible by rounding
+    /// alone is feasible.
     Relaxed,
 }
 
@@ -112,7 +114,7 @@ impl Program {
             return Outcome::Infeasible;
         }
         match solved(Care::Unreduced) {
-            // Which of the two is right is not known.
+            // It is not known which of the two is right.
             Outcome::Infeasible => Outcome::Unknown,
             outcome => outcome,
         }
@@ -129,7 +131,7 @@ fn attempt(rows: RowProblem, has_integers: bool, care: Care, effort: Effort) -> 
     let (sender, receiver) = channel();
     let work = move || {
         let found = run(rows, has_integers, care, time_limit_s, max_nodes);
-        // Nobody listens any more where the deadline came first.
+        // If the deadline came first, nobody listens any more.
         let _ = sender.send(found.unwrap_or(Outcome::Unknown));
     };
     if thread::Builder::new().name("highs".to_owned()).spawn(work).is_err() {
@@ -160,7 +162,7 @@ fn run(
 ) -> Result<Outcome, HighsStatus> {
     let mut model = rows.try_optimise(Sense::Minimise)?;
     model.make_quiet();
-    // What is not set is as HiGHS has it; a limit must be.
+    // Other options keep HiGHS's defaults; a limit must be set.
     model.try_set_option("time_limit", time_limit_s).map_err(|_| HighsStatus::Error)?;
     let set = [
         model.try_set_option("mip_max_nodes", max_nodes.unwrap_or(i32::MAX)),

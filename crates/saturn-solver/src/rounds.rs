@@ -1,11 +1,11 @@
 //! The course of a search: rounds whose size no limit changes.
 //!
-//! A round is some items of work, each of a nominal number of moves and with a stream of random
-//! numbers of its own, which the seed, the round and the item determine. The items of a round do not
+//! A round is some items of work, each of a nominal number of moves. Each item has a stream of
+//! random numbers, which the seed, the round and the item determine. The items of a round do not
 //! see each other's results, so any number of threads may do them in any order. The results of a
-//! whole round say what the next one does. Limits only decide how many rounds there are, and how
-//! much of the last one is done: what counts of that are plans that a longer search comes across
-//! too. So **more time, more moves and more threads are never worse**.
+//! whole round decide the next round. Limits only decide how many rounds there are, and how much of
+//! the last round is done. Of a cut round, only plans count that a longer search meets too. So
+//! **more time, more moves and more threads are never worse**.
 
 use std::sync::Mutex;
 use std::thread;
@@ -52,18 +52,18 @@ pub(crate) struct Course {
     seed: u64,
     num_streams: usize,
     num_rounds: u64,
-    /// Of whole rounds, by their nominal sizes.
+    /// Moves of whole rounds, by their nominal sizes.
     num_moves: u64,
     /// The limit on moves that cut a round short.
     cut_at: u64,
 }
 
-/// What came of a round.
+/// The results of a round.
 pub(crate) struct Round<R> {
     /// In the order of the items; fewer where the limit on moves came before an item.
     pub(crate) results: Vec<R>,
-    /// Whether every item was done to its end. Otherwise the round is as if it had not begun, but for
-    /// plans that it came across.
+    /// Whether every item was done to its end. Otherwise the round is as if it had not begun, but
+    /// for the plans that it met.
     pub(crate) is_whole: bool,
 }
 
@@ -88,7 +88,7 @@ impl Course {
         (num_nodes / NODES_OF_A_SHARE).clamp(num_nodes.clamp(1, 2), self.num_streams)
     }
 
-    /// Random numbers for what prepares the next round.
+    /// Random numbers for preparing the next round.
     pub(crate) fn dealer(&self) -> Random {
         self.stream(MOST_STREAMS)
     }
@@ -103,7 +103,7 @@ impl Course {
             || limits.deadline.is_over()
     }
 
-    /// Leaves out a round that came to nothing.
+    /// Leaves out a round without results.
     pub(crate) fn pass(&mut self) {
         self.num_rounds += 1;
     }
@@ -137,7 +137,7 @@ impl Course {
     }
 }
 
-/// Does `work` on each item, on so many threads, this one among them; results in order.
+/// Does `work` on each item, on `threads` threads, this thread among them; results in order.
 pub(crate) fn in_threads<T: Send, R: Send>(
     threads: usize,
     items: Vec<T>,

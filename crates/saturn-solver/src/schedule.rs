@@ -1,9 +1,8 @@
 //! Schedules: gangs in the order in which they are placed, and the plan that follows from them.
 //!
-//! This is the one place where devices are handed out. Gangs that stay hold their own; each other
-//! one starts when the last of its devices falls free, so gangs on one device can't overlap whatever
-//! the order says, and an order read off another solver's start times decodes to starts no later than
-//! those.
+//! This is the only place that hands out devices. Gangs that stay hold their own. Each other gang
+//! starts when the last of its devices becomes free, so gangs on one device can't overlap, in any
+//! order. An order read off another solver's start times decodes to starts no later than those.
 
 use saturn_core::{Assignment, Gang, Placement, Problem, WHOLE};
 
@@ -74,7 +73,7 @@ pub(crate) fn assignments(problem: &Problem, model: &Model, schedule: &[Step]) -
             })
             .collect();
         gang.sort_by_key(|part| part.node);
-        // Moved to where it is, it isn't moved.
+        // A task that moved to its old place is not moved.
         let is_there =
             |stay: &&Stay| start_s == 0.0 && stay.strategy == *strategy && stay.gang == gang;
         let spec = &model.tasks[*task];

@@ -1,7 +1,8 @@
 //! The anytime search over lists: greedy first, then rounds of annealing until a limit is reached.
 //!
-//! Small problems are annealed whole and often (`small`), large ones filled, annealed and mended
-//! piecemeal (`large`). What each round does follows from the seed and the rounds before ([`Course`]).
+//! Small problems are annealed whole and often (`small`). Large problems are filled, annealed and
+//! mended piecemeal (`large`). The work of each round follows from the seed and the rounds before
+//! ([`Course`]).
 
 use crate::bounds::area::AreaBound;
 use crate::clock::Deadline;
@@ -43,7 +44,7 @@ pub(crate) struct Incumbent {
 }
 
 impl<'a> Search<'a> {
-    /// With greedy lists at hand, or with `starts` if they are better.
+    /// Begins with greedy lists, or with `starts` if they are better.
     pub(crate) fn new(
         model: &'a Model,
         bound: &'a AreaBound,

@@ -1,7 +1,7 @@
 //! The last step of a search over lists: running tasks that were moved for nothing stay.
 //!
-//! Moving a task costs a run more than its switch cost (a launch that may fail, a checkpoint), so
-//! of plans of equal worth the one that moves less is better.
+//! Moving a task costs a run more than its switch cost (a launch that may fail, a checkpoint). So
+//! of plans of equal worth the plan with fewer moves is better.
 
 use crate::lists::{Entry, Lists, makespan, play};
 use crate::model::Model;
@@ -10,10 +10,10 @@ use crate::search::Incumbent;
 /// Lists of one or two nodes.
 type Changes = Vec<(usize, Vec<Entry>)>;
 
-/// Lists for the makespan with every running task back where it runs that was moved for nothing.
+/// Lists for the makespan, with every running task that was moved for nothing put back.
 ///
 /// Searches settle each plan that they take, not only their last: otherwise a plan that is worse
-/// before might be the better one after.
+/// before might be better after.
 pub(crate) fn settled(model: &Model, mut lists: Lists) -> Incumbent {
     let value = makespan(model, &lists);
     let end_of = |(node, list): &(usize, Vec<Entry>)| {
@@ -25,8 +25,8 @@ pub(crate) fn settled(model: &Model, mut lists: Lists) -> Incumbent {
     Incumbent { value, lists }
 }
 
-/// Puts every running task back to where it runs for which `is_no_worse` holds of the lists of the
-/// nodes concerned before that and after it.
+/// Puts running tasks back to where they run. A task is put back if `is_no_worse` holds of the
+/// lists of its nodes before and after.
 pub(crate) fn settle(
     model: &Model,
     lists: &mut Lists,

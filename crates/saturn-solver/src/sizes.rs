@@ -1,8 +1,9 @@
 //! The same tasks on pools of several sizes: a plan for each number of equal nodes.
 //!
-//! A plan on fewer nodes is a plan on more, so each size starts from the plan of the size before it
-//! and is never worse. A bound on more nodes is a bound on fewer. Once a plan ends with the longest
-//! task alone under its fastest strategy, more nodes change nothing, and nothing more is solved.
+//! A plan on fewer nodes is a plan on more nodes. So each size starts from the plan of the size
+//! before it and is never worse. A bound on more nodes is a bound on fewer nodes. Once a plan ends
+//! with the longest task alone under its fastest strategy, more nodes change nothing, and no
+//! further size is solved.
 
 use saturn_core::{Cluster, Node, Plan, Problem, ProblemTask};
 
@@ -16,7 +17,7 @@ use crate::split;
 /// A plan that ends so close to the longest task, relative, ends with it.
 const ROUNDING: f64 = 1e-9;
 
-/// Moves of the search for a plan of whole tasks, and then for one with switches.
+/// Moves of the search for a plan of whole tasks, and then for a plan with switches.
 const WHOLE_MOVES: u64 = 1_000_000;
 const SWITCH_MOVES: u64 = 400_000;
 /// With more tasks than this no switches are searched for.
@@ -32,7 +33,7 @@ const THREADS: usize = 2;
 pub struct Sized {
     /// How many nodes.
     pub nodes: usize,
-    /// The plan; not usable where the tasks don't fit so few nodes.
+    /// The plan; not usable if the tasks don't fit this number of nodes.
     pub plan: Plan,
 }
 
@@ -43,8 +44,8 @@ pub fn on_nodes(problem: &Problem, node: &Node, nodes: usize) -> Problem {
     Problem { cluster, ..problem.clone() }
 }
 
-/// The task whose fastest strategy takes longest, by its index, and these seconds: no number of nodes
-/// ends earlier. `None` without tasks.
+/// The task whose fastest strategy takes longest, by its index, and these seconds. No number of
+/// nodes ends earlier. `None` without tasks.
 pub fn longest(problem: &Problem) -> Option<(usize, f64)> {
     let fastest_s = |task: &ProblemTask| {
         task.strategies.iter().map(|one| one.runtime_s).fold(f64::INFINITY, f64::min)
@@ -54,12 +55,12 @@ pub fn longest(problem: &Problem) -> Option<(usize, f64)> {
     tasks.reduce(|longest, other| if other.1 > longest.1 { other } else { longest })
 }
 
-/// Plans `problem` for each number of nodes like `node`: `counts` ascend. The problem's own cluster is
-/// not used. `done` is told how many sizes are done after each.
+/// Plans `problem` for each number of nodes like `node`: `counts` ascend. The problem's own cluster
+/// is not used. After each size, `done` is told how many sizes are done.
 ///
-/// Makespans and lower bounds never rise with the number of nodes. Moves limit each solve, not time:
-/// equal seeds give equal answers. An interrupted clock ends it with the sizes that are done. Nodes
-/// must be equal in the eyes of the tasks: none may be pinned to nodes or run already.
+/// Makespans and lower bounds never rise with the number of nodes. Moves limit each solve, not
+/// time: equal seeds give equal answers. An interrupted clock ends the call with the sizes that are
+/// done. The tasks must find all nodes equal: no task may be pinned to nodes or run already.
 pub fn solve_sizes(
     problem: &Problem,
     node: &Node,
@@ -92,8 +93,8 @@ pub fn solve_sizes(
     Ok(sizes)
 }
 
-/// Plans one size from the plan of fewer nodes: whole tasks first, then with switches where tasks may
-/// be switched. Of many tasks only the bound allows for switches: they gain little there.
+/// Plans one size from the plan of fewer nodes: whole tasks first, then with switches if tasks may
+/// be switched. With many tasks only the bound allows for switches, which gain little there.
 fn solve_size(
     problem: &Problem,
     before: Option<&Plan>,

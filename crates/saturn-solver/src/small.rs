@@ -1,9 +1,9 @@
 //! Small problems: annealed whole, again and again.
 //!
-//! Each annealing begins at the best plan or at a greedy one, with a random target between the bound
-//! and the best makespan and a random first temperature. Rounds get longer: a few tasks are better
-//! annealed often than long, since a cold annealing never leaves where it starts. A target below
-//! what is possible is no waste: different targets make different modes attractive.
+//! Each annealing begins at the best plan or at a greedy plan. Its target is random between the
+//! bound and the best makespan, and its first temperature is random. Rounds get longer: a few tasks
+//! are better annealed often than long, since a cold annealing never leaves its start. A target
+//! below the possible is no waste: different targets make different modes attractive.
 
 use crate::anneal::{Cooling, Region};
 use crate::clock::Deadline;

@@ -20,17 +20,17 @@ use crate::warm;
 
 /// A gap that counts as proven.
 const OPTIMAL_GAP: f64 = 1e-6;
-/// The share of the time for prices, at most: they decide where the search goes, so that a limit that
-/// cuts them short is one that gives another search.
+/// The most share of the time for prices. Prices decide where the search goes, so cutting them
+/// short gives another search.
 const PRICES: f64 = 0.5;
 /// A plan that is better by less than this, relative, is not better.
 const ROUNDING: f64 = 1e-12;
 
-/// Plans `problem`: the best plan found within the limits of `options`, with what is proven of it.
+/// Plans `problem`: the best plan found within the limits of `options`, with the proofs about it.
 ///
-/// A problem without a plan, and a limit reached before any plan was found, are answers, not errors:
-/// see `PlanStatus`. Every plan has passed `saturn_core::check`. No backend but the yardsticks gives a
-/// plan worse than a warm start that is a plan of this problem.
+/// A problem without a plan, and a limit reached before any plan was found, are answers, not
+/// errors: see `PlanStatus`. Every plan has passed `saturn_core::check`. If the warm start is a
+/// plan of this problem, no backend but the baselines gives a worse plan.
 pub fn solve(problem: &Problem, options: &Options, clock: &dyn Clock) -> Result<Plan, SolveError> {
     problem.validate()?;
     options.validate()?;
@@ -90,7 +90,7 @@ fn plan_tasks(problem: &Problem, options: &Options, deadline: Deadline, plan: &m
     }
 }
 
-/// The plan in force is the answer where none better was found, be it that none seemed to exist.
+/// The plan in force is the answer if no better plan was found, even if none seemed to exist.
 fn take_warm_start(problem: &Problem, options: &Options, plan: &mut Plan) {
     let Some(warm) = &options.warm_start else { return };
     let is_known = |one: &saturn_core::Assignment| one.task < problem.tasks.len();
@@ -113,8 +113,8 @@ fn take_warm_start(problem: &Problem, options: &Options, plan: &mut Plan) {
     }
 }
 
-/// Whether the search over lists makes the makespan small by itself: every gang fits into a node, and
-/// running tasks and places are all there is to the problem beside devices and runtimes.
+/// Whether the search over lists makes the makespan small by itself. Then every gang fits into a
+/// node, and the problem's only facts are devices, runtimes, running tasks and places.
 fn is_for_lists(problem: &Problem, model: &Model, options: &Options) -> bool {
     let is_separable =
         model.is_separable() && model.has_modes() && options.backend.baseline().is_none();
@@ -130,7 +130,7 @@ fn is_for_lists(problem: &Problem, model: &Model, options: &Options) -> bool {
         && problem.tasks.iter().all(is_plain_task)
 }
 
-/// One solve by lists at work.
+/// One solve by lists in progress.
 pub(crate) struct Solve<'a> {
     pub(crate) problem: &'a Problem,
     pub(crate) options: &'a Options,
@@ -191,12 +191,12 @@ impl Solve<'_> {
         Limits { low: self.bound.makespan, ..Limits::new(self.deadline, max_moves, threads) }
     }
 
-    /// Takes lists into the plan if they are better than what is there.
+    /// Takes lists into the plan if they are better.
     pub(crate) fn adopt(&self, plan: &mut Plan, lists: &Lists) {
         self.adopt_schedule(plan, &lists::schedule(self.model, lists));
     }
 
-    /// Takes a schedule into the plan if it is better than what is there.
+    /// Takes a schedule into the plan if it is better.
     pub(crate) fn adopt_schedule(&self, plan: &mut Plan, schedule: &Schedule) {
         let assignments = assignments(self.problem, self.model, schedule);
         let found = Plan::of(self.problem, self.options.objective, assignments);
@@ -207,7 +207,7 @@ impl Solve<'_> {
     }
 }
 
-/// Sets the status of a plan that exists, and keeps its bounds below what it is worth.
+/// Sets the status of a plan that exists, and keeps its bounds below its value.
 pub(crate) fn grade(plan: &mut Plan) {
     plan.lower_bound_s = plan.lower_bound_s.min(plan.makespan_s);
     plan.completion_bound_s = plan.completion_bound_s.min(plan.completion_s);

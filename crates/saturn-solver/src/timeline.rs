@@ -1,4 +1,4 @@
-//! When the devices of one node fall free, and what placing a gang there does to that.
+//! When the devices of one node become free, and how placing a gang changes that.
 
 /// Places a gang on the devices of one node, as early as its width allows, and returns its start.
 ///

@@ -5,13 +5,13 @@ use saturn_core::{Assignment, Plan, Problem};
 use crate::lists::{Entry, Lists, stays_first};
 use crate::model::Model;
 
-/// The narrow assignments of `plan` as lists, in order of start, with every other task put behind
-/// on the node that falls idle first; running tasks stay unless the plan moves them. `None` if
-/// nothing of the plan fits.
+/// The narrow assignments of `plan` as lists, in order of start. All other tasks go behind, on the
+/// node that is idle first. Running tasks stay unless the plan moves them. `None` if no part of the
+/// plan fits.
 ///
-/// A plan for an earlier version of the problem will do: assignments that refer to tasks, nodes or
-/// strategies that don't fit are passed over. Where a strategy was pruned the nearest mode with no
-/// more GPUs, or else the narrowest, stands in.
+/// A plan for an earlier version of the problem will do: assignments to tasks, nodes or strategies
+/// that don't fit are passed over. If a strategy was pruned, the nearest mode with no more GPUs
+/// takes its place, or else the narrowest.
 pub(crate) fn lists(problem: &Problem, model: &Model, plan: &Plan) -> Option<Lists> {
     let mut lists: Lists = vec![Vec::new(); model.nodes.len()];
     let mut is_placed = vec![false; model.tasks.len()];
@@ -72,7 +72,8 @@ pub(crate) fn is_staying(model: &Model, assignment: &Assignment) -> bool {
     })
 }
 
-/// Puts the tasks that neither have a place nor stay behind the lists; `None` where one has no mode.
+/// Puts the tasks that neither have a place nor stay behind the lists; `None` if a task has no
+/// mode.
 fn append_rest(model: &Model, lists: &mut Lists, is_placed: &[bool]) -> Option<()> {
     let mut ends: Vec<f64> =
         crate::lists::loads(model, lists).iter().map(|load| load.end).collect();

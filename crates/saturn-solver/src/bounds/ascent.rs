@@ -3,8 +3,8 @@
 //! Let kind k have c_k(t) devices at time t, and let a second of one of them cost λ_k(t) ≥ 0
 //! ([`prices`](super::prices)). No plan ever holds more devices than there are, so for its ends C_i
 //!
-//!   Σ w_i·C_i ≥ Σ w_i·C_i + Σ_k ∫ λ_k(t)·(devices of kind k held at t − c_k(t)) dt ≥ Σ_i (the
-//!   least that task i costs at these prices) − Σ_k ∫ λ_k(t)·c_k(t) dt = L(λ).
+//!   Σ w_i·C_i ≥ Σ w_i·C_i + Σ_k ∫ λ_k(t)·(devices of kind k held at t − c_k(t)) dt
+//!            ≥ Σ_i (the least that task i costs at these prices) − Σ_k ∫ λ_k(t)·c_k(t) dt = L(λ).
 //!
 //! So any prices prove a bound by themselves, wherever the search for good prices stops. L is
 //! concave in λ. The volume algorithm makes it large (Barahona and Anbil, Math. Programming 87,

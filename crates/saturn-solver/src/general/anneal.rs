@@ -1,10 +1,9 @@
 //! The anytime search over orders and choices.
 //!
-//! In a round each stream anneals once, from the best plan or from one that was built anew, with a
-//! random target and a random first temperature; rounds get longer. What deadlines and departures are
-//! missed by costs more than anything that could be gained by it, and a plan that misses less is
-//! better whatever it is worth: so the search first looks for a plan that is valid, then for a good
-//! one.
+//! In a round each stream anneals once, from the best plan or from a newly built plan, with a
+//! random target and a random first temperature. Rounds get longer. Missing a deadline or departure
+//! costs more than any gain, and a plan that misses less is better, whatever its value. So the
+//! search first looks for a valid plan, then for a good plan.
 
 use saturn_core::Objective;
 
@@ -21,14 +20,14 @@ use crate::rounds::{Course, Limits};
 const FIRST_ROUND: u64 = 256;
 const LONGEST_ROUND: u64 = 400_000;
 const MOVES_PER_LOOK: u64 = 16;
-/// What a second that is missed counts, in seconds of the objective.
+/// The cost of a missed second, in seconds of the objective.
 const PENALTY: f64 = 6.0;
-/// Letting the gangs of a plan wait takes as long as so many moves, times the square of the number of
-/// tasks: not worth it before the search took as long, or so many moves.
+/// Letting the gangs of a plan wait takes as long as this many moves, times the square of the
+/// number of tasks. That pays only once the search has taken as long, or as many moves.
 const MOVES_OF_SHIFTS: u64 = 2;
 const FREE_SHIFTS: u64 = 1_000;
-/// Tasks times choices looked at by recipes before the annealing begins, roughly; recipes at least, for
-/// a search without other starts, and at most.
+/// Roughly the number of tasks times choices that recipes look at before the annealing begins. Then
+/// the number of recipes: at least, for a search without other starts, and at most.
 const EFFORT: usize = 4_000_000;
 const LEAST_RECIPES: usize = 3;
 const MOST_RECIPES: usize = 64;
@@ -40,7 +39,7 @@ pub(crate) struct Incumbent {
     pub(crate) genome: Genome,
 }
 
-/// The search at work.
+/// The search in progress.
 pub(super) struct Search<'a> {
     instance: &'a Instance<'a>,
     pub(super) course: Course,
@@ -51,7 +50,8 @@ pub(super) struct Search<'a> {
     recipes: Vec<(Recipe, Vec<f64>)>,
     num_built: usize,
     pub(super) best: Option<Incumbent>,
-    /// For the cost: the cheapest of the best plans of each round, with gangs that wait, and its cost.
+    /// For the cost: the cheapest of the best plans of each round, with waiting gangs, and its
+    /// cost.
     pub(super) shifted: Option<(f64, Vec<Placed>)>,
     length: u64,
 }
@@ -60,7 +60,7 @@ impl<'a> Search<'a> {
     /// `has_starts` says whether genomes will be offered.
     pub(super) fn new(instance: &'a Instance, course: Course, low: f64, has_starts: bool) -> Self {
         let ways = instance.tasks.len() * instance.nodes.len() * 4;
-        // With a start at hand, plans built in one go are worth little time where tasks are many.
+        // With a start at hand, and with many tasks, built plans deserve little time.
         let fewest = if has_starts { 0 } else { LEAST_RECIPES };
         let num_recipes = (EFFORT / ways.max(1)).clamp(fewest, MOST_RECIPES);
         let recipes = recipes(instance.objective, low)
@@ -114,8 +114,8 @@ impl<'a> Search<'a> {
 
     /// Lets the gangs of the best plan wait where that is cheaper.
     ///
-    /// That is done for the best plans of whole rounds alone: each time that a search comes across one,
-    /// a longer one does so too.
+    /// Only the best plans of whole rounds are treated so: a longer search finds each of these
+    /// plans too.
     fn shift(&mut self) {
         let Some(best) = &self.best else { return };
         let num_tasks = self.instance.tasks.len() as u64;
@@ -134,7 +134,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Builds plans by the recipes that are left; whether none is.
+    /// Builds plans by the remaining recipes; returns whether none remains.
     fn build(&mut self, deadline: Deadline) -> bool {
         let may_stay = (0..self.instance.tasks.len()).any(|task| self.instance.may_stay(task));
         while let Some((recipe, rank)) = self.recipes.get(self.num_built) {
@@ -199,11 +199,11 @@ pub(crate) fn by_start(player: &mut Player, mut genome: Genome) -> Genome {
 struct Energy {
     objective: Objective,
     target: f64,
-    /// What a missed second counts.
+    /// The weight of a missed second.
     penalty: f64,
-    /// What a second of all devices counts.
+    /// The weight of a second of all devices.
     load: f64,
-    /// What a second of the makespan counts, where it is not the objective.
+    /// The weight of a second of the makespan, if that is not the objective.
     makespan: f64,
 }
 
@@ -217,7 +217,7 @@ impl Energy {
     }
 }
 
-/// What annealings share.
+/// The data that annealings share.
 struct Ground<'a> {
     instance: &'a Instance<'a>,
     recipes: &'a [(Recipe, Vec<f64>)],
@@ -226,7 +226,7 @@ struct Ground<'a> {
 }
 
 impl Ground<'_> {
-    /// `most` moves of an annealing of `num_moves`; the best genome met.
+    /// `most` moves of an annealing of `num_moves`. Returns the best genome met.
     fn anneal(
         &self,
         player: &mut Player,
@@ -259,7 +259,7 @@ impl Ground<'_> {
             load: if is_makespan { [0.0, 0.05, 0.2][random.below(3)] * num_nodes } else { 0.0 },
             makespan: if instance.objective == Objective::Cost { 1e-4 * a_second } else { 0.0 },
         };
-        // Where there are many tasks a plan at hand is good: warmth would only undo it.
+        // With many tasks a plan at hand is good: a hot start would only undo it.
         let warmest = 0.2 / (1.0 + instance.tasks.len() as f64 / 40.0);
         let mut temperature = unit * random.log_between(0.001, warmest);
         let num_looks = (num_moves / MOVES_PER_LOOK).max(1);

@@ -1,28 +1,29 @@
 //! Lower bounds with all facts of a problem, and proofs that it has no plan.
 //!
-//! **Critical path.** With h_i the earliest start of i (its release and the earliest ends of what
-//! it waits for), it ends no earlier than e_i, the least over its ways of max(h_i, arrival) +
-//! runtime, ways that would outlast their nodes left out; and the last task no earlier than max e_i
-//! + q_i, q_i being the shortest runtimes on the longest chain of tasks that wait for i.
+//! **Critical path.** Let h_i be the earliest start of i: its release, and the earliest ends of its
+//! predecessors. Then i ends no earlier than e_i, the least over its ways of max(h_i, arrival) +
+//! runtime. Ways that would outlast their nodes are left out. Let q_i be the shortest runtimes on
+//! the longest chain of tasks that wait for i. The last task ends no earlier than max e_i + q_i.
 //!
-//! **Area.** As in `bounds::area`, but in a plan of makespan T kind k has only
-//! λ_k·Σ G_n·(min(until_n, T) − from_n) priced GPU-seconds, and a way counts only if it can have
-//! ended by T − q_i. The same for the tasks whose heads are at least some time t and the
-//! GPU-seconds from t on.
+//! **Area.** As in `bounds::area`, but in a plan of makespan T kind k has only λ_k·Σ
+//! G_n·(min(until_n, T) − from_n) priced GPU-seconds. A way counts only if it can have ended by T −
+//! q_i. The same holds for the tasks whose heads are at least some time t, with the GPU-seconds
+//! from t on.
 //!
-//! **Completion.** Σ w_i·C_i ≥ Σ w_i·e_i. A much better bound, which takes some time, is that of
-//! prices of devices over time (`bounds::ascent`). It counts for each task all of its ways with
-//! h_i, the arrivals and departures of their nodes and the latest end that deadlines allow; a gang
-//! that stays starts at 0. Precedence counts through h_i and the latest end alone, places through
-//! the arrivals and departures of the nodes that they allow, and a wide gang holds no more devices
-//! than it must: that leaves something out and never makes the bound too high.
+//! **Completion.** Σ w_i·C_i ≥ Σ w_i·e_i. The bound by prices of devices over time
+//! (`bounds::ascent`) is much better, and takes some time. For each task it counts all of its ways
+//! with h_i, the arrivals and departures of their nodes and the latest end that deadlines allow. A
+//! gang that stays starts at 0. Three things are simplified, which never makes the bound too high.
+//! Precedence counts through h_i and the latest end alone. Places count through the arrivals and
+//! departures of the nodes that they allow. A wide gang holds no more devices than it must.
 //!
-//! **Cost.** A node of G_n GPUs that is held for B seconds does at most G_n·B GPU-seconds of work,
-//! so it costs at least price_n/G_n for each of them: Σ_i of the least g·r·price_n/G_n over the
-//! ways of i that can keep its deadline. And no less than any one task alone.
+//! **Cost.** A node of G_n GPUs that is held for B seconds does at most G_n·B GPU-seconds of work.
+//! So each GPU-second costs at least price_n/G_n. The bound is Σ_i of the least g·r·price_n/G_n
+//! over the ways of i that can keep its deadline. It is also no less than the cost of any one task
+//! alone.
 //!
-//! **No plan.** A task with no way that ends in time; or the tasks that must have ended by t need
-//! more priced GPU-seconds than there are until t.
+//! **No plan.** There is no plan if a task has no way that ends in time. There is none either if
+//! the tasks that must have ended by t need more priced GPU-seconds than there are until t.
 
 use saturn_core::Objective;
 
@@ -36,7 +37,7 @@ const SAFETY: f64 = 1e-9;
 /// Up to this many different heads or deadlines are looked at.
 const MANY_TIMES: usize = 40;
 
-/// What no plan is below.
+/// No plan is below these numbers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) makespan: f64,
@@ -59,7 +60,7 @@ pub(crate) struct Relaxation<'a> {
     instance: &'a Instance<'a>,
     prices: &'a [f64],
     ways: Vec<Vec<Way>>,
-    /// Then what has been found must do.
+    /// At the deadline the bounds found so far must do.
     deadline: Deadline<'a>,
 }
 
@@ -119,13 +120,13 @@ impl<'a> Relaxation<'a> {
             .sum()
     }
 
-    /// Why there is no plan, where that is plain: tasks by index, and why.
+    /// Why there is no plan, if that is plain: tasks by index, and why.
     pub(crate) fn refutations(&self) -> Vec<(Option<usize>, String)> {
         let mut found = Vec::new();
         for (task, facts) in self.instance.tasks.iter().enumerate() {
             let after_head = |end: f64| end > facts.latest_end * (1.0 + SLACK);
             if facts.earliest_end.is_infinite() {
-                // What it waits for is named on its own.
+                // A failing predecessor is named on its own.
                 if facts.head.is_finite() {
                     let reason = "no node that it may use is there long enough for any strategy";
                     found.push((Some(task), reason.to_owned()));
@@ -147,7 +148,8 @@ impl<'a> Relaxation<'a> {
         found
     }
 
-    /// Whether the tasks that must have ended by some time need more than there is until then.
+    /// Whether the tasks that must have ended by some time need more GPU-seconds than there are
+    /// until then.
     fn overfull(&self) -> Option<String> {
         let latest = |task: &usize| self.instance.tasks[*task].latest_end;
         let mut tasks: Vec<usize> =
@@ -232,8 +234,8 @@ impl<'a> Relaxation<'a> {
         earliest * (1.0 - SAFETY)
     }
 
-    /// The search for prices of devices over time that bound weighted completion; `horizon` is a
-    /// time by which most of the work can have been done.
+    /// The search for prices of devices over time that bound weighted completion. By `horizon` most
+    /// of the work can have been done.
     pub(crate) fn ascent(&self, horizon: f64) -> Ascent {
         let job = |(task, facts): (usize, &super::instance::TaskFacts)| {
             let slots = self.by(task, facts.latest_end).map(|way| Slot {

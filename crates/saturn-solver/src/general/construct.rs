@@ -1,4 +1,4 @@
-//! Plans built in one go, task by task: the starts of the search, and the yardsticks.
+//! Plans built in one go, task by task: the starts of the search, and the baselines.
 
 use saturn_core::Objective;
 
@@ -6,38 +6,39 @@ use super::instance::Instance;
 use super::play::{Choice, Genome, Player};
 use crate::clock::Deadline;
 
-/// Which of the tasks that may be placed comes first.
+/// The rule that says which of the placeable tasks comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
-    /// The one that must start first to keep its deadline.
+    /// The task that must start first to keep its deadline.
     Due,
-    /// The one with the longest way to the end of the last task that waits for it.
+    /// The task with the longest way to the end of the last task that waits for it.
     Tail,
-    /// The one with the least work for its weight.
+    /// The task with the least work for its weight.
     Light,
-    /// The one that can start first.
+    /// The task that can start first.
     Head,
 }
 
 pub(crate) const RULES: [Rule; 4] = [Rule::Due, Rule::Tail, Rule::Light, Rule::Head];
 
-/// How a plan is built.
+/// The settings with which a plan is built.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Recipe {
     pub(crate) rule: Rule,
     /// An end before this is no gain: then the least work is best.
     pub(crate) target: f64,
-    /// What a second of all devices counts against a second of the task's end.
+    /// The price of a second of all devices against a second of the task's end.
     pub(crate) thrift: f64,
-    /// Whether only tasks are next that could start about as soon as any device is free: then no
-    /// device is passed over for one that starts late.
+    /// Whether only tasks come next that could start about as soon as any device is free. Then no
+    /// device is passed over for a task that starts late.
     pub(crate) is_prompt: bool,
 }
 
-/// Builds a plan: of the tasks that wait for nothing unplaced, the one of the least rank is next.
+/// Builds a plan: the next task is the task of least rank whose predecessors are placed.
 ///
-/// `allows` says which of its choices a task should take; without one that it may, it takes another.
-/// Tasks that may stay do so if `stays`. `None` when the time is over, or for a task without a way.
+/// `allows` says which of its choices a task should take. If it may take none of them, it takes
+/// another. Tasks that may stay do so if `stays`. `None` when the time is over, or for a task
+/// without a way.
 pub(crate) fn construct(
     player: &mut Player,
     recipe: Recipe,
@@ -56,7 +57,7 @@ pub(crate) fn construct(
         let facts = &instance.tasks[task];
         facts.is_fixed || stays && instance.may_stay(task)
     };
-    // A task that may move but doesn't have to is in the order all the same, for the search.
+    // A movable task is in the order even if it stays, for the search.
     let mut open: Vec<usize> = Vec::new();
     for (task, choice) in genome.choices.iter_mut().enumerate() {
         if !is_left(task) {
@@ -132,8 +133,8 @@ fn rank(instance: &Instance, task: usize, rule: Rule) -> f64 {
     }
 }
 
-/// The choice that adds least, in the light of what is placed; one that is not allowed only where no
-/// other is left.
+/// The choice that adds least to the placed tasks. A choice that is not allowed is taken only if no
+/// other remains.
 pub(super) fn best_choice(
     player: &Player,
     task: usize,
@@ -145,7 +146,7 @@ pub(super) fn best_choice(
     best.or_else(|| player.instance.may_stay(task).then_some(Choice::Stay))
 }
 
-/// The choice that adds least, of those allowed that don't stay.
+/// The choice that adds least, among the allowed choices but staying.
 fn best_of(
     player: &Player,
     task: usize,
@@ -156,7 +157,7 @@ fn best_of(
     let facts = &instance.tasks[task];
     let ready = player.ready(task);
     let num_gpus = instance.model.num_gpus();
-    // First what misses least.
+    // First the choice that misses least.
     let mut best: Option<((f64, f64), Choice)> = None;
     let mut offer = |choice: Choice, start: f64, lasts: f64, until: f64, held: f64, price: f64| {
         let end = start + lasts;

@@ -7,19 +7,19 @@ use crate::clock::Deadline;
 use crate::completion::Guide;
 use crate::options::Options;
 
-/// Rounds of the bound on weighted completion before the search, whose prices guide it: at most and
-/// at least, and how many tasks times ways are looked at.
+/// Rounds of the bound on weighted completion before the search, whose prices guide the search: at
+/// most and at least. Then how many tasks times ways are looked at.
 const MOST_GUIDING: usize = 150;
 const LEAST_GUIDING: usize = 20;
 const GUIDING: usize = 400_000;
-/// The share of what is left then for more such rounds, and how many at most; where moves are the
-/// limit, a round for so many of them.
+/// The share of the remaining time for more such rounds, and how many at most. If moves are the
+/// limit, this many moves allow another round.
 const MORE_ROUNDS: f64 = 0.12;
 const MOST_ROUNDS: usize = 3_000;
 const MOVES_PER_ROUND: u64 = 1_000;
 
-/// Raises the bound on weighted completion, and returns what its prices say after so many rounds
-/// that their number depends on the problem alone: more time must not lead the search another way.
+/// Raises the bound on weighted completion, and returns the guide that its prices give. The guide's
+/// number of rounds depends on the problem alone: more time must not lead the search another way.
 pub(super) fn guide(
     mut ascent: Ascent,
     options: &Options,

@@ -1,13 +1,13 @@
-//! A problem with all of its facts as numbers: what the general search, its bounds and the exact
-//! program work on.
+//! A problem with all of its facts as numbers, for the general search, its bounds and the exact
+//! program.
 //!
-//! Beside the pruned [`Model`], which knows devices and runtimes, it holds releases, precedence,
-//! deadlines, weights, the windows and prices of nodes, the nodes that a task may use, and tasks that
-//! run already. Dropping dominated modes stays right with all of these: a mode that holds no more
-//! devices for no longer can take the place of the other wherever that stands.
+//! The pruned [`Model`] knows devices and runtimes. Beside it stand releases, precedence,
+//! deadlines, weights, the windows and prices of nodes, the nodes that a task may use, and tasks
+//! that run already. Dropping dominated modes stays right with all of these: a mode that holds no
+//! more devices for no longer can replace the other mode anywhere.
 //!
-//! A *way* is one manner to run a task: to *stay* as it is, or a mode on a place. Every way but
-//! staying lasts the switch cost longer where the task runs already.
+//! A *way* is a manner to run a task: to *stay* as it is, or a mode on a place. If the task runs
+//! already, every way but staying lasts the switch cost longer.
 
 use saturn_core::{Objective, Problem, ProblemTask};
 
@@ -16,7 +16,7 @@ use crate::model::{Mode, Model, Stay, WideMode};
 /// A node's price and window.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct NodeFacts {
-    /// A second during which it holds anything.
+    /// The price of a second during which it holds anything.
     pub(crate) price: f64,
     /// When it arrives, seconds.
     pub(crate) from: f64,
@@ -35,11 +35,11 @@ pub(crate) struct TaskFacts {
     pub(crate) due: f64,
     /// Whether staying is the only way.
     pub(crate) is_fixed: bool,
-    /// The nodes that it may use, where it may not use all.
+    /// The nodes that it may use; `None` if it may use all.
     pub(crate) nodes: Option<Vec<usize>>,
     /// No plan starts it earlier.
     pub(crate) head: f64,
-    /// No plan ends it earlier; infinite where it has no way.
+    /// No plan ends it earlier; infinite if it has no way.
     pub(crate) earliest_end: f64,
     /// No plan that keeps the deadlines ends it later.
     pub(crate) latest_end: f64,
@@ -49,7 +49,7 @@ pub(crate) struct TaskFacts {
     pub(crate) tail: f64,
 }
 
-/// The shape of a way, as far as bounds ask.
+/// The shape of a way, as bounds need it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Way {
     pub(crate) kind: usize,
@@ -60,9 +60,9 @@ pub(crate) struct Way {
     pub(crate) from: f64,
     /// When it must have ended for its nodes to be there.
     pub(crate) until: f64,
-    /// What a second of it costs at least, in its share of the nodes that it is on.
+    /// The least price of a second of it, in its share of its nodes.
     pub(crate) share: f64,
-    /// What a second of it costs alone, on whole nodes.
+    /// The price of a second of it alone, on whole nodes.
     pub(crate) alone: f64,
 }
 
@@ -72,12 +72,12 @@ pub(crate) struct Instance<'a> {
     pub(crate) objective: Objective,
     pub(crate) nodes: Vec<NodeFacts>,
     pub(crate) tasks: Vec<TaskFacts>,
-    /// Every task after those that it waits for.
+    /// Every task after its predecessors.
     pub(crate) order: Vec<usize>,
-    /// What a second of a device of each node is worth in the search, 1 on average: otherwise work
-    /// would flow from slow nodes, where it is many seconds, to fast ones, where it is few.
+    /// The worth of a second of a device of each node in the search, 1 on average. Otherwise work
+    /// would flow from slow nodes, where it is many seconds, to fast nodes, where it is few.
     pub(crate) worth: Vec<f64>,
-    /// For each set of nodes that are alike, the first.
+    /// The first node of each set of nodes that are alike.
     classes: Vec<usize>,
 }
 
@@ -147,7 +147,7 @@ impl<'a> Instance<'a> {
         }
     }
 
-    /// Computes heads, tails, and what follows from them.
+    /// Computes heads, tails, and the times that follow from them.
     fn set_windows(&mut self) {
         for position in 0..self.order.len() {
             let task = self.order[position];
@@ -178,7 +178,8 @@ impl<'a> Instance<'a> {
         }
     }
 
-    /// Whether what happens on one node may depend on another: by precedence, or by gangs on several.
+    /// Whether one node's plan may depend on another node's: by precedence, or by gangs on several
+    /// nodes.
     pub(crate) fn couples_nodes(&self) -> bool {
         !self.model.is_separable() || self.tasks.iter().any(|task| !task.after.is_empty())
     }
@@ -191,7 +192,7 @@ impl<'a> Instance<'a> {
         self.nodes.iter().any(has_window) || self.tasks.iter().any(is_timed)
     }
 
-    /// For each task, which tasks must have ended before it starts, by way of others too.
+    /// For each task, which tasks must have ended before it starts, directly or through others.
     pub(crate) fn predecessors(&self) -> Vec<Vec<bool>> {
         let mut all = vec![vec![false; self.tasks.len()]; self.tasks.len()];
         for &task in &self.order {
@@ -233,7 +234,7 @@ impl<'a> Instance<'a> {
         of_kind.map(|node| self.model.nodes[node].gpus).sum::<u32>() >= mode.gpus
     }
 
-    /// What `task` does if it stays where it runs, where it may.
+    /// The staying of `task`, if it may stay where it runs.
     pub(crate) fn stay(&self, task: usize) -> Option<&Stay> {
         self.model.tasks[task].stay.as_ref()
     }
@@ -253,7 +254,7 @@ impl<'a> Instance<'a> {
                 held: stay.held(),
                 runtime: stay.runtime,
                 from: 0.0,
-                // It has started: it ends then or, where its nodes leave before, not in time.
+                // It has started. It ends then, or not in time if its nodes leave before.
                 until: parts().map(|(node, _)| self.nodes[node].until).fold(stay.runtime, f64::min),
                 share: parts().map(|(node, gpus)| self.device_price(node) * gpus).sum(),
                 alone: parts().map(|(node, _)| self.nodes[node].price).sum(),
@@ -290,8 +291,8 @@ impl<'a> Instance<'a> {
         }
     }
 
-    /// A wide mode on the best of the nodes that it may use: no gang of it does better. `None` where
-    /// they are too few.
+    /// A wide mode on the best of the nodes that it may use: no gang of the mode does better.
+    /// `None` if the nodes are too few.
     fn wide_way(&self, task: usize, mode: &WideMode, some: &[usize]) -> Option<Way> {
         let of_kind =
             || some.iter().copied().filter(|node| self.model.nodes[*node].kind == mode.kind);
@@ -312,8 +313,8 @@ impl<'a> Instance<'a> {
         })
     }
 
-    /// A time by which every plan that starts its gangs as early as it can has ended, and some plan
-    /// that is best under the objective.
+    /// A time by which every plan with earliest starts has ended, and also some best plan under the
+    /// objective.
     pub(crate) fn horizon(&self) -> f64 {
         let begin = self.nodes.iter().map(|node| node.from);
         let begin = begin.chain(self.tasks.iter().map(|task| task.release)).fold(0.0, f64::max);
@@ -328,7 +329,7 @@ impl<'a> Instance<'a> {
     }
 }
 
-/// Comparisons of times allow this much, relative, in favour of what may be possible.
+/// Comparisons of times allow this much, relative, in favour of "possible".
 pub(crate) const SLACK: f64 = 1e-9;
 
 fn facts(problem: &Problem, task: &ProblemTask) -> TaskFacts {

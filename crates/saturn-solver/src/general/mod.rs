@@ -1,11 +1,12 @@
-//! Problems whose nodes are not independent of each other, or that lists don't know: gangs that need
-//! several nodes, releases, precedence, deadlines, weights, windows and prices of nodes, and the cost
-//! as objective.
+//! Problems that lists can't handle, or whose nodes are not independent of each other. Such a
+//! problem has gangs that need several nodes, releases, precedence, deadlines, weights, windows or
+//! prices of nodes, or the cost as objective.
 //!
-//! The searches for plain problems owe their speed to nodes being independent of each other; here a
-//! gang may wait for one on another node. So the state is one order of all tasks with a choice for
-//! each ([`play`]), searched by annealing ([`anneal`]) from plans built in one go ([`construct`]), with
-//! bounds of its own ([`bounds`]) and, for a few tasks, the exact program.
+//! The searches for plain problems are fast because nodes are independent of each other. Here a
+//! gang may wait for a gang on another node. So the state is one order of all tasks with a choice
+//! for each ([`play`]). Annealing ([`anneal`]) searches these states from plans built in one go
+//! ([`construct`]). The general search has its own bounds ([`bounds`]) and, for a few tasks, the
+//! exact program.
 
 mod anneal;
 mod bounds;

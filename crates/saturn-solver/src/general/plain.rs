@@ -1,13 +1,12 @@
-//! Plans by lists: of the whole problem where nothing couples its nodes, else of what is left of it
-//! without some facts, as starts of the general search.
+//! Plans by lists. If nothing couples the nodes, they are plans of the whole problem. Otherwise
+//! they are plans of the problem without some facts, as starts of the general search.
 //!
-//! The search over lists plays a thousand times more gangs a second than the general one. It knows
-//! when devices fall free for the first time and which tasks run already, so that arrivals of nodes
-//! and gangs that stay are kept. The search for makespans knows no releases, departures and
-//! deadlines; the one for weighted completion does. Precedence is known to neither. Tasks that
-//! need several nodes go first, longest first, on the nodes that fall free first, behind the
-//! running tasks, which then stay. The plan is played anew with all facts, mostly in its order of
-//! starts.
+//! The search over lists plays a thousand times more gangs a second than the general search. It
+//! knows when devices first become free and which tasks run already, so it keeps arrivals of nodes
+//! and gangs that stay. The search for makespans knows no releases, departures and deadlines; the
+//! search for weighted completion does. Neither knows precedence. Tasks that need several nodes go
+//! first, the longest first, on the nodes that become free first, behind the running tasks, which
+//! then stay. The plan is played anew with all facts, mostly in its order of starts.
 
 use saturn_core::{Objective, Plan, Problem};
 
@@ -26,21 +25,21 @@ use crate::warm::lists;
 
 /// With fewer tasks that have a choice the general search needs no such start.
 const FEW: usize = 8;
-/// What tasks without a narrow mode within these times the bound run as wide gangs.
+/// Tasks without a narrow mode within these times the bound run as wide gangs.
 const TARGETS: [f64; 3] = [1.02, 1.1, 1.3];
 
-/// What is asked of the search over lists.
+/// The inputs of the search over lists.
 pub(super) struct Ask<'a> {
     pub(super) bound: &'a AreaBound,
-    /// For weighted completion: what its dual says of good plans.
+    /// For weighted completion: the dual's advice on good plans.
     pub(super) guide: Option<&'a Guide>,
     pub(super) course: Course,
-    /// A plan of the whole problem to start from, and the problem that it is of.
+    /// A plan of the whole problem to start from, and the problem of that plan.
     pub(super) warm: Option<(&'a Problem, &'a Plan)>,
     pub(super) deadline: Deadline<'a>,
 }
 
-/// A search over lists of what is left of the problem.
+/// A search over lists of a part of the problem.
 pub(super) enum Search<'a> {
     Makespan(Box<search::Search<'a>>),
     Completion(Box<completion::Search<'a>>),
@@ -90,8 +89,8 @@ impl<'a> Search<'a> {
     }
 }
 
-/// What is left of the problem for lists, in one or several ways; nothing of a problem of few tasks
-/// in narrow modes alone.
+/// The parts of the problem for lists, in one or several ways. Empty for a problem of few tasks in
+/// narrow modes alone.
 pub(super) fn rests(instance: &Instance, low: f64, is_whole: bool) -> Vec<Rest> {
     let mut sets: Vec<Vec<(usize, Choice)>> = Vec::new();
     for target in TARGETS {
@@ -110,8 +109,8 @@ pub(super) fn rests(instance: &Instance, low: f64, is_whole: bool) -> Vec<Rest> 
 
 /// Chooses at once which tasks run wide, the longest first.
 ///
-/// Those are the ones without a narrow mode, or none of runtime ≤ `target`; each takes its wide
-/// mode of least held area that meets the target, or its shortest.
+/// These are the tasks without a narrow mode, or without a narrow mode of runtime ≤ `target`. Each
+/// takes its wide mode of least held area that meets the target, or its shortest.
 fn wide_first(instance: &Instance, target: f64) -> Vec<(usize, Choice)> {
     let mut gangs: Vec<(f64, usize, Choice)> = Vec::new();
     for (task, modes) in instance.model.tasks.iter().enumerate() {
@@ -141,16 +140,16 @@ fn wide_first(instance: &Instance, target: f64) -> Vec<(usize, Choice)> {
     gangs.into_iter().map(|(_, task, choice)| (task, choice)).collect()
 }
 
-/// What is left for lists.
+/// The part of the problem for lists.
 pub(super) struct Rest {
     model: Model,
-    /// Of the tasks that are on no list.
+    /// The order of the tasks that are on no list.
     order: Vec<usize>,
     choices: Vec<Choice>,
 }
 
 impl Rest {
-    /// The tasks behind the wide gangs; `None` where one has no mode left.
+    /// The tasks behind the wide gangs; `None` if a task has no mode left.
     fn new(instance: &Instance, wide: &[(usize, Choice)], hurries: Option<f64>) -> Option<Self> {
         let mut model = instance.model.clone();
         let mut choices = vec![Choice::Wide { mode: 0, lead: None }; instance.tasks.len()];
@@ -191,8 +190,9 @@ impl Rest {
         Some(Self { model, order, choices })
     }
 
-    /// What is left as the search for weighted completion sees it. A task is ready when all that it
-    /// waits for can have ended, and due when all that waits for it can still end in time.
+    /// The part for lists as the search for weighted completion sees it. A task is ready when all
+    /// of its predecessors can have ended. It is due when all tasks that wait for it can still end
+    /// in time.
     pub(super) fn queue(&self, instance: &Instance) -> Queue<'_> {
         let duties = instance.tasks.iter().map(|task| Duty {
             weight: task.weight,
@@ -257,7 +257,7 @@ impl Rest {
                 listed[task] = Some(Listed { start, runtime });
             }
         }
-        // What waits for a task hurries it where the makespan counts.
+        // If the makespan counts, the tasks that wait for a task hurry it.
         let starts = || listed.iter().map(|one| one.map_or(0.0, |one| one.start)).collect();
         let keys = match instance.objective {
             Objective::Completion => starts(),
@@ -272,8 +272,8 @@ impl Rest {
     }
 }
 
-/// Drops modes that are too long for what comes before and after: on a chain of tasks each may take
-/// its share of the time, and what starts late must end soon.
+/// Drops modes that are too long for the tasks before and after. On a chain of tasks each may take
+/// its share of the time, and a task that starts late must end soon.
 fn hurry(instance: &Instance, model: &mut Model, low: f64) {
     for (task, facts) in model.tasks.iter_mut().zip(&instance.tasks) {
         let least = facts.head + facts.shortest + facts.tail;
@@ -290,7 +290,7 @@ fn hurry(instance: &Instance, model: &mut Model, low: f64) {
     }
 }
 
-/// The index among all modes of one that is left.
+/// The index among all modes of a mode that remains.
 fn unhurried(instance: &Instance, model: &Model, task: usize, node: usize, mode: usize) -> usize {
     let kind = model.nodes[node].kind;
     let strategy = model.tasks[task].modes[kind][mode].strategy;
@@ -305,8 +305,8 @@ struct Listed {
     runtime: f64,
 }
 
-/// What the order goes by: when a task starts on its list, but no later than lets those that wait
-/// for it end when the lists do, and no earlier than it can.
+/// The keys of the order. A task's key is its start on its list. The key is lowered so that tasks
+/// that wait for it can end when the lists do, and raised to the task's earliest start.
 fn keys(instance: &Instance, listed: &[Option<Listed>]) -> Vec<f64> {
     let runtime = |task: usize| listed[task].map_or(0.0, |one| one.runtime);
     let ends = listed.iter().flatten().map(|one| one.start + one.runtime);

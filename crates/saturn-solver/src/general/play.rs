@@ -1,15 +1,15 @@
-//! Playing an order of tasks with a choice for each: when every gang starts, and what it comes to.
+//! Playing an order of tasks with a choice for each: when every gang starts, and the plan's worth.
 //!
-//! Gangs that stay come first, as they are. Each of the others in turn starts as early as its devices,
-//! its release, the tasks that it waits for and its nodes allow, mostly in a gap before others too; a
-//! task that waits for others has them placed before it. So any order keeps devices, releases, precedence
-//! and arrivals. What it may miss are the deadlines and the departures of nodes: by how much is
-//! counted.
+//! Gangs that stay come first, as they are. Each other gang in turn starts as early as its devices,
+//! its release, its predecessors and its nodes allow, mostly in a gap before other gangs too.
+//! Predecessors are placed before the tasks that wait for them. So any order keeps devices,
+//! releases, precedence and arrivals. It may miss deadlines and departures of nodes, and the missed
+//! seconds are counted.
 //!
 //! Some best order loses nothing, for objectives that never gain by waiting: take a best plan's
-//! gangs by start. Each of them in turn can start no later than there: what starts before it in that
-//! plan has been placed no later, so at any moment from its start there on as many devices are free.
-//! So it misses nothing either. For the cost, waiting can pay: see `wait`.
+//! gangs by start. Each gang in turn can start no later than in that plan. The gangs that start
+//! before it there have been placed no later, so at any moment from its start there on as many
+//! devices are free. So it misses nothing either. For the cost, waiting can pay: see `wait`.
 
 use saturn_core::Objective;
 
@@ -17,15 +17,15 @@ use super::instance::Instance;
 use crate::baselines::Pace;
 use crate::calendar::{Calendar, earliest_on_all};
 
-/// Under what a task runs, and where.
+/// The mode of a task, and its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Choice {
     /// As it runs already.
     Stay,
     /// A narrow mode: index into the task's modes of the node's kind.
     Narrow { node: usize, mode: usize },
-    /// A wide mode: index into the task's wide modes; its nodes follow from the order, but for the
-    /// one that it takes first.
+    /// A wide mode: index into the task's wide modes. Its nodes follow from the order, but for the
+    /// node that it takes first.
     Wide { mode: usize, lead: Option<usize> },
 }
 
@@ -36,8 +36,9 @@ pub(crate) struct Genome {
     pub(crate) order: Vec<usize>,
     /// By task.
     pub(crate) choices: Vec<Choice>,
-    /// Whether a gang may start before others that come before it. Of an order by start neither way
-    /// loses anything; on the way there either may be the better one, but for the makespan.
+    /// Whether a gang may start before others that come before it. For an order by start neither
+    /// setting loses anything. During the search either setting may be better, except for the
+    /// makespan.
     pub(crate) backfills: bool,
 }
 
@@ -60,7 +61,7 @@ impl Placed {
     }
 }
 
-/// What a genome comes to.
+/// The worth of a genome.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Worth {
     /// Seconds by which deadlines and departures are missed, summed.
@@ -68,10 +69,10 @@ pub(crate) struct Worth {
     /// Under the objective.
     pub(crate) value: f64,
     pub(crate) makespan: f64,
-    /// Seconds by which nodes end beyond the target, half by their last devices and half by the mean
-    /// of all, and their squares, at what the nodes are worth, summed.
+    /// Seconds by which nodes end beyond the target, and their squares, summed at the worth of the
+    /// nodes. Half counts by a node's last device, half by the mean of its devices.
     pub(crate) late: f64,
-    /// Device-seconds held, each at its worth, over the devices there are.
+    /// Device-seconds held, each at its worth, over the existing devices.
     pub(crate) load: f64,
 }
 
@@ -106,9 +107,9 @@ pub(crate) struct Player<'a> {
     /// For each task, when it starts and ends; ends are NaN until it is placed.
     pub(crate) starts: Vec<f64>,
     pub(crate) ends: Vec<f64>,
-    /// What has been placed, in that order, where it is asked for.
+    /// The placed gangs in that order, if they are asked for.
     record: Option<Vec<Placed>>,
-    /// For each node, the spans of its gangs; only where the cost is asked for.
+    /// For each node, the spans of its gangs; only if the cost is asked for.
     spans: Vec<Vec<(f64, f64)>>,
     missed: f64,
     completion: f64,
@@ -136,7 +137,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Empties the nodes and puts those tasks there that stay.
+    /// Empties the nodes and places the tasks that stay.
     pub(crate) fn begin(&mut self, choices: &[Choice]) {
         for (calendar, node) in self.calendars.iter_mut().zip(&self.instance.nodes) {
             calendar.clear(node.from);
@@ -178,13 +179,13 @@ impl<'a> Player<'a> {
         self.makespan = self.makespan.max(end);
     }
 
-    /// When a task may start for all but devices; those that it waits for must be placed.
+    /// The earliest start of a task apart from devices. Its predecessors must be placed.
     pub(crate) fn ready(&self, task: usize) -> f64 {
         let facts = &self.instance.tasks[task];
         facts.after.iter().map(|other| self.ends[*other]).fold(facts.release, f64::max)
     }
 
-    /// When a gang of so many devices that lasts so long could start on a node.
+    /// When a gang of that many devices and that length could start on a node.
     #[inline]
     pub(crate) fn start_on(&self, node: usize, gpus: u32, ready: f64, lasts: f64) -> f64 {
         let calendar = &self.calendars[node];
@@ -237,7 +238,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Places a task, and before it whatever it waits for that isn't placed.
+    /// Places a task, and before it all of its predecessors that are not placed.
     fn place_in_turn(&mut self, task: usize, choices: &[Choice]) {
         let mut open = vec![task];
         while let Some(&task) = open.last() {
@@ -266,13 +267,13 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// What a genome comes to; nodes should end by `target`.
+    /// The worth of a genome; nodes should end by `target`.
     pub(crate) fn worth(&mut self, genome: &Genome, target: f64) -> Worth {
         self.play(genome);
         self.tally(target)
     }
 
-    /// What has been placed comes to.
+    /// The worth of the placed gangs.
     pub(crate) fn tally(&mut self, target: f64) -> Worth {
         let value = match self.instance.objective {
             Objective::Makespan => self.makespan,

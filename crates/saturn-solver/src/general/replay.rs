@@ -4,8 +4,8 @@ use super::instance::Instance;
 use super::play::Placed;
 use crate::calendar::{Calendar, earliest_on_all};
 
-/// Places gangs in order of start, each as early as it can, but no more than `early` seconds before the
-/// start given: what tolerances made of a start doesn't matter, and gangs can't overlap.
+/// Places gangs in order of start. Each starts as early as it can, but no more than `early` seconds
+/// before the given start. So tolerances in the given starts don't matter, and gangs can't overlap.
 pub(crate) fn replay(instance: &Instance, mut gangs: Vec<Placed>, early: f64) -> Vec<Placed> {
     gangs.sort_by(|left, right| {
         right

@@ -12,34 +12,34 @@ use super::play::Genome;
 use crate::completion::Queue;
 use crate::rounds::Limits;
 
-/// Moves of the search over lists in the first cycle for each task, and how much later each cycle
-/// ends than the one before.
+/// Moves for each task of the search over lists in the first cycle, and the growth from each
+/// cycle's end to the next.
 const FIRST_PER_TASK: u64 = 500;
 const GROWTH: f64 = 1.5;
-/// How much of the work is for lists.
+/// The share of the work for lists.
 const LISTS: f64 = 0.4;
-/// The same with more tasks than this, where the lists know all but the wide gangs.
+/// The same with more tasks than this, if the lists know all facts but the wide gangs.
 const MANY_LISTS: f64 = 0.9;
 const MANY_TASKS: usize = 80;
-/// A move of an order takes as long as so many of lists, for each task.
+/// A move of an order takes as long as this many moves of lists, for each task.
 const MOVES_PER_TASK: f64 = 0.5;
 
 pub(super) struct Search<'a> {
     instance: &'a Instance<'a>,
-    /// Whether lists know all that there is to the problem.
+    /// Whether lists know all facts of the problem.
     is_for_lists: bool,
     lists: Vec<(&'a Rest, plain::Search<'a>)>,
     pub(super) orders: anneal::Search<'a>,
     share: f64,
-    /// Lists that are worth no more are as good as can be; a bound that grows with time would change
-    /// the course.
+    /// Lists that are worth no more than this are optimal. A bound that grows with time would
+    /// change the course.
     low_of_lists: f64,
-    /// Moves of lists, each, at which this cycle is over for them.
+    /// The number of moves of each search over lists at which this cycle is over for lists.
     goal: u64,
 }
 
 impl<'a> Search<'a> {
-    /// From plans of its own and from `warm`.
+    /// Begins with plans of its own and with `warm`.
     pub(super) fn new(
         instance: &'a Instance<'a>,
         rests: &'a [Rest],
@@ -75,7 +75,7 @@ impl<'a> Search<'a> {
         if self.lists.is_empty() {
             return self.orders.advance(limits);
         }
-        // A round of orders takes longest where there are many tasks.
+        // With many tasks, a round of orders takes longest.
         let lists_begin = self.instance.tasks.len() > MANY_TASKS;
         while !self.is_optimal(limits) && self.has_time(limits) {
             let is_done = (!lists_begin || self.advance_lists(limits))
@@ -90,7 +90,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The part of a cycle that is for lists; whether it came to its end.
+    /// The part of a cycle for lists; returns whether it came to its end.
     fn advance_lists(&mut self, limits: &Limits) -> bool {
         for at in 0..self.lists.len() {
             let left = self.left(limits);
@@ -110,7 +110,7 @@ impl<'a> Search<'a> {
         true
     }
 
-    /// The part of a cycle that is for orders; whether it came to its end.
+    /// The part of a cycle for orders; returns whether it came to its end.
     fn advance_orders(&mut self, limits: &Limits) -> bool {
         let per_move = self.moves_per_move();
         let of_lists = (self.goal * self.lists.len() as u64) as f64;
@@ -122,7 +122,7 @@ impl<'a> Search<'a> {
         self.orders.course.num_moves() >= rests_at
     }
 
-    /// Moves of orders count as what they take.
+    /// The moves of lists that a move of orders counts as, by their times.
     fn moves_per_move(&self) -> u64 {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive")]
         let moves = (self.instance.tasks.len() as f64 * MOVES_PER_TASK) as u64;
@@ -144,7 +144,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Moves of lists that are left.
+    /// The remaining moves of lists.
     fn left(&self, limits: &Limits) -> Option<u64> {
         let per_move = self.moves_per_move();
         let done = self.moves_of_lists() + self.orders.course.num_moves() * per_move;
@@ -165,7 +165,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The lists, where they are all.
+    /// The lists, if they hold the whole problem.
     pub(super) fn for_lists(&self) -> Option<(&'a Rest, &plain::Search<'a>)> {
         let (rest, search) = self.lists.first().filter(|_| self.is_for_lists)?;
         Some((rest, search))

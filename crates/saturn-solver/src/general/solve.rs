@@ -28,18 +28,19 @@ use crate::solve::grade;
 
 /// The share of the time for the first bounds, at most.
 const FIRST_BOUNDS: f64 = 0.1;
-/// The share of the time for the search before anything else, and that of `milp` for its start.
+/// The share of the time for the search before all other work, and the share of `milp` for its
+/// start.
 const FIRST_SEARCH: f64 = 0.1;
 const MILP_SEARCH: f64 = 0.05;
-/// Up to so many orders of pairs on nodes `auto` has the exact program prove.
+/// Up to this many orders of pairs on nodes `auto` has the exact program prove.
 const EXACT_REACH: usize = 450;
-/// The share of what is left after the first search for lower bounds by linear programs, with no
-/// fewer seconds than this and no more tasks.
+/// The share of the time after the first search for lower bounds by linear programs. Then the
+/// fewest seconds and the most tasks for these bounds.
 const BOUNDS: f64 = 0.2;
 const LEAST_FOR_BOUNDS_S: f64 = 0.2;
 const BOUND_TASKS: usize = 120;
-/// Nodes of the exact program's tree where moves are the limit, and after how many of them it is asked:
-/// with more moves it is asked the same.
+/// If moves are the limit: nodes of the exact program's tree, and the moves after which the program
+/// runs. So with more moves it solves the same program.
 const EXACT_NODES: i32 = 100;
 const MOVES_BEFORE: u64 = 1_000;
 
@@ -90,7 +91,7 @@ pub(crate) fn is_in_exact_reach(model: &Model) -> bool {
     model.tasks.len() * model.tasks.len() * model.nodes.len() <= EXACT_REACH
 }
 
-/// What the exact program is asked.
+/// The inputs of the exact program.
 pub(crate) struct Exact<'a> {
     pub(crate) problem: &'a Problem,
     pub(crate) model: &'a Model,
@@ -111,13 +112,13 @@ struct Solve<'a> {
     problem: &'a Problem,
     options: &'a Options,
     instance: &'a Instance<'a>,
-    /// Of GPU-seconds, by kind.
+    /// The prices of GPU-seconds, by kind.
     prices: &'a [f64],
     bounds: Bounds,
     /// For weighted completion alone.
     guide: Option<Guide>,
     deadline: Deadline<'a>,
-    /// The least that a plan missed its deadlines by, and by which.
+    /// The least seconds by which a plan missed its deadlines, and the missed deadlines.
     missed: Option<(f64, Vec<Reason>)>,
 }
 
@@ -166,7 +167,7 @@ impl<'a> Solve<'a> {
         }
     }
 
-    /// Searches; where the exact program is in reach, one thread proves beside it.
+    /// Searches; if the exact program is in reach, one thread proves beside the search.
     fn auto(&mut self, search: &mut Search, plan: &mut Plan) {
         let limits = self.limits();
         let is_in_reach = is_in_exact_reach(self.instance.model);
@@ -264,7 +265,7 @@ impl<'a> Solve<'a> {
         }
     }
 
-    /// Takes what a genome comes to into the plan if it is valid and better than what is there.
+    /// Takes the plan of a genome into `plan` if it is valid and better.
     fn adopt(&mut self, plan: &mut Plan, genome: &Genome, pace: Pace) {
         let mut player = Player::new(self.instance, pace);
         let placed = player.placed(genome);
@@ -278,8 +279,8 @@ impl<'a> Solve<'a> {
         take(self.problem, self.instance, plan, placed);
     }
 
-    /// The same with gangs as lists have them. They are not played anew: a plan that is worse as
-    /// lists might become the better one by that, and then more time would be worse.
+    /// The same for gangs of lists. They are not played anew: that might turn a worse plan of lists
+    /// into the better plan, and then more time would be worse.
     fn adopt_placed(&mut self, plan: &mut Plan, placed: Vec<Placed>) {
         if keeps_times(self.instance, &placed) {
             take(self.problem, self.instance, plan, placed);
@@ -315,13 +316,13 @@ impl<'a> Solve<'a> {
     }
 }
 
-/// Goes on with a search; whether it came to an end.
+/// Goes on with a search; returns whether it came to an end.
 fn advance(search: &mut Search, limits: &Limits) -> bool {
     search.advance(limits);
     search.is_optimal(limits)
 }
 
-/// What the exact program finds before the deadline.
+/// The result of the exact program before the deadline.
 fn exactly(
     instance: &Instance,
     plan: &Plan,
@@ -340,7 +341,7 @@ fn horizon(instance: &Instance, plan: &Plan) -> f64 {
     let latest = match instance.objective {
         Objective::Makespan => plan.makespan_s,
         Objective::Completion => {
-            // Every other task ends no earlier than it can.
+            // All other tasks end no earlier than they can.
             let least: f64 =
                 instance.tasks.iter().map(|task| task.weight * task.earliest_end).sum();
             let last = |task: &super::instance::TaskFacts| {
@@ -353,7 +354,7 @@ fn horizon(instance: &Instance, plan: &Plan) -> f64 {
     latest.min(any) * (1.0 + 1e-9)
 }
 
-/// Takes what the exact program found into the plan.
+/// Takes the exact program's solution into the plan.
 fn take_solution(problem: &Problem, instance: &Instance, plan: &mut Plan, found: Solution) {
     match found {
         Solution::Infeasible if !plan.is_usable() => {
@@ -362,7 +363,7 @@ fn take_solution(problem: &Problem, instance: &Instance, plan: &mut Plan, found:
             plan.reasons = vec![Reason { task: None, reason: reason.to_owned() }];
             plan.status = PlanStatus::Infeasible;
         }
-        // A plan is at hand: what is infeasible is only doing better, within tolerances.
+        // A plan is at hand, so only improving it is infeasible, within tolerances.
         Solution::Infeasible => {}
         Solution::Known { bound, placed } => {
             let known = match instance.objective {
@@ -406,7 +407,7 @@ fn steps(mut placed: Vec<Placed>) -> Vec<Step> {
     placed.into_iter().map(step).collect()
 }
 
-/// Takes gangs into the plan if they are better than what is there.
+/// Takes gangs into the plan if they are better.
 fn take(problem: &Problem, instance: &Instance, plan: &mut Plan, placed: Vec<Placed>) {
     let steps = steps(placed);
     let assignments = assignments(problem, instance.model, &steps);

@@ -1,10 +1,10 @@
 //! Making a plan cheaper by letting gangs wait.
 //!
-//! A node is paid for while it holds anything, so a gang that overlaps another on its node costs
-//! nothing: starting later than it could may be cheaper. Some cheapest plan has every gang start or
-//! end with another, or at a limit of its own: from any other plan it can be shifted one way or the
-//! other without costing more. So for one gang after the other those starts are tried, the others
-//! left where they are, until none of them helps.
+//! A node is paid for while it holds anything, so a gang that overlaps another gang on its node
+//! costs nothing. So a later start may be cheaper. In some cheapest plan every gang starts or ends
+//! with another gang, or at a limit of its own. Any other plan can be shifted one way or the other
+//! at no cost. So these starts are tried for one gang after the other, with the other gangs left in
+//! place, until no start helps.
 
 use super::instance::Instance;
 use super::play::{Placed, covered};
@@ -73,13 +73,13 @@ fn shift_one(instance: &Instance, placed: &mut [Placed], index: usize, slack: f6
     best.is_some()
 }
 
-/// What a plan costs.
+/// The cost of a plan.
 pub(super) fn cost(instance: &Instance, placed: &[Placed]) -> f64 {
     let all: Vec<(usize, u32)> = (0..instance.nodes.len()).map(|node| (node, 0)).collect();
     paid(instance, placed, &all)
 }
 
-/// What some nodes cost.
+/// The cost of some nodes.
 fn paid(instance: &Instance, placed: &[Placed], parts: &[(usize, u32)]) -> f64 {
     parts
         .iter()

@@ -1,4 +1,4 @@
-//! A plan at hand as a start: whatever of it fits.
+//! A plan at hand as a start: the parts of it that fit.
 
 use saturn_core::{Assignment, Plan, Problem};
 
@@ -8,8 +8,8 @@ use super::play::{Choice, Genome, Player};
 use crate::baselines::Pace;
 use crate::warm::is_staying;
 
-/// The plan in its order of starts. Running tasks that it doesn't know stay; other tasks that are new
-/// go behind, each where it is best. `None` if nothing of it fits, or where a task has no way.
+/// The plan in its order of starts. Running tasks that it doesn't know stay; other new tasks go
+/// behind, each where it is best. `None` if no part of it fits, or if a task has no way.
 pub(super) fn genome(problem: &Problem, instance: &Instance, plan: &Plan) -> Option<Genome> {
     let num_tasks = instance.tasks.len();
     let mut given: Vec<Option<Choice>> = vec![None; num_tasks];
@@ -53,7 +53,7 @@ pub(super) fn genome(problem: &Problem, instance: &Instance, plan: &Plan) -> Opt
     Some(Genome { order, choices, backfills: true })
 }
 
-/// An assignment as a choice, where it is one.
+/// An assignment as a choice, if it is a choice of the task.
 fn choice(problem: &Problem, instance: &Instance, one: &Assignment) -> Option<Choice> {
     let task = one.task;
     let strategy = problem.tasks.get(task)?.strategies.get(one.strategy)?;

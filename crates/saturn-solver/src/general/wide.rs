@@ -1,16 +1,17 @@
-//! Which nodes a wide gang takes, given what is placed already.
+//! Which nodes a wide gang takes, given the gangs that are placed already.
 
 use super::play::Player;
 use crate::model::WideMode;
 
 impl Player<'_> {
-    /// The nodes that would let a wide gang start first, with the devices taken on each; every one of
-    /// them among those that the task may use.
+    /// The nodes that would let a wide gang start first, with the devices taken on each. The task
+    /// may use all of these nodes.
     ///
-    /// Whole nodes by the time at which they are wholly free; those that turn out superfluous are
-    /// dropped; with `pack` the last is the node that can spare the rest first. `lead`, if it can be
-    /// used, comes before all others: the first nodes to fall free are not always the best. Nodes that
-    /// would leave before the gang has ended are passed over while there are enough others.
+    /// Whole nodes come in the order in which they become wholly free. Superfluous nodes are
+    /// dropped. With `pack` the last node is the node that can spare the remaining devices first.
+    /// `lead`, if it can be used, comes before all others: the first nodes to become free are not
+    /// always the best. Nodes that would leave before the gang has ended are passed over while
+    /// there are enough others.
     pub(crate) fn nodes_for(
         &self,
         task: usize,

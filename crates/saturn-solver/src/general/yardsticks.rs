@@ -1,8 +1,8 @@
-//! The baselines on problems with facts: the same rules, with running tasks left where they are, and
-//! every release, window and order kept.
+//! The baselines on problems with facts. Their rules are the same, running tasks stay where they
+//! are, and every release, window and order is kept.
 //!
-//! A task whose rule leaves it no way that its nodes allow takes another. Deadlines mean nothing to
-//! them: a plan that misses one is none.
+//! If a task's rule leaves it no way that its nodes allow, it takes another way. Baselines ignore
+//! deadlines: if a plan misses a deadline, it is no plan.
 
 use super::construct::{Recipe, Rule, construct};
 use super::instance::Instance;
@@ -12,7 +12,7 @@ use crate::baselines::{Baseline, gpu_counts, runtime_at};
 use crate::clock::Deadline;
 use crate::random::Random;
 
-/// The plan of a yardstick, to be played at its pace; `None` when the time is over.
+/// The plan of a baseline, to be played at its pace; `None` when the time is over.
 pub(super) fn yardstick(
     instance: &Instance,
     which: Baseline,

@@ -1,4 +1,4 @@
-//! The columns of one task: its start, and how and where it runs.
+//! The columns of one task: its start, its mode and its place.
 
 use highs::Col;
 
@@ -49,7 +49,7 @@ impl Row {
         self.choices.iter().map(move |choice| (choice.column, factor * choice.runtime))
     }
 
-    /// Whether it holds anything of a node, as terms that sum to 0 or 1.
+    /// Whether the task holds anything of a node, as terms that sum to 0 or 1.
     pub(super) fn holds(&self, instance: &Instance, task: usize, node: usize) -> Vec<(Col, f64)> {
         let mut terms = Vec::new();
         for choice in &self.choices {
@@ -120,9 +120,9 @@ impl Row {
     }
 }
 
-/// Adds the columns of a task, and the rows that bind them alone; `None` where it has no way.
+/// Adds the columns of a task, and the rows that bind them alone; `None` if the task has no way.
 ///
-/// `end_cost` is what its end counts in the objective.
+/// `end_cost` is the weight of its end in the objective.
 pub(super) fn add_task(
     program: &mut Program,
     instance: &Instance,
@@ -231,7 +231,7 @@ fn bind_wide_windows(program: &mut Program, instance: &Instance, row: &Row, hori
     }
 }
 
-/// The nodes of a wide mode: whole ones, and with `pack` part of one more.
+/// The nodes of a wide mode: whole nodes, and with `pack` part of another.
 fn add_wide(
     program: &mut Program,
     instance: &Instance,

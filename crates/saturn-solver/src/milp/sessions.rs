@@ -1,10 +1,11 @@
-//! What nodes cost: the columns and rows that count the time during which a node holds anything.
+//! The cost of nodes: the columns and rows that count the time during which a node holds anything.
 //!
-//! That time is the length of its *sessions*, the spans that its gangs cover without a gap. Every gang
-//! lies within one session, so each session can be named after the first of its tasks by index: for
-//! tasks i ≤ j and node n, h_ijn = 1 says that j belongs to the session named after i, which spans
-//! from a_in to b_in: a_in ≤ s_j and b_in ≥ s_j + p_j where h_ijn = 1. The sessions of any such choice
-//! cover all gangs, so what they cost is never too little, and the true ones cost just what is paid.
+//! That time is the length of its *sessions*, the spans that its gangs cover without a gap. Every
+//! gang lies within one session, so each session can be named after the first of its tasks by
+//! index. For tasks i ≤ j and node n, h_ijn = 1 says that j belongs to the session named after i.
+//! That session spans from a_in to b_in: a_in ≤ s_j and b_in ≥ s_j + p_j if h_ijn = 1. Any chosen
+//! sessions cover all gangs, so they never cost too little. The true sessions cost exactly the
+//! price that is paid.
 
 use highs::Col;
 

@@ -1,14 +1,14 @@
 //! Proofs for small problems: whether any plan has a makespan of at most T.
 //!
-//! Where plans are tight, hardly any GPU-seconds may be lost, and that is what makes exhaustion
-//! possible. Let a_in(T) be the least area of task i's modes of runtime ≤ T on node n. First the
-//! tasks are dealt to the nodes in every way that keeps Σ a_in(T) ≤ T·G_n on each node and, with the
-//! prices of the area bound, overall: with a plan near the bound few ways are left. Then each node
-//! with its tasks is decided alone (`strip`), once for each set of tasks. Equal nodes and equal tasks
-//! are told apart only once.
+//! In a tight plan hardly any GPU-seconds may be lost, which makes exhaustion possible. Let a_in(T)
+//! be the least area of task i's modes of runtime ≤ T on node n. First the tasks are dealt to the
+//! nodes in every way that keeps Σ a_in(T) ≤ T·G_n on each node. With the prices of the area bound,
+//! the sum over all nodes must fit too. Near the bound few ways are left. Then each node with its
+//! tasks is decided alone (`strip`), once for each set of tasks. Ways that differ only by equal
+//! nodes or equal tasks are tried once.
 //!
-//! Numbers are compared with a slack of 1e-9, always in favour of "may fit", so rounding can waste
-//! time but can't prove what is false.
+//! Numbers are compared with a slack of 1e-9, always in favour of "may fit". So rounding can waste
+//! time but can't prove a false statement.
 
 mod strip;
 
@@ -27,12 +27,12 @@ const MAX_NODES: usize = 4;
 /// Relative slack of comparisons.
 const SLACK: f64 = 1e-9;
 
-/// What exhaustion found out.
+/// The result of exhaustion.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Verdict {
     /// No plan has a makespan of at most the limit.
     Impossible,
-    /// This one has.
+    /// This plan has.
     Possible(Schedule),
     /// The deadline, or the number of steps, came first.
     Unknown,
@@ -146,7 +146,7 @@ struct Dealing<'a> {
     nodes: Vec<usize>,
     /// Positions dealt to each node, as bits.
     masks: Vec<u32>,
-    /// What was found out about (GPUs, kind, positions): the order of a plan, if there is one.
+    /// The results for (GPUs, kind, positions): the order of a plan, if there is one.
     decided: BTreeMap<(u32, usize, u32), Option<Order>>,
 }
 

@@ -1,15 +1,17 @@
 //! One node, its tasks, a limit: is there a plan?
 //!
 //! Gangs are placed in order of start. Some plan of least makespan is *settled*: decoding its gangs
-//! by start gives the same starts again (decoding never moves a start later, so repeating it ends).
-//! In a settled plan each gang starts when its g-th device falls free, or with the gang before it if
-//! that is later; and a device that is idle at a start has been idle since it fell free, for no later
-//! gang starts earlier. So when a gang starts at s, all devices free before s are raised to s: what
-//! is lost is known at once. A state is given up when the least areas of the tasks left, by modes
-//! that can still end by the limit, exceed the GPU-seconds left on devices that some task can still
-//! use. Gangs of equal start are placed in one order only, and so are equal tasks; states met before
-//! are not searched again. And as a plan turned back to front is a plan, one task (that has no equal)
-//! may be taken to have its middle in the first half: settling only moves it forward.
+//! by start gives the same starts again. (Decoding never moves a start later, so repeating it
+//! ends.) In a settled plan each gang starts when its g-th device becomes free, or with the gang
+//! before it if that is later. A device that is idle at a start has been idle since it became free,
+//! for no later gang starts earlier. So when a gang starts at s, all devices free before s are
+//! raised to s, and the lost GPU-seconds are known at once.
+//!
+//! The remaining tasks have least areas, by modes that can still end by the limit. A state is given
+//! up when these exceed the remaining GPU-seconds on devices that some task can still use. Gangs of
+//! equal start are placed in one order only, and so are equal tasks. States met before are not
+//! searched again. A plan turned back to front is a plan. So one task (without an equal) may be
+//! taken to have its middle in the first half: settling only moves it forward.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -50,7 +52,7 @@ pub(super) struct Strip<'a> {
 /// When devices fall free, ascending; only the first `gpus` count.
 type Free = [f64; MAX_GPUS];
 
-/// What has been placed so far comes to this.
+/// The state after the gangs placed so far.
 #[derive(Clone, Copy)]
 struct State {
     /// Tasks to place, as bits.
@@ -58,7 +60,7 @@ struct State {
     free: Free,
     /// The last start.
     last: f64,
-    /// Of gangs that start at `last` too, only tasks from this on.
+    /// Of gangs that start at `last` too, only tasks from this task on.
     next_task: usize,
 }
 
@@ -97,8 +99,8 @@ impl<'a> Strip<'a> {
         2.0 * start + runtime <= self.limit * (1.0 + SLACK)
     }
 
-    /// Hands every placement that may follow a state to `visit`, until it says to stop: task, mode,
-    /// the devices after it, its start.
+    /// Hands every placement that may follow a state to `visit`, until it says to stop. A placement
+    /// is a task, a mode, the devices after it, and its start.
     #[inline]
     fn follow(
         &self,
@@ -132,8 +134,8 @@ impl<'a> Strip<'a> {
         ControlFlow::Continue(())
     }
 
-    /// Whether the areas of `left` may fit what is free until the limit, none starting before
-    /// `start`; no device is free before that either.
+    /// Whether the areas of `left` may fit the free time until the limit. No gang starts before
+    /// `start`, and no device is free before it either.
     #[inline]
     fn may_fit(&self, left: u32, free: &Free, start: f64) -> bool {
         let limit = self.limit * (1.0 + SLACK);
@@ -265,7 +267,7 @@ impl<'a> Walk<'a> {
         Self { strip, deadline, steps_left, placed: Vec::new(), table, is_stopped: false }
     }
 
-    /// Places the tasks left; whether they fit.
+    /// Places the remaining tasks; returns whether they fit.
     fn place(&mut self, state: &State) -> bool {
         if state.left == 0 {
             return true;
@@ -300,7 +302,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// `free` after a gang of `width` runs from `start` to `end`; what was idle before `start` is lost.
+/// `free` after a gang of `width` runs from `start` to `end`; the idle time before `start` is lost.
 #[inline]
 fn after(free: &Free, gpus: usize, width: usize, start: f64, end: f64) -> Free {
     let mut next = *free;

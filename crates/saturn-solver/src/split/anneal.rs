@@ -1,10 +1,11 @@
 //! Simulated annealing over the pieces on some nodes.
 //!
-//! The moves of the search without switches (another mode, another place in the order, another
-//! node), and three more: a piece is cut in two, two pieces of a task become one, work passes from
-//! one piece of a task to another. The cost counts how late the last device is beyond a target, how
-//! late all are on average, so that of several late ones each counts, and the area: what holds less is
-//! nearer to what ends earlier. A change whose area alone costs too much is dropped unplayed.
+//! The moves are those of the search without switches (another mode, another place in the order,
+//! another node), and three more. A piece is cut in two, two pieces of a task become one, or work
+//! passes from one piece of a task to another. The cost counts three things. The first is how late
+//! the last device is beyond a target. The second is how late all devices are on average, so that
+//! each late device counts. The third is the area, since a smaller area can end earlier. A change
+//! whose area alone costs too much is dropped unplayed.
 
 use super::pieces::{Piece, Player, stays_first};
 use super::polish::LEAST_SHARE;
@@ -24,7 +25,7 @@ pub(crate) struct Cooling {
     pub(crate) from: f64,
     pub(crate) to: f64,
     pub(crate) num_moves: u64,
-    /// What ends by then is in time, seconds.
+    /// A device that ends by then is in time, seconds.
     pub(crate) target: f64,
     /// Weight of the area over all devices of the region.
     pub(crate) area: f64,
@@ -34,9 +35,9 @@ pub(crate) struct Cooling {
 pub(crate) struct Region<'a> {
     player: Player<'a>,
     nodes: Vec<usize>,
-    /// Pieces that a task may be in.
+    /// The most pieces of a task.
     max_pieces: usize,
-    /// Of each task.
+    /// Whether each task may switch.
     may_switch: &'a [bool],
     num_gpus: f64,
     has_running: bool,
@@ -135,7 +136,7 @@ impl<'a> Region<'a> {
         best
     }
 
-    /// Makes a random change to the scratch pieces; whether there was one.
+    /// Makes a random change to the scratch pieces; returns whether there was a change.
     #[inline]
     fn change(&mut self, random: &mut Random) -> bool {
         let length = self.scratch.len();
@@ -183,7 +184,7 @@ impl<'a> Region<'a> {
         true
     }
 
-    /// A piece as its task runs, where it runs on this node and no other piece of it is so.
+    /// A piece as its task runs, if it runs on this node and no other piece of it stays.
     fn stay_on(&self, at: usize, node: usize) -> Option<Piece> {
         let Piece { task, share, .. } = self.scratch[at];
         let stay = self.model().tasks[task].stay.as_ref()?;
@@ -250,7 +251,7 @@ impl<'a> Region<'a> {
         true
     }
 
-    /// Another piece of the same task, if any; a random one.
+    /// A random other piece of the same task, if any.
     fn sibling(&self, at: usize, random: &mut Random) -> Option<usize> {
         let task = self.scratch[at].task;
         let is_sibling = |index: &usize| *index != at && self.scratch[*index].task == task;

@@ -1,8 +1,8 @@
 //! Plans with switches: the best plan without them, then pieces of tasks annealed and polished.
 //!
-//! [`pieces`] is the state, [`anneal`] the search on it, [`polish`] finds the best shares for what
-//! the search has found. Gangs wider than a node are not cut, and a plan that has one is left as it
-//! is.
+//! [`pieces`] is the state, [`anneal`] searches over it, and [`polish`] finds the best shares for
+//! the pieces found. Gangs wider than a node are not cut, and a plan that has such a gang is left
+//! as it is.
 
 mod anneal;
 mod pieces;
@@ -25,17 +25,17 @@ use crate::warm::is_staying;
 use anneal::{Cooling, Region};
 use pieces::{Piece, Player, settle_shares, stays_first};
 
-/// The share of the limits for a plan without switches, where lists can't say it.
+/// The share of the limits for a plan without switches, if lists can't express it.
 const WHOLE_SHARE: f64 = 0.15;
 /// Moves with switches for each move without.
 const SWITCHED_PER_WHOLE: u64 = 3;
-/// The share of what is left then for the bound.
+/// The share of the remaining limits for the bound.
 const BOUND_SHARE: f64 = 0.25;
 /// Up to this many tasks and nodes a problem is annealed whole.
 const SMALL_TASKS: usize = 60;
 const SMALL_NODES: usize = 4;
-/// Moves of the first annealings. Their number doubles in each round up to so many, and every few rounds
-/// from there on.
+/// Moves of the first annealings. Their number doubles in each round up to a limit, and every few
+/// rounds from there on.
 const FIRST: u64 = 128;
 const SHORT: u64 = 20_000;
 const LONGEST: u64 = 2_000_000;
@@ -49,17 +49,17 @@ const COLD: f64 = 0.0003;
 const REACH: f64 = 0.5;
 /// Weight of the area, least and most.
 const AREA: (f64, f64) = (0.7, 2.0);
-/// Regions in a row that come out too large before the search gives up.
+/// The search gives up after this many regions in a row that are too large.
 const MOST_REFUSED: u32 = 100;
-/// Moves of one run there.
+/// Moves of one run in a region.
 const MENDING: u64 = 30_000;
-/// What ends later than the best plan by more than this part is not polished.
+/// Pieces that end later than the best plan by more than this part are not polished.
 const POLISHING: f64 = 0.01;
 /// With more tasks than this the program of the shares is too large.
 const POLISHED_TASKS: usize = 300;
 
-/// Whether a solve may plan switches: some task may be switched, and there is nothing to wait for or to
-/// be in time for.
+/// Whether a solve may plan switches: some task may be switched, and no task waits or has a time to
+/// keep.
 pub(crate) fn applies(problem: &Problem, model: &Model, options: &Options) -> bool {
     let is_timed_node =
         |node: &Node| node.available_from_s > 0.0 || node.available_until_s.is_some();
@@ -74,7 +74,7 @@ pub(crate) fn applies(problem: &Problem, model: &Model, options: &Options) -> bo
         && !model.has_places()
 }
 
-/// The options for a plan without switches, and until when it is looked for, where lists can't say it.
+/// The options for a plan without switches, if lists can't express it, and the deadline for it.
 pub(crate) fn whole<'a>(options: &Options, deadline: Deadline<'a>) -> (Options, Deadline<'a>) {
     let options = Options {
         backend: Backend::Search,
@@ -85,19 +85,19 @@ pub(crate) fn whole<'a>(options: &Options, deadline: Deadline<'a>) -> (Options, 
     (options, deadline.within(deadline.left_s() * WHOLE_SHARE))
 }
 
-/// A lower bound on the makespan of every plan with switches, without a linear program of
-/// configurations, which takes seconds where tasks are many and gains little there.
+/// A lower bound on the makespan of every plan with switches, without the configuration linear
+/// program. That program takes seconds with many tasks and gains little there.
 pub(crate) fn quick_bound(model: &Model, deadline: Deadline) -> f64 {
     let no_prices = || vec![1.0; model.num_kinds];
     let prices = if model.has_modes() { area_bound(model, deadline).prices } else { no_prices() };
     config_lp::area_of_free_switches(&model.without_switch_costs(), &prices)
 }
 
-/// Plans with switches within the limits of `solve`. The plan at hand is one of whole tasks, or none
-/// where `whole` looks for those.
+/// Plans with switches within the limits of `solve`. The plan at hand has whole tasks. There is
+/// none yet if `whole` looks for such a plan.
 pub(crate) fn solve<'a>(solve: &'a Solve<'a>, whole: Option<lists::Search<'a>>, plan: &mut Plan) {
     let model = &solve.model.without_switch_costs();
-    // What holds of whole tasks alone is no bound here.
+    // Bounds that hold for whole tasks alone are no bounds here.
     plan.lower_bound_s = config_lp::area_of_free_switches(model, &solve.bound.prices);
     (plan.completion_bound_s, plan.cost_bound) = (0.0, 0.0);
     if let Some(whole) = &whole {
@@ -139,16 +139,16 @@ pub(crate) fn solve<'a>(solve: &'a Solve<'a>, whole: Option<lists::Search<'a>>, 
     grade(plan);
 }
 
-/// The search with switches at work.
+/// The search with switches in progress.
 struct Search<'a, 'b> {
     solve: &'a Solve<'a>,
-    /// With runtimes as they are without switch costs.
+    /// With runtimes without switch costs.
     model: &'b Model,
     /// No plan ends earlier.
     low: f64,
     switch_costs: Vec<f64>,
     may_switch: Vec<bool>,
-    /// The search for whole tasks, which goes on beside, and the best plan of it.
+    /// The search for whole tasks, which goes on beside this search, and its best plan.
     whole: Option<lists::Search<'a>>,
     without: &'b mut Plan,
     course: Course,
@@ -156,7 +156,7 @@ struct Search<'a, 'b> {
     /// Moves of an annealing, and rounds of that length so far.
     length: u64,
     num_rounds: u64,
-    /// Regions in a row that came out too large.
+    /// The number of regions in a row that were too large.
     num_refused: u32,
     /// Moves at which a large problem's pieces are polished next.
     polishes_at: u64,
@@ -170,7 +170,7 @@ struct Incumbent {
 }
 
 impl<'a, 'b> Search<'a, 'b> {
-    /// From the plan without switches; `None` where that is not one of narrow gangs.
+    /// Begins with the plan without switches; `None` if that plan has wide gangs.
     fn new(
         solve: &'a Solve<'a>,
         whole: Option<lists::Search<'a>>,
@@ -239,17 +239,17 @@ impl<'a, 'b> Search<'a, 'b> {
         }
     }
 
-    /// Lets the search without switches catch up; whether it did.
+    /// Lets the search without switches catch up; returns whether it did.
     fn advance_whole(&mut self, limits: &Limits) -> bool {
         let Some(whole) = &mut self.whole else { return true };
         let spent = self.course.num_moves();
         let rests_at = spent / SWITCHED_PER_WHOLE;
         let max_moves = limits.max_moves.map(|most| most.saturating_sub(spent));
-        // The bound on plans with switches is one on those without.
+        // The bound on plans with switches holds for plans without switches too.
         whole.advance(&Limits { max_moves, rests_at, ..*limits });
         self.solve.adopt(self.without, &whole.best.lists);
         if whole.course.num_moves() < rests_at && !whole.is_optimal(limits) {
-            // What it found since counts as a plan without switches only.
+            // Its findings since then count only as a plan without switches.
             return false;
         }
         if let Some(found) = self.incumbent(self.without) {
@@ -350,8 +350,9 @@ impl<'a, 'b> Search<'a, 'b> {
         region.run(cooling, most, bar, deadline, random)
     }
 
-    /// Small problems: a round in which each stream anneals all nodes at once. The best of an annealing
-    /// is polished even where it is no better than what is known: its shares may be far from theirs.
+    /// Small problems: a round in which each stream anneals all nodes at once. The best of an
+    /// annealing is polished even if it is no better than the known plan: its shares may be far
+    /// from theirs.
     fn anneal_whole(&mut self, limits: &Limits) {
         let nodes: Vec<usize> = (0..self.model.nodes.len()).collect();
         let length = self.length;
@@ -368,8 +369,8 @@ impl<'a, 'b> Search<'a, 'b> {
         for mut pieces in round.results.into_iter().flatten() {
             settle_shares(&mut pieces, self.model.tasks.len());
             let end = self.end(&pieces);
-            // Polishing gains little more than this. What a part of a round found might be polished
-            // to more than what the whole round finds.
+            // Polishing gains little more than this. A part of a round may find pieces that polish
+            // to more than those of the whole round.
             if round.is_whole && end < self.best.end * (1.0 + POLISHING) {
                 self.improve(pieces);
             } else {
@@ -410,8 +411,8 @@ impl<'a, 'b> Search<'a, 'b> {
         pieces
     }
 
-    /// Large problems: a round in which nodes that end last, each with some others, are annealed; false
-    /// where no region is small enough.
+    /// Large problems: a round in which nodes that end last, each with some others, are annealed.
+    /// Returns false if no region is small enough.
     fn mend(&mut self, limits: &Limits) -> bool {
         let model = self.model;
         let all: Vec<usize> = (0..model.nodes.len()).collect();

@@ -1,21 +1,22 @@
 //! The state of the search with switches: pieces of tasks in the order in which they are placed.
 //!
 //! A piece is a share of a task under one mode on one node. The pieces of a task follow each other
-//! in the order of the state: each starts when enough devices of its node are free and the piece
-//! before it has ended, and all but the first hold their devices for the switch cost on top. So any
-//! order of any pieces is a valid plan as long as each task's shares sum to 1, and nothing ever has
-//! to be repaired. An order read off start times decodes to starts no later than those.
+//! in the order of the state. Each piece starts when enough devices of its node are free and the
+//! piece before it has ended. All pieces but the first hold their devices for the switch cost on
+//! top. So any order of any pieces is a valid plan as long as each task's shares sum to 1, and
+//! nothing ever has to be repaired. An order read off start times decodes to starts no later than
+//! those.
 //!
-//! A task that runs already has begun: each of its pieces costs a switch but one that *stays*, which
-//! goes on where it runs and stands at the head of the order with the others that stay.
-//! The model's runtimes are those without switch costs.
+//! A task that runs already has begun, so each of its pieces costs a switch. The exception is a
+//! piece that *stays*: it goes on where the task runs, and is at the head of the order with the
+//! others that stay. The model's runtimes are those without switch costs.
 
 use saturn_core::{Assignment, Placement, WHOLE};
 
 use crate::model::{Mode, Model, Stay};
 use crate::timeline::place_after;
 
-/// What stands for a mode where a task stays as it runs.
+/// The mode of a task that stays as it runs.
 const STAY: usize = usize::MAX;
 
 /// A share of a task on one node.
@@ -26,7 +27,7 @@ pub(crate) struct Piece {
     /// Index into the task's modes on the node's kind, or `STAY`.
     pub(crate) mode: usize,
     pub(crate) gpus: usize,
-    /// Of the whole task in this mode, seconds.
+    /// Runtime of the whole task in this mode, seconds.
     pub(crate) runtime: f64,
     pub(crate) share: f64,
 }
@@ -37,7 +38,7 @@ impl Piece {
         Self { task, node, mode: index, gpus, runtime: mode.runtime, share }
     }
 
-    /// Of a running task, where and as it runs; `None` where that is on several nodes.
+    /// A piece of a running task, where and as it runs; `None` if it runs on several nodes.
     pub(crate) fn staying(task: usize, stay: &Stay, share: f64) -> Option<Self> {
         let (node, gpus) = (stay.home()?, stay.held() as usize);
         Some(Self { task, node, mode: STAY, gpus, runtime: stay.runtime, share })
@@ -70,7 +71,7 @@ pub(crate) struct Placed {
 /// Plays pieces; keeps its buffers between plays.
 pub(crate) struct Player<'a> {
     pub(crate) model: &'a Model,
-    /// Of each task, seconds; not asked of tasks in one piece.
+    /// Of each task, seconds; not read for tasks in one piece.
     pub(crate) switch_costs: &'a [f64],
     /// For each node, when its devices fall free, ascending.
     pub(crate) free: Vec<Vec<f64>>,
@@ -78,7 +79,7 @@ pub(crate) struct Player<'a> {
     ended: Vec<f64>,
 }
 
-/// What no piece has ended at.
+/// The end of a piece that has not begun.
 const NOT_BEGUN: f64 = -1.0;
 
 impl<'a> Player<'a> {
@@ -87,7 +88,7 @@ impl<'a> Player<'a> {
         Self { model, switch_costs, free: model.ready.clone(), ended }
     }
 
-    /// When the tasks of the pieces have ended before any of them: those that run have begun.
+    /// When the tasks of the pieces have ended before any piece: running tasks have begun.
     #[inline]
     fn rewind(&mut self, pieces: &[Piece]) {
         for piece in pieces {
@@ -110,8 +111,8 @@ impl<'a> Player<'a> {
         area
     }
 
-    /// Plays the pieces, which leaves in `free` when each of the `nodes`, which must hold them all,
-    /// falls free.
+    /// Plays the pieces, all of which are on `nodes`. Leaves in `free` when the devices of each
+    /// node become free.
     #[inline]
     pub(crate) fn play(&mut self, nodes: &[usize], pieces: &[Piece]) {
         for node in nodes {
@@ -129,7 +130,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// When each of the nodes, which must hold all pieces, falls wholly free.
+    /// When each of the nodes, which must hold all pieces, is wholly free.
     pub(crate) fn ends(&mut self, nodes: &[usize], pieces: &[Piece]) -> Vec<f64> {
         self.play(nodes, pieces);
         nodes.iter().map(|node| self.free[*node].last().copied().unwrap_or(0.0)).collect()
@@ -137,7 +138,7 @@ impl<'a> Player<'a> {
 
     /// Plays all pieces with their devices.
     pub(crate) fn trace(&self, pieces: &[Piece]) -> Vec<Placed> {
-        // When each device falls free, its id, and the piece that it is free of then; ascending.
+        // When each device becomes free, its id, and the piece that then leaves it; ascending.
         let mut free: Vec<Vec<(f64, u32, Option<usize>)>> = self
             .model
             .ready
@@ -179,7 +180,7 @@ impl<'a> Player<'a> {
         placed
     }
 
-    /// Whether a piece that takes these devices goes on as its task runs, be it by chance.
+    /// Whether a piece that takes these devices goes on as its task runs, perhaps by chance.
     fn is_there(&self, piece: &Piece, stay: &Stay, taken: &[(f64, u32, Option<usize>)]) -> bool {
         let own = stay.gang.first().map_or(&[][..], |part| &part.devices);
         let is_own = taken.iter().all(|(_, device, _)| own.contains(device));
@@ -234,8 +235,7 @@ pub(crate) fn stays_first(pieces: &mut [Piece]) {
     }
 }
 
-/// Makes each task's shares sum to 1 but for the last rounding: its last piece takes what the others
-/// leave.
+/// Makes each task's shares sum to 1 up to rounding: its last piece takes the remaining share.
 pub(crate) fn settle_shares(pieces: &mut [Piece], num_tasks: usize) {
     let mut others = vec![0.0; num_tasks];
     let mut last: Vec<Option<usize>> = vec![None; num_tasks];

@@ -1,9 +1,9 @@
 //! The best shares for a given structure, by a linear program.
 //!
-//! Playing pieces decides which of them wait for which. With those decisions kept, starts, shares
-//! and the makespan are a linear program: each piece starts no earlier than what it waits for has
-//! ended. Its solution is a plan no longer than the one it came from; playing the pieces anew in the
-//! order of its starts can only shorten it.
+//! Playing pieces decides which of them wait for which. With these decisions kept, starts, shares
+//! and the makespan are a linear program: each piece starts no earlier than the ends that it waits
+//! for. Its solution is a plan no longer than the plan before. Playing the pieces anew in the order
+//! of its starts can only shorten the plan.
 
 use saturn_core::WHOLE;
 
@@ -16,13 +16,13 @@ pub(crate) const LEAST_SHARE: f64 = 0.01;
 /// A program that takes longer than this is not worth it, seconds.
 const TIME_LIMIT_S: f64 = 1.0;
 
-/// What stays starts at once.
+/// A piece that stays starts at once.
 fn latest_start(piece: &Piece) -> f64 {
     if piece.stays() { 0.0 } else { f64::INFINITY }
 }
 
-/// The pieces with the best shares for their structure, in the order of their new starts; `None`
-/// where HiGHS has no answer.
+/// The pieces with the best shares for their structure, in the order of their new starts; `None` if
+/// HiGHS has no answer.
 pub(crate) fn polish(player: &Player, pieces: &[Piece], deadline: Deadline) -> Option<Vec<Piece>> {
     let placed = player.trace(pieces);
     // Times in units of the makespan.

@@ -5,13 +5,13 @@ use saturn_core::WHOLE;
 use super::pieces::Piece;
 use crate::random::Random;
 
-/// Nodes that are annealed together in a large problem, and the most that they may become together
-/// with those that hold pieces of the same tasks.
+/// Nodes that are annealed together in a large problem. Then the most nodes of a region, with the
+/// nodes that hold pieces of the same tasks.
 pub(super) const REGION_NODES: usize = 3;
 const MOST_NODES: usize = 6;
 
-/// The free node that ends last and others at random, with all nodes that hold pieces of the same
-/// tasks; empty where that would be too many, or where these nodes hold no piece.
+/// The free node that ends last and random others, with all nodes that hold pieces of the same
+/// tasks. Empty if that would be too many nodes, or if these nodes hold no piece.
 pub(super) fn choose(
     pieces: &[Piece],
     ends: &[f64],
