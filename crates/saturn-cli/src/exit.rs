@@ -11,7 +11,7 @@ pub(crate) enum Exit {
     Ok = 0,
     /// The run ended, but a task of it failed.
     TaskFailed = 1,
-    /// What the user gave is wrong; nothing was written.
+    /// The user's input is wrong; nothing was written.
     BadInput = 2,
     /// No plan exists.
     Infeasible = 3,
@@ -29,7 +29,7 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Prints data on standard output. A reader that has closed it (`| head`) has what it wants.
+/// Prints data on standard output. If a reader has closed it (`| head`), the reader has enough.
 pub(crate) fn print_data(text: &str) {
     let mut stdout = std::io::stdout().lock();
     let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
@@ -40,7 +40,7 @@ pub(crate) fn print_json(value: &serde_json::Value) {
     print_data(&format!("{value}\n"));
 }
 
-/// Says on standard error what went wrong.
+/// Reports an error on standard error.
 pub(crate) fn fail(exit: Exit, message: impl fmt::Display) -> Exit {
     eprintln!("error: {message}");
     exit

@@ -1,4 +1,4 @@
-//! Which run is meant: a directory, the name of one in `saturn_runs`, or the newest there.
+//! Finding a run: by its directory, by its name in `saturn_runs`, or the newest there.
 
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
@@ -8,21 +8,21 @@ use saturn_view::words::shell_quoted;
 
 use crate::exit::{Exit, fail};
 
-/// Where runs are unless they were told otherwise.
+/// The default directory of runs.
 pub(crate) const RUNS_DIR: &str = "saturn_runs";
 /// Names that a message lists.
 const MAX_LISTED: usize = 8;
 
-/// A run that is there.
+/// An existing run.
 #[derive(Debug)]
 pub(crate) struct Found {
     /// Its directory.
     pub(crate) path: PathBuf,
-    /// What to call it in a command, as a shell reads it back.
+    /// Its name in a command, as a shell reads it back.
     pub(crate) shown: String,
 }
 
-/// The run of that path or name; says what is wrong where there is none.
+/// The run of that path or name. If there is none, the error has been printed.
 pub(crate) fn run(named: &Path) -> Result<Found, Exit> {
     let candidates = [named.to_owned(), Path::new(RUNS_DIR).join(named)];
     let shown = shell_quoted(&named.to_string_lossy());
@@ -47,7 +47,7 @@ pub(crate) fn run(named: &Path) -> Result<Found, Exit> {
     ))
 }
 
-/// The run of that path or name, or the newest; then it says which that is.
+/// The run of that path or name, or the newest run, which is then named on standard error.
 pub(crate) fn run_or_newest(named: Option<&Path>) -> Result<Found, Exit> {
     if let Some(named) = named {
         return run(named);

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// For so long after a signal that counted, others are the same wish: `timeout` signals its child
-/// and then the child's whole group.
+/// After a signal that counted, other signals within this time don't count. For example, `timeout`
+/// signals its child and then the child's whole group.
 const SAME_WISH: Duration = Duration::from_secs(1);
 
 /// Whether the person asked to stop.
@@ -19,9 +19,9 @@ pub(crate) struct Interrupt {
 }
 
 impl Interrupt {
-    /// Catches the signals from now on, but for those that whoever started the program has it
-    /// ignore (`nohup`, a shell's background job). Where that fails they end the program at once,
-    /// as they would have anyway; a run can be resumed.
+    /// Catches the signals from now on. Signals that the program was started with ignored stay
+    /// ignored (`nohup`, a shell's background job). If catching fails, signals end the program at
+    /// once, as they would have anyway; a run can be resumed.
     pub(crate) fn catch() -> Self {
         let pressed = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -35,12 +35,12 @@ impl Interrupt {
         Self { pressed, counted: Mutex::new(None) }
     }
 
-    /// Whether there was one.
+    /// Whether there was a signal.
     pub(crate) fn came(&self) -> bool {
         self.pressed.load(Ordering::Relaxed)
     }
 
-    /// Whether there was one since the last call that is a wish of its own.
+    /// Whether a signal that counts has come since the last call.
     #[expect(clippy::disallowed_methods, reason = "signals come in the present")]
     pub(crate) fn take(&self) -> bool {
         self.take_at(Instant::now())

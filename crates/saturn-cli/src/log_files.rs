@@ -1,7 +1,7 @@
-//! What a task's workers wrote: the logs of its attempts' ranks, as they lie in the run directory.
+//! The output of a task's workers: the logs of its attempts' ranks, in the run directory.
 //!
-//! The driver removes the directory of an attempt that ended well once a later one has: what was
-//! not read of it by then is gone.
+//! When an attempt ended well and a later attempt did too, the driver removes the earlier attempt's
+//! directory. Lines that were not read by then are lost.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -21,7 +21,7 @@ pub(crate) struct AttemptLogs {
     directory: PathBuf,
 }
 
-/// What of an attempt's `spec.json` is needed here.
+/// The fields of an attempt's `spec.json` that are needed here.
 #[derive(Deserialize)]
 struct Spec {
     kind: String,
@@ -34,8 +34,8 @@ struct Technique {
     name: String,
 }
 
-/// The attempts of the task in `task_dir`, the first first. One whose spec is not written yet is
-/// left out.
+/// The attempts of the task in `task_dir`, the earliest first. An attempt whose spec is not written
+/// yet is left out.
 pub(crate) fn attempts(task_dir: &Path) -> io::Result<Vec<AttemptLogs>> {
     let entries = match std::fs::read_dir(task_dir.join("attempts")) {
         Ok(entries) => entries,
@@ -77,13 +77,13 @@ pub(crate) struct Logs {
 }
 
 impl Logs {
-    /// From their beginning on; `only` of that rank.
+    /// Reads from the beginning of the logs; with `only`, only that rank's log.
     pub(crate) fn of(attempt: AttemptLogs, only: Option<u32>) -> Self {
         Self { attempt, only, tails: Vec::new() }
     }
 
-    /// Whole lines that came since the last call, with their ranks. With `all` also what has no end
-    /// yet.
+    /// Whole lines that came since the last call, with their ranks. With `all`, also the unfinished
+    /// last line.
     pub(crate) fn take(&mut self, all: bool) -> io::Result<Vec<(u32, String)>> {
         self.find_ranks()?;
         let mut lines = Vec::new();

@@ -1,5 +1,5 @@
-//! The `saturn` program: arguments, exit codes, and what goes to which stream. Data goes to
-//! standard output, talk to standard error. All work is done by the crates below.
+//! The `saturn` program: arguments, exit codes, and the choice of stream. Data goes to standard
+//! output, messages to standard error. The crates below do all work.
 
 mod args;
 mod commands;

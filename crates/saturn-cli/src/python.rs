@@ -1,6 +1,7 @@
-//! What is said in Python is done there: scripts and sweeps become tasks by the package `saturn`.
+//! Scripts and sweeps become tasks in Python, by the package `saturn`.
 //!
-//! The interpreter is the user's: the one that has the package beside this program.
+//! The interpreter is the user's: the interpreter whose environment has the package beside this
+//! program.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
@@ -16,14 +17,14 @@ use crate::exit::{Exit, fail};
 /// The module of the package that takes over.
 const MODULE: &str = "saturn.verbs";
 
-/// Becomes Python, which does what a verb asks for; comes back only where there is none.
+/// Replaces this process by Python, which does the verb's work. Returns only if there is no Python.
 pub(crate) fn become_verb(verb: &str, arguments: &Value) -> Exit {
     let error = command(verb, arguments).exec();
     fail(Exit::Machine, format!("failed to start `{}`: {error}", interpreter().display()))
 }
 
-/// Becomes the Python of a run, which does what a verb asks for; comes back only where that is
-/// gone.
+/// Replaces this process by the Python of a run, which does the verb's work. Returns only if that
+/// Python is gone.
 pub(crate) fn become_verb_in(of_run: &Interpreter, verb: &str, arguments: &Value) -> Exit {
     let Interpreter { python, python_path } = of_run;
     let mut command = Command::new(python);
@@ -32,7 +33,8 @@ pub(crate) fn become_verb_in(of_run: &Interpreter, verb: &str, arguments: &Value
     fail(Exit::Machine, format!("failed to start `{python}`: {error}"))
 }
 
-/// What Python prints for a verb. Where it fails it has said why, and its exit code comes back.
+/// Python's output for a verb. If it fails, it has printed the reason, and its exit code is
+/// returned.
 pub(crate) fn output_of(verb: &str, arguments: &Value) -> Result<String, Exit> {
     let output = command(verb, arguments).stderr(Stdio::inherit()).output();
     let output = output.map_err(|error| {
@@ -57,8 +59,8 @@ fn interpreter() -> PathBuf {
     of_user().unwrap_or_else(|| PathBuf::from("python3"))
 }
 
-/// The interpreter of the environment that this program is installed in, else of the active
-/// environment, else the first `python3` on the path. `None` where there is none at all.
+/// The interpreter of the environment in which this program is installed, else of the active
+/// environment, else the first `python3` on the path. `None` if there is none.
 pub(crate) fn of_user() -> Option<PathBuf> {
     // Links to the program are followed: pipx and uv put them elsewhere.
     let beside = std::env::current_exe().ok().and_then(|program| of_directory(program.parent()?));

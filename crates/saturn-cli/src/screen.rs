@@ -1,7 +1,7 @@
-//! Where text goes: how wide it may be, and whether it may be coloured or drawn over.
+//! The properties of standard output: its width, and whether it takes colours and redrawing.
 //!
-//! A file or a pipe is as wide as its text: no line is cut or broken there, unless COLUMNS says how
-//! wide it may be.
+//! A file or a pipe is as wide as its text: no line is cut or broken there, unless COLUMNS sets the
+//! width.
 
 use std::io::IsTerminal;
 
@@ -40,7 +40,7 @@ impl Screen {
     }
 }
 
-/// The size of standard output: COLUMNS as `told`, and what a terminal says of its own.
+/// The size of standard output: COLUMNS as `told`, or the terminal's own size.
 fn size(
     told: Option<usize>,
     is_terminal: bool,

@@ -16,9 +16,9 @@ const UNITS: [(&str, f64); 9] = [
     ("gib", 1_073_741_824.0),
     ("tib", 1_099_511_627_776.0),
 ];
-/// Less is a slip, such as a forgotten unit; no model trains in it.
+/// Less is a typing error, such as a forgotten unit; no model trains in it.
 const LEAST_BYTES: f64 = 1e6;
-/// More means nothing, and is no exact number here.
+/// More is meaningless, and can't be represented exactly here.
 const MOST_BYTES: f64 = 9e15;
 
 /// A device's memory on the command line: a size, or `none` for no limit.

@@ -1,4 +1,4 @@
-//! Telling a run in progress what to do, and the person what came of it.
+//! Sending a command to a run in progress, and telling the person the result.
 
 use std::path::Path;
 
@@ -10,17 +10,17 @@ use serde_json::json;
 use crate::exit::{Exit, fail, print_json};
 use crate::find;
 
-/// A command, and what the person is told where it is done.
+/// A command, and the words for the person when it is done.
 pub(crate) struct Told {
     pub(crate) command: Command,
-    /// What it does.
+    /// The effect of the command.
     pub(crate) done: String,
     /// What to do next: the exact command.
     pub(crate) next: String,
 }
 
-/// Hands a command to the process that drives a run, and tells what came of it. `what` is given the
-/// run's name as a shell reads it back. With `json` the answer is printed as data.
+/// Hands a command to the process that drives a run, and reports the result. `what` gets the run's
+/// name as a shell reads it back. With `json` the answer is printed as data.
 pub(crate) fn tell(named: &Path, json: bool, what: impl FnOnce(&str) -> Told) -> Exit {
     let run = match find::run(named) {
         Ok(run) => run,

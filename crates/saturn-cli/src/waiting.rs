@@ -1,5 +1,7 @@
-//! Waiting: for the next look at a run, and for work that shows that it is alive: nothing at first,
-//! then how long a solve may still take, or how many parts of the work are done.
+//! Waiting: for the next look at a run, and for long work.
+//!
+//! A short wait prints nothing. A longer wait shows how long a solve may still take, or how many
+//! parts of the work are done.
 
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,9 +9,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-/// A wait shorter than this needs no word.
+/// A shorter wait prints nothing.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Between two words on a terminal, and elsewhere.
+/// The time between two lines on a terminal, and elsewhere.
 const TICK: Duration = Duration::from_millis(500);
 const LINE: Duration = Duration::from_secs(30);
 
@@ -51,8 +53,8 @@ pub(crate) fn with_progress<T>(what: &str, limit_s: f64, work: impl FnOnce() -> 
     })
 }
 
-/// Does `work`, which counts the parts that are done in the number that it gets. `line` says how far
-/// the work is, given the number of parts that are done.
+/// Does `work`, which counts its finished parts in the number that it gets. `line` describes the
+/// progress, given the number of finished parts.
 pub(crate) fn with_count<T>(
     line: impl Fn(usize) -> String + Send,
     work: impl FnOnce(&AtomicUsize) -> T,

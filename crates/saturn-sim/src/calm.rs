@@ -1,7 +1,7 @@
-//! A run in a world in which nothing goes wrong: what experiments and `saturn simulate` stand on.
+//! A run in a world without faults, for experiments and `saturn simulate`.
 //!
-//! The world, the clock, the launches and the planner are those of every simulation. Faults, the
-//! judge and the scenarios of the fuzzer stay out of it.
+//! The world, the clock, the launches and the planner are those of every simulation. There are no
+//! faults, no judge and no scenarios of the fuzzer.
 
 use saturn_engine::Command;
 
@@ -21,7 +21,7 @@ pub struct Calm {
     pub manners: Manners,
     /// Seconds between two checkpoints of an attempt.
     pub save_every_s: f64,
-    /// Of what is drawn: the noise of trials.
+    /// The seed of all drawn numbers: the noise of trials.
     pub seed: u64,
 }
 

@@ -1,7 +1,7 @@
-//! Plans that nobody searched for: strategies, places, order and switches at random.
+//! Plans drawn at random, without a search: strategies, places, order and switches.
 //!
-//! They are valid in devices and order, and poor; so that there is something to improve, and the
-//! engine follows more kinds of plans than a solver would give it.
+//! They are valid in devices and order, and poor. So the engine has something to improve, and it
+//! follows more kinds of plans than a solver would give it.
 
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, RngExt};
@@ -16,7 +16,7 @@ struct Segment {
     is_first: bool,
 }
 
-/// Draws a plan; `None` where some task has no place.
+/// Draws a plan; `None` if some task has no place.
 pub(crate) fn draw(rng: &mut impl Rng, order: &SolveOrder) -> Option<Plan> {
     let problem = &order.problem;
     let nodes = &problem.cluster.nodes;
@@ -70,7 +70,7 @@ fn segments(rng: &mut impl Rng, order: &SolveOrder) -> Vec<Segment> {
     let mut open: Vec<usize> = (0..tasks.len()).collect();
     open.shuffle(rng);
     let mut segments: Vec<Segment> = Vec::new();
-    // What comes after a task in the order may come before its rest.
+    // Tasks after a task may come before the rest of its parts.
     let mut rests: Vec<Segment> = Vec::new();
     while !open.is_empty() {
         let is_ready = |task: &usize| {

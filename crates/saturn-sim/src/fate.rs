@@ -1,4 +1,4 @@
-//! What goes wrong with a gang: drawn when it is launched.
+//! The fate of a gang, drawn at its launch: what goes wrong.
 
 use rand::RngExt;
 use saturn_core::{Inspection, TrialOutcome};
@@ -12,7 +12,7 @@ use crate::world::World;
 /// Longest time after its launch at which a gang fails, seconds.
 const MAX_FAILS_AFTER_S: f64 = 60.0;
 
-/// Draws a gang's fate, or why it can't be launched.
+/// Draws a gang's fate, or the reason why it can't be launched.
 pub(crate) fn draw(
     world: &mut World,
     order: &Order,
@@ -74,7 +74,7 @@ pub(crate) fn draw(
     Ok(fate)
 }
 
-/// How an inspection fails, while it looks.
+/// How an inspection fails in the middle of its work.
 fn inspection_failure(world: &mut World, group: &str) -> Option<(f64, Failure)> {
     if !world.rolls(Fault::InspectionFails) {
         return None;
@@ -110,7 +110,7 @@ fn failure(world: &mut World, order: &Order, is_bad: bool) -> Option<(f64, Failu
         (Fault::LateOutOfMemory, Failure::Says { kind: FailureKind::OutOfMemory, echo_first }),
     ];
     for (fault, failure) in kinds {
-        // A black box of which nothing is heard may be at work: it is its user who ends it.
+        // A silent black box may be at work: only its user ends it.
         let is_black_box = order.strategy.technique == TECHNIQUES[2];
         let can_be = match failure {
             Failure::EchoOnly => order.num_ranks > 1,
@@ -149,7 +149,7 @@ fn trial_outcome(world: &mut World, order: &Order, group: &str, gpu_type: &str) 
 }
 
 impl World {
-    /// Draws whether a fault will occur, which counts when it does.
+    /// Draws whether a fault will occur. The fault is counted when it occurs.
     fn rolls(&mut self, fault: Fault) -> bool {
         let odds = self.odds.get(&fault).copied().unwrap_or(0.0);
         odds > 0.0 && self.rng.random::<f64>() < odds

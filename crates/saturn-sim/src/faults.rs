@@ -1,4 +1,4 @@
-//! The kinds of things that go wrong, how likely each is in a world, and how often each did.
+//! The kinds of faults, how likely each is in a world, and how often each occurred.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub enum Fault {
     TaskError,
     /// The machine fails under a rank.
     MachineError,
-    /// Nothing is heard of a gang any more.
+    /// A gang falls silent.
     Hang,
     /// A rank fails, and its peers' echo is heard first.
     EchoFirst,
@@ -39,29 +39,29 @@ pub enum Fault {
     LaunchNoSpace,
     /// The disk is full in mid-training.
     NoSpace,
-    /// A gang's words on its progress are lost.
+    /// A gang's reports of progress are lost.
     LostProgress,
-    /// A gang's words on its checkpoints are lost.
+    /// A gang's reports of checkpoints are lost.
     LostCheckpoints,
-    /// A gang's last word is lost.
+    /// A gang's last report is lost.
     LostLastWord,
-    /// A gang's words come late, after its ranks' ends even.
+    /// A gang's reports come late, even after its ranks' ends.
     LateWords,
-    /// Each of a gang's words comes twice.
+    /// Each of a gang's reports comes twice.
     DoubledWords,
-    /// A word of an attempt that is long over.
+    /// A report comes of an attempt that ended long ago.
     WordFromThePast,
     /// Ranks hear of a stop late.
     LateStop,
     /// A trial raises.
     TrialFails,
-    /// An inspection can say nothing of some techniques.
+    /// An inspection gives no verdict on some techniques.
     PartInspected,
     /// An inspection is lost: its process dies, hangs or is killed, or the task's own code raises.
     InspectionFails,
-    /// What a trial measures is off.
+    /// A trial's measurement is wrong.
     WrongEstimate,
-    /// Each attempt's steps take another time than in truth.
+    /// Each attempt's steps take another time than the true time.
     NoisySteps,
     /// The driver dies before it has taken in an event.
     DriverDies,
@@ -69,7 +69,7 @@ pub enum Fault {
     DriverDiesBeforeJournal,
     /// The driver dies with the records stored and nothing done.
     DriverDiesAfterJournal,
-    /// The driver dies while a gang saves, and the checkpoint is finished all the same.
+    /// The driver dies while a gang saves, and the gang finishes the checkpoint all the same.
     SavedAfterDeath,
     /// A node goes with everything on it.
     NodeLost,
@@ -79,11 +79,11 @@ pub enum Fault {
     NodeBackOther,
     /// A new node joins.
     NodeJoins,
-    /// What runs on a device fails.
+    /// Processes on a device fail.
     BadDevice,
-    /// The pool is another when a new driver takes over.
+    /// The pool has changed when a new driver takes over.
     OtherPool,
-    /// A device may hold another amount when a new driver takes over.
+    /// The limit of a device's memory has changed when a new driver takes over.
     OtherMemory,
     /// A solve takes long.
     SlowSolve,
@@ -93,7 +93,7 @@ pub enum Fault {
     SolveTimesOut,
     /// A solver says that there is no plan.
     SolveInfeasible,
-    /// A solver's plan names what there is not.
+    /// A solver's plan names things that don't exist.
     WrongPlan,
     /// A plan comes from a poor baseline.
     PoorPlan,
@@ -103,11 +103,11 @@ pub enum Fault {
     TaskCancelled,
     /// A task is paused, and taken up again later.
     TaskPaused,
-    /// A person changes what is wished of a task.
+    /// A person changes a task's priority, deadline or release.
     Wished,
-    /// A person asks for what can't be.
+    /// A person sends an impossible command.
     WrongCommand,
-    /// Devices are told to be used again.
+    /// A person takes devices back.
     TakenBack,
     /// The run is stopped at checkpoints, and goes on later.
     Interrupted,
@@ -178,7 +178,7 @@ impl Fault {
     ];
 }
 
-/// How likely each fault is where it may occur; absent ones never do.
+/// How likely each fault is where it may occur; absent faults never occur.
 pub type Odds = BTreeMap<Fault, f64>;
 
 /// How often each fault occurred.

@@ -1,14 +1,15 @@
-//! One gang of virtual processes: it loads, trains or tries, saves, stops and ends, as its fate has it.
+//! One gang of virtual processes: it loads, trains or runs a trial, saves, stops and ends, by its
+//! fate.
 
 use std::collections::BTreeSet;
 
 use saturn_core::{Gang, Inspection, Strategy, TrialOutcome};
 use saturn_engine::{AttemptId, FailureKind, Purpose, TaskId};
 
-/// A strategy on a type of device about which an inspection is asked.
+/// A strategy on a type of device, as an inspection is asked about it.
 pub(crate) type Asked = (Strategy, String);
 
-/// What a launch says, in the world's words.
+/// A launch in the world's terms.
 #[derive(Debug, Clone)]
 pub(crate) struct Order {
     pub(crate) attempt: AttemptId,
@@ -17,7 +18,7 @@ pub(crate) struct Order {
     pub(crate) gpu_type: String,
     pub(crate) purpose: Purpose,
     pub(crate) strategy: Strategy,
-    /// For what an inspection is asked.
+    /// The strategies that an inspection is asked about.
     pub(crate) asked: Vec<Asked>,
     pub(crate) gang: Gang,
     pub(crate) steps: Option<u64>,
@@ -25,25 +26,25 @@ pub(crate) struct Order {
     pub(crate) num_ranks: u32,
 }
 
-/// What goes wrong with a gang, drawn when it is launched.
+/// The faults of a gang, drawn when it is launched.
 #[derive(Debug, Clone, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a thing that goes wrong by itself")]
 pub(crate) struct Fate {
-    /// It fails, so many seconds after its launch.
+    /// It fails this many seconds after its launch.
     pub(crate) failure: Option<(f64, Failure)>,
-    /// Its steps take so many times as long, from so many seconds after its launch on.
+    /// Seconds after its launch, and the factor by which its steps take longer from then on.
     pub(crate) slow: Option<(f64, f64)>,
-    /// A checkpoint takes so many times as long.
+    /// The factor by which a checkpoint takes longer.
     pub(crate) save_factor: Option<f64>,
     pub(crate) loses_progress: bool,
     pub(crate) loses_checkpoints: bool,
     pub(crate) loses_last_word: bool,
     pub(crate) doubles_words: bool,
-    /// Its words come so many seconds late.
+    /// The delay of its reports, seconds.
     pub(crate) word_delay_s: f64,
-    /// It hears of a stop so many seconds late.
+    /// The delay with which it hears of a stop, seconds.
     pub(crate) stop_delay_s: f64,
-    /// Its last rank outlives a kill by so many seconds.
+    /// Seconds for which its last rank outlives a kill.
     pub(crate) outlives_kill_s: f64,
     pub(crate) teardown_fails: bool,
     /// What a trial finds.
@@ -61,50 +62,50 @@ pub(crate) enum Failure {
     Says { kind: FailureKind, echo_first: bool },
     /// Ranks say that they have lost each other.
     EchoOnly,
-    /// Nothing more is heard of it.
+    /// It falls silent.
     Hang,
 }
 
-/// What a gang is at.
+/// The present work of a gang.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Phase {
     /// Building and loading.
     Loading,
-    /// Looking at a model.
+    /// Inspecting a model.
     Inspecting,
     /// Running a trial.
     Trying,
-    /// Measured, and waiting to hear whether it goes on as training.
+    /// Measured, and waiting to hear whether the trial goes on as training.
     Waiting,
-    /// Training so many steps more before it looks up.
+    /// Training this many more steps before it reports.
     Training { more: u64 },
     /// Writing a checkpoint; it ends, or goes on.
     Saving { since_s: f64, ends: bool },
     /// Nothing more to do.
     Closing,
-    /// Hung, failed or killed: it does nothing by itself any more.
+    /// Hung, failed or killed: it takes no further action by itself.
     Still,
 }
 
-/// A gang at work.
+/// A live gang.
 #[derive(Debug)]
 pub(crate) struct LiveGang {
-    /// Nodes of it that have gone, with their processes.
+    /// Its nodes that have gone, with their processes.
     pub(crate) lost: BTreeSet<usize>,
     pub(crate) order: Order,
     pub(crate) fate: Fate,
     pub(crate) launched_s: f64,
     pub(crate) live: BTreeSet<u32>,
     pub(crate) phase: Phase,
-    /// Grows whenever what was to happen next is replaced.
+    /// Grows whenever the gang's next turn is replaced.
     pub(crate) turn: u64,
-    /// It is to stop.
+    /// Whether it is to stop.
     pub(crate) stops: bool,
     pub(crate) is_killed: bool,
     pub(crate) load_s: f64,
     pub(crate) step_s: f64,
     pub(crate) save_s: f64,
-    /// Steps between two looks up.
+    /// Steps between two reports.
     pub(crate) look_up_every: u64,
     /// Seconds between two checkpoints.
     pub(crate) save_every_s: f64,
@@ -116,7 +117,7 @@ pub(crate) struct LiveGang {
     pub(crate) saved_s: f64,
 }
 
-/// A moment this close to a step's end is that end, in steps.
+/// A moment this close to a step's end, in steps, counts as that end.
 const AT_STEP_END: f64 = 1e-7;
 
 impl LiveGang {
@@ -126,7 +127,7 @@ impl LiveGang {
         self.order.until_step.map_or(all, |until| until.min(all))
     }
 
-    /// Brings `step` up to the last finished one, and says whether another is in progress.
+    /// Brings `step` up to the last finished step, and says whether another step is in progress.
     pub(crate) fn look_up(&mut self, now_s: f64) -> bool {
         let Phase::Training { more } = self.phase else { return false };
         let steps = if self.step_s > 0.0 { (now_s - self.since_s) / self.step_s } else { 0.0 };
@@ -136,7 +137,7 @@ impl LiveGang {
         steps - done as f64 > AT_STEP_END
     }
 
-    /// Seconds of its work that are in no checkpoint; 0 where it does not train.
+    /// Seconds of its work that are in no checkpoint; 0 if it does not train.
     pub(crate) fn unsaved_s(&self, now_s: f64) -> f64 {
         match self.phase {
             Phase::Loading => now_s - self.launched_s,
@@ -145,7 +146,7 @@ impl LiveGang {
         }
     }
 
-    /// Steps to train before it looks up again.
+    /// Steps to train before it reports again.
     pub(crate) fn next_steps(&self) -> u64 {
         let left = self.target().saturating_sub(self.step).max(1);
         let until_save_s = self.saved_s + self.save_every_s - self.since_s;

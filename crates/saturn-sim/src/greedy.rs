@@ -1,7 +1,7 @@
-//! A plan that costs next to nothing: for runs in which solving is not what is measured.
+//! A plan that costs next to nothing, for runs that don't measure solving.
 //!
-//! What runs stays as it runs; every other task, in the order given, runs under its strategy of least
-//! devices times seconds, on the node that has the devices for it first.
+//! Running tasks stay as they run. Every other task, in the order given, runs under its strategy of
+//! least devices times seconds, on the node that has the devices for it first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use saturn_engine::SolveOrder;
 /// When the devices of one node are free, and in what order.
 struct Nodes {
     free_at: Vec<Vec<f64>>,
-    /// For each width: when each node has so many devices free.
+    /// For each width: when each node has that many devices free.
     ready: BTreeMap<(String, u32), BTreeSet<(u64, usize)>>,
     types: Vec<String>,
 }

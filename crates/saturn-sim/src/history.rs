@@ -1,4 +1,4 @@
-//! What happened in a simulation, as an onlooker at the seam between engine and world sees it.
+//! The history of a simulation, as seen at the seam between engine and world.
 
 use saturn_core::Gang;
 use saturn_engine::{Action, AttemptId, Event, NodeId, Purpose, Record, TaskId};
@@ -8,7 +8,7 @@ use crate::faults::Fault;
 /// One thing that happened.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fact {
-    /// The engine was told something. Words on progress are left out.
+    /// The engine was told an event. Reports of progress are left out.
     Told(Event),
     /// The engine refused a command.
     Refused(String),
@@ -24,16 +24,16 @@ pub enum Fact {
         task: TaskId,
         /// Trial or training.
         purpose: Purpose,
-        /// What they hold.
+        /// Their devices.
         gang: Gang,
-        /// How many they are.
+        /// Their number.
         num_ranks: u32,
     },
     /// A gang has loaded its task.
     Loaded {
         /// Its attempt.
         attempt: AttemptId,
-        /// Finished steps in what it loaded.
+        /// Finished steps in the loaded checkpoint.
         step: u64,
     },
     /// A process is gone.
@@ -56,17 +56,17 @@ pub enum Fact {
     Node {
         /// Its name.
         name: String,
-        /// Its devices; 0 where it went.
+        /// Its devices; 0 if it went.
         gpus: u32,
     },
-    /// The node of this number is the one of this name.
+    /// The node's number, and its name.
     Numbered {
         /// Number.
         node: NodeId,
         /// Name.
         name: String,
     },
-    /// Something went wrong.
+    /// A fault occurred.
     Hit(Fault),
     /// The driver died, and all ranks with it.
     DriverDied,
@@ -79,12 +79,12 @@ pub enum Fact {
 pub struct History {
     /// In order.
     pub facts: Vec<(f64, Fact)>,
-    /// Nothing is kept: for runs that are only timed.
+    /// Nothing is kept, for runs that are only timed.
     pub is_off: bool,
 }
 
 impl History {
-    /// Adds what just happened.
+    /// Adds a fact of the present moment.
     pub(crate) fn add(&mut self, now_s: f64, fact: impl FnOnce() -> Fact) {
         if !self.is_off {
             self.facts.push((now_s, fact()));

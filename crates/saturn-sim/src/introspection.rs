@@ -1,8 +1,8 @@
-//! What introspection gains or loses where the runtimes that plans rest on are wrong.
+//! What introspection gains or loses if the runtimes that plans rest on are wrong.
 //!
-//! The same workload runs twice, with the same wrong measurements: once with re-planning at intervals,
-//! once without. The world is exact; only what was measured is off: each technique by a *bias*, the
-//! same for all groups and device counts, and each strategy by *noise* of its own.
+//! The same workload runs twice, with the same wrong measurements: with and without re-planning at
+//! intervals. The world is exact; only the measurements are wrong. Each technique has a *bias*, the
+//! same for all groups and device counts, and each strategy has *noise* of its own.
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -16,7 +16,7 @@ use crate::world::Manners;
 
 /// Longest run, seconds.
 const MAX_S: f64 = 1e7;
-/// Solves are reproducible: so many moves each.
+/// The number of moves in each solve, so that solves are reproducible.
 const MAX_MOVES: u64 = 1000;
 
 /// Makespans of one workload, seconds.
@@ -26,18 +26,18 @@ pub struct Pair {
     pub with_s: f64,
     /// Without.
     pub without_s: f64,
-    /// Attempts that introspection stopped to go on otherwise.
+    /// Attempts that introspection stopped to continue them under another strategy or place.
     pub num_moves: usize,
 }
 
 impl Pair {
-    /// What introspection loses, as a part of the makespan without; negative where it gains.
+    /// The loss by introspection, as a part of the makespan without; negative if it gains.
     pub fn loss(&self) -> f64 {
         self.with_s / self.without_s - 1.0
     }
 }
 
-/// Runs a seed's workload with and without introspection, measured wrongly by up to `error`.
+/// Runs a seed's workload with and without introspection. Measurements are wrong by up to `error`.
 pub fn compare(seed: u64, error: f64, interval_s: f64) -> Option<Pair> {
     let (with_s, num_moves) = makespan_s(seed, error, interval_s)?;
     let (without_s, _) = makespan_s(seed, error, 1e12)?;

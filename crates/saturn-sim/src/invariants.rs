@@ -1,4 +1,5 @@
-//! What must hold at every event: of the engine's state beside the world, and beside its own journal.
+//! The invariants at every event: the engine's state agrees with the world, and with its own
+//! journal.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,9 +27,9 @@ impl Watch {
         self.folded.apply(record, now_s);
     }
 
-    /// What is wrong now, if anything.
+    /// The broken rule, if any.
     ///
-    /// `is_turn`: the engine has also looked at what may start.
+    /// `is_turn`: the engine has also looked at tasks that may start.
     pub(crate) fn check(
         &mut self,
         state: &State,
@@ -45,8 +46,8 @@ impl Watch {
         self.check_fold(state)
     }
 
-    /// What can't be followed is not left in the plan in force, though only what may have changed is
-    /// looked at when something has.
+    /// The plan in force has no place that can't be followed, although the engine looks only at
+    /// places that may have changed.
     fn check_places(state: &State) -> Result<(), Violation> {
         let mut last: BTreeMap<TaskId, usize> = BTreeMap::new();
         last.extend(state.open_places().map(|(index, place)| (place.task, index)));
@@ -64,10 +65,10 @@ impl Watch {
         Ok(())
     }
 
-    /// What is first on all of its devices, and is held up by nothing, has started.
+    /// A task that is first on all of its devices, and that nothing holds up, has started.
     ///
-    /// Trials may keep devices, and host memory may be short: then nothing is said, unless nothing
-    /// runs at all.
+    /// Trials may keep devices, and host memory may be short. Then the rule is not checked, unless
+    /// nothing runs at all.
     fn check_starts(state: &State, now_s: f64) -> Result<(), Violation> {
         let is_over = state.ended.is_some() || state.interrupted.is_some();
         let is_idle = state.attempts.values().all(|one| one.gang.is_empty());
@@ -194,7 +195,7 @@ impl Watch {
     }
 }
 
-/// The state without what reports say between records.
+/// The state without the progress that reports give between records.
 fn durable(state: &State) -> State {
     let mut state = state.clone();
     for task in &mut state.tasks {
@@ -225,7 +226,7 @@ fn durable(state: &State) -> State {
     state
 }
 
-/// What follows where two texts differ.
+/// The texts from their first difference on.
 fn differing(text: &str, other: &str) -> String {
     let same = text.chars().zip(other.chars()).take_while(|(a, b)| a == b).count();
     text.chars().skip(same.saturating_sub(30)).take(60).collect()

@@ -1,4 +1,4 @@
-//! The virtual cluster behind the seam that the local machine's launcher is behind too.
+//! The virtual cluster behind the interface `Launcher`, in place of the local machine's launcher.
 
 use saturn_core::{Knobs, Placement, Strategy};
 use saturn_engine::{AttemptId, LaunchError, LaunchOrder, Launcher, News, Work};
@@ -47,7 +47,7 @@ impl Launcher for World {
         self.kill_all(attempt);
     }
 
-    /// What happens up to the present and has a word for the engine.
+    /// Lets all events up to the present happen, until one has news for the engine.
     fn poll(&mut self) -> Option<News> {
         while self.next_s().is_some_and(|at_s| at_s <= self.now_s()) {
             if let Some(event) = self.happen() {

@@ -1,15 +1,14 @@
 //! Saturn's simulator: the same engine and the real solver, on a virtual clock and cluster.
 //!
-//! A [`World`] holds what is true: how fast each task is under each strategy on each type of device
-//! ([`Truth`]), its nodes, processes and disk, and what goes wrong ([`Fault`]), all drawn from a
-//! seed. A [`Simulation`] is a run in it: it hands events to the engine, stores its records and
+//! A [`World`] holds the truth, drawn from a seed: how fast each task is under each strategy on
+//! each type of device ([`Truth`]), its nodes, processes and disk, and its faults ([`Fault`]). A
+//! [`Simulation`] is a run in a world. It hands events to the engine, stores its records and
 //! performs its actions, as the real driver does.
 //!
-//! [`policy`] sets Saturn beside what people and other systems do, in the same world without faults
-//! ([`Calm`]), on a workload that a file describes ([`WorkloadFile`]).
+//! [`policy`] compares Saturn with people's practice and other systems, in the same world without
+//! faults ([`Calm`]), on a workload that a file describes ([`WorkloadFile`]).
 //!
-//! Nothing here reads a clock or does I/O but the small programs in `bin/`: equal seeds give equal
-//! histories.
+//! Only the small programs in `bin/` read a clock or do I/O: equal seeds give equal histories.
 
 mod calm;
 mod drawn;

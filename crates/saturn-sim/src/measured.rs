@@ -1,9 +1,10 @@
-//! What trials cost and what they are worth, on step times that were really measured.
+//! The cost and the worth of trials, on measured step times.
 //!
-//! Groups of tasks are drawn from a table of measured step times: a model, another batch, a few percent
-//! that the table doesn't foresee, too little memory for some techniques. A run of them is simulated
-//! with the engine and the solver as they are, under one way to spend on trials, and set beside the run
-//! of an engine that knows every true step time for nothing.
+//! Groups of tasks are drawn from a table of measured step times. Each has a model, another batch,
+//! a few percent that the table doesn't foresee, and sometimes too little memory for some
+//! techniques. The real engine and solver run them in a simulation, under one way to spend on
+//! trials. The run is compared with the run of an engine that knows every true step time for
+//! nothing.
 
 use std::collections::BTreeMap;
 
@@ -52,23 +53,23 @@ pub struct Shape {
 /// A way to spend on trials.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Way {
-    /// As Saturn does: what is expected to save more than it costs.
+    /// Saturn's way: trials that are expected to save more than they cost.
     Chosen,
-    /// The same up to a part of what trials of every strategy would take.
+    /// The same up to a part of the cost of trials of every strategy.
     UpTo(f64),
     /// Every strategy.
     Every,
     /// Every technique at 1, 2, 4 and 8 devices; plans use nothing else.
     PowersOfTwo,
-    /// Every technique at so many device counts drawn for each group; plans use nothing else.
+    /// Every technique at a number of device counts drawn for each group; plans use nothing else.
     Random(usize),
 }
 
 /// What a run spent on trials, and how long it took.
 #[derive(Debug, Clone, Copy)]
 pub struct Spending {
-    /// Device-seconds of trials over those of trials of every strategy. A trial that went on as
-    /// training counts where a later plan moved its task: then its launch was for nothing else.
+    /// Device-seconds of trials over those of trials of every strategy. If a trial went on as
+    /// training and a later plan moved its task, the trial counts: its launch gained nothing else.
     pub trials: f64,
     /// Trials run, over the number of all strategies.
     pub number: f64,
@@ -78,7 +79,7 @@ pub struct Spending {
     pub makespan: f64,
 }
 
-/// Runs a workload under a way to spend on trials; `None` where it did not come to its end.
+/// Runs a workload under a way to spend on trials; `None` if it did not come to its end.
 pub fn spend(
     table: &Table,
     shape: &Shape,
@@ -107,7 +108,7 @@ pub fn spend(
     })
 }
 
-/// Leaves tasks the device counts that a way measures.
+/// Leaves tasks only the device counts that a way measures.
 fn allow(workload: &mut Workload, way: Way, seed: u64) {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0x5eed);
     let mut counts: BTreeMap<String, Vec<u32>> = BTreeMap::new();
@@ -134,7 +135,7 @@ fn allow(workload: &mut Workload, way: Way, seed: u64) {
     }
 }
 
-/// A run to its end.
+/// Runs a workload to its end.
 fn run(workload: Workload, max_moves: u64, seed: u64) -> Option<Simulation> {
     let steps = workload.config.policy.warmup_steps + workload.config.policy.timed_steps;
     let manners = Manners {
@@ -156,7 +157,7 @@ fn trials(simulation: &Simulation) -> (f64, usize, usize) {
     let (mut number, mut num_went_on) = (0, 0);
     let mut live: BTreeMap<AttemptId, (f64, u32)> = BTreeMap::new();
     let mut trials_s = simulation.engine.state().trials_s;
-    // Device-seconds until each went on, while it may yet be moved.
+    // Device-seconds until each trial went on, while a plan may still move its task.
     let mut until_moved: BTreeMap<AttemptId, f64> = BTreeMap::new();
     for (record, at_s) in &simulation.journal {
         match record {
@@ -274,7 +275,8 @@ fn draw_group(rng: &mut Xoshiro256PlusPlus, model: &Model) -> GroupTruth {
         else {
             continue;
         };
-        // What does not shrink with the devices is communication: another batch leaves it as it is.
+        // The part of a step that does not shrink with the devices is communication: another batch
+        // leaves it as it is.
         let first_s = curve[least] * f64::from(*least);
         let fixed_s = if most > least {
             ((most_s * f64::from(*most) - first_s) / f64::from(most - least)).max(0.0)

@@ -1,14 +1,14 @@
-//! What an engine's decisions take of the caller's clock, which is read so often that it is measured
-//! what a reading takes.
+//! The cost of an engine's decisions on the caller's clock. The clock is read so often that the
+//! time of a reading is measured too.
 
-/// Readings of a clock by which it is measured what one takes.
+/// The number of readings that measure the time of a reading.
 const NUM_READINGS: u32 = 10_000;
 
-/// What the engine's decisions cost, and the solver's answers, on the caller's clock.
+/// The time of the engine's decisions, and of the solver's answers, on the caller's clock.
 #[derive(Debug)]
 pub(crate) struct Meter {
     pub(crate) clock: fn() -> f64,
-    /// Seconds that one reading of the clock takes. Each measured span is too long by about as much.
+    /// Seconds of one reading of the clock. Each measured span is too long by about as much.
     reading_s: f64,
     pub(crate) cost: Cost,
 }
@@ -30,16 +30,16 @@ impl Meter {
     }
 }
 
-/// Seconds of the caller's clock that engine and solver took, the clock's own left out.
+/// Seconds of the caller's clock that engine and solver took, without reading the clock.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cost {
-    /// For events that neither ask for a plan nor answer with one, nor extend it.
+    /// For events that neither ask for a plan, nor answer with a plan, nor extend it.
     pub events_s: f64,
-    /// How many those were.
+    /// The number of these events.
     pub num_events: u64,
-    /// For those that do: the problem is built, answers are judged, a plan is extended.
+    /// For events that do: the problem is built, answers are judged, a plan is extended.
     pub planning_s: f64,
-    /// How many those were.
+    /// The number of these events.
     pub num_plannings: u64,
     /// The longest of them.
     pub longest_planning_s: f64,

@@ -1,14 +1,14 @@
-//! Nodes that a run waits for: a task that was measured on a wide node, and can't run on narrower ones,
-//! waits where no wide one is left.
+//! Nodes that a run waits for. A task that was measured on a wide node, and can't run on narrower
+//! nodes, waits if no wide node is left.
 
 use saturn_core::{Node, TrialOutcome};
 use saturn_engine::{State, TaskId, TaskStatus};
 
-/// The node that the first waiting task needs, if no present node is wide enough for any strategy that
-/// the task was measured under.
+/// The node that the first waiting task needs, if no present node is wide enough for any measured
+/// strategy of the task.
 ///
-/// It is worked out here from trials and nodes. The engine's own answer, `State::fits_pool`, is not
-/// asked: were it wrong, the node that comes would hide the fault.
+/// The answer is computed here, from trials and nodes. The engine's own answer, `State::fits_pool`,
+/// is not asked: if it were wrong, the arriving node would hide the fault.
 pub(crate) fn missing_node(state: &State) -> Option<Node> {
     state.task_ids().find_map(|task| missing_for(state, task))
 }

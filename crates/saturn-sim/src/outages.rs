@@ -1,15 +1,15 @@
-//! Three days of a cluster in which a node fails every hour, and what of that nobody could have avoided.
+//! Three days of a cluster in which a node fails every hour, and the unavoidable part of the loss.
 //!
-//! The same workload is run twice by the same engine and the real solver: once while nothing fails, once
-//! while a node, drawn anew each hour, is gone for half an hour. What the second run needs beyond the
-//! first is held against what the faults take by themselves:
+//! The same engine and the real solver run the same workload twice: without faults, and while a
+//! node, drawn anew each hour, is gone for half an hour. The additional time of the second run is
+//! compared with the losses that the faults cause by themselves:
 //!
-//! - *capacity*: devices that are not there, for as long as they are gone;
-//! - *lost work*: what gangs on a node had done since their last checkpoint when it went, and what it
-//!   takes to load them once more, times their devices.
+//! - *capacity*: missing devices, for as long as they are gone;
+//! - *lost work*: the work of a lost node's gangs since their last checkpoint, and the time of
+//!   loading them once more, times their devices.
 //!
-//! The first run's devices times seconds, and these, take the devices that are there until
-//! [`Outages::least_s`], if plans are as good as the first run's.
+//! If plans are as good as the first run's, the existing devices need until [`Outages::least_s`]
+//! for the first run's devices times seconds and these losses.
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -24,11 +24,12 @@ use crate::world::Manners;
 const HOUR_S: f64 = 3600.0;
 /// For how long a node is gone.
 const GONE_S: f64 = 1800.0;
-/// By when all has ended, hours.
+/// The latest time by which all tasks have ended, hours.
 const MOST_HOURS: f64 = 200.0;
-/// Hours on one device of a task, at least and at most: three days for a thousand tasks on 128 nodes.
+/// Hours on one device of a task, at least and at most: three days for a thousand tasks on 128
+/// nodes.
 const TASK_HOURS: (f64, f64) = (15.0, 150.0);
-/// Moves of the solver's search for each task: a thousand tasks take it a third of a second.
+/// Moves of the solver's search for each task: a third of a second for a thousand tasks.
 const MOVES_A_TASK: u64 = 200;
 
 /// A cluster and its tasks.
@@ -40,7 +41,7 @@ pub struct Scale {
     pub num_tasks: usize,
 }
 
-/// What came of a workload with and without faults.
+/// A workload's times with and without faults.
 #[derive(Debug, Clone, Copy)]
 pub struct Outages {
     /// Seconds that it takes while nothing fails.
@@ -49,15 +50,15 @@ pub struct Outages {
     pub troubled_s: f64,
     /// Nodes that failed meanwhile.
     pub num_failures: u32,
-    /// Devices times seconds that were not there, until the end.
+    /// Devices times seconds that were missing, until the end.
     pub gone_device_s: f64,
     /// Devices times seconds of lost work.
     pub lost_device_s: f64,
-    /// Seconds that it takes then, if plans are as good as without faults.
+    /// Seconds with faults, if plans are as good as without faults.
     pub least_s: f64,
 }
 
-/// Runs both; `None` where one does not end, breaks a rule, or has a task that is not done.
+/// Runs both. `None` if a run does not end, breaks a rule, or has a task that is not done.
 pub fn outages(scale: Scale, seed: u64) -> Option<Outages> {
     let mut calm = simulation(scale, seed);
     completed(&mut calm)?;
@@ -71,7 +72,7 @@ pub fn outages(scale: Scale, seed: u64) -> Option<Outages> {
     while at_s < MOST_HOURS * HOUR_S {
         let failed_s = at_s + rng.random_range(0.0..HOUR_S);
         failures.push(failed_s);
-        // Another one each time: the last may still be gone.
+        // Another node each time: the last node may still be gone.
         let nodes: Vec<_> =
             troubled.world.nodes().filter(|node| node.name != last).cloned().collect();
         let node = nodes[rng.random_range(0..nodes.len())].clone();
@@ -88,7 +89,7 @@ pub fn outages(scale: Scale, seed: u64) -> Option<Outages> {
     };
     let num_devices = scale.num_nodes as f64 * f64::from(GPUS);
     let mut least_s = calm_s;
-    // Each turn finds the end that the outages until the last one make necessary.
+    // Each turn finds the end that the outages up to the last end make necessary.
     for _ in 0..50 {
         least_s = calm_s + (lost_device_s + gone_until(least_s)) / num_devices;
     }
@@ -103,7 +104,7 @@ pub fn outages(scale: Scale, seed: u64) -> Option<Outages> {
     })
 }
 
-/// Runs it until every task is done; `None` where one is not.
+/// Runs it until every task is done; `None` if a task is not.
 fn completed(simulation: &mut Simulation) -> Option<()> {
     simulation.run(MOST_HOURS * HOUR_S)?;
     let state = simulation.state();

@@ -1,4 +1,5 @@
-//! Who answers the engine's solves: the real solver on a clock that stands still, or a fault.
+//! The answers to the engine's solves: from the real solver on a clock that stands still, or from a
+//! fault.
 
 use rand::RngExt;
 use saturn_core::{Plan, PlanStatus, Reason};
@@ -17,7 +18,7 @@ pub struct Planner {
     pub max_moves: u64,
     /// Seconds that a solve takes.
     pub takes_s: f64,
-    /// Nothing is searched for: for runs in which solving is not what is measured.
+    /// Whether there is no search, for runs that don't measure solving.
     pub is_greedy: bool,
 }
 

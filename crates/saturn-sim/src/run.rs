@@ -1,4 +1,4 @@
-//! One seed from beginning to end, and what came of it.
+//! One seed from beginning to end, and its verdict.
 
 use std::fmt::{self, Write};
 
@@ -9,18 +9,18 @@ use crate::scenario::{MAX_S, scenario};
 use crate::simulation::Violation;
 use crate::story;
 
-/// What came of a seed.
+/// The verdict on a seed.
 #[derive(Debug)]
 pub struct Verdict {
-    /// Rules that were broken.
+    /// Broken rules.
     pub violations: Vec<Violation>,
-    /// Kinds of fault that occurred, with how often.
+    /// Kinds of fault that occurred, and how often.
     pub hits: Hits,
     /// Seconds on the run's clock.
     pub simulated_s: f64,
     /// Events that the engine took in.
     pub num_events: u64,
-    /// The end of the history, where a rule was broken.
+    /// The end of the history, if a rule was broken.
     pub story: String,
 }
 
@@ -35,7 +35,7 @@ pub fn run_with(seed: u64, bug: Option<Bug>) -> Verdict {
     if let Some(bug) = bug {
         simulation.plant(bug);
     }
-    // As the run begins: a resume may limit the devices' memory otherwise.
+    // The limit at the beginning: a resume may limit the devices' memory otherwise.
     let config = simulation.state().config.clone();
     simulation.run(MAX_S);
     let (num_facts, found) = judge(&simulation.world.history, &config);
@@ -55,8 +55,8 @@ pub fn run_with(seed: u64, bug: Option<Bug>) -> Verdict {
     }
 }
 
-/// A digest of the whole history of a seed: every event, record and action with its time, and how the
-/// run ended. Two engines that decide alike have equal digests.
+/// A digest of the whole history of a seed: every event, record and action with its time, and the
+/// end of the run. Engines with equal decisions have equal digests.
 pub fn digest(seed: u64) -> u64 {
     let mut simulation = scenario(seed);
     let end = simulation.run(MAX_S);

@@ -1,8 +1,8 @@
-//! Bugs that are planted between engine and world, to see that they are found.
+//! Bugs that are planted between engine and world, to test that they are found.
 //!
-//! A saboteur stands at the seam: it drops, doubles, reorders and alters what the engine is told,
-//! what it has stored and what it has done. To the watch and the judge an engine with a saboteur is
-//! an engine with that bug. The engine itself carries no test code.
+//! A saboteur stands at the seam. It drops, doubles, reorders and alters the engine's events,
+//! records and actions. To the invariants and the judge, an engine with a saboteur is an engine
+//! with that bug. The engine itself carries no test code.
 
 use saturn_core::{Placement, TrialOutcome};
 use saturn_engine::{
@@ -23,17 +23,17 @@ pub enum Bug {
     StepsForgotten,
     /// A checkpoint is overlooked.
     CheckpointOverlooked,
-    /// A stop is taken for the end.
+    /// A stop is mistaken for the end.
     StopTakenForEnd,
-    /// What a trial measured is kept wrongly.
+    /// A trial's measurement is stored wrongly.
     TrialMiscopied,
-    /// What a look at a model found is not stored.
+    /// An inspection's answer is not stored.
     InspectionNotStored,
-    /// What a look at a model found is stored wrongly.
+    /// An inspection's verdict is stored wrongly.
     VerdictMiscopied,
-    /// A model is looked at on a device.
+    /// A model is inspected on a device.
     InspectedOnDevice,
-    /// Memory that ran out is taken for a crash.
+    /// Memory that ran out is mistaken for a crash.
     MemoryTakenForCrash,
     /// A cancelled task goes on.
     CancelIgnored,
@@ -43,7 +43,7 @@ pub enum Bug {
     TaskLost,
     /// A task's release is lost.
     ReleaseLost,
-    /// What a task comes after is lost.
+    /// The predecessors of a task are lost.
     OrderLost,
     /// A node's loss is overlooked.
     NodeLossOverlooked,
@@ -96,7 +96,7 @@ pub enum Bug {
 }
 
 impl Bug {
-    /// Every one.
+    /// Every bug.
     pub const ALL: &[Self] = &[
         Self::FreedEarly,
         Self::FreedTwice,
@@ -140,7 +140,7 @@ impl Bug {
         Self::FailureInvented,
     ];
 
-    /// What the engine is told in place of an event.
+    /// The event that the engine is told in place of another.
     pub(crate) fn told(self, event: Event, state: &State) -> Vec<Event> {
         match (self, event) {
             (
@@ -244,7 +244,7 @@ impl Bug {
         }
     }
 
-    /// What becomes of a decision on its way out.
+    /// Alters a decision on its way out.
     pub(crate) fn decided(self, decision: &mut Decision) {
         let Decision { records, actions, .. } = decision;
         match self {

@@ -16,8 +16,8 @@ pub(crate) const GPUS: u32 = 8;
 /// A week, seconds.
 pub const WEEK_S: f64 = 7.0 * 86_400.0;
 
-/// So many tasks on so many devices, about, over a week; solves are answered by a plan that costs next
-/// to nothing.
+/// About `num_tasks` tasks on `num_devices` devices over a week. A stub answers solves with a plan
+/// that costs next to nothing.
 pub fn week(num_tasks: usize, num_devices: usize, seed: u64) -> Simulation {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     // One to twenty hours on one device, about.
@@ -27,8 +27,8 @@ pub fn week(num_tasks: usize, num_devices: usize, seed: u64) -> Simulation {
     play(drawn, &mut rng, seed)
 }
 
-/// So many tasks in groups of a hundred, one of each measured, and nodes of [`GPUS`] devices; each task
-/// takes so many hours on one device, about, the logarithm of which is uniform.
+/// Tasks in groups of a hundred, with one measured task in each group, and nodes of [`GPUS`]
+/// devices. The hours of a task on one device are drawn, with a uniform logarithm.
 pub(crate) fn large(
     rng: &mut Xoshiro256PlusPlus,
     num_tasks: usize,

@@ -1,7 +1,7 @@
-//! A whole scenario drawn from a seed: a workload, what goes wrong, and what people and nodes do.
+//! A whole scenario drawn from a seed: a workload, its faults, and the deeds of people and nodes.
 //!
 //! The trouble ends at a set time: faults cease, nodes come back, devices are well. From then on
-//! everything must come to its end.
+//! every task must come to its end.
 
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
@@ -20,7 +20,7 @@ use crate::world::{Manners, World};
 
 /// When the trouble ends, seconds.
 const CALM_S: f64 = 400.0;
-/// By when everything has ended, seconds: the longest workload, one task after another, with room.
+/// By when every task has ended, seconds: the longest workload, one task after another, with room.
 pub const MAX_S: f64 = 40_000.0;
 
 /// The scenario of a seed.
@@ -94,7 +94,7 @@ fn draw_odds(rng: &mut Xoshiro256PlusPlus) -> Odds {
     odds
 }
 
-/// How likely a fault is at most, where it may occur.
+/// The highest probability of a fault, where it may occur.
 fn most(fault: Fault) -> f64 {
     match fault {
         Fault::DriverDies => 0.005,
@@ -195,7 +195,8 @@ fn draw_commands(rng: &mut Xoshiro256PlusPlus, simulation: &mut Simulation, name
     }
 }
 
-/// A stopper that holds tasks, and has some of them go on and ends the others while there is trouble.
+/// A stopper that holds tasks. While there is trouble, it lets some of them go on and ends the
+/// others.
 fn draw_judgements(rng: &mut Xoshiro256PlusPlus, simulation: &mut Simulation, names: &[String]) {
     if rng.random_bool(0.6) {
         return;
@@ -227,7 +228,8 @@ fn draw_nodes(rng: &mut Xoshiro256PlusPlus, simulation: &mut Simulation, nodes: 
             simulation.plan_deed(at_s, Deed::NodeGoes(node.name.clone()));
             let mut back = node.clone();
             if rng.random_bool(0.3) {
-                // With more than at the end, a task might be left with what only more can hold.
+                // With more devices than at the end, a task might keep a strategy that only more
+                // devices can hold.
                 back.gpus = rng.random_range(1..=node.gpus);
             }
             let back_s = at_s + rng.random_range(0.0..60.0);

@@ -1,5 +1,6 @@
-//! A run on a virtual cluster: the engine, the world, a journal and a driver between them that does
-//! what the real one does: it stores the records of a decision, then performs its actions.
+//! A run on a virtual cluster: the engine, the world, a journal, and a driver between them.
+//!
+//! As the real driver does, it stores the records of a decision, then performs its actions.
 
 use rand::RngExt;
 use saturn_core::{Cluster, Node};
@@ -22,12 +23,12 @@ use crate::world::World;
 /// Events at one moment after which the driver counts as running in circles.
 const MAX_EVENTS_AT_ONCE: u32 = 5000;
 
-/// Something that is done to a run from outside at a set time.
+/// A deed from outside at a set time.
 #[derive(Debug, Clone)]
 pub enum Deed {
-    /// A person asks for something.
+    /// A person sends a command.
     Ask(Command),
-    /// A person interrupts the run so many times.
+    /// A person interrupts the run this many times.
     Interrupt(u32),
     /// A node goes.
     NodeGoes(String),
@@ -37,31 +38,31 @@ pub enum Deed {
     SpaceFreed,
     /// A device turns bad, or well again.
     Device(String, u32, bool),
-    /// A word comes of an attempt that may be long over.
+    /// A report comes of an attempt that may be long over.
     OldWord(AttemptId),
-    /// Nothing goes wrong any more: nodes are these again, devices are well, paused tasks go on.
+    /// The trouble is over: nodes are these again, devices are well, paused tasks go on.
     Calm(Vec<Node>),
 }
 
-/// Something that must not be.
+/// A broken rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// Which rule is broken.
+    /// The name of the rule.
     pub rule: &'static str,
-    /// How.
+    /// How it was broken.
     pub what: String,
 }
 
 /// A run on a virtual cluster.
 #[derive(Debug)]
 pub struct Simulation {
-    /// The engine, as it is.
+    /// The engine.
     pub engine: Engine,
     /// The world.
     pub world: World,
-    /// What is stored.
+    /// The stored records.
     pub journal: Vec<(Record, f64)>,
-    /// What broke a rule, as soon as it did. Nothing happens after that.
+    /// Broken rules, as soon as they occur. Nothing happens after that.
     pub violations: Vec<Violation>,
     /// Events that the engine took in.
     pub num_events: u64,
@@ -104,7 +105,7 @@ impl Simulation {
         self.engine.state()
     }
 
-    /// Has something done at a time.
+    /// Plans a deed for a time.
     pub fn plan_deed(&mut self, at_s: f64, deed: Deed) {
         self.script.add(at_s, deed);
     }
@@ -113,9 +114,9 @@ impl Simulation {
         Cluster { nodes: self.world.nodes().cloned().collect() }
     }
 
-    /// Runs to the end of the run, resuming it whenever it was interrupted; `None` where it has not
-    /// ended by `max_s`, or a rule was broken. Where what is left waits for a node by then, the node
-    /// comes, and there is as much time again.
+    /// Runs to the end of the run, resuming it whenever it was interrupted. `None` if it has not
+    /// ended by `max_s`, or if a rule was broken. If the remaining tasks wait for a node by then,
+    /// the node comes, and there is as much time again.
     pub fn run(&mut self, max_s: f64) -> Option<RunEnd> {
         let mut until_s = max_s;
         while self.violations.is_empty() {
@@ -144,7 +145,7 @@ impl Simulation {
         None
     }
 
-    /// Lets the next thing happen.
+    /// Lets the next event happen.
     pub fn step(&mut self) {
         let world_s = self.world.next_s().unwrap_or(f64::INFINITY);
         let deed_s = self.script.next_s().unwrap_or(f64::INFINITY);
@@ -237,7 +238,7 @@ impl Simulation {
         self.deliver(Event::Command { command });
     }
 
-    /// The trouble is over: machines on which something can't be killed are started again.
+    /// The trouble is over: machines with processes that can't be killed are started again.
     fn calm(&mut self, nodes: Vec<Node>) {
         let stuck = self.world.calm();
         let others: Vec<Node> = self
@@ -258,7 +259,7 @@ impl Simulation {
         }
     }
 
-    /// Gives the engine an event now, and does what it decides.
+    /// Gives the engine an event now, and performs its decision.
     pub fn deliver(&mut self, event: Event) {
         let now_s = self.world.now_s();
         self.num_events += 1;
@@ -267,7 +268,7 @@ impl Simulation {
         if is_over || !self.is_moving(now_s) {
             return;
         }
-        // A person whose words were lost with the driver says them again.
+        // A person whose command was lost with the driver sends it again.
         let asked =
             if let Event::Command { command } = &event { Some(command.clone()) } else { None };
         if self.driver_dies(Fault::DriverDies) {
@@ -305,7 +306,7 @@ impl Simulation {
         }
     }
 
-    /// Checks at each event from now on. Only from the beginning.
+    /// Checks the rules at each event from now on. Call it at the beginning.
     pub(crate) fn watch(&mut self) {
         let mut watch = Watch::new(self.state());
         for (record, at_s) in &self.journal {
@@ -319,17 +320,17 @@ impl Simulation {
         self.bug = Some(bug);
     }
 
-    /// Stores nothing: for long runs that no driver dies in.
+    /// Stores nothing, for long runs in which no driver dies.
     pub(crate) fn keep_no_journal(&mut self) {
         self.keeps_no_journal = true;
     }
 
-    /// Measures from now on what the engine's decisions cost, on a clock in seconds.
+    /// Measures the time of the engine's decisions from now on, on a clock in seconds.
     pub fn measure(&mut self, clock: fn() -> f64) {
         self.meter = Some(Meter::new(clock));
     }
 
-    /// What was measured.
+    /// The measured times.
     pub fn cost(&self) -> Cost {
         self.meter.as_ref().map(|meter| meter.cost).unwrap_or_default()
     }
@@ -356,7 +357,7 @@ impl Simulation {
         decision
     }
 
-    /// What the engine decides on an event; with a planted bug, what it would with that.
+    /// The engine's decision on an event, altered by a planted bug.
     fn decide(&mut self, event: Event, now_s: f64) -> Decision {
         let Some(bug) = self.bug else { return self.metered(event, now_s) };
         let mut all = Decision::default();
@@ -370,7 +371,7 @@ impl Simulation {
         all
     }
 
-    /// Looks whether all is as it must be; after a whole turn, also whether the plan is followed.
+    /// Checks the rules; after a whole turn, also that the plan is followed.
     fn look(&mut self, is_turn: bool) {
         if let Some(watch) = &mut self.watch
             && let Err(violation) = watch.check(self.engine.state(), &self.world, is_turn)
@@ -448,7 +449,7 @@ impl Simulation {
         }
     }
 
-    /// Perhaps the driver dies; another takes the run over.
+    /// Perhaps the driver dies, and another takes the run over.
     fn driver_dies(&mut self, how: Fault) -> bool {
         let dies = !self.journal.is_empty() && self.world.is_hit(how);
         if dies {
@@ -457,7 +458,7 @@ impl Simulation {
         dies
     }
 
-    /// A new driver takes the run over from the journal; whatever the last one left is gone.
+    /// A new driver takes the run over from the journal; the last driver's memory is lost.
     pub fn take_over(&mut self) {
         self.world.driver_died();
         if self.bug == Some(Bug::JournalTorn) {

@@ -1,4 +1,4 @@
-//! A history in words, for whoever looks into a seed that failed.
+//! A history in words, for people who look into a failed seed.
 
 use saturn_engine::{Action, Event, RankReport, Record};
 
@@ -10,7 +10,7 @@ const SHORT: usize = 40;
 /// Characters of a line.
 const MAX_CHARS: usize = 220;
 
-/// The end of a history, what was broken, and how to see all of it.
+/// The end of a history, the broken rules, and how to see all of it.
 pub fn short(simulation: &Simulation, seed: u64) -> String {
     let mut lines = lines(simulation);
     let num_left_out = lines.len().saturating_sub(SHORT);

@@ -1,8 +1,8 @@
 //! Seconds a step by model, technique and device count, read from a table that somebody measured or
 //! from a profile that a run recorded.
 //!
-//! Only strategies within one node are kept. Where a table has several rows for a technique on so
-//! many devices (other knobs), the fastest counts. Nothing is filled in between.
+//! Only strategies within one node are kept. If a table has several rows for a technique on the
+//! same number of devices (other knobs), the fastest counts. Missing values are not filled in.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,19 @@ use thiserror::Error;
 /// Seconds a step on so many devices.
 pub type Curve = BTreeMap<u32, f64>;
 
-/// What is measured of one model.
+/// The measurements of one model.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Model {
     /// Seconds a step by technique and device count.
     pub step_s: BTreeMap<String, Curve>,
-    /// Seconds from launch to the first step, where that was measured: the mean of its trials.
+    /// Seconds from launch to the first step, if measured: the mean of its trials.
     pub load_s: Option<f64>,
-    /// Seconds that a checkpoint takes, where that was measured: the mean of its trials.
+    /// Seconds of a checkpoint, if measured: the mean of its trials.
     pub save_s: Option<f64>,
 }
 
 impl Model {
-    /// Takes in a strategy; of several measurements of it the fastest counts.
+    /// Takes in a strategy. Of several measurements of it the fastest counts.
     pub(crate) fn add(&mut self, technique: &str, gpus: u32, step_s: f64) {
         let curve = self.step_s.entry(technique.to_owned()).or_default();
         let known = curve.entry(gpus).or_insert(step_s);
@@ -48,16 +48,16 @@ pub enum TableError {
         /// Its name.
         column: &'static str,
     },
-    /// A field is not what its column holds.
+    /// A field does not fit its column.
     #[error("line {line}: `{column}` is `{found}`; expected {expected}")]
     Field {
         /// The line, from 1.
         line: usize,
         /// Its column.
         column: &'static str,
-        /// What stands there.
+        /// The found text.
         found: String,
-        /// What would be right.
+        /// The expected value.
         expected: &'static str,
     },
     /// A profile can't be read.
@@ -69,14 +69,14 @@ pub enum TableError {
         /// Their names.
         types: String,
     },
-    /// Nothing in it can be used.
+    /// It has no usable measurement.
     #[error("it has no measured step time of a strategy within one node")]
     Empty,
 }
 
 impl Table {
     /// Reads a table (CSV without quotes) with the columns `model`, `gpus`, `nodes`, `technique`
-    /// and `step_s`; others are ignored, as are rows of more than one node.
+    /// and `step_s`. Other columns are ignored, and so are rows of more than one node.
     pub fn from_csv(text: &str) -> Result<Self, TableError> {
         let mut lines = text.lines();
         let names: Vec<&str> = lines.next().unwrap_or_default().split(',').map(str::trim).collect();
@@ -178,7 +178,7 @@ fn checkpoint_s(trial: &Trial) -> Option<f64> {
     }
 }
 
-/// The name that Saturn has for a technique of `benches/profile/a800-measured.csv`.
+/// Saturn's name for a technique of `benches/profile/a800-measured.csv`.
 fn saturns_name(technique: &str) -> &str {
     match technique {
         "zero-dp" => "fsdp",

@@ -1,4 +1,4 @@
-//! How long things take in truth, whatever the engine believes of it.
+//! The true times, whatever the engine believes.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,13 @@ use saturn_core::{Finding, Inspection, Strategy, TrialOutcome, Verdict};
 
 use crate::gang::Asked;
 
-/// What every strategy that fits needs of a device, bytes.
+/// The memory of a device that every fitting strategy needs, bytes.
 pub(crate) const PEAK_MEMORY_BYTES: u64 = 1 << 30;
 
-/// What the largest of groups takes of a node's own memory, bytes.
+/// The host memory of the largest group, bytes.
 pub(crate) const MOST_HOST_BYTES: u64 = 1 << 24;
 
-/// What holds for all tasks of a group.
+/// The truth about all tasks of a group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GroupTruth {
     /// Seconds a step on one device of speed 1 under a technique of factor 1.
@@ -30,20 +30,20 @@ pub struct GroupTruth {
 /// How a technique does with a group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TechniqueTruth {
-    /// Seconds a step beside others'.
+    /// Seconds a step relative to other techniques.
     pub factor: f64,
-    /// n devices are n to the power of this as fast as one.
+    /// n devices are as fast as one device times n to the power of this.
     pub scaling: f64,
-    /// Seconds a step on so many devices of speed 1, where that follows no formula: in place of
-    /// `factor` and `scaling`.
+    /// Seconds a step by number of devices of speed 1, in place of `factor` and `scaling`, for
+    /// times that follow no formula.
     pub measured: BTreeMap<u32, f64>,
-    /// It needs at least so many devices to fit in memory.
+    /// It needs at least this many devices to fit in memory.
     pub fits_from: u32,
     /// Why it can't run the group at all.
     pub refusal: Option<String>,
 }
 
-/// What is true of a world.
+/// The truth of a world.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Truth {
     /// By profile key.
@@ -53,7 +53,7 @@ pub struct Truth {
 }
 
 impl Truth {
-    /// Seconds a step, or what a trial would find in its place.
+    /// Seconds a step, or the outcome that a trial would find instead.
     pub fn step_s(
         &self,
         group: &str,
@@ -83,7 +83,7 @@ impl Truth {
         Ok(group.step_s * technique.factor / (gpus * speed))
     }
 
-    /// What an inspection finds of what it is asked.
+    /// An inspection's answer to the strategies that it is asked about.
     pub(crate) fn inspection(&self, group: &str, asked: &[Asked]) -> Inspection {
         let verdicts = asked.iter().map(|(strategy, gpu_type)| {
             let finding = match self.step_s(group, strategy, gpu_type).map_err(|outcome| *outcome) {
@@ -97,7 +97,7 @@ impl Truth {
             let Strategy { technique, gpus, .. } = strategy.clone();
             Verdict { technique, gpus, gpu_type: gpu_type.clone(), finding }
         });
-        // Groups differ in what they take of host memory.
+        // Groups differ in their host memory.
         let number = self.groups.keys().position(|one| one == group).unwrap_or(0);
         let parameter_bytes = MOST_HOST_BYTES / [4, 2, 1][number % 3];
         Inspection {
@@ -112,7 +112,7 @@ impl Truth {
         }
     }
 
-    /// What an exact trial finds.
+    /// The outcome of an exact trial.
     pub fn outcome(&self, group: &str, strategy: &Strategy, gpu_type: &str) -> TrialOutcome {
         match self.step_s(group, strategy, gpu_type) {
             Err(outcome) => *outcome,

@@ -1,4 +1,5 @@
-//! Workloads drawn from a seed: nodes, groups of tasks, what is true of them, and what they ask.
+//! Workloads drawn from a seed: nodes, groups of tasks, the truth about them, and their
+//! requirements.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -31,14 +32,14 @@ pub struct Size {
     pub techniques: usize,
 }
 
-/// Nodes, tasks, and what is true of them.
+/// Nodes, tasks, and the truth about them.
 #[derive(Debug, Clone)]
 pub struct Workload {
     /// The nodes at the beginning.
     pub nodes: Vec<Node>,
-    /// What the run is told at its start.
+    /// The configuration of the run.
     pub config: RunConfig,
-    /// What is true.
+    /// The truth.
     pub truth: Truth,
     /// The tasks.
     pub tasks: Vec<NewTask>,
@@ -129,7 +130,7 @@ fn group_name(group: usize) -> String {
     format!("g{group}")
 }
 
-/// A task of so many steps, of which nothing is known and nothing wished.
+/// A task of that many steps, without measurements and without requirements.
 pub fn task(index: usize, group: &str, steps: u64) -> TaskSpec {
     TaskSpec {
         name: format!("t{index}"),
@@ -169,7 +170,7 @@ fn draw_group(rng: &mut impl Rng, num_techniques: usize, widest: u32) -> GroupTr
             factor: rng.random_range(0.7..1.5),
             scaling: rng.random_range(0.4..1.0),
             measured: BTreeMap::new(),
-            // What comes first runs everywhere, so that every task can be trained.
+            // The first technique runs everywhere, so that every task can be trained.
             fits_from: if is_first { 1 } else { rng.random_range(1..=widest) },
             refusal: (!is_first && rng.random_bool(0.15)).then(|| "it has no layers".to_owned()),
         };

@@ -1,7 +1,7 @@
-//! A workload as a person writes it down (TOML): nodes, tasks, and what a step of each takes.
+//! A workload as a person writes it down (TOML): nodes, tasks, and their step times.
 //!
-//! Text in, a [`Case`] out, or one error that says what is wrong, where, and what would be right.
-//! Files are the caller's: a workload only names its profile.
+//! Text in, a [`Case`] out, or an error that says what is wrong, where, and what is expected. The
+//! caller reads the files: a workload only names its profile.
 
 mod error;
 mod task;
@@ -21,14 +21,14 @@ use crate::truth::{GroupTruth, TechniqueTruth, Truth};
 
 /// The type of all devices: a pool of several types is not simulated.
 const GPU_TYPE: &str = "gpu";
-/// Seconds of a launch and of a checkpoint where neither workload nor profile has them.
+/// Seconds of a launch and of a checkpoint if neither workload nor profile has them.
 const USUAL_LOAD_S: f64 = 30.0;
 const USUAL_SAVE_S: f64 = 10.0;
 /// Seconds between two checkpoints.
 const USUAL_EVERY_S: f64 = 1800.0;
 /// Steps of a trial.
 const USUAL_TRIAL_STEPS: u32 = 4;
-/// More are a slip.
+/// More tasks are a typing error.
 const MOST_TASKS: usize = 10_000;
 const MOST_NODES: usize = 10_000;
 const MOST_GPUS: u32 = 1024;
@@ -38,7 +38,7 @@ const MOST_GPUS: u32 = 1024;
 #[serde(deny_unknown_fields)]
 pub struct WorkloadFile {
     profile: Option<String>,
-    /// Whether nothing is known at the beginning.
+    /// Whether no step time is known at the beginning.
     #[serde(default)]
     trials: bool,
     #[serde(default)]
@@ -69,8 +69,8 @@ fn one() -> usize {
 }
 
 impl WorkloadFile {
-    /// Whether a text in TOML is meant as a workload: of all files of Saturn's, workloads alone have
-    /// `nodes` at their top. What is no TOML is no workload.
+    /// Whether a text in TOML is meant as a workload. Of all files of Saturn, only workloads have
+    /// `nodes` at their top. A text that is no TOML is no workload.
     pub fn is_one(text: &str) -> bool {
         text.parse::<toml::Table>().is_ok_and(|table| table.contains_key("nodes"))
     }
@@ -162,7 +162,7 @@ impl WorkloadFile {
         Ok(nodes)
     }
 
-    /// What is true of all tasks of a model.
+    /// The truth about all tasks of a model.
     fn group(&self, model: &Model) -> Result<GroupTruth, WorkloadError> {
         let techniques = model.step_s.iter().map(|(name, curve)| {
             let measured = curve.clone();

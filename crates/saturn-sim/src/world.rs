@@ -1,8 +1,8 @@
-//! The virtual cluster: nodes, processes, a disk, and a clock that jumps from one thing that happens
-//! to the next.
+//! The virtual cluster: nodes, processes, a disk, and a clock that jumps from one event to the
+//! next.
 //!
-//! It does what the engine's actions say, and answers with events, as a launcher and its ranks do. It
-//! never looks into the engine. What goes wrong is drawn from its seed.
+//! It performs the engine's actions, and answers with events, as a launcher and its ranks do. It
+//! never looks into the engine. Its faults are drawn from its seed.
 
 mod life;
 
@@ -23,18 +23,18 @@ use crate::heap::Heap;
 use crate::history::{Fact, History};
 use crate::truth::Truth;
 
-/// Seconds for which a process lives on after its kill, where nothing goes wrong.
+/// Seconds for which a process lives on after its kill, without faults.
 const DEATH_S: f64 = 0.1;
 
-/// Something that is to happen.
+/// A future event.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "nearly every one is told")]
 enum Happening {
-    /// A word reaches the engine.
+    /// A report reaches the engine.
     Tell(Event),
-    /// A gang comes to the end of what it is at.
+    /// A gang comes to the end of its present work.
     Turn { attempt: AttemptId, turn: u64 },
-    /// A gang's fate comes.
+    /// A gang meets its fate.
     Fate { attempt: AttemptId, failure: Failure },
     /// A gang gets slower.
     Slow { attempt: AttemptId, factor: f64 },
@@ -44,35 +44,35 @@ enum Happening {
     Ends { attempt: AttemptId, rank: u32, code: i32 },
 }
 
-/// How a world behaves, but for what goes wrong.
+/// The behaviour of a world, without its faults.
 #[derive(Debug, Clone)]
 pub struct Manners {
-    /// Most steps between two words on progress.
+    /// Most steps between two reports of progress.
     pub look_up_every: u64,
-    /// Seconds between a gang's last word and the end of its processes.
+    /// Seconds between a gang's last report and the end of its processes.
     pub teardown_s: f64,
     /// Seconds that a trial takes, beside loading and its steps.
     pub trial_s: f64,
-    /// Steps of a trial: what they take comes on top.
+    /// Steps of a trial; their time is added.
     pub trial_steps: u32,
     /// Whether trials train their tasks, and may go on doing so.
     pub trials_train: bool,
-    /// What a trial measures is off by so much: the standard deviation of its logarithm.
+    /// The error of a trial's measurement: the standard deviation of its logarithm.
     pub trial_noise: f64,
 }
 
 /// The virtual cluster.
 #[derive(Debug)]
 pub struct World {
-    /// What is true of it.
+    /// The truth.
     pub truth: Truth,
-    /// What trials find in place of the truth, where they are wrong.
+    /// The beliefs that trials find in place of the truth, if they are wrong.
     pub(crate) found: Option<Truth>,
-    /// What can go wrong, and how likely.
+    /// The faults that can occur, and how likely each is.
     pub odds: Odds,
-    /// What went wrong.
+    /// The faults that occurred.
     pub hits: Hits,
-    /// What happened.
+    /// The history.
     pub history: History,
     pub(crate) rng: Xoshiro256PlusPlus,
     pub(crate) manners: Manners,
@@ -81,7 +81,7 @@ pub struct World {
     gangs: BTreeMap<AttemptId, LiveGang>,
     /// Steps of each task's newest checkpoint.
     disk: BTreeMap<TaskId, u64>,
-    /// Nodes that are there, by name.
+    /// Present nodes, by name.
     nodes: BTreeMap<String, Node>,
     numbered: Vec<(String, String)>,
     bad: BTreeSet<DeviceId>,
@@ -122,18 +122,18 @@ impl World {
         self.disk.get(&task).copied().unwrap_or(0)
     }
 
-    /// Devices times seconds that went with nodes: what gangs on them had trained since their last
-    /// checkpoints, or loaded, and what they take to load once more.
+    /// Devices times seconds that were lost with nodes: the work of their gangs since their last
+    /// checkpoints, or their loading, and the time of loading once more.
     pub fn lost_device_s(&self) -> f64 {
         self.lost_device_s
     }
 
-    /// Nodes that are there.
+    /// Present nodes.
     pub fn nodes(&self) -> impl Iterator<Item = &Node> {
         self.nodes.values()
     }
 
-    /// Attempts that have processes, with how many, and the devices that these hold.
+    /// Attempts that have processes, with the number of processes, and their devices.
     pub fn processes(&self) -> impl Iterator<Item = (AttemptId, usize, Vec<DeviceId>)> + '_ {
         self.gangs.iter().map(|(id, gang)| {
             let all = devices(&gang.order.gang).filter(|one| !gang.lost.contains(&one.node.0));
@@ -141,7 +141,7 @@ impl World {
         })
     }
 
-    /// When something happens next, seconds.
+    /// The time of the next event, seconds.
     pub fn next_s(&self) -> Option<f64> {
         self.heap.next_s()
     }
@@ -151,7 +151,7 @@ impl World {
         self.now_s = self.now_s.max(at_s);
     }
 
-    /// Does what happens next; the word that reaches the engine by it, if any.
+    /// Lets the next event happen. Returns the report that reaches the engine by it, if any.
     pub(crate) fn happen(&mut self) -> Option<Event> {
         let (at_s, next) = self.heap.take()?;
         self.wait_until(at_s);
@@ -166,7 +166,7 @@ impl World {
         None
     }
 
-    /// Has the engine told something at a time.
+    /// Has the engine told an event at a time.
     pub fn tell(&mut self, at_s: f64, event: Event) {
         self.heap.add(at_s, Happening::Tell(event));
     }
@@ -187,7 +187,7 @@ impl World {
         self.history.add(self.now_s, || Fact::Hit(fault));
     }
 
-    /// Takes in a record that was stored: which number means what.
+    /// Takes in a stored record, which may give a number its meaning.
     pub fn stored(&mut self, record: &Record) {
         match record {
             Record::NodeJoined { node, spec } => {
@@ -206,14 +206,14 @@ impl World {
         }
     }
 
-    /// A node is there from now on; the engine is not told by this.
+    /// Adds a node. The engine is not told.
     pub fn add_node(&mut self, node: Node) {
         let (name, gpus) = (node.name.clone(), node.gpus);
         self.history.add(self.now_s, || Fact::Node { name, gpus });
         self.nodes.insert(node.name.clone(), node);
     }
 
-    /// A node goes with everything on it; the engine is not told by this.
+    /// Removes a node with everything on it. The engine is not told.
     pub fn remove_node(&mut self, name: &str) -> Option<Node> {
         let node = self.nodes.remove(name)?;
         self.history.add(self.now_s, || Fact::Node { name: name.to_owned(), gpus: 0 });
@@ -228,8 +228,8 @@ impl World {
         Some(node)
     }
 
-    /// The processes of a gang that are on a node are gone. Those on others stand still, and wait; who
-    /// sees to them says which of the gang's have ended.
+    /// Removes the processes of a gang that are on a node. Its processes on other nodes stand still
+    /// and wait. The caller says which of the gang's processes have ended.
     fn lose_share(&mut self, attempt: AttemptId, name: &str) {
         let Some(gang) = self.gangs.get_mut(&attempt) else { return };
         if gang.order.gang.len() < 2 {
@@ -283,7 +283,7 @@ impl World {
         }
     }
 
-    /// Nothing goes wrong from now on; the nodes with processes that won't die.
+    /// Nothing goes wrong from now on. Returns the nodes with processes that won't die.
     pub fn calm(&mut self) -> BTreeSet<String> {
         self.odds.clear();
         self.bad.clear();
@@ -298,8 +298,8 @@ impl World {
         stuck
     }
 
-    /// The driver is dead: ranks die with it, words are lost. What is immortal goes too, since no new
-    /// driver begins beside ranks of the last one.
+    /// The driver is dead: ranks die with it, and reports are lost. Immortal processes go too,
+    /// since no new driver begins beside ranks of the last driver.
     pub fn driver_died(&mut self) {
         self.history.add(self.now_s, || Fact::DriverDied);
         let all: Vec<AttemptId> = self.gangs.keys().copied().collect();
@@ -319,7 +319,7 @@ impl World {
         self.history.add(self.now_s, || Fact::Saved { attempt, task, step });
     }
 
-    /// Starts a gang, or fails to.
+    /// Starts a gang, or fails to start it.
     pub(crate) fn begin(&mut self, order: Order) -> Result<(), LaunchError> {
         let attempt = order.attempt;
         let (gpu_type, group) = (order.gpu_type.clone(), order.group.clone());
@@ -411,7 +411,7 @@ impl World {
         self.replan(attempt);
     }
 
-    /// What a training gang is to do has changed: it finishes its present step first.
+    /// A training gang's orders have changed: it finishes its present step first.
     fn replan(&mut self, attempt: AttemptId) {
         let now_s = self.now_s;
         let Some(gang) = self.gangs.get_mut(&attempt) else { return };
@@ -450,13 +450,13 @@ impl World {
         }
     }
 
-    /// The number of the node of a name, where the engine has given it one.
+    /// The number of the node of a name, if the engine has given it a number.
     pub fn number_of(&self, name: &str) -> Option<NodeId> {
         // A node that comes back with devices of another type gets another number.
         self.numbered.iter().rposition(|(numbered, _)| numbered == name).map(NodeId)
     }
 
-    /// A word of an attempt that may be long over.
+    /// A report of an attempt that may be long over.
     pub(crate) fn word_from_the_past(&mut self, attempt: AttemptId) {
         self.hit(Fault::WordFromThePast);
         let report = RankReport::Finished { step: 1_000_000, loss: None };

@@ -1,7 +1,7 @@
 //! Which nodes of a Ray cluster a run uses: the same options for every verb that trains.
 //!
-//! A sweep's file may say which cluster. So whether one is given at all is seen where the file is
-//! read.
+//! A sweep's file may name the cluster. So the code that reads the file checks whether there is a
+//! cluster at all.
 
 use serde::Serialize;
 
@@ -24,7 +24,7 @@ pub(crate) struct ClusterArgs {
 }
 
 impl ClusterArgs {
-    /// The first option that is for a cluster, where these name none.
+    /// The first option that needs a cluster, if these options name no cluster.
     pub(crate) fn without_cluster(&self) -> Option<&'static str> {
         let given = [
             ("--nodes", self.nodes.is_some()),

@@ -1,4 +1,4 @@
-//! Arguments of what is asked of the machine, and of what makes the program handy.
+//! Arguments of `saturn doctor` and `saturn completions`.
 
 use std::path::PathBuf;
 

@@ -7,7 +7,7 @@ use saturn_estimate::{Device, Optimizer, Precision};
 
 use super::{more, one_of};
 
-/// More nodes than this are a slip.
+/// More nodes than this are a typing error.
 const MOST_NODES: u32 = 64;
 
 /// `saturn estimate`.

@@ -1,10 +1,11 @@
-//! Arguments of what is asked of runs. RUN is a directory, or a name in `saturn_runs`.
+//! Arguments of the verbs that look at a run or steer it. RUN is a directory, or a name in
+//! `saturn_runs`.
 
 use std::path::PathBuf;
 
 use super::{more, whole};
 
-/// What a command's help says of its exit codes.
+/// The exit codes in a command's help.
 pub(super) const COMMAND_CODES: &str =
     "0 done, 2 refused, or no process drives the run, 5 the machine failed";
 const QUESTION_CODES: &str = "0 told, 2 no such run or task, 5 the machine failed";

@@ -211,7 +211,7 @@ pub(crate) struct TraceArgs {
     pub(crate) json: bool,
 }
 
-/// The end of a verb's help: commands to try (each with what it is for), and its exit codes.
+/// The end of a verb's help: commands to try, each with its purpose, and the exit codes.
 fn more(examples: &[(&str, &str)], codes: &str) -> String {
     let width = examples.iter().map(|(command, _)| command.len()).max().unwrap_or(0);
     let mut text = "Examples:\n".to_owned();
@@ -222,7 +222,7 @@ fn more(examples: &[(&str, &str)], codes: &str) -> String {
     text + "\nExit codes: " + codes
 }
 
-/// Reads a whole number, and says what one is where the text is none.
+/// Reads a whole number; the error says what a whole number is.
 fn whole<T: FromStr<Err = ParseIntError>>(text: &str) -> Result<T, String> {
     text.parse::<T>().map_err(|error| {
         let is_from_0 = "-1".parse::<T>().is_err();
@@ -236,7 +236,7 @@ fn whole<T: FromStr<Err = ParseIntError>>(text: &str) -> Result<T, String> {
     })
 }
 
-/// Reads a number of seconds; which are right is for the solver to say.
+/// Reads a number of seconds; the solver checks its range.
 fn seconds(text: &str) -> Result<f64, String> {
     text.parse().map_err(|_| "expected a number of seconds, such as 10 or 0.5".to_owned())
 }

@@ -1,4 +1,4 @@
-//! Arguments of what is asked of the store of profiles.
+//! Arguments of the verbs on the store of profiles.
 
 use std::path::PathBuf;
 use std::str::FromStr;

@@ -1,5 +1,4 @@
-//! Arguments of the verbs that train what is described outside of Python: a script, a sweep of
-//! them.
+//! Arguments of the verbs that train tasks described outside of Python: a script, or a sweep.
 
 use std::path::PathBuf;
 

@@ -6,7 +6,7 @@ use saturn_sim::policy::{POLICIES, Policy, policy};
 
 use super::more;
 
-/// More seeds than this are a slip.
+/// More seeds than this are a typing error.
 const MOST_SEEDS: u64 = 10_000;
 
 /// `saturn simulate`.

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use super::{more, whole};
 
-/// More nodes than this are a slip.
+/// More nodes than this are a typing error.
 const MOST_NODES: usize = 1024;
-/// More sizes than this are a slip.
+/// More sizes than this are a typing error.
 const MOST_SIZES: usize = 256;
 const MOST_GPUS: u32 = 1024;
 
@@ -36,8 +36,8 @@ pub(crate) struct WhatifArgs {
     /// By when all tasks should be done, such as 48h, 90m or 1.5d.
     #[arg(long, value_name = "TIME", value_parser = time_s)]
     pub(crate) deadline: Option<f64>,
-    /// Nodes may be taken away at any time: a task then loses a launch and what it trained since its
-    /// last checkpoint. Of workloads alone.
+    /// Nodes may be taken away at any time: a task then loses a launch and what it trained since
+    /// its last checkpoint. Of workloads alone.
     #[arg(long)]
     pub(crate) spot: bool,
     /// With --spot: after how long a node is taken away, in the mean.

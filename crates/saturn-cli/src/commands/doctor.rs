@@ -11,7 +11,7 @@ use crate::exit::{Exit, print_data, print_json};
 use crate::python;
 use crate::screen::Screen;
 
-/// What stands before a finding, by its mark: as wide as the longest.
+/// The width of the mark before a finding: that of the longest mark.
 const MARK_WIDTH: usize = 4;
 
 pub(crate) fn run(args: &DoctorArgs) -> Exit {
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Exit {
     if worst == Mark::Bad { Exit::Machine } else { Exit::Ok }
 }
 
-/// A line for each finding; where there is something to do, it stands below.
+/// A line for each finding; advice is on the line below it.
 fn table(findings: &[Finding], screen: Screen) -> String {
     let (columns, _) = screen.size();
     let width = findings.iter().map(|one| text::width(&one.subject)).max().unwrap_or(0);
@@ -63,7 +63,7 @@ fn table(findings: &[Finding], screen: Screen) -> String {
     lines
 }
 
-/// How it is in all.
+/// The verdict on the whole machine.
 fn summary(findings: &[Finding]) -> String {
     let num = |mark: Mark| findings.iter().filter(|one| one.mark == mark).count();
     match (num(Mark::Bad), num(Mark::Warn)) {

@@ -15,9 +15,10 @@ use crate::find::{self, Found};
 use crate::log_files::{AttemptLogs, Logs, attempts, newest};
 use crate::waiting::pause;
 
-/// How often logs are looked at for what is new.
+/// How often logs are read for new lines.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// Looks between two questions whether the task has ended: each may read a journal.
+/// The number of reads between two checks whether the task has ended: each check may read a
+/// journal.
 const LOOKS_A_QUESTION: u32 = 5;
 
 pub(crate) fn run(args: &LogsArgs) -> Exit {
@@ -87,7 +88,7 @@ fn once(run: &Found, task: &Task, args: &LogsArgs) -> io::Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// Prints what comes until the task has ended, from one attempt to the next.
+/// Prints new lines until the task has ended, from one attempt to the next.
 fn follow(run: &Found, mut task: Task, args: &LogsArgs) -> io::Result<Exit> {
     let mut current = newest(attempts(&task.directory)?).map(|attempt| begin(attempt, args));
     if current.is_none() {
@@ -114,7 +115,7 @@ fn follow(run: &Found, mut task: Task, args: &LogsArgs) -> io::Result<Exit> {
         if look % LOOKS_A_QUESTION == 0 {
             task = match Task::of(run, &args.task) {
                 Ok(Some(task)) => task,
-                // The journal has been taken away from under us: so has the task.
+                // The journal was deleted meanwhile, and the task with it.
                 Ok(None) => break,
                 Err(error) => return Ok(run_failed(&error)),
             };

@@ -28,7 +28,7 @@ use saturn_runtime::RuntimeError;
 
 use crate::exit::{Exit, fail};
 
-/// Says what went wrong with a run, and how to exit.
+/// Reports a run's failure, and returns the exit code.
 fn run_failed(error: &RuntimeError) -> Exit {
     let exit = if error.is_bad_input() { Exit::BadInput } else { Exit::Machine };
     fail(exit, saturn_runtime::with_causes(error))

@@ -16,7 +16,7 @@ use crate::waiting::with_progress;
 
 /// Width of text that goes to a pipe, and the least that a plan is drawn in.
 const TEXT_WIDTH: usize = 100;
-/// What FILE should have been.
+/// The formats that FILE may have.
 const EXPECTED: &str =
     "expected the path of a planning problem (JSON) or a sweep (TOML), or `-` for standard input";
 
@@ -97,7 +97,7 @@ pub(crate) fn run(args: &PlanArgs) -> Exit {
     }
 }
 
-/// What messages call the problem.
+/// The name of the problem in messages.
 fn file_name(args: &PlanArgs) -> String {
     if is_stdin(args) { "standard input".to_owned() } else { format!("`{}`", args.file.display()) }
 }

@@ -11,7 +11,7 @@ use crate::exit::{Exit, fail, print_data};
 use crate::find::{self, Found};
 use crate::python;
 
-/// Where several runs' page is written unless told otherwise.
+/// The default file of the page of several runs.
 const DEFAULT_PAGE: &str = "comparison.html";
 
 pub(crate) fn run(args: &ReportArgs) -> Exit {
@@ -56,7 +56,7 @@ fn several(runs: &[Found], args: &ReportArgs) -> Exit {
     }
     let mut known = BTreeSet::new();
     for run in runs {
-        // Under whatever name, a run is to be compared with others.
+        // Runs of different names can be compared.
         let place = run.path.canonicalize().unwrap_or_else(|_| run.path.clone());
         if !known.insert(place) {
             return fail(
@@ -84,7 +84,7 @@ fn several(runs: &[Found], args: &ReportArgs) -> Exit {
     Exit::Ok
 }
 
-/// Runs of one name are called by their paths.
+/// Runs of the same name are shown by their paths.
 fn tell_apart(reports: &mut [Report], runs: &[Found]) {
     let names: Vec<String> = reports.iter().map(|report| report.name.clone()).collect();
     for (report, run) in reports.iter_mut().zip(runs) {

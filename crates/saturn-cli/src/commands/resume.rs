@@ -14,7 +14,7 @@ use crate::find;
 use crate::interrupt::Interrupt;
 use crate::python;
 
-/// Of a run with a stopper, or with tasks that are suggested: what does that.
+/// The file of a run's stopper or study.
 const TUNER: &str = "tuner.pkl";
 
 pub(crate) fn run(args: &ResumeArgs) -> Exit {
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &ResumeArgs) -> Exit {
         Err(exit) => return exit,
     };
     if args.cluster.cluster.is_some() || run.path.join(TUNER).is_file() {
-        // Stoppers, studies and Ray are Python's.
+        // Stoppers, studies and Ray need Python.
         return match saturn_runtime::interpreter_of(&run.path) {
             Ok(interpreter) => {
                 python::become_verb_in(&interpreter, "resume", &asked(args, &run.path))
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &ResumeArgs) -> Exit {
     }
 }
 
-/// What Python is told.
+/// The request for Python.
 fn asked(args: &ResumeArgs, run_dir: &Path) -> serde_json::Value {
     let device_memory_bytes = args.device_memory.map(|size| match size.0 {
         DeviceMemory::Bytes(bytes) => bytes,
@@ -77,7 +77,7 @@ fn asked(args: &ResumeArgs, run_dir: &Path) -> serde_json::Value {
     })
 }
 
-/// Says why a run was not resumed, and what to do where that is known.
+/// Reports why a run was not resumed, and what to do if that is known.
 fn resume_failed(error: &RuntimeError, run: &str) -> Exit {
     let hint = match error {
         RuntimeError::WaitEnded => {

@@ -25,11 +25,11 @@ struct Listed {
     /// When it began, seconds of Unix time.
     begun_unix_s: u64,
     tasks: Tasks,
-    /// The command that goes on with it, or tells more.
+    /// The command that continues the run, or tells more.
     next: String,
 }
 
-/// How a run stands.
+/// The state of a run.
 #[derive(Debug, PartialEq)]
 enum Standing {
     /// This process drives it.
@@ -56,7 +56,7 @@ struct Tasks {
 pub(crate) fn run(args: &RunsArgs) -> Exit {
     let paths = match find::all_in(&args.dir) {
         Ok(paths) => paths,
-        // The place where runs go by default need not be there yet.
+        // The default directory of runs may not exist yet.
         Err(_) if args.dir == Path::new(RUNS_DIR) => Vec::new(),
         Err(error) => {
             let error = io_words(&error);
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &RunsArgs) -> Exit {
 
 fn listed(path: &Path) -> Listed {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    // Asked first: a run that ends meanwhile is then found complete.
+    // Read first: a run that ends meanwhile is then found complete.
     let driver = control::driver_of(path);
     let (standing, tasks) = match saturn_runtime::read(path) {
         Ok((state, _)) => (standing(&state, driver), Tasks::of(&state)),
@@ -196,7 +196,7 @@ fn table(runs: &[Listed], now_unix_s: u64) -> String {
         let line: Vec<String> = cells.map(|(cell, width)| text::pad(cell, width)).collect();
         lines.push_str(line.join("  ").trim_end());
         lines.push('\n');
-        // What to do stands below: commands can't be cut to a column.
+        // The advice is below the table: commands can't be cut to a column.
         let more = match &run.standing {
             Standing::Interrupted | Standing::Died => format!("to go on: {}", run.next),
             Standing::Damaged(error) => error.clone(),

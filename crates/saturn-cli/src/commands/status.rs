@@ -21,7 +21,7 @@ pub(crate) fn run(args: &StatusArgs) -> Exit {
         Err(exit) => return exit,
     };
     loop {
-        // Asked first: then what is shown last is how the run has ended.
+        // Read first: so the last table shows how the run has ended.
         let is_over = !args.watch || control::driver_of(&run.path).is_none();
         let exit = show(&run, args);
         if is_over || exit != Exit::Ok {
@@ -55,7 +55,7 @@ fn show(run: &Found, args: &StatusArgs) -> Exit {
     Exit::Ok
 }
 
-/// As much of a text as a screen of so many rows holds.
+/// The part of a text that fits a screen of `rows` rows.
 fn cut(text: &str, rows: usize) -> String {
     let lines: Vec<&str> = text.trim_end().lines().collect();
     let room = rows.saturating_sub(1).max(1);

@@ -1,8 +1,9 @@
 //! Times the engine on a week of a large pool: `saturn-engine-bench [NUM_TASKS]`. Prints markdown.
 //!
-//! Times are of the processor, so that what else the machine does changes little, and without what
-//! reading the clock takes. The whole run is the engine, for events and around solves (the problem is
-//! built, the answer is judged), the stub that answers the solves, and the world that is simulated.
+//! Times are processor times, without the time of reading the clock, so the machine's other work
+//! changes little. The whole run has three parts: the engine, for events and around solves (it
+//! builds the problem and judges the answer); the stub that answers the solves; and the simulated
+//! world.
 
 use nix::time::{ClockId, clock_gettime};
 use saturn_sim::{WEEK_S, week};
@@ -79,7 +80,7 @@ fn table(pools: impl Iterator<Item = (usize, usize)>) {
     );
 }
 
-/// Of the line of least squares.
+/// The slope of the line of least squares.
 fn slope(points: &[(f64, f64)]) -> f64 {
     let num = points.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / num;

@@ -1,6 +1,8 @@
-//! Runs scenarios by their seeds: `saturn-fuzz --seeds A..B`, or `saturn-fuzz --replay SEED` for the
-//! whole history of one. `saturn-fuzz --digest A..B` prints a digest of each history: before and after
-//! a change that must not alter what the engine decides, the two outputs must be equal.
+//! Runs scenarios by their seeds: `saturn-fuzz --seeds A..B`, or `saturn-fuzz --replay SEED` for
+//! the whole history of one seed.
+//!
+//! `saturn-fuzz --digest A..B` prints a digest of each history. If a change must not alter the
+//! engine's decisions, the outputs before and after it must be equal.
 
 use std::process::ExitCode;
 

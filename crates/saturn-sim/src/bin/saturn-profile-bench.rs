@@ -1,5 +1,5 @@
-//! Prints what trials cost and are worth on measured step times, one JSON object a way to spend and a
-//! workload: `saturn-profile-bench TABLE.csv [SEEDS] [FIRST_SEED]`.
+//! Prints what trials cost and are worth on measured step times: `saturn-profile-bench TABLE.csv
+//! [SEEDS] [FIRST_SEED]`. Each way to spend and each workload is a JSON object.
 
 use saturn_sim::{Shape, Spending, Table, Way, spend};
 

@@ -1,4 +1,4 @@
-//! Records and actions about attempts, and what the world says of their processes.
+//! Records and actions about attempts, and the world's facts about their processes.
 
 use saturn_core::{Gang, Inspection, Strategy};
 use saturn_engine::{
@@ -11,9 +11,9 @@ use crate::truth::PEAK_MEMORY_BYTES;
 use super::books::{AttemptBook, Books};
 use super::duties::Duty;
 
-/// Models that may be looked at together.
+/// Models that may be inspected at the same time.
 const MAX_LOOKS: usize = 2;
-/// Looks that may fail before a group does without.
+/// Inspections of a group that may fail before the group does without.
 const MAX_FAILED_LOOKS: u32 = 2;
 
 impl Books {
@@ -92,7 +92,7 @@ impl Books {
         if let Some(one) = self.attempts.get_mut(&id) {
             one.purpose = Purpose::Train;
             one.is_let_on = true;
-            // It holds what it was told to say; that was no end.
+            // It keeps the reports that it was told to make; that was no end.
             one.said.retain(|report| !matches!(report, RankReport::Trial { .. }));
             if step < on_disk {
                 self.wrong("no step is lost", format!("{id} goes on from before step {on_disk}"));
@@ -184,7 +184,7 @@ impl Books {
         (!is_planned).then(|| "it is not in the plan".to_owned())
     }
 
-    /// Why a task may not train now, wherever that is.
+    /// Why a task may not train now, on any devices.
     fn why_not_trained(&self, id: TaskId, strategy: &Strategy) -> Option<String> {
         let task = &self.tasks[id.0];
         if task.is_paused {
@@ -214,7 +214,7 @@ impl Books {
         live.then(|| "it trains already".to_owned())
     }
 
-    /// Why a group's model may not be looked at now.
+    /// Why a group's model may not be inspected now.
     fn why_not_looked_at(&self, group: &str) -> Option<String> {
         let looks = |one: &&AttemptBook| one.purpose == Purpose::Inspection && one.end.is_none();
         let live = || self.attempts.values().filter(looks);
@@ -227,7 +227,7 @@ impl Books {
         (live().count() >= MAX_LOOKS).then(|| "too many models are looked at".to_owned())
     }
 
-    /// Why a strategy may not be tried now: nobody knows yet whether it can run, or it can't.
+    /// Why a strategy may not be tried now: it can't run, or it is not known yet whether it can.
     fn why_not_tried(&self, group: &str, strategy: &Strategy, gang: &Gang) -> Option<String> {
         let is_managed = |one: &TechniqueRef| one.level == Level::Managed;
         let Some(ruled_out) = self.ruled_out.get(group) else {
@@ -240,12 +240,12 @@ impl Books {
         ruled_out.contains(&(strategy.key(), gpu_type)).then(|| "it can't run".to_owned())
     }
 
-    /// Whether a group does without a look at its model.
+    /// Whether a group does without an inspection.
     fn has_no_look(&self, group: &str) -> bool {
         self.failed_looks.get(group).is_some_and(|failed| *failed >= MAX_FAILED_LOOKS)
     }
 
-    /// A model was looked at, and what was found is what was said.
+    /// A model was inspected, and the record has the inspection's answer.
     pub(super) fn inspected(&mut self, group: &str, inspection: &Inspection) {
         let said = self.attempts.values().any(|one| {
             self.tasks[one.task.0].group == group
@@ -360,7 +360,7 @@ impl Books {
                 && one.purpose == Purpose::Train
                 && !one.live.is_empty()
         });
-        // Processes that can't be killed may still be there; then the task may go on without them.
+        // Processes that can't be killed may still be there. Then the task may go on without them.
         let is_abandoned = self.attempts.iter().any(|(id, one)| {
             *id != attempt && one.task == task && !one.live.is_empty() && one.end.is_some()
         });
@@ -412,7 +412,7 @@ impl Books {
             self.wrong("no step is lost", what);
         }
         if purpose == Purpose::Train && matches!(end, AttemptEnd::Finished | AttemptEnd::Stopped) {
-            // Its last words were a checkpoint, too.
+            // Its last report was also a checkpoint.
             self.tasks[task.0].checkpoint = step;
         }
         if is_alive && purpose != Purpose::Inspection {
@@ -432,7 +432,7 @@ impl Books {
         }
         self.note_failure(id, end);
         let AttemptEnd::Failed { failure } = end else { return };
-        // What fails because Saturn's own processes do counts as nobody's.
+        // A failure that Saturn's own processes cause counts against no task.
         let is_forgiven = failure.kind == FailureKind::Saturn;
         if purpose == Purpose::Inspection && !is_forgiven {
             let group = self.tasks[task.0].group.clone();
@@ -459,7 +459,7 @@ impl Books {
     }
 
     pub(super) fn resumed(&mut self, device_memory_bytes: Option<u64>) {
-        // What needed more than there is now must be measured anew.
+        // Strategies that needed more than there is now must be measured anew.
         if device_memory_bytes.is_some_and(|limit| limit < PEAK_MEMORY_BYTES) {
             self.measured.clear();
         }
@@ -468,7 +468,7 @@ impl Books {
         let is_wider =
             before.is_some_and(|before| device_memory_bytes.is_none_or(|limit| limit > before));
         if before != device_memory_bytes {
-            // What fits is asked anew.
+            // Whether the strategies fit is asked anew.
             self.ruled_out.clear();
             self.weights.clear();
         }

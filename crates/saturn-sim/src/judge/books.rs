@@ -1,4 +1,4 @@
-//! What the judge keeps in mind.
+//! The judge's memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,15 +22,15 @@ pub(super) struct TaskBook {
     pub(super) can_resume: bool,
     pub(super) end: Option<TaskEnd>,
     pub(super) is_paused: bool,
-    /// What its stopper said last.
+    /// The last ruling of its stopper.
     pub(super) ruling: Ruling,
     pub(super) release_s: f64,
     pub(super) after: Vec<TaskId>,
     pub(super) not_before_s: f64,
     pub(super) excluded: BTreeSet<StrategyKey>,
-    /// By its records.
+    /// Steps of its checkpoint, by its records.
     pub(super) checkpoint: u64,
-    /// In the world.
+    /// Steps of its checkpoint, in the world.
     pub(super) on_disk: u64,
     /// Failures that count since its last new checkpoint, at most.
     pub(super) failures: u32,
@@ -39,7 +39,7 @@ pub(super) struct TaskBook {
 }
 
 impl TaskBook {
-    /// Its stopper says something; that it is to end is its last word.
+    /// Its stopper rules. A ruling to end is final.
     pub(super) fn judged(&mut self, ruling: Ruling) {
         if self.ruling != Ruling::Stop {
             self.ruling = ruling;
@@ -63,7 +63,7 @@ pub(super) struct AttemptBook {
     pub(super) is_stopping: bool,
     /// As a trial: the step at which it waits for a word.
     pub(super) waits_at: Option<u64>,
-    /// It has said so, once: what comes again is an echo.
+    /// It has reported that, once. A further report is an echo.
     pub(super) has_waited: bool,
     /// It was a trial, and goes on as training.
     pub(super) is_let_on: bool,
@@ -73,15 +73,15 @@ pub(super) struct AttemptBook {
     pub(super) end: Option<AttemptEnd>,
     pub(super) is_lost: bool,
     pub(super) num_ranks: u32,
-    /// Ends of its ranks that were told.
+    /// The number of its ranks' ends that the engine was told of.
     pub(super) num_exits: u32,
-    /// The first failure of a rank that was told and is no echo.
+    /// The first failure of a rank that the engine was told of, without echoes.
     pub(super) cause: Option<FailureKind>,
-    /// What its rank 0 said of its trial.
+    /// Reports of its rank 0 about its trial.
     pub(super) said: Vec<RankReport>,
 }
 
-/// Everything.
+/// The whole memory.
 #[derive(Debug)]
 pub(super) struct Books {
     pub(super) config: RunConfig,
@@ -90,11 +90,11 @@ pub(super) struct Books {
     pub(super) tasks: Vec<TaskBook>,
     pub(super) attempts: BTreeMap<AttemptId, AttemptBook>,
     pub(super) newest: Option<AttemptId>,
-    /// Nodes by number: name, type, devices; 0 where it is away.
+    /// Nodes by number: name, type, devices; 0 devices if it is away.
     pub(super) nodes: Vec<(String, String, u32)>,
-    /// Devices that each node has now or had when it was last there.
+    /// Devices of each node, now or when it was last there.
     pub(super) node_gpus: Vec<u32>,
-    /// Devices of each node that is there in the world.
+    /// Devices of each node that exists in the world.
     pub(super) machines: BTreeMap<String, u32>,
     pub(super) set_aside: BTreeSet<DeviceId>,
     /// Who uses each device in the world.
@@ -108,13 +108,14 @@ pub(super) struct Books {
     pub(super) newest_solve: u64,
     /// Strategies that are measured, by group.
     pub(super) measured: BTreeMap<String, BTreeSet<(StrategyKey, String)>>,
-    /// Strategies that were ruled out, by group whose model was looked at.
+    /// Strategies that were ruled out, by inspected group.
     pub(super) ruled_out: BTreeMap<String, BTreeSet<(StrategyKey, String)>>,
-    /// How often looking at a group's model has failed since the driver began.
+    /// How often the inspection of a group's model has failed since the driver began.
     pub(super) failed_looks: BTreeMap<String, u32>,
-    /// Bytes of the weights of each group whose model was looked at.
+    /// Bytes of the weights of each inspected group.
     pub(super) weights: BTreeMap<String, u64>,
-    /// Tasks that failed on each device as a machine's fault makes them fail, since a task did well.
+    /// Tasks that failed on each device in a way that a machine's fault could cause, since a task
+    /// did well on it.
     pub(super) suspects: BTreeMap<DeviceId, Vec<TaskId>>,
     /// Tasks for whose failures devices were set aside.
     pub(super) accusers: BTreeSet<TaskId>,
@@ -180,7 +181,7 @@ impl Books {
             })
     }
 
-    /// The devices of the largest node of a type that there was.
+    /// The devices of the largest node of a type so far.
     pub(super) fn width_of(&self, gpu_type: &str) -> u32 {
         let nodes = self.nodes.iter().zip(&self.node_gpus);
         let of_type = nodes.filter(|((_, of, _), _)| of == gpu_type);

@@ -1,4 +1,5 @@
-//! What a decision owes: to what was told, and to what it has stored itself.
+//! The duties of a decision: towards the event that the engine was told, and towards the records
+//! that it stored itself.
 
 use saturn_engine::{
     Action, AttemptId, Command, Event, FailureKind, Judgement, NamedJudgement, Purpose, RankReport,
@@ -7,20 +8,20 @@ use saturn_engine::{
 
 use super::books::Books;
 
-/// Something that must be done in the same decision.
+/// An action or record that must be in the same decision.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Duty {
-    /// A gang with a failed rank dies.
+    /// A gang with a failed rank is killed.
     Kill(AttemptId),
-    /// A launch that was stored is performed.
+    /// A stored launch is performed.
     Launch(AttemptId),
-    /// A stop that was stored is performed.
+    /// A stored stop is performed.
     Stop(AttemptId),
-    /// A trial that waits for it hears whether it goes on.
+    /// A waiting trial hears whether it goes on.
     Answer(AttemptId),
-    /// A new last step that was stored is told.
+    /// A stored new last step is told to the gang.
     Until(AttemptId),
-    /// A failed task is tried again, or otherwise, or ends.
+    /// A failed task is tried again, under the same or another strategy, or ends.
     Recover(TaskId),
     /// A command is obeyed.
     Cancel(String, TaskId),
@@ -30,15 +31,15 @@ pub(super) enum Duty {
     Unpause(TaskId),
     /// A command is obeyed.
     Add(Vec<String>),
-    /// A node that goes is noted.
+    /// The loss of a node is recorded.
     NodeLeft(String),
-    /// An attempt whose devices must be set aside, since its processes live.
+    /// The devices of an attempt are set aside, since its processes live.
     SetAside(AttemptId),
-    /// A gang of which nothing is left has ended.
+    /// A gang without processes has ended.
     End(AttemptId),
-    /// A word that must be kept.
+    /// A report of a checkpoint is recorded.
     Checkpointed(AttemptId, u64),
-    /// The same of a start.
+    /// A report of a start is recorded.
     Started(AttemptId, u64),
 }
 
@@ -87,7 +88,7 @@ impl Duty {
 }
 
 impl Books {
-    /// A decision is over: whatever it owes is owed for good.
+    /// A decision is over: a duty that was not done is a fault.
     pub(super) fn end_decision(&mut self) {
         if let Some(duty) = self.duties.first() {
             let what = format!("{duty:?} was not done");
@@ -97,7 +98,7 @@ impl Books {
         self.asked.clear();
     }
 
-    /// What being told this asks of the decision.
+    /// Notes the duties that an event brings.
     pub(super) fn note_duties(&mut self, event: &Event) {
         if self.ended.is_some() {
             return;
@@ -181,14 +182,14 @@ impl Books {
         self.duties.extend(duty);
     }
 
-    /// The command is refused: nothing is owed.
+    /// The command is refused, so there are no duties.
     pub(super) fn refused(&mut self) {
         self.duties.retain(|duty| {
             !matches!(duty, Duty::Cancel(..) | Duty::Pause(_) | Duty::Unpause(_) | Duty::Add(_))
         });
     }
 
-    /// Whether the stopper has just said so of a task.
+    /// Whether the stopper has just ruled so on a task.
     pub(super) fn is_asked_to_judge(&self, name: &str, judgement: &Judgement) -> bool {
         let is_it = |one: &NamedJudgement| one.task == name && one.judgement == *judgement;
         self.asked.iter().any(|one| match one {

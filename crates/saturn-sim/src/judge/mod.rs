@@ -1,8 +1,8 @@
-//! Judges a history: whether what happened is what should have.
+//! Judges a history: whether it obeys the rules.
 //!
-//! It knows the engine's vocabulary (events, records, actions) and none of its code: no state, no
-//! policy, no fold. It reads the history once, in order, keeps books of its own, and checks each
-//! decision (what was told, what was stored, what was done) against them.
+//! The judge knows the engine's vocabulary (events, records, actions) and none of its code: no
+//! state, no policy, no fold. It reads the history once, in order, and keeps books of its own.
+//! Against these it checks each decision: its event, its records and its actions.
 
 mod attempts;
 mod books;
@@ -16,9 +16,8 @@ use crate::history::{Fact, History};
 use crate::simulation::Violation;
 use books::Books;
 
-/// Everything that is wrong with a history, up to the first few faults.
-///
-/// With how many of its facts it took to see them.
+/// All faults of a history, up to the first few, and the number of facts that were read to find
+/// them.
 pub(crate) fn judge(history: &History, config: &RunConfig) -> (usize, Vec<Violation>) {
     let mut books = Books::new(config);
     for (index, (at_s, fact)) in history.facts.iter().enumerate() {
@@ -107,7 +106,7 @@ impl Books {
             }
             Record::Planned { plan } => {
                 for place in &plan.places {
-                    // What trains goes on, also where nodes have become wider since.
+                    // Training tasks go on, even if nodes have become wider since.
                     let trains = self.attempts.values().any(|one| {
                         one.end.is_none() && (one.task, &one.gang) == (place.task, &place.gang)
                     });

@@ -1,7 +1,7 @@
-//! Rules on failures: which are tried again and when, which strategies are excluded, which devices are
-//! set aside, and what fits a node's host memory.
+//! Rules on failures: which tasks are tried again and when, which strategies are excluded, which
+//! devices are set aside, and which gangs fit a node's host memory.
 //!
-//! Written from what the engine promises, with constants of its own.
+//! The rules are written from the engine's promises, with constants of their own.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,8 @@ use super::duties::Duty;
 
 /// Seconds that a task waits for a full disk if nobody says that there is room again.
 const FULL_DISK_WAIT_S: f64 = 60.0;
-/// How often the wait before a retry doubles at most: after a task's own failures, and after Saturn's.
+/// How often the wait before a retry doubles at most: after a task's own failures, and after
+/// Saturn's failures.
 const MAX_DOUBLINGS: u32 = 10;
 const MAX_SATURN_DOUBLINGS: u32 = 6;
 /// Failures in a row after which a device is set aside.
@@ -24,9 +25,9 @@ const MAX_SUSPECTS: usize = 2;
 /// How a task's attempts at training have failed.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
-    /// The last end, where that was a failure, and its strategy.
+    /// The last end, if that was a failure, and its strategy.
     last: Option<(FailureKind, StrategyKey)>,
-    /// The strategy of the attempt before the last, where that was killed from outside.
+    /// The strategy of the attempt before the last, if that attempt was killed from outside.
     killed_before: Option<StrategyKey>,
     /// Retries that count, since the last new checkpoint.
     retries: u32,
@@ -42,14 +43,14 @@ impl Failures {
         self.retries = 0;
     }
 
-    /// A new driver remembers nothing of failures but that the last attempt was killed.
+    /// A new driver remembers no failures, except that the last attempt was killed.
     pub(super) fn forgotten(&mut self) {
         (self.retries, self.of_saturn) = (0, (0, 0));
         self.killed_before = None;
         self.last = self.last.take().filter(|(kind, _)| is_kill(*kind));
     }
 
-    /// A device is set aside for what looked like its failures.
+    /// A device is set aside for the task's apparent failures.
     pub(super) fn absolved(&mut self) {
         (self.retries, self.is_absolved) = (0, true);
     }
@@ -68,7 +69,7 @@ fn is(a: f64, b: f64) -> bool {
 }
 
 impl Books {
-    /// An attempt has ended: what is remembered of failures, and whether its devices are to blame.
+    /// An attempt has ended: notes its failure, and whether its devices are to blame.
     pub(super) fn note_failure(&mut self, id: AttemptId, end: &AttemptEnd) {
         let Some(one) = self.attempts.get(&id) else { return };
         let (task, purpose, key) = (one.task, one.purpose, one.strategy.key());
@@ -101,9 +102,10 @@ impl Books {
         }
     }
 
-    /// Devices on which tasks have failed in a row are set aside, if another node can do for them.
+    /// Devices on which tasks have failed in a row are set aside, if another node can replace them.
     ///
-    /// Only where no task is involved that has accused devices before: it may not be believed.
+    /// This holds only if no involved task has accused devices before: such a task may not be
+    /// believed.
     fn blame(&mut self, id: AttemptId, held: &[DeviceId]) {
         let suspects = |device: &DeviceId| self.suspects.get(device).map_or(&[][..], Vec::as_slice);
         let are_new = held.iter().flat_map(suspects).all(|task| !self.accusers.contains(task));
@@ -130,7 +132,8 @@ impl Books {
         (0..self.nodes[node].2).filter(|device| !self.set_aside.contains(&id(*device))).count()
     }
 
-    /// Devices are set aside because processes live on them, or because tasks failed there in a row.
+    /// Devices are set aside because processes live on them, or because tasks failed there in a
+    /// row.
     pub(super) fn set_aside_for_a_cause(&mut self, node: NodeId, asided: &[u32], for_: &[TaskId]) {
         for device in asided {
             let id = DeviceId { node, device: *device };
@@ -150,7 +153,7 @@ impl Books {
         }
     }
 
-    /// A task is tried again: only what may be, and after the wait that its failures ask for.
+    /// A task is tried again. Checks that it may be, and that its wait has passed.
     pub(super) fn retried(&mut self, record: &Record) {
         let Record::Retrying { task: id, not_before_s, counts } = record else { return };
         let Some(task) = self.tasks.get_mut(id.0) else { return };
@@ -169,8 +172,8 @@ impl Books {
             FailureKind::OutOfMemory | FailureKind::NotApplicable | FailureKind::Certain => false,
             FailureKind::NoSpace if self.has_space => !counts && is(wait_s, 0.0),
             FailureKind::NoSpace => !counts && is(wait_s, FULL_DISK_WAIT_S),
-            // A checkpoint of which the engine has not heard does not end the row for the engine, and
-            // one that it heard of and lost does.
+            // If the engine has not heard of a checkpoint, it does not end the engine's row of
+            // failures. A lost checkpoint that the engine heard of does.
             FailureKind::Saturn => {
                 let mut allowed =
                     (0..=failed.of_saturn.1).map(|n| doubled_s(n, MAX_SATURN_DOUBLINGS));
@@ -191,7 +194,7 @@ impl Books {
         }
     }
 
-    /// A strategy is excluded for what happened under it.
+    /// A strategy is excluded for failures under it.
     pub(super) fn excluded(&mut self, id: TaskId, key: &StrategyKey) {
         let Some(task) = self.tasks.get_mut(id.0) else { return };
         task.excluded.insert(key.clone());
@@ -209,7 +212,7 @@ impl Books {
         }
     }
 
-    /// The disk has room again: who waits for it waits no more.
+    /// The disk has room again: tasks that wait for room wait no more.
     pub(super) fn note_space(&mut self) {
         self.has_space = true;
         let waits = (0..self.tasks.len()).filter(|index| {
@@ -224,7 +227,8 @@ impl Books {
         self.duties.extend(waits);
     }
 
-    /// Why a gang does not fit the host memory of its nodes beside what runs there; `None` if it does.
+    /// Why a gang does not fit the host memory of its nodes beside the gangs that run there; `None`
+    /// if it does.
     ///
     /// In this world devices hold all of a training state, so host memory holds the weights alone.
     pub(super) fn why_too_much_host_memory(

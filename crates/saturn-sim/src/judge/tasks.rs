@@ -29,7 +29,7 @@ impl Books {
                 if !self.is_asked_to_judge(&name, judgement) {
                     self.wrong("judgements are the stopper's", format!("{name}: {judgement:?}"));
                 }
-                // What trains and would begin anew is not held.
+                // A training task that would have to begin anew is not held.
                 let trains = self.attempts.values().any(|one| {
                     one.task == *task && one.purpose == Purpose::Train && one.end.is_none()
                 });
@@ -62,7 +62,8 @@ impl Books {
                 }
                 let wider = self.width_of(&spec.gpu_type);
                 if (1..wider).contains(&width) && self.config.policy.max_nodes > 1 {
-                    // What took several nodes fits one now, and is measured anew there.
+                    // A strategy that took several nodes fits one node now, and is measured anew
+                    // there.
                     self.ruled_out.clear();
                     for of_group in self.measured.values_mut() {
                         of_group.retain(|(key, gpu_type)| {
@@ -72,7 +73,7 @@ impl Books {
                 }
             }
             Record::NodeLeft { node, .. } => {
-                // A gang's ranks on other nodes may live for a while; nothing is left on this one.
+                // A gang's ranks on other nodes may live for a while; no rank is left on this node.
                 for one in self.attempts.values_mut().filter(|one| one.gang.len() > 1) {
                     one.gang.retain(|part| part.node != node.0);
                 }
@@ -172,7 +173,7 @@ impl Books {
         });
     }
 
-    /// An outcome is what the trial said; or its failure.
+    /// An outcome is the trial's report, or its failure.
     fn tried(&mut self, group: &str, gpu_type: &str, key: &StrategyKey, outcome: &TrialOutcome) {
         if matches!(outcome, TrialOutcome::Measured { .. }) {
             let said = self.attempts.values().any(|one| {
@@ -192,7 +193,7 @@ impl Books {
         }
     }
 
-    /// Whether a task may be given up now; why not.
+    /// Why a task may not be given up now, if it may not.
     pub(super) fn has_failed(&self, id: TaskId, error: &str) -> Result<(), String> {
         let task = &self.tasks[id.0];
         if error.is_empty() {
@@ -206,14 +207,14 @@ impl Books {
             .measured
             .get(&task.group)
             .is_some_and(|of_group| of_group.iter().any(|(key, _)| allowed(key)));
-        // One that raises at once is not tried again.
+        // A task that raises at once is not tried again.
         let has_raised = self.attempts.values().any(|one| {
             let is_task_error = matches!(
                 &one.end,
                 Some(saturn_engine::AttemptEnd::Failed { failure })
                     if failure.kind == saturn_engine::FailureKind::Task
             );
-            // What a look at the model raises speaks for all that have it.
+            // If the inspection of a model raises, that holds for all tasks with this model.
             let is_of = one.task == id
                 || one.purpose == Purpose::Inspection && self.tasks[one.task.0].group == task.group;
             is_of && is_task_error

@@ -1,6 +1,6 @@
-//! What a policy is given: nodes, jobs, what is true of them and what is believed of them.
+//! The input of a policy: nodes, jobs, and the truth and the beliefs about them.
 //!
-//! The truth is what the world does. What is believed is what trials find, or what is known before:
+//! The world behaves by the truth. Beliefs are the results of trials, or earlier knowledge, and
 //! every policy plans by the same beliefs. Seconds of a launch, of a checkpoint and of a trial
 //! belong to the world, so every policy pays the same for them.
 
@@ -19,14 +19,14 @@ use crate::world::Manners;
 
 /// Seconds that a solve by search takes on the virtual clock.
 pub(super) const SOLVE_S: f64 = 1.0;
-/// Moves of the search in a solve, in all at least and for each task: equal seeds give equal plans.
+/// Moves of the search in a solve, in all at least and for each task. Equal seeds give equal plans.
 const LEAST_MOVES: u64 = 20_000;
 const MOVES_A_TASK: u64 = 200;
-/// Moves of the search that gives the lower bound, which rests on no move.
+/// Moves of the search that gives the lower bound. The bound depends on no move.
 const BOUND_MOVES: u64 = 16;
-/// Words of progress in a task as long as the longest: each is an event for the engine.
+/// Reports of progress in the longest task: each is an event for the engine.
 const NUM_WORDS: u64 = 200;
-/// Fewest steps between two words.
+/// Fewest steps between two reports.
 const LEAST_STEPS: u64 = 20;
 
 /// A task to be trained.
@@ -34,7 +34,7 @@ const LEAST_STEPS: u64 = 20;
 pub struct Job {
     /// Unique name.
     pub name: String,
-    /// What is true of it: the name of its group in the truth.
+    /// The name of its group in the truth.
     pub group: String,
     /// Optimizer steps.
     pub steps: u64,
@@ -44,37 +44,37 @@ pub struct Job {
     pub asks: Option<u32>,
 }
 
-/// What policies know when they begin.
+/// The knowledge of policies at the beginning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Knowledge {
-    /// What is believed of every strategy.
+    /// Beliefs about every strategy.
     Profile,
-    /// Nothing: what a policy plans by, it has to measure first.
+    /// Nothing: a policy has to measure the strategies that it plans by.
     Nothing,
 }
 
-/// What is to be simulated.
+/// A case to simulate.
 #[derive(Debug, Clone)]
 pub struct Case {
     /// Nodes of one type of device.
     pub nodes: Vec<Node>,
     /// Tasks, all there from the beginning, in the order in which they were handed in.
     pub jobs: Vec<Job>,
-    /// What is true.
+    /// The truth.
     pub truth: Truth,
-    /// What is believed.
+    /// The beliefs.
     pub believed: Truth,
-    /// What is known at the beginning.
+    /// The knowledge at the beginning.
     pub knowledge: Knowledge,
     /// Seconds between two checkpoints of an attempt.
     pub checkpoint_every_s: f64,
     /// Steps of a trial.
     pub trial_steps: u32,
-    /// Of everything that is drawn.
+    /// The seed of everything that is drawn.
     pub seed: u64,
 }
 
-/// A strategy, and what a step under it is believed to take.
+/// A strategy, and the believed time of a step under it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Way {
     pub(super) technique: String,
@@ -89,7 +89,7 @@ impl Way {
     }
 }
 
-/// A planning problem, and what its indices mean.
+/// A planning problem, and the meaning of its indices.
 #[derive(Debug)]
 pub(super) struct Posed {
     pub(super) problem: Problem,
@@ -100,9 +100,9 @@ pub(super) struct Posed {
 }
 
 impl Case {
-    /// The same case with other beliefs and another seed: each technique is believed to be slower
-    /// or faster by up to `error`, the same for all tasks, and each strategy of a group by up to
-    /// `error` beside that. The truth stays as it is.
+    /// The same case with other beliefs and another seed. Each technique is believed to be slower
+    /// or faster by up to `error`, the same for all tasks. Each strategy of a group has a further
+    /// error of up to `error`. The truth stays as it is.
     #[must_use]
     pub fn mistaken(&self, error: f64, seed: u64) -> Self {
         let mut case = Self { seed, believed: self.truth.clone(), ..self.clone() };
@@ -142,7 +142,7 @@ impl Case {
         self.nodes.iter().map(|node| node.gpus).sum()
     }
 
-    /// The strategies that a job may run under, by what `truth` says of them.
+    /// The strategies that a job may run under, by `truth`.
     fn ways_by(&self, job: &Job, truth: &Truth) -> Vec<Way> {
         let widest = self.widest();
         let techniques = truth.groups.get(&job.group).into_iter().flat_map(|one| &one.techniques);
@@ -159,20 +159,20 @@ impl Case {
         ways.filter(is_allowed).collect()
     }
 
-    /// The strategies that a job may run under, as they are believed to be.
+    /// The strategies that a job may run under, by the beliefs.
     pub(super) fn ways(&self, job: usize) -> Vec<Way> {
         self.jobs.get(job).map(|job| self.ways_by(job, &self.believed)).unwrap_or_default()
     }
 
-    /// The fastest of a job's strategies on so many devices, as is believed.
+    /// The fastest of a job's strategies on that number of devices, by the beliefs.
     pub(super) fn fastest_on(&self, job: usize, gpus: u32) -> Option<Way> {
         let ways = self.ways(job).into_iter().filter(|way| way.gpus == gpus);
         ways.min_by(|a, b| a.step_s.total_cmp(&b.step_s))
     }
 
-    /// The device count that a job's user asks a queue for: what the workload says, else all
-    /// devices of a node; where no strategy has that count, the nearest below that has a strategy,
-    /// else the nearest above.
+    /// The device count that a job's user asks a queue for: that of the workload, else all devices
+    /// of a node. If no strategy has that count, it is the nearest lower count with a strategy,
+    /// else the nearest higher count.
     pub(super) fn asked(&self, job: usize) -> Option<u32> {
         let asked = self.jobs.get(job)?.asks.unwrap_or_else(|| self.widest());
         let counts: Vec<u32> = self.ways(job).iter().map(|way| way.gpus).collect();
@@ -186,8 +186,8 @@ impl Case {
         group.map_or((0.0, 0.0), |group| (group.load_s, group.save_s))
     }
 
-    /// Seconds from a job's launch to the checkpoint after so many steps, those in between
-    /// included.
+    /// Seconds from a job's launch to the checkpoint after `steps` steps, with the checkpoints in
+    /// between.
     pub(super) fn training_s(&self, job: usize, step_s: f64, num_steps: u64) -> f64 {
         let (load_s, save_s) = self.load_and_save_s(job);
         let between = (self.checkpoint_every_s / step_s).ceil().max(1.0);
@@ -195,8 +195,8 @@ impl Case {
         load_s + num_steps as f64 * step_s + (1.0 + num_between) * save_s
     }
 
-    /// What is left of the jobs as a planning problem by the beliefs: `left` gives each job's
-    /// steps, 0 where it is done. Only strategies that `is_allowed` are in it.
+    /// The remaining work of the jobs as a planning problem by the beliefs. `left` gives each job's
+    /// steps, 0 if it is done. Only strategies that `is_allowed` are in it.
     pub(super) fn posed(
         &self,
         left: &[u64],
@@ -256,8 +256,8 @@ impl Case {
         }
     }
 
-    /// No policy can end earlier, seconds: by the true times, whatever is moved and however often,
-    /// with a launch and a checkpoint for each task.
+    /// No policy can end earlier, seconds. The bound uses the true times, allows any number of
+    /// moves, and counts a launch and a checkpoint for each task.
     pub fn lower_bound_s(&self) -> Result<f64, PolicyError> {
         let case = Self { checkpoint_every_s: f64::MAX, ..self.mistaken(0.0, self.seed) };
         let posed = case.posed(&case.all_steps(), |_, _| true)?;
@@ -265,7 +265,7 @@ impl Case {
         Ok(solve(&posed.problem, &options, &FrozenClock)?.lower_bound_s)
     }
 
-    /// The world's ways. `trials_train` is whether a trial may go on as training.
+    /// The world's behaviour. `trials_train` is whether a trial may go on as training.
     pub(super) fn calm(&self, trials_train: bool) -> Calm {
         let longest = self.jobs.iter().map(|job| job.steps).max().unwrap_or(0);
         let manners = Manners {

@@ -1,4 +1,4 @@
-//! Current practice with the fastest technique: the yardstick of `saturn plan`.
+//! Current practice with the fastest technique: a baseline of `saturn plan`.
 
 use saturn_solver::Backend;
 

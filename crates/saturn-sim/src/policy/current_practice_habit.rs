@@ -1,4 +1,4 @@
-//! Current practice with the technique of habit: what people use before they measure anything.
+//! Current practice with the technique that people use by habit, before they measure anything.
 
 use saturn_solver::Backend;
 
@@ -7,7 +7,7 @@ use super::driver::Driver;
 use super::error::PolicyError;
 use super::{Driven, follow};
 
-/// The techniques of habit, the first that a job can run under is taken.
+/// The techniques of habit. The first that a job can run under is taken.
 const HABITS: [&str; 2] = ["ddp", "pipeline"];
 
 pub(super) struct CurrentPracticeHabit;

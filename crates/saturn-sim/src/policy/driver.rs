@@ -1,8 +1,8 @@
-//! The virtual cluster as a policy uses it: launch a task, stop it at a checkpoint, try a strategy
-//! out, wait until a gang has ended.
+//! The virtual cluster as a policy uses it: launch a task, stop it at a checkpoint, try a strategy,
+//! wait until a gang has ended.
 //!
-//! The driver decides nothing. It keeps count of free devices and finished steps, by what the
-//! world's processes report.
+//! The driver decides nothing. It counts free devices and finished steps, by the reports of the
+//! world's processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use super::outcome::{Held, Outcome, Span};
 use crate::gang::Order;
 use crate::world::World;
 
-/// A gang at work.
+/// A live gang.
 #[derive(Debug)]
 pub(super) struct Live {
     pub(super) job: usize,
@@ -31,7 +31,7 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// Seconds until it has trained its task to the end, as is believed.
+    /// Seconds until it has trained its task to the end, by the beliefs.
     pub(super) fn time_left_s(&self, case: &Case, now_s: f64) -> f64 {
         let (load_s, save_s) = case.load_and_save_s(self.job);
         let left_s = case.jobs[self.job].steps.saturating_sub(self.step) as f64 * self.way.step_s;
@@ -51,7 +51,7 @@ pub(super) struct Progress {
     pub(super) is_live: bool,
 }
 
-/// The virtual cluster under a policy's hands.
+/// The virtual cluster in a policy's hands.
 pub(super) struct Driver<'a> {
     pub(super) case: &'a Case,
     policy: &'static str,
@@ -95,7 +95,7 @@ impl<'a> Driver<'a> {
         self.live.values()
     }
 
-    /// Steps that are left of each job, those of live gangs as last reported.
+    /// The remaining steps of each job; those of live gangs as last reported.
     pub(super) fn steps_left(&self) -> Vec<u64> {
         let mut steps: Vec<u64> = self.jobs.iter().map(|job| job.step).collect();
         for live in self.live.values().filter(|live| live.held == Held::Training) {
@@ -114,8 +114,7 @@ impl<'a> Driver<'a> {
         self.jobs.iter().all(|job| job.ended_s.is_some())
     }
 
-    /// Jobs that are neither done nor trained at present, in the order in which they were handed
-    /// in.
+    /// Jobs that are neither done nor in training, in the order in which they were handed in.
     pub(super) fn waiting(&self) -> Vec<usize> {
         let is_waiting = |job: &Progress| job.ended_s.is_none() && !job.is_live;
         let jobs = self.jobs.iter().enumerate().filter(|(_, job)| is_waiting(job));
@@ -135,7 +134,8 @@ impl<'a> Driver<'a> {
         self.free.get(node).map_or(0, |free| u32::try_from(free.len()).unwrap_or(u32::MAX))
     }
 
-    /// Nodes on which a gang of so many devices may start now, that with the fewest free first.
+    /// Nodes on which a gang of that many devices may start now, the node with the fewest free
+    /// devices first.
     pub(super) fn nodes_for(&self, gpus: u32) -> Vec<usize> {
         let mut nodes: Vec<usize> =
             (0..self.free.len()).filter(|node| self.num_free(*node) >= gpus).collect();
@@ -258,7 +258,7 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Lets time pass while nothing of a policy runs: a solve before anything is launched.
+    /// Lets time pass while the policy runs nothing: a solve before the first launch.
     pub(super) fn pass(&mut self, seconds: f64) -> Result<(), PolicyError> {
         let until_s = self.now_s() + seconds;
         while self.now_s() < until_s {
@@ -268,7 +268,7 @@ impl<'a> Driver<'a> {
     }
 
     /// Waits until a gang has ended, and for all that end in the same moment; or until a time.
-    /// Whether a gang has ended.
+    /// Returns whether a gang has ended.
     pub(super) fn wait(&mut self, until_s: f64) -> Result<bool, PolicyError> {
         if (self.is_stopped)() {
             return Err(PolicyError::Interrupted);
@@ -292,7 +292,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Takes a word in; whether a gang has ended by it.
+    /// Takes in a report; returns whether it ended a gang.
     fn hear(&mut self, event: Event) -> bool {
         let now_s = self.world.now_s();
         match event {
@@ -354,7 +354,7 @@ impl<'a> Driver<'a> {
         PolicyError::Stuck { policy: self.policy, reason: reason.to_owned() }
     }
 
-    /// What came of it, once every job is done.
+    /// The outcome, once every job is done.
     pub(super) fn outcome(self) -> Result<Outcome, PolicyError> {
         let ends_s: Option<Vec<f64>> = self.jobs.iter().map(|job| job.ended_s).collect();
         match ends_s {

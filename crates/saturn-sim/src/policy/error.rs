@@ -32,7 +32,7 @@ pub enum PolicyError {
         /// Why.
         reason: String,
     },
-    /// The policy came to a halt before every task was done.
+    /// The policy stopped before every task was done.
     #[error("`{policy}` stopped before every task was done: {reason}, a fault in Saturn")]
     Stuck {
         /// Which policy.
@@ -40,7 +40,7 @@ pub enum PolicyError {
         /// What was seen.
         reason: String,
     },
-    /// What came of it breaks a rule of the pool.
+    /// The policy's outcome breaks a rule of the pool.
     #[error("what `{policy}` did can't be done: {reason}, a fault in Saturn")]
     Wrong {
         /// Which policy.

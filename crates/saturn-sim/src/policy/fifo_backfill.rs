@@ -1,5 +1,5 @@
-//! A queue with backfill: the first that waits has a reservation, and others may start in its
-//! shadow.
+//! A queue with backfill: the first waiting job has a reservation, and others may start if they
+//! don't delay it.
 
 use super::case::{Case, Way};
 use super::driver::Driver;
@@ -31,11 +31,11 @@ impl Driven for FifoBackfill {
     }
 }
 
-/// When and where the first that waits will start, as is believed.
+/// When and where the first waiting job will start, by the beliefs.
 struct Reservation {
     node: usize,
     at_s: f64,
-    /// Devices of the node that are free then and that it does not need.
+    /// Devices of the node that are free then and that the job does not need.
     num_spare: usize,
 }
 
@@ -52,7 +52,7 @@ impl Reservation {
         nodes.min_by(|a, b| a.at_s.total_cmp(&b.at_s))
     }
 
-    /// A start of another that is believed not to delay the first.
+    /// A start of another job that, by the beliefs, does not delay the first.
     fn start_beside(&self, driver: &Driver, other: &Waiting) -> Option<Start> {
         let gpus = other.way.gpus;
         let is_over = driver.now_s() + other.takes_s <= self.at_s;

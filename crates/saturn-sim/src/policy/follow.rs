@@ -49,7 +49,7 @@ pub(super) fn places(
     Ok((places, plan))
 }
 
-/// A part of so many steps.
+/// The steps of a part.
 fn part(share: f64, steps: u64) -> u64 {
     #[expect(
         clippy::cast_possible_truncation,
@@ -60,7 +60,7 @@ fn part(share: f64, steps: u64) -> u64 {
     part.clamp(1, steps.saturating_sub(1).max(1))
 }
 
-/// Plans all jobs once under the strategies that are allowed, and follows that to the end.
+/// Plans all jobs once under the allowed strategies, and follows that plan to the end.
 pub(super) fn follow_once(
     driver: &mut Driver,
     backend: Backend,
@@ -73,7 +73,7 @@ pub(super) fn follow_once(
     follow(driver, &mut places, f64::INFINITY)
 }
 
-/// Follows places until every job is done, or until a time; places that were begun are taken out.
+/// Follows places until every job is done, or until a time. Places that were begun are taken out.
 pub(super) fn follow(
     driver: &mut Driver,
     places: &mut Vec<Place>,
@@ -111,8 +111,8 @@ fn launch_ready(driver: &mut Driver, places: &mut Vec<Place>) -> Result<(), Poli
     Ok(())
 }
 
-/// Seconds until all is done if what is live goes on and the places are followed, as is believed.
-/// Each job has one place at most.
+/// Seconds until all jobs are done, by the beliefs, if live gangs go on and the places are
+/// followed. Each job has one place at most.
 pub(super) fn time_left_s(driver: &Driver, places: &[Place]) -> f64 {
     let case = driver.case;
     let now_s = driver.now_s();

@@ -1,4 +1,5 @@
-//! Planning again at a fixed interval, as Saturn was published: what policies of that kind share.
+//! Planning again at a fixed interval, as in the published Saturn: the code that such policies
+//! share.
 
 use saturn_solver::Backend;
 
@@ -12,8 +13,9 @@ const INTERVAL_S: f64 = 1000.0;
 /// Seconds by which a plan must be better to be adopted.
 const LEAST_GAIN_S: f64 = 500.0;
 
-/// Follows plans of a backend to the end. What is left is planned again at each interval. A plan
-/// that is enough better is adopted: then every task stops at a checkpoint and is launched anew.
+/// Follows plans of a backend to the end. The remaining work is planned again at each interval. A
+/// plan that is enough better is adopted: then every task stops at a checkpoint and is launched
+/// anew.
 pub(super) fn plan_at_intervals(driver: &mut Driver, backend: Backend) -> Result<(), PolicyError> {
     driver.pass(SOLVE_S)?;
     let case = driver.case;

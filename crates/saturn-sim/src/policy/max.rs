@@ -1,4 +1,4 @@
-//! The yardstick that gives every task as many devices as a node has.
+//! The baseline that gives every task as many devices as a node has.
 
 use saturn_solver::Backend;
 

@@ -1,4 +1,4 @@
-//! The yardstick that gives every task as few devices as it can run on.
+//! The baseline that gives every task as few devices as it can run on.
 
 use saturn_solver::Backend;
 

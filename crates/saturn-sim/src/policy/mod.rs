@@ -1,10 +1,10 @@
-//! What trains a workload on a pool: Saturn, and what people and other systems do.
+//! Policies that train a workload on a pool: Saturn, people's practice, and other systems.
 //!
 //! A [`Policy`] is given a [`Case`] and answers with an [`Outcome`]. `saturn` is the real engine
-//! with the real solver; every other policy is a few lines over the [`driver`], which performs its
-//! launches, stops and trials in the same [`crate::World`]. So seconds of a launch, a step, a
-//! checkpoint, a stop and a trial are those of one piece of code, whatever the policy. What differs
-//! is what a policy decides, and what it must have measured before it can: `measures` says that.
+//! with the real solver. Every other policy is a few lines over the [`driver`], which performs its
+//! launches, stops and trials in the same [`crate::World`]. So the seconds of a launch, a step, a
+//! checkpoint, a stop and a trial come from the same code under every policy. Policies differ in
+//! their decisions, and in the strategies that they must measure first (`measures`).
 
 mod case;
 mod current_practice_fastest;
@@ -34,18 +34,18 @@ use self::driver::Driver;
 pub use self::error::PolicyError;
 pub use self::outcome::{Held, Outcome, Span};
 
-/// The policy that others are set beside.
+/// The policy that others are compared with.
 pub const CURRENT_PRACTICE: &str = "current-practice-fastest";
 
-/// What trains a workload on a pool.
+/// A way to train a workload on a pool.
 pub trait Policy: Sync {
     /// The name that users type.
     fn name(&self) -> &'static str;
 
-    /// What it does, in a sentence.
+    /// Its behaviour, in a sentence.
     fn definition(&self) -> &'static str;
 
-    /// Who does so, or where it is from.
+    /// Its users, or its source.
     fn source(&self) -> &'static str;
 
     /// Trains the case's tasks to their ends. `is_stopped` is asked now and then.
@@ -74,7 +74,7 @@ pub fn policy(name: &str) -> Option<&'static dyn Policy> {
     POLICIES.into_iter().find(|one| one.name() == name)
 }
 
-/// Simulates a policy, and checks what came of it.
+/// Simulates a policy, and checks its outcome.
 pub fn simulate(
     policy: &dyn Policy,
     case: &Case,
@@ -91,11 +91,11 @@ trait Driven: Sync {
     const DEFINITION: &'static str;
     const SOURCE: &'static str;
 
-    /// Whether it plans by what a step of the job takes under the strategy, and so must have it
-    /// measured where nothing is known.
+    /// Whether it plans by the job's step time under the strategy. If no step time is known, it
+    /// must have the strategy measured.
     fn measures(&self, case: &Case, job: usize, way: &Way) -> bool;
 
-    /// Trains all jobs. What it plans by has been measured.
+    /// Trains all jobs. The strategies that it plans by have been measured.
     fn drive(&self, driver: &mut Driver) -> Result<(), PolicyError>;
 }
 

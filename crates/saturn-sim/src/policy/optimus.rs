@@ -1,4 +1,4 @@
-//! Optimus: devices to the task that gains most by them.
+//! Optimus: devices go to the task that gains most by them.
 
 use saturn_solver::Backend;
 

@@ -1,7 +1,7 @@
-//! What came of a policy: who held which devices when, and what that is worth.
+//! The outcome of a policy: who held which devices when, and the numbers that follow.
 //!
-//! An outcome is checked by `saturn_core::check`, which knows neither the world nor the policies:
-//! each span becomes a task of its own that comes after the task's span before.
+//! `saturn_core::check` checks an outcome, and knows neither the world nor the policies. Each span
+//! becomes a task of its own that comes after the task's span before.
 
 use saturn_core::{
     Assignment, Candidate, Cluster, Gang, Node, Objective, Plan, Problem, ProblemTask, WHOLE, check,
@@ -9,7 +9,7 @@ use saturn_core::{
 
 use super::error::PolicyError;
 
-/// What devices were held for.
+/// The purpose for which devices were held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Held {
     /// A trial of a strategy.
@@ -23,17 +23,17 @@ pub enum Held {
 pub struct Span {
     /// Index of the task.
     pub job: usize,
-    /// What for.
+    /// Its purpose.
     pub held: Held,
     /// Name of the technique.
     pub technique: String,
     /// Devices.
     pub gpus: u32,
-    /// Which.
+    /// Its nodes and devices.
     pub gang: Gang,
     /// From, seconds.
     pub launched_s: f64,
-    /// When it had loaded, seconds; `None` of a trial.
+    /// When it had loaded, seconds; `None` for a trial.
     pub ready_s: Option<f64>,
     /// To, seconds.
     pub ended_s: f64,
@@ -61,13 +61,13 @@ impl Outcome {
         self.ends_s.iter().copied().fold(0.0, f64::max)
     }
 
-    /// The mean over tasks of when they were done, seconds.
+    /// The mean over tasks of their ends, seconds.
     pub fn mean_completion_s(&self) -> f64 {
         self.ends_s.iter().sum::<f64>() / self.ends_s.len().max(1) as f64
     }
 
-    /// By when nine tenths of the tasks were done, seconds: the least time of a task's end by which
-    /// so many were.
+    /// By when nine tenths of the tasks were done, seconds: the least end of a task by which that
+    /// many had ended.
     pub fn p90_completion_s(&self) -> f64 {
         let mut ends_s = self.ends_s.clone();
         ends_s.sort_by(f64::total_cmp);
@@ -93,8 +93,8 @@ impl Outcome {
         training.saturating_sub(self.ends_s.len())
     }
 
-    /// Checks that no device was held twice at a time, that every gang is one that the pool has,
-    /// and that no task was trained twice at a time.
+    /// Checks three rules: no device is held twice at a time, the pool has every gang's devices,
+    /// and no task is trained twice at a time.
     pub(super) fn check(&self, policy: &'static str, nodes: &[Node]) -> Result<(), PolicyError> {
         let wrong = |reason: String| PolicyError::Wrong { policy, reason };
         if let Some(job) = self.ends_s.iter().position(|end_s| !end_s.is_finite()) {
@@ -121,7 +121,7 @@ impl Outcome {
                 runtime_s: span.ended_s - span.launched_s,
                 pack: true,
             };
-            // A group's trials are run side by side in the name of one of its tasks.
+            // A group's trials run side by side under the name of one task.
             let is_training = span.held == Held::Training;
             let before = if is_training { last[span.job].replace(index) } else { None };
             tasks.push(ProblemTask {

@@ -1,5 +1,5 @@
-//! A case as a planning problem for nodes of any size, for `saturn whatif`: the planner's answer, not
-//! the world's.
+//! A case as a planning problem for nodes of any size, for `saturn whatif`. The answer is the
+//! planner's, not the world's.
 
 use saturn_core::{Node, Problem};
 
@@ -7,15 +7,16 @@ use super::case::Case;
 use super::error::PolicyError;
 
 impl Case {
-    /// The tasks by the true step times, as a problem for a node of so many devices; and that node.
+    /// The tasks by the true step times, as a problem for a node of that many devices; and that
+    /// node.
     ///
-    /// With `reclaimed_every_s` each node is taken away once in so many seconds, in the mean, and
-    /// replaced at once. Such a task loses half of a checkpoint interval (half of what it has
-    /// trained, if that is shorter) and a launch. Its expected runtime T follows from its runtime R
-    /// without reclaims to first order (Young 1974, Daly 2006): T = R / (1 − loss / interval).
+    /// With `reclaimed_every_s` each node is taken away once in that time, in the mean, and
+    /// replaced at once. Then a task loses a launch and half of a checkpoint interval (or half of
+    /// its training, if that is shorter). Its expected runtime T follows from its runtime R without
+    /// reclaims to first order (Young 1974, Daly 2006): T = R / (1 − loss / interval).
     ///
-    /// Fails with `NoStrategy` where no node of that size can hold a task, and with `Reclaimed` where
-    /// a reclaim loses as much as is trained between two.
+    /// Fails with `NoStrategy` if no node of that size can hold a task, and with `Reclaimed` if a
+    /// reclaim loses as much as is trained between two reclaims.
     pub fn problem(
         &self,
         gpus: u32,

@@ -1,5 +1,5 @@
-//! Queues: tasks wait in a line, each for the device count that its user asked for, and a rule says
-//! which starts when devices come free.
+//! Queues: tasks wait in a line, each for the device count that its user asked for. A rule says
+//! which task starts when devices come free.
 
 use saturn_core::Gang;
 
@@ -15,17 +15,17 @@ pub(super) struct Start {
     pub(super) gang: Gang,
 }
 
-/// A job that waits, with the fastest strategy on the device count that its user asked for.
+/// A waiting job, with the fastest strategy on the device count that its user asked for.
 #[derive(Debug, Clone)]
 pub(super) struct Waiting {
     pub(super) job: usize,
     pub(super) way: Way,
-    /// Seconds from its launch to its end, as is believed.
+    /// Seconds from its launch to its end, by the beliefs.
     pub(super) takes_s: f64,
 }
 
-/// Lets `choose` start jobs, one after another, whenever devices have come free, until all are
-/// done. It is given the jobs that wait, in the order in which they were handed in.
+/// Whenever devices have come free, lets `choose` start jobs, one after another, until all are
+/// done. `choose` gets the waiting jobs, in the order in which they were handed in.
 pub(super) fn serve(
     driver: &mut Driver,
     choose: impl Fn(&Driver, &[&Waiting]) -> Option<Start>,

@@ -1,4 +1,4 @@
-//! The yardstick that measures nothing and chooses by chance.
+//! The baseline that measures nothing and chooses by chance.
 
 use saturn_solver::Backend;
 

@@ -16,7 +16,7 @@ use crate::simulation::Simulation;
 use crate::workload::{Workload, task};
 
 const NAME: &str = "saturn";
-/// Steps between two questions whether to stop, of the simulation.
+/// Steps of the simulation between two checks whether to stop.
 const STOP_EVERY: u64 = 64;
 /// No workload takes so long, seconds.
 const MAX_S: f64 = 1e13;
@@ -76,7 +76,7 @@ fn not_done(state: &State) -> Option<&str> {
     state.task_ids().find(|id| !is_done(*id)).map(|id| state.name(id))
 }
 
-/// The case as a run is given it.
+/// The case as the workload of a run.
 fn workload(case: &Case) -> Workload {
     let mut names: Vec<String> =
         case.truth.groups.values().flat_map(|group| group.techniques.keys().cloned()).collect();
@@ -141,7 +141,7 @@ impl Open {
     }
 }
 
-/// Who held what when, by the run's journal.
+/// The spans in which devices were held, by the run's journal.
 fn outcome(case: &Case, simulation: &Simulation) -> Outcome {
     let mut open: BTreeMap<AttemptId, Open> = BTreeMap::new();
     let mut spans = Vec::new();

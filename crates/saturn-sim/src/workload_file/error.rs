@@ -1,4 +1,4 @@
-//! What can be wrong with a workload: what stands there, where, and what would be right.
+//! The errors of a workload: the found value, its place, and the expected value.
 
 use saturn_core::names::escape_terminal;
 use thiserror::Error;
@@ -16,23 +16,23 @@ pub enum WorkloadError {
         line: usize,
         /// Column, from 1.
         column: usize,
-        /// What stands there, and what is expected.
+        /// The found text, and the expected text.
         detail: String,
     },
-    /// A value can't be.
+    /// A value is impossible.
     #[error("`{at}` is {found}; expected {expected}")]
     Value {
         /// Path into the file.
         at: String,
-        /// What stands there.
+        /// The found value.
         found: String,
-        /// What would be right.
+        /// The expected value.
         expected: String,
     },
 }
 
 impl WorkloadError {
-    /// What the TOML reader says of a text.
+    /// The TOML reader's message about a text.
     pub(super) fn of_toml(text: &str, error: &toml::de::Error) -> Self {
         let at = error.span().map_or(0, |span| span.start);
         let before = text.get(..at).unwrap_or(text);
@@ -45,7 +45,7 @@ impl WorkloadError {
     }
 }
 
-/// The TOML reader's message in words of TOML: it knows Rust's names of types alone.
+/// The TOML reader's message in words of TOML: it knows only Rust's names of types.
 fn in_words(message: &str) -> String {
     let message = message.lines().collect::<Vec<_>>().join("; ");
     let names = [

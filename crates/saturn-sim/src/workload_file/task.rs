@@ -1,4 +1,4 @@
-//! The tasks of a workload: each stands for one task or for several that are alike.
+//! The tasks of a workload: each entry is one task or several tasks that are alike.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::{MOST_GPUS, MOST_TASKS, one};
 use crate::policy::Job;
 use crate::table::{Model, Table};
 
-/// More steps are a slip.
+/// More steps are a typing error.
 const MOST_STEPS: u64 = 1_000_000_000_000;
 
 /// A task as it is written.
@@ -28,7 +28,7 @@ pub(super) struct TaskFile {
 }
 
 impl TaskFile {
-    /// The name of the task's group, and what a step of it takes.
+    /// The name of the task's group, and its step times.
     pub(super) fn model(
         &self,
         at: &dyn Fn(&str) -> String,
@@ -96,7 +96,7 @@ impl TaskFile {
         Ok(())
     }
 
-    /// The tasks that it stands for.
+    /// The tasks of the entry.
     pub(super) fn jobs(
         &self,
         at: &dyn Fn(&str) -> String,

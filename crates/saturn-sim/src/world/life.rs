@@ -1,4 +1,4 @@
-//! What gangs do from their launch to their end: load, train or try, save, stop, fail.
+//! The life of gangs from their launch to their end: load, train or run a trial, save, stop, fail.
 
 use rand::RngExt;
 use saturn_core::TrialOutcome;
@@ -89,7 +89,7 @@ impl World {
         }
     }
 
-    /// A trial that waits for it goes on as training.
+    /// A waiting trial goes on as training.
     pub(crate) fn let_go_on(&mut self, attempt: AttemptId, steps: u64) {
         let now_s = self.now_s;
         let Some(gang) = self.gangs.get_mut(&attempt) else { return };
@@ -147,13 +147,14 @@ impl World {
         if ends {
             self.end_well(attempt);
         } else {
-            // It may have been told to stop while it saved: after one more step, as ranks do.
+            // It may have been told to stop while it saved: it stops after one more step, as ranks
+            // do.
             let more = if gang.stops { 1 } else { gang.next_steps() };
             self.train(attempt, more);
         }
     }
 
-    /// The last word of a gang that has done its work.
+    /// The last report of a gang that has done its work.
     fn end_well(&mut self, attempt: AttemptId) {
         let Some(gang) = self.gangs.get(&attempt) else { return };
         let step = gang.step;
@@ -233,8 +234,8 @@ impl World {
         self.tell(self.now_s, Event::Reported { attempt, rank, report });
     }
 
-    /// A gang fails, as its fate has it. Not once the trouble is over: a device that is set aside then would
-    /// stay so.
+    /// A gang fails, by its fate. It does not fail once the trouble is over: a device that is set
+    /// aside then would stay so.
     pub(super) fn fail(&mut self, attempt: AttemptId, failure: &Failure) {
         if self.odds.is_empty() {
             return;

@@ -1,5 +1,5 @@
-//! What a profile knows of the model: measured seconds replace the estimates of the strategies that
-//! were measured, and correct the estimates of all others.
+//! The numbers that a profile has of the model: measured seconds replace the estimates of measured
+//! strategies, and correct the estimates of all others.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use saturn_runtime::io_words;
 
 use super::Row;
 
-/// Standard error of a trial that does not say its own, as a part of its seconds.
+/// Standard error of a trial that does not state its own, as a part of its seconds.
 const USUAL_ERROR: f64 = 0.05;
 
 /// Seconds a step of some strategies.
@@ -53,7 +53,7 @@ impl Known {
         Ok(known)
     }
 
-    /// Of several knobs of a technique the fastest counts, as in a row.
+    /// Of several knob sets of a technique the fastest counts, as in a row.
     fn add(&mut self, seen: Seen) {
         let is_same = |one: &&mut Seen| one.technique == seen.technique && one.gpus == seen.gpus;
         match self.seen.iter_mut().find(is_same) {
@@ -87,7 +87,7 @@ impl Known {
     }
 }
 
-/// What a trial says of seconds a step; training counts for more than the trial.
+/// A trial's seconds a step; training counts for more than the trial.
 fn seen(trial: &Trial) -> Option<Seen> {
     let (step_s, relative_error, source) = match (&trial.trained, &trial.outcome) {
         (Some(trained), _) => (trained.step_s, trained.relative_error, Source::Trained),

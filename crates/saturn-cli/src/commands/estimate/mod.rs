@@ -15,7 +15,7 @@ use self::known::Known;
 use crate::args::EstimateArgs;
 use crate::exit::{Exit, fail, print_data, print_json};
 
-/// Tokens of a sample, where neither the model nor the person says.
+/// Tokens of a sample, if neither the model nor the person gives a number.
 const USUAL_SEQUENCE: u32 = 1024;
 
 /// A strategy on some GPUs.
@@ -24,7 +24,7 @@ struct Row {
     choice: Choice,
 }
 
-/// A technique that can't train the model on so many GPUs.
+/// A technique that can't train the model on that number of GPUs.
 struct LeftOut {
     batch: u32,
     gpus: u32,
@@ -42,7 +42,7 @@ struct Answer<'a> {
 }
 
 impl Answer<'_> {
-    /// The training that is asked about, if any.
+    /// The training whose time is asked for, if any.
     fn training(&self) -> Option<Training> {
         let (steps, price) = (self.args.steps?, self.args.price);
         Some(Training { steps, price })
@@ -84,7 +84,7 @@ fn answer(args: &EstimateArgs) -> Result<Answer<'_>, String> {
         add_rows(&mut answer, *batch)?;
     }
     known.apply(&mut answer.rows);
-    // The fastest that fits is first among the strategies of a batch on so many GPUs.
+    // For each batch and number of GPUs, the fastest strategy that fits comes first.
     answer.rows.sort_by(|one, other| {
         let place = |row: &Row| {
             let at = args.batch.iter().position(|batch| *batch == row.batch);
@@ -159,7 +159,7 @@ fn add_rows(answer: &mut Answer, batch: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// What is wrong with a stated time.
+/// The error of a stated time that can't be true.
 fn too_fast(args: &EstimateArgs, row: &Row) -> String {
     let (strategy, said) = (&row.choice.strategy, &row.choice.estimate);
     let name = args.profile.as_deref().map(|path| path.display().to_string()).unwrap_or_default();

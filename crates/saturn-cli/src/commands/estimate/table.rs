@@ -52,7 +52,7 @@ pub(super) fn text(answer: &Answer) -> String {
     text
 }
 
-/// What a person who rents GPUs wants first: the fastest, and the cheapest.
+/// The two rows that a person who rents GPUs wants first: the fastest, and the cheapest.
 fn best(text: &mut String, rows: &[&Row], training: Option<Training>) {
     let Some(training) = training else { return };
     let choices = || rows.iter().map(|row| &row.choice);
@@ -156,7 +156,7 @@ fn cells(row: &Row) -> Vec<String> {
     ]
 }
 
-/// A line for each reason why techniques are left out, with the numbers of GPUs that it holds for.
+/// A line for each reason why techniques are left out, with its numbers of GPUs.
 fn left_out(text: &mut String, answer: &Answer, batch: u32) {
     let of_batch = || answer.left_out.iter().filter(|one| one.batch == batch);
     let mut reasons: Vec<&str> = Vec::new();

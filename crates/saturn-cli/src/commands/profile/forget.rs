@@ -11,7 +11,7 @@ use crate::exit::print_json;
 
 pub(super) fn run(store: &Store, args: &ForgetArgs) -> Result<(), Failure> {
     let before_unix_s = args.older_than.map(|age| now_unix_s().saturating_sub(age.0.as_secs()));
-    // When a trial was measured that doesn't say so, is not known: it stays.
+    // A trial that doesn't say when it was measured stays.
     let stays = |trial: &Trial| {
         before_unix_s
             .is_some_and(|before| trial.newest_unix_s().is_none_or(|measured| measured >= before))

@@ -14,7 +14,7 @@ use crate::exit::{print_data, print_json};
 /// Names of tasks that a row lists.
 const MAX_NAMES: usize = 2;
 
-/// What is known of a key on one hardware and software.
+/// The trials of a key on one hardware and software.
 struct Listed<'a> {
     key: &'a str,
     gpu_type: Option<&'a str>,

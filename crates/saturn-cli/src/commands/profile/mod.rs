@@ -1,4 +1,4 @@
-//! `saturn profile`: what is known of earlier runs. One file a verb.
+//! `saturn profile`: trial results of earlier runs. One file a verb.
 
 mod export;
 mod forget;
@@ -13,7 +13,7 @@ use saturn_runtime::{RuntimeError, Store};
 use crate::args::{ProfileArgs, ProfileCommand};
 use crate::exit::{Exit, fail};
 
-/// How many digits of a key are shown where it is to be typed.
+/// How many digits of a key are shown if a person may type them.
 const SHOWN_DIGITS: usize = 12;
 
 pub(crate) fn run(args: &ProfileArgs) -> Exit {
@@ -46,7 +46,7 @@ impl From<RuntimeError> for Failure {
     }
 }
 
-/// The keys that begin so; all where none is given.
+/// The keys with these beginnings; all keys if no beginning is given.
 fn keys(store: &Store, beginnings: &[String]) -> Result<Vec<String>, Failure> {
     let all = store.keys()?;
     if beginnings.is_empty() {
@@ -79,18 +79,18 @@ fn keys(store: &Store, beginnings: &[String]) -> Result<Vec<String>, Failure> {
     Ok(found)
 }
 
-/// The trials of some keys, in order. Says which files could not be used.
+/// The trials of some keys, in order. Reports files that could not be used.
 fn trials(store: &Store, keys: &[String]) -> Vec<Trial> {
     keys.iter().flat_map(|key| store.read(key, &mut warn)).collect()
 }
 
-/// Says on standard error what a person should know.
+/// Prints a note for the person on standard error.
 #[expect(clippy::needless_pass_by_value, reason = "the store hands lines over")]
 fn warn(line: String) {
     eprintln!("warning: {}", escape_terminal(&line));
 }
 
-/// As much of a key as a person types.
+/// The part of a key that a person types.
 fn shown(key: &str) -> &str {
     key.get(..SHOWN_DIGITS).unwrap_or(key)
 }

@@ -70,7 +70,7 @@ fn row(trial: &Trial) -> Vec<String> {
     cells.map(escape_terminal).to_vec()
 }
 
-/// Where a strategy's seconds a step are from, as files name it.
+/// The source of a strategy's seconds a step, as files name it.
 fn source(trial: &Trial) -> &'static str {
     if trial.trained.is_some() { "trained" } else { "trial" }
 }

@@ -1,4 +1,4 @@
-//! `saturn simulate`: what policies come to on a workload, on a virtual clock.
+//! `saturn simulate`: how policies do on a workload, on a virtual clock.
 
 pub(crate) mod read;
 mod sweep;
@@ -72,7 +72,7 @@ fn asked(args: &SimulateArgs) -> Vec<&'static dyn Policy> {
     if asked.is_empty() { saturn_sim::policy::POLICIES.to_vec() } else { asked }
 }
 
-/// Every policy under every seed; current practice first, since others are set beside it.
+/// Every policy under every seed. Current practice comes first, since others are compared with it.
 fn jobs(args: &SimulateArgs, asked: &[&'static dyn Policy]) -> Vec<Job> {
     let practice = saturn_sim::policy::policy(CURRENT_PRACTICE);
     let others = asked.iter().copied().filter(|one| one.name() != CURRENT_PRACTICE);
@@ -83,7 +83,7 @@ fn jobs(args: &SimulateArgs, asked: &[&'static dyn Policy]) -> Vec<Job> {
         .collect()
 }
 
-/// Says why a policy can't be simulated.
+/// Reports why a policy can't be simulated.
 fn failed(args: &SimulateArgs, error: &PolicyError) -> Exit {
     let exit = match error {
         PolicyError::NoStrategy { .. } | PolicyError::NoPlan { .. } => Exit::Infeasible,

@@ -1,4 +1,4 @@
-//! Policies times seeds, on all cores. Results don't depend on which thread has simulated them.
+//! Policies times seeds, on all cores. Results don't depend on the thread that simulated them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -13,8 +13,8 @@ pub(super) struct Job {
     pub(super) seed: u64,
 }
 
-/// What came of each job; `Interrupted` for those that were not done when the person stopped it,
-/// and for those after one that failed.
+/// The result of each job. It is `Interrupted` for jobs that were not done when the person stopped
+/// the sweep, and for jobs after a failed job.
 pub(super) fn sweep(
     jobs: &[Job],
     case: &Case,
@@ -39,7 +39,7 @@ pub(super) fn sweep(
             found.push((index, outcome));
             num_done.fetch_add(1, Ordering::Relaxed);
             if has_failed {
-                // The others end what they are at.
+                // The other threads end their present job.
                 next.store(jobs.len(), Ordering::Relaxed);
             }
         }
@@ -49,7 +49,7 @@ pub(super) fn sweep(
             let start = |_| scope.spawn(|| work(num_done));
             let workers: Vec<_> = (0..cores.min(jobs.len())).map(start).collect();
             for worker in workers {
-                // A panic of a worker goes on here.
+                // A worker's panic is passed on here.
                 let found = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
                 for (index, outcome) in found {
                     outcomes[index] = Some(outcome);

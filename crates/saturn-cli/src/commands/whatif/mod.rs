@@ -1,4 +1,4 @@
-//! `saturn whatif`: how long and how dear a workload would be on each number of nodes.
+//! `saturn whatif`: the time and the cost of a workload on each number of nodes.
 
 mod read;
 
@@ -17,7 +17,7 @@ use crate::interrupt::Interrupt;
 use crate::screen::Screen;
 use crate::waiting::with_count;
 
-/// Time that stands still, so that moves alone limit a solve, until Ctrl-C.
+/// A clock that stands still until Ctrl-C, so that moves alone limit a solve.
 struct UntilStopped<'a>(&'a Interrupt);
 
 impl Clock for UntilStopped<'_> {

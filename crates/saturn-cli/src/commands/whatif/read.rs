@@ -1,4 +1,4 @@
-//! Reading what `saturn whatif` is asked about: a workload, a planning problem or a sweep.
+//! Reading the input of `saturn whatif`: a workload, a planning problem or a sweep.
 
 use std::io::Read as _;
 
@@ -14,15 +14,15 @@ use crate::commands::simulate;
 use crate::exit::{Exit, fail};
 use crate::python;
 
-/// Tasks, and the node of which a pool has several.
+/// Tasks, and the node that a pool has several times.
 pub(super) struct Read {
-    /// What messages call the file.
+    /// The name of the file in messages.
     pub(super) name: String,
     pub(super) problem: Problem,
     pub(super) node: Node,
 }
 
-/// Reads the file; where that fails, it has said why.
+/// Reads the file. On an error, it has printed the reason.
 pub(super) fn read(args: &WhatifArgs) -> Result<Read, Exit> {
     let is_stdin = args.file.as_os_str() == "-";
     let name = if is_stdin {
