@@ -1,8 +1,8 @@
 """The store where ranks of several nodes meet: each agent has one, open as long as it lives.
 
-The store is bound to a port of the kernel's choice before anyone is told of it, so that no two
-processes race for a port. It listens only on one of the node's networks. Names in the store begin
-with the attempt's directory.
+The store is bound to a port of the kernel's choice before its address is told. So no two processes
+race for a port. It listens only on one of the node's networks. Names in the store begin with the
+attempt's directory.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Copy batches to a rank's device while the device still computes on earlier batches.
 
-On an accelerator, a batch is pinned, if it isn't yet, and copied on a stream of its own: neither
+On an accelerator, a batch is pinned, if it isn't yet, and copied on a stream of its own. Neither
 the host nor the device's computation waits for the copy. On CPU slots nothing is copied.
 """
 

@@ -1,7 +1,7 @@
 """Names that users give: how they become parts of paths, and which known name was meant.
 
-For paths, the rule is that of `saturn-core`: a name that is safe in a path stays as it is; any
-other gets an id that is no safe name.
+For paths, the rule is that of `saturn-core`. A name that is safe in a path stays as it is; any
+other name gets an id that is no safe name.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The limit of a device's memory: what a rank's part of a model may take, and no more.
 
 On a GPU it is a limit of torch's allocator. On a CPU slot it is the kernel's `RLIMIT_DATA`, which
-counts a process's private writable memory: an allocation beyond it fails as it would on a full
+counts a process's private writable memory. An allocation beyond it fails as it would on a full
 device. Memory that would be host memory beside a GPU doesn't count on a slot either: the
 interpreter and the process group, the model while it is built, the loader's data when training
 begins, the copies of saving and loading, and memory mapped to shared files.

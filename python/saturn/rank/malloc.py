@@ -18,8 +18,8 @@ _THRIFTY_BYTES = 64 << 10
 _GENEROUS_BYTES = 32 << 20
 #: The largest value that `mallopt` takes, an `int`.
 _MOST = 2**31 - 1
-#: The stack of a thread. The limit counts the default of 8 MiB whole, though little of it is used:
-#: the dozen threads of gloo and autograd would take 100 MB of a device's limit.
+#: The stack of a thread. The limit counts the default of 8 MiB whole, though little of it is used.
+#: The dozen threads of gloo and autograd would take 100 MB of a device's limit.
 _STACK_BYTES = 1 << 20
 #: An upper bound for the size of a `pthread_attr_t`.
 _ATTR_BYTES = 256

@@ -6,8 +6,8 @@ killed. Signals that the program ignores or handles itself are left alone. If th
 raises, the run is asked to stop too, and the exception is raised when the run has stopped. Outside
 the wait, signals do what they always do.
 
-Signals within a second of a counted one are the same wish: `timeout` signals its child and then the
-child's whole group, and a batch system and a closing terminal may both send one.
+Signals within a second of a counted signal don't count. For example, `timeout` signals its child
+and then the child's whole group, and a batch system and a closing terminal may both send a signal.
 """
 
 from __future__ import annotations
