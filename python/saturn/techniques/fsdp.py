@@ -4,13 +4,13 @@ Each repeated layer is a unit, gathered just before it runs and freed after. All
 (embeddings, head) form the root unit. Parameters without a dimension, which torch refuses to split,
 stay whole on every rank. Knobs:
 
-* `reshard_after_forward` (default true): free a layer after its forward and gather it again for
-  its backward; false keeps the layer, which saves a gathering and costs memory;
+* `reshard_after_forward` (default true): free a layer after its forward and gather it again for its
+  backward. False keeps the layer, which saves a gathering and costs memory;
 * `activation_checkpointing` (default false): see `recompute`;
 * `cpu_offload` (default false): shards, gradients and optimizer state stay in the host's memory,
   and the optimizer steps there;
 * `replicate_across_nodes` (default false), for gangs on several nodes with equally many devices:
-  the state is split within each node, and all nodes hold copies, so that only gradients cross the
+  the state is split within each node, and all nodes hold copies. So only gradients cross the
   network;
 * `attention`: see `attention`;
 * `compile`: see `compiled`.

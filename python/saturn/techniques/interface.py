@@ -1,9 +1,9 @@
 """The managed technique interface: what a technique says, and what Saturn owns.
 
-A technique says only three things: whether it can run a model at all (`not_applicable`, the
-reason in words), which settings are worth trying (`knob_sets`), and how a module is spread over
-a gang (`parallelise`). Saturn owns the data, the training loop, checkpoints, progress and
-failures, so that a task trains the same way under every technique.
+A technique says only three things. `not_applicable` says whether it can run a model at all, with
+the reason in words. `knob_sets` gives the settings worth trying. `parallelise` spreads a module
+over a gang. Saturn owns the data, the training loop, checkpoints, progress and failures, so that a
+task trains the same way under every technique.
 
 Every technique keeps these invariants, because techniques load each other's checkpoints:
 

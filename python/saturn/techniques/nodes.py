@@ -1,7 +1,7 @@
 """How a gang's ranks are placed on nodes.
 
 Ranks on one node are neighbours. A gang that is too large for one node takes whole nodes and a part
-of one more; its first node has the most of its devices.
+of another. Its first node has the most of its devices.
 """
 
 from __future__ import annotations

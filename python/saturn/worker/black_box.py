@@ -210,8 +210,8 @@ def _time_execute(
     """(seconds a batch, when the first batch was requested), from `execute` on a few batches."""
     timed_steps = max(2, spec.timed_steps)
     gpus = list(range(spec.gpus))
-    # One batch more than is timed: if `execute` counts batches itself, it never asks for a batch
-    # after its last one, so nobody sees when the last one ends.
+    # One batch more than is timed. If `execute` counts batches itself, it never asks for a batch
+    # after its last batch. Then nobody sees when the last batch ends.
     count = spec.warmup_steps + timed_steps + 1
     task = _task(spec, definition, knobs, scratch / "execute", reporter, limit=count)
     began = time.monotonic()

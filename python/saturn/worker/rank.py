@@ -84,8 +84,8 @@ def _work(spec: specs.Spec | specs.InspectionSpec, rank: int, reporter: Reporter
     numerics.set_up(deterministic=definition.deterministic, tf32=definition.tf32)
     if is_black_box:
         _limit_black_box(spec)
-        # A black box is no rank of several, and the ranks that it may start must not take this
-        # rank's number for theirs: torch's NCCL chooses a rank's device by it.
+        # A black box is no rank of several. Ranks that it starts must not take this rank's number
+        # for theirs: torch's NCCL chooses a rank's device by it.
         os.environ.pop("LOCAL_RANK", None)
         renew_threads_after_fork()
         black_box.run(spec, definition, reporter)

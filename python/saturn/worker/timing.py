@@ -65,7 +65,7 @@ class Timing:
     num_timed: int
     #: Seconds that the first steps take beyond later steps; None without warm-up steps.
     warmup_s: float | None
-    #: Standard deviation of the task's steps, relative to `step`; None if sizes were not looked at,
+    #: Standard deviation of the task's steps, relative to `step`; None if sizes were not read,
     #: because the number of timed steps was fixed or the steps were too slow.
     variation: float | None
 

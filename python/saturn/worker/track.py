@@ -1,13 +1,13 @@
 """The process beside a run that sends metrics to trackers such as W&B.
 
 The runtime starts it if a run has loggers (`loggers.pkl`), and writes events to its standard input
-as JSON lines: `trains` (a task, its directory, the step that it goes on from, how and where),
-`ended` (a task, how) and `over`. Notes for the user go to standard output: `{"note": …}`. The
-process reads the numbers from `metrics.jsonl` itself.
+as JSON lines. The events are `trains` (a task, its directory, the step that it goes on from, how
+and where), `ended` (a task, how) and `over`. Notes for the user go to standard output: `{"note":
+…}`. The process reads the numbers from `metrics.jsonl` itself.
 
 Each logger has a thread and reads at its own pace. So a tracker that hangs delays no other tracker,
 and points that a tracker could not take are sent later. Each logger's progress is kept in the
-task's directory: a step is sent once, even if it was trained again, and a resumed task continues
+task's directory. So a step is sent once, even if it was trained again, and a resumed task continues
 its tracked run.
 """
 

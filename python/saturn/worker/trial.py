@@ -172,8 +172,8 @@ class _Measurement:
     builds: Builds
     slicing: Slicing
     #: At first a model that is already built, and the seconds from launch until it was; then empty.
-    #: The list hands the model over, because any other reference would hold the group's connections
-    #: open, and peers of a failed rank would wait on them for ever.
+    #: The list hands the model over. Any other reference would hold the group's connections open,
+    #: and peers of a failed rank would wait on them for ever.
     fresh: list[tuple[Built, float]]
     startup_s: float
     numbers: Iterator[int] = field(default_factory=itertools.count)

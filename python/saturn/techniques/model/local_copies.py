@@ -100,8 +100,8 @@ def _own(parameter: DTensor, gradient: Tensor) -> Tensor | None:
     """Copy the first gradient of `parameter`, so that it has memory of its own.
 
     A `DTensor` keeps its first gradient as it is, and adds others to it in place. But that gradient
-    may share memory with another parameter's: if a batch has one row, a parameter that is added to
-    each row gets the rows' own gradient.
+    may share memory with another parameter's. For example, if a batch has one row, a parameter that
+    is added to each row gets the rows' own gradient.
     """
     return gradient.clone() if parameter.grad is None else None
 

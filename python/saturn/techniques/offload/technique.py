@@ -2,7 +2,7 @@
 
 Parameters, gradients and optimizer state live in the slow tier (see `slow_tier`), and the optimizer
 steps there. The repeated layers come to the device one at a time, in the forward and again in the
-backward pass (see `streaming`), which costs a second forward. Parameters outside the layers
+backward pass (see `streaming`). That costs a second forward. Parameters outside the layers
 (embeddings, head) are on the device from the start of a forward to the end of its backward. Buffers
 stay on the device.
 

@@ -2,8 +2,8 @@
 
 The task says how much each micro-batch counts in the loss, so micro-batches needn't be equal. If
 several pipelines share a batch (`Sharding`), each cuts its own slice into micro-batches, as many as
-it likes. The ranks of a stage meet only twice a step: when they gather the stage, before the first
-micro-batch, and when its gradients are reduced, in the last backward.
+it likes. The ranks of a stage meet only twice a step. They gather the stage before the first
+micro-batch, and reduce its gradients in the last backward.
 """
 
 from __future__ import annotations

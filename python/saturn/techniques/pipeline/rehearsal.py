@@ -2,8 +2,8 @@
 
 It finds the outputs of each of the stage's layers, the arguments that the stage lacks at its first
 layer, and whether random numbers are drawn. It raises `NotApplicable` if the model is unfit for
-stages: if layers have effects that other stages would miss, if a forward changes buffers, or if
-stages get different values for one argument.
+stages. Then layers have effects that other stages would miss, a forward changes buffers, or stages
+get different values for one argument.
 """
 
 from __future__ import annotations

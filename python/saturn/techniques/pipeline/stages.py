@@ -2,9 +2,10 @@
 
 A model is seen as code around a chain of layers: the children of a `ModuleList`, or of a
 `Sequential` and the `Sequential`s inside it. Each stage runs consecutive layers of the chain.
-Parameters outside the chain go to the first stage if they are registered before it (embeddings), to
-the last stage if after it (norms, heads), or to all stages if requested. A parameter that is
-registered in several places is held whole by all their stages, under all of its names.
+Parameters that are registered before the chain (embeddings) go to the first stage. Parameters
+behind it (norms, heads) go to the last stage. If requested, such parameters go to all stages. A
+parameter that is registered in several places is held whole by all their stages, under all of its
+names.
 
 By default, stages are balanced by the number of parameters that their work passes over. Embeddings
 don't count, since they only look rows up. This module looks only at the modules. Whether the

@@ -1,9 +1,9 @@
 """`pipeline` and its combinations: each device holds some of the layers, or a part of them.
 
 Micro-batches flow through the stages on schedules of `torch.distributed.pipelining`: GPipe and 1F1B
-with one stage a rank, and interleaved 1F1B with several. How a model is cut is in `stages` (and
-`balance`), how a stage runs its part in `stage_forward`, what travels between stages in `traffic`,
-and a step in `model`.
+with one stage a rank, and interleaved 1F1B with several. `stages` and `balance` cut a model.
+`stage_forward` runs a stage's part, `traffic` carries tensors between stages, and `model` makes a
+step.
 
 In `pipeline+tensor`, a group of devices holds each stage, whose single layers are split over the
 group as in `tensor`. In `pipeline+fsdp` there are several pipelines, each with a slice of the

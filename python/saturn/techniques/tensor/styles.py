@@ -3,7 +3,7 @@
 The kinds are `nn.Linear`, `nn.Embedding`, transformers' `Conv1D` (a linear layer whose weight is
 transposed, (inputs, outputs)), and experts in one tensor (see `experts`). torch has most of the
 styles. The styles here are for `Conv1D`, and for layers whose output is several values in a row,
-such as query, key and value: every rank needs its part of each value.
+such as query, key and value. There, every rank needs its part of each value.
 """
 
 from __future__ import annotations

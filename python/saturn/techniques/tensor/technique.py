@@ -1,9 +1,9 @@
 """`tensor` and `tensor+fsdp`: single layers split over the devices of a group.
 
 Each device of a tensor group computes its part of every module that the model's plan splits (see
-`plan`); all of them work on the same slice of the batch. `tensor` is one group of all devices.
-`tensor+fsdp` has several groups, each with its own slice. FSDP2 splits each device's part of the
-model further, over the groups.
+`plan`). All devices of a group work on the same slice of the batch. `tensor` is one group of all
+devices. `tensor+fsdp` has several groups, each with its own slice. FSDP2 splits each device's part
+of the model further, over the groups.
 
 Both have the knobs `activation_checkpointing` (default false, see `recompute`) and `attention`
 (see `attention`). `tensor+fsdp` also has `tensor`, the number of devices in a group.
