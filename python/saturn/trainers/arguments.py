@@ -28,7 +28,7 @@ class Argument:
     of_evaluation: bool = False
 
 
-_LAUNCHES = "it names a launcher; which parallelism and how many devices is what Saturn plans"
+_LAUNCHES = "it names a launcher; Saturn plans the parallelism and the number of devices"
 _OR_ANOTHER = "leave it out, or give `Task.from_trainer(…, evaluate=…)` another evaluation"
 _BY_TRACKERS = "for the callbacks that `report_to` names, which read it themselves"
 _KNOB = "a knob of techniques, which trials choose"
@@ -46,18 +46,18 @@ _HONOURED: list[tuple[str, str]] = [
     ("gradients are clipped over all devices", "max_grad_norm"),
     ("the loss is the trainer's", "label_smoothing_factor neftune_noise_alpha"),
     (_OF_SHUFFLE, "seed data_seed"),
-    ("`use_seedable_sampler` is; the others are about several processes", "accelerator_config"),
+    ("only `use_seedable_sampler`; others are about several processes", "accelerator_config"),
     ("the task's evaluation is the trainer's", "eval_strategy eval_steps prediction_loss_only"),
     ("the task's evaluation is the trainer's", "per_device_eval_batch_size include_for_metrics"),
     ("it says which checkpoint is the best", "metric_for_best_model greater_is_better"),
     ("`save_dir` and the hub get the best model", "load_best_model_at_end"),
-    ("of `eval_loss`; losses of steps are told as they are", "logging_nan_inf_filter"),
-    ("callbacks are told of logs as often", "logging_strategy logging_steps logging_first_step"),
+    ("for `eval_loss`; losses of steps are reported unfiltered", "logging_nan_inf_filter"),
+    ("callbacks get logs as often", "logging_strategy logging_steps logging_first_step"),
     ("its callbacks are called", "report_to"),
     ("the trained model is pushed once, at the end", "push_to_hub hub_model_id hub_token"),
     ("the trained model is pushed once, at the end", "hub_private_repo hub_revision hub_strategy"),
-    ("what is pushed is written there; all else is in the run's directory", "output_dir"),
-    ("a seed for workers is drawn when the trainer would draw it", "dataloader_persistent_workers"),
+    ("files for the hub go there; other files go to the run's directory", "output_dir"),
+    ("a seed for workers is drawn when the trainer draws it", "dataloader_persistent_workers"),
 ]
 #: The same, for arguments that may change a step's time.
 _TIMED: list[tuple[str, str]] = [
@@ -75,8 +75,8 @@ _TIMED: list[tuple[str, str]] = [
 _IRRELEVANT: list[tuple[str, str]] = [
     (_SAVES, "save_strategy save_steps save_total_limit save_only_model save_on_each_node"),
     (_SAVES, "enable_jit_checkpoint ignore_data_skip"),
-    ("always done where a task goes on", "restore_callback_states_from_checkpoint"),
-    ("there is one push, which no other could delay", "hub_always_push"),
+    ("always done when a task goes on", "restore_callback_states_from_checkpoint"),
+    ("the model is pushed only once", "hub_always_push"),
     ("items of a step are always counted over all devices", "average_tokens_across_devices"),
     ("Saturn shows progress itself", "disable_tqdm log_level log_level_replica"),
     ("Saturn counts samples and tokens itself", "include_num_input_tokens_seen"),
@@ -87,13 +87,13 @@ _IRRELEVANT: list[tuple[str, str]] = [
     (_KNOB, "torch_compile torch_compile_backend torch_compile_mode"),
     ("Saturn places the model and its batches", "use_cpu dataloader_pin_memory"),
     ("batches always come in order", "dataloader_in_order"),
-    ("memory is Saturn's to see to", "torch_empty_cache_steps eval_accumulation_steps"),
-    ("`train()` heeds it in no evaluation while it trains", "bf16_full_eval fp16_full_eval"),
+    ("Saturn manages memory itself", "torch_empty_cache_steps eval_accumulation_steps"),
+    ("`train()` ignores it in evaluations during training", "bf16_full_eval fp16_full_eval"),
     (_ONE_PROCESS, "ddp_find_unused_parameters ddp_bucket_cap_mb ddp_broadcast_buffers"),
     (_ONE_PROCESS, "ddp_static_graph ddp_backend ddp_timeout local_rank log_on_each_node"),
     (_ONE_PROCESS, "eval_use_gather_object"),
     ("for scripts, which read it themselves", "do_train do_eval do_predict"),
-    ("it only says how to do what is refused", "fsdp_config liger_kernel_config"),
+    ("it only serves refused arguments", "fsdp_config liger_kernel_config"),
 ]
 _REFUSED: list[tuple[str, str]] = [
     (_LAUNCHES, "fsdp deepspeed parallelism_config"),
