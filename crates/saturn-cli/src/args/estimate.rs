@@ -40,7 +40,7 @@ pub(crate) struct EstimateArgs {
     /// The arithmetic; bf16 and fp16 are by autocast.
     #[arg(long, default_value = "fp32", value_parser = one_of::<Precision>(Precision::ALL.map(|(_, name)| name)))]
     pub(crate) precision: Precision,
-    /// What takes the step.
+    /// The optimizer.
     #[arg(long, default_value = "adamw", value_parser = one_of::<Optimizer>(Optimizer::ALL.map(|(_, name)| name)))]
     pub(crate) optimizer: Optimizer,
     /// Steps of the training: each row then says how long they take.
@@ -49,8 +49,8 @@ pub(crate) struct EstimateArgs {
     /// The price of one GPU for an hour, in any currency: each row then says its cost.
     #[arg(long, value_name = "PRICE", requires = "steps", value_parser = price)]
     pub(crate) price: Option<f64>,
-    /// What trials and training found of this model, with this batch and length, on these GPUs: a
-    /// profile, as a run and `saturn profile export` write it. It replaces and corrects estimates.
+    /// Measured step times of this model, with this batch and length, on these GPUs: a profile, as a
+    /// run and `saturn profile export` write it. It replaces and corrects estimates.
     #[arg(long, value_name = "FILE")]
     pub(crate) profile: Option<PathBuf>,
     /// Print the sum behind each row that may fit, with its sources.

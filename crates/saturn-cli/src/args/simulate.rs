@@ -16,13 +16,13 @@ const MOST_SEEDS: u64 = 10_000;
     ("saturn simulate workload.toml --policy saturn,fifo-backfill", "two of them"),
     ("saturn simulate workload.toml --error 20% --seeds 20", "where the profile is wrong"),
     ("saturn simulate workload.toml --out page.html", "with a Gantt chart for each policy"),
-], "0 simulated, 2 bad input, 3 a task fits no node, 5 the machine failed, 130 stopped: what there was \
-so far is printed"))]
+], "0 simulated, 2 bad input, 3 a task fits no node, 5 the machine failed, 130 stopped: the results \
+so far are printed"))]
 pub(crate) struct SimulateArgs {
     /// A workload (TOML): nodes, tasks, and the time of a step of each task, or a profile with
     /// these times.
     pub(crate) workload: PathBuf,
-    /// Policies, separated by commas; without it all: saturn, saturn-static, saturn-interval,
+    /// Policies, separated by commas; by default all: saturn, saturn-static, saturn-interval,
     /// current-practice-fastest, current-practice-habit, max, min, random, optimus,
     /// optimus-dynamic, fifo, fifo-backfill, shortest-first.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = name)]

@@ -30,17 +30,17 @@ pub(crate) struct WhatifArgs {
     /// GPUs of each node. By default as many as the largest node of the file has.
     #[arg(long, value_name = "N", value_parser = gpus)]
     pub(crate) gpus: Option<u32>,
-    /// What an hour of one node costs, in any currency.
+    /// The price of an hour of one node, in any currency.
     #[arg(long, value_name = "PRICE", allow_negative_numbers = true, value_parser = price)]
     pub(crate) price: Option<f64>,
     /// By when all tasks should be done, such as 48h, 90m or 1.5d.
     #[arg(long, value_name = "TIME", value_parser = time_s)]
     pub(crate) deadline: Option<f64>,
-    /// Nodes may be taken away at any time: a task then loses a launch and what it trained since
-    /// its last checkpoint. Of workloads alone.
+    /// Nodes may be taken away at any time: a task then loses a launch and its training since its
+    /// last checkpoint. Only for workloads.
     #[arg(long)]
     pub(crate) spot: bool,
-    /// With --spot: after how long a node is taken away, in the mean.
+    /// With --spot: the mean time until a node is taken away.
     #[arg(long, value_name = "TIME", default_value = "24h", requires = "spot", value_parser = time_s)]
     pub(crate) reclaimed_every: f64,
     /// Seed of the search: equal seeds give equal answers.
