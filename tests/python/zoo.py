@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import math
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -219,7 +220,7 @@ def _text(cell: Cell, reasons: dict[str, int]) -> str:
     if cell.difference is None:
         if cell.failure:
             return "**fails**"
-        return _letter(reasons.setdefault(_in_one_line(cell.reason), len(reasons)))
+        return _letter(reasons.setdefault(_of_any_model(cell.reason), len(reasons)))
     number = f"{cell.difference:.0f}" if cell.is_right else f"**{cell.difference:.0f}**"
     knobs = ", ".join(f"`{name}={value}`" for name, value in cell.knobs)
     return f"{number} ({knobs})" if knobs else number
@@ -229,6 +230,11 @@ def _letter(number: int) -> str:
     """A, B, … Z, AA, AB, …"""
     first, last = divmod(number, 26)
     return (chr(64 + first) if first else "") + chr(65 + last)
+
+
+def _of_any_model(reason: str) -> str:
+    """The reason without the model's class, so that models share it."""
+    return re.sub(r"^\w+ (?=brings no plan)", "the model ", _in_one_line(reason))
 
 
 def _in_one_line(reason: str) -> str:
