@@ -18,52 +18,42 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The path of a solve: [`solve()`] turns the problem into a pruned [`model`] and bounds it
-//! ([`bounds`]). It runs the backend: the anytime [`search`] over [`lists`], the exact [`milp`], or
-//! a [baseline](baselines). It decodes the result into devices and starts ([`schedule`]), and has
-//! `saturn_core` check it. The [`general`] search, with its own bounds, solves problems with more
-//! facts than devices, runtimes and running tasks, and problems whose gangs need several nodes.
-//! Weighted completion has lists of its own ([`completion`]). No part reads a clock ([`Clock`] is
-//! the caller's) or knows of processes.
+//! The rooms, from the ground up; each uses its own files and the rooms above it in this table:
+//!
+//! | room | what is in it |
+//! |---|---|
+//! | [`problem`] | options, the pruned model, timelines, and how an order of gangs becomes a plan |
+//! | [`course`] | clocks, random numbers, and the rounds of a search |
+//! | [`bounds`] | lower bounds on makespan and completion; linear programs by HiGHS |
+//! | [`lists`] | the search for short makespans where nodes are independent of each other |
+//! | [`proof`] | optimality of small problems by exhaustion |
+//! | [`completion`] | the search for early ends: lists by prices of devices over time |
+//! | [`general`] | every other fact: releases, precedence, deadlines, wide gangs, cost |
+//! | [`exact`] | the exact mixed-integer program, for a few tasks |
+//! | [`split`] | planned switches of strategy |
+//! | [`solve`](mod@solve) | one solve from end to end |
+//!
+//! [`solve()`] turns a problem into a model, bounds it, runs the backend, decodes what that found into
+//! devices and starts, and has `saturn_core` check the plan. No part reads a clock ([`Clock`] is the
+//! caller's) or knows of processes.
 
 #![expect(clippy::doc_markdown, reason = "the docs write symbols as the literature does")]
 #![expect(clippy::similar_names, reason = "a model has modes")]
 
-mod anneal;
-mod auto;
-mod baselines;
 mod bounds;
-mod calendar;
-mod clock;
 mod completion;
-mod error;
-mod fill;
+mod course;
+mod exact;
 mod general;
-mod greedy;
-mod large;
 mod lists;
-mod mend;
-mod milp;
-mod model;
-mod nearby;
-mod options;
-mod program;
+mod problem;
 mod proof;
-mod random;
-mod rounds;
-mod schedule;
-mod search;
-mod settle;
-mod sizes;
-mod small;
 mod solve;
 mod split;
-mod timeline;
-mod warm;
 
-pub use clock::{Clock, FrozenClock};
-pub use error::SolveError;
-pub use options::{Backend, Options};
+pub use course::clock::{Clock, FrozenClock};
+pub use problem::error::SolveError;
+pub use problem::options::{Backend, Options};
 pub use saturn_core::Objective;
-pub use sizes::{Sized, longest, on_nodes, solve_sizes};
-pub use solve::solve;
+pub use solve::entry::solve;
+pub use solve::sizes::{Sized, longest, on_nodes, solve_sizes};

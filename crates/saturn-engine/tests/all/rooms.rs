@@ -1,4 +1,4 @@
-//! The rooms of the engine's and the views' sources: a file uses its own room and the rooms below
+//! The rooms of the sources of engine, views and solver: a file uses its own room and the rooms below
 //! it, never a room above.
 //!
 //! Read from the source alone. A file uses another where it names the other's path, or calls a
@@ -66,7 +66,25 @@ const VIEW: House = House {
     methods_up_to: &[("History", "facts"), ("Report", "report"), ("Transcript", "transcript")],
 };
 
-const HOUSES: [House; 2] = [ENGINE, VIEW];
+const SOLVER: House = House {
+    name: "saturn-solver",
+    rooms: &[
+        "problem",
+        "course",
+        "bounds",
+        "lists",
+        "proof",
+        "completion",
+        "general",
+        "exact",
+        "split",
+        "solve",
+    ],
+    follows_calls: false,
+    methods_up_to: &[("Model", "problem"), ("Course", "course"), ("Lists", "lists")],
+};
+
+const HOUSES: [House; 3] = [ENGINE, VIEW, SOLVER];
 
 /// Arrows up, circles and long files that are still there. Take a line out with the code that
 /// needed it; add none.

@@ -20,8 +20,8 @@ use crate::world::Manners;
 /// Seconds that a solve by search takes on the virtual clock.
 pub(super) const SOLVE_S: f64 = 1.0;
 /// Moves of the search in a solve, in all at least and for each task. Equal seeds give equal plans.
-const LEAST_MOVES: u64 = 20_000;
-const MOVES_A_TASK: u64 = 200;
+const LEAST_MOVES: u64 = 100_000;
+const MOVES_A_TASK: u64 = 1_000;
 /// Moves of the search that gives the lower bound. The bound depends on no move.
 const BOUND_MOVES: u64 = 16;
 /// Reports of progress in the longest task: each is an event for the engine.

@@ -11,8 +11,8 @@
 //! linear program over fractions of modes. Prices are raised where a kind is overloaded and lowered
 //! where it idles (multiplicative weights: Plotkin, Shmoys, Tardos, Math. of OR 20, 1995).
 
-use crate::clock::Deadline;
-use crate::model::Model;
+use crate::course::clock::Deadline;
+use crate::problem::model::Model;
 
 /// Shaved off every bound so that rounding can't lift it above a true makespan.
 const SAFETY: f64 = 1e-9;
@@ -26,7 +26,7 @@ pub(crate) struct AreaBound {
 
 /// The longest task: no plan ends before the shortest runtime of any task.
 pub(crate) fn longest_task(model: &Model) -> f64 {
-    model.tasks.iter().map(crate::model::Task::shortest).fold(0.0, f64::max)
+    model.tasks.iter().map(crate::problem::model::Task::shortest).fold(0.0, f64::max)
 }
 
 /// The modes of every task, flat: (kind, least area held, runtime).

@@ -1,7 +1,7 @@
 //! A lower bound on weighted completion: the dual of choosing a start for every task.
 //!
 //! Let kind k have c_k(t) devices at time t, and let a second of one of them cost λ_k(t) ≥ 0
-//! ([`prices`](super::prices)). No plan ever holds more devices than there are, so for its ends C_i
+//! ([`prices`](crate::bounds::prices)). No plan ever holds more devices than there are, so for its ends C_i
 //!
 //!   Σ w_i·C_i ≥ Σ w_i·C_i + Σ_k ∫ λ_k(t)·(devices of kind k held at t − c_k(t)) dt
 //!            ≥ Σ_i (the least that task i costs at these prices) − Σ_k ∫ λ_k(t)·c_k(t) dt = L(λ).
@@ -16,16 +16,12 @@
 //! The result of [`Ascent::climb`] depends on the number of rounds alone, never on the time. So
 //! more time gives the same prices, or better prices.
 
-use super::prices::{Job, Place, Prices};
-use crate::clock::Deadline;
-use crate::rounds::in_threads;
+use crate::bounds::prices::{Job, Place, Prices, borders};
+use crate::course::clock::Deadline;
+use crate::course::rounds::in_threads;
 
 /// Shaved off so that rounding can't lift the bound above a true value.
 const SAFETY: f64 = 1e-9;
-/// The last regular border. Another interval behind it, half as long, catches later ends.
-const BEYOND: f64 = 1.5;
-/// Borders are denser early, where more tasks end: they lie at this power of even steps.
-const SKEW: f64 = 1.5;
 /// With fewer ways to run tasks than this a thread costs more than it helps.
 const FEW_SLOTS: usize = 2_000;
 /// Intervals to begin with, and at most.
@@ -307,14 +303,6 @@ fn fine(num_jobs: usize) -> usize {
     (4 * num_jobs).clamp(12, FINE)
 }
 
-fn borders(horizon: f64, num_intervals: usize) -> Vec<f64> {
-    let mut borders: Vec<f64> = (0..=num_intervals)
-        .map(|at| horizon * BEYOND * (at as f64 / num_intervals as f64).powf(SKEW))
-        .collect();
-    borders.push(horizon * BEYOND * 1.5);
-    borders
-}
-
 /// Prices to begin with. They come from the same work poured over all devices like water, the
 /// weightiest for its size first. At any time a device costs the weight for a GPU-second of the
 /// work that is poured later, summed over the seconds that this work takes.
@@ -358,8 +346,8 @@ fn fluid(jobs: &[Job], supplies: &[Supply], borders: &[f64], levels: &[f64]) -> 
 mod tests {
     use super::*;
     use crate::bounds::prices::Slot;
-    use crate::clock::FrozenClock;
-    use crate::random::Random;
+    use crate::course::clock::FrozenClock;
+    use crate::course::random::Random;
 
     fn random_jobs(random: &mut Random, num_jobs: usize) -> Vec<Job> {
         let job = |random: &mut Random| {

@@ -27,9 +27,10 @@
 
 use highs::Col;
 
-use crate::clock::Deadline;
-use crate::model::Model;
-use crate::program::{Effort, Outcome, Program};
+use crate::bounds::mixes::{FreeSwitches, free_switches};
+use crate::bounds::program::{Effort, Outcome, Program};
+use crate::course::clock::Deadline;
+use crate::problem::model::Model;
 
 /// Shaved off every bound so that rounding can't lift it above a true makespan.
 const SAFETY: f64 = 1e-9;
@@ -44,13 +45,13 @@ const PRECISION: f64 = 1e-5;
 ///
 /// `prices` are those of the area bound. Every task must have a mode.
 pub(crate) fn bound(model: &Model, prices: &[f64], deadline: Deadline) -> f64 {
-    let simple = area_of_free_switches(model, prices);
+    let FreeSwitches { makespan: simple, lines } = free_switches(model, prices);
     if !model.is_separable() || model.tasks.len() > MAX_TASKS {
         return simple;
     }
     let mut master = Master::new(model, simple);
     let mut best = simple;
-    let (mut proven, _) = master.price(&master.first_multipliers(model, prices));
+    let (mut proven, _) = master.price(&master.first_multipliers(&lines));
     while !deadline.is_over() {
         best = best.max(proven * (1.0 - SAFETY));
         let Some((value, multipliers)) = master.solve(deadline) else { break };
@@ -67,21 +68,10 @@ pub(crate) fn bound(model: &Model, prices: &[f64], deadline: Deadline) -> f64 {
     best
 }
 
-/// The bounds that need no linear program. One is the longest task: its time is a mean of runtimes.
-/// The other is the priced area of each task's cheapest mode over the priced devices.
+/// The bound that needs no linear program: each task pays for its cheapest mix of modes within the
+/// makespan.
 pub(crate) fn area_of_free_switches(model: &Model, prices: &[f64]) -> f64 {
-    let cheapest: f64 = model
-        .tasks
-        .iter()
-        .map(|task| {
-            let areas =
-                task.shapes().map(|(kind, held, time)| prices[kind] * f64::from(held) * time);
-            areas.fold(f64::INFINITY, f64::min)
-        })
-        .sum();
-    let budget: f64 =
-        prices.iter().zip(&model.capacity).map(|(price, capacity)| price * capacity).sum();
-    super::area::longest_task(model).max(cheapest / budget * (1.0 - SAFETY))
+    free_switches(model, prices).makespan
 }
 
 /// Nodes that are priced together, and the number of such groups.
@@ -146,18 +136,12 @@ impl Master {
         master
     }
 
-    /// Work at the price of the devices of its cheapest mode, which proves the area bound.
-    fn first_multipliers(&self, model: &Model, prices: &[f64]) -> Multipliers {
-        let work = model
-            .tasks
-            .iter()
-            .map(|task| {
-                let areas =
-                    task.shapes().map(|(kind, held, time)| prices[kind] * f64::from(held) * time);
-                areas.fold(f64::INFINITY, f64::min) / self.unit_s
-            })
-            .collect();
-        Multipliers { work, time: vec![0.0; self.num_tasks] }
+    /// Work and time at the prices that prove the bound of free switches.
+    fn first_multipliers(&self, lines: &[(f64, f64)]) -> Multipliers {
+        Multipliers {
+            work: lines.iter().map(|(area, _)| area / self.unit_s).collect(),
+            time: lines.iter().map(|(_, fall)| *fall).collect(),
+        }
     }
 
     /// Takes in the configuration of most worth in each block. Returns the bound that they prove,

@@ -19,9 +19,9 @@
 //! if (k+1)x is whole, else ⌊(k+1)x⌋/k; and e_ε(x) = 1 above 1−ε, 0 below ε, else x. The bound for
 //! cumulative resources is due to Carlier and Néron (EJOR 149, 2003).
 
-use crate::clock::Deadline;
-use crate::model::Model;
-use crate::program::{Effort, Outcome, Program};
+use crate::bounds::program::{Effort, Outcome, Program};
+use crate::course::clock::Deadline;
+use crate::problem::model::Model;
 
 /// With more (task, class, mode) than this the program is not tried.
 const MAX_COLUMNS: usize = 6_000;

@@ -11,6 +11,11 @@
 //! cost is linear, so its minimum is at a critical start or at a limit of the slot. So looking at
 //! those starts alone is exact in continuous time.
 
+/// The last regular border. Another interval behind it, half as long, catches later ends.
+const BEYOND: f64 = 1.5;
+/// Borders are denser early, where more tasks end: they lie at this power of even steps.
+const SKEW: f64 = 1.5;
+
 /// A way to run a task.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Slot {
@@ -161,10 +166,19 @@ impl Prices {
     }
 }
 
+/// Borders of so many intervals up to beyond `horizon`, seconds.
+pub(crate) fn borders(horizon: f64, num_intervals: usize) -> Vec<f64> {
+    let mut borders: Vec<f64> = (0..=num_intervals)
+        .map(|at| horizon * BEYOND * (at as f64 / num_intervals as f64).powf(SKEW))
+        .collect();
+    borders.push(horizon * BEYOND * 1.5);
+    borders
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Random;
+    use crate::course::random::Random;
 
     /// The cost of a slot from a start, by summing over the intervals.
     fn cost_from(prices: &Prices, weight: f64, slot: &Slot, start: f64) -> f64 {

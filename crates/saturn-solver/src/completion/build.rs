@@ -1,12 +1,12 @@
 //! Lists built in one go, by the prices of devices over time.
 
-use super::queue::{Fine, Queue};
 use crate::bounds::ascent::Ascent;
 use crate::bounds::prices::Prices;
-use crate::lists::{Entry, Lists};
-use crate::model::Mode;
-use crate::random::Random;
-use crate::timeline::place_after;
+use crate::completion::queue::{Fine, Queue};
+use crate::course::random::Random;
+use crate::lists::list::{Entry, Lists};
+use crate::problem::model::Mode;
+use crate::problem::timeline::place_after;
 
 /// The dual's advice on good plans: the prices of devices, and about when each task runs.
 #[derive(Debug, Clone)]

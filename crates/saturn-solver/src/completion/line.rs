@@ -1,8 +1,8 @@
 //! The list of one node, with its value up to every position.
 
-use super::queue::{Fine, Merit, Queue};
-use crate::lists::Entry;
-use crate::timeline::place_after;
+use crate::completion::queue::{Fine, Merit, Queue};
+use crate::lists::list::Entry;
+use crate::problem::timeline::place_after;
 
 /// With at most this many devices their free times are kept before every gang. With more devices
 /// they are kept at wider spacing, so that little memory is needed.

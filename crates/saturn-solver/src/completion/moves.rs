@@ -4,10 +4,10 @@
 //! A move writes the lines' new entries from the change on into the region's scratch lists and lets
 //! the region settle them. Gangs that stay are in front of their line and no other gang goes there.
 
-use super::region::Region;
-use crate::lists::Entry;
-use crate::model::Mode;
-use crate::random::Random;
+use crate::completion::region::Region;
+use crate::course::random::Random;
+use crate::lists::list::Entry;
+use crate::problem::model::Mode;
 
 /// A gang is shifted by at most this many positions.
 const REACH: usize = 4;

@@ -1,9 +1,9 @@
 //! A problem as the lists see it, and the value of its plans.
 
-use crate::lists::{Entry, Lists};
-use crate::model::Model;
-use crate::settle::settle;
-use crate::timeline::place_after;
+use crate::lists::list::{Entry, Lists};
+use crate::lists::settle::settle;
+use crate::problem::model::Model;
+use crate::problem::timeline::place_after;
 
 /// The requirements of a task beside devices.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -1,10 +1,10 @@
 //! Simulated annealing over the lists of some nodes, for weighted completion.
 
-use super::line::Line;
-use super::queue::{Fine, Merit, Queue};
-use crate::clock::Deadline;
-use crate::lists::{Entry, Lists};
-use crate::random::Random;
+use crate::completion::line::Line;
+use crate::completion::queue::{Fine, Merit, Queue};
+use crate::course::clock::Deadline;
+use crate::course::random::Random;
+use crate::lists::list::{Entry, Lists};
 
 /// Moves between two looks at the clock and at what the lists are worth.
 pub(crate) const MOVES_PER_LOOK: u64 = 64;

@@ -3,14 +3,14 @@
 //! The course of a round follows from the seed and the rounds before ([`Course`]). A stretch of
 //! moves between two deals of the nodes counts only if it was finished.
 
-use super::build::{Guide, Recipe, build};
-use super::queue::{Fine, Merit, Queue};
-use super::region::{Cooling, MOVES_PER_LOOK, Region};
-use crate::clock::Deadline;
-use crate::large::{Share, collect, deal};
-use crate::lists::Lists;
-use crate::random::Random;
-use crate::rounds::{Course, Limits};
+use crate::completion::build::{Guide, Recipe, build};
+use crate::completion::queue::{Fine, Merit, Queue};
+use crate::completion::region::{Cooling, MOVES_PER_LOOK, Region};
+use crate::course::clock::Deadline;
+use crate::course::random::Random;
+use crate::course::rounds::{Course, Limits};
+use crate::lists::list::Lists;
+use crate::lists::shares::{Share, collect, deal};
 
 /// With at most so many tasks, or with fewer nodes than this, every annealing is of the whole
 /// problem.

@@ -7,14 +7,14 @@
 
 use saturn_core::Objective;
 
-use super::construct::{Recipe, construct, ranks, recipes};
-use super::instance::Instance;
-use super::play::{Choice, Genome, Placed, Player, Worth};
-use super::wait;
-use crate::baselines::Pace;
-use crate::clock::Deadline;
-use crate::random::Random;
-use crate::rounds::{Course, Limits};
+use crate::course::clock::Deadline;
+use crate::course::random::Random;
+use crate::course::rounds::{Course, Limits};
+use crate::general::construct::{Recipe, construct, ranks, recipes};
+use crate::general::instance::Instance;
+use crate::general::play::{Choice, Genome, Placed, Player, Worth};
+use crate::general::wait;
+use crate::problem::baselines::Pace;
 
 /// Moves of the first annealings; twice as many in each round.
 const FIRST_ROUND: u64 = 256;
@@ -40,25 +40,25 @@ pub(crate) struct Incumbent {
 }
 
 /// The search in progress.
-pub(super) struct Search<'a> {
+pub(crate) struct Search<'a> {
     instance: &'a Instance<'a>,
-    pub(super) course: Course,
+    pub(crate) course: Course,
     player: Player<'a>,
     /// No plan ends earlier.
     low: f64,
     /// Recipes and their ranks, and how many plans were built by them.
     recipes: Vec<(Recipe, Vec<f64>)>,
     num_built: usize,
-    pub(super) best: Option<Incumbent>,
+    pub(crate) best: Option<Incumbent>,
     /// For the cost: the cheapest of the best plans of each round, with waiting gangs, and its
     /// cost.
-    pub(super) shifted: Option<(f64, Vec<Placed>)>,
+    pub(crate) shifted: Option<(f64, Vec<Placed>)>,
     length: u64,
 }
 
 impl<'a> Search<'a> {
     /// `has_starts` says whether genomes will be offered.
-    pub(super) fn new(instance: &'a Instance, course: Course, low: f64, has_starts: bool) -> Self {
+    pub(crate) fn new(instance: &'a Instance, course: Course, low: f64, has_starts: bool) -> Self {
         let ways = instance.tasks.len() * instance.nodes.len() * 4;
         // With a start at hand, and with many tasks, built plans deserve little time.
         let fewest = if has_starts { 0 } else { LEAST_RECIPES };
@@ -82,7 +82,7 @@ impl<'a> Search<'a> {
     }
 
     /// Goes on until a limit is reached or the objective meets its bound.
-    pub(super) fn advance(&mut self, limits: &Limits) {
+    pub(crate) fn advance(&mut self, limits: &Limits) {
         if !self.build(limits.deadline) {
             return;
         }
@@ -96,7 +96,7 @@ impl<'a> Search<'a> {
     }
 
     /// Whether no plan is better.
-    pub(super) fn is_optimal(&self, limits: &Limits) -> bool {
+    pub(crate) fn is_optimal(&self, limits: &Limits) -> bool {
         self.best.as_ref().is_some_and(|best| {
             let value = self.shifted.as_ref().map_or(f64::INFINITY, |shifted| shifted.0);
             best.worth.is_valid() && limits.are_met_by(best.worth.value.min(value))
@@ -104,7 +104,7 @@ impl<'a> Search<'a> {
     }
 
     /// Takes a genome, in its order of starts, if it is better than the best.
-    pub(super) fn offer(&mut self, genome: Genome) {
+    pub(crate) fn offer(&mut self, genome: Genome) {
         let genome = by_start(&mut self.player, genome);
         let worth = self.player.worth(&genome, f64::INFINITY);
         if self.best.as_ref().is_none_or(|best| worth.beats(&best.worth)) {

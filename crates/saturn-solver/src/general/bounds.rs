@@ -27,10 +27,10 @@
 
 use saturn_core::Objective;
 
-use super::instance::{Instance, SLACK, Way};
 use crate::bounds::ascent::{Ascent, Supply};
 use crate::bounds::prices::{Job, Slot};
-use crate::clock::Deadline;
+use crate::course::clock::Deadline;
+use crate::general::instance::{Instance, SLACK, Way};
 
 /// Shaved off so that rounding can't lift a bound above a true value.
 const SAFETY: f64 = 1e-9;
@@ -237,7 +237,7 @@ impl<'a> Relaxation<'a> {
     /// The search for prices of devices over time that bound weighted completion. By `horizon` most
     /// of the work can have been done.
     pub(crate) fn ascent(&self, horizon: f64) -> Ascent {
-        let job = |(task, facts): (usize, &super::instance::TaskFacts)| {
+        let job = |(task, facts): (usize, &crate::general::instance::TaskFacts)| {
             let slots = self.by(task, facts.latest_end).map(|way| Slot {
                 kind: way.kind,
                 held: f64::from(way.held),

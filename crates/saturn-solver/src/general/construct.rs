@@ -2,9 +2,9 @@
 
 use saturn_core::Objective;
 
-use super::instance::Instance;
-use super::play::{Choice, Genome, Player};
-use crate::clock::Deadline;
+use crate::course::clock::Deadline;
+use crate::general::instance::Instance;
+use crate::general::play::{Choice, Genome, Player};
 
 /// The rule that says which of the placeable tasks comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,7 +135,7 @@ fn rank(instance: &Instance, task: usize, rule: Rule) -> f64 {
 
 /// The choice that adds least to the placed tasks. A choice that is not allowed is taken only if no
 /// other remains.
-pub(super) fn best_choice(
+pub(crate) fn best_choice(
     player: &Player,
     task: usize,
     recipe: Recipe,

@@ -3,9 +3,9 @@
 use saturn_core::Plan;
 
 use crate::bounds::ascent::Ascent;
-use crate::clock::Deadline;
-use crate::completion::Guide;
-use crate::options::Options;
+use crate::completion::build::Guide;
+use crate::course::clock::Deadline;
+use crate::problem::options::Options;
 
 /// Rounds of the bound on weighted completion before the search, whose prices guide the search: at
 /// most and at least. Then how many tasks times ways are looked at.
@@ -20,7 +20,7 @@ const MOVES_PER_ROUND: u64 = 1_000;
 
 /// Raises the bound on weighted completion, and returns the guide that its prices give. The guide's
 /// number of rounds depends on the problem alone: more time must not lead the search another way.
-pub(super) fn guide(
+pub(crate) fn guide(
     mut ascent: Ascent,
     options: &Options,
     deadline: Deadline,

@@ -11,7 +11,7 @@
 
 use saturn_core::{Objective, Problem, ProblemTask};
 
-use crate::model::{Mode, Model, Stay, WideMode};
+use crate::problem::model::{Mode, Model, Stay, WideMode};
 
 /// A node's price and window.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -7,23 +7,19 @@
 //! for each ([`play`]). Annealing ([`anneal`]) searches these states from plans built in one go
 //! ([`construct`]). The general search has its own bounds ([`bounds`]) and, for a few tasks, the
 //! exact program.
+//!
+//! May use: `problem`, `course`, `bounds`, `lists`, `completion`.
 
-mod anneal;
-mod bounds;
-mod construct;
-mod guide;
-mod instance;
-mod plain;
-mod play;
-mod replay;
-mod search;
-mod solve;
-mod wait;
-mod warm;
-mod wide;
-mod yardsticks;
-
-pub(crate) use instance::Instance;
-pub(crate) use play::Placed;
-pub(crate) use replay::replay;
-pub(crate) use solve::{Exact, is_in_exact_reach, solve, solve_exactly};
+pub(crate) mod anneal;
+pub(crate) mod bounds;
+pub(crate) mod construct;
+pub(crate) mod guide;
+pub(crate) mod instance;
+pub(crate) mod plain;
+pub(crate) mod play;
+pub(crate) mod replay;
+pub(crate) mod search;
+pub(crate) mod wait;
+pub(crate) mod warm;
+pub(crate) mod wide;
+pub(crate) mod yardsticks;

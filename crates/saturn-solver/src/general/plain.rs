@@ -10,18 +10,20 @@
 
 use saturn_core::{Objective, Plan, Problem};
 
-use super::instance::Instance;
-use super::play::{Choice, Genome, Placed, Player};
-use crate::baselines::Pace;
 use crate::bounds::area::AreaBound;
-use crate::clock::Deadline;
-use crate::completion::{self, Duty, Guide, Queue};
-use crate::lists::Lists;
-use crate::model::{Model, WideMode};
-use crate::rounds::{Course, Limits};
-use crate::search;
-use crate::timeline::place_after;
-use crate::warm::lists;
+use crate::completion::build::Guide;
+use crate::completion::queue::{Duty, Queue};
+use crate::completion::search as completion;
+use crate::course::clock::Deadline;
+use crate::course::rounds::{Course, Limits};
+use crate::general::instance::Instance;
+use crate::general::play::{Choice, Genome, Placed, Player};
+use crate::lists::list::Lists;
+use crate::lists::search;
+use crate::lists::warm::lists;
+use crate::problem::baselines::Pace;
+use crate::problem::model::{Model, WideMode};
+use crate::problem::timeline::place_after;
 
 /// With fewer tasks that have a choice the general search needs no such start.
 const FEW: usize = 8;
@@ -29,24 +31,24 @@ const FEW: usize = 8;
 const TARGETS: [f64; 3] = [1.02, 1.1, 1.3];
 
 /// The inputs of the search over lists.
-pub(super) struct Ask<'a> {
-    pub(super) bound: &'a AreaBound,
+pub(crate) struct Ask<'a> {
+    pub(crate) bound: &'a AreaBound,
     /// For weighted completion: the dual's advice on good plans.
-    pub(super) guide: Option<&'a Guide>,
-    pub(super) course: Course,
+    pub(crate) guide: Option<&'a Guide>,
+    pub(crate) course: Course,
     /// A plan of the whole problem to start from, and the problem of that plan.
-    pub(super) warm: Option<(&'a Problem, &'a Plan)>,
-    pub(super) deadline: Deadline<'a>,
+    pub(crate) warm: Option<(&'a Problem, &'a Plan)>,
+    pub(crate) deadline: Deadline<'a>,
 }
 
 /// A search over lists of a part of the problem.
-pub(super) enum Search<'a> {
+pub(crate) enum Search<'a> {
     Makespan(Box<search::Search<'a>>),
     Completion(Box<completion::Search<'a>>),
 }
 
 impl<'a> Search<'a> {
-    pub(super) fn new(rest: &'a Rest, queue: &'a Queue<'a>, ask: &Ask<'a>) -> Self {
+    pub(crate) fn new(rest: &'a Rest, queue: &'a Queue<'a>, ask: &Ask<'a>) -> Self {
         let Ask { bound, guide, deadline, .. } = *ask;
         let (model, course) = (&rest.model, ask.course.clone());
         if let Some(guide) = guide {
@@ -59,31 +61,31 @@ impl<'a> Search<'a> {
         }
     }
 
-    pub(super) fn advance(&mut self, limits: &Limits) {
+    pub(crate) fn advance(&mut self, limits: &Limits) {
         match self {
             Self::Makespan(search) => search.advance(limits),
             Self::Completion(search) => search.advance(limits),
         }
     }
 
-    pub(super) fn num_moves(&self) -> u64 {
+    pub(crate) fn num_moves(&self) -> u64 {
         match self {
-            Self::Makespan(search) => search.course.num_moves(),
+            Self::Makespan(search) => search.num_moves(),
             Self::Completion(search) => search.course.num_moves(),
         }
     }
 
     /// Whether no lists are better.
-    pub(super) fn is_optimal(&self, limits: &Limits) -> bool {
+    pub(crate) fn is_optimal(&self, limits: &Limits) -> bool {
         match self {
-            Self::Makespan(search) => limits.are_met_by(search.best.value),
+            Self::Makespan(search) => search.is_optimal(limits),
             Self::Completion(search) => search.is_optimal(limits),
         }
     }
 
-    pub(super) fn lists(&self) -> &Lists {
+    pub(crate) fn lists(&self) -> &Lists {
         match self {
-            Self::Makespan(search) => &search.best.lists,
+            Self::Makespan(search) => search.lists(),
             Self::Completion(search) => search.lists(),
         }
     }
@@ -91,7 +93,7 @@ impl<'a> Search<'a> {
 
 /// The parts of the problem for lists, in one or several ways. Empty for a problem of few tasks in
 /// narrow modes alone.
-pub(super) fn rests(instance: &Instance, low: f64, is_whole: bool) -> Vec<Rest> {
+pub(crate) fn rests(instance: &Instance, low: f64, is_whole: bool) -> Vec<Rest> {
     let mut sets: Vec<Vec<(usize, Choice)>> = Vec::new();
     for target in TARGETS {
         let wide = wide_first(instance, low * target);
@@ -141,7 +143,7 @@ fn wide_first(instance: &Instance, target: f64) -> Vec<(usize, Choice)> {
 }
 
 /// The part of the problem for lists.
-pub(super) struct Rest {
+pub(crate) struct Rest {
     model: Model,
     /// The order of the tasks that are on no list.
     order: Vec<usize>,
@@ -167,7 +169,8 @@ impl Rest {
         };
         for (index, task) in model.tasks.iter_mut().enumerate() {
             task.wide.clear();
-            let is_left = |stay: &mut crate::model::Stay| !wide.is_empty() || stay.home().is_none();
+            let is_left =
+                |stay: &mut crate::problem::model::Stay| !wide.is_empty() || stay.home().is_none();
             if task.stay.take_if(is_left).is_some() {
                 choices[index] = Choice::Stay;
                 task.modes.iter_mut().for_each(Vec::clear);
@@ -193,7 +196,7 @@ impl Rest {
     /// The part for lists as the search for weighted completion sees it. A task is ready when all
     /// of its predecessors can have ended. It is due when all tasks that wait for it can still end
     /// in time.
-    pub(super) fn queue(&self, instance: &Instance) -> Queue<'_> {
+    pub(crate) fn queue(&self, instance: &Instance) -> Queue<'_> {
         let duties = instance.tasks.iter().map(|task| Duty {
             weight: task.weight,
             release: task.head,
@@ -208,7 +211,7 @@ impl Rest {
     }
 
     /// The gangs of the lists.
-    pub(super) fn placed(&self, instance: &Instance, lists: &Lists) -> Vec<Placed> {
+    pub(crate) fn placed(&self, instance: &Instance, lists: &Lists) -> Vec<Placed> {
         let mut placed = Vec::with_capacity(instance.tasks.len());
         for (node, list) in lists.iter().enumerate() {
             let mut free = self.model.ready[node].clone();
@@ -230,7 +233,7 @@ impl Rest {
     }
 
     /// The wide gangs and then the lists as one order by start.
-    pub(super) fn genome(&self, instance: &Instance, lists: &Lists) -> Genome {
+    pub(crate) fn genome(&self, instance: &Instance, lists: &Lists) -> Genome {
         let Self { model, .. } = self;
         let (mut order, mut choices) = (self.order.clone(), self.choices.clone());
         let is_left =

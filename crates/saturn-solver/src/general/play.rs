@@ -13,9 +13,9 @@
 
 use saturn_core::Objective;
 
-use super::instance::Instance;
-use crate::baselines::Pace;
-use crate::calendar::{Calendar, earliest_on_all};
+use crate::general::instance::Instance;
+use crate::problem::baselines::Pace;
+use crate::problem::calendar::{Calendar, earliest_on_all};
 
 /// The mode of a task, and its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Playing gangs whose nodes are given, such as those of another solver.
 
-use super::instance::Instance;
-use super::play::Placed;
-use crate::calendar::{Calendar, earliest_on_all};
+use crate::general::instance::Instance;
+use crate::general::play::Placed;
+use crate::problem::calendar::{Calendar, earliest_on_all};
 
 /// Places gangs in order of start. Each starts as early as it can, but no more than `early` seconds
 /// before the given start. So tolerances in the given starts don't matter, and gangs can't overlap.

@@ -5,12 +5,12 @@
 //! turn, and only then, the search over lists has its lists played with all facts. So a longer
 //! search plays the same lists too.
 
-use super::anneal;
-use super::instance::Instance;
-use super::plain::{self, Ask, Rest};
-use super::play::Genome;
-use crate::completion::Queue;
-use crate::rounds::Limits;
+use crate::completion::queue::Queue;
+use crate::course::rounds::Limits;
+use crate::general::anneal;
+use crate::general::instance::Instance;
+use crate::general::plain::{self, Ask, Rest};
+use crate::general::play::Genome;
 
 /// Moves for each task of the search over lists in the first cycle, and the growth from each
 /// cycle's end to the next.
@@ -24,12 +24,12 @@ const MANY_TASKS: usize = 80;
 /// A move of an order takes as long as this many moves of lists, for each task.
 const MOVES_PER_TASK: f64 = 0.5;
 
-pub(super) struct Search<'a> {
+pub(crate) struct Search<'a> {
     instance: &'a Instance<'a>,
     /// Whether lists know all facts of the problem.
     is_for_lists: bool,
     lists: Vec<(&'a Rest, plain::Search<'a>)>,
-    pub(super) orders: anneal::Search<'a>,
+    pub(crate) orders: anneal::Search<'a>,
     share: f64,
     /// Lists that are worth no more than this are optimal. A bound that grows with time would
     /// change the course.
@@ -40,7 +40,7 @@ pub(super) struct Search<'a> {
 
 impl<'a> Search<'a> {
     /// Begins with plans of its own and with `warm`.
-    pub(super) fn new(
+    pub(crate) fn new(
         instance: &'a Instance<'a>,
         rests: &'a [Rest],
         queues: &'a [Queue<'a>],
@@ -68,7 +68,7 @@ impl<'a> Search<'a> {
     }
 
     /// Goes on until a limit is reached or the objective meets its bound.
-    pub(super) fn advance(&mut self, limits: &Limits) {
+    pub(crate) fn advance(&mut self, limits: &Limits) {
         if self.is_for_lists {
             return self.lists.iter_mut().for_each(|(_, search)| search.advance(limits));
         }
@@ -135,7 +135,7 @@ impl<'a> Search<'a> {
 
     /// Moves so far, counted in moves of the search over orders. If only lists are searched, they
     /// are counted in moves of the search over lists.
-    pub(super) fn num_moves(&self) -> u64 {
+    pub(crate) fn num_moves(&self) -> u64 {
         let of_lists = self.moves_of_lists();
         if self.is_for_lists {
             of_lists
@@ -158,7 +158,7 @@ impl<'a> Search<'a> {
     }
 
     /// Whether no plan is better.
-    pub(super) fn is_optimal(&self, limits: &Limits) -> bool {
+    pub(crate) fn is_optimal(&self, limits: &Limits) -> bool {
         match self.lists.first() {
             Some((_, search)) if self.is_for_lists => search.is_optimal(limits),
             _ => self.orders.is_optimal(limits),
@@ -166,7 +166,7 @@ impl<'a> Search<'a> {
     }
 
     /// The lists, if they hold the whole problem.
-    pub(super) fn for_lists(&self) -> Option<(&'a Rest, &plain::Search<'a>)> {
+    pub(crate) fn for_lists(&self) -> Option<(&'a Rest, &plain::Search<'a>)> {
         let (rest, search) = self.lists.first().filter(|_| self.is_for_lists)?;
         Some((rest, search))
     }

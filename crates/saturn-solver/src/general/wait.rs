@@ -6,8 +6,8 @@
 //! at no cost. So these starts are tried for one gang after the other, with the other gangs left in
 //! place, until no start helps.
 
-use super::instance::Instance;
-use super::play::{Placed, covered};
+use crate::general::instance::Instance;
+use crate::general::play::{Placed, covered};
 
 /// With more gangs than this it takes too long.
 const MANY: usize = 150;
@@ -74,7 +74,7 @@ fn shift_one(instance: &Instance, placed: &mut [Placed], index: usize, slack: f6
 }
 
 /// The cost of a plan.
-pub(super) fn cost(instance: &Instance, placed: &[Placed]) -> f64 {
+pub(crate) fn cost(instance: &Instance, placed: &[Placed]) -> f64 {
     let all: Vec<(usize, u32)> = (0..instance.nodes.len()).map(|node| (node, 0)).collect();
     paid(instance, placed, &all)
 }

@@ -2,15 +2,15 @@
 
 use saturn_core::{Assignment, Plan, Problem};
 
-use super::construct::{Recipe, Rule, best_choice};
-use super::instance::Instance;
-use super::play::{Choice, Genome, Player};
-use crate::baselines::Pace;
-use crate::warm::is_staying;
+use crate::general::construct::{Recipe, Rule, best_choice};
+use crate::general::instance::Instance;
+use crate::general::play::{Choice, Genome, Player};
+use crate::lists::warm::is_staying;
+use crate::problem::baselines::Pace;
 
 /// The plan in its order of starts. Running tasks that it doesn't know stay; other new tasks go
 /// behind, each where it is best. `None` if no part of it fits, or if a task has no way.
-pub(super) fn genome(problem: &Problem, instance: &Instance, plan: &Plan) -> Option<Genome> {
+pub(crate) fn genome(problem: &Problem, instance: &Instance, plan: &Plan) -> Option<Genome> {
     let num_tasks = instance.tasks.len();
     let mut given: Vec<Option<Choice>> = vec![None; num_tasks];
     let mut order: Vec<(f64, usize)> = Vec::with_capacity(num_tasks);

@@ -1,7 +1,7 @@
 //! Which nodes a wide gang takes, given the gangs that are placed already.
 
-use super::play::Player;
-use crate::model::WideMode;
+use crate::general::play::Player;
+use crate::problem::model::WideMode;
 
 impl Player<'_> {
     /// The nodes that would let a wide gang start first, with the devices taken on each. The task

@@ -4,16 +4,16 @@
 //! If a task's rule leaves it no way that its nodes allow, it takes another way. Baselines ignore
 //! deadlines: if a plan misses a deadline, it is no plan.
 
-use super::construct::{Recipe, Rule, construct};
-use super::instance::Instance;
-use super::play::{Choice, Genome, Player};
-use crate::baselines::Pace;
-use crate::baselines::{Baseline, gpu_counts, runtime_at};
-use crate::clock::Deadline;
-use crate::random::Random;
+use crate::course::clock::Deadline;
+use crate::course::random::Random;
+use crate::general::construct::{Recipe, Rule, construct};
+use crate::general::instance::Instance;
+use crate::general::play::{Choice, Genome, Player};
+use crate::problem::baselines::Pace;
+use crate::problem::baselines::{Baseline, gpu_counts, runtime_at};
 
 /// The plan of a baseline, to be played at its pace; `None` when the time is over.
-pub(super) fn yardstick(
+pub(crate) fn yardstick(
     instance: &Instance,
     which: Baseline,
     pace: Pace,

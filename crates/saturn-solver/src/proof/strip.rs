@@ -17,10 +17,10 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use crate::clock::Deadline;
-use crate::model::{Mode, Model};
+use crate::course::clock::Deadline;
+use crate::problem::model::{Mode, Model};
 
-use super::SLACK;
+use crate::proof::decide::SLACK;
 
 /// Slots of the table of states met; a power of two.
 const TABLE: usize = 1 << 18;
@@ -29,7 +29,7 @@ const MAX_GPUS: usize = 16;
 const STEPS_PER_LOOK: u64 = 4096;
 
 /// The answer for one node.
-pub(super) enum Decision {
+pub(crate) enum Decision {
     /// (Task, mode) by order of placement; indices into the strip's tasks and their modes.
     Fits(Vec<(usize, usize)>),
     Impossible,
@@ -37,7 +37,7 @@ pub(super) enum Decision {
 }
 
 /// A node with the tasks that must run on it.
-pub(super) struct Strip<'a> {
+pub(crate) struct Strip<'a> {
     gpus: usize,
     limit: f64,
     modes: Vec<&'a [Mode]>,
@@ -75,7 +75,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Strip<'a> {
-    pub(super) fn new(model: &'a Model, node: usize, tasks: &[usize], limit: f64) -> Self {
+    pub(crate) fn new(model: &'a Model, node: usize, tasks: &[usize], limit: f64) -> Self {
         let modes: Vec<&[Mode]> = tasks.iter().map(|task| model.modes_on(*task, node)).collect();
         let by_area = modes
             .iter()
@@ -179,7 +179,7 @@ impl<'a> Strip<'a> {
     }
 
     /// Searches all settled plans on this thread; takes its placements from `steps_left`.
-    pub(super) fn decide(&self, deadline: Deadline, steps_left: &mut u64) -> Decision {
+    pub(crate) fn decide(&self, deadline: Deadline, steps_left: &mut u64) -> Decision {
         let mut walk = Walk::new(self, deadline, steps_left);
         if walk.place(&self.first()) {
             return Decision::Fits(walk.placed);
@@ -188,7 +188,7 @@ impl<'a> Strip<'a> {
     }
 
     /// Searches all settled plans on several threads, which take beginnings of plans in turn.
-    pub(super) fn decide_in_threads(&self, deadline: Deadline, threads: usize) -> Decision {
+    pub(crate) fn decide_in_threads(&self, deadline: Deadline, threads: usize) -> Decision {
         let beginnings = self.beginnings(64 * threads);
         let next = AtomicUsize::new(0);
         let is_found = AtomicBool::new(false);

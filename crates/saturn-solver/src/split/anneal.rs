@@ -7,11 +7,11 @@
 //! each late device counts. The third is the area, since a smaller area can end earlier. A change
 //! whose area alone costs too much is dropped unplayed.
 
-use super::pieces::{Piece, Player, stays_first};
-use super::polish::LEAST_SHARE;
-use crate::clock::Deadline;
-use crate::model::Model;
-use crate::random::Random;
+use crate::course::clock::Deadline;
+use crate::course::random::Random;
+use crate::problem::model::Model;
+use crate::split::pieces::{Piece, Player, stays_first};
+use crate::split::polish::LEAST_SHARE;
 
 /// Weight of how far the last device is late, and of how far all devices are on average.
 const LAST: f64 = 0.5;

@@ -13,8 +13,8 @@
 
 use saturn_core::{Assignment, Placement, WHOLE};
 
-use crate::model::{Mode, Model, Stay};
-use crate::timeline::place_after;
+use crate::problem::model::{Mode, Model, Stay};
+use crate::problem::timeline::place_after;
 
 /// The mode of a task that stays as it runs.
 const STAY: usize = usize::MAX;

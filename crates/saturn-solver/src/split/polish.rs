@@ -7,9 +7,9 @@
 
 use saturn_core::WHOLE;
 
-use super::pieces::{Piece, Player, settle_shares, stays_first};
-use crate::clock::Deadline;
-use crate::program::{Effort, Outcome, Program};
+use crate::bounds::program::{Effort, Outcome, Program};
+use crate::course::clock::Deadline;
+use crate::split::pieces::{Piece, Player, settle_shares, stays_first};
 
 /// The smallest share that a piece may have.
 pub(crate) const LEAST_SHARE: f64 = 0.01;

@@ -2,17 +2,17 @@
 
 use saturn_core::WHOLE;
 
-use super::pieces::Piece;
-use crate::random::Random;
+use crate::course::random::Random;
+use crate::split::pieces::Piece;
 
 /// Nodes that are annealed together in a large problem. Then the most nodes of a region, with the
 /// nodes that hold pieces of the same tasks.
-pub(super) const REGION_NODES: usize = 3;
+pub(crate) const REGION_NODES: usize = 3;
 const MOST_NODES: usize = 6;
 
 /// The free node that ends last and random others, with all nodes that hold pieces of the same
 /// tasks. Empty if that would be too many nodes, or if these nodes hold no piece.
-pub(super) fn choose(
+pub(crate) fn choose(
     pieces: &[Piece],
     ends: &[f64],
     is_taken: &mut [bool],

@@ -1,0 +1,15 @@
+//! One solve, from a problem to a plan that has passed the checker.
+//!
+//! - [`entry`]: the way in; chooses lists or general, with or without switches
+//! - [`auto`]: the default backend for lists: a search with a proof or bounds beside it
+//! - [`general`]: the backends where there are facts that lists do not know
+//! - [`taking`]: how gangs that a search or the exact program placed become the plan
+//! - [`sizes`]: the same tasks on several clusters, for `saturn whatif`
+//!
+//! May use: every room.
+
+pub(crate) mod auto;
+pub(crate) mod entry;
+pub(crate) mod general;
+pub(crate) mod sizes;
+pub(crate) mod taking;

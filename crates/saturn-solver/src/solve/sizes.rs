@@ -1,0 +1,133 @@
+//! The same tasks on pools of several sizes: a plan for each number of equal nodes.
+//!
+//! A plan on fewer nodes is a plan on more nodes. So each size starts from the plan of the size
+//! before it and is never worse. A bound on more nodes is a bound on fewer nodes. Once a plan ends
+//! with the longest task alone under its fastest strategy, more nodes change nothing, and no
+//! further size is solved.
+
+use saturn_core::{Cluster, Node, Plan, Problem, ProblemTask};
+
+use crate::course::clock::{Clock, Deadline};
+use crate::problem::error::SolveError;
+use crate::problem::grade::grade;
+use crate::problem::model::Model;
+use crate::problem::options::{Backend, Options};
+use crate::solve::entry::solve;
+use crate::split::solve as split;
+
+/// A plan that ends so close to the longest task, relative, ends with it.
+const ROUNDING: f64 = 1e-9;
+
+/// Moves of the search for a plan of whole tasks, and then for a plan with switches.
+const WHOLE_MOVES: u64 = 1_000_000;
+const SWITCH_MOVES: u64 = 400_000;
+/// With more tasks than this no switches are searched for.
+const SWITCHED_TASKS: usize = 60;
+/// Switches that a task may have, and the part that they must gain together: as in a run.
+const MAX_SWITCHES: usize = 1;
+const MIN_SWITCH_GAIN: f64 = 0.02;
+/// Threads of the search: a fixed number, since a plan depends on it.
+const THREADS: usize = 2;
+
+/// The plan of a number of nodes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sized {
+    /// How many nodes.
+    pub nodes: usize,
+    /// The plan; not usable if the tasks don't fit this number of nodes.
+    pub plan: Plan,
+}
+
+/// The tasks of `problem` on so many nodes like `node`.
+pub fn on_nodes(problem: &Problem, node: &Node, nodes: usize) -> Problem {
+    let numbered = |index| Node { name: format!("n{index}"), ..node.clone() };
+    let cluster = Cluster { nodes: (0..nodes).map(numbered).collect() };
+    Problem { cluster, ..problem.clone() }
+}
+
+/// The task whose fastest strategy takes longest, by its index, and these seconds. No number of
+/// nodes ends earlier. `None` without tasks.
+pub fn longest(problem: &Problem) -> Option<(usize, f64)> {
+    let fastest_s = |task: &ProblemTask| {
+        task.strategies.iter().map(|one| one.runtime_s).fold(f64::INFINITY, f64::min)
+    };
+    let tasks = problem.tasks.iter().map(fastest_s).enumerate();
+    // Of equally long tasks the first.
+    tasks.reduce(|longest, other| if other.1 > longest.1 { other } else { longest })
+}
+
+/// Plans `problem` for each number of nodes like `node`: `counts` ascend. The problem's own cluster
+/// is not used. After each size, `done` is told how many sizes are done.
+///
+/// Makespans and lower bounds never rise with the number of nodes. Moves limit each solve, not
+/// time: equal seeds give equal answers. An interrupted clock ends the call with the sizes that are
+/// done. The tasks must find all nodes equal: no task may be pinned to nodes or run already.
+pub fn solve_sizes(
+    problem: &Problem,
+    node: &Node,
+    counts: &[usize],
+    seed: u64,
+    clock: &dyn Clock,
+    done: &mut dyn FnMut(usize),
+) -> Result<Vec<Sized>, SolveError> {
+    let floor_s = longest(problem).map_or(0.0, |longest| longest.1);
+    let mut sizes: Vec<Sized> = Vec::with_capacity(counts.len());
+    for nodes in counts.iter().copied() {
+        let before = sizes.last().map(|size| &size.plan).filter(|plan| plan.is_usable());
+        let plan = match before {
+            Some(plan) if plan.makespan_s <= floor_s * (1.0 + ROUNDING) => plan.clone(),
+            before => solve_size(&on_nodes(problem, node, nodes), before, seed, clock)?,
+        };
+        if clock.is_interrupted() {
+            break;
+        }
+        sizes.push(Sized { nodes, plan });
+        done(sizes.len());
+    }
+    let mut bound_s = floor_s;
+    for size in sizes.iter_mut().rev().filter(|size| size.plan.is_usable()) {
+        bound_s = bound_s.max(size.plan.lower_bound_s);
+        size.plan.lower_bound_s = bound_s;
+        grade(&mut size.plan);
+        bound_s = size.plan.lower_bound_s;
+    }
+    Ok(sizes)
+}
+
+/// Plans one size from the plan of fewer nodes: whole tasks first, then with switches if tasks may
+/// be switched. With many tasks only the bound allows for switches, which gain little there.
+fn solve_size(
+    problem: &Problem,
+    before: Option<&Plan>,
+    seed: u64,
+    clock: &dyn Clock,
+) -> Result<Plan, SolveError> {
+    let options = Options {
+        backend: Backend::Search,
+        max_moves: Some(WHOLE_MOVES),
+        seed,
+        threads: THREADS,
+        warm_start: before.cloned(),
+        ..Options::default()
+    };
+    let whole = solve(problem, &options, clock)?;
+    let options = Options {
+        max_moves: Some(SWITCH_MOVES),
+        max_switches: MAX_SWITCHES,
+        min_switch_gain: MIN_SWITCH_GAIN,
+        ..options
+    };
+    let model = Model::new(problem);
+    if !whole.is_usable() || !split::applies(problem, &model, &options) {
+        return Ok(whole);
+    }
+    if problem.tasks.len() > SWITCHED_TASKS {
+        let bound_s = split::quick_bound(&model, Deadline::new(clock, f64::MAX));
+        let mut plan = Plan { lower_bound_s: bound_s, ..whole };
+        grade(&mut plan);
+        return Ok(plan);
+    }
+    let better = before.filter(|plan| plan.makespan_s < whole.makespan_s);
+    let warm_start = Some(better.unwrap_or(&whole).clone());
+    solve(problem, &Options { warm_start, ..options }, clock)
+}
