@@ -11,7 +11,7 @@ setup := scripts/setup.py
 demo_flags := $(if $(DEVICES),--devices $(DEVICES)) $(if $(DEVICE_MEMORY),--device-memory $(DEVICE_MEMORY))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup docs demo demo-short demo-fake-gpus demo-cluster check test test-rust test-python test-nightly test-numerics test-torch test-loggers nightly-rust nightly-python nightly-gpus nightly-kills nightly-plain nightly-busy nightly-numerics-oldest wheel release zoo gpu-check fuzz fuzz-readers mutants mutants-python bench \
+.PHONY: help setup docs demo demo-short demo-fake-gpus demo-cluster check test test-rust test-python test-nightly test-numerics test-torch test-loggers wheel release zoo gpu-check gpu-check-fake fuzz fuzz-readers mutants mutants-python bench \
   bench-solver bench-techniques bench-engine bench-profile bench-cluster bench-build bench-report bench-tuning lint format clean
 
 help:
@@ -21,7 +21,8 @@ help:
 	@echo 'make demo-cluster  the short demo on a Ray cluster of two nodes on this machine, of which one dies and another joins'
 	@echo 'make check       what the change can have broken: formatter, lints, types, nearest tests; a minute'
 	@echo 'make test        all quick tests, ten minutes'
-	@echo 'make test-nightly  all tests, hours: the slow ones, more kills, more seeds, other vector instructions, busy cores'
+	@echo 'make test-nightly  what make test leaves out: slow tests, more kills, more seeds, other instructions, busy cores; three hours'
+	@echo '                 PARTS="kills busy" runs these parts; scripts/nightly.py --list says what each is for'
 	@echo 'make test-numerics  the tests of numbers under each instruction set, mode of MKL, number of threads, size of pages: two hours'
 	@echo 'make test-torch  a chosen part of the tests with another torch, from PyPI: make test-torch TORCH=2.9.1'
 	@echo 'make wheel       one wheel of the program and the package, for every Python from 3.10 on: dist/'
@@ -90,49 +91,20 @@ SINCE ?= HEAD
 check: setup
 	@$(PYTHON) scripts/check.py $(SINCE)
 
-# All tests, and more of what `make test` does a little of; each part may be run alone.
-test-nightly: nightly-rust nightly-python nightly-gpus nightly-kills nightly-plain nightly-busy
-	@$(MAKE) fuzz SEEDS=0..50000
-	@$(MAKE) fuzz-readers FUZZ_S=120
-	@$(MAKE) test-numerics test-torch nightly-numerics-oldest test-loggers zoo
-
-nightly-rust: test-rust
-	@PROMISES_NUM=300 $(PYTHON) $(setup) --run cargo test --release -p saturn-sim --test simulations promises
-	@SATURN_TEST_CASES=20 $(PYTHON) $(setup) --run cargo test --release -p saturn-solver
-	@PROPTEST_CASES=5000 $(PYTHON) $(setup) --run cargo test --release -p saturn-core -p saturn-engine
-
-nightly-python: setup
-	@$(bin)/python -m pytest --nightly $(side_by_side) --durations=30
-
-# On fake GPUs: the demo, what `make gpu-check` does, and longer chains of techniques.
-nightly-gpus: demo-fake-gpus
-	@out=$$(mktemp -d) && PYTHONPATH=tests $(bin)/python -m fake_gpu --devices 1 -- \
-	  $(bin)/python tests/python/gpu_check.py --small --out "$$out" && rm -rf "$$out"
-	@SATURN_GPU_CHAIN_SEEDS=100 $(bin)/python -m pytest --nightly tests/python/test_gpu_training.py
-
-nightly-kills: setup
-	@SATURN_TEST_KILLS=100 $(bin)/python -m pytest --nightly tests/python/test_random_kills.py
-
-# On plain instructions; the tests of compiled code with the compiler that others skip.
-nightly-plain: setup
-	@ATEN_CPU_CAPABILITY=default OMP_NUM_THREADS=1 $(bin)/python -m pytest --nightly
-	@SATURN_TEST_INDUCTOR=1 $(bin)/python -m pytest --nightly tests/python/test_compile.py
-
-# On AVX2, with more threads than cores, beside programs that keep every core busy.
-nightly-busy: setup
-	@$(bin)/python scripts/busy.py env ATEN_CPU_CAPABILITY=avx2 OMP_NUM_THREADS=4 $(bin)/python -m pytest --nightly
-
-nightly-numerics-oldest: setup
-	@$(PYTHON) scripts/with_torch.py $(TORCH) scripts/numerics_matrix.py
+# What `make test` leaves out, in parts of at most 45 minutes (docs/install.md). Each prints its time.
+PARTS ?=
+test-nightly: setup
+	@$(bin)/python scripts/nightly.py $(PARTS)
 
 test-numerics: setup
 	@$(bin)/python scripts/numerics_matrix.py
 
-# The oldest torch that is supported: what Saturn takes of torch beyond its public names has changed most since.
+# The oldest torch that is supported, and its tests: what Saturn takes of torch beyond its public
+# names has changed most since.
 TORCH ?= 2.9.1
-test-torch: setup
-	@$(PYTHON) scripts/with_torch.py $(TORCH) -m pytest --nightly $(addprefix tests/python/test_,$(addsuffix .py,$(TORCH_TESTS)))
 TORCH_TESTS := walkthrough same_training pipeline tensor offload fsdp_knobs checkpoints precision trial warm_parent survival doctor
+test-torch: setup
+	@$(PYTHON) scripts/with_torch.py $(TORCH) -m pytest --nightly $(side_by_side) $(addprefix tests/python/test_,$(addsuffix .py,$(TORCH_TESTS)))
 
 # The trackers themselves, which weigh 340 MB and want other versions of what the tests need: in a folder of their own.
 test-loggers: setup
@@ -158,6 +130,11 @@ zoo: setup
 GPU_CHECK ?= gpu-check
 gpu-check: setup
 	@$(bin)/python tests/python/gpu_check.py --out $(GPU_CHECK)
+
+# The same on a fake GPU, with small models.
+gpu-check-fake: setup
+	@out=$$(mktemp -d) && PYTHONPATH=tests $(bin)/python -m fake_gpu --devices 1 -- \
+	  $(bin)/python tests/python/gpu_check.py --small --out "$$out" && rm -rf "$$out"
 
 # Overwrite the kept pages: commit them only from a machine that does nothing else.
 bench: bench-solver bench-techniques bench-engine bench-profile bench-cluster bench-tuning bench-build bench-report

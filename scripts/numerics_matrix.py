@@ -1,10 +1,11 @@
 """Runs the tests of numbers under each setting that chooses kernels or the order of sums.
 
-    .venv/bin/python scripts/numerics_matrix.py [--only avx2+mkl-compatible] [PYTEST ARGUMENTS …]
+    .venv/bin/python scripts/numerics_matrix.py [--quick] [--only avx2+mkl-compatible] [ARGUMENT …]
 
 Ends with a table of settings and results, and with 1 if a setting failed. `make test-numerics` runs
-it; with the oldest torch it is `scripts/with_torch.py 2.9.1 scripts/numerics_matrix.py`. Arguments
-after `--` go to pytest, in place of the files.
+it; with the oldest torch it is `scripts/with_torch.py 2.9.1 scripts/numerics_matrix.py`. `--quick`
+leaves out the tests that are marked `slow`, and `--only today` takes one setting, another each day.
+Arguments after `--` go to pytest, in place of the files.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import re
 import subprocess
 import sys
 import time
+from datetime import date
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -51,42 +53,35 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--only", help="names of settings, separated by `+`")
+    parser.add_argument("--only", help="names of settings, separated by `+`, or `today`")
+    parser.add_argument("--quick", action="store_true", help="only the quick tests")
     parser.add_argument("pytest", nargs="*", help="arguments of pytest, in place of the files")
     given = parser.parse_args()
     names = given.only.split("+") if given.only else list(SETTINGS)
+    if names == ["today"]:
+        names = [list(SETTINGS)[date.today().toordinal() % len(SETTINGS)]]
     if unknown := sorted(set(names) - set(SETTINGS)):
         parser.error(f"no setting is named {unknown}; there are {list(SETTINGS)}")
     variables = {name for setting in SETTINGS.values() for name in setting}
     plain = {name: value for name, value in os.environ.items() if name not in variables}
     tests = given.pytest or [f"tests/python/test_{name}.py" for name in FILES]
+    form = [] if given.quick else ["--nightly"]
     rows = []
     for name in names:
         setting = SETTINGS[name]
         print(f"== {name}: {_told(setting)}", flush=True)
-        passed, outcome, seconds = _run(tests, {**plain, **setting})
+        passed, outcome, seconds = _run([*form, *tests], {**plain, **setting})
         rows.append((passed, f"| {name} | {_told(setting)} | {outcome} | {seconds:.0f} |"))
     print("\n| setting | variables | result | seconds |\n|---|---|---|---|")
     print("\n".join(row for _, row in rows))
     return 0 if all(passed for passed, _ in rows) else 1
 
 
-def _run(tests: list[str], environment: dict[str, str]) -> tuple[bool, str, float]:
+def _run(arguments: list[str], environment: dict[str, str]) -> tuple[bool, str, float]:
     """(whether all passed, pytest's summary, seconds)."""
     began = time.monotonic()
     process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "--nightly",
-            "-n",
-            "2",
-            "--dist",
-            "loadfile",
-            *tests,
-        ],
+        [sys.executable, "-m", "pytest", "-q", "-n", "3", "--dist", "loadfile", *arguments],
         cwd=ROOT,
         env=environment,
         stdout=subprocess.PIPE,

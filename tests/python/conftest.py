@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from quick_gate import (  # noqa: F401  (pytest finds its hooks here)
     pytest_collection_modifyitems,
     pytest_runtest_makereport,
     pytest_terminal_summary,
+    pytest_xdist_make_scheduler,
 )
 from saturn import library
 from told_at_once import pytest_configure  # noqa: F401
@@ -27,7 +29,7 @@ from told_at_once import pytest_configure  # noqa: F401
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-#: Of transformers, for `warm_with_models`.
+#: Of transformers, by the warm parent.
 PRELOADED = (
     *("BertForSequenceClassification", "GPT2LMHeadModel", "LlamaForCausalLM"),
     *("MixtralForCausalLM", "ViTForImageClassification", "CLIPModel"),
@@ -50,25 +52,24 @@ def locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
-    """The warm parent; at its end, no process of its may be left."""
-    parent = Warm(tmp_path_factory.mktemp("warm") / "workers.lock")
+    """The warm parent; at its end, no process of its may be left.
+
+    It has transformers where that is installed, as a parent that knows the tasks has: without, each
+    rank that needs transformers would spend seconds on the import.
+    """
+    has_models = importlib.util.find_spec("transformers") is not None
+    preload = ",".join(f"transformers:{name}" for name in PRELOADED) if has_models else ""
+    parent = Warm(tmp_path_factory.mktemp("warm") / "workers.lock", preload)
     assert parent.ready.get("ready") is True
     yield parent
     parent.close()
 
 
 @pytest.fixture(scope="session")
-def warm_with_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
-    """A warm parent that has transformers, as one that knows the tasks has.
-
-    Without it, each rank that needs transformers spends seconds on importing it.
-    """
+def warm_with_models(warm: Warm) -> Warm:
+    """The warm parent, of tests that can't do without transformers."""
     pytest.importorskip("transformers")
-    preload = ",".join(f"transformers:{name}" for name in PRELOADED)
-    parent = Warm(tmp_path_factory.mktemp("warm-with-models") / "workers.lock", preload)
-    assert parent.ready.get("ready") is True
-    yield parent
-    parent.close()
+    return warm
 
 
 @pytest.fixture(scope="session")

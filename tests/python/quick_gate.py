@@ -3,8 +3,9 @@
 Hooks of pytest, which `conftest.py` takes over: a test that is marked `slow` runs with `--nightly`
 only; a quick test that takes longer than `QUICK_S` is named at the end, and fails if it takes three
 times as long; and the files that take longest begin first, so that no worker is left with a long
-file when the others have ended. What each file takes is in `seconds.json`; `test_quick_gate.py`
-holds their sum against the time that the gate has.
+file when the others have ended. Files that share a warm parent run on one worker (`TOGETHER`). What
+each file takes is in `seconds.json`; `test_quick_gate.py` holds their sum against the time that the
+gate has.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import os
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +27,14 @@ GATE_S = 7 * 60
 NUM_WORKERS = 3
 #: What a file takes that is not in `seconds.json`.
 SMALL_FILE_S = 1.0
+#: Files that share what takes long to start: they run on one worker, which starts it once.
+TOGETHER = {
+    "a warm parent on fake GPUs": (
+        *("test_balance", "test_evaluated_training", "test_gpu_black_box", "test_gpu_failures"),
+        *("test_gpu_steps", "test_gpu_trainers", "test_gpu_training"),
+    )
+}
+GROUPS = {file: group for group, files in TOGETHER.items() for file in files}
 TOO_SLOW = "make it quicker, or mark it @pytest.mark.slow, so that only `make test-nightly` runs it"
 SECONDS = Path(__file__).with_name("seconds.json")
 
@@ -41,7 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out slow tests, except with `--nightly` and where a test is named by itself."""
     taken = seconds()
-    items.sort(key=lambda item: -taken.get(item.path.stem, SMALL_FILE_S))
+    items.sort(key=lambda item: before(item.path.stem, taken))
     if config.option.nightly or any("::" in argument for argument in config.args):
         return
     unknown = quick_cases(items)
@@ -52,6 +62,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         unknown.discard((item.nodeid.partition("[")[0], case_of(item)))
     if unknown:
         raise pytest.UsageError(f"marked as quick, but no case of their test: {sorted(unknown)}")
+
+
+def before(file: str, taken: dict[str, float]) -> tuple[float, str, float]:
+    """Sorts files: those that take longest first, and those that run together beside each other."""
+    group = GROUPS.get(file, "")
+    files = TOGETHER.get(group, (file,))
+    own_s, all_s = (sum(taken.get(one, SMALL_FILE_S) for one in some) for some in ((file,), files))
+    return -all_s, group, -own_s
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadfile`, has one worker run the files that run together."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Together(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return GROUPS.get(Path(file).stem, file)
+
+    return Together(config, log)
 
 
 def is_slow(item: pytest.Item) -> bool:

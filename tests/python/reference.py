@@ -46,8 +46,7 @@ def train(
     torch.manual_seed(definition.seed)
     model = definition.get_model()
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    assert definition.optimizer_cls is not None
-    optimizer = definition.optimizer_cls(parameters, lr=definition.lr)
+    optimizer = (definition.optimizer_cls or torch.optim.AdamW)(parameters, lr=definition.lr)
     scheduler = definition.lr_scheduler(optimizer) if definition.lr_scheduler else None
     torch.manual_seed(definition.seed)
     stream = batches(definition.get_dataloader(), definition.seed)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import closeness
 import pytest
 import reference
-from harness import Runtime, Warm
+from harness import Runtime
 from model_kinds import BUILD, loss_of, task_of
 from models import Mlp
 from saturn.techniques import Setting
@@ -21,11 +21,6 @@ from saturn.techniques.tensor.technique import TensorFsdp, TensorParallel
 pytestmark = pytest.mark.slow
 
 REPLICATED = {"replicate_across_nodes": True}
-
-
-@pytest.fixture(scope="module")
-def warm(warm_with_models: Warm) -> Warm:
-    return warm_with_models
 
 
 def setting(*node_gpus: int) -> Setting:

@@ -14,7 +14,7 @@ import in_process
 import pytest
 import reference
 import torch
-from harness import Runtime, Warm
+from harness import Runtime
 from model_kinds import gpt2, llama, loss_of, task_of, vit
 from models import Mlp
 from saturn.rank.exceptions import TaskError
@@ -26,11 +26,6 @@ from saturn.techniques.offload import Offload
 from torch import Tensor, nn
 
 EAGER, SDPA = {"attention": "eager"}, {"attention": "sdpa"}
-
-
-@pytest.fixture(scope="module")
-def warm(warm_with_models: Warm) -> Warm:
-    return warm_with_models
 
 
 def setting(kind: str = "cpu", gpus: int = 1, **changes: Any) -> Setting:

@@ -29,6 +29,7 @@ def wait_for_files(run: Runtime, pattern: str) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow(quick=["0"])
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_rank_killed_while_saving_leaves_the_previous_checkpoint(
     run: Runtime, victim: int
@@ -53,6 +54,8 @@ def test_a_rank_killed_while_saving_leaves_the_previous_checkpoint(
     assert closeness.ulps(run.losses("mlp"), expected) < closeness.ACROSS
 
 
+# That each operation of a save may be the last is quick: `test_durability`.
+@pytest.mark.slow
 def test_kills_at_random_moments_never_cost_more_than_the_last_save(run: Runtime) -> None:
     moments = random.Random(4)
     steps = 60

@@ -9,7 +9,7 @@ from typing import Any
 import closeness
 import pytest
 import reference
-from harness import Runtime, Warm
+from harness import Runtime
 from model_kinds import loss_of, task_of
 from models import Mlp, definition
 from saturn.rank.exceptions import NotApplicable, TaskError
@@ -23,11 +23,6 @@ pytestmark = pytest.mark.slow
 #: Inductor compiles for minutes where nothing is kept of earlier runs: `make test-nightly` does.
 IS_NIGHTLY = "SATURN_TEST_INDUCTOR" in os.environ
 COMPILED = {"compile": True if IS_NIGHTLY else "aot_eager"}
-
-
-@pytest.fixture(scope="module")
-def warm(warm_with_models: Warm) -> Warm:
-    return warm_with_models
 
 
 def test_compiled_layers_train_alike_through_moves(run: Runtime) -> None:

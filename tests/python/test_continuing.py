@@ -16,7 +16,7 @@ import saturn
 import torch
 import trainer_models
 from faces import make_task
-from harness import Runtime, Warm, runtime
+from harness import Runtime, runtime
 from saturn import HParams, Task
 from saturn.checkpoint import best, manifest
 from saturn.errors import InvalidInput
@@ -25,11 +25,6 @@ from saturn.runs.profiles import Profile
 from torch.optim.lr_scheduler import StepLR
 
 STEPS, LONGER = 7, 17  # in the midst of an epoch of 6 steps
-
-
-@pytest.fixture(scope="module")
-def warm(warm_with_models: Warm) -> Warm:
-    return warm_with_models
 
 
 @pytest.fixture

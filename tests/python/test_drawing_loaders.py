@@ -123,11 +123,6 @@ def test_a_drawn_batch_that_can_not_be_cut_is_kept_whole_for_that_reason() -> No
     assert "of 4 samples it makes arrays of 8" in slicing.reason
 
 
-@pytest.fixture(scope="module")
-def warm(warm_with_models: Warm) -> Warm:
-    return warm_with_models
-
-
 @pytest.fixture
 def ranks(tmp_path: Any, warm: Warm) -> Iterator[Runtime]:
     with runtime(tmp_path, warm) as opened:

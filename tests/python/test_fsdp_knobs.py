@@ -12,7 +12,7 @@ import pytest
 import reference
 import techniques_of_tests as techniques
 import torch
-from harness import Runtime, Warm
+from harness import Runtime
 from model_kinds import BUILD, convolutional, gpt2, loss_of, task_of
 from models import Mlp, definition
 from saturn.techniques import NotApplicable, Setting
@@ -25,11 +25,6 @@ OFFLOADED = {"cpu_offload": True}
 KEPT = {"reshard_after_forward": False}
 ALL = {**CHECKPOINTED, **OFFLOADED, **KEPT}
 GIB = 2**30
-
-
-@pytest.fixture(scope="module")
-def warm(warm_with_models: Warm) -> Warm:
-    return warm_with_models
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama", "vit", "sequential", "mlp"])

@@ -39,8 +39,8 @@ def task(name, loss, width):
     made.gpu_range = [width]
     return made
 
-tasks = [task("narrow", loss, 1), task("wide", loss, 2), task("cursed", cursed, 2)]
-saturn.orchestrate(tasks, techniques=["ddp"], name="run", checkpoint_every_s=0.05)
+tasks = [task("narrow", loss, 1), task("cursed", cursed, 2)]
+saturn.orchestrate(tasks, techniques=["ddp"], name="run", checkpoint_every_s=0.2)
 """
 
 
@@ -61,7 +61,7 @@ def test_a_run_finds_gpus_by_type_trains_on_them_and_survives_a_rank_that_raises
     # In the first attempt; the next one begins at a checkpoint, and does not come so far.
     [failed] = [attempt for attempt in report["attempts"] if attempt["how"] == "failed"]
     assert "loss_function raised ValueError: the batch is cursed" in failed["error"]
-    for name in ("narrow", "wide", "cursed"):
+    for name in ("narrow", "cursed"):
         assert closeness.ulps(run.losses(name), expected_losses(60)) < closeness.ACROSS
         assert (tmp_path / "trained" / name / "step-00000060").is_dir()
     # Ranks see their gang's devices and no other, by UUID; who only looks or forks sees none.

@@ -11,16 +11,11 @@ import model_kinds
 import pytest
 import saturn
 import torch
-from harness import Runtime, Warm
+from harness import Runtime
 from models import Mlp, definition
 from saturn.checkpoint import manifest
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference.md"
-
-
-@pytest.fixture(scope="module")
-def warm(warm_with_models: Warm) -> Warm:
-    return warm_with_models
 
 
 def lines_of_the_page() -> str:

@@ -17,7 +17,7 @@ import torch
 from faces import make_task
 from harness import Result, Runtime
 from models import Mlp, definition, shuffled_loader
-from saturn import HParams, TasksFailed
+from saturn import HParams
 from saturn.techniques import Knobs, Setting
 from saturn.techniques.ddp import Ddp
 from saturn.training.slicing import Slicing
@@ -240,41 +240,35 @@ def test_no_gang_is_launched_to_say_no(
     assert "two are a crowd" in reasons
 
 
-def test_a_get_model_that_raises_is_told_once_and_no_trial_is_run(
+def test_models_that_cannot_be_built_and_that_need_values_and_epochs_in_one_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    tasks = [
+    unbuilt = [
         make_task(name, get_model=unbuildable, hparams=HParams(lr=lr, batch_count=4))
         for name, lr in (("a", 0.1), ("b", 0.2), ("c", 0.3))
     ]
-    with pytest.raises(TasksFailed):
-        saturn.orchestrate(tasks, techniques=["ddp", "fsdp"], devices=2, name="broken")
-    [run_dir] = (tmp_path / "saturn_runs").iterdir()
-    assert launches(run_dir) == {("inspection", "", 0): 1}
+    real = make_task("real", get_model=LooksAtValues, hparams=HParams(lr=0.1, batch_count=4))
+    batches = partial(shuffled_loader, 4)
+    epochs = make_task("epochs", get_dataloader=batches, hparams=HParams(lr=0.1, epochs=2))
+    result = saturn.orchestrate(
+        [*unbuilt, real, epochs],
+        techniques=["ddp"],
+        devices=1,
+        name="looked-at",
+        raise_on_failure=False,
+    )
+    assert {task.name: (task.status, task.steps) for task in result.tasks} == {
+        **dict.fromkeys("abc", ("failed", 0)),
+        "real": ("done", 4),
+        "epochs": ("done", 22),
+    }
+    # A `get_model` that raises is told once, and no trial is run.
+    tried = launches(result.run_dir)
+    assert tried["inspection", "", 0] == 3 and tried["trial", "ddp", 1] == 2
     shown = capsys.readouterr().err
     assert shown.count("in unbuildable") == 1, "one traceback"
     assert shown.count("as `a`, which performs alike") >= 2
-
-
-def test_a_model_that_can_not_be_on_meta_trains(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    task = make_task("a", get_model=LooksAtValues, hparams=HParams(lr=0.1, batch_count=4))
-    result = saturn.orchestrate([task], techniques=["ddp"], devices=1, name="real")
-    assert result.tasks[0].status == "done"
-    assert launches(result.run_dir)["inspection", "", 0] == 1
-
-
-def test_a_task_in_epochs_is_planned_with_what_the_look_has_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    task = make_task(
-        "a", get_dataloader=partial(shuffled_loader, 4), hparams=HParams(lr=0.1, epochs=2)
-    )
-    result = saturn.orchestrate([task], techniques=["ddp"], devices=1, name="epochs")
-    assert result.tasks[0].steps == 22
-    [inspected] = [one for one in records(result.run_dir) if one["record"] == "inspected"]
-    assert inspected["inspection"]["batches_per_epoch"] == 11
+    # A task in epochs is planned with the batches that were counted.
+    looks = [one["inspection"] for one in records(result.run_dir) if one["record"] == "inspected"]
+    assert sorted(look["batches_per_epoch"] for look in looks if look is not None) == [6, 11]

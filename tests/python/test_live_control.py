@@ -15,11 +15,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import reference
 import saturn
 import torch
 from harness import PYTHON_DIR
@@ -76,19 +78,45 @@ def stage(run: saturn.Run, name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
-    """Losses of a task that nothing happened to; they don't depend on its name."""
-    runs_dir = tmp_path_factory.mktemp("undisturbed")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SATURN_HOME", str(runs_dir / "home"))
-        result = start([task("a")], runs_dir=runs_dir).wait()
-    found = losses(result.run_dir, "a")
-    assert sorted(found) == list(range(1, STEPS + 1))
-    return found
+def undisturbed() -> dict[int, float]:
+    """Losses of a task that nothing happens to, in plain torch; they don't depend on its name."""
+    plain = replace(task("a").definition(), loss_function=torch.nn.functional.cross_entropy)
+    return reference.train(plain, STEPS)[0]
+
+
+ATTACHED = """
+import sys
+sys.path.insert(0, {tests!r})
+import saturn
+from test_live_control import task
+run = saturn.attach(sys.argv[1])
+run.submit(task(sys.argv[2], 60), priority=3)
+print(run.status().task(sys.argv[2])["stage"])
+print(run)
+"""
+
+
+def submitting(run_dir: Path, task: str) -> subprocess.Popen[str]:
+    """Another process, which submits a task to the run."""
+    script = ATTACHED.format(tests=str(Path(__file__).parent))
+    return subprocess.Popen(
+        [sys.executable, "-c", script, str(run_dir), task],
+        env={**os.environ, "PYTHONPATH": str(PYTHON_DIR)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def said(submitting: subprocess.Popen[str]) -> str:
+    """How that process names the run."""
+    out, error = submitting.communicate(timeout=100)
+    assert submitting.returncode == 0, error
+    return out.splitlines()[1]
 
 
 @pytest.mark.timeout(240)
-def test_a_paused_task_gives_way_and_trains_the_same_in_the_end(
+def test_a_paused_task_gives_way_to_others_and_trains_the_same_in_the_end(
     tmp_path: Path, undisturbed: dict[int, float]
 ) -> None:
     with start([task("a")], keep_open=True, runs_dir=tmp_path, name="it") as run:
@@ -100,8 +128,18 @@ def test_a_paused_task_gives_way_and_trains_the_same_in_the_end(
         assert stage(run, "a") == "running"
         run.pause("a")
         assert stage(run, "a") == "paused", "an answer means that it is in the journal"
+        for cyclic, words in (
+            (lambda: run.after("a", ["a"]), "`a` would have to come after itself"),
+            (lambda: run.after("a", ["b"]), "there is no task `b`; there are `a`"),
+        ):
+            with pytest.raises(saturn.InvalidInput, match=words):
+                cyclic()
         run.submit(task("b", 100))
+        submitted = submitting(run.run_dir, "x")
         until(lambda: stage(run, "b") == "done")
+        assert said(submitted) == f"Run({str(run.run_dir)!r})"
+        with pytest.raises(saturn.InvalidInput, match="there is a task `x` already"):
+            run.submit(task("x"))
         trained = len(losses(run.run_dir, "a"))
         assert trained < STEPS and stage(run, "a") == "paused"
         run.unpause("a")
@@ -109,6 +147,7 @@ def test_a_paused_task_gives_way_and_trains_the_same_in_the_end(
     assert [(each.name, each.status, each.steps) for each in result.tasks] == [
         ("a", "done", STEPS),
         ("b", "done", 100),
+        ("x", "done", 60),
     ]
     assert result.tasks[0].attempts == 2
     assert losses(run.run_dir, "a") == undisturbed
@@ -122,9 +161,13 @@ def test_a_paused_task_gives_way_and_trains_the_same_in_the_end(
         assert over.is_over
         with pytest.raises(saturn.RunOver, match="no process drives the run"):
             over.cancel("a")
+        with pytest.raises(saturn.RunOver, match="started with keep_open=True goes on until"):
+            over.submit(task("too-late"))
     assert saturn.attach(run.run_dir).wait().tasks == result.tasks
 
 
+# What is commanded here is obeyed in `test_pairs_run` too, a quick test.
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_cancel_priority_and_order(tmp_path: Path) -> None:
     tasks = [task("first", 4000), task("second", 200), task("third", 200)]
@@ -159,39 +202,15 @@ def test_cancel_priority_and_order(tmp_path: Path) -> None:
     assert ended["third"] <= began["second"]
 
 
-ATTACHED = """
-import sys
-sys.path.insert(0, {tests!r})
-import saturn
-from test_live_control import task
-run = saturn.attach(sys.argv[1])
-run.submit(task(sys.argv[2], 60), priority=3)
-print(run.status().task(sys.argv[2])["stage"])
-print(run)
-"""
-
-
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_other_processes_submit_to_a_run_and_wait_for_it(
     tmp_path: Path, undisturbed: dict[int, float]
 ) -> None:
     run = start([task("a")], keep_open=True, runs_dir=tmp_path, name="it")
-    script = ATTACHED.format(tests=str(Path(__file__).parent))
-    environment = {**os.environ, "PYTHONPATH": str(PYTHON_DIR)}
-    both = [
-        subprocess.Popen(
-            [sys.executable, "-c", script, str(run.run_dir), name],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for name in ("x", "y")
-    ]
+    both = [submitting(run.run_dir, name) for name in ("x", "y")]
     for process in both:
-        out, error = process.communicate(timeout=100)
-        assert process.returncode == 0, error
-        assert out.splitlines()[1] == f"Run({str(run.run_dir)!r})"
+        assert said(process) == f"Run({str(run.run_dir)!r})"
     with pytest.raises(saturn.InvalidInput, match="there is a task `x` already"):
         run.submit(task("x"))
     attached = saturn.attach(run.run_dir)
@@ -275,6 +294,8 @@ def saturn_says(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProces
     )
 
 
+# saturn-cli's quick tests (`tests/all/live.rs`) give the same commands to runs without torch.
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_shell_sees_and_steers_a_run_of_a_script(tmp_path: Path) -> None:
     run = start([task("a", 2000), task("b", 100)], runs_dir=tmp_path / "saturn_runs", name="it")

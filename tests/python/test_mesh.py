@@ -10,16 +10,11 @@ import model_kinds
 import pytest
 import reference
 import torch
-from harness import Runtime, Warm
+from harness import Runtime
 from random_chains import weights
 from saturn.tasks.definition import TaskDefinition
 
 Move = tuple[str, int, int, dict[str, Any]]
-
-
-@pytest.fixture(scope="module")
-def warm(warm_with_models: Warm) -> Warm:
-    return warm_with_models
 
 
 def chain(run: Runtime, task: TaskDefinition, moves: list[Move]) -> dict[int, float]:

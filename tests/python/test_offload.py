@@ -13,7 +13,7 @@ import in_process
 import pytest
 import reference
 import torch
-from harness import Runtime, Warm
+from harness import Runtime
 from model_kinds import convolutional, gpt2, sequential, task_of
 from models import Mlp, definition
 from saturn.data.slices import Position
@@ -26,11 +26,6 @@ from saturn.techniques.offload.slow_tier import SlowTier
 from torch import nn
 
 ONE = Setting(gpus=1, device_kind="cpu", hints={})
-
-
-@pytest.fixture(scope="module")
-def warm(warm_with_models: Warm) -> Warm:
-    return warm_with_models
 
 
 def same_as_resident(task: Any, directory: Path, steps: int = 4, *, within: float = 0.0) -> None:
@@ -390,9 +385,7 @@ def test_moves_to_and_from_other_techniques_reproduce_plain_torch(run: Runtime) 
         ("ddp", 2, {"activation_checkpointing": True}),
         ("offload", 1, {}),
         ("fsdp", 2, {"cpu_offload": True}),
-        ("fsdp", 3, {"reshard_after_forward": False}),
         ("offload", 1, {}),
-        ("ddp", 1, {}),
     ]
     for number, (technique, ranks, knobs) in enumerate(moves, start=1):
         result = run.run("mlp", technique, ranks=ranks, steps=2 * number, knobs=knobs)

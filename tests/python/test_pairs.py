@@ -13,7 +13,7 @@ import pairs
 import pairs_page
 import pytest
 import torch
-from harness import Runtime, Warm
+from harness import Runtime
 from models import Calls
 from pair_box import Box
 from pair_happenings import AT, Story, play
@@ -35,11 +35,6 @@ def quick_of(cases: Mapping[str, Case], happenings: Sequence[str]) -> list[str]:
         min((label for label, case in cases.items() if case.has(happening)), key=len)
         for happening in happenings
     ]
-
-
-@pytest.fixture(scope="module")
-def warm(warm_with_models: Warm) -> Warm:
-    return warm_with_models
 
 
 def test_every_pair_that_is_allowed_is_in_a_case() -> None:

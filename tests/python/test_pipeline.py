@@ -12,7 +12,7 @@ import odd_models
 import pytest
 import reference
 import torch
-from harness import Runtime, Warm
+from harness import Runtime
 from models import NUM_CLASSES, WIDTH, Calls, Mlp, definition, shuffled_loader
 from saturn.checkpoint import manifest
 from saturn.tasks.definition import TaskDefinition
@@ -22,11 +22,6 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 Move = tuple[str, int, int, dict[str, Any]]
-
-
-@pytest.fixture(scope="module")
-def warm(warm_with_models: Warm) -> Warm:
-    return warm_with_models
 
 
 def pipeline(ranks: int, steps: int, microbatches: int = 4, schedule: str = "1f1b") -> Move:
@@ -111,7 +106,8 @@ INTERLEAVED = [
 STAGES = [pipeline(2, 1), pipeline(4, 3, 3, "gpipe"), ("fsdp", 2, 4, {}), pipeline(3, 5)]
 
 
-@pytest.mark.slow(quick=["llama"])
+# Of Llama, quick: `test_shapes_may_change_from_batch_to_batch`.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "changes", "moves"),
     [

@@ -16,7 +16,7 @@ import model_kinds
 import pytest
 import reference
 import torch
-from harness import Runtime, Warm
+from harness import Runtime
 from random_chains import (
     KINDS,
     WIDE,
@@ -40,11 +40,6 @@ DEFAULT_SEEDS = "16"
 def seeds() -> range:
     first, dash, last = os.environ.get("SATURN_CHAIN_SEEDS", DEFAULT_SEEDS).partition("-")
     return range(int(first), int(last) + 1) if dash else range(int(first))
-
-
-@pytest.fixture(scope="module")
-def warm(warm_with_models: Warm) -> Warm:
-    return warm_with_models
 
 
 @pytest.mark.slow
@@ -114,7 +109,8 @@ def expected_losses(kind: str, **options: Any) -> Losses:
     return reference.train(task, 7, loss_of=model_kinds.loss_of(task))[0]
 
 
-@pytest.mark.slow(quick=["fsdp", "tensor"])
+# Of `tensor`, quick: `test_tensor`.
+@pytest.mark.slow(quick=["fsdp"])
 @pytest.mark.parametrize("technique", BUILT_IN)
 def test_with_dropout_a_stop_changes_no_bit(run: Runtime, technique: str) -> None:
     kind, strategy = widest(technique, 0.2)

@@ -2,11 +2,11 @@
 
 Each kill is of a real process at a random moment: the driver, a rank, the warm parent, or all at
 once. After it no process of a dead driver lives, and every checkpoint that is called complete is
-whole. In the end every loss is the undisturbed run's.
+whole. In the end every loss is that of plain torch.
 
     SATURN_TEST_KILLS=100 SATURN_TEST_SEED=7 pytest tests/python/test_random_kills.py
 
-does more than the fifteen of `make test`.
+does more than fifteen.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 from saturn.checkpoint import manifest
-from sweep_run import TASKS, Run, assert_same_training
+from sweep_run import TASKS, Run, assert_trained_as_plain_torch_does
 
 pytestmark = pytest.mark.slow
 
@@ -103,8 +103,6 @@ def _wrong(directory: Path) -> str | None:
 def test_random_kills_change_no_loss(tmp_path_factory: pytest.TempPathFactory) -> None:
     print(f"SATURN_TEST_SEED={SEED}")
     chance = random.Random(SEED)
-    undisturbed = Run(tmp_path_factory.mktemp("undisturbed"))
-    assert undisturbed.wait() == 0, undisturbed.stderr.read_text()
     kills: list[str] = []
     while len(kills) < NUM_KILLS:
         run = Run(tmp_path_factory.mktemp("killed"))
@@ -122,5 +120,5 @@ def test_random_kills_change_no_loss(tmp_path_factory: pytest.TempPathFactory) -
         else:
             assert run.wait() == 0, run.stderr.read_text()
             run.assert_nothing_lives(ORPHANS_S)
-            assert_same_training(run, undisturbed)
+            assert_trained_as_plain_torch_does(run)
     assert {"driver", "all at once"} & set(kills)

@@ -85,11 +85,12 @@ HIDDEN = """
 
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("name", PAGES)
-def test_nothing_overflows_or_overlaps(
+def test_nothing_overflows_or_overlaps_and_it_looks_as_it_did(
     page: browser.Page, pages: Path, name: str, window: str
 ) -> None:
     width, height, media = WINDOWS[window]
     page.open(pages / f"{name}.html", width=width, height=height, media=media)
+    drawn = page.picture(width, height)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert page.evaluate(OVERFLOWING) == []
     if name != "many":
@@ -100,15 +101,6 @@ def test_nothing_overflows_or_overlaps(
     if media == "print":
         assert page.evaluate(CUT_OFF) == []
         assert page.evaluate(HIDDEN) == 0
-
-
-@pytest.mark.parametrize(
-    ("name", "window"), [(name, window) for name in PAGES for window in WINDOWS]
-)
-def test_a_page_looks_as_it_did(page: browser.Page, pages: Path, name: str, window: str) -> None:
-    width, height, media = WINDOWS[window]
-    page.open(pages / f"{name}.html", width=width, height=height, media=media)
-    drawn = page.picture(width, height)
     kept = KEPT / f"{name}-{window}.png"
     if os.environ.get("SATURN_KEEP_PICTURES"):
         kept.parent.mkdir(exist_ok=True)

@@ -13,7 +13,7 @@ import model_kinds
 import pytest
 import sliced_models
 import torch
-from harness import Runtime, Warm
+from harness import Runtime
 from models import NUM_CLASSES, WIDTH, Mlp, definition
 from saturn.rank.memory import PeakMemory
 from saturn.tasks.definition import TaskDefinition
@@ -24,11 +24,6 @@ from saturn.training.stepper import build_model
 from torch import nn
 
 MIB = 1 << 20
-
-
-@pytest.fixture(scope="module")
-def warm(warm_with_models: Warm) -> Warm:
-    return warm_with_models
 
 
 class Odd(nn.Module):

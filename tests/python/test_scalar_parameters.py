@@ -9,7 +9,7 @@ import closeness
 import pytest
 import reference
 import torch
-from harness import Runtime, Warm
+from harness import Runtime
 from model_kinds import Scaled, task_of
 from models import Calls
 from saturn.checkpoint import manifest
@@ -26,11 +26,6 @@ MOVES: list[tuple[str, int, dict[str, Any], int]] = [
     ("pipeline", 2, {"everywhere": ["logit_scale", "fixed"]}, 10),
     ("fsdp", 1, {"cpu_offload": True}, 12),
 ]
-
-
-@pytest.fixture(scope="module")
-def warm(warm_with_models: Warm) -> Warm:
-    return warm_with_models
 
 
 def chain(run: Runtime, task: Any, moves: list[Any]) -> dict[int, float]:

@@ -25,6 +25,7 @@ def build(sources: Path, out: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+# In the gate, `.ci/run` builds the whole site: a warning ends it. What the site looks like is slow.
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("site")
@@ -37,12 +38,14 @@ def page(site: Path, name: str) -> str:
     return (site / f"{name}.html").read_text()
 
 
+@pytest.mark.slow
 def test_its_parts_are_the_four_kinds(site: Path) -> None:
     navigation = page(site, "docs/index")
     parts = re.findall(r'class="caption".*?<span class="caption-text">(.*?)</span>', navigation)
     assert parts == ["Tutorial", "How-to", "Reference", "Explanation"]
 
 
+@pytest.mark.slow
 def test_the_references_are_made_of_what_they_are_about(site: Path) -> None:
     python, commands = page(site, "docs/python"), page(site, "docs/commands")
     for name in ("Task", "stoppers.ASHA", "optuna.optimize", "loggers.WandB", "Run.submit"):
@@ -52,6 +55,7 @@ def test_the_references_are_made_of_what_they_are_about(site: Path) -> None:
     assert "--older-than" in commands  # of a verb's verb
 
 
+@pytest.mark.slow
 def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
     for file in site.rglob("*.html"):
         text = file.read_text()

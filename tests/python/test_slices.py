@@ -15,17 +15,12 @@ import saturn
 import sliced_models as sliced
 import torch
 from faces import make_task
-from harness import Result, Runtime, Warm
+from harness import Result, Runtime
 from models import Calls, definition
 from saturn import HParams
 from saturn.tasks.definition import TaskDefinition
 
 MOVES = [("ddp", 1, 2), ("ddp", 3, 5), ("fsdp", 2, 8), ("pipeline", 2, 11), ("ddp", 2, 13)]
-
-
-@pytest.fixture(scope="module")
-def warm(warm_with_models: Warm) -> Warm:
-    return warm_with_models
 
 
 def chain(

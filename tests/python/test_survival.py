@@ -1,7 +1,7 @@
 """Runs that are interrupted, killed and resumed, with real processes and real training.
 
-Each is compared, loss by loss, with a run that nothing happened to: on one device the strategy
-stays the same, so the losses must be the same bits.
+Each is compared, loss by loss, with plain torch: on one device by one strategy, the losses must be
+the same bits.
 """
 
 from __future__ import annotations
@@ -10,24 +10,15 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import saturn
-from sweep_run import STEPS, Run, assert_same_training
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    run = Run(tmp_path_factory.mktemp("undisturbed"))
-    assert run.wait() == 0, run.stderr.read_text()
-    assert sorted(run.losses("lr0.01")) == list(range(1, STEPS + 1))
-    yield run
+from sweep_run import Run, assert_trained_as_plain_torch_does, plain_losses
 
 
 @pytest.mark.slow
-def test_ctrl_c_stops_at_checkpoints_and_resume_finishes(tmp_path: Path, undisturbed: Run) -> None:
+def test_ctrl_c_stops_at_checkpoints_and_resume_finishes(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.wait_for_step(300)
     run.process.send_signal(signal.SIGINT)
@@ -41,7 +32,7 @@ def test_ctrl_c_stops_at_checkpoints_and_resume_finishes(tmp_path: Path, undistu
 
     resumed = run.saturn("resume")
     assert resumed.returncode == 0, resumed.stderr
-    assert_same_training(run, undisturbed)
+    assert_trained_as_plain_torch_does(run)
     run.assert_nothing_lives()
     # A run that is complete is only reported on.
     again = run.saturn("resume", "--json")
@@ -50,9 +41,7 @@ def test_ctrl_c_stops_at_checkpoints_and_resume_finishes(tmp_path: Path, undistu
 
 
 @pytest.mark.slow
-def test_a_second_ctrl_c_ends_at_once_and_keeps_checkpoints(
-    tmp_path: Path, undisturbed: Run
-) -> None:
+def test_a_second_ctrl_c_ends_at_once_and_keeps_checkpoints(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.wait_for_step(300)
     saved = run.checkpoints("lr0.01")
@@ -65,12 +54,10 @@ def test_a_second_ctrl_c_ends_at_once_and_keeps_checkpoints(
     run.assert_nothing_lives()
     assert run.checkpoints("lr0.01")[-1] >= saved[-1]
     assert run.saturn("resume").returncode == 0
-    assert_same_training(run, undisturbed)
+    assert_trained_as_plain_torch_does(run)
 
 
-def test_a_killed_driver_takes_its_workers_along_and_resume_finishes(
-    tmp_path: Path, undisturbed: Run
-) -> None:
+def test_a_killed_driver_takes_its_workers_along_and_resume_finishes(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.wait_for_step(400)
     run.process.kill()
@@ -78,7 +65,7 @@ def test_a_killed_driver_takes_its_workers_along_and_resume_finishes(
     run.assert_nothing_lives()
     resumed = run.saturn("resume")
     assert resumed.returncode == 0, resumed.stderr
-    assert_same_training(run, undisturbed)
+    assert_trained_as_plain_torch_does(run)
     # As `saturn sweep` lists the tasks of its run, to the last digit.
     tasks = {task.name: task.value for task in saturn.attach(run.path).wait().tasks}
     ranked = sorted(tasks.items(), key=lambda one: one[1])
@@ -87,9 +74,7 @@ def test_a_killed_driver_takes_its_workers_along_and_resume_finishes(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL])
-def test_a_killed_rank_goes_back_to_its_checkpoint(
-    tmp_path: Path, undisturbed: Run, number: signal.Signals
-) -> None:
+def test_a_killed_rank_goes_back_to_its_checkpoint(tmp_path: Path, number: signal.Signals) -> None:
     run = Run(tmp_path)
     run.wait_for_step(400)
     ranks = run.ranks()
@@ -97,11 +82,11 @@ def test_a_killed_rank_goes_back_to_its_checkpoint(
     os.kill(ranks[0], number)
     assert run.wait() == 0, run.stderr.read_text()
     assert f"signal {number.value}" in run.stderr.read_text()
-    assert_same_training(run, undisturbed)
+    assert_trained_as_plain_torch_does(run)
 
 
 @pytest.mark.slow
-def test_a_run_killed_during_its_trials_goes_on(tmp_path: Path, undisturbed: Run) -> None:
+def test_a_run_killed_during_its_trials_goes_on(tmp_path: Path) -> None:
     run = Run(tmp_path)
     deadline = time.monotonic() + 200
     while not (run.path / "tasks" / "lr0.01" / "attempts").exists():
@@ -111,17 +96,17 @@ def test_a_run_killed_during_its_trials_goes_on(tmp_path: Path, undisturbed: Run
     run.wait()
     resumed = run.saturn("resume")
     assert resumed.returncode == 0, resumed.stderr
-    assert_same_training(run, undisturbed)
+    assert_trained_as_plain_torch_does(run)
 
 
-def test_a_task_that_fails_stops_no_other_and_the_exit_code_tells(
-    tmp_path: Path, undisturbed: Run
-) -> None:
+# What fails is told in the quick form too, by `test_bad_input`.
+@pytest.mark.slow
+def test_a_task_that_fails_stops_no_other_and_the_exit_code_tells(tmp_path: Path) -> None:
     run = Run(tmp_path, "--cursed")
     assert run.wait() == 1
     shown = run.stderr.read_text()
     assert "in fail_late" in shown, "the worker's own traceback"
     assert "the twenty-first batch is cursed" in shown
-    assert run.losses("lr0.001") == undisturbed.losses("lr0.001")
+    assert run.losses("lr0.001") == plain_losses()["lr0.001"]
     assert run.stdout.read_text() == ""
     assert run.saturn("resume").returncode == 1

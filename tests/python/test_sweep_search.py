@@ -289,6 +289,8 @@ def run_saturn(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([SATURN, *args], capture_output=True, text=True, timeout=300, check=False)
 
 
+# That a study trains is quick in `test_optuna`, and that a file does in `test_sweeps`.
+@pytest.mark.slow
 def test_a_search_from_the_file_to_its_end(directory: Path) -> None:
     """The ranking names the values; and the study has learned what the tasks reported."""
     text = SCRIPT.replace("0.02", "0.005") + "resume = false\n[search]\ntrials = 4\n"

@@ -14,7 +14,7 @@ import pytest
 import reference
 import tensor_models
 import torch
-from harness import Runtime, Warm
+from harness import Runtime
 from models import Mlp, shuffled_loader
 from saturn.tasks.definition import TaskDefinition
 from saturn.techniques import Setting
@@ -25,11 +25,6 @@ from tensor_models import PLAN, PLAN_OF_OBJECTS, Attentive, tiny_llama
 from torch import nn
 
 TWO_GROUPS = {"tensor": 2}
-
-
-@pytest.fixture(scope="module")
-def warm(warm_with_models: Warm) -> Warm:
-    return warm_with_models
 
 
 def definition(name: str = "task", **changes: Any) -> TaskDefinition:

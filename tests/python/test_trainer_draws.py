@@ -261,6 +261,13 @@ def trained() -> dict[str, Any]:
     return {}
 
 
+#: Kinds whose resumption is quick to test: one for each thing that draws.
+RESUMED = ("dropout", "by length", "own samplers", "metrics that draw", "workers that stay")
+
+
+@pytest.mark.slow(
+    quick=[*(f"{kind}-at once" for kind in KINDS), *(f"{kind}-resumed" for kind in RESUMED)]
+)
 @pytest.mark.parametrize("resumed_after", [(), (2, 4)], ids=["at once", "resumed"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_generators_stand_where_the_trainers_do_at_every_forward(

@@ -39,11 +39,6 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.fixture(scope="module")
-def warm(warm_with_models: Warm) -> Warm:
-    return warm_with_models
-
-
 @pytest.fixture
 def ranks(tmp_path: Path, warm: Warm) -> Iterator[Runtime]:
     with runtime(tmp_path, warm) as opened:

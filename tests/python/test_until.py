@@ -49,8 +49,8 @@ class TestUntil:
         run.write_task(definition(get_model=slow_steps))
         gang = run.launch("mlp", "ddp", ranks=ranks, steps=MANY)
         gang.wait_for("started")
-        gang.tell(until(200))
-        assert ended(gang) == ("stopped", 200)
+        gang.tell(until(120))
+        assert ended(gang) == ("stopped", 120)
 
     def test_a_step_that_has_passed_means_now(self, run: Runtime, ranks: int) -> None:
         run.write_task(definition(get_model=slow_steps))
@@ -72,11 +72,11 @@ class TestUntil:
     @pytest.mark.slow(quick=["1"])
     def test_the_last_one_holds(self, run: Runtime, ranks: int) -> None:
         run.write_task(definition(get_model=slow_steps))
-        gang = run.launch("mlp", "fsdp", ranks=ranks, steps=350)
+        gang = run.launch("mlp", "fsdp", ranks=ranks, steps=200)
         gang.wait_for("started")
-        for step in (150, 200, None, 250):
+        for step in (100, 120, None, 140):
             gang.tell(until(step))
-        assert ended(gang) == ("stopped", 250)
+        assert ended(gang) == ("stopped", 140)
 
     def test_before_the_first_step_nothing_is_trained(self, run: Runtime, ranks: int) -> None:
         run.write_task(definition())
@@ -103,5 +103,5 @@ def test_the_first_rank_that_reaches_its_step_stops_all(run: Runtime, rank: int)
     gang = run.launch("mlp", "ddp", ranks=2, steps=MANY)
     gang.wait_for("started")
     # As if the others had not heard yet.
-    gang.tell(until(150), ranks=[rank])
-    assert ended(gang) == ("stopped", 150)
+    gang.tell(until(120), ranks=[rank])
+    assert ended(gang) == ("stopped", 120)

@@ -100,12 +100,18 @@ impl Run {
 
     /// Answers with a plan: each task on a device, in this order.
     pub(crate) fn plan(&mut self, places: &[(&str, u32)]) {
+        let places: Vec<_> = places.iter().map(|(name, device)| (*name, 0, *device)).collect();
+        self.plan_on(&places);
+    }
+
+    /// The same on several nodes: each task on a node's device.
+    pub(crate) fn plan_on(&mut self, places: &[(&str, usize, u32)]) {
         let (request, order) = self.order.take().expect("a plan is asked for");
         let problem = &order.problem;
-        let assignments = (0_u32..).zip(places).map(|(number, (name, device))| Assignment {
+        let assignments = (0_u32..).zip(places).map(|(number, (name, node, device))| Assignment {
             task: problem.tasks.iter().position(|task| task.name == *name).expect("it is asked"),
             strategy: 0,
-            gang: vec![Placement { node: 0, devices: vec![*device] }],
+            gang: vec![Placement { node: *node, devices: vec![*device] }],
             share: WHOLE,
             start_s: 1000.0 * f64::from(number),
             end_s: 1000.0 * f64::from(number + 1),

@@ -1,5 +1,6 @@
 //! The engine by its commands, events and records. One program, which links once.
 
+mod decisions;
 mod evaluations;
 mod failures;
 mod forgiven;

@@ -1,0 +1,208 @@
+"""Runs the nightly tests: parts of at most 45 minutes on two cores, each of which may run alone.
+
+    .venv/bin/python scripts/nightly.py [PART …]
+    .venv/bin/python scripts/nightly.py --list
+
+Without a name all parts run, in about three hours; with names it is what `make test-nightly
+PARTS="kills busy"` runs. A part that fails stops no other. Each prints how long it took, and the
+end is a table; the exit code is 1 if a part failed. The parts don't repeat what `make test` runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+from setup import ROOT, build_environment
+
+PYTEST = [
+    *(sys.executable, "-m", "pytest", "--nightly", "--durations=10"),
+    *("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder"),
+]
+#: Files whose tests wait for real processes, and have limits of time.
+WAITING = [
+    *("background_saves", "black_box", "checkpoint_kills", "checkpoints", "cluster_faults"),
+    *("cluster_saves", "device_memory", "failures", "full_disk", "gpu_failures", "live_control"),
+    *("live_face", "notebook", "object_store", "pairs_run", "peer_watch", "random_kills"),
+    *("replanning", "scripts", "signs_of_life", "survival", "told_at_once", "trainer_ends"),
+    *("trial", "until", "warm_parent"),
+]
+OLDEST_TORCH = "2.9.1"
+
+
+@dataclass(frozen=True)
+class Part:
+    """Commands that run one after the other, as long as none fails."""
+
+    name: str
+    #: What no other part, nor `make test`, shows.
+    shows: str
+    #: About how long it takes on two cores.
+    minutes: int
+    commands: tuple[tuple[str, ...], ...]
+
+
+def files(names: list[str]) -> list[str]:
+    """Paths of files of Python tests."""
+    return [f"tests/python/test_{name}.py" for name in names]
+
+
+def with_variables(*variables: str) -> tuple[str, ...]:
+    """The beginning of a command that runs with these variables."""
+    return ("env", *variables)
+
+
+CARGO = ("cargo", "test", "--release", "--workspace")
+PYTHON = (sys.executable,)
+MATRIX = "scripts/numerics_matrix.py"
+
+PARTS = (
+    Part(
+        "rust",
+        "three times the simulated promises, 20 times the solver's random cases, 5,000 of each "
+        "property",
+        12,
+        (
+            (*with_variables("PROMISES_NUM=300"), *CARGO, "--test", "simulations", "promises"),
+            (*with_variables("SATURN_TEST_CASES=20"), *CARGO, "--test", "plans"),
+            (
+                *(*with_variables("PROPTEST_CASES=5000"), *CARGO, "--lib", "--test", "all", "--"),
+                *("fuzz", "records", "properties", "conditioned"),
+            ),
+        ),
+    ),
+    Part(
+        "python",
+        "the slow Python tests",
+        25,
+        ((*PYTEST, "-m", "slow"),),
+    ),
+    Part(
+        "gpus",
+        "the demo and `make gpu-check` on fake GPUs, and 40 chains of techniques there",
+        18,
+        (
+            ("make", "demo-fake-gpus"),
+            ("make", "gpu-check-fake"),
+            (
+                *with_variables("SATURN_GPU_CHAIN_SEEDS=40"),
+                *(*PYTEST, *files(["gpu_training"])),
+            ),
+        ),
+    ),
+    Part(
+        "kills",
+        "a hundred kills of a run's processes, at random moments",
+        12,
+        ((*with_variables("SATURN_TEST_KILLS=100"), *PYTEST, *files(["random_kills"])),),
+    ),
+    Part(
+        "numerics",
+        "the quick tests of numbers under each instruction set, mode of MKL, number of threads and "
+        "size of pages",
+        25,
+        ((*PYTHON, MATRIX, "--quick"),),
+    ),
+    Part(
+        "numerics-of-today",
+        "the slow tests of numbers under one of these settings, another each day, and compiled "
+        "code with its compiler",
+        15,
+        (
+            (*PYTHON, MATRIX, "--only", "today"),
+            (*with_variables("SATURN_TEST_INDUCTOR=1"), *PYTEST, *files(["compile"])),
+        ),
+    ),
+    Part(
+        "busy",
+        "tests of processes that have limits of time, while other programs keep every core busy, "
+        "with more threads than cores",
+        25,
+        (
+            (
+                *(*PYTHON, "scripts/busy.py"),
+                *with_variables("ATEN_CPU_CAPABILITY=avx2", "OMP_NUM_THREADS=4"),
+                *(*PYTEST, *files(WAITING)),
+            ),
+        ),
+    ),
+    Part(
+        "torch",
+        f"a part of the Python tests, and those of numbers, with torch {OLDEST_TORCH}",
+        18,
+        (
+            ("make", "test-torch", f"TORCH={OLDEST_TORCH}"),
+            (
+                *(*PYTHON, "scripts/with_torch.py", OLDEST_TORCH, MATRIX),
+                *("--quick", "--only", "as it is+plain"),
+            ),
+        ),
+    ),
+    Part("loggers", "the trackers' own packages", 4, (("make", "test-loggers"),)),
+    Part("fuzz", "10,000 simulated runs with faults", 10, (("make", "fuzz"),)),
+    Part(
+        "readers",
+        "a minute of fuzzing for every reader of files and messages",
+        12,
+        (("make", "fuzz-readers", "FUZZ_S=60"),),
+    ),
+    Part(
+        "zoo",
+        "every second of 78 architectures under every technique, the others on the next day",
+        15,
+        (("make", "zoo", "ZOO=today"),),
+    ),
+)
+
+
+def table() -> str:
+    """Which parts there are, as Markdown."""
+    rows = [f"| `{part.name}` | {part.shows} | {part.minutes} |" for part in PARTS]
+    return "\n".join(["| part | what it shows | minutes, about |", "|---|---|---|", *rows])
+
+
+def run(part: Part) -> bool:
+    """Whether all of its commands ended well."""
+    environment = build_environment()
+    for command in part.commands:
+        print(f"$ {' '.join(command)}", flush=True)
+        if subprocess.call(command, cwd=ROOT, env=environment):
+            return False
+    return True
+
+
+def main() -> int:
+    """1 if a part failed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    known = {part.name: part for part in PARTS}
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(known))
+    parser.add_argument("--list", action="store_true", help="print the table of parts")
+    given = parser.parse_args()
+    if given.list:
+        print(table())
+        return 0
+    if unknown := sorted(set(given.parts) - set(known)):
+        parser.error(f"no part is named {unknown}; there are {list(known)}")
+    rows = []
+    all_passed = True
+    for name in given.parts or known:
+        began = time.monotonic()
+        print(f"\n=== {name}: {known[name].shows}", flush=True)
+        has_passed = run(known[name])
+        all_passed = all_passed and has_passed
+        minutes = (time.monotonic() - began) / 60
+        result = "passed" if has_passed else "FAILED"
+        print(f"=== {name}: {result} in {minutes:.1f} minutes", flush=True)
+        rows.append(f"| {name} | {result} | {minutes:.1f} | {known[name].minutes} |")
+    print("\n| part | result | minutes | about |\n|---|---|---|---|")
+    print("\n".join(rows))
+    return 0 if all_passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
