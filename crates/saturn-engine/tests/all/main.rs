@@ -1,5 +1,6 @@
 //! The engine by its commands, events and records. One program, which links once.
 
+mod echoes;
 mod evaluations;
 mod failures;
 mod forgiven;
