@@ -32,7 +32,7 @@ ALL_SEEDS = 1000
 JUDGES = {
     "tests": "the quick gate's tests",
     "own": "its own tests alone (`--by own`)",
-    "seeds": "the simulator's first 1,000 seeds (`--by seeds`)",
+    "seeds": "the simulator's seeds, 100 to 300 of them so far (`--by seeds`)",
 }
 SEEDS = """\
 With `--by seeds`, the sample is drawn from the files that decide when something fails, waits or is
