@@ -1,6 +1,7 @@
 """Measures how many mutants of a crate its tests kill, with one build for all of them.
 
     python3 scripts/mutants.py saturn-engine [--sample 300] [--by seeds] [--again survivors]
+    python3 scripts/mutants.py page
 
 A mutant is a small wrong change: a function that returns a default value, `<` in place of `<=`, a
 condition that is always true. cargo-mutants would build the crate once for each. Here one program
@@ -10,8 +11,11 @@ how long it takes and which functions it reaches. Then each mutant meets the tes
 until the first that fails. A test that takes five times its processor time has noticed the mutant.
 
 The sample is the mutants with the smallest digests of file, function, change and line, so that a
-change elsewhere leaves the sample as it is. The copy, its build and the outcomes stay in
-`target/mutants`. The tool judges no mutant: docs/mutants.md says which survivors change nothing.
+change elsewhere leaves the sample as it is. The copy and its build stay in `target/mutants`.
+
+Each outcome is kept in `tests/mutants` once it is known, in the order of the digests. A run that
+was cut goes on from there, and a smaller sample is the beginning of a larger one. `--again` forgets
+the survivors, which new tests may kill, or all outcomes. `page` writes docs/mutants.md.
 """
 
 from __future__ import annotations
@@ -29,17 +33,21 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import mutants_rust_page
+from mutant_outcomes import Outcome, is_killed, outcomes, tell, to_keep
 from schemata import SWITCH, Mutant, listed, weave
 from setup import ROOT, build_environment
 
 #: Two campaigns at the same time need two folders.
 WORK = Path(os.environ.get("SATURN_MUTANTS_FOLDER", ROOT / "target" / "mutants"))
 TREE = WORK / "tree"
+#: What became of each mutant that was tried.
+OUTCOMES = ROOT / "tests" / "mutants"
 #: A test that takes so many times its own processor time is stopped, and has noticed the mutant.
 TIMES = 5
 #: At the least, seconds: short tests vary.
@@ -56,11 +64,8 @@ COMPUTING = ["test", "--no-run", "--release", "--workspace"]
 #: Of each crate: the test programs (crate, name) that the gate runs because of it.
 PROGRAMS = {
     "saturn-core": [("saturn-core", "lib"), ("saturn-core", "all"), ("saturn-engine", "all")],
-    "saturn-engine": [
-        ("saturn-engine", "lib"),
-        ("saturn-engine", "all"),
-        ("saturn-sim", "simulations"),
-    ],
+    # The simulator's seeds come as well.
+    "saturn-engine": [("saturn-engine", "lib"), ("saturn-engine", "all")],
     "saturn-solver": [("saturn-solver", "lib"), ("saturn-solver", "plans")],
 }
 
@@ -87,7 +92,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("crate", choices=PROGRAMS)
+    parser.add_argument("crate", choices=[*PROGRAMS, "page"])
     parser.add_argument("--sample", type=int, default=300, help="mutants that compile, at most")
     parser.add_argument(
         "--by",
@@ -95,61 +100,68 @@ def main() -> int:
         default="tests",
         help="the quick gate's tests of the crate, the crate's own among them, or the simulator",
     )
-    parser.add_argument("--again", choices=["all", "survivors"], default="all")
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        choices=SEEDS[1:],
+        default=SEEDS[-1],
+        help="how many of the simulator's seeds are tried; a later run tries more on survivors",
+    )
+    parser.add_argument("--again", choices=["nothing", "survivors", "all"], default="nothing")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
+    if options.crate == "page":
+        mutants_rust_page.write(OUTCOMES, ROOT / "docs" / "mutants.md")
+        return 0
     copy_checkout(options.crate)
     wanted = DECIDING if options.by == "seeds" else re.compile("")
     found = [one for one in listed(options.crate) if wanted.search(one.file)]
     mutants, functions = compiled(options.crate, found, options.sample)
-    if options.by == "seeds":
-        tests = list(seeds())
-    else:
-        tests = list(programs(options.crate, is_own=options.by == "own"))
+    own = outcomes(OUTCOMES / f"{options.crate}-own.jsonl")
+    meets_seeds = options.by == "seeds" or (options.by, options.crate) == ("tests", "saturn-engine")
+    tests: list[Test] = []
+    # Mutants of the engine that have met its own tests need only meet the seeds.
+    has_met_own = meets_seeds and all(one.key in own for one in mutants.values())
+    if options.by != "seeds" and not has_met_own:
+        tests += programs(options.crate, is_own=options.by == "own")
+    if meets_seeds:
+        tests += seeds(options.seeds)
     tests = [test for test in tests if runs_unmutated(test)]
-    kept = WORK / f"{options.crate}-{options.by}.jsonl"
-    known = outcomes(kept) if options.again == "survivors" else {}
-    known = {key: one for key, one in known.items() if one["outcome"] != "survived"}
-    open_ones = {number: one for number, one in mutants.items() if one.key not in known}
+    kept = OUTCOMES / f"{options.crate}-{options.by}.jsonl"
+    before = outcomes(kept)
+    known = to_keep(before, options.again, options.seeds)
+    if options.by == "tests":
+        # The crate's own tests are among them: what those kill is killed.
+        known |= {key: one for key, one in own.items() if is_killed(one)}
+    sampled = {one.key for one in mutants.values()}
+    open_ones = [number for number, one in mutants.items() if one.key not in known]
     print(f"{len(mutants)} mutants, {len(open_ones)} to run, {len(tests)} tests", flush=True)
-    kept.write_text("".join(json.dumps(one) + "\n" for one in known.values()))
+    OUTCOMES.mkdir(exist_ok=True)
+    # What is asked again stays until it is answered.
+    lines = sorted(((before if options.again != "all" else {}) | known).items())
+    kept.write_text("".join(json.dumps(one) + "\n" for _, one in lines))
     lock = threading.Lock()
 
     def meet(number: int) -> None:
         began = time.monotonic()
         outcome, by = fate(number, functions[number], tests)
-        said = {
+        said: Outcome = {
             "key": mutants[number].key,
             "name": mutants[number].name,
             "outcome": outcome,
             "by": by,
             "seconds": round(time.monotonic() - began, 2),
         }
+        if meets_seeds:
+            said["seeds"] = options.seeds
         with lock, kept.open("a") as out:
             out.write(json.dumps(said) + "\n")
 
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for one in [pool.submit(meet, number) for number in sorted(open_ones)]:
             one.result()
-    tell(options.crate, outcomes(kept), {one.key for one in mutants.values()})
+    tell(options.crate, outcomes(kept), sampled)
     return 0
-
-
-def tell(crate: str, found: dict[str, dict[str, str]], sampled: set[str]) -> None:
-    """Prints the row of the table, and each survivor."""
-    ours = [one for key, one in found.items() if key in sampled]
-    count = Counter(one["outcome"] for one in ours)
-    killed = len(ours) - count["survived"]
-    share = 100 * killed / max(1, len(ours))
-    for one in sorted(one["name"] for one in ours if one["outcome"] == "survived"):
-        print(f"- `{one}`")
-    print(f"| {crate} | {len(ours)} | {killed} | {share:.1f}% | {count['time-out']} |")
-
-
-def outcomes(kept: Path) -> dict[str, dict[str, str]]:
-    """What earlier runs found, by the mutant's key."""
-    lines = kept.read_text().splitlines() if kept.exists() else []
-    return {one["key"]: one for one in map(json.loads, lines)}
 
 
 def copy_checkout(crate: str) -> None:
@@ -320,11 +332,11 @@ def programs(crate: str, *, is_own: bool) -> Iterator[Test]:
                     yield Test(f"{folder.name} {name} {test}", alone, folder)
 
 
-def seeds() -> Iterator[Test]:
-    """The simulator's seeds, in parts."""
+def seeds(num: int) -> Iterator[Test]:
+    """The simulator's first seeds, in parts."""
     build = ["build", "--release", "--workspace", "--bin", "saturn-fuzz"]
     program = next(one[2] for one in built(build) if one[1]["name"] == "saturn-fuzz")
-    for first, last in itertools.pairwise(SEEDS):
+    for first, last in itertools.pairwise(SEEDS[: SEEDS.index(num) + 1]):
         part = f"{first}..{last}"
         yield Test(f"seeds {part}", [program, "--seeds", part], TREE)
 

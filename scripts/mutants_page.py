@@ -31,6 +31,8 @@ first. What survives them meets tests of other files. Only so many seconds of te
 mutant, so a test that was left out may still kill a survivor. A test that does not end counts as a
 kill.
 """
+#: The key, among the reasons, of what was measured before survivors got tests.
+AT_FIRST = "at first"
 NOT_REACHED = "no quick test reaches the block"
 
 
@@ -40,12 +42,21 @@ def page(
     """The page; `reasons` says of some survivors why no test can or need kill them."""
     tried = [mutant for mutant in chosen if mutant.name in answers]
     return "\n".join(
-        [BEGINNING, *_table(tried, answers, num_drawn), *_left(tried, answers, reasons), ""]
+        [
+            BEGINNING,
+            *_table(tried, answers, num_drawn, reasons.get(AT_FIRST, "")),
+            *_left(tried, answers, reasons),
+            "",
+        ]
     )
 
 
-def _table(tried: Sequence[Mutant], answers: Mapping[str, Any], num_drawn: int) -> Iterator[str]:
-    yield f"Of the {num_drawn} mutants of the sample, {len(tried)} were tried.\n"
+def _table(
+    tried: Sequence[Mutant], answers: Mapping[str, Any], num_drawn: int, at_first: str
+) -> Iterator[str]:
+    num_slow = sum(answers[mutant.name]["by"] == "time" for mutant in tried)
+    yield f"Of the {num_drawn} mutants of the sample, {len(tried)} were tried. {at_first}"
+    yield f"Of the kills, {num_slow} are tests that did not end.\n"
     yield "| module | mutants | killed | share |"
     yield "|---|---:|---:|---:|"
     for module in sorted({mutant.module for mutant in tried}):

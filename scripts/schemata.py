@@ -90,7 +90,7 @@ def listed(crate: str) -> list[Mutant]:
         line = text.splitlines()[one["span"]["start"]["line"] - 1].strip()
         digest = "\0".join((one["file"], one["function"]["function_name"], change, line))
         seen[digest] += 1
-        key = hashlib.sha256(f"{digest}\0{seen[digest]}".encode()).hexdigest()
+        key = hashlib.sha256(f"{digest}\0{seen[digest]}".encode()).hexdigest()[:16]
         found.append(Mutant(key, one["name"], one["file"], start, end, one["replacement"], body))
     return sorted(found, key=lambda one: one.key)
 

@@ -8,13 +8,13 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use saturn_core::Node;
 use saturn_engine::{
-    AttemptId, Command, Judgement, Metrics, NamedJudgement, Policy, Ruling, TrialBudget,
+    AttemptId, Command, DeviceKind, Judgement, Metrics, NamedJudgement, Policy, Ruling, TrialBudget,
 };
 
 use crate::faults::{Fault, Odds};
 use crate::planner::Planner;
 use crate::simulation::{Deed, Simulation};
-use crate::truth::MOST_HOST_BYTES;
+use crate::truth::least_host_bytes;
 use crate::workload::{Size, TYPES, Workload};
 use crate::world::{Manners, World};
 
@@ -38,6 +38,8 @@ pub fn scenario(seed: u64) -> Simulation {
             one.spec.start_step = one.spec.steps.unwrap_or(50) / 4;
         }
     }
+    let kind = if seed % 15 == 10 { DeviceKind::Cpu } else { DeviceKind::Cuda };
+    workload.config.device_kind = kind;
     workload.config.policy = Policy {
         interval_s: rng.random_range(20.0..150.0),
         checkpoint_every_s: Some(rng.random_range(5.0..40.0)),
@@ -49,7 +51,7 @@ pub fn scenario(seed: u64) -> Simulation {
             .choose(&mut rng)
             .unwrap_or(&TrialBudget::Full),
         seed,
-        host_memory_bytes: seed.is_multiple_of(5).then_some(MOST_HOST_BYTES * 5 / 4),
+        host_memory_bytes: seed.is_multiple_of(5).then_some(least_host_bytes(kind) * 5 / 4),
         max_nodes: [1, 2, 1, 3][usize::try_from(seed % 4).unwrap_or(0)],
         ..Policy::default()
     };

@@ -17,7 +17,7 @@ use crate::meter::{Cost, Meter};
 use crate::missing::missing_node;
 use crate::planner::Planner;
 use crate::saboteur::Bug;
-use crate::truth::MOST_HOST_BYTES;
+use crate::truth::least_host_bytes;
 use crate::world::World;
 
 /// Events at one moment after which the driver counts as running in circles.
@@ -474,8 +474,8 @@ impl Simulation {
             let bytes = self.world.rng.random_range(1 << 29..1u64 << 32);
             self.device_memory_bytes = Some(bytes);
             // The largest model still fits.
-            machines.host_memory_bytes =
-                machines.host_memory_bytes.map(|_| MOST_HOST_BYTES + bytes % MOST_HOST_BYTES);
+            let least = least_host_bytes(machines.device_kind);
+            machines.host_memory_bytes = machines.host_memory_bytes.map(|_| least + bytes % least);
         }
         if self.world.is_hit(Fault::OtherPool) {
             self.change_pool();

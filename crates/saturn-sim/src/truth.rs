@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use saturn_core::{Finding, Inspection, Strategy, TrialOutcome, Verdict};
+use saturn_engine::DeviceKind;
 
 use crate::gang::Asked;
 
@@ -11,6 +12,14 @@ pub(crate) const PEAK_MEMORY_BYTES: u64 = 1 << 30;
 
 /// The host memory of the largest group, bytes.
 pub(crate) const MOST_HOST_BYTES: u64 = 1 << 24;
+
+/// Host memory with which every strategy can run alone on its nodes of four devices, bytes.
+pub(crate) fn least_host_bytes(kind: DeviceKind) -> u64 {
+    match kind {
+        DeviceKind::Cuda => MOST_HOST_BYTES,
+        DeviceKind::Cpu => 5 * PEAK_MEMORY_BYTES / 2,
+    }
+}
 
 /// The truth about all tasks of a group.
 #[derive(Debug, Clone, PartialEq)]
@@ -85,21 +94,31 @@ impl Truth {
 
     /// An inspection's answer to the strategies that it is asked about.
     pub(crate) fn inspection(&self, group: &str, asked: &[Asked]) -> Inspection {
+        // Groups differ in what they take of host memory.
+        let number = self.groups.keys().position(|one| one == group).unwrap_or(0);
+        let parameter_bytes = MOST_HOST_BYTES / [4, 2, 1][number % 3];
+        // Under every second technique devices hold little, and host memory has the rest.
+        let is_offloading = |technique: &str| {
+            let techniques = self.groups.get(group).map(|group| &group.techniques);
+            let number = techniques.and_then(|all| all.keys().position(|one| one == technique));
+            number.is_some_and(|number| number % 2 == 1)
+        };
         let verdicts = asked.iter().map(|(strategy, gpu_type)| {
             let finding = match self.step_s(group, strategy, gpu_type).map_err(|outcome| *outcome) {
                 Err(TrialOutcome::OutOfMemory { detail }) => Finding::OutOfMemory { detail },
                 Err(TrialOutcome::NotApplicable { reason }) => Finding::NotApplicable { reason },
                 Ok(_) | Err(_) => {
-                    let least_memory_bytes = Some(PEAK_MEMORY_BYTES / 2);
+                    let least_memory_bytes = Some(if is_offloading(&strategy.technique) {
+                        parameter_bytes
+                    } else {
+                        PEAK_MEMORY_BYTES / 2
+                    });
                     Finding::CanRun { least_memory_bytes, knob_sets: 1 }
                 }
             };
             let Strategy { technique, gpus, .. } = strategy.clone();
             Verdict { technique, gpus, gpu_type: gpu_type.clone(), finding }
         });
-        // Groups differ in their host memory.
-        let number = self.groups.keys().position(|one| one == group).unwrap_or(0);
-        let parameter_bytes = MOST_HOST_BYTES / [4, 2, 1][number % 3];
         Inspection {
             parameters: 1 << 20,
             parameter_bytes,

@@ -86,6 +86,21 @@ fn right_plans_pass() {
 }
 
 #[test]
+fn times_may_be_off_by_a_billionth_of_the_makespan() {
+    let mut problem = problem();
+    problem.tasks[0].strategies[0].runtime_s = 1e4;
+    let off_by = |off_s: f64| {
+        let assignments = vec![
+            assignment(0, 0, &[(2, &[0, 1])], 0.0, 1e4),
+            assignment(1, 0, &[(2, &[0, 1])], 1e4 - off_s, 1e4 + 5.0 - off_s),
+        ];
+        check(&problem, &Plan::of(&problem, Objective::Makespan, assignments))
+    };
+    assert_eq!(off_by(5e-6), Ok(()));
+    assert!(off_by(2e-5).is_err());
+}
+
+#[test]
 fn wrong_gangs_are_named() {
     let cases: &[(usize, &[Part])] = &[
         (0, &[(0, &[1])]),
@@ -134,6 +149,18 @@ fn wrong_plans_are_named() {
         change(&|plan| plan.status = PlanStatus::TimedOut),
     ];
     insta::assert_snapshot!(table.join("\n"));
+}
+
+#[test]
+fn what_there_is_not_is_named_though_two_hold_it_at_once() {
+    let wrong = |task: usize, node: usize| {
+        let held = [(node, &[0, 1][..])];
+        let assignments =
+            vec![assignment(0, 0, &held, 0.0, 10.0), assignment(task, 0, &held, 0.0, 5.0)];
+        faults(&Plan { assignments, ..plan(0, &[(0, &[0, 1])]) })
+    };
+    assert!(wrong(2, 0).contains('2'), "{}", wrong(2, 0));
+    assert!(wrong(1, 3).contains('3'), "{}", wrong(1, 3));
 }
 
 /// [`problem`], in which task 0 may be switched at 3 s.

@@ -80,6 +80,11 @@ fn right_plans_pass() {
     assert_eq!(with(0, place(0, 0, 1, &[1], (0.0, 35.0))), "none");
     assert_eq!(with(0, place(0, 1, 0, &[0, 1], (12.0, 33.0))), "none");
     assert_eq!(with(0, place(0, 0, 0, &[1], (1.0, 36.0))), "none");
+    // `base` ends when `spot` leaves, `tuned` starts at once, and ends at its deadline.
+    let mut close = right();
+    close[2] = place(2, 0, 1, &[1], (40.0, 50.0));
+    close[3] = place(3, 0, 2, &[0, 1], (50.0, 60.0));
+    assert_eq!(faults(&Plan::of(&problem(), Objective::Makespan, close)), "none");
 }
 
 #[test]
@@ -130,6 +135,20 @@ fn wrong_values_and_bounds_are_named() {
         plan.status = PlanStatus::Optimal;
     });
     assert_eq!(proven, "none");
+}
+
+#[test]
+fn a_plan_that_costs_nothing_is_optimal_with_a_bound_of_nothing() {
+    let mut free = problem();
+    for node in &mut free.cluster.nodes {
+        node.price_per_hour = 0.0;
+    }
+    let plan = Plan::of(&free, Objective::Cost, right());
+    let plan = Plan { status: PlanStatus::Optimal, ..plan };
+    assert!(plan.cost == 0.0 && plan.cost_bound == 0.0);
+    assert_eq!(check(&free, &plan), Ok(()));
+    let slow = Plan { objective: Objective::Makespan, ..plan };
+    assert!(check(&free, &slow).is_err(), "a makespan without a bound is not proven");
 }
 
 #[test]

@@ -5,3 +5,4 @@ mod bad_files;
 mod checker;
 mod facts;
 mod fuzz;
+mod knowledge;

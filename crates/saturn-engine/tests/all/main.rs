@@ -1,6 +1,7 @@
 //! The engine by its commands, events and records. One program, which links once.
 
 mod decisions;
+mod echoes;
 mod evaluations;
 mod failures;
 mod forgiven;

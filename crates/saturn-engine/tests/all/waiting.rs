@@ -1,8 +1,10 @@
 //! What holds a task up: another task that it comes after, and the wait after its own failures.
 
-use saturn_engine::{Command, DeviceKind, Event, FailureKind, Mode, Purpose, RankReport};
+use saturn_engine::{
+    Command, DeviceKind, Event, FailureKind, Mode, NewTask, Purpose, RankReport, TaskId,
+};
 
-use crate::host_memory::Run;
+use crate::host_memory::{Run, task};
 
 /// A run on two devices, in which all tasks are measured, each after `asked` was said.
 fn measured(tasks: &[(&str, u64)], asked: Option<Command>) -> Run {
@@ -31,6 +33,17 @@ fn a_task_starts_once_the_task_that_it_comes_after_is_done() {
     assert_eq!(run.training(), ["a"], "b's device is free, and b waits");
     run.finish("a");
     assert_eq!(run.training(), ["b"]);
+}
+
+#[test]
+fn a_task_may_come_after_tasks_that_are_added_with_it() {
+    let mut run = measured(&[("a", 1), ("b", 1)], None);
+    let first = task("first", 1);
+    let second = task("second", 1);
+    let third = NewTask { after: vec!["b".to_owned(), "second".to_owned()], ..task("third", 1) };
+    let tasks = vec![first, second, third];
+    run.tell(Event::Command { command: Command::Submit { tasks } });
+    assert_eq!(run.engine.state().task(TaskId(4)).spec.wishes.after, [TaskId(1), TaskId(3)]);
 }
 
 #[test]

@@ -110,7 +110,7 @@ impl Books {
         }
         self.newest = Some(*attempt);
         let group = self.tasks.get(task.0).map_or("", |task| task.group.as_str());
-        if let Some(what) = self.why_too_much_host_memory(group, gang)
+        if let Some(what) = self.why_too_much_host_memory(group, strategy, gang)
             && *purpose != Purpose::Inspection
         {
             self.wrong("host memory is enough", format!("{attempt}: {what}"));
@@ -259,7 +259,7 @@ impl Books {
         let refused = inspection.verdicts.iter().filter(|one| one.finding.outcome().is_some());
         let ruled_out = refused.map(|one| (one.strategy(), one.gpu_type.clone())).collect();
         self.ruled_out.insert(group.to_owned(), ruled_out);
-        self.weights.insert(group.to_owned(), inspection.parameter_bytes);
+        self.looked_at.insert(group.to_owned(), inspection.clone());
     }
 
     pub(super) fn performed(&mut self, action: &Action) {
@@ -470,7 +470,7 @@ impl Books {
         if before != device_memory_bytes {
             // Whether the strategies fit is asked anew.
             self.ruled_out.clear();
-            self.weights.clear();
+            self.looked_at.clear();
         }
         self.failed_looks.clear();
         self.set_aside.clear();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use saturn_core::{Gang, Strategy, StrategyKey};
+use saturn_core::{Gang, Inspection, Strategy, StrategyKey};
 use saturn_engine::{
     AttemptEnd, AttemptId, DeviceId, FailureKind, Place, Purpose, RankReport, Ruling, RunConfig,
     RunEnd, TaskEnd, TaskId, devices,
@@ -81,6 +81,24 @@ pub(super) struct AttemptBook {
     pub(super) said: Vec<RankReport>,
 }
 
+impl AttemptBook {
+    /// The step from which it trains, if it has said so.
+    pub(super) fn began_at(&self) -> Option<u64> {
+        let mut steps = self.said.iter().filter_map(|report| match report {
+            RankReport::Started { step, .. } => Some(*step),
+            _ => None,
+        });
+        steps.next().or(self.waits_at).or(self.is_let_on.then_some(0))
+    }
+
+    /// Whether it has saved steps that it has trained.
+    pub(super) fn has_saved_more(&self) -> bool {
+        let Some(from) = self.began_at() else { return false };
+        let is_more = |report: &RankReport| matches!(report, RankReport::Checkpoint { step, .. } if *step > from);
+        self.purpose == Purpose::Train && !self.is_let_on && self.said.iter().any(is_more)
+    }
+}
+
 /// The whole memory.
 #[derive(Debug)]
 pub(super) struct Books {
@@ -112,8 +130,8 @@ pub(super) struct Books {
     pub(super) ruled_out: BTreeMap<String, BTreeSet<(StrategyKey, String)>>,
     /// How often the inspection of a group's model has failed since the driver began.
     pub(super) failed_looks: BTreeMap<String, u32>,
-    /// Bytes of the weights of each inspected group.
-    pub(super) weights: BTreeMap<String, u64>,
+    /// The finding of each inspected group.
+    pub(super) looked_at: BTreeMap<String, Inspection>,
     /// Tasks that failed on each device in a way that a machine's fault could cause, since a task
     /// did well on it.
     pub(super) suspects: BTreeMap<DeviceId, Vec<TaskId>>,
@@ -147,7 +165,7 @@ impl Books {
             measured: BTreeMap::new(),
             ruled_out: BTreeMap::new(),
             failed_looks: BTreeMap::new(),
-            weights: BTreeMap::new(),
+            looked_at: BTreeMap::new(),
             suspects: BTreeMap::new(),
             accusers: BTreeSet::new(),
             has_space: false,

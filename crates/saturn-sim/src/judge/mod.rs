@@ -7,6 +7,7 @@
 mod attempts;
 mod books;
 mod duties;
+mod host_memory;
 mod recovery;
 mod tasks;
 
@@ -101,6 +102,7 @@ impl Books {
             Record::Resumed { device_memory_bytes, machines } => {
                 if let Some(machines) = machines {
                     self.config.policy.host_memory_bytes = machines.host_memory_bytes;
+                    self.config.device_kind = machines.device_kind;
                 }
                 self.resumed(*device_memory_bytes);
             }

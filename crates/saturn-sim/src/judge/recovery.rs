@@ -1,11 +1,11 @@
-//! Rules on failures: which tasks are tried again and when, which strategies are excluded, which
-//! devices are set aside, and which gangs fit a node's host memory.
+//! Rules on failures: which tasks are tried again and when, which strategies are excluded, and which
+//! devices are set aside.
 //!
 //! The rules are written from the engine's promises, with constants of their own.
 
 use std::collections::BTreeSet;
 
-use saturn_core::{Placement, StrategyKey};
+use saturn_core::StrategyKey;
 use saturn_engine::{
     AttemptEnd, AttemptId, DeviceId, FailureKind, NodeId, Purpose, Record, TaskId, devices,
 };
@@ -27,6 +27,8 @@ const MAX_SUSPECTS: usize = 2;
 pub(super) struct Failures {
     /// The last end, if that was a failure, and its strategy.
     last: Option<(FailureKind, StrategyKey)>,
+    /// Whether that attempt had come to train.
+    has_begun: bool,
     /// The strategy of the attempt before the last, if that attempt was killed from outside.
     killed_before: Option<StrategyKey>,
     /// Retries that count, since the last new checkpoint.
@@ -73,6 +75,7 @@ impl Books {
     pub(super) fn note_failure(&mut self, id: AttemptId, end: &AttemptEnd) {
         let Some(one) = self.attempts.get(&id) else { return };
         let (task, purpose, key) = (one.task, one.purpose, one.strategy.key());
+        let has_begun = one.began_at().is_some();
         let held: Vec<DeviceId> = devices(&one.gang).collect();
         let kind = if let AttemptEnd::Failed { failure } = end { Some(failure.kind) } else { None };
         let book = &mut self.tasks[task.0];
@@ -87,6 +90,7 @@ impl Books {
             let before = failures.last.take();
             failures.killed_before = before.filter(|(kind, _)| is_kill(*kind)).map(|(_, key)| key);
             failures.last = kind.map(|kind| (kind, key));
+            failures.has_begun = has_begun;
         }
         match end {
             AttemptEnd::Failed { failure } if is_machines(failure.kind) => {
@@ -168,8 +172,11 @@ impl Books {
         };
         failed.retries += u32::from(*counts);
         let (retries, wait_s) = (failed.retries, not_before_s - self.now_s);
+        let has_begun = failed.has_begun;
         let is_right = match kind {
             FailureKind::OutOfMemory | FailureKind::NotApplicable | FailureKind::Certain => false,
+            // What its functions raise before the first step they would raise again.
+            FailureKind::Task if !has_begun => false,
             FailureKind::NoSpace if self.has_space => !counts && is(wait_s, 0.0),
             FailureKind::NoSpace => !counts && is(wait_s, FULL_DISK_WAIT_S),
             // If the engine has not heard of a checkpoint, it does not end the engine's row of
@@ -225,34 +232,5 @@ impl Books {
         });
         let waits: Vec<Duty> = waits.map(|index| Duty::Recover(TaskId(index))).collect();
         self.duties.extend(waits);
-    }
-
-    /// Why a gang does not fit the host memory of its nodes beside the gangs that run there; `None`
-    /// if it does.
-    ///
-    /// In this world devices hold all of a training state, so host memory holds the weights alone.
-    pub(super) fn why_too_much_host_memory(
-        &self,
-        group: &str,
-        gang: &[Placement],
-    ) -> Option<String> {
-        let total = self.config.policy.host_memory_bytes?;
-        let bytes_of = |group: &str| self.weights.get(group).copied().unwrap_or(0);
-        for part in gang {
-            let beside = self.attempts.values().filter(|one| {
-                one.end.is_none()
-                    && one.purpose != Purpose::Inspection
-                    && one.gang.iter().any(|other| other.node == part.node)
-            });
-            let taken: u64 = beside.map(|one| bytes_of(&self.tasks[one.task.0].group)).sum();
-            if taken > 0 && taken + bytes_of(group) > total {
-                let needed = bytes_of(group);
-                return Some(format!(
-                    "{taken} of {total} bytes of host memory are taken on node {}, {needed} needed",
-                    part.node
-                ));
-            }
-        }
-        None
     }
 }

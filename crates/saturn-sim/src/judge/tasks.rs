@@ -199,6 +199,7 @@ impl Books {
         if error.is_empty() {
             return Err(format!("{} failed without a word", task.name));
         }
+        self.is_hopeless_for_a_reason(id, error)?;
         let allowed = |key: &StrategyKey| {
             !task.excluded.contains(key)
                 && task.gpu_range.as_ref().is_none_or(|range| range.contains(&key.gpus))
@@ -215,7 +216,7 @@ impl Books {
                     if failure.kind == saturn_engine::FailureKind::Task
             );
             // If the inspection of a model raises, that holds for all tasks with this model.
-            let is_of = one.task == id
+            let is_of = one.task == id && !one.has_saved_more()
                 || one.purpose == Purpose::Inspection && self.tasks[one.task.0].group == task.group;
             is_of && is_task_error
         });
@@ -230,6 +231,31 @@ impl Books {
         let has_cause = has_raised || num_forgiven.count() >= FORGIVEN;
         if has_choice && !has_cause && task.failures < self.config.policy.max_failures {
             return Err(format!("{} was given up after {} failures", task.name, task.failures));
+        }
+        Ok(())
+    }
+
+    /// A task that no strategy can run is told why, and nothing is still to be found out.
+    fn is_hopeless_for_a_reason(&self, id: TaskId, error: &str) -> Result<(), String> {
+        let task = &self.tasks[id.0];
+        if error.starts_with("the number of its steps is unknown") && task.steps.is_some() {
+            return Err(format!("{} has {:?} steps: {error}", task.name, task.steps));
+        }
+        if let Some(why) = error.strip_prefix("no technique can run it") {
+            // As `ddp×1,2: out of memory`.
+            let of_first = why.strip_prefix("; ").and_then(|why| why.split_once(": "));
+            if of_first.is_none_or(|(which, why)| !which.contains('×') || why.is_empty()) {
+                return Err(format!("{} is not told why: {error}", task.name));
+            }
+        } else if !error.starts_with("no strategy fits") {
+            return Ok(());
+        }
+        let is_asked = self.attempts.values().any(|one| {
+            let is_of = self.tasks[one.task.0].group == task.group;
+            is_of && one.end.is_none() && one.purpose != Purpose::Train
+        });
+        if is_asked {
+            return Err(format!("{} is given up while trials run: {error}", task.name));
         }
         Ok(())
     }

@@ -1,0 +1,88 @@
+"""Writes what became of Rust mutants as a page of tables (docs/mutants.md)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from mutant_outcomes import Outcome, is_killed, outcomes
+
+BEGINNING = """\
+# Which wrong changes of the Rust core do its tests notice?
+
+A *mutant* is the program with one small wrong change: a function that returns a default value, `<`
+in place of `<=`, a condition that is always true, an arm of a `match` that is gone. The tests
+*kill* a mutant if one of them fails. The share of killed mutants says more than coverage: it counts
+lines whose result is checked, not lines that ran.
+
+`make mutants` measures it, in hours; `python scripts/mutants.py saturn-engine` measures one crate.
+cargo-mutants says which mutants there are. All mutants of a sample are compiled into one program,
+and an environment variable chooses one when the program runs (`scripts/schemata.py`). So a mutant
+costs the time of its tests, not that of a build. The sample is the mutants with the smallest
+digests of file, function, change and line: a change elsewhere leaves it as it is. Mutants that do
+not compile are not counted. A test that takes five times its processor time counts as a kill.
+
+Outcomes are in `tests/mutants`, and `python scripts/mutants.py page` writes this page from them. A
+run that was cut goes on where it stopped. Mutants are tried in the order of their digests, so those
+tried so far are a sample too. "Killed at first" counts kills before survivors got tests.
+"""
+ALL_SEEDS = 1000
+#: Whom a campaign lets judge, by the end of its file's name.
+JUDGES = {
+    "tests": "the quick gate's tests",
+    "own": "its own tests alone (`--by own`)",
+    "seeds": "the simulator's seeds, 100 to 300 of them so far (`--by seeds`)",
+}
+SEEDS = """\
+With `--by seeds`, the sample is drawn from the files that decide when something fails, waits or is
+full (`health`, host memory, judgements, queues, order, dispatch), and only the simulator's judge
+may notice a mutant.
+"""
+
+
+def write(folder: Path, page: Path) -> None:
+    """Write the page; `rust.json` says of some survivors why no test can or need kill them."""
+    known = json.loads((folder / "rust.json").read_text())
+    campaigns = {}
+    for kept in sorted(folder.glob("*.jsonl")):
+        crate, _, by = kept.stem.rpartition("-")
+        campaigns[crate, by] = list(outcomes(kept).values())
+    lines = [BEGINNING, *_table(campaigns, known["first"]), "", SEEDS]
+    for crate, by in campaigns:
+        if by != "own":
+            lines += _survivors(crate, by, campaigns[crate, by], known["reasons"])
+    page.write_text("\n".join(lines).rstrip() + "\n")
+
+
+def _table(
+    campaigns: Mapping[tuple[str, str], list[Outcome]], first: Mapping[str, str]
+) -> Iterator[str]:
+    """`first`: how many of the same mutants were killed before tests were written for survivors."""
+    yield "| crate | killed by | mutants tried | killed at first | killed now | share | time-outs |"
+    yield "|---|---|---:|---:|---:|---:|---:|"
+    for (crate, by), found in campaigns.items():
+        survived = [one for one in found if not is_killed(one)]
+        killed = len(found) - len(survived)
+        slow = sum(one["outcome"] == "time-out" for one in found)
+        share = 100 * killed / max(1, len(found))
+        at_first = first.get(f"{crate}-{by}", "")
+        numbers = f"{len(found)} | {at_first} | {killed} | {share:.1f}% | {slow}"
+        yield f"| {crate} | {JUDGES[by]} | {numbers} |"
+
+
+def _survivors(
+    crate: str, by: str, found: list[Outcome], reasons: Mapping[str, str]
+) -> Iterator[str]:
+    yield f"## Survivors in {crate}, by {JUDGES[by]}\n"
+    yield "| where | change | what is known |"
+    yield "|---|---|---|"
+    for one in sorted(found, key=lambda one: one["name"]):
+        if not is_killed(one):
+            path, line, _, change = one["name"].split(":", 3)
+            where = f"{path.removeprefix(f'crates/{crate}/src/')}:{line}"
+            known = reasons.get(f"{by} {one['key']}", reasons.get(one["key"], ""))
+            if (num := one.get("seeds", ALL_SEEDS)) < ALL_SEEDS:
+                known = known or f"only the first {num} seeds were tried"
+            yield f"| {where} | `{change.strip().replace('|', chr(92) + '|')}` | {known} |"
+    yield ""
