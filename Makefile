@@ -12,7 +12,7 @@ demo_flags := $(if $(DEVICES),--devices $(DEVICES)) $(if $(DEVICE_MEMORY),--devi
 
 .DEFAULT_GOAL := help
 .PHONY: help setup docs demo demo-short demo-fake-gpus demo-cluster check test test-rust test-python test-nightly test-numerics test-torch test-loggers wheel release zoo gpu-check gpu-check-fake fuzz fuzz-readers mutants mutants-python bench \
-  bench-solver bench-techniques bench-engine bench-profile bench-cluster bench-build bench-report bench-tuning lint format clean
+  record-runs bench-solver bench-techniques bench-engine bench-profile bench-cluster bench-build bench-report bench-tuning lint format clean
 
 help:
 	@echo 'make demo        measure, plan and train a sweep of 12 models; a second time nothing is measured'
@@ -34,6 +34,7 @@ help:
 	@echo 'make fuzz-readers  every reader of files and messages is fuzzed, FUZZ_S=30 seconds each'
 	@echo 'make mutants     which small wrong changes of the Rust core its tests notice (docs/mutants.md): hours'
 	@echo 'make mutants-python  which of 300 changes to the code for training the quick Python tests notice: hours; docs/mutants-python.md'
+	@echo 'make record-runs  record again the real runs that the simulator is checked against (docs/evaluation/replay.md): half an hour'
 	@echo 'make docs        the documentation as a site, its links checked: target/site/index.html'
 	@echo 'make lint        formatter, lints, types'
 	@echo 'make format      format all code'
@@ -69,7 +70,7 @@ test: test-rust test-python
 # whole workspace: with other packages, dependencies have other features, and would be compiled a
 # second time.
 waiting := --profile bench --workspace --lib --bin saturn --test all
-computing := --release --workspace --test plans --test simulations --test views
+computing := --release --workspace --test plans --test simulations --test views --test replays
 test-rust: setup
 	@PROPTEST_RNG_SEED=1 RUST_TEST_THREADS=6 $(PYTHON) $(setup) --run cargo test $(waiting)
 	@PROPTEST_RNG_SEED=1 $(PYTHON) $(setup) --run cargo test $(computing)
@@ -154,6 +155,11 @@ bench-build: setup
 # Prints how fast the report of a thousand tasks opens and scrolls in Chromium.
 bench-report: setup
 	@$(bin)/python benches/report/bench.py
+
+# Each run in processes of its own, one after the other; RUNS="asha median" for some.
+RUNS ?=
+record-runs: setup
+	@$(bin)/python benches/replay/record.py $(RUNS)
 
 # cargo-fuzz needs flags that a stable compiler takes only when told that it may.
 FUZZ_S ?= 30

@@ -24,7 +24,7 @@ use crate::request::{LaunchSettings, new_run_id};
 
 use plans::Rows;
 
-pub(crate) use read::Contents;
+pub(crate) use read::{Contents, decoded};
 
 const RECORD_TABLE: &str = "CREATE TABLE record (
     seq INTEGER PRIMARY KEY, at_s REAL NOT NULL,

@@ -1,7 +1,7 @@
 //! One gang of virtual processes: it loads, trains or runs a trial, saves, stops and ends, by its
 //! fate.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use saturn_core::{Gang, Inspection, Strategy, TrialOutcome};
 use saturn_engine::{AttemptId, FailureKind, Purpose, TaskId};
@@ -79,12 +79,79 @@ pub(crate) enum Phase {
     Waiting,
     /// Training this many more steps before it reports.
     Training { more: u64 },
+    /// Evaluating its model after a step.
+    Evaluating { since_s: f64 },
     /// Writing a checkpoint; it ends, or goes on.
     Saving { since_s: f64, ends: bool },
     /// Nothing more to do.
     Closing,
     /// Hung, failed or killed: it takes no further action by itself.
     Still,
+}
+
+/// Seconds a step from some step on, by that step.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Paces(BTreeMap<u64, f64>);
+
+impl Paces {
+    /// From `from` on up to `to` a step takes so long, whatever was said before.
+    pub(crate) fn set(&mut self, from: u64, to: u64, step_s: f64) {
+        if from >= to {
+            return;
+        }
+        let after = self.at(to);
+        self.0.retain(|step, _| !(from..to).contains(step));
+        self.0.insert(from, step_s);
+        if let Some(after) = after {
+            self.0.entry(to).or_insert(after);
+        }
+    }
+
+    /// Seconds of the step after `step` finished ones.
+    pub(crate) fn at(&self, step: u64) -> Option<f64> {
+        let known = self.0.range(..=step).next_back().or_else(|| self.0.iter().next());
+        known.map(|(_, step_s)| *step_s)
+    }
+
+    /// Steps after `step` finished ones that take equally long.
+    fn left(&self, step: u64) -> u64 {
+        self.0.range(step + 1..).next().map_or(u64::MAX, |(next, _)| next - step)
+    }
+
+    /// How many steps after `from` finished ones are done in so many seconds.
+    pub(crate) fn steps_in(&self, from: u64, seconds: f64) -> u64 {
+        let (mut step, mut left_s) = (from, seconds);
+        while let Some(step_s) = self.at(step).filter(|step_s| *step_s > 0.0) {
+            let num = self.left(step);
+            let fits = whole(left_s / step_s);
+            if fits < num {
+                return step + fits - from;
+            }
+            step += num;
+            left_s -= num as f64 * step_s;
+        }
+        step - from
+    }
+}
+
+/// When a gang evaluates its model, beside after its last step.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Evaluating {
+    /// Steps between two evaluations.
+    pub(crate) every: Option<u64>,
+    /// Seconds that an evaluation takes.
+    pub(crate) takes_s: f64,
+}
+
+/// What a gang's trial takes.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Trying {
+    /// Seconds from launch to outcome, loading and steps included.
+    pub(crate) takes_s: f64,
+    /// Steps.
+    pub(crate) steps: u64,
+    /// Whether it may go on as training.
+    pub(crate) trains: bool,
 }
 
 /// A live gang.
@@ -104,7 +171,31 @@ pub(crate) struct LiveGang {
     pub(crate) is_killed: bool,
     pub(crate) load_s: f64,
     pub(crate) step_s: f64,
+    /// Seconds that the first step of a launch takes longer than those after it.
+    pub(crate) warmup_s: f64,
+    /// Seconds of a checkpoint at its end, and of one in between.
     pub(crate) save_s: f64,
+    pub(crate) block_s: f64,
+    /// Seconds between its last word and the end of its processes.
+    pub(crate) teardown_s: f64,
+    /// Its evaluations, where it has any.
+    pub(crate) evaluating: Option<Evaluating>,
+    /// Its trial, where that takes other than the world's manners say.
+    pub(crate) trying: Option<Trying>,
+    /// Steps after which it looks up, beside `look_up_every`.
+    pub(crate) marks: BTreeSet<u64>,
+    /// Seconds a step from some step on, where that changes.
+    pub(crate) paces: Paces,
+    /// Steps after which it saves, in place of `save_every_s`.
+    pub(crate) save_steps: Option<BTreeSet<u64>>,
+    /// Where it stops if it is told to at a step, or after it, in place of as soon as it can.
+    pub(crate) stop_steps: BTreeMap<u64, u64>,
+    /// It fails once it has finished this step.
+    pub(crate) fails_at: Option<(u64, Failure)>,
+    /// Where its own code ends it before its last step.
+    pub(crate) last_step: Option<u64>,
+    /// It has trained no step since it loaded.
+    pub(crate) is_fresh: bool,
     /// Steps between two reports.
     pub(crate) look_up_every: u64,
     /// Seconds between two checkpoints.
@@ -123,7 +214,7 @@ const AT_STEP_END: f64 = 1e-7;
 impl LiveGang {
     /// The step at which it stops by itself.
     pub(crate) fn target(&self) -> u64 {
-        let all = self.order.steps.unwrap_or(0);
+        let all = self.order.steps.unwrap_or(0).min(self.last_step.unwrap_or(u64::MAX));
         self.order.until_step.map_or(all, |until| until.min(all))
     }
 
@@ -141,7 +232,9 @@ impl LiveGang {
     pub(crate) fn unsaved_s(&self, now_s: f64) -> f64 {
         match self.phase {
             Phase::Loading => now_s - self.launched_s,
-            Phase::Training { .. } | Phase::Saving { .. } => now_s - self.saved_s,
+            Phase::Training { .. } | Phase::Evaluating { .. } | Phase::Saving { .. } => {
+                now_s - self.saved_s
+            }
             _ => 0.0,
         }
     }
@@ -151,7 +244,38 @@ impl LiveGang {
         let left = self.target().saturating_sub(self.step).max(1);
         let until_save_s = self.saved_s + self.save_every_s - self.since_s;
         let until_save = whole((until_save_s / self.step_s).ceil().clamp(1.0, 1e15));
-        self.look_up_every.min(left).min(until_save)
+        // The engine clocks what comes after a launch's first step.
+        let first = if self.is_fresh && self.warmup_s > 0.0 { 1 } else { u64::MAX };
+        let marked = self.marks.range(self.step + 1..).next().map_or(u64::MAX, |at| at - self.step);
+        let every = self.evaluating.as_ref().and_then(|one| one.every);
+        let evaluated = every.map_or(u64::MAX, |every| every - self.step % every);
+        let save = self.save_steps.iter().flat_map(|all| all.range(self.step + 1..)).next();
+        let to_save = save.map_or(u64::MAX, |at| at - self.step);
+        let others = first.min(marked).min(evaluated).min(to_save).min(self.paces.left(self.step));
+        self.look_up_every.min(left).min(until_save).min(others)
+    }
+
+    /// Where it stops if it is told to now, where that is known.
+    pub(crate) fn stops_at(&self) -> Option<u64> {
+        let (_, at) = self.stop_steps.range(..=self.step).next_back()?;
+        Some(*at).filter(|at| *at >= self.step)
+    }
+
+    /// Whether it is to save after its present step.
+    pub(crate) fn is_save_due(&self, now_s: f64) -> bool {
+        match &self.save_steps {
+            Some(steps) => steps.contains(&self.step),
+            None => now_s >= self.saved_s + self.save_every_s,
+        }
+    }
+
+    /// Seconds of the evaluation that is due after its present step, if one is.
+    pub(crate) fn evaluation_due_s(&self) -> Option<f64> {
+        let evaluating = self.evaluating.as_ref()?;
+        let is_last = self.order.steps.is_some_and(|steps| self.step >= steps);
+        let is_due =
+            is_last || evaluating.every.is_some_and(|every| self.step.is_multiple_of(every));
+        is_due.then_some(evaluating.takes_s)
     }
 }
 

@@ -130,7 +130,7 @@ fn simulation(scale: Scale, seed: u64) -> Simulation {
         trial_noise: 0.0,
     };
     let max_moves = MOVES_A_TASK * scale.num_tasks as u64;
-    let planner = Planner { max_moves, takes_s: 2.0, is_greedy: false };
+    let planner = Planner { max_moves, takes_s: 2.0, by_proof: None, is_greedy: false };
     let mut simulation = Calm { planner, manners, save_every_s: 1800.0, seed }.simulation(drawn);
     simulation.keep_no_journal();
     simulation

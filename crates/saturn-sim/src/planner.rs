@@ -11,6 +11,31 @@ use crate::faults::Fault;
 use crate::greedy::greedy;
 use crate::world::World;
 
+/// The time that a hopeful plan may take, seconds, where the plan took less.
+const CHOICE_S: f64 = 0.1;
+
+/// What solves take by what they prove.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ByProof {
+    /// Seconds of one that proves its plan optimal.
+    pub proven_s: f64,
+    /// Seconds of another.
+    pub unproven_s: f64,
+    /// Seconds that a solve is given at most.
+    pub limit_s: f64,
+    /// Seconds that the answer takes besides.
+    pub around_s: f64,
+    /// Seconds that a hopeful plan takes and the answer besides, where that is known.
+    pub hopeful_s: Option<f64>,
+}
+
+impl ByProof {
+    fn takes_s(self, plan: Option<&Plan>) -> f64 {
+        let is_proven = plan.is_some_and(|plan| plan.status == PlanStatus::Optimal);
+        if is_proven { self.proven_s } else { self.unproven_s }
+    }
+}
+
 /// How solves are answered.
 #[derive(Debug, Clone)]
 pub struct Planner {
@@ -18,6 +43,8 @@ pub struct Planner {
     pub max_moves: u64,
     /// Seconds that a solve takes.
     pub takes_s: f64,
+    /// Seconds that it takes in place of these where that depends on what is proven.
+    pub by_proof: Option<ByProof>,
     /// Whether there is no search, for runs that don't measure solving.
     pub is_greedy: bool,
 }
@@ -44,8 +71,11 @@ impl Planner {
             return (takes_s, Ok(without_plan(order.objective, PlanStatus::Infeasible)));
         }
         let drawn = if world.is_hit(Fault::PoorPlan) { draw(&mut world.rng, order) } else { None };
-        let answer = drawn.map_or_else(|| self.solve(order), Ok).map(|mut plan| {
-            plan.solve_s = takes_s;
+        let solved = drawn.map_or_else(|| self.solve(order), Ok);
+        let plan_s = self.by_proof.map_or(takes_s, |one| one.takes_s(solved.as_ref().ok()));
+        let mut takes_s = plan_s + self.by_proof.map_or(0.0, |one| one.around_s);
+        let answer = solved.map(|mut plan| {
+            plan.solve_s = plan_s;
             if world.is_hit(Fault::WrongPlan) {
                 spoil(world, &mut plan);
             }
@@ -54,6 +84,12 @@ impl Planner {
                 let order = SolveOrder { problem: optimistic.clone(), warm_start, ..order.clone() };
                 self.solve(&order).ok()
             });
+            if let (Some(by_proof), Some(_)) = (self.by_proof, &order.optimistic) {
+                // It is given the time that the plan took, by the rule of the runtime (`solve.rs`).
+                let given_s = by_proof.limit_s.min(plan_s.max(CHOICE_S));
+                let modelled_s = by_proof.takes_s(optimistic.as_ref()).min(given_s);
+                takes_s = by_proof.hopeful_s.map_or(takes_s + modelled_s, |one| plan_s + one);
+            }
             SolveAnswer { plan, current_practice_s: None, practice_is_estimate: false, optimistic }
         });
         (takes_s, answer)

@@ -101,7 +101,7 @@ fn play(drawn: Workload, rng: &mut Xoshiro256PlusPlus, seed: u64) -> Simulation 
     for node in &nodes {
         world.add_node(node.clone());
     }
-    let planner = Planner { max_moves: 0, takes_s: 2.0, is_greedy: true };
+    let planner = Planner { max_moves: 0, takes_s: 2.0, by_proof: None, is_greedy: true };
     let mut simulation = Simulation::new(config, world, planner);
     simulation.keep_no_journal();
     let num_nodes = nodes.len();

@@ -72,8 +72,11 @@ pub fn scenario(seed: u64) -> Simulation {
     }
     let takes_s = if rng.random() { 0.0 } else { rng.random_range(0.0..3.0) };
     let names: Vec<String> = tasks.iter().map(|one| one.spec.name.clone()).collect();
-    let mut simulation =
-        Simulation::new(config, world, Planner { max_moves: 200, takes_s, is_greedy: false });
+    let mut simulation = Simulation::new(
+        config,
+        world,
+        Planner { max_moves: 200, takes_s, by_proof: None, is_greedy: false },
+    );
     simulation.watch();
     draw_arrivals(&mut rng, &mut simulation, tasks);
     draw_commands(&mut rng, &mut simulation, &names);

@@ -40,6 +40,8 @@ pub enum Deed {
     Device(String, u32, bool),
     /// A report comes of an attempt that may be long over.
     OldWord(AttemptId),
+    /// The driver dies, and another takes the run over.
+    DriverDies,
     /// The trouble is over: nodes are these again, devices are well, paused tasks go on.
     Calm(Vec<Node>),
 }
@@ -145,6 +147,14 @@ impl Simulation {
         None
     }
 
+    /// Seconds until the engine does something by itself, while nothing is under way; 0 otherwise.
+    pub(crate) fn idles_for_s(&self) -> f64 {
+        if self.world.next_s().is_some() || self.script.next_s().is_some() {
+            return 0.0;
+        }
+        self.engine.next_tick_s().map_or(f64::INFINITY, |tick_s| tick_s - self.world.now_s())
+    }
+
     /// Lets the next event happen.
     pub fn step(&mut self) {
         let world_s = self.world.next_s().unwrap_or(f64::INFINITY);
@@ -170,7 +180,7 @@ impl Simulation {
         }
     }
 
-    fn do_deed(&mut self, deed: Deed) {
+    pub(crate) fn do_deed(&mut self, deed: Deed) {
         match deed {
             Deed::Ask(command) => self.ask(command),
             Deed::Interrupt(times) => {
@@ -213,6 +223,7 @@ impl Simulation {
                 self.world.word_from_the_past(attempt);
             }
             Deed::OldWord(_) => {}
+            Deed::DriverDies => self.take_over(),
             Deed::Calm(nodes) => self.calm(nodes),
         }
     }

@@ -18,9 +18,10 @@ use saturn_engine::{
 
 use crate::fate::draw;
 use crate::faults::{Fault, Hits, Odds};
-use crate::gang::{Failure, LiveGang, Order, Phase};
+use crate::gang::{Failure, LiveGang, Order, Paces, Phase};
 use crate::heap::Heap;
 use crate::history::{Fact, History};
+use crate::replay::Costs;
 use crate::truth::Truth;
 
 /// Seconds for which a process lives on after its kill, without faults.
@@ -68,6 +69,8 @@ pub struct World {
     pub truth: Truth,
     /// The beliefs that trials find in place of the truth, if they are wrong.
     pub(crate) found: Option<Truth>,
+    /// How long things took in a recorded run, which holds in place of the truth.
+    pub(crate) recorded: Option<Box<Costs>>,
     /// The faults that can occur, and how likely each is.
     pub odds: Odds,
     /// The faults that occurred.
@@ -95,6 +98,7 @@ impl World {
         Self {
             truth,
             found: None,
+            recorded: None,
             odds,
             hits: Hits::new(),
             history: History::default(),
@@ -120,6 +124,12 @@ impl World {
     /// Finished steps in a task's newest checkpoint.
     pub fn saved_step(&self, task: TaskId) -> u64 {
         self.disk.get(&task).copied().unwrap_or(0)
+    }
+
+    /// Steps that a task has finished as far as its gang has looked up, or has saved.
+    pub(crate) fn progress(&self, task: TaskId) -> u64 {
+        let live = self.gangs.values().filter(|gang| gang.order.task == task).map(|gang| gang.step);
+        live.fold(self.saved_step(task), u64::max)
     }
 
     /// Devices times seconds that were lost with nodes: the work of their gangs since their last
@@ -337,7 +347,8 @@ impl World {
             if self.is_hit(Fault::NoisySteps) { self.rng.random_range(0.8..1.25) } else { 1.0 };
         let (load_s, save_s) =
             self.truth.groups.get(&group).map_or((1.0, 1.0), |group| (group.load_s, group.save_s));
-        let gang = LiveGang {
+        let save_s = save_s * fate.save_factor.unwrap_or(1.0);
+        let mut gang = LiveGang {
             lost: BTreeSet::new(),
             launched_s: self.now_s,
             live: (0..order.num_ranks).collect(),
@@ -351,7 +362,19 @@ impl World {
             is_killed: false,
             load_s,
             step_s: true_step_s.unwrap_or(1.0) * noise,
-            save_s: save_s * fate.save_factor.unwrap_or(1.0),
+            warmup_s: 0.0,
+            save_s,
+            block_s: save_s,
+            teardown_s: self.manners.teardown_s,
+            evaluating: None,
+            trying: None,
+            marks: BTreeSet::new(),
+            paces: Paces::default(),
+            save_steps: None,
+            stop_steps: BTreeMap::new(),
+            fails_at: None,
+            last_step: None,
+            is_fresh: false,
             look_up_every: self.manners.look_up_every,
             save_every_s: self.save_every_s,
             step: 0,
@@ -361,6 +384,10 @@ impl World {
             order,
             fate,
         };
+        if let Some(costs) = &mut self.recorded {
+            let saved_step = self.disk.get(&gang.order.task).copied().unwrap_or(0);
+            costs.pace(&mut gang, saved_step, &gpu_type);
+        }
         self.history.add(self.now_s, || Fact::Started {
             attempt,
             task: gang.order.task,
@@ -375,6 +402,9 @@ impl World {
             self.heap.add(self.now_s + after_s, Happening::Slow { attempt, factor });
         }
         let first_s = match gang.order.purpose {
+            Purpose::Trial if gang.trying.is_some() => {
+                gang.trying.as_ref().map_or(0.0, |trying| trying.takes_s)
+            }
             Purpose::Trial => gang.load_s + self.manners.trial_s + trial_steps_s,
             Purpose::Inspection | Purpose::Train => gang.load_s,
         };
@@ -397,7 +427,11 @@ impl World {
 
     fn hear_stop(&mut self, attempt: AttemptId) {
         let Some(gang) = self.gangs.get_mut(&attempt) else { return };
-        gang.stops = true;
+        if let Some(at) = gang.stops_at().filter(|_| gang.phase != Phase::Waiting) {
+            gang.order.until_step = Some(gang.target().min(at));
+        } else {
+            gang.stops = true;
+        }
         if gang.phase == Phase::Waiting {
             return self.begin_closing(attempt);
         }

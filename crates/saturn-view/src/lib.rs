@@ -9,6 +9,7 @@
 //! - [`Comparison`] is several runs side by side, as data and as a page.
 //! - [`trace`] is a run for Perfetto (`trace.json`): what each device did, and when.
 //! - [`Simulated`] says what each policy came to on a simulated workload, as data, text and a page.
+//! - [`ReplayedRuns`] sets recorded runs beside their replays in the simulator.
 //! - [`Whatif`] says how long and how dear a workload is on pools of several sizes.
 //! - [`plan_text`] is a plan of a planning problem for a terminal; [`plan_html`] is the same as a
 //!   page.
@@ -53,6 +54,7 @@ pub use plans::table::{self as plan_table, plan_text};
 pub use report::comparison::{self, Comparison};
 pub use report::data::Report;
 pub use report::metrics::{LossPoint, TaskMetrics, read_metrics};
+pub use report::replayed::{self, ReplayedRuns, replayed_text};
 pub use report::simulated::{self, Simulated, simulated_text};
 pub use report::whatif::{self, Whatif};
 pub use report::whatif_text::whatif_text;

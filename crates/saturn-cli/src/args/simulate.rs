@@ -16,12 +16,23 @@ const MOST_SEEDS: u64 = 10_000;
     ("saturn simulate workload.toml --policy saturn,fifo-backfill", "two of them"),
     ("saturn simulate workload.toml --error 20% --seeds 20", "where the profile is wrong"),
     ("saturn simulate workload.toml --out page.html", "with a Gantt chart for each policy"),
+    ("saturn simulate --replay saturn_runs/my-run", "a run once more, beside what it took"),
 ], "0 simulated, 2 bad input, 3 a task fits no node, 5 the machine failed, 130 stopped: the results \
 so far are printed"))]
 pub(crate) struct SimulateArgs {
     /// A workload (TOML): nodes, tasks, and the time of a step of each task, or a profile with
     /// these times.
-    pub(crate) workload: PathBuf,
+    #[arg(required_unless_present = "replay")]
+    pub(crate) workload: Option<PathBuf>,
+    /// Replay recorded runs that have ended, from their journals: how far is a simulated makespan
+    /// from the real one, and why? A run is a directory, or a file of `benches/replay/runs`.
+    #[arg(
+        long,
+        value_name = "RUN",
+        num_args = 1..,
+        conflicts_with_all = ["workload", "policy", "seeds", "error", "out"]
+    )]
+    pub(crate) replay: Vec<PathBuf>,
     /// Policies, separated by commas; by default all: saturn, saturn-static, saturn-interval,
     /// current-practice-fastest, current-practice-habit, max, min, random, optimus,
     /// optimus-dynamic, fifo, fifo-backfill, shortest-first.

@@ -29,7 +29,7 @@ use saturn_runtime::RuntimeError;
 use crate::exit::{Exit, fail};
 
 /// Reports a run's failure, and returns the exit code.
-fn run_failed(error: &RuntimeError) -> Exit {
+pub(crate) fn run_failed(error: &RuntimeError) -> Exit {
     let exit = if error.is_bad_input() { Exit::BadInput } else { Exit::Machine };
     fail(exit, saturn_runtime::with_causes(error))
 }

@@ -118,29 +118,37 @@ impl Contents {
             .map_err(failed)?;
         let settings = serde_json::from_str(&settings)
             .map_err(|error| damaged(format!("settings: {error}")))?;
-        let records = if version == 1 {
-            let rows = rows.iter().enumerate().map(|(index, (at_s, row))| {
-                let value: Value = serde_json::from_str(row)
-                    .map_err(|error| damaged(format!("record {}: {error}", index + 1)))?;
-                Ok((value, *at_s))
-            });
-            let rows = rows.collect::<Result<Vec<_>, RuntimeError>>()?;
-            migrate_v1(rows).map_err(|error| damaged(error.to_string()))?
-        } else {
-            let mut read = Rows::default();
-            rows.iter()
-                .enumerate()
-                .map(|(index, (at_s, row))| match read.read(row) {
-                    Ok(record) => Ok((record, *at_s)),
-                    Err(error) => Err(damaged(format!("record {}: {error}", index + 1))),
-                })
-                .collect::<Result<_, _>>()?
-        };
+        let records = decoded(version, &rows)
+            .map_err(|(row, error)| damaged(format!("record {row}: {error}")))?;
         if !matches!(records.first(), Some((Record::Began { .. }, _))) {
             return Err(damaged("its first record is not a run's beginning".to_owned()));
         }
         Ok(Self { version, records, settings })
     }
+}
+
+/// The records of a journal's rows, as the journals of a version have them; else which row is wrong,
+/// from 1, and why.
+pub(crate) fn decoded(
+    version: i64,
+    rows: &[(f64, String)],
+) -> Result<Vec<(Record, f64)>, (usize, String)> {
+    if version == 1 {
+        let values = (1..).zip(rows).map(|(number, (at_s, row))| {
+            let value: serde_json::Result<Value> = serde_json::from_str(row);
+            value.map(|value| (value, *at_s)).map_err(|error| (number, error.to_string()))
+        });
+        let values: Vec<(Value, f64)> = values.collect::<Result<_, _>>()?;
+        return migrate_v1(values).map_err(|error| (error.row, error.reason));
+    }
+    let mut read = Rows::default();
+    (1..)
+        .zip(rows)
+        .map(|(number, (at_s, row))| match read.read(row) {
+            Ok(record) => Ok((record, *at_s)),
+            Err(error) => Err((number, error)),
+        })
+        .collect()
 }
 
 /// The damage to the file that an error implies; `None` if the error is of another kind.

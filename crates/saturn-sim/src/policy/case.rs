@@ -276,7 +276,12 @@ impl Case {
             trials_train,
             trial_noise: 0.0,
         };
-        let planner = Planner { max_moves: self.max_moves(), takes_s: SOLVE_S, is_greedy: false };
+        let planner = Planner {
+            max_moves: self.max_moves(),
+            takes_s: SOLVE_S,
+            by_proof: None,
+            is_greedy: false,
+        };
         Calm { planner, manners, save_every_s: self.checkpoint_every_s, seed: self.seed }
     }
 }

@@ -1,8 +1,10 @@
 //! The life of gangs from their launch to their end: load, train or run a trial, save, stop, fail.
 
+use std::collections::BTreeMap;
+
 use rand::RngExt;
 use saturn_core::TrialOutcome;
-use saturn_engine::{AttemptId, Event, FailureKind, Purpose, RankReport};
+use saturn_engine::{AttemptId, Evaluation, Event, FailureKind, Purpose, RankReport};
 
 use super::{Happening, World};
 use crate::faults::Fault;
@@ -23,6 +25,9 @@ impl World {
     pub(super) fn train(&mut self, attempt: AttemptId, more: u64) {
         let Some(gang) = self.gangs.get_mut(&attempt) else { return };
         gang.phase = Phase::Training { more };
+        if let Some(step_s) = gang.paces.at(gang.step) {
+            gang.step_s = step_s;
+        }
         let at_s = gang.since_s + more as f64 * gang.step_s;
         self.next_turn(attempt, at_s);
     }
@@ -34,6 +39,7 @@ impl World {
             Phase::Inspecting => self.inspected(attempt),
             Phase::Trying => self.tried(attempt),
             Phase::Training { more } => self.trained(attempt, more),
+            Phase::Evaluating { since_s } => self.evaluated(attempt, since_s),
             Phase::Saving { since_s, ends } => self.saved(attempt, since_s, ends),
             Phase::Closing => self.close(attempt),
             Phase::Waiting | Phase::Still => {}
@@ -44,7 +50,8 @@ impl World {
         let now_s = self.now_s;
         let Some(gang) = self.gangs.get_mut(&attempt) else { return };
         let step = self.disk.get(&gang.order.task).copied().unwrap_or(0);
-        (gang.step, gang.since_s, gang.saved_s) = (step, now_s, now_s);
+        (gang.step, gang.since_s, gang.saved_s) = (step, now_s + gang.warmup_s, now_s);
+        gang.is_fresh = true;
         let setup_s = now_s - gang.launched_s;
         let is_done = step >= gang.target();
         let more = if gang.stops { 1 } else { gang.next_steps() };
@@ -75,9 +82,13 @@ impl World {
             });
         let knobs = gang.order.strategy.knobs.clone();
         let is_measured = matches!(outcome, TrialOutcome::Measured { .. });
+        let (steps, trains) = match &gang.trying {
+            Some(trying) => (trying.steps, trying.trains),
+            None => (u64::from(self.manners.trial_steps), self.manners.trials_train),
+        };
         let from_step = self.disk.get(&gang.order.task).copied().unwrap_or(0);
-        let waits = is_measured && self.manners.trials_train && !gang.fate.loses_last_word;
-        let step = waits.then_some(from_step + u64::from(self.manners.trial_steps));
+        let waits = is_measured && trains && !gang.fate.loses_last_word;
+        let step = waits.then_some(from_step + steps);
         if let Some(step) = step {
             (gang.phase, gang.step, gang.loaded_step) = (Phase::Waiting, step, from_step);
         }
@@ -109,14 +120,42 @@ impl World {
         let Some(gang) = self.gangs.get_mut(&attempt) else { return };
         gang.step += more;
         gang.since_s = now_s;
-        let (step, recent_s) = (gang.step, gang.step_s);
+        gang.is_fresh &= more == 0;
+        if let Some(evaluation_s) = gang.evaluation_due_s().filter(|_| more > 0) {
+            gang.phase = Phase::Evaluating { since_s: now_s };
+            return self.next_turn(attempt, now_s + evaluation_s);
+        }
+        self.stepped(attempt);
+    }
+
+    /// The model was evaluated after a step.
+    fn evaluated(&mut self, attempt: AttemptId, began_s: f64) {
+        let now_s = self.now_s;
+        let Some(gang) = self.gangs.get_mut(&attempt) else { return };
+        gang.since_s = now_s;
+        let evaluation = Evaluation { step: gang.step, metrics: BTreeMap::new() };
+        let evaluation_s = Some(now_s - began_s);
+        self.say(attempt, RankReport::Evaluated { evaluation, best: None, evaluation_s });
+        self.stepped(attempt);
+    }
+
+    /// A gang looks up after a step: it saves, or trains on.
+    fn stepped(&mut self, attempt: AttemptId) {
+        let now_s = self.now_s;
+        let Some(gang) = self.gangs.get_mut(&attempt) else { return };
+        let step = gang.step;
+        if let Some((_, failure)) = gang.fails_at.take_if(|(at, _)| step >= *at) {
+            return self.fail(attempt, &failure);
+        }
+        let recent_s = gang.step_s;
         let ends = gang.stops || step >= gang.target();
-        let is_due = ends || now_s >= gang.saved_s + gang.save_every_s;
+        let is_due = ends || gang.is_save_due(now_s);
         let next_steps = gang.next_steps();
         if is_due {
             gang.phase = Phase::Saving { since_s: now_s, ends };
         }
-        let (save_s, loses_progress) = (gang.save_s, gang.fate.loses_progress);
+        let save_s = if ends { gang.save_s } else { gang.block_s };
+        let loses_progress = gang.fate.loses_progress;
         if !loses_progress {
             let loss = Some(1.0 / (1.0 + step as f64));
             self.say(attempt, RankReport::Progress { step, loss, step_s: Some(recent_s) });
@@ -158,7 +197,8 @@ impl World {
     fn end_well(&mut self, attempt: AttemptId) {
         let Some(gang) = self.gangs.get(&attempt) else { return };
         let step = gang.step;
-        let report = if gang.order.steps.is_some_and(|steps| step >= steps) {
+        let is_last = |steps: u64| step >= steps.min(gang.last_step.unwrap_or(u64::MAX));
+        let report = if gang.order.steps.is_some_and(is_last) {
             RankReport::Finished { step, loss: Some(1.0 / (1.0 + step as f64)) }
         } else {
             RankReport::Stopped { step }
@@ -170,10 +210,9 @@ impl World {
     }
 
     pub(super) fn begin_closing(&mut self, attempt: AttemptId) {
-        let teardown_s = self.manners.teardown_s;
-        if let Some(gang) = self.gangs.get_mut(&attempt) {
-            gang.phase = Phase::Closing;
-        }
+        let Some(gang) = self.gangs.get_mut(&attempt) else { return };
+        gang.phase = Phase::Closing;
+        let teardown_s = gang.teardown_s;
         if teardown_s > 0.0 {
             self.next_turn(attempt, self.now_s + teardown_s);
         } else {
@@ -237,7 +276,7 @@ impl World {
     /// A gang fails, by its fate. It does not fail once the trouble is over: a device that is set
     /// aside then would stay so.
     pub(super) fn fail(&mut self, attempt: AttemptId, failure: &Failure) {
-        if self.odds.is_empty() {
+        if self.odds.is_empty() && self.recorded.is_none() {
             return;
         }
         let rng = &mut self.rng;
@@ -246,6 +285,9 @@ impl World {
             return;
         }
         let purpose = gang.order.purpose;
+        if let Some(costs) = self.recorded.as_mut().filter(|_| purpose != Purpose::Inspection) {
+            costs.failed(gang.order.task);
+        }
         let num_live = u32::try_from(gang.live.len()).unwrap_or(1);
         let rank = rng.random_range(0..num_live.max(1));
         let peer = (rank + 1) % num_live.max(1);

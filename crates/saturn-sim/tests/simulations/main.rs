@@ -3,4 +3,5 @@
 mod outages;
 mod policies;
 mod promises;
+mod replay;
 mod seeds;

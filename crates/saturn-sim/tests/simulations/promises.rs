@@ -82,8 +82,12 @@ fn exact(seed: u64, setting: Setting) -> Simulation {
     for node in nodes {
         world.add_node(node);
     }
-    let planner =
-        Planner { max_moves: setting.max_moves, takes_s: setting.solve_s, is_greedy: false };
+    let planner = Planner {
+        max_moves: setting.max_moves,
+        takes_s: setting.solve_s,
+        by_proof: None,
+        is_greedy: false,
+    };
     let mut simulation = Simulation::new(config, world, planner);
     let mut at_s = 0.0;
     let batches = if setting.arrivals { tasks.chunks(1) } else { tasks.chunks(tasks.len()) };

@@ -3,7 +3,8 @@
 //!
 //! `data` is the content of `report.json`. `build` makes it from state and history, with `metrics`
 //! from the workers' files and `choices` from the explanations. `ranking` puts tasks in order.
-//! `comparison` sets reports side by side. `simulated` is what `saturn simulate` shows, `whatif` and `whatif_text` what
+//! `comparison` sets reports side by side. `simulated` is what `saturn simulate` shows, `replayed`
+//! what it shows of recorded runs, `whatif` and `whatif_text` what
 //! `saturn whatif` shows.
 //!
 //! Invariants: pages draw these data and nothing else. Within a version, fields are added and never
@@ -17,6 +18,7 @@ pub mod comparison;
 pub(crate) mod data;
 pub(crate) mod metrics;
 pub(crate) mod ranking;
+pub mod replayed;
 pub mod simulated;
 pub mod whatif;
 pub(crate) mod whatif_text;

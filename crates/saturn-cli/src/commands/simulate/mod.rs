@@ -1,9 +1,11 @@
 //! `saturn simulate`: how policies do on a workload, on a virtual clock.
 
 pub(crate) mod read;
+mod replay;
 mod sweep;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use saturn_core::names::escape_terminal;
 use saturn_runtime::io_words;
@@ -20,7 +22,8 @@ use crate::interrupt::Interrupt;
 use crate::screen::Screen;
 
 pub(crate) fn run(args: &SimulateArgs) -> Exit {
-    let case = match read::case(&args.workload) {
+    let Some(workload) = &args.workload else { return replay::run(args) };
+    let case = match read::case(workload) {
         Ok(case) => case,
         Err((exit, message)) => return fail(exit, escape_terminal(&message)),
     };
@@ -28,7 +31,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Exit {
     let interrupt = Interrupt::catch();
     let lower_bound_s = match case.lower_bound_s() {
         Ok(lower_bound_s) => lower_bound_s,
-        Err(error) => return failed(args, &error),
+        Err(error) => return failed(workload, &error),
     };
     let jobs = jobs(args, &asked);
     let outcomes = sweep(&jobs, &case, args.error.0, &|| interrupt.came());
@@ -39,10 +42,10 @@ pub(crate) fn run(args: &SimulateArgs) -> Exit {
                 by_seed.insert((job.policy.name(), job.seed), outcome);
             }
             Err(PolicyError::Interrupted) => {}
-            Err(error) => return failed(args, &error),
+            Err(error) => return failed(workload, &error),
         }
     }
-    let simulated = simulated(args, &case, &asked, &by_seed, lower_bound_s);
+    let simulated = simulated(args, workload, &case, &asked, &by_seed, lower_bound_s);
     if let Some(path) = &args.out
         && let Err(error) = std::fs::write(path, simulated_html(&simulated))
     {
@@ -84,16 +87,17 @@ fn jobs(args: &SimulateArgs, asked: &[&'static dyn Policy]) -> Vec<Job> {
 }
 
 /// Reports why a policy can't be simulated.
-fn failed(args: &SimulateArgs, error: &PolicyError) -> Exit {
+fn failed(workload: &Path, error: &PolicyError) -> Exit {
     let exit = match error {
         PolicyError::NoStrategy { .. } | PolicyError::NoPlan { .. } => Exit::Infeasible,
         _ => Exit::Machine,
     };
-    fail(exit, escape_terminal(&format!("`{}`: {error}", args.workload.display())))
+    fail(exit, escape_terminal(&format!("`{}`: {error}", workload.display())))
 }
 
 fn simulated(
     args: &SimulateArgs,
+    workload: &Path,
     case: &Case,
     asked: &[&'static dyn Policy],
     by_seed: &BTreeMap<(&str, u64), Outcome>,
@@ -127,7 +131,7 @@ fn simulated(
     let num_done: usize = policies.iter().map(|policy| policy.runs.len()).sum();
     Simulated {
         version: VERSION,
-        workload: args.workload.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+        workload: workload.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
         tasks: case.jobs.iter().map(|job| job.name.clone()).collect(),
         nodes: case.nodes.clone(),
         seeds: args.seeds,

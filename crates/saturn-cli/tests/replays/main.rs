@@ -1,0 +1,96 @@
+//! The recorded runs of `benches/replay/runs`, replayed: `docs/evaluation/replay.md` has what comes
+//! of them. `SATURN_WRITE_REPLAYS=1` writes its table again.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+mod refusals;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// What the page's table stands between.
+const BEGIN: &str = "<!-- the table of `crates/saturn-cli/tests/replays`: begin -->\n";
+const END: &str = "<!-- end -->\n";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Every recording, by its name.
+fn recordings() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(root().join("benches/replay/runs")).unwrap();
+    let mut all: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    all.sort();
+    all
+}
+
+fn replayed(runs: &[PathBuf]) -> Value {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_saturn"));
+    command.args(["simulate", "--json", "--replay"]).args(runs);
+    let output = command.output().unwrap();
+    let talk = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), talk.as_str()), (Some(0), ""));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The table of the page.
+fn table(replayed: &Value) -> String {
+    let mut text =
+        "| run | tasks | devices | realised, s | simulated, s | difference | where they \
+                    differ |\n|---|---|---|---|---|---|---|\n"
+            .to_owned();
+    for run in replayed["runs"].as_array().unwrap() {
+        let (realised, simulated) = (&run["realised"], &run["simulated"]);
+        writeln!(
+            text,
+            "| {} | {} | {} | {:.1} | {:.1} | {:+.1} % | {} |",
+            run["run"].as_str().unwrap().replace('_', "-"),
+            run["tasks"],
+            run["devices"],
+            realised["makespan_s"].as_f64().unwrap(),
+            simulated["makespan_s"].as_f64().unwrap(),
+            100.0 * run["difference"].as_f64().unwrap(),
+            run["explained_by"].as_str().unwrap(),
+        )
+        .unwrap();
+    }
+    let share = |name: &str| 100.0 * replayed[name].as_f64().unwrap();
+    let (median, worst) = (share("median_difference"), share("worst_difference"));
+    let number = replayed["runs"].as_array().unwrap().len();
+    writeln!(
+        text,
+        "\n**{number} runs: the difference is {median:.1} % in the median and {worst:.1} % at most.**"
+    )
+    .unwrap();
+    text
+}
+
+#[test]
+fn the_page_has_what_comes_of_the_recorded_runs() {
+    let runs = recordings();
+    assert!(runs.len() >= 20, "{} recordings", runs.len());
+    let table = table(&replayed(&runs));
+    let path = root().join("docs/evaluation/replay.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let (before, rest) = page.split_once(BEGIN).unwrap();
+    let (written, after) = rest.split_once(END).unwrap();
+    if std::env::var_os("SATURN_WRITE_REPLAYS").is_some() {
+        std::fs::write(&path, format!("{before}{BEGIN}{table}{END}{after}")).unwrap();
+        return;
+    }
+    assert_eq!(written, table, "SATURN_WRITE_REPLAYS=1 writes the table of {}", path.display());
+}
+
+#[test]
+fn recordings_are_small_and_name_no_path_of_their_machine() {
+    for path in recordings() {
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.len() < 100_000, "{}: {} bytes", path.display(), text.len());
+        for place in ["/home/", "/root/", "/tmp/", "/work/", "/usr/"] {
+            assert!(!text.contains(place), "{} names {place}", path.display());
+        }
+    }
+}

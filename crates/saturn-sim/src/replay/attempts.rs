@@ -1,0 +1,207 @@
+//! The attempts of a run, as its journal tells of them: when each was launched, started, saved,
+//! evaluated and ended.
+
+use std::collections::BTreeMap;
+
+use saturn_core::{Inspection, Strategy, StrategyKey, TrialOutcome};
+use saturn_engine::{AttemptEnd, AttemptId, Purpose, Record, TaskId, TaskSpec};
+
+/// A checkpoint of an attempt.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Checkpoint {
+    pub(super) at_s: f64,
+    pub(super) step: u64,
+    pub(super) save_s: f64,
+    pub(super) blocked_s: f64,
+}
+
+/// What a trial found.
+#[derive(Debug, Clone)]
+pub(super) struct Tried {
+    pub(super) at_s: f64,
+    pub(super) strategy: Strategy,
+    pub(super) outcome: TrialOutcome,
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone)]
+pub(super) struct Ended {
+    pub(super) at_s: f64,
+    pub(super) end: AttemptEnd,
+    pub(super) step: u64,
+}
+
+/// An attempt.
+#[derive(Debug, Clone)]
+pub(super) struct Attempt {
+    pub(super) task: TaskId,
+    pub(super) group: String,
+    /// What it was launched for.
+    pub(super) purpose: Purpose,
+    pub(super) strategy: Strategy,
+    pub(super) gpu_type: String,
+    pub(super) launched_s: f64,
+    pub(super) inspected: Option<(f64, Inspection)>,
+    pub(super) tried: Option<Tried>,
+    /// When a trial went on as training, and after which step.
+    pub(super) went_on: Option<(f64, u64)>,
+    /// When it had loaded, and after which step it began.
+    pub(super) started: Option<(f64, u64)>,
+    pub(super) saves: Vec<Checkpoint>,
+    /// When an evaluation was done, and the seconds that it took.
+    pub(super) evaluations: Vec<(f64, f64)>,
+    /// Its intervals of training: when each was put on record, its steps, seconds a step.
+    pub(super) intervals: Vec<(f64, u64, f64)>,
+    pub(super) ended: Option<Ended>,
+}
+
+impl Attempt {
+    pub(super) fn key(&self) -> StrategyKey {
+        self.strategy.key()
+    }
+
+    /// When it began to train, and after which step.
+    pub(super) fn trains_from(&self) -> Option<(f64, u64)> {
+        self.went_on.or(self.started)
+    }
+
+    /// The checkpoint at which it ended, where it ended at one.
+    pub(super) fn last_save(&self) -> Option<Checkpoint> {
+        let ended = self.ended.as_ref()?;
+        let ends_well = matches!(ended.end, AttemptEnd::Finished | AttemptEnd::Stopped);
+        self.saves.last().copied().filter(|save| ends_well && save.step == ended.step)
+    }
+
+    /// When its last step was done, as far as the journal can tell.
+    pub(super) fn stepped_until_s(&self) -> Option<f64> {
+        let at_end = self.last_save().map(|save| save.at_s - save.save_s);
+        at_end.or_else(|| self.ended.as_ref().map(|ended| ended.at_s))
+    }
+
+    /// Seconds until `until_s` for which its training stood still for evaluations and for the
+    /// checkpoints before the last.
+    pub(super) fn stood_still_s(&self, until_s: f64) -> f64 {
+        let num_between = self.saves.len() - usize::from(self.last_save().is_some());
+        let saves = self.saves.iter().take(num_between).map(|save| save.blocked_s);
+        let evaluated = self.evaluations.iter().filter(|(at_s, _)| *at_s <= until_s + 1e-6);
+        saves.sum::<f64>() + evaluated.map(|(_, evaluation_s)| evaluation_s).sum::<f64>()
+    }
+}
+
+/// Every attempt of a run, in the order of their launches, and the run's tasks.
+#[derive(Debug, Default)]
+pub(super) struct Attempts {
+    pub(super) all: Vec<Attempt>,
+    pub(super) tasks: Vec<TaskSpec>,
+}
+
+impl Attempts {
+    /// Reads a journal.
+    pub(super) fn of(records: &[(Record, f64)]) -> Self {
+        let mut attempts = Self::default();
+        let mut types: BTreeMap<usize, String> = BTreeMap::new();
+        let mut open: BTreeMap<AttemptId, usize> = BTreeMap::new();
+        for (record, at_s) in records {
+            match record {
+                Record::NodeJoined { node, spec } => {
+                    types.insert(node.0, spec.gpu_type.clone());
+                }
+                Record::TaskAdded { spec, .. } => attempts.tasks.push(spec.clone()),
+                Record::Launched { attempt, task, purpose, strategy, gang, .. } => {
+                    open.insert(*attempt, attempts.all.len());
+                    let spec = attempts.tasks.get(task.0);
+                    let node = gang.first().map(|part| part.node);
+                    attempts.all.push(Attempt {
+                        task: *task,
+                        group: spec.map(|spec| spec.profile_key.clone()).unwrap_or_default(),
+                        purpose: *purpose,
+                        strategy: strategy.clone(),
+                        gpu_type: node
+                            .and_then(|node| types.get(&node))
+                            .cloned()
+                            .unwrap_or_default(),
+                        launched_s: *at_s,
+                        inspected: None,
+                        tried: None,
+                        went_on: None,
+                        started: None,
+                        saves: Vec::new(),
+                        evaluations: Vec::new(),
+                        intervals: Vec::new(),
+                        ended: None,
+                    });
+                }
+                Record::Inspected { group, inspection } => {
+                    let is_of = |one: &Attempt| one.purpose == Purpose::Inspection;
+                    if let Some(one) = attempts.open_of(&open, group, is_of) {
+                        one.inspected = Some((*at_s, inspection.clone()));
+                    }
+                }
+                Record::Tried { group, gpu_type, strategy, outcome } => {
+                    let is_of = |one: &Attempt| {
+                        one.purpose == Purpose::Trial
+                            && one.tried.is_none()
+                            && one.gpu_type == *gpu_type
+                            && one.strategy.is_like(strategy)
+                    };
+                    if let Some(one) = attempts.open_of(&open, group, is_of) {
+                        let (strategy, outcome) = (strategy.clone(), outcome.clone());
+                        one.tried = Some(Tried { at_s: *at_s, strategy, outcome });
+                    }
+                }
+                _ => attempts.take(&mut open, record, *at_s),
+            }
+        }
+        attempts
+    }
+
+    /// What a record says of an attempt that it names.
+    fn take(&mut self, open: &mut BTreeMap<AttemptId, usize>, record: &Record, at_s: f64) {
+        let (Record::Started { attempt, .. }
+        | Record::WentOn { attempt, .. }
+        | Record::Checkpointed { attempt, .. }
+        | Record::Evaluated { attempt, .. }
+        | Record::Clocked { attempt, .. }
+        | Record::Ended { attempt, .. }) = record
+        else {
+            return;
+        };
+        let Some(one) = open.get(attempt).and_then(|index| self.all.get_mut(*index)) else {
+            return;
+        };
+        match record {
+            Record::Started { step, .. } => one.started = Some((at_s, *step)),
+            Record::WentOn { step, .. } => one.went_on = Some((at_s, *step)),
+            Record::Checkpointed { step, save_s, blocked_s, .. } => {
+                let (save_s, blocked_s) = (*save_s, *blocked_s);
+                one.saves.push(Checkpoint { at_s, step: *step, save_s, blocked_s });
+            }
+            Record::Evaluated { evaluation_s: Some(evaluation_s), .. } => {
+                one.evaluations.push((at_s, *evaluation_s));
+            }
+            Record::Clocked { trained, .. } => {
+                one.intervals.push((at_s, trained.steps, trained.step_s));
+            }
+            Record::Ended { end, step, .. } => {
+                one.ended = Some(Ended { at_s, end: end.clone(), step: *step });
+                open.remove(attempt);
+            }
+            _ => {}
+        }
+    }
+
+    /// The first attempt of a group that is open and of this kind.
+    fn open_of(
+        &mut self,
+        open: &BTreeMap<AttemptId, usize>,
+        group: &str,
+        is_of: impl Fn(&Attempt) -> bool,
+    ) -> Option<&mut Attempt> {
+        let all = &self.all;
+        let found = open
+            .values()
+            .copied()
+            .find(|index| all.get(*index).is_some_and(|one| one.group == group && is_of(one)))?;
+        self.all.get_mut(found)
+    }
+}

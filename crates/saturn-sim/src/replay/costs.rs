@@ -1,0 +1,275 @@
+//! How long things take, by what a run's journal has measured: its inspections, launches, steps,
+//! evaluations, checkpoints and ends.
+//!
+//! A figure of the task itself comes first. Without one it is the mean over its group under the
+//! same strategy, then over its group, then over the run. A strategy that the run never trained nor
+//! tried takes what the run itself estimated at its end; [`Costs::guessed`] counts those.
+//!
+//! A task's first launch under a strategy takes what its first launch under it took, its second what
+//! its second took, and so on.
+//!
+//! A task that trains the same steps under the same strategy as in the run takes for each of them what
+//! it took there, interval by interval, and saves after the same steps.
+
+mod pacing;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use saturn_core::StrategyKey;
+use saturn_engine::{AttemptEnd, FailureKind, Purpose, State, TaskEnd, TaskId, TaskStatus};
+
+use super::attempts::{Attempt, Attempts};
+use super::figures::{Figures, Mean, Scope, scopes};
+use super::shape::Shape;
+use crate::gang::{Failure, Paces};
+
+/// An attempt that failed.
+#[derive(Debug, Clone)]
+struct Fault {
+    /// Steps that its task had finished by then; `None`: while it loaded.
+    step: Option<u64>,
+    /// Seconds from launch until then, where it was while it loaded.
+    after_s: f64,
+    failure: Failure,
+}
+
+/// What a launch of a task took, besides its steps.
+#[derive(Debug, Clone, Copy, Default)]
+#[expect(clippy::struct_field_names, reason = "the unit of each")]
+struct Launch {
+    load_s: Option<f64>,
+    warmup_s: Option<f64>,
+    save_s: Option<f64>,
+    teardown_s: Option<f64>,
+}
+
+/// What a figure of a task is looked up by.
+type Place = (TaskId, StrategyKey, String);
+
+/// Inspections or trials, in the order in which the run had them.
+type Queues<K, T> = BTreeMap<K, VecDeque<T>>;
+
+/// What a run's journal says of how long things take.
+#[derive(Debug)]
+pub(crate) struct Costs {
+    state: State,
+    steps: Figures,
+    warmups: Figures,
+    /// Loading to train from the beginning, and from a checkpoint.
+    loads: [Figures; 2],
+    saves: Figures,
+    blocks: Figures,
+    save_steps: BTreeMap<TaskId, BTreeSet<u64>>,
+    paces: BTreeMap<Place, Paces>,
+    /// Launches, and trials that went on, in the order in which the run had them.
+    launches: Queues<(Place, bool), Launch>,
+    /// At which step a task stopped that a stopper ruled on at another.
+    stops: BTreeMap<TaskId, BTreeMap<u64, u64>>,
+    teardowns: Figures,
+    evaluations: Figures,
+    inspections: Queues<String, Attempt>,
+    trials: Queues<(String, String, StrategyKey), Attempt>,
+    trial_ends: Mean,
+    faults: Queues<TaskId, Fault>,
+    guessed: BTreeSet<(String, StrategyKey)>,
+    /// Steps at which something is done to a task from outside.
+    marks: BTreeMap<TaskId, BTreeSet<u64>>,
+    /// Where tasks end by themselves before their last step.
+    last_steps: BTreeMap<TaskId, u64>,
+}
+
+impl Costs {
+    /// Takes the figures of a run's attempts; `state` is the run's at its end.
+    pub(super) fn of(attempts: &Attempts, state: State) -> Self {
+        let mut costs = Self {
+            state,
+            steps: Figures::default(),
+            warmups: Figures::default(),
+            loads: [Figures::default(), Figures::default()],
+            saves: Figures::default(),
+            blocks: Figures::default(),
+            save_steps: BTreeMap::new(),
+            paces: BTreeMap::new(),
+            launches: Queues::new(),
+            stops: BTreeMap::new(),
+            teardowns: Figures::default(),
+            evaluations: Figures::default(),
+            inspections: Queues::new(),
+            trials: Queues::new(),
+            trial_ends: Mean::default(),
+            faults: Queues::new(),
+            guessed: BTreeSet::new(),
+            marks: BTreeMap::new(),
+            last_steps: BTreeMap::new(),
+        };
+        for attempt in &attempts.all {
+            costs.take(attempt);
+        }
+        // How far a task had come when it failed depends on how fast it trains.
+        for attempt in &attempts.all {
+            costs.take_failure(attempt);
+        }
+        for task in costs.state.task_ids().collect::<Vec<_>>() {
+            let TaskStatus::Ended(TaskEnd::Done { .. }) = costs.state.task(task).status else {
+                continue;
+            };
+            let last = attempts.all.iter().rev().find(|one| one.task == task);
+            if let Some(ended) = last.and_then(|one| one.ended.as_ref()) {
+                costs.last_steps.insert(task, ended.step);
+            }
+        }
+        costs
+    }
+
+    /// Strategies of groups that the replay ran and the run never trained nor tried.
+    pub(super) fn guessed(&self) -> usize {
+        self.guessed.len()
+    }
+
+    /// Has a gang look up after this step of its task.
+    pub(super) fn mark(&mut self, task: TaskId, step: u64) {
+        self.marks.entry(task).or_default().insert(step);
+    }
+
+    fn take(&mut self, attempt: &Attempt) {
+        match attempt.purpose {
+            Purpose::Inspection => {
+                self.inspections
+                    .entry(attempt.group.clone())
+                    .or_default()
+                    .push_back(attempt.clone());
+                return;
+            }
+            Purpose::Trial => self.take_trial(attempt),
+            Purpose::Train => {}
+        }
+        let mut launch = Launch::default();
+        if let Some((at_s, step)) = attempt.started {
+            let is_going_on = usize::from(step > 0);
+            launch.load_s = Some(at_s - attempt.launched_s);
+            self.loads[is_going_on].add(attempt, at_s - attempt.launched_s, 1.0);
+        }
+        launch.warmup_s = self.take_steps(attempt);
+        if let Some(save) = attempt.last_save() {
+            launch.save_s = Some(save.save_s);
+            self.saves.add(attempt, save.save_s, 1.0);
+            if let Some(ended) = &attempt.ended {
+                let later = attempt.evaluations.iter().filter(|(at_s, _)| *at_s > save.at_s);
+                let later_s: f64 = later.map(|(_, evaluation_s)| evaluation_s).sum();
+                let teardown_s = (ended.at_s - save.at_s - later_s).max(0.0);
+                launch.teardown_s = Some(teardown_s);
+                self.teardowns.add(attempt, teardown_s, 1.0);
+            }
+        }
+        let is_trial = attempt.purpose == Purpose::Trial;
+        if !is_trial || attempt.went_on.is_some() {
+            self.launches.entry((place(attempt), is_trial)).or_default().push_back(launch);
+        }
+        let num_between = attempt.saves.len() - usize::from(attempt.last_save().is_some());
+        for save in attempt.saves.iter().take(num_between) {
+            self.blocks.add(attempt, save.blocked_s, 1.0);
+            self.save_steps.entry(attempt.task).or_default().insert(save.step);
+        }
+        for (_, evaluation_s) in &attempt.evaluations {
+            self.evaluations.add(attempt, *evaluation_s, 1.0);
+        }
+    }
+
+    /// Takes the figures of an attempt's steps. Returns the seconds that its first took longer.
+    fn take_steps(&mut self, attempt: &Attempt) -> Option<f64> {
+        let (from_s, from) = attempt.trains_from()?;
+        let ended = attempt.ended.as_ref()?;
+        let at = place(attempt);
+        let ends_well = matches!(ended.end, AttemptEnd::Finished | AttemptEnd::Stopped);
+        let Some(until_s) = attempt.stepped_until_s().filter(|_| ends_well && ended.step > from)
+        else {
+            // How many steps it finished is not known: how long each took may be.
+            let mut step = from;
+            for (_, num_steps, step_s) in &attempt.intervals {
+                self.steps.add(attempt, *step_s, *num_steps as f64);
+                let paces = self.paces.entry(at.clone()).or_default();
+                paces.set(step, step + num_steps, *step_s);
+                step += num_steps;
+            }
+            return None;
+        };
+        let taken_s = (until_s - from_s - attempt.stood_still_s(until_s)).max(0.0);
+        let shape = Shape::of(attempt, ended.step - from, taken_s, until_s);
+        if attempt.went_on.is_none() && !attempt.intervals.is_empty() {
+            self.warmups.add(attempt, shape.warmup_s, 1.0);
+        }
+        let mut step = from;
+        let paces = self.paces.entry(at).or_default();
+        for (num_steps, step_s) in &shape.parts {
+            paces.set(step, step + num_steps, *step_s);
+            step += num_steps;
+        }
+        let num_steps = (ended.step - from) as f64;
+        self.steps.add(attempt, (taken_s - shape.warmup_s) / num_steps, num_steps);
+        Some(shape.warmup_s)
+    }
+
+    fn take_trial(&mut self, attempt: &Attempt) {
+        let Some(tried) = &attempt.tried else { return };
+        let at = (attempt.group.clone(), attempt.gpu_type.clone(), attempt.key());
+        self.trials.entry(at).or_default().push_back(attempt.clone());
+        if let Some(ended) = attempt.ended.as_ref().filter(|_| attempt.went_on.is_none()) {
+            self.trial_ends.sum += ended.at_s - tried.at_s;
+            self.trial_ends.weight += 1.0;
+        }
+    }
+
+    fn take_failure(&mut self, attempt: &Attempt) {
+        let Some(ended) = &attempt.ended else { return };
+        let AttemptEnd::Failed { failure } = &ended.end else { return };
+        if attempt.purpose == Purpose::Inspection {
+            return;
+        }
+        let failure = match failure.kind {
+            FailureKind::Died => Failure::Ends { code: 1, echo_first: false },
+            FailureKind::Killed => Failure::Ends { code: -9, echo_first: false },
+            kind => Failure::Says { kind, echo_first: false },
+        };
+        let step = self.step_at(attempt, ended.at_s).map(|step| step.max(ended.step));
+        let after_s = ended.at_s - attempt.launched_s;
+        self.faults.entry(attempt.task).or_default().push_back(Fault { step, after_s, failure });
+    }
+
+    /// Steps that an attempt's task had finished at a time, as far as its intervals tell; `None`
+    /// while it loaded.
+    pub(super) fn step_at(&self, attempt: &Attempt, at_s: f64) -> Option<u64> {
+        let (from_s, from) = attempt.trains_from().filter(|(from_s, _)| *from_s <= at_s)?;
+        let asked = self.scopes_of(attempt.task, &attempt.key(), &attempt.gpu_type);
+        let warmup_s = self.warmups.find(&asked).filter(|_| attempt.went_on.is_none());
+        let still_s = attempt.stood_still_s(at_s) + warmup_s.unwrap_or(0.0);
+        let trained_s = (at_s - from_s - still_s).max(0.0);
+        let steps = match self.paces.get(&place(attempt)) {
+            Some(paces) => paces.steps_in(from, trained_s),
+            None => whole(trained_s / self.steps.find(&asked).unwrap_or(1.0)),
+        };
+        Some(from + steps)
+    }
+
+    /// Has a task that is told to stop at `step`, or after it, stop at `at`.
+    pub(super) fn stop(&mut self, task: TaskId, step: u64, at: u64) {
+        self.stops.entry(task).or_default().insert(step, at);
+    }
+
+    fn scopes_of(&self, task: TaskId, key: &StrategyKey, gpu_type: &str) -> [Scope; 4] {
+        scopes(task, &self.state.group_of(task).key, key, gpu_type)
+    }
+}
+
+fn place(attempt: &Attempt) -> Place {
+    (attempt.task, attempt.key(), attempt.gpu_type.clone())
+}
+
+pub(super) fn whole(number: f64) -> u64 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a number of steps"
+    )]
+    let number = number.max(0.0) as u64;
+    number
+}

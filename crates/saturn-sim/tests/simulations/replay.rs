@@ -1,0 +1,173 @@
+//! Runs that the simulator made itself, replayed from their journals.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use rand::SeedableRng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use saturn_core::Node;
+use saturn_engine::{Command, Judgement, Metrics, NamedJudgement, Record, Ruling, RunEnd};
+use saturn_sim::replay::{ReplayError, Replayed, Spent, replay};
+use saturn_sim::{ByProof, Calm, Deed, Fault, Manners, Planner, Simulation, Size, Workload};
+
+const MAX_S: f64 = 1e6;
+
+/// Tasks of several groups on one node or two of one type, on which a step takes as long.
+fn simulation(seed: u64, num_nodes: usize) -> Simulation {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let size = Size { nodes: 1, gpus: 4, tasks: 7, steps: (200, 900), techniques: 2 };
+    let mut workload = Workload::draw(&mut rng, &size);
+    let spec = workload.nodes[0].clone();
+    let nodes = (0..num_nodes).map(|index| Node { name: format!("n{index}"), ..spec.clone() });
+    workload.nodes = nodes.collect();
+    if seed.is_multiple_of(3) {
+        workload.measure();
+    }
+    let policy = &mut workload.config.policy;
+    policy.interval_s = 200.0;
+    policy.trial_budget = saturn_engine::TrialBudget::Worthwhile;
+    let manners = Manners {
+        look_up_every: 1,
+        teardown_s: 0.3,
+        trial_s: 0.0,
+        trial_steps: policy.warmup_steps + policy.timed_steps,
+        trials_train: true,
+        trial_noise: 0.0,
+    };
+    let by_proof =
+        ByProof { proven_s: 1.0, unproven_s: 1.0, limit_s: 1.0, around_s: 0.1, hopeful_s: None };
+    let by_proof = Some(by_proof);
+    let planner = Planner { max_moves: 20_000, takes_s: 0.0, by_proof, is_greedy: false };
+    let calm = Calm { planner, manners, save_every_s: 60.0, seed };
+    calm.simulation(workload)
+}
+
+/// The run of a simulation, and its replay.
+fn both(mut simulation: Simulation) -> (f64, Replayed) {
+    assert_eq!(simulation.run(MAX_S), Some(RunEnd::Complete), "{:?}", simulation.violations);
+    let replayed = replay(&simulation.journal, &|| false).unwrap();
+    let realised_s = Spent::of(&simulation.journal).makespan_s;
+    assert!((replayed.realised.makespan_s - realised_s).abs() < 1e-9);
+    (realised_s, replayed)
+}
+
+/// The differences of the makespans over seeds, ascending and without their signs.
+fn apart(make: impl Fn(u64) -> Simulation) -> Vec<f64> {
+    let mut all: Vec<f64> = (0..20)
+        .map(|seed| {
+            let (realised_s, replayed) = both(make(seed));
+            replayed.simulated.makespan_s / realised_s - 1.0
+        })
+        .collect();
+    println!("{all:.4?}");
+    for one in &mut all {
+        *one = one.abs();
+    }
+    all.sort_by(f64::total_cmp);
+    all
+}
+
+#[test]
+fn a_run_of_the_simulator_replays_to_its_makespan() {
+    let all = apart(|seed| simulation(seed, 1));
+    // To the last bits, but where an answer of the solver comes at another time.
+    assert!(all[12] < 1e-9 && all[19] < 0.12, "{all:?}");
+}
+
+#[test]
+fn faults_come_again_where_they_were() {
+    let all = apart(|seed| {
+        let mut simulation = simulation(seed, 2);
+        for fault in [Fault::RankCrash, Fault::RankKilled] {
+            simulation.world.odds.insert(fault, 0.1);
+        }
+        simulation
+    });
+    assert!(all[10] < 0.002 && all[15] < 0.03 && all[19] < 0.08, "{all:?}");
+}
+
+#[test]
+fn nodes_and_drivers_go_and_come_when_they_did() {
+    let all = apart(|seed| {
+        let mut simulation = simulation(seed, 2);
+        simulation.plan_deed(70.0, Deed::NodeGoes("n1".to_owned()));
+        let back = simulation.world.nodes().last().unwrap().clone();
+        simulation.plan_deed(110.0, Deed::NodeComes(back));
+        simulation.plan_deed(150.0, Deed::Ask(Command::Stop { at_once: false }));
+        simulation
+    });
+    assert!(all[10] < 0.002 && all[15] < 0.03 && all[19] < 0.08, "{all:?}");
+}
+
+#[test]
+fn what_people_and_stoppers_said_is_said_again() {
+    let all = apart(|seed| {
+        let mut simulation = simulation(seed, 1);
+        let ruled = |task: &str, step: u64, ruling: Ruling| {
+            let judgement = Judgement {
+                step,
+                values: Metrics::from([("loss".to_owned(), Some(0.5))]),
+                ruling: Some(ruling),
+                reason: "it does badly".to_owned(),
+            };
+            let judgements = vec![NamedJudgement { task: task.to_owned(), judgement }];
+            Deed::Ask(Command::Judge { judgements })
+        };
+        simulation.plan_deed(20.0, Deed::Ask(Command::Pause { task: "t0".to_owned() }));
+        simulation.plan_deed(90.0, Deed::Ask(Command::Unpause { task: "t0".to_owned() }));
+        if simulation.state().tasks.len() != 1 {
+            simulation.plan_deed(180.0, ruled("t2", 7, Ruling::Stop));
+        }
+        simulation
+    });
+    assert!(all[10] < 0.002 && all[19] < 0.15, "{all:?}");
+}
+
+#[test]
+fn where_the_time_went_adds_up_to_the_makespan() {
+    for seed in 0..6 {
+        let (_, replayed) = both(simulation(seed, 2));
+        for Spent {
+            trials_s,
+            starting_s,
+            steps_s,
+            evaluations_s,
+            checkpoints_s,
+            ends_s,
+            idle_s,
+            absent_s,
+            makespan_s,
+            ..
+        } in [replayed.realised, replayed.simulated]
+        {
+            let parts = [trials_s, starting_s, steps_s, evaluations_s, checkpoints_s, ends_s];
+            assert!(parts.iter().all(|part| *part >= 0.0) && idle_s > -1e-6 && absent_s >= 0.0);
+            let all_s: f64 = parts.iter().sum::<f64>() + idle_s + absent_s;
+            assert!((all_s - makespan_s).abs() < 1e-6, "{all_s} {makespan_s}");
+        }
+    }
+}
+
+#[test]
+fn a_journal_without_its_end_is_refused() {
+    let mut simulation = simulation(4, 1);
+    simulation.run(MAX_S);
+    let journal = &simulation.journal;
+    let refused = |records: &[(Record, f64)]| replay(records, &|| false).unwrap_err();
+    assert_eq!(refused(&[]), ReplayError::NoBeginning);
+    assert_eq!(refused(&journal[1..]), ReplayError::NoBeginning);
+    let tasks = simulation.state().tasks.len();
+    for end in [2, journal.len() / 2, journal.len() - 1] {
+        let told = refused(&journal[..end]);
+        assert!(matches!(told, ReplayError::NotEnded { .. }), "{end}: {told}");
+    }
+    let told = refused(&journal[..journal.len() / 2]).to_string();
+    assert!(told.contains(&format!("of its {tasks} tasks are open")), "{told}");
+    assert_eq!(replay(journal, &|| true).unwrap_err(), ReplayError::Interrupted);
+}
+
+#[test]
+fn equal_journals_give_equal_replays() {
+    let (_, one) = both(simulation(7, 2));
+    let (_, other) = both(simulation(7, 2));
+    assert_eq!(one, other);
+}
