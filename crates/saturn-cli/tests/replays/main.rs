@@ -81,7 +81,23 @@ fn the_page_has_what_comes_of_the_recorded_runs() {
         std::fs::write(&path, format!("{before}{BEGIN}{table}{END}{after}")).unwrap();
         return;
     }
-    assert_eq!(written, table, "SATURN_WRITE_REPLAYS=1 writes the table of {}", path.display());
+    let (written, now) = (rows(written), rows(&table));
+    let known = |rows: &[(String, f64)]| rows.iter().map(|row| row.0.clone()).collect::<Vec<_>>();
+    assert_eq!(known(&written), known(&now), "SATURN_WRITE_REPLAYS=1 writes the table");
+    let pairs = || written.iter().zip(&now);
+    let apart = pairs().filter(|(before, after)| (before.1 / after.1 - 1.0).abs() > 0.002);
+    assert!(apart.count() <= MOST_APART, "SATURN_WRITE_REPLAYS=1 writes the table: {:?}", pairs());
+}
+
+/// Rows whose simulated makespan may differ between processors. Their mathematical functions differ
+/// in the last bit, and a trial or a move may then fall the other way.
+const MOST_APART: usize = 3;
+
+/// What a row says of its run, up to the realised makespan, and the simulated makespan.
+fn rows(table: &str) -> Vec<(String, f64)> {
+    let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+    let row = |cells: Vec<String>| Some((cells.get(1..5)?.join(" "), cells.get(5)?.parse().ok()?));
+    table.lines().filter_map(|line| row(cells(line))).collect()
 }
 
 #[test]

@@ -10,6 +10,9 @@ use saturn_sim::replay::{ReplayError, Replayed, Spent, replay};
 use saturn_sim::{ByProof, Calm, Deed, Fault, Manners, Planner, Simulation, Size, Workload};
 
 const MAX_S: f64 = 1e6;
+/// The farthest that a replay of twenty may be from its run. These runs are a few minutes long: a
+/// trial or a move that falls the other way changes one of them by a quarter.
+const WORST: f64 = 0.35;
 
 /// Tasks of several groups on one node or two of one type, on which a step takes as long.
 fn simulation(seed: u64, num_nodes: usize) -> Simulation {
@@ -70,7 +73,7 @@ fn apart(make: impl Fn(u64) -> Simulation) -> Vec<f64> {
 fn a_run_of_the_simulator_replays_to_its_makespan() {
     let all = apart(|seed| simulation(seed, 1));
     // To the last bits, but where an answer of the solver comes at another time.
-    assert!(all[12] < 1e-9 && all[19] < 0.12, "{all:?}");
+    assert!(all[10] < 1e-9 && all[15] < 0.01 && all[19] < WORST, "{all:?}");
 }
 
 #[test]
@@ -82,7 +85,7 @@ fn faults_come_again_where_they_were() {
         }
         simulation
     });
-    assert!(all[10] < 0.002 && all[15] < 0.03 && all[19] < 0.08, "{all:?}");
+    assert!(all[10] < 0.01 && all[15] < 0.05 && all[19] < WORST, "{all:?}");
 }
 
 #[test]
@@ -95,7 +98,7 @@ fn nodes_and_drivers_go_and_come_when_they_did() {
         simulation.plan_deed(150.0, Deed::Ask(Command::Stop { at_once: false }));
         simulation
     });
-    assert!(all[10] < 0.002 && all[15] < 0.03 && all[19] < 0.08, "{all:?}");
+    assert!(all[10] < 0.01 && all[15] < 0.05 && all[19] < WORST, "{all:?}");
 }
 
 #[test]
@@ -119,7 +122,7 @@ fn what_people_and_stoppers_said_is_said_again() {
         }
         simulation
     });
-    assert!(all[10] < 0.002 && all[19] < 0.15, "{all:?}");
+    assert!(all[10] < 0.01 && all[15] < 0.05 && all[19] < WORST, "{all:?}");
 }
 
 #[test]
