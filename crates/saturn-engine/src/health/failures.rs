@@ -108,7 +108,8 @@ pub(crate) fn gang_gone(
     ledger.commit(Record::Ended { attempt: id, end, step: saved_step, step_s }, now_s);
     let is_absolved =
         failure.kind.may_be_machines_fault() && judge(ledger, health, &attempt, now_s);
-    if ledger.state.has_ended(task) {
+    // A trial speaks for all tasks of its group, also where its own task was cancelled meanwhile.
+    if ledger.state.has_ended(task) && attempt.purpose != Purpose::Trial {
         return;
     }
     match attempt.purpose {

@@ -7,7 +7,9 @@ mod going_on;
 mod run;
 
 use saturn_core::{Finding, Verdict};
-use saturn_engine::{Event, FailureKind, Policy, Purpose, RankReport, Record, TrialBudget};
+use saturn_engine::{
+    Command, Event, FailureKind, Policy, Purpose, RankReport, Record, TaskEnd, TrialBudget,
+};
 
 use self::run::{Run, hopeful, measured, out_of_memory};
 
@@ -26,6 +28,20 @@ fn a_group_is_measured_once_before_its_tasks_train() {
     let (_, order) = run.order.as_ref().expect("the group can be planned");
     assert_eq!(order.problem.tasks.len(), 2);
     assert_eq!(order.problem.tasks[0].strategies.len(), 1, "nothing else is known yet");
+}
+
+/// A trial that outlives its task still tells its group how the strategy did.
+#[test]
+fn a_trial_that_dies_after_its_task_was_cancelled_is_followed_by_the_next() {
+    let mut run = Run::new(TrialBudget::Worthwhile, &[("t", "k", 1000), ("u", "k", 1000)]);
+    assert_eq!(run.running(), ["ddp x1"]);
+    run.handle(Event::Command { command: Command::Cancel { task: "t".to_owned() } });
+    let (attempt, ..) = run.trials.remove(0);
+    run.handle(Event::RankExited { attempt, rank: 0, code: 1, last_words: String::new() });
+    let has_failed =
+        |record: &Record| matches!(record, Record::TaskEnded { end: TaskEnd::Failed { .. }, .. });
+    assert!(!run.records.iter().any(has_failed), "{:?}", run.records);
+    assert_eq!(run.trials.len(), 1, "another strategy is tried for `u`");
 }
 
 #[test]
