@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import gc
 import json
 import os
 import subprocess
@@ -108,16 +107,6 @@ class Torchruns(BaseTechnique):
 def noisy_model() -> Mlp:
     print("this goes to the log")
     return Mlp()
-
-
-def collects() -> Mlp:
-    assert gc.isenabled()
-    return Mlp()
-
-
-def test_ranks_collect_garbage_though_imports_did_not(run: Runtime) -> None:
-    run.write_task(definition(get_model=collects))
-    assert run.run("mlp", ranks=1, steps=2).codes == [0]
 
 
 def test_ready_says_that_forking_is_safe(own_warm: Warm) -> None:

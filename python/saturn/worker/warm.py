@@ -82,9 +82,6 @@ def main() -> None:
     arguments = parser.parse_args()
     requests, answers = claim_pipes()
     began = time.monotonic()
-    # Imports leave few cycles, and each collection walks over all that is imported: a seventh of
-    # the time.
-    gc.disable()
     from saturn.worker import rank  # noqa: F401  (everything a rank imports)
     from saturn.worker.lock import hold_workers_lock
 
@@ -95,7 +92,6 @@ def main() -> None:
     # (0.15 s each time) and a private copy of their pages.
     gc.collect()
     gc.freeze()
-    gc.enable()
     ready = {
         "ready": True,
         "import_s": time.monotonic() - began,
