@@ -74,6 +74,7 @@ SMALLER = {
     "epochs=4": "epochs=1",
     "open-run": "my-run",
     "--seeds 20": "--seeds 2",
+    "runs/*.jsonl": "runs/stopped.jsonl",
 }
 #: Verbs that only compute: a command that stands on several pages is run once.
 COMPUTING = {"estimate", "simulate", "whatif"}
@@ -154,7 +155,8 @@ def call(
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what the pages' programs and commands speak of."""
     place = tmp_path_factory.mktemp("pages")
-    (place / "examples").symlink_to(ROOT / "examples")
+    for folder in ("examples", "benches"):
+        (place / folder).symlink_to(ROOT / folder)
     (place / "train.py").write_text(SCRIPT)
     sweeps = [b for b in blocks() if b.language == "toml" and b.text.startswith("script =")]
     for name, sweep in zip(("sweep.toml", "search.toml"), sweeps, strict=True):
