@@ -34,7 +34,7 @@ Three parts are real: the driver (engine, journal, launcher), the threads that c
 and Ray's calls between processes, with its token. Agents and ranks are simulated: {hosts} \
 processes of Ray have up to 20 agents each, and ranks are counters. As real agents do, simulated \
 agents answer letters, and hold heartbeats back: each second they send the newest of each rank. \
-Seconds are those of the driver's process with all of its threads, without Ray's own processes. \
+Seconds count all threads of the driver's process, and leave out Ray's own processes. \
 Letters carry numbers. If a letter comes in place of another, the driver refuses it, and its \
 agent is lost.
 

@@ -1,6 +1,6 @@
 """The runs that are recorded: each function trains a workload of its own in the present directory.
 
-Each run takes half a minute to two minutes on two CPU slots. Models, data and losses are those of
+Each run takes half a minute to two minutes on two CPU slots. Models, data and losses come from
 `examples/sweep.py`. Steps of `slow_loss` wait instead of computing, so that such a run's steps
 take the same time whatever else the machine does.
 """

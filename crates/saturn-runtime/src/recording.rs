@@ -21,7 +21,7 @@ const RECORDING: i64 = 1;
 /// A run as its journal tells of it.
 #[derive(Debug)]
 pub struct Recorded {
-    /// What it is called: by its recording, else by its directory.
+    /// The run's name: that of the recording's file, else that of the run's directory.
     pub name: String,
     /// Its records, each with the time at which it was made, seconds on the run's clock.
     pub records: Vec<(Record, f64)>,

@@ -1,7 +1,7 @@
 //! A run in a world without faults, for experiments and `saturn simulate`.
 //!
-//! The world, the clock, the launches and the planner are those of every simulation. There are no
-//! faults, no judge and no scenarios of the fuzzer.
+//! World, clock, launches and planner are the same as in every simulation. Faults, the judge and the
+//! fuzzer's scenarios are left out.
 
 use saturn_engine::Command;
 

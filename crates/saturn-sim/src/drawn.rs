@@ -70,7 +70,7 @@ fn segments(rng: &mut impl Rng, order: &SolveOrder) -> Vec<Segment> {
     let mut open: Vec<usize> = (0..tasks.len()).collect();
     open.shuffle(rng);
     let mut segments: Vec<Segment> = Vec::new();
-    // Tasks after a task may come before the rest of its parts.
+    // A task's later parts may stand behind other tasks.
     let mut rests: Vec<Segment> = Vec::new();
     while !open.is_empty() {
         let is_ready = |task: &usize| {

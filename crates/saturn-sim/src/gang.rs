@@ -279,7 +279,8 @@ impl LiveGang {
     }
 }
 
-fn whole(number: f64) -> u64 {
+/// The whole part of a number of steps.
+pub(crate) fn whole(number: f64) -> u64 {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

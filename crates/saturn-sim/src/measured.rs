@@ -68,7 +68,8 @@ pub enum Way {
 /// What a run spent on trials, and how long it took.
 #[derive(Debug, Clone, Copy)]
 pub struct Spending {
-    /// Device-seconds of trials over those of trials of every strategy. If a trial went on as
+    /// Device-seconds of the run's trials, over the device-seconds that trials of every strategy
+    /// would take. If a trial went on as
     /// training and a later plan moved its task, the trial counts: its launch gained nothing else.
     pub trials: f64,
     /// Trials run, over the number of all strategies.

@@ -97,7 +97,7 @@ impl Truth {
         // Groups differ in what they take of host memory.
         let number = self.groups.keys().position(|one| one == group).unwrap_or(0);
         let parameter_bytes = MOST_HOST_BYTES / [4, 2, 1][number % 3];
-        // Under every second technique devices hold little, and host memory has the rest.
+        // Every second technique offloads: its training state is in host memory.
         let is_offloading = |technique: &str| {
             let techniques = self.groups.get(group).map(|group| &group.techniques);
             let number = techniques.and_then(|all| all.keys().position(|one| one == technique));

@@ -69,8 +69,8 @@ fn one() -> usize {
 }
 
 impl WorkloadFile {
-    /// Whether a text in TOML is meant as a workload. Of all files of Saturn, only workloads have
-    /// `nodes` at their top. A text that is no TOML is no workload.
+    /// Whether a TOML text is a workload rather than a sweep: only workloads have `nodes` at their
+    /// top. A text that is not TOML is no workload.
     pub fn is_one(text: &str) -> bool {
         text.parse::<toml::Table>().is_ok_and(|table| table.contains_key("nodes"))
     }

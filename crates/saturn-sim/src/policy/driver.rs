@@ -95,7 +95,7 @@ impl<'a> Driver<'a> {
         self.live.values()
     }
 
-    /// The remaining steps of each job; those of live gangs as last reported.
+    /// The remaining steps of each job. A live gang's job has the steps that the gang last reported.
     pub(super) fn steps_left(&self) -> Vec<u64> {
         let mut steps: Vec<u64> = self.jobs.iter().map(|job| job.step).collect();
         for live in self.live.values().filter(|live| live.held == Held::Training) {

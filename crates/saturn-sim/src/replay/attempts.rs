@@ -36,7 +36,7 @@ pub(super) struct Ended {
 pub(super) struct Attempt {
     pub(super) task: TaskId,
     pub(super) group: String,
-    /// What it was launched for.
+    /// The attempt's purpose: an inspection, a trial or training.
     pub(super) purpose: Purpose,
     pub(super) strategy: Strategy,
     pub(super) gpu_type: String,

@@ -21,7 +21,7 @@ use saturn_engine::{AttemptEnd, FailureKind, Purpose, State, TaskEnd, TaskId, Ta
 use super::attempts::{Attempt, Attempts};
 use super::figures::{Figures, Mean, Scope, scopes};
 use super::shape::Shape;
-use crate::gang::{Failure, Paces};
+use crate::gang::{Failure, Paces, whole};
 
 /// An attempt that failed.
 #[derive(Debug, Clone)]
@@ -262,14 +262,4 @@ impl Costs {
 
 fn place(attempt: &Attempt) -> Place {
     (attempt.task, attempt.key(), attempt.gpu_type.clone())
-}
-
-pub(super) fn whole(number: f64) -> u64 {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a number of steps"
-    )]
-    let number = number.max(0.0) as u64;
-    number
 }

@@ -2,7 +2,7 @@
 //! has, each with its seconds a step.
 
 use super::attempts::Attempt;
-use super::costs::whole;
+use crate::gang::whole;
 
 /// How an attempt's steps were spread over its time.
 pub(super) struct Shape {

@@ -15,7 +15,7 @@
 //! T. Every reported T was itself refuted, so the bound holds even where refutation isn't monotone.
 //! With integer variables the refutation is stronger.
 //!
-//! The families are those of Fekete and Schepers (Math. Programming 91, 2001): identity, u_k(x) = x
+//! The families are from Fekete and Schepers (Math. Programming 91, 2001): identity, u_k(x) = x
 //! if (k+1)x is whole, else ⌊(k+1)x⌋/k; and e_ε(x) = 1 above 1−ε, 0 below ε, else x. The bound for
 //! cumulative resources is due to Carlier and Néron (EJOR 149, 2003).
 

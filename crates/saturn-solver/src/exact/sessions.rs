@@ -1,6 +1,6 @@
 //! The cost of nodes: the columns and rows that count the time during which a node holds anything.
 //!
-//! That time is the length of its *sessions*, the spans that its gangs cover without a gap. Every
+//! A node is paid for during its *sessions*: the spans that its gangs cover without a gap. Every
 //! gang lies within one session, so each session can be named after the first of its tasks by
 //! index. For tasks i ≤ j and node n, h_ijn = 1 says that j belongs to the session named after i.
 //! That session spans from a_in to b_in: a_in ≤ s_j and b_in ≥ s_j + p_j if h_ijn = 1. Any chosen
