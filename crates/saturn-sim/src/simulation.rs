@@ -2,11 +2,13 @@
 //!
 //! As the real driver does, it stores the records of a decision, then performs its actions.
 
+mod deeds;
+
 use rand::RngExt;
-use saturn_core::{Cluster, Node};
+use saturn_core::Cluster;
 use saturn_engine::{
-    Action, AttemptId, Command, Decision, DeviceId, Engine, Event, LaunchError, LaunchOrder,
-    Launcher, News, RankReport, Record, RunConfig, RunEnd, State,
+    Action, AttemptId, Command, Decision, Engine, Event, LaunchError, LaunchOrder, Launcher, News,
+    RankReport, Record, RunConfig, RunEnd, State,
 };
 
 use crate::faults::Fault;
@@ -20,31 +22,10 @@ use crate::saboteur::Bug;
 use crate::truth::least_host_bytes;
 use crate::world::World;
 
+pub use deeds::Deed;
+
 /// Events at one moment after which the driver counts as running in circles.
 const MAX_EVENTS_AT_ONCE: u32 = 5000;
-
-/// A deed from outside at a set time.
-#[derive(Debug, Clone)]
-pub enum Deed {
-    /// A person sends a command.
-    Ask(Command),
-    /// A person interrupts the run this many times.
-    Interrupt(u32),
-    /// A node goes.
-    NodeGoes(String),
-    /// A node comes.
-    NodeComes(Node),
-    /// The disk has room again.
-    SpaceFreed,
-    /// A device turns bad, or well again.
-    Device(String, u32, bool),
-    /// A report comes of an attempt that may be long over.
-    OldWord(AttemptId),
-    /// The driver dies, and another takes the run over.
-    DriverDies,
-    /// The trouble is over: nodes are these again, devices are well, paused tasks go on.
-    Calm(Vec<Node>),
-}
 
 /// A broken rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -177,96 +158,6 @@ impl Simulation {
         } else {
             self.world.wait_until(tick_s);
             self.deliver(Event::Tick);
-        }
-    }
-
-    pub(crate) fn do_deed(&mut self, deed: Deed) {
-        match deed {
-            Deed::Ask(command) => self.ask(command),
-            Deed::Interrupt(times) => {
-                self.world.hit(match times {
-                    1 => Fault::Interrupted,
-                    2 => Fault::InterruptedTwice,
-                    _ => Fault::InterruptedThrice,
-                });
-                for _ in 0..times {
-                    if self.state().ended.is_none() {
-                        self.deliver(Event::Interrupt);
-                    }
-                }
-            }
-            Deed::NodeGoes(name) => {
-                if self.world.remove_node(&name).is_some() {
-                    self.world.hit(Fault::NodeLost);
-                    let reason = "its power failed".to_owned();
-                    self.deliver(Event::NodeLeft { name, reason });
-                }
-            }
-            Deed::NodeComes(spec) => {
-                let before = self.world.number_of(&spec.name);
-                let before = before.and_then(|node| self.state().cluster.nodes.get(node.0));
-                self.world.hit(match before {
-                    None => Fault::NodeJoins,
-                    Some(before) if before.gpus == spec.gpus => Fault::NodeBack,
-                    Some(_) => Fault::NodeBackOther,
-                });
-                self.world.add_node(spec.clone());
-                self.deliver(Event::NodeJoined { spec });
-            }
-            Deed::SpaceFreed => self.deliver(Event::SpaceFreed),
-            Deed::Device(name, device, is_bad) => {
-                if let Some(node) = self.world.number_of(&name) {
-                    self.world.set_bad(DeviceId { node, device }, is_bad);
-                }
-            }
-            Deed::OldWord(attempt) if self.is_past(attempt) => {
-                self.world.word_from_the_past(attempt);
-            }
-            Deed::OldWord(_) => {}
-            Deed::DriverDies => self.take_over(),
-            Deed::Calm(nodes) => self.calm(nodes),
-        }
-    }
-
-    fn ask(&mut self, command: Command) {
-        self.world.hit(match &command {
-            Command::Submit { .. } => Fault::TaskAdded,
-            Command::Cancel { task } if self.state().task_named(task).is_none() => {
-                Fault::WrongCommand
-            }
-            Command::Cancel { .. } => Fault::TaskCancelled,
-            Command::Pause { .. } => Fault::TaskPaused,
-            Command::Wish { .. } => Fault::Wished,
-            Command::TakeBack { .. } => Fault::TakenBack,
-            Command::Unpause { .. }
-            | Command::Close
-            | Command::Judge { .. }
-            | Command::Note { .. }
-            | Command::Stop { .. } => {
-                return self.deliver(Event::Command { command });
-            }
-        });
-        self.deliver(Event::Command { command });
-    }
-
-    /// The trouble is over: machines with processes that can't be killed are started again.
-    fn calm(&mut self, nodes: Vec<Node>) {
-        let stuck = self.world.calm();
-        let others: Vec<Node> = self
-            .world
-            .nodes()
-            .filter(|one| nodes.iter().all(|node| node.name != one.name))
-            .cloned()
-            .collect();
-        for spec in nodes.into_iter().chain(others) {
-            let is_well = self.world.nodes().any(|one| *one == spec) && !stuck.contains(&spec.name);
-            if !is_well {
-                self.do_deed(Deed::NodeGoes(spec.name.clone()));
-                self.do_deed(Deed::NodeComes(spec.clone()));
-            }
-            self.deliver(Event::Command {
-                command: Command::TakeBack { node: spec.name, devices: Vec::new() },
-            });
         }
     }
 

@@ -1,0 +1,90 @@
+//! Nodes that come and go with everything on them, and devices that turn bad.
+
+use std::cmp::Reverse;
+
+use saturn_core::Node;
+use saturn_engine::{AttemptId, DeviceId};
+
+use super::World;
+use crate::faults::Fault;
+use crate::gang::{LiveGang, Phase};
+use crate::history::Fact;
+
+impl World {
+    /// Adds a node. The engine is not told.
+    pub fn add_node(&mut self, node: Node) {
+        let (name, gpus) = (node.name.clone(), node.gpus);
+        self.history.add(self.now_s, || Fact::Node { name, gpus });
+        self.nodes.insert(node.name.clone(), node);
+    }
+
+    /// Removes a node with everything on it. The engine is not told.
+    pub fn remove_node(&mut self, name: &str) -> Option<Node> {
+        let node = self.nodes.remove(name)?;
+        self.history.add(self.now_s, || Fact::Node { name: name.to_owned(), gpus: 0 });
+        let lost: Vec<AttemptId> = self.gangs_on(name);
+        for attempt in lost {
+            if let Some(gang) = self.gangs.get(&attempt) {
+                let devices = f64::from(gang.order.num_ranks);
+                self.lost_device_s += devices * (gang.unsaved_s(self.now_s) + gang.load_s);
+            }
+            self.lose_share(attempt, name);
+        }
+        Some(node)
+    }
+
+    /// Removes the processes of a gang that are on a node. Its processes on other nodes stand still
+    /// and wait. The caller says which of the gang's processes have ended.
+    fn lose_share(&mut self, attempt: AttemptId, name: &str) {
+        let Some(gang) = self.gangs.get_mut(&attempt) else { return };
+        if gang.order.gang.len() < 2 {
+            return self.vanish(attempt);
+        }
+        (gang.phase, gang.turn) = (Phase::Still, gang.turn + 1);
+        let mut parts: Vec<(usize, usize)> =
+            gang.order.gang.iter().map(|part| (part.node, part.devices.len())).collect();
+        // Ranks are numbered so.
+        parts.sort_by_key(|(_, num_devices)| Reverse(*num_devices));
+        let mut ranks = 0..gang.order.num_ranks;
+        for (node, num_devices) in parts {
+            let of_node: Vec<u32> = ranks.by_ref().take(num_devices).collect();
+            if self.numbered.get(node).is_some_and(|(numbered, _)| numbered == name) {
+                if let Some(gang) = self.gangs.get_mut(&attempt) {
+                    gang.lost.insert(node);
+                }
+                for rank in of_node {
+                    self.rank_ends(attempt, rank, 1);
+                }
+            }
+        }
+    }
+
+    pub(super) fn gangs_on(&self, name: &str) -> Vec<AttemptId> {
+        let on = |gang: &LiveGang| {
+            gang.order.gang.iter().any(|part| {
+                let node = self.numbered.get(part.node);
+                node.is_some_and(|(numbered, _)| numbered == name)
+                    && !gang.lost.contains(&part.node)
+            })
+        };
+        self.gangs.iter().filter(|(_, gang)| on(gang)).map(|(id, _)| *id).collect()
+    }
+
+    /// All processes of a gang are gone at once, without a word.
+    pub(super) fn vanish(&mut self, attempt: AttemptId) {
+        let Some(gang) = self.gangs.remove(&attempt) else { return };
+        for rank in gang.live {
+            self.history.add(self.now_s, || Fact::Gone { attempt, rank });
+        }
+    }
+
+    /// A device is bad or well from now on.
+    pub fn set_bad(&mut self, device: DeviceId, is_bad: bool) {
+        if is_bad {
+            self.hit(Fault::BadDevice);
+            self.bad.insert(device);
+        } else {
+            self.bad.remove(&device);
+        }
+    }
+}
