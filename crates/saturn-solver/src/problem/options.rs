@@ -111,7 +111,8 @@ pub struct Options {
     /// makespan and `auto` or `search`.
     pub max_switches: usize,
     /// The part by which a plan with switches must end earlier than the best plan without switches,
-    /// from 0 to 1. Otherwise the plan without switches is the answer.
+    /// from 0 to 1. Otherwise the plan without switches is the answer. If no plan with switches can end
+    /// so early, the bound is that of plans without switches.
     pub min_switch_gain: f64,
     /// A plan of this problem to start from. The parts that fit are used, others are ignored.
     pub warm_start: Option<Plan>,

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 
 use crate::course::clock::Deadline;
-use crate::problem::model::Model;
+use crate::problem::model::{Model, Stay, Task};
 use crate::problem::schedule::{Schedule, Step};
 use crate::proof::strip::{Decision, Strip};
 
@@ -39,7 +39,6 @@ pub(crate) enum Verdict {
 /// Whether `decide` takes on this problem.
 pub(crate) fn is_in_reach(model: &Model) -> bool {
     model.is_separable()
-        && !model.has_running()
         && !model.has_places()
         && model.tasks.len() <= MAX_TASKS
         && model.nodes.len() <= MAX_NODES
@@ -65,9 +64,12 @@ pub(crate) fn decide(
             (0..model.nodes.len()).map(|node| least_area(model, task, node, limit)).collect()
         })
         .collect();
+    let stays: Vec<f64> = model.tasks.iter().map(|task| area_of_staying(task, limit)).collect();
     let priced = |task: usize| {
+        let staying = model.tasks[task].stay.as_ref().map(|stay| prices[stay.kind] * stays[task]);
         (0..model.nodes.len())
             .map(|node| prices[model.nodes[node].kind] * areas[task][node])
+            .chain(staying)
             .fold(f64::INFINITY, f64::min)
     };
     order.sort_by(|left, right| priced(*right).total_cmp(&priced(*left)).then(left.cmp(right)));
@@ -87,10 +89,12 @@ pub(crate) fn decide(
         same: same_before(model, &order),
         order,
         areas,
+        stays,
         later,
         room,
         nodes: vec![0; model.tasks.len()],
         masks: vec![0; model.nodes.len()],
+        staying: 0,
         decided: BTreeMap::new(),
     };
     dealing.deal(0)
@@ -106,8 +110,16 @@ fn least_area(model: &Model, task: usize, node: usize, limit: f64) -> f64 {
         .fold(f64::INFINITY, f64::min)
 }
 
-/// For each position of `order`, the last position before it of an equal task.
+/// The area of a running task that stays, or infinity.
+fn area_of_staying(task: &Task, limit: f64) -> f64 {
+    let stay = task.stay.as_ref().filter(|stay| stay.runtime <= limit * (1.0 + SLACK));
+    stay.map_or(f64::INFINITY, |stay| f64::from(stay.held()) * stay.runtime)
+}
+
+/// For each position of `order`, the last position before it of an equal task. No running task
+/// equals another task.
 fn same_before(model: &Model, order: &[usize]) -> Vec<Option<usize>> {
+    let is_running = |task: usize| model.tasks[task].stay.is_some();
     let is_same = |left: usize, right: usize| {
         let modes = |task: usize| {
             let kinds = model.tasks[task].modes.iter().enumerate();
@@ -115,7 +127,7 @@ fn same_before(model: &Model, order: &[usize]) -> Vec<Option<usize>> {
                 modes.iter().map(move |mode| (kind, mode.gpus, mode.runtime.to_bits()))
             })
         };
-        modes(left).eq(modes(right))
+        !is_running(left) && !is_running(right) && modes(left).eq(modes(right))
     };
     (0..order.len())
         .map(|position| (0..position).rev().find(|before| is_same(order[*before], order[position])))
@@ -137,6 +149,8 @@ struct Dealing<'a> {
     order: Vec<usize>,
     same: Vec<Option<usize>>,
     areas: Vec<Vec<f64>>,
+    /// The area of each task where it stays.
+    stays: Vec<f64>,
     later: Vec<f64>,
     /// GPU-seconds left on each node.
     room: Vec<f64>,
@@ -144,8 +158,11 @@ struct Dealing<'a> {
     nodes: Vec<usize>,
     /// Positions dealt to each node, as bits.
     masks: Vec<u32>,
-    /// The results for (GPUs, kind, positions): the order of a plan, if there is one.
-    decided: BTreeMap<(u32, usize, u32), Option<Order>>,
+    /// Positions of the tasks that stay, as bits.
+    staying: u32,
+    /// The results for (GPUs, kind, positions, positions that stay): the order of a plan, if there is
+    /// one.
+    decided: BTreeMap<(u32, usize, u32, u32), Option<Order>>,
 }
 
 impl Dealing<'_> {
@@ -167,18 +184,21 @@ impl Dealing<'_> {
         if position == self.order.len() {
             return self.decide_nodes();
         }
+        let task = self.order[position];
+        if let Some(home) = self.model.tasks[task].stay.as_ref().and_then(Stay::home) {
+            self.staying |= 1 << position;
+            let verdict = self.deal_to(position, home, self.stays[task]);
+            self.staying &= !(1 << position);
+            if verdict != Verdict::Impossible {
+                return verdict;
+            }
+        }
         let first_node = self.same[position].map_or(0, |before| self.nodes[before]);
         for node in first_node..self.model.nodes.len() {
-            let area = self.areas[self.order[position]][node];
-            if area > self.room[node] + slack || self.has_equal_empty_before(node) {
+            if self.has_equal_empty_before(node) {
                 continue;
             }
-            self.room[node] -= area;
-            self.masks[node] |= 1 << position;
-            self.nodes[position] = node;
-            let verdict = self.deal(position + 1);
-            self.masks[node] &= !(1 << position);
-            self.room[node] += area;
+            let verdict = self.deal_to(position, node, self.areas[task][node]);
             if verdict != Verdict::Impossible {
                 return verdict;
             }
@@ -186,13 +206,38 @@ impl Dealing<'_> {
         Verdict::Impossible
     }
 
-    /// Whether an equal node before this one is as empty as it.
+    /// Deals the task at `position` to a node, where it takes at least `area`, and then the tasks
+    /// behind it.
+    fn deal_to(&mut self, position: usize, node: usize, area: f64) -> Verdict {
+        let slack = SLACK * self.limit * self.model.num_gpus();
+        if area > self.room[node] + slack {
+            return Verdict::Impossible;
+        }
+        self.room[node] -= area;
+        self.masks[node] |= 1 << position;
+        self.nodes[position] = node;
+        let verdict = self.deal(position + 1);
+        self.masks[node] &= !(1 << position);
+        self.room[node] += area;
+        verdict
+    }
+
+    /// Whether an equal node before this one is as empty as it. A node where tasks run equals no
+    /// other.
     fn has_equal_empty_before(&self, node: usize) -> bool {
         let spec = self.model.nodes[node];
+        let is_home = |node: usize| {
+            let stays = self.model.tasks.iter().filter_map(|task| task.stay.as_ref());
+            stays.into_iter().any(|stay| stay.home() == Some(node))
+        };
         self.masks[node] == 0
+            && !is_home(node)
             && (0..node).any(|before| {
                 let other = self.model.nodes[before];
-                self.masks[before] == 0 && other.gpus == spec.gpus && other.kind == spec.kind
+                self.masks[before] == 0
+                    && other.gpus == spec.gpus
+                    && other.kind == spec.kind
+                    && !is_home(before)
             })
     }
 
@@ -201,12 +246,12 @@ impl Dealing<'_> {
         let mut schedule = Schedule::new();
         for node in 0..self.model.nodes.len() {
             let spec = self.model.nodes[node];
-            let key = (spec.gpus, spec.kind, self.masks[node]);
+            let staying = self.masks[node] & self.staying;
+            let key = (spec.gpus, spec.kind, self.masks[node], staying);
             if !self.decided.contains_key(&key) {
-                let positions: Vec<usize> =
-                    (0..self.order.len()).filter(|one| key.2 >> one & 1 == 1).collect();
-                let tasks: Vec<usize> = positions.iter().map(|one| self.order[*one]).collect();
-                let strip = Strip::new(self.model, node, &tasks, self.limit);
+                let tasks = self.tasks_of(self.masks[node] & !staying);
+                let staying = self.tasks_of(staying);
+                let strip = Strip::new(self.model, node, &tasks, &staying, self.limit);
                 let decision = if self.threads > 1 {
                     strip.decide_in_threads(self.deadline, self.threads)
                 } else {
@@ -222,11 +267,22 @@ impl Dealing<'_> {
                 self.decided.insert(key, found);
             }
             let Some(Some(gangs)) = self.decided.get(&key) else { return Verdict::Impossible };
+            let staying = self.tasks_of(staying).into_iter().filter_map(|task| {
+                let stay = self.model.tasks[task].stay.as_ref()?;
+                Some(Step::staying(task, stay))
+            });
+            schedule.extend(staying);
             schedule.extend(gangs.iter().map(|(task, mode)| {
                 let mode = self.model.tasks[*task].modes[spec.kind][*mode];
                 Step::on_node(*task, mode.strategy, node, mode.gpus)
             }));
         }
         Verdict::Possible(schedule)
+    }
+
+    /// The tasks at these positions, which are bits.
+    fn tasks_of(&self, positions: u32) -> Vec<usize> {
+        let is_among = |(position, _): &(usize, &usize)| positions >> position & 1 == 1;
+        self.order.iter().enumerate().filter(is_among).map(|(_, task)| *task).collect()
     }
 }

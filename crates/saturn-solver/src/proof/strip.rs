@@ -10,8 +10,12 @@
 //! The remaining tasks have least areas, by modes that can still end by the limit. A state is given
 //! up when these exceed the remaining GPU-seconds on devices that some task can still use. Gangs of
 //! equal start are placed in one order only, and so are equal tasks. States met before are not
-//! searched again. A plan turned back to front is a plan. So one task (without an equal) may be
-//! taken to have its middle in the first half: settling only moves it forward.
+//! searched again. A plan turned back to front is a plan, unless tasks run already. So one task
+//! (without an equal) may be taken to have its middle in the first half: settling only moves it
+//! forward.
+//!
+//! Running tasks that stay hold devices from 0 on. Since all other gangs may take any devices, only
+//! the seconds after which those devices fall free count.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -39,6 +43,8 @@ pub(crate) enum Decision {
 /// A node with the tasks that must run on it.
 pub(crate) struct Strip<'a> {
     gpus: usize,
+    /// When its devices fall free of the tasks that stay.
+    free: Free,
     limit: f64,
     modes: Vec<&'a [Mode]>,
     /// The modes of each task by area.
@@ -75,7 +81,22 @@ struct Walk<'a> {
 }
 
 impl<'a> Strip<'a> {
-    pub(crate) fn new(model: &'a Model, node: usize, tasks: &[usize], limit: f64) -> Self {
+    /// `tasks` are to be placed, and `staying` hold devices from 0 on.
+    pub(crate) fn new(
+        model: &'a Model,
+        node: usize,
+        tasks: &[usize],
+        staying: &[usize],
+        limit: f64,
+    ) -> Self {
+        let gpus = model.nodes[node].gpus as usize;
+        let stays = staying.iter().filter_map(|task| model.tasks[*task].stay.as_ref());
+        let held = stays.flat_map(|stay| std::iter::repeat_n(stay.runtime, stay.held() as usize));
+        let mut free = [0.0; MAX_GPUS];
+        for (time, held) in free[..gpus].iter_mut().zip(held) {
+            *time = held;
+        }
+        free[..gpus].sort_unstable_by(f64::total_cmp);
         let modes: Vec<&[Mode]> = tasks.iter().map(|task| model.modes_on(*task, node)).collect();
         let by_area = modes
             .iter()
@@ -89,8 +110,8 @@ impl<'a> Strip<'a> {
             .map(|task| (0..task).rev().find(|before| is_same(modes[*before], modes[task])))
             .collect();
         let has_equal = |task: usize| same[task].is_some() || same.contains(&Some(task));
-        let early = (0..tasks.len()).find(|task| !has_equal(*task));
-        Self { gpus: model.nodes[node].gpus as usize, limit, modes, by_area, early, same }
+        let early = (0..tasks.len()).find(|task| staying.is_empty() && !has_equal(*task));
+        Self { gpus, free, limit, modes, by_area, early, same }
     }
 
     /// Whether a gang of the early task may run from `start` on.
@@ -175,7 +196,7 @@ impl<'a> Strip<'a> {
     /// The state before anything is placed.
     fn first(&self) -> State {
         let left = (1u32 << self.modes.len()) - 1;
-        State { left, free: [0.0; MAX_GPUS], last: 0.0, next_task: 0 }
+        State { left, free: self.free, last: 0.0, next_task: 0 }
     }
 
     /// Searches all settled plans on this thread; takes its placements from `steps_left`.

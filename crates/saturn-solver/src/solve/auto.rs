@@ -36,9 +36,8 @@ const REFUTED: f64 = 1.0 - 5e-7;
 /// attempt doubles both.
 const FIRST_ATTEMPT: u64 = 4_000;
 
-/// Searches, and proves as much as it can within the limits.
-pub(crate) fn solve(solve: &Solve, plan: &mut Plan) {
-    let mut search = solve.begin();
+/// Goes on with a search, and proves as much as it can within the limits.
+pub(crate) fn solve(solve: &Solve, mut search: Search, plan: &mut Plan) {
     let limits = solve.limits();
     let proves = proof::is_in_reach(solve.model);
     let proves_exactly = !proves && general::is_in_exact_reach(solve.model);

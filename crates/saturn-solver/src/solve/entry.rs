@@ -19,6 +19,7 @@ use crate::solve::auto;
 use crate::solve::general::{self, Exact};
 use crate::split::solve as split;
 
+use crate::lists::search::Search;
 use crate::lists::solve::Solve;
 use crate::problem::grade::grade;
 /// The most share of the time for prices. Prices decide where the search goes, so cutting them
@@ -77,10 +78,10 @@ fn plan_tasks(problem: &Problem, options: &Options, deadline: Deadline, plan: &m
         plan.lower_bound_s = bound.makespan;
         if !deadline.is_over() {
             let solve = Solve { problem, options, model: &model, bound, deadline };
-            if may_switch {
-                split::solve(&solve, Some(solve.begin()), plan);
-            } else {
-                by_lists(&solve, plan);
+            if !may_switch {
+                by_lists(&solve, solve.begin(), plan);
+            } else if let Some(whole) = split::solve(&solve, Some(solve.begin()), plan) {
+                by_lists(&solve, whole, plan);
             }
         }
     } else if may_switch {
@@ -133,23 +134,21 @@ fn is_for_lists(problem: &Problem, model: &Model, options: &Options) -> bool {
         && problem.tasks.iter().all(is_plain_task)
 }
 
-/// A plan of a problem for lists, by the backend of the options.
-fn by_lists(solve: &Solve, plan: &mut Plan) {
+/// A plan of a problem for lists, by the backend of the options, from a search that has begun.
+fn by_lists(solve: &Solve, mut search: Search, plan: &mut Plan) {
     match solve.options.backend {
-        Backend::Milp => by_program(solve, plan),
+        Backend::Milp => by_program(solve, search, plan),
         Backend::Search => {
-            let mut search = solve.begin();
             search.advance(&solve.limits());
             solve.adopt(plan, search.lists());
         }
-        _ => auto::solve(solve, plan),
+        _ => auto::solve(solve, search, plan),
     }
 }
 
 /// A plan by the exact program, from a heuristic one.
-fn by_program(solve: &Solve, plan: &mut Plan) {
+fn by_program(solve: &Solve, mut search: Search, plan: &mut Plan) {
     let first = solve.deadline.within(solve.deadline.left_s() * FIRST_SEARCH);
-    let mut search = solve.begin();
     search.advance(&Limits { deadline: first, ..solve.limits() });
     solve.adopt(plan, search.lists());
     if plan.status != PlanStatus::Optimal {

@@ -172,6 +172,16 @@ impl<'a, 'b> Search<'a, 'b> {
         true
     }
 
+    /// The best plan without switches.
+    pub(crate) fn without(&self) -> &Plan {
+        self.without
+    }
+
+    /// The search without switches, to go on with alone.
+    pub(crate) fn into_whole(self) -> Option<lists::Search<'a>> {
+        self.whole
+    }
+
     pub(crate) fn is_optimal(&self, limits: &Limits) -> bool {
         limits.are_met_by(self.best.end)
     }

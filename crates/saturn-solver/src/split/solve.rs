@@ -16,6 +16,8 @@ use crate::split::search::Search;
 
 /// The share of the limits for a plan without switches, if lists can't express it.
 const WHOLE_SHARE: f64 = 0.15;
+/// Moves of the search for whole tasks before it is asked whether switches can gain enough.
+const WHOLE_FIRST: u64 = 4_000;
 /// The share of the remaining limits for the bound.
 const BOUND_SHARE: f64 = 0.25;
 
@@ -56,25 +58,47 @@ pub(crate) fn quick_bound(model: &Model, deadline: Deadline) -> f64 {
 
 /// Plans with switches within the limits of `solve`. The plan at hand has whole tasks. There is
 /// none yet if `whole` looks for such a plan.
-pub(crate) fn solve<'a>(solve: &'a Solve<'a>, whole: Option<lists::Search<'a>>, plan: &mut Plan) {
+///
+/// If no switches can gain as much as the options ask for, the answer is a plan of whole tasks, and
+/// so is the bound. Then the search for whole tasks is returned, to go on with.
+pub(crate) fn solve<'a>(
+    solve: &'a Solve<'a>,
+    mut whole: Option<lists::Search<'a>>,
+    plan: &mut Plan,
+) -> Option<lists::Search<'a>> {
     let model = &solve.model.without_switch_costs();
     // Bounds that hold for whole tasks alone are no bounds here.
     plan.lower_bound_s = config_lp::area_of_free_switches(model, &solve.bound.prices);
     (plan.completion_bound_s, plan.cost_bound) = (0.0, 0.0);
-    if let Some(whole) = &whole {
+    let low = plan.lower_bound_s;
+    let limits = Limits { low, ..solve.limits() };
+    let mut is_over = false;
+    if let Some(whole) = &mut whole {
+        whole.advance(&Limits { rests_at: WHOLE_FIRST, ..limits });
         solve.adopt(plan, whole.lists());
+        // Moves of a cut round are not counted. Spent on switches, they would make more moves worse.
+        is_over |= whole.num_moves() < WHOLE_FIRST && !whole.is_optimal(&limits);
     }
     if !plan.is_usable() {
-        return;
+        return None;
     }
     grade(plan);
-    let mut without = plan.clone();
-    if solve.deadline.is_over() {
-        return;
+    if is_over || solve.deadline.is_over() {
+        return None;
     }
-    let low = plan.lower_bound_s;
+    let min_gain = solve.options.min_switch_gain;
+    let may_gain = |low: f64, whole: &Plan| low <= whole.makespan_s * (1.0 - min_gain);
+    let of_whole_tasks = |mut plan: Plan| {
+        plan.lower_bound_s = plan.lower_bound_s.max(solve.bound.makespan);
+        grade(&mut plan);
+        plan
+    };
+    if !may_gain(low, plan) {
+        *plan = of_whole_tasks(plan.clone());
+        return whole;
+    }
+    let mut without = plan.clone();
     if let Some(mut search) = Search::new(solve, whole, model, low, &mut without) {
-        let limits = Limits { low, ..solve.limits() };
         let bounding = solve.deadline.within(solve.deadline.left_s() * BOUND_SHARE);
         let prices = &solve.bound.prices;
         let raise = |until: Deadline| config_lp::bound(model, prices, until);
@@ -88,14 +112,20 @@ pub(crate) fn solve<'a>(solve: &'a Solve<'a>, whole: Option<lists::Search<'a>>, 
         } else {
             raise(bounding)
         };
-        plan.lower_bound_s = plan.lower_bound_s.max(bound);
-        search.advance(&Limits { low: plan.lower_bound_s, ..limits });
+        let low = plan.lower_bound_s.max(bound);
+        plan.lower_bound_s = low;
+        if !may_gain(low, search.without()) {
+            let whole = search.into_whole();
+            *plan = of_whole_tasks(Plan { lower_bound_s: low, ..without });
+            return whole;
+        }
+        search.advance(&Limits { low, ..limits });
         search.adopt(plan);
     }
     plan.lower_bound_s = plan.lower_bound_s.min(plan.makespan_s);
-    let enough_s = without.makespan_s * (1.0 - solve.options.min_switch_gain);
-    if plan.makespan_s > enough_s {
+    if !may_gain(plan.makespan_s, &without) {
         *plan = Plan { lower_bound_s: plan.lower_bound_s, ..without };
     }
     grade(plan);
+    None
 }

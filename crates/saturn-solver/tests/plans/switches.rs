@@ -71,6 +71,19 @@ fn a_switch_that_gains_too_little_is_not_planned() {
     assert_eq!([segments_at(0.04), segments_at(0.06)], [2, 0]);
 }
 
+/// Free switches would reach 150 s, which is 6.25% less than 160 s.
+#[test]
+fn a_plan_is_proven_where_no_switch_can_gain_enough() {
+    let problem = switchable(three_on_two(), 4.0);
+    let status_at = |min_switch_gain: f64| {
+        let options = Options { min_switch_gain, ..options(1) };
+        let plan = solve(&problem, &options, &FrozenClock).unwrap();
+        assert!((plan.makespan_s - 160.0).abs() < 1e-6, "{plan:?}");
+        plan.status
+    };
+    assert_eq!([status_at(0.06), status_at(0.065)], [PlanStatus::Feasible, PlanStatus::Optimal]);
+}
+
 /// There are more nodes here than the search anneals together, and most of them stay idle. A thread
 /// that gets only idle nodes has nothing to anneal.
 #[test]

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
-use saturn_core::{Plan, Problem, ProblemTask, check};
+use saturn_core::{Plan, PlanStatus, Problem, ProblemTask, check};
 use saturn_solver::{Backend, Clock, FrozenClock, Objective, Options, solve};
 
 use super::problems::{SMALL, TINY, brute_force, problems};
@@ -69,6 +69,11 @@ proptest! {
                 prop_assert!(plan.bound() <= least * (1.0 + 1e-9), "{backend} {objective}: {plan:?}");
             }
         }
+        let is_anywhere = |task: &ProblemTask| task.only_nodes.is_none() && task.not_nodes.is_empty();
+        if problem.tasks.iter().all(is_anywhere) {
+            let plan = run(&problem, Backend::Auto, Objective::Makespan, 30_000);
+            prop_assert_eq!(plan.status, PlanStatus::Optimal);
+        }
     }
 }
 
@@ -116,6 +121,35 @@ proptest! {
             }
         }
     }
+}
+
+/// Eight tasks on two devices, of which the first trains: a run plans so when its first trial has
+/// gone on as training.
+#[test]
+fn a_plan_around_a_running_task_is_proven() {
+    let seconds = [15.9, 14.3, 11.5, 8.8, 7.9, 6.1, 4.7, 3.2];
+    let tasks = seconds.iter().enumerate().map(|(index, seconds)| {
+        let running = r#", "running": {"technique": "ddp", "gpus": 1, "movable": true,
+            "placement": [{"node": "n0", "devices": [0]}]}"#;
+        let running = if index == 0 { running } else { "" };
+        format!(
+            r#"{{"name": "t{index}", "switch_cost_s": 0.5, "strategies": [
+                {{"technique": "ddp", "gpus": 1, "runtime_s": {seconds}}},
+                {{"technique": "ddp", "gpus": 2, "runtime_s": {}}}]{running}}}"#,
+            0.7 * seconds
+        )
+    });
+    let tasks = tasks.collect::<Vec<_>>().join(",");
+    let text =
+        format!(r#"{{"cluster": {{"nodes": [{{"name": "n0", "gpus": 2}}]}}, "tasks": [{tasks}]}}"#);
+    let problem = Problem::from_json(&text).unwrap();
+    let whole = solve(&problem, &limited(100_000), &FrozenClock).unwrap();
+    assert_eq!(whole.status, PlanStatus::Optimal, "{whole:?}");
+    // A run allows switches, if they gain 2%. Here they gain less.
+    let options = Options { max_switches: 1, min_switch_gain: 0.02, ..limited(100_000) };
+    let plan = solve(&problem, &options, &FrozenClock).unwrap();
+    assert_eq!(plan.status, PlanStatus::Optimal, "{plan:?}");
+    assert!((plan.makespan_s - whole.makespan_s).abs() < 1e-6, "{plan:?}");
 }
 
 /// Where nothing is gained by moving, nothing is moved.
