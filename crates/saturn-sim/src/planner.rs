@@ -41,7 +41,7 @@ impl ByProof {
 pub struct Planner {
     /// Moves of the solver's search.
     pub max_moves: u64,
-    /// Seconds that a solve takes.
+    /// Seconds that a solve takes, if it may take so long.
     pub takes_s: f64,
     /// Seconds that it takes in place of these where that depends on what is proven.
     pub by_proof: Option<ByProof>,
@@ -59,7 +59,7 @@ impl Planner {
         let takes_s = if world.is_hit(Fault::SlowSolve) {
             self.takes_s + world.rng.random_range(5.0..60.0)
         } else {
-            self.takes_s
+            self.takes_s.min(order.time_limit_s)
         };
         if world.is_hit(Fault::SolveFails) {
             return (takes_s, Err("the solver panicked".to_owned()));
@@ -72,7 +72,9 @@ impl Planner {
         }
         let drawn = if world.is_hit(Fault::PoorPlan) { draw(&mut world.rng, order) } else { None };
         let solved = drawn.map_or_else(|| self.solve(order), Ok);
-        let plan_s = self.by_proof.map_or(takes_s, |one| one.takes_s(solved.as_ref().ok()));
+        let plan_s = self
+            .by_proof
+            .map_or(takes_s, |one| one.takes_s(solved.as_ref().ok()).min(order.time_limit_s));
         let mut takes_s = plan_s + self.by_proof.map_or(0.0, |one| one.around_s);
         let answer = solved.map(|mut plan| {
             plan.solve_s = plan_s;
@@ -86,9 +88,11 @@ impl Planner {
             });
             if let (Some(by_proof), Some(_)) = (self.by_proof, &order.optimistic) {
                 // It is given the time that the plan took, by the rule of the runtime (`solve.rs`).
-                let given_s = by_proof.limit_s.min(plan_s.max(CHOICE_S));
+                let given_s = order.time_limit_s.min(plan_s.max(CHOICE_S));
                 let modelled_s = by_proof.takes_s(optimistic.as_ref()).min(given_s);
-                takes_s = by_proof.hopeful_s.map_or(takes_s + modelled_s, |one| plan_s + one);
+                takes_s = by_proof.hopeful_s.map_or(takes_s + modelled_s, |one| {
+                    plan_s + one.min(given_s + by_proof.around_s)
+                });
             }
             SolveAnswer { plan, current_practice_s: None, practice_is_estimate: false, optimistic }
         });

@@ -92,7 +92,8 @@ class RunOptions(SearchOptions, total=False):
     stall_s: seconds of silence after which a task's workers count as hung and are restarted
         from the last checkpoint. It must be more than the longest step takes. Building, loading
         and saving do not count as silence.
-    solver_time_limit_s: seconds that the solver may take for one plan.
+    solver_time_limit_s: the most seconds that the solver may take for one plan. If little is
+        left to train, it may take a hundredth of that.
     max_switches: how often a plan may move a task to another technique, device count or place
         while it trains. A plan only does so if trials or checkpoints have shown what that costs,
         and if it then ends 2% sooner than the best plan without. 0: never. By default 1, and 0

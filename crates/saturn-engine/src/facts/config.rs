@@ -267,7 +267,7 @@ pub struct Policy {
     pub min_gain_s: f64,
     /// Switches that may be planned for each task.
     pub max_switches: usize,
-    /// Time a solve may take, seconds.
+    /// Most time that a solve may take, seconds: less if little is left to train.
     pub solver_time_limit_s: f64,
     /// A plan with planned switches must end earlier than the best without by this part of it.
     pub min_switch_gain: f64,

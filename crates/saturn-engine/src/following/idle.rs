@@ -7,7 +7,8 @@
 //!
 //! A task that is started in this way may have to move when the solver's answer comes, which costs
 //! a checkpoint and another launch. If an answer is likely to come sooner than that cost,
-//! `following` waits for it, and no longer than that.
+//! `following` waits for it, and no longer than that. The first answer is also waited for as long
+//! as the solver was given.
 
 use crate::facts::ids::TaskId;
 use crate::facts::plan::PlanSource;
@@ -55,8 +56,7 @@ pub(crate) fn put_idle_to_work(
         return;
     }
     let undo_s = ready.iter().map(|task| undo_s(state, *task)).fold(0.0, f64::max);
-    let policy = &state.config.policy;
-    if let Some(until_s) = planning.worth_waiting_until_s(undo_s, policy, now_s) {
+    if let Some(until_s) = planning.worth_waiting_until_s(undo_s, now_s) {
         ledger.timers.set(until_s, Timer::Idle);
         return;
     }

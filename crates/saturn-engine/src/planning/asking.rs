@@ -3,7 +3,8 @@
 //! A plan is asked for when something has changed on which plans depend (a task can be planned that
 //! could not, a strategy was excluded, a device went), and at each interval. The plan in force is
 //! followed meanwhile, and where devices are idle, a task without a place need not wait for the
-//! answer (`following/idle`). Whether the answer is adopted: `adopting`.
+//! answer (`following/idle`). A solve may take a small share of the makespan that remains, since
+//! devices may wait for the answer. Whether the answer is adopted: `adopting`.
 
 use saturn_core::{Objective, PlanStatus};
 
@@ -26,8 +27,13 @@ const REST_PER_SOLVE: f64 = 10.0;
 /// Time before a solve that failed is tried again, seconds; doubles with each failure in a row.
 const RETRY_SOLVE_S: f64 = 10.0;
 
-/// How long after its time limit the answer to the first solve may come on a busy machine, seconds.
-const FIRST_ANSWER_SLACK_S: f64 = 5.0;
+/// The share of the makespan that remains which a solve may take.
+const SOLVE_SHARE: f64 = 0.01;
+/// Seconds that a solve may take whatever remains: at least, and for each task.
+const LEAST_SOLVE_S: f64 = 0.1;
+const LEAST_SOLVE_A_TASK_S: f64 = 0.001;
+/// An answer may take its time limit so many times: for the plan, and for the hopeful plan.
+const SOLVES_AN_ANSWER: f64 = 2.0;
 
 /// What planning remembers between solves.
 #[derive(Debug, Default)]
@@ -56,6 +62,8 @@ struct PendingSolve {
     /// What the indices of the problem mean; the problem itself went to the solver.
     remaining: Remaining,
     has_deadlines: bool,
+    /// The time limit that the solver was given, seconds.
+    time_limit_s: f64,
 }
 
 impl Planning {
@@ -71,20 +79,16 @@ impl Planning {
 
     /// Until when to wait for an answer that is worth so many seconds: `None` if no solve is
     /// running or about to, or if the answer is likely to take longer. How long the first solve
-    /// takes is not known, except for its time limit.
-    pub(crate) fn worth_waiting_until_s(
-        &self,
-        worth_s: f64,
-        policy: &Policy,
-        now_s: f64,
-    ) -> Option<f64> {
-        let asked_s = match self.pending {
-            Some(_) => self.asked_s,
-            None if self.rest_until_s <= now_s => now_s,
+    /// takes is not known, except for its time limit. That limit is a small share of what remains,
+    /// so the first answer is waited for.
+    pub(crate) fn worth_waiting_until_s(&self, worth_s: f64, now_s: f64) -> Option<f64> {
+        let (asked_s, time_limit_s) = match &self.pending {
+            Some(pending) => (self.asked_s, pending.time_limit_s),
+            None if self.rest_until_s <= now_s => (now_s, LEAST_SOLVE_S),
             None => return None,
         };
         let wait_s = match self.took_s {
-            None => policy.solver_time_limit_s + FIRST_ANSWER_SLACK_S,
+            None => SOLVES_AN_ANSWER * time_limit_s + worth_s,
             Some(took_s) if took_s <= worth_s => worth_s,
             Some(_) => return None,
         };
@@ -141,6 +145,7 @@ impl Planning {
         self.num_solves += 1;
         let request = self.num_solves;
         let policy = &ledger.state.config.policy;
+        let time_limit_s = time_limit_s(policy, &remaining);
         let is_makespan = remaining.objective == Objective::Makespan;
         let expected = remaining.with_unmeasured(&ledger.state, Luck::None);
         let optimistic = remaining.optimistic(&ledger.state);
@@ -152,13 +157,13 @@ impl Planning {
             optimistic,
             expected,
             objective: remaining.objective,
-            time_limit_s: policy.solver_time_limit_s,
+            time_limit_s,
             seed: policy.seed,
             max_switches: if is_makespan { policy.max_switches } else { 0 },
             min_switch_gain: policy.min_switch_gain,
             warm_start,
         };
-        self.pending = Some(PendingSolve { request, remaining, has_deadlines });
+        self.pending = Some(PendingSolve { request, remaining, has_deadlines, time_limit_s });
         ledger.act(Action::Solve { request, order: Box::new(order) });
     }
 
@@ -212,6 +217,12 @@ impl Planning {
         }
         ledger.commit(Record::NotSolved { reason: reason.to_owned() }, now_s);
     }
+}
+
+/// Seconds that a solve may take: in proportion to what is at stake.
+fn time_limit_s(policy: &Policy, remaining: &Remaining) -> f64 {
+    let least_s = LEAST_SOLVE_S + LEAST_SOLVE_A_TASK_S * remaining.tasks.len() as f64;
+    (SOLVE_SHARE * remaining.least_makespan_s()).max(least_s).min(policy.solver_time_limit_s)
 }
 
 fn why_infeasible(answer: &SolveAnswer) -> String {

@@ -247,6 +247,21 @@ impl Remaining {
         }
     }
 
+    /// Seconds that every plan takes at least: its longest task, and its least work over all
+    /// devices.
+    pub(crate) fn least_makespan_s(&self) -> f64 {
+        let devices: u32 = self.problem.cluster.nodes.iter().map(|node| node.gpus).sum();
+        let (mut longest_s, mut work_s) = (0.0_f64, 0.0);
+        for task in &self.problem.tasks {
+            let least = |of: fn(&Candidate) -> f64| {
+                task.strategies.iter().map(of).fold(f64::INFINITY, f64::min)
+            };
+            longest_s = longest_s.max(task.release_s + least(|one| one.runtime_s));
+            work_s += least(|one| one.runtime_s * f64::from(one.gpus));
+        }
+        longest_s.max(work_s / f64::from(devices.max(1)))
+    }
+
     /// A gang of the problem on the run's devices; `None` if the problem has no such devices.
     pub(crate) fn real_gang(&self, gang: &Gang) -> Option<Gang> {
         gang.iter()

@@ -38,6 +38,11 @@ fn submit(name: &str, setup_s: f64) -> Event {
 /// The same on `gpus` devices, measured where the largest node had `node_gpus` and could not hold
 /// them.
 fn submit_wide(name: &str, setup_s: f64, gpus: u32, node_gpus: Option<u32>) -> Event {
+    submit_long(name, 3600, setup_s, gpus, node_gpus)
+}
+
+/// The same of so many seconds.
+fn submit_long(name: &str, steps: u64, setup_s: f64, gpus: u32, node_gpus: Option<u32>) -> Event {
     let outcome = TrialOutcome::Measured {
         step_s: 1.0,
         setup_s,
@@ -62,7 +67,7 @@ fn submit_wide(name: &str, setup_s: f64, gpus: u32, node_gpus: Option<u32>) -> E
         origin: Origin { node_gpus, ..Origin::default() },
     };
     let spec = TaskSpec {
-        steps: Some(3600),
+        steps: Some(steps),
         gpu_range: Some(vec![gpus]),
         measured: vec![trial],
         ..spec(name)
@@ -131,6 +136,43 @@ fn busy_on(nodes: Vec<Node>, setup_s: f64) -> Engine {
     let planned = engine.handle(solved, SOLVE_S);
     assert_eq!(launched(&planned), [TaskId(0)]);
     engine
+}
+
+/// A run of one task of so many seconds, and the time limit of its first solve.
+fn first_solve(seconds: u64) -> (Engine, f64) {
+    let mut engine = Engine::new(config());
+    engine
+        .handle(Event::Begin { cluster: Cluster { nodes: vec![Node::new("n0", 2, "cpu")] } }, 0.0);
+    let decision = engine.handle(submit_long("t0", seconds, 1.0, 1, None), 0.0);
+    assert_eq!(launched(&decision), [], "the first plan is waited for");
+    let limit_s = decision.actions.iter().find_map(|action| match action {
+        Action::Solve { order, .. } => Some(order.time_limit_s),
+        _ => None,
+    });
+    (engine, limit_s.expect("a plan is asked for"))
+}
+
+#[test]
+fn a_solve_may_take_a_hundredth_of_what_remains() {
+    let most_s = Policy::default().solver_time_limit_s;
+    assert!((first_solve(3600).1 - most_s).abs() < 1e-9);
+    let of_a_minute_s = first_solve(60).1;
+    assert!((0.6..0.7).contains(&of_a_minute_s), "{of_a_minute_s}");
+    let of_a_second_s = first_solve(1).1;
+    assert!((0.1..0.2).contains(&of_a_second_s), "a plan takes a moment: {of_a_second_s}");
+}
+
+#[test]
+fn the_first_answer_is_waited_for_no_longer_than_the_solver_was_given() {
+    let (mut engine, limit_s) = first_solve(60);
+    let mut now_s = 0.0;
+    while engine.state().running().next().is_none() {
+        now_s = engine.next_tick_s().expect("something is waited for");
+        assert!(now_s < 60.0, "it starts");
+        engine.handle(Event::Tick, now_s);
+    }
+    // The plan, the hopeful plan, and as long as a wrong start costs.
+    assert!((now_s - (2.0 * limit_s + 1.0)).abs() < 1e-6, "{now_s}");
 }
 
 #[test]
