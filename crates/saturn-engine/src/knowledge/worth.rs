@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::facts::ids::{DeviceId, NodeId, TaskId};
+use crate::state::attempt::Attempt;
 use crate::state::breadth::{Breadth, holds};
 use crate::state::run::State;
 use crate::state::trial::{TrialKey, TrialState};
@@ -71,11 +72,15 @@ impl State {
             .sum();
         let gpus: u32 = wanted.iter().map(|(_, key)| key.strategy.gpus).sum();
         let short = f64::from(gpus) - free as f64;
-        let moves = self.running().map(|(task, attempt)| {
-            let gpu_type = self.gang_type(&attempt.gang);
-            self.save_s(task).unwrap_or(0.0) + self.load_s(task, &attempt.strategy, gpu_type)
-        });
+        let moves = self.running().map(|(_, attempt)| self.interruption_s(attempt));
         short.max(0.0) * moves.fold(0.0, f64::max)
+    }
+
+    /// Seconds that it costs an attempt to be stopped and launched again.
+    pub(crate) fn interruption_s(&self, attempt: &Attempt) -> f64 {
+        let gpu_type = self.gang_type(&attempt.gang);
+        let load_s = self.load_s(attempt.task, &attempt.strategy, gpu_type);
+        self.save_s(attempt.task).unwrap_or(0.0) + load_s
     }
 
     /// The wanted trials that tell most. Of a group's technique that is the widest, since the ends

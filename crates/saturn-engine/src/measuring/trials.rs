@@ -131,7 +131,7 @@ pub(crate) fn is_search_over(ledger: &mut Ledger, now_s: f64) -> bool {
 
 /// Stops training for a trial that is expected to save more than that costs: on the node where the
 /// fewest devices have to be freed, and there the attempts that were launched last. For a wide
-/// trial all attempts on its nodes are stopped.
+/// trial all attempts on its nodes are stopped. An attempt that ends soon is awaited instead.
 fn make_room(
     ledger: &mut Ledger,
     vacancies: &mut Vacancies,
@@ -165,7 +165,16 @@ fn make_room(
             break;
         }
         vacancy.lent += held;
-        ledger.stop(attempt, StopReason::Trial, now_s);
+        stop_or_await_end(ledger, attempt, now_s);
+    }
+}
+
+/// Stops an attempt for a trial, unless it ends sooner than it could be stopped and launched again.
+fn stop_or_await_end(ledger: &mut Ledger, id: AttemptId, now_s: f64) {
+    let attempt = &ledger.state.attempts[&id];
+    let left_s = ledger.state.time_left_s(attempt, attempt.until_step, now_s);
+    if left_s > ledger.state.interruption_s(attempt) {
+        ledger.stop(id, StopReason::Trial, now_s);
     }
 }
 
@@ -197,7 +206,7 @@ fn make_room_across(
         for part in &ledger.state.attempts[&attempt].gang {
             vacancies.lend(NodeId(part.node), u32::try_from(part.devices.len()).unwrap_or(0));
         }
-        ledger.stop(attempt, StopReason::Trial, now_s);
+        stop_or_await_end(ledger, attempt, now_s);
     }
 }
 

@@ -3,27 +3,37 @@
 //! A trial is worth running where it may change the plan for the better. So the solver makes a
 //! second plan, an optimistic one, in which every unmeasured strategy is as fast as its estimate
 //! allows (`OPTIMISM` standard deviations below the middle). The unmeasured strategies that this
-//! plan uses are tried next, if even so much luck would save more than the trials cost. When the
+//! plan uses are tried next, if they are expected to save more than the trials cost. When the
 //! optimistic plan is hardly better than the plan of what is known, measuring is over: not even
 //! optimism promises more. (Optimism in the face of uncertainty: Lai & Robbins, 1985; Auer et al.,
 //! 2002.)
+//!
+//! So much luck is rare. The expected saving is a mean over lucks; where luck is bad, the plan of
+//! what is known is followed, and the trial saves nothing. (Expected improvement: Mockus, 1975;
+//! Jones et al., 1998.) The cost is the training that the trials delay: their own device-seconds,
+//! and stopping and launching again the tasks that make room.
 //!
 //! The first trial of a group is needed whatever it costs; `changes/wanted` opens it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use saturn_core::{Candidate, Objective, Plan, PlanStatus, Problem};
+use saturn_core::{Assignment, Candidate, Objective, Plan, PlanStatus, Problem};
 
 use crate::facts::config::TrialBudget;
 use crate::facts::record::{ChosenTrial, Record};
 use crate::ledger::book::Ledger;
 use crate::planning::problem::{LEAST_RUNTIME_S, Remaining};
+use crate::state::group::Group;
+use crate::state::lesson::Estimate;
 use crate::state::run::State;
 use crate::state::trial::TrialKey;
 
 /// Standard deviations by which a strategy may be better than its estimate.
 const OPTIMISM: f64 = 1.0;
+/// Five lucks that are equally likely: standard deviations by which a strategy is better than its
+/// estimate (the middles of fifths of a Normal distribution).
+const LUCKS: [f64; 5] = [-1.2816, -0.5244, 0.0, 0.5244, 1.2816];
 /// The optimistic plan must be better than the plan of what is known by this part of it.
 const LEAST_GAIN: f64 = 0.02;
 
@@ -66,10 +76,7 @@ impl Remaining {
                 let Some(estimate) = group.trials[key].estimate else { continue };
                 let step_s = match luck {
                     Luck::None => estimate.step_s,
-                    Luck::Good => estimate
-                        .step_s_at(-OPTIMISM)
-                        .max(group.least_step_s(key))
-                        .min(estimate.step_s),
+                    Luck::Good => lucky_step_s(group, key, estimate),
                 };
                 let technique = &key.strategy.technique;
                 let runtime_s = pace.with_step_s(technique, estimate.setup_s, step_s, left);
@@ -86,6 +93,18 @@ impl Remaining {
     }
 }
 
+/// Seconds a step of an unmeasured strategy that is as fast as its estimate allows.
+fn lucky_step_s(group: &Group, key: &TrialKey, estimate: Estimate) -> f64 {
+    estimate.step_s_at(-OPTIMISM).max(group.least_step_s(key)).min(estimate.step_s)
+}
+
+/// Seconds that trials are expected to save, where good luck saves `saves_s`, of which `luck_s` is
+/// due to the luck.
+fn expected_saving_s(saves_s: f64, luck_s: f64) -> f64 {
+    let saving_s = |luck: f64| (saves_s + (luck / OPTIMISM - 1.0) * luck_s).max(0.0);
+    LUCKS.map(saving_s).iter().sum::<f64>() / LUCKS.len() as f64
+}
+
 /// Asks for the trials that may improve the plan by more than they cost.
 pub(crate) fn choose_trials(
     ledger: &mut Ledger,
@@ -99,11 +118,14 @@ pub(crate) fn choose_trials(
         return;
     }
     let mut wanted: BTreeSet<(usize, Arc<TrialKey>)> = BTreeSet::new();
+    let (mut luck_device_s, mut all_device_s) = (0.0, 0.0);
     for assignment in &optimistic.assignments {
         let Some(task) = remaining.tasks.get(assignment.task) else { continue };
+        all_device_s += device_seconds(assignment);
         let unmeasured = assignment.strategy.checked_sub(task.strategies.len());
         if let Some(key) = unmeasured.and_then(|index| task.unmeasured.get(index)) {
             let group = ledger.state.task(task.id).group;
+            luck_device_s += device_seconds(assignment) * slower_without_luck(ledger, group, key);
             wanted.insert((group, ledger.state.narrowest_first(group, key)));
         }
     }
@@ -120,13 +142,15 @@ pub(crate) fn choose_trials(
     let devices = ledger.state.num_devices() as f64;
     let cost_s = cost_s + ledger.state.cost_of_room_s(&wanted);
     let min_gain_s = ledger.state.config.policy.min_gain_s;
-    // A trial may stop running tasks: a few seconds of luck are not worth that.
+    // A plan that moves running tasks must gain as much, or the outcome changes nothing.
     let least_s = if ledger.state.running().next().is_some() { min_gain_s } else { 0.0 };
     let is_affordable = match ledger.state.config.policy.trial_budget {
         TrialBudget::Seconds(budget_s) => ledger.state.trials_s + cost_s <= budget_s,
         TrialBudget::Worthwhile | TrialBudget::Full => true,
     };
-    let is_worthwhile = saved > LEAST_GAIN && (saves_s - least_s) * devices > cost_s;
+    let luck_s = optimistic.makespan_s * luck_device_s / all_device_s.max(f64::MIN_POSITIVE);
+    let expected_s = expected_saving_s(saves_s, luck_s);
+    let is_worthwhile = saved > LEAST_GAIN && (expected_s - least_s) * devices > cost_s;
     if wanted.is_empty() || !is_worthwhile || !is_affordable {
         return;
     }
@@ -141,11 +165,40 @@ pub(crate) fn choose_trials(
     ledger.commit(Record::TrialsChosen { trials, saves_s, cost_s }, now_s);
 }
 
+fn device_seconds(assignment: &Assignment) -> f64 {
+    let devices: usize = assignment.gang.iter().map(|part| part.devices.len()).sum();
+    devices as f64 * (assignment.end_s - assignment.start_s)
+}
+
+/// The part by which an unmeasured strategy takes longer by its estimate than with good luck.
+fn slower_without_luck(ledger: &Ledger, group: usize, key: &TrialKey) -> f64 {
+    let group = &ledger.state.groups[group];
+    let estimate = group.trials.get(key).and_then(|trial| trial.estimate);
+    estimate.map_or(0.0, |one| one.step_s / lucky_step_s(group, key, one) - 1.0)
+}
+
 /// The value of a plan's objective.
 fn value(plan: &Plan) -> f64 {
     match plan.objective {
         Objective::Completion => plan.completion_s,
         Objective::Cost => plan.cost,
         Objective::Makespan => plan.makespan_s,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::expected_saving_s;
+
+    #[test]
+    fn a_saving_by_luck_alone_is_expected_to_be_a_third_of_it() {
+        let by_luck_s = expected_saving_s(10.0, 10.0);
+        assert!((3.0..4.5).contains(&by_luck_s), "the exact mean is 4.0: {by_luck_s}");
+        let sure_s = expected_saving_s(10.0, 0.0);
+        assert!((sure_s - 10.0).abs() < 1e-9, "{sure_s}");
+        let nearly_sure_s = expected_saving_s(10.0, 3.0);
+        assert!((nearly_sure_s - 7.0).abs() < 1e-9, "bad luck saves too: {nearly_sure_s}");
+        let unlikely_s = expected_saving_s(2.0, 20.0);
+        assert!(unlikely_s > 0.0 && unlikely_s < 2.0, "more luck saves more: {unlikely_s}");
     }
 }

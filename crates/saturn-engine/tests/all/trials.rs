@@ -154,6 +154,60 @@ fn what_trains_is_not_stopped_for_a_trial_that_saves_a_few_seconds() {
     assert!((saves_s - min_gain_s) * devices > cost_s, "{saves_s} s, for {cost_s} s of devices");
 }
 
+/// The same where nothing trains, for a hopeful plan by this strategy.
+fn chosen_hoping_for(steps: u64, technique: &str, gpus: u32) -> Option<(f64, f64)> {
+    let mut run = Run::new(TrialBudget::Worthwhile, &[("t", "k", steps)]);
+    run.tried(measured(0.8));
+    let hope = hopeful(&run.order.as_ref().expect("a plan was asked for").1, technique, gpus);
+    run.solved(0, Some(hope));
+    run.records.iter().find_map(|record| match record {
+        Record::TrialsChosen { saves_s, cost_s, .. } => Some((*saves_s, *cost_s)),
+        _ => None,
+    })
+}
+
+/// Another technique on as many devices is better by luck alone; more devices are better in any
+/// case.
+#[test]
+fn a_trial_pays_by_the_saving_that_is_expected_and_not_by_luck_alone() {
+    let devices = 4.0;
+    let at_least = |technique: &str, gpus| {
+        let chosen = (2..2000).find_map(|steps| chosen_hoping_for(steps, technique, gpus));
+        let (saves_s, cost_s) = chosen.expect("a task of 2000 steps is worth a trial");
+        saves_s * devices / cost_s
+    };
+    let (by_luck, surely) = (at_least("fsdp", 1), at_least("ddp", 4));
+    assert!(by_luck > 2.0, "with luck it saves {by_luck} times its cost");
+    assert!(surely < 2.0, "with luck it saves {surely} times its cost");
+}
+
+/// `t` has a step left when a trial on all devices is chosen for the sake of `u`.
+#[test]
+fn a_trial_waits_for_a_task_that_ends_sooner_than_it_could_be_launched_again() {
+    let stops = |left: u64| {
+        let tasks = [("t", "k", 5 + left), ("u", "k", 10_000)];
+        let mut run = Run::new(TrialBudget::Worthwhile, &tasks);
+        run.tried_to(5, measured(0.8));
+        let wide = hopeful(&run.order.as_ref().expect("a plan was asked for").1, "ddp", 4);
+        run.solved(0, Some(wide));
+        let is_chosen = |record: &Record| matches!(record, Record::TrialsChosen { .. });
+        assert!(run.records.iter().any(is_chosen));
+        let is_stop = |record: &Record| matches!(record, Record::Stopping { .. });
+        (run.records.iter().any(is_stop), run)
+    };
+    let (is_stopped, _) = stops(100);
+    assert!(is_stopped, "80 s are too long to wait");
+    let (is_stopped, mut run) = stops(1);
+    assert!(!is_stopped && run.trials.is_empty(), "it is done in a second");
+    let state = run.engine.state();
+    let (id, _) = state.attempts.iter().next().expect("it trains");
+    let (attempt, rank) = (*id, 0);
+    let report = RankReport::Finished { step: 6, loss: None };
+    run.handle(Event::Reported { attempt, rank, report });
+    run.handle(Event::RankExited { attempt, rank, code: 0, last_words: String::new() });
+    assert_eq!(run.running(), ["ddp x4"]);
+}
+
 #[test]
 fn a_budget_in_seconds_is_kept() {
     let tasks = [("t", "k", 10_000)];
