@@ -245,7 +245,8 @@ fn setting(seed: u64) -> Setting {
         max_switches: rng.random_range(0..3),
         solve_s: if rng.random() { 0.0 } else { rng.random_range(0.0..5.0) },
         min_gain: rng.random_range(0.0..0.05),
-        max_moves: if rng.random() { 1 } else { 2000 },
+        // Switches are planned after 4,000 moves without them.
+        max_moves: if rng.random() { 1 } else { 8000 },
         wishes: rng.random(),
         arrivals: rng.random(),
         poor: rng.random_range(0.0..0.8),
