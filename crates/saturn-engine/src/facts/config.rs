@@ -261,8 +261,8 @@ pub struct Policy {
     pub kill_grace_s: f64,
     /// Share of the time left that a new plan must save before running tasks are moved for it.
     pub min_gain: f64,
-    /// Seconds that a new plan must save at least before running tasks are moved for it: the
-    /// forecast is wrong by seconds about stopping and starting.
+    /// Seconds that a new plan must save at least before running tasks are moved for it. The
+    /// forecast of a stop and a start is wrong by seconds.
     #[serde(default = "least_gain_s", skip_serializing_if = "is_least_gain")]
     pub min_gain_s: f64,
     /// Switches that may be planned for each task.

@@ -281,8 +281,8 @@ pub enum Event {
         /// What.
         command: Command,
     },
-    /// The person wants to stop: at checkpoints the first time, at once the second, and the third
-    /// time without waiting for processes that can't be killed.
+    /// The person wants to stop. The first interrupt stops at checkpoints, the second at once. The
+    /// third does not wait for processes that can't be killed.
     Interrupt,
     /// A disk that was full when an attempt ended has more room than it had then.
     SpaceFreed,
