@@ -1,14 +1,14 @@
 //! Devices that break, and processes that won't die.
 //!
-//! - A device on which tasks fail as a machine's fault makes them fail (`FailureKind::Died`,
-//!   `Machine`, `Stalled`), without a task that does well in between, is set aside: after two
-//!   failures, of one task or of two. The failures then count as the device's. The last devices
+//! - A device is set aside after two failures, of one task or of two, without a task that does well
+//!   in between. Only failures count that look like a machine's fault (`FailureKind::Died`,
+//!   `Machine`, `Stalled`). They are then the device's failures, not the task's. The last devices
 //!   that a task can use are never set aside, and devices that become the last are taken back:
 //!   better slow than never.
-//! - If a task fails on other devices too, the fault was the task's: the devices that its failures
-//!   accused are taken back, and it is not believed again.
-//! - Processes that live on after their kill cost their devices, not the run: their attempt is
-//!   abandoned and its devices are set aside until the processes are gone.
+//! - If a task fails on other devices too, the fault was the task's. The devices that its failures
+//!   accused are taken back, and the task is not believed again.
+//! - Processes that live on after their kill cost their devices, not the run. Their attempt is
+//!   abandoned, and its devices are set aside until the processes are gone.
 
 use std::collections::BTreeSet;
 
