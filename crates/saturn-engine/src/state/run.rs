@@ -27,8 +27,8 @@ use crate::state::trial::TrialState;
 
 /// The weight of a task's end grows by this factor with each step of its priority.
 const PRIORITY_FACTOR: f64 = 4.0;
-/// How often attempts are assumed to fail before any has failed: once a day, for whatever reason (a
-/// driver that is killed, a machine that restarts, a device that is lost). Large data centres
+/// How often attempts are assumed to fail before any has failed: once a day. The reason may be a
+/// driver that is killed, a machine that restarts or a device that is lost. Large data centres
 /// report a failure in 5.8 years of one GPU (Llama 3, 2024); machines that people share fare worse.
 const ASSUMED_FAILURE_EVERY_S: f64 = 86_400.0;
 
