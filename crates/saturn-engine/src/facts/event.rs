@@ -301,7 +301,7 @@ pub struct SolveOrder {
     /// What to solve.
     pub problem: Problem,
     /// The same problem with candidates for unmeasured strategies behind the others, as fast as
-    /// their estimates allow: a strategy that its plan uses is worth a trial.
+    /// their estimates allow. A candidate that the plan of this problem uses is worth a trial.
     pub optimistic: Option<Problem>,
     /// The same problem with those candidates as fast as their estimates say: current practice,
     /// which would have measured them, is worked out from it.

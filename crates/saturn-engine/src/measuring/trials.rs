@@ -3,9 +3,9 @@
 //! Trials get free devices before anything else does, wide trials first, and trials of one width in
 //! the order in which their groups came. A narrow trial may overtake a wide trial that has to wait,
 //! and no two ever share a device. If a trial only waits for other trials to end, the devices that
-//! are already free for it are kept for it. If it waits for training to end, they are not: a task
-//! may train under a measured strategy, and the trial is run when there is room again. If a trial
-//! only waits for inspections, its devices are kept for it too (`inspections`).
+//! are already free for it are kept for it. If it waits for training to end, they are not kept. A
+//! task may train on them under a measured strategy, and the trial runs when there is room again.
+//! If a trial only waits for inspections, its devices are kept for it too (`inspections`).
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -105,8 +105,8 @@ fn fits_host<'a>(
     }
 }
 
-/// Whether nothing is left to do in a search, while no attempt lives: a search does not wait for
-/// trials that need more devices than can be used. People are told of such trials, once.
+/// Whether nothing is left to do in a search. Called while no attempt lives. A search does not wait
+/// for trials that need more devices than can be used. People are told of such trials, once.
 pub(crate) fn is_search_over(ledger: &mut Ledger, now_s: f64) -> bool {
     if ledger.state.num_to_inspect() > 0 {
         return false;

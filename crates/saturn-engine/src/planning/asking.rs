@@ -20,8 +20,8 @@ use crate::planning::experiment::{Luck, choose_trials};
 use crate::planning::fingerprint::Fingerprint;
 use crate::planning::problem::{Remaining, plannable};
 
-/// The time between two solves is at least this many times as long as the last solve took, so that
-/// a queue that never ends does not keep the solver busy.
+/// The time between two solves is at least this many times as long as the last solve took. So a
+/// queue that never ends does not keep the solver busy.
 const REST_PER_SOLVE: f64 = 10.0;
 /// Time before a solve that failed is tried again, seconds; doubles with each failure in a row.
 const RETRY_SOLVE_S: f64 = 10.0;
