@@ -3,9 +3,9 @@
 //! A group could be measured under every technique on every type of device in the pool, at the
 //! device counts of `state/breadth`. With a full budget all of that is measured. Otherwise a group
 //! is measured once, so that its tasks can train. It is measured further where
-//! `planning/experiment` expects that to pay, and once more if a task is left without a strategy
-//! that it may run under. A group's model is inspected before all that, and strategies that the
-//! inspection rules out are not tried.
+//! `planning/experiment` expects that to pay. It is measured once more if a task is left without a
+//! strategy that it may run under. A group's model is inspected before all that, and strategies
+//! that the inspection rules out are not tried.
 //!
 //! The wanted trials are worked out anew whenever tasks or nodes come and go. Outcomes are facts
 //! and stay, whatever is wanted.

@@ -129,7 +129,7 @@ impl State {
 
     /// Whether memory rules out a strategy that was not tried. It does if the technique ran out of
     /// memory on as many devices or more. It also does if the technique has never fitted in a
-    /// trial, and the group has a trial of it on more devices, with more room.
+    /// trial, and the group has a trial of it on more devices.
     pub fn is_ruled_out(&self, group: usize, key: &TrialKey) -> bool {
         let same = self.groups[group].trials.iter().filter(|(other, _)| {
             other.gpu_type == key.gpu_type && other.strategy.technique == key.strategy.technique
