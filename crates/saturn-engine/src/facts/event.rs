@@ -303,8 +303,8 @@ pub struct SolveOrder {
     /// The same problem with candidates for unmeasured strategies behind the others, as fast as
     /// their estimates allow. A candidate that the plan of this problem uses is worth a trial.
     pub optimistic: Option<Problem>,
-    /// The same problem with those candidates as fast as their estimates say: current practice,
-    /// which would have measured them, is worked out from it.
+    /// The same problem with those candidates as fast as their estimates say. Current practice
+    /// would have measured them, so its makespan is worked out from this problem.
     pub expected: Option<Problem>,
     /// The objective, which is minimised.
     pub objective: Objective,

@@ -78,8 +78,8 @@ pub(crate) fn put_idle_to_work(
     }
 }
 
-/// Seconds that a start under another strategy than the solver then chooses costs a task at
-/// most: a checkpoint and another launch.
+/// Seconds that a start costs a task at most if the solver then chooses another strategy: a
+/// checkpoint and another launch.
 fn undo_s(state: &State, task: TaskId) -> f64 {
     let is_going_on = state.task(task).step > 0;
     let load_s = state.choices(task).map(|choice| choice.trial.load_s(is_going_on));

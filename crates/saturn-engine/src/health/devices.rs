@@ -26,8 +26,8 @@ use crate::state::breadth::holds;
 /// Failures in a row after which a device is set aside.
 const MAX_SUSPECTS: usize = 2;
 
-/// An attempt failed as a machine's fault makes it fail, and that is recorded: decides whether its
-/// devices, or its task, are to blame. Whether its task is absolved.
+/// Decides whether the devices or the task of an attempt are to blame, after a failure that looks
+/// like a machine's fault was recorded. Returns whether the task is absolved.
 pub(crate) fn judge(
     ledger: &mut Ledger,
     health: &mut Health,
@@ -185,9 +185,9 @@ pub(crate) fn abandon(ledger: &mut Ledger, health: &mut Health, id: AttemptId, n
     }
 }
 
-/// A node has left: when it comes again its devices count as new ones, since whoever brings them
-/// back has ended the processes there. For a gang that is on other nodes too, the end of each rank
-/// is told.
+/// Forgets the abandoned devices of a node that has left. When the node comes again its devices
+/// count as new ones, since whoever brings them back has ended the processes there. An attempt that
+/// is on other nodes too stays abandoned until its ranks' ends are told.
 pub(crate) fn forget_abandoned_on(health: &mut Health, node: NodeId) {
     health.blame.abandoned.retain_mut(|(_, devices, _)| {
         devices.retain(|device| device.node != node);

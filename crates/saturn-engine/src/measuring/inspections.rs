@@ -29,8 +29,8 @@ use crate::state::attempt::Attempt;
 
 /// Inspections that run at the same time: they compute, beside attempts that train.
 const MAX_AT_ONCE: usize = 2;
-/// How long after its launch a trial has no inspection beside it on CPU slots, nor an inspection a
-/// trial, seconds.
+/// Seconds after its launch for which, on CPU slots, a trial has no inspection beside it, and an
+/// inspection no trial.
 const APART_S: f64 = 10.0;
 
 /// Launches the inspections that are due, the first come first.

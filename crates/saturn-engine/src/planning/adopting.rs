@@ -94,7 +94,8 @@ pub(crate) fn choose(
         (None, answer) if !is_complete && !standing.places.is_empty() => {
             let is_new = ledger.state.plan.is_none();
             let source = match (answer, reason) {
-                // The run has no plan yet, so the extension of nothing is told as the solver's.
+                // The run has no plan yet that could be extended, so people are told that this one
+                // is the solver's.
                 (Some(_), None) if is_new => PlanSource::Solver,
                 (_, reason) => PlanSource::Extended { reason },
             };
@@ -339,9 +340,9 @@ fn leave_running(state: &State, places: &[Place]) -> Vec<Place> {
     first
 }
 
-/// Renames devices of each node so that tasks which train and start first in the new plan under
-/// their present strategy stay where they are. Devices of a node are interchangeable, so the plan
-/// stays valid.
+/// Renames devices of each node, so that tasks that train stay where they are. They must start
+/// first in the new plan, under their present strategy. Devices of a node are interchangeable, so
+/// the plan stays valid.
 fn keep_in_place(state: &State, mut places: Vec<Place>) -> Vec<Place> {
     if !moves_any(state, &places) {
         return places;

@@ -99,7 +99,7 @@ fn with_let_go_on_first(
     first
 }
 
-/// Those of `tasks` that have no place among these.
+/// The tasks among `tasks` that have no place among `places`.
 pub(crate) fn without_place(state: &State, tasks: &[TaskId], places: &[Place]) -> Vec<TaskId> {
     let mut has_place = vec![false; state.tasks.len()];
     for place in places {
