@@ -94,10 +94,12 @@ class Warm:
         self.gpus = gpus
         self._uuids = uuids or [device_uuid(number) for number in range(MOST_GPUS)]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "saturn.worker.warm", "--workers-lock", str(lock)]
             # The tests' modules, from which ranks take functions and models, import pytest: in
             # each rank, that would take a fifth of a second.
-            + ["--preload", ",".join(["pytest", *([preload] if preload else [])])],
+            [
+                *(sys.executable, "-m", "saturn.worker.warm", "--workers-lock", str(lock)),
+                *("--preload", ",".join(["pytest", *([preload] if preload else [])])),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=worker_env(gpus),

@@ -97,6 +97,7 @@ def test_weights_are_read_from_what_people_save(
     assert all(torch.equal(found[name], value) for name, value in state.items())
 
 
+@pytest.mark.slow(quick=["fsdp", "technique3"])
 @pytest.mark.parametrize("technique", ["ddp", "fsdp", "offload", PLAIN])
 def test_weights_are_read_from_checkpoints(run: Runtime, tmp_path: Path, technique: Any) -> None:
     run.write_task(definition())

@@ -55,6 +55,7 @@ class TestUntil:
         gang.tell(until(120))
         assert ended(gang) == ("stopped", 120)
 
+    @pytest.mark.slow(quick=["2"])
     def test_a_step_that_has_passed_means_now(self, run: Runtime, ranks: int) -> None:
         run.write_task(definition(get_model=slow_steps))
         gang = run.launch("mlp", "ddp", ranks=ranks, steps=MANY)
@@ -65,6 +66,7 @@ class TestUntil:
         expected, _ = reference.train(definition(), step)
         assert closeness.ulps(run.losses("mlp"), expected) < closeness.ACROSS
 
+    @pytest.mark.slow(quick=["2"])
     def test_it_replaces_the_step_of_the_spec(self, run: Runtime, ranks: int) -> None:
         run.write_task(definition(get_dataloader=slow_loader))
         for step, expected in ((4, ("stopped", 4)), (None, ("finished", 12))):
@@ -81,6 +83,7 @@ class TestUntil:
             gang.tell(until(step))
         assert ended(gang) == ("stopped", 140)
 
+    @pytest.mark.slow(quick=["2"])
     def test_before_the_first_step_nothing_is_trained(self, run: Runtime, ranks: int) -> None:
         run.write_task(definition())
         assert run.run("mlp", "ddp", ranks=ranks, steps=5).codes == [0] * ranks
@@ -92,6 +95,7 @@ class TestUntil:
         gang.stop()
         assert ended(gang) == ("stopped", 5)
 
+    @pytest.mark.slow(quick=["2"])
     def test_one_past_the_last_step_changes_nothing(self, run: Runtime, ranks: int) -> None:
         run.write_task(definition(get_dataloader=slow_loader))
         gang = run.launch("mlp", "ddp", ranks=ranks, steps=9)
