@@ -60,6 +60,45 @@ class Sharing(Technique):
         return Recording(module, knobs["data_size"])
 
 
+class Phases(DeviceMemory):
+    """Notes what it is told of a rank's phases, each of which has another limit."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.device("cpu"), None)
+        self.told: list[Any] = []
+
+    def building(self) -> None:
+        self.told.append("building")
+
+    def spreading(self) -> None:
+        self.told.append("spreading")
+
+    def training(self, *, saves_memory: bool = False) -> None:
+        self.told.append(("training", saves_memory))
+
+
+@pytest.mark.parametrize("saves_memory", [False, True])
+def test_a_device_s_memory_is_limited_from_the_building_of_the_model_to_its_training(
+    saves_memory: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Recording, "saves_memory", saves_memory)
+    gang: Any = FakeGang([])
+    gang.device_memory = memory = Phases()
+
+    def get_model() -> nn.Module:
+        memory.told.append("the model is built")
+        return Mlp()
+
+    def get_dataloader() -> Any:
+        memory.told.append("the loader is made")
+        return definition().get_dataloader()
+
+    task = definition(get_model=get_model, get_dataloader=get_dataloader)
+    Stepper(task, Sharing(), gang, {"data_size": 4}, note=print)
+    built = ["building", "the model is built", "spreading", "the loader is made"]
+    assert memory.told == [*built, ("training", saves_memory)]
+
+
 @pytest.mark.parametrize(
     ("data_size", "others", "share"),
     [
