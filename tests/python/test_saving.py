@@ -45,6 +45,20 @@ def test_the_best_checkpoint_stays_whole_when_newer_ones_that_are_worse_are_save
     assert steps_in(best.directory_of(place)) == [5]
 
 
+def test_the_best_goes_back_with_a_training_that_goes_back(
+    place: Directory, tmp_path: Path
+) -> None:
+    saving = Saving(place, 1, tmp_path)
+    for step in (1, 2):
+        saving.save(step, Position(), is_best=True)
+    # The newest checkpoint was lost, and the one before it says that it is the best.
+    best.repair(manifest.of_step(place, 1), 1)
+    assert steps_in(best.directory_of(place)) == [1]
+    manifest.keep_only([], best.directory_of(place))  # killed before it was kept
+    best.repair(manifest.of_step(place, 1), 1)
+    assert steps_in(best.directory_of(place)) == [1]
+
+
 def test_each_checkpoint_has_the_weights_that_do_not_train_also_after_a_resume(
     place: Directory, tmp_path: Path
 ) -> None:

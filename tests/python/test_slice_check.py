@@ -169,6 +169,16 @@ def test_what_is_not_the_same_twice_is_compared_in_evaluation_mode() -> None:
     assert (slicing.kind, slicing.unchecked) == (SAMPLES, None)
 
 
+def skipped_at_random(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    is_there = torch.bernoulli(torch.tensor(0.5))
+    mean = nn.functional.cross_entropy(outputs, labels)
+    return mean + is_there * sliced.contrastive(outputs, labels)
+
+
+def test_what_is_skipped_at_random_is_looked_at() -> None:
+    assert found(definition(loss_function=skipped_at_random)).kind == WHOLE
+
+
 def test_what_can_not_be_compared_is_told() -> None:
     def never(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         raise RuntimeError("not here")
