@@ -118,13 +118,13 @@ impl Paces {
         self.0.range(step + 1..).next().map_or(u64::MAX, |(next, _)| next - step)
     }
 
-    /// How many steps after `from` finished ones are done in so many seconds, and the seconds that
-    /// are left then.
-    pub(crate) fn steps_in(&self, from: u64, seconds: f64) -> (u64, f64) {
+    /// How many steps after `from` finished ones are done in so many seconds, `most` at most, and
+    /// the seconds that are left then.
+    pub(crate) fn steps_in(&self, from: u64, most: u64, seconds: f64) -> (u64, f64) {
         let (mut step, mut left_s) = (from, seconds);
         while let Some(step_s) = self.at(step).filter(|step_s| *step_s > 0.0) {
             let num = self.left(step);
-            let fits = whole(left_s / step_s + AT_STEP_END);
+            let fits = whole(left_s / step_s + AT_STEP_END).min(from.saturating_add(most) - step);
             if fits < num {
                 return (step + fits - from, (left_s - fits as f64 * step_s).max(0.0));
             }

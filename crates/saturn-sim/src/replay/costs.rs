@@ -5,11 +5,11 @@
 //! same strategy, then over its group, then over the run. A strategy that the run never trained nor
 //! tried takes what the run itself estimated at its end; [`Costs::guessed`] counts those.
 //!
-//! A task's first launch under a strategy takes what its first launch under it took, its second what
-//! its second took, and so on.
+//! A task's first launch under a strategy takes what its first launch under it took, its second
+//! what its second took, and so on.
 //!
-//! A task that trains the same steps under the same strategy as in the run takes for each of them what
-//! it took there, interval by interval, and saves after the same steps.
+//! A task that trains the same steps under the same strategy as in the run takes for each of them
+//! what it took there, interval by interval. It saves after the same steps, and tells of the same.
 
 mod pacing;
 
@@ -42,6 +42,8 @@ struct Fault {
     /// Seconds from launch until then.
     after_s: f64,
     failure: Failure,
+    /// Launches of its task for training before it.
+    num_before: usize,
 }
 
 /// Where the training of a task is at a time.
@@ -132,6 +134,8 @@ pub(crate) struct Costs {
     trials: Queues<(String, String, StrategyKey), Attempt>,
     trial_ends: Mean,
     faults: Queues<(TaskId, Failing), Fault>,
+    /// Launches of each task for training so far.
+    num_launched: BTreeMap<TaskId, usize>,
     guessed: BTreeSet<(String, StrategyKey)>,
     /// Steps at which something is done to a task from outside.
     marks: BTreeMap<TaskId, BTreeSet<u64>>,
@@ -162,6 +166,7 @@ impl Costs {
             trials: Queues::new(),
             trial_ends: Mean::default(),
             faults: Queues::new(),
+            num_launched: BTreeMap::new(),
             guessed: BTreeSet::new(),
             marks: BTreeMap::new(),
             solves,
@@ -172,8 +177,11 @@ impl Costs {
             costs.take(attempt);
         }
         // How far a task had come when it failed depends on how fast it trains.
+        let mut num_launched: BTreeMap<TaskId, usize> = BTreeMap::new();
         for attempt in &attempts.all {
-            costs.take_failure(attempt);
+            let num = num_launched.entry(attempt.task).or_default();
+            costs.take_failure(attempt, *num);
+            *num += usize::from(attempt.purpose == Purpose::Train);
         }
         for task in costs.state.task_ids().collect::<Vec<_>>() {
             let TaskStatus::Ended(TaskEnd::Done { .. }) = costs.state.task(task).status else {
@@ -303,7 +311,7 @@ impl Costs {
         }
     }
 
-    fn take_failure(&mut self, attempt: &Attempt) {
+    fn take_failure(&mut self, attempt: &Attempt, num_before: usize) {
         let Some(ended) = &attempt.ended else { return };
         let AttemptEnd::Failed { failure } = &ended.end else { return };
         if attempt.purpose == Purpose::Inspection {
@@ -323,7 +331,7 @@ impl Costs {
         let is_trial = attempt.purpose == Purpose::Trial && attempt.went_on.is_none();
         let failing = if is_trial { Failing::Trial(attempt.key()) } else { Failing::Training };
         let at = self.reached(attempt, at_s).map(|at| at.at_least(ended.step));
-        let fault = Fault { at, after_s: at_s - attempt.launched_s, failure };
+        let fault = Fault { at, after_s: at_s - attempt.launched_s, failure, num_before };
         self.faults.entry((attempt.task, failing)).or_default().push_back(fault);
     }
 
@@ -335,11 +343,14 @@ impl Costs {
         let warmup_s = self.warmups.find(&asked).filter(|_| attempt.went_on.is_none());
         let still_s = attempt.stood_still_s(at_s) + warmup_s.unwrap_or(0.0);
         let trained_s = (at_s - from_s - still_s).max(0.0);
+        // After its last step it saves.
+        let all = self.state.task(attempt.task).steps;
+        let most = all.map_or(u64::MAX, |all| all.saturating_sub(from));
         let (num_steps, after_s) = if let Some(paces) = self.paces.get(&place(attempt)) {
-            paces.steps_in(from, trained_s)
+            paces.steps_in(from, most, trained_s)
         } else {
             let step_s = self.steps.find(&asked).unwrap_or(1.0);
-            let num_steps = whole(trained_s / step_s);
+            let num_steps = whole(trained_s / step_s).min(most);
             (num_steps, trained_s - num_steps as f64 * step_s)
         };
         Some(Reached { step: from + num_steps, after_s })

@@ -202,13 +202,19 @@ impl Costs {
 
     /// Has a gang fail where the run's attempt at that step of the task did, or its trial of that
     /// strategy.
-    fn doom(&self, gang: &mut LiveGang, saved_step: u64) {
-        let next = |failing| self.faults.get(&(gang.order.task, failing)).and_then(VecDeque::front);
+    fn doom(&mut self, gang: &mut LiveGang, saved_step: u64) {
         let is_trial = gang.order.purpose == Purpose::Trial;
+        let num_launched = self.num_launched.entry(gang.order.task).or_default();
+        let num_before = *num_launched;
+        *num_launched += usize::from(!is_trial);
+        let next = |failing| self.faults.get(&(gang.order.task, failing)).and_then(VecDeque::front);
         let of_trial =
             if is_trial { next(Failing::Trial(gang.order.strategy.key())) } else { None };
         let training = next(Failing::Training);
-        if let Some(fault) = of_trial.or(training.filter(|one| !is_trial && one.at.is_none())) {
+        // One that fails while it loads is the launch that did so in the run, or a later.
+        let loading =
+            training.filter(|one| !is_trial && one.at.is_none() && one.num_before <= num_before);
+        if let Some(fault) = of_trial.or(loading) {
             gang.fate.failure = Some((fault.after_s, fault.failure.clone()));
         } else if let Some(Fault { at: Some(at), failure, .. }) = training {
             let step = at.step.max(saved_step);
