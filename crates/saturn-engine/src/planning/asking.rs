@@ -172,6 +172,8 @@ impl Planning {
         let pending = self.pending.take_if(|pending| pending.request == request);
         let Some(PendingSolve { remaining, has_deadlines, .. }) = pending else { return };
         self.took_s = Some(now_s - self.asked_s);
+        let solve_s = answer.as_ref().ok().map(|answer| answer.plan.solve_s);
+        ledger.commit(Record::Solved { asked_s: self.asked_s, solve_s }, now_s);
         let answer = answer.and_then(|answer| match answer.plan.status {
             PlanStatus::Optimal | PlanStatus::Feasible => Ok(answer),
             PlanStatus::TimedOut => {
