@@ -76,6 +76,9 @@ class Phases(DeviceMemory):
     def training(self, *, saves_memory: bool = False) -> None:
         self.told.append(("training", saves_memory))
 
+    def stepped(self, *, is_repeatable: bool) -> None:
+        self.told.append("stepped")
+
 
 @pytest.mark.parametrize("saves_memory", [False, True])
 def test_a_device_s_memory_is_limited_from_the_building_of_the_model_to_its_training(
@@ -94,9 +97,11 @@ def test_a_device_s_memory_is_limited_from_the_building_of_the_model_to_its_trai
         return definition().get_dataloader()
 
     task = definition(get_model=get_model, get_dataloader=get_dataloader)
-    Stepper(task, Sharing(), gang, {"data_size": 4}, note=print)
+    stepper = Stepper(task, Sharing(), gang, {"data_size": 4}, note=print)
+    piece = Slice((torch.zeros(2, WIDTH), torch.zeros(2)), 2, 8, Position(batches=1))
+    stepper.step(stepper.stage([piece]), stop=False, save=False)
     built = ["building", "the model is built", "spreading", "the loader is made"]
-    assert memory.told == [*built, ("training", saves_memory)]
+    assert memory.told == [*built, ("training", saves_memory), "stepped"]
 
 
 @pytest.mark.parametrize(
