@@ -254,3 +254,14 @@ def test_the_rate_of_the_first_group_is_told_and_follows_its_schedule_to_the_las
             rates.append(agreement.facts.lr)
         pieces.close()
     assert rates == [0.8, 0.4, 0.2, 0.1, 0.1]
+
+
+def test_a_step_s_tokens_are_those_of_its_global_batches() -> None:
+    gang: Any = FakeGang([])
+    stepper = Stepper(definition(), Sharing(), gang, {"data_size": 4}, note=print)
+    tokens = {"input_ids": torch.zeros(2, 6, dtype=torch.int64)}
+    of_tokens = Slice(tokens, 2, 8, Position(batches=1))
+    empty = Slice(tokens, 0, 3, Position(batches=2))  # another rank has this batch
+    assert stepper.stage([of_tokens, of_tokens, empty]).num_tokens == 2 * 8 * 6
+    of_features = Slice((torch.zeros(2, WIDTH), torch.zeros(2)), 2, 8, Position(batches=2))
+    assert stepper.stage([of_tokens, of_features]).num_tokens is None
