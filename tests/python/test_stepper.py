@@ -247,6 +247,7 @@ def test_the_rate_of_the_first_group_is_told_and_follows_its_schedule_to_the_las
     with gang_of_one(tmp_path) as gang:
         stepper = Stepper(task, Ddp(), gang, {}, note=print)
         assert stepper.steps_behind == 0, "on a CPU slot the result of a step is there at once"
+        assert [len(group["params"]) for group in stepper.optimizer.param_groups] == [8, 2]
         pieces, rates = stepper.pieces(Position()), []
         for _ in range(5):  # a trial of a short task takes steps beyond its end
             agreement = stepper.step(stepper.stage(next(pieces)), stop=False, save=False)
