@@ -66,6 +66,13 @@ def test_alone_a_rank_has_the_outputs_and_gradients_of_torch(tmp_path: Path, aff
         assert closeness.ulps(computed(True), computed(False)) < closeness.ACROSS
 
 
+def test_ranks_that_share_a_batch_leave_its_statistics_to_torch() -> None:
+    norm, inputs = nn.BatchNorm1d(4), torch.randn(5, 4)
+    expected = nn.BatchNorm1d(4)(inputs)
+    GlobalBatchNorm(norm, data_size=1, world_size=2, note=print)
+    assert torch.equal(norm(inputs), expected)
+
+
 def pairs(batch_size: int) -> DataLoader[Any]:
     return DataLoader(shuffled_loader().dataset, batch_size=batch_size, shuffle=True)
 

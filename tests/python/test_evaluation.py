@@ -179,6 +179,7 @@ def stream(count: int) -> Iterator[Any]:
         pytest.param(lambda: stream(3), None, 6, id="read once"),
         pytest.param(lambda: stream(10**9), 2, 4, id="cut off"),
         pytest.param(eval_loader, 2, 32, id="of many"),
+        pytest.param(eval_loader, 1, 16, id="only one"),
         pytest.param(eval_loader, 9, 44, id="of too few"),
     ],
 )

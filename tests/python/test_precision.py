@@ -130,6 +130,19 @@ def test_steps_that_are_scaled_or_clipped_are_those_of_plain_torch(
         assert torch.equal(weights[name], value), name
 
 
+def vanishing(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """A loss whose gradients are below what fp16 can hold, but for their scale."""
+    return nn.functional.cross_entropy(outputs, labels) * 1e-6
+
+
+def test_gradients_that_fp16_can_not_hold_are_not_lost(tmp_path: Path) -> None:
+    optimizer = {"optimizer_cls": torch.optim.SGD, "lr": 1e4}
+    task = definition(precision="fp16", loss_function=vanishing, **optimizer)
+    expected, _ = reference.train(task, 3)
+    losses, _ = in_process.train(task, Ddp(), tmp_path, steps=3)
+    assert losses == expected
+
+
 def test_gradients_are_divided_by_the_scale() -> None:
     scale = LossScale()
     trained, frozen = (nn.Parameter(torch.zeros(3)) for _ in range(2))

@@ -13,6 +13,7 @@ import torch
 from models import Mlp, definition, shuffled_loader
 from saturn.data.slices import Data
 from saturn.tasks.definition import TaskDefinition
+from saturn.training.label_cases import labels_of
 from saturn.training.slice_check import check
 from saturn.training.slicing import (
     GIVEN,
@@ -24,7 +25,7 @@ from saturn.training.slicing import (
     LabelsDifferError,
     Slicing,
 )
-from saturn.training.steady import SteadyModel, TooSlowError
+from saturn.training.steady import WAYS, SteadyModel, TooSlowError
 from saturn.training.stepper import build_model
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
@@ -242,6 +243,21 @@ def test_labels_that_a_gpu_may_not_bear_are_always_announced(
     monkeypatch.setattr(SteadyModel, "loss", watched)
     found(definition())
     assert (True, True) in seen and (True, False) not in seen
+
+
+def test_ignored_labels_are_tried_on_a_gpu_where_the_loss_can_leave_it_or_knows_them() -> None:
+    def takes_them(**changes: Any) -> bool:
+        gpu = torch.device("cuda")  # nothing is computed there
+        return SteadyModel(definition(**changes), Mlp, gpu, WAYS[0], None).takes_odd_labels
+
+    assert takes_them()
+    assert not takes_them(loss_function=None)
+
+
+def test_whole_numbers_alone_are_labels_that_may_be_ignored() -> None:
+    inputs, classes = torch.zeros(3, 2), torch.tensor([0, 1, 2])
+    assert [name for name, _ in labels_of((inputs, classes))] == [".1"]
+    assert [name for name, _ in labels_of((inputs, classes.float()))] == []
 
 
 class Rows(Dataset[Any]):

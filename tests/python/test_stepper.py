@@ -76,6 +76,9 @@ class Phases(DeviceMemory):
     def training(self, *, saves_memory: bool = False) -> None:
         self.told.append(("training", saves_memory))
 
+    def stepped(self, *, is_repeatable: bool) -> None:
+        self.told.append("stepped")
+
 
 @pytest.mark.parametrize("saves_memory", [False, True])
 def test_a_device_s_memory_is_limited_from_the_building_of_the_model_to_its_training(
@@ -94,9 +97,11 @@ def test_a_device_s_memory_is_limited_from_the_building_of_the_model_to_its_trai
         return definition().get_dataloader()
 
     task = definition(get_model=get_model, get_dataloader=get_dataloader)
-    Stepper(task, Sharing(), gang, {"data_size": 4}, note=print)
+    stepper = Stepper(task, Sharing(), gang, {"data_size": 4}, note=print)
+    piece = Slice((torch.zeros(2, WIDTH), torch.zeros(2)), 2, 8, Position(batches=1))
+    stepper.step(stepper.stage([piece]), stop=False, save=False)
     built = ["building", "the model is built", "spreading", "the loader is made"]
-    assert memory.told == [*built, ("training", saves_memory)]
+    assert memory.told == [*built, ("training", saves_memory), "stepped"]
 
 
 @pytest.mark.parametrize(
@@ -242,6 +247,7 @@ def test_the_rate_of_the_first_group_is_told_and_follows_its_schedule_to_the_las
     with gang_of_one(tmp_path) as gang:
         stepper = Stepper(task, Ddp(), gang, {}, note=print)
         assert stepper.steps_behind == 0, "on a CPU slot the result of a step is there at once"
+        assert [len(group["params"]) for group in stepper.optimizer.param_groups] == [8, 2]
         pieces, rates = stepper.pieces(Position()), []
         for _ in range(5):  # a trial of a short task takes steps beyond its end
             agreement = stepper.step(stepper.stage(next(pieces)), stop=False, save=False)
@@ -249,3 +255,14 @@ def test_the_rate_of_the_first_group_is_told_and_follows_its_schedule_to_the_las
             rates.append(agreement.facts.lr)
         pieces.close()
     assert rates == [0.8, 0.4, 0.2, 0.1, 0.1]
+
+
+def test_a_step_s_tokens_are_those_of_its_global_batches() -> None:
+    gang: Any = FakeGang([])
+    stepper = Stepper(definition(), Sharing(), gang, {"data_size": 4}, note=print)
+    tokens = {"input_ids": torch.zeros(2, 6, dtype=torch.int64)}
+    of_tokens = Slice(tokens, 2, 8, Position(batches=1))
+    empty = Slice(tokens, 0, 3, Position(batches=2))  # another rank has this batch
+    assert stepper.stage([of_tokens, of_tokens, empty]).num_tokens == 2 * 8 * 6
+    of_features = Slice((torch.zeros(2, WIDTH), torch.zeros(2)), 2, 8, Position(batches=2))
+    assert stepper.stage([of_tokens, of_features]).num_tokens is None
