@@ -21,7 +21,7 @@ const CRASH_AT: &str = "SATURN_TEST_CRASH_AT";
 const CRASHING: &str = "durability::a_run_recovers_from_a_crash_at_every_operation";
 
 /// How many runs go side by side.
-const SIDE_BY_SIDE: u64 = 4;
+const SIDE_BY_SIDE: u8 = 4;
 
 /// A disk on which `fault` replaces the operation of this number, with a counter of operations.
 fn failing_at(
@@ -71,9 +71,9 @@ fn assert_recovers(run: &Run, what: &str) {
 fn at_every_operation(check: impl Fn(u64) -> bool + Sync) {
     let check = &check;
     std::thread::scope(|scope| {
-        for first in 0..SIDE_BY_SIDE {
+        for first in 0..u64::from(SIDE_BY_SIDE) {
             scope.spawn(move || {
-                let mut numbers = (first..).step_by(SIDE_BY_SIDE as usize);
+                let mut numbers = (first..).step_by(SIDE_BY_SIDE.into());
                 let end = numbers.find(|number| !check(*number)).unwrap();
                 assert!(end > 10, "{end} operations are too few to be all");
             });
