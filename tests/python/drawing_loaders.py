@@ -85,6 +85,17 @@ def mixed_up(samples: list[Any]) -> dict[str, torch.Tensor]:
     return {"x": together.lerp(together[torch.randperm(len(together))], random.random())}
 
 
+def mixed_up_by_its_own() -> DataLoader[Any]:
+    """The same, by a collate function that holds its generator in a closure."""
+    generator = random.Random(0)
+
+    def collate(samples: list[Any]) -> dict[str, torch.Tensor]:
+        together = torch.stack([sample["x"] for sample in samples])
+        return {"x": together.lerp(together.roll(1, 0), generator.random())}
+
+    return DataLoader(Numbers(), 6, collate_fn=collate)
+
+
 def plain(samples: list[Any]) -> dict[str, torch.Tensor]:
     return {"x": torch.stack([sample["x"] for sample in samples])}
 
@@ -125,6 +136,20 @@ class Epochs(IterableDataset[Any]):
             yield {"x": torch.tensor([index, self.epoch])}
 
 
+class OwnLoader:
+    """No DataLoader: batches of its own, in an order of the epoch that it is told."""
+
+    epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[Any]:
+        for start in range(0, NUM_SAMPLES, 6):
+            numbers = torch.arange(start, min(start + 6, NUM_SAMPLES))
+            yield {"x": torch.stack([numbers, torch.full_like(numbers, self.epoch)], dim=1)}
+
+
 class EpochsByIndex(Dataset[Any]):
     """A map-style dataset that wants to know the epoch."""
 
@@ -147,6 +172,7 @@ LOADERS = {
     "shuffled and masked": partial(masked, shuffle=True),
     "mixed up": lambda: DataLoader(Numbers(), 6, collate_fn=mixed_up),
     "mixed up in workers": lambda: DataLoader(Numbers(), 6, collate_fn=mixed_up, num_workers=1),
+    "mixed up by a generator in a closure": mixed_up_by_its_own,
     "bulk": lambda: DataLoader(Bulk(), 6, collate_fn=plain),
     "subset": lambda: DataLoader(Subset(Numbers(), range(20)), 6, collate_fn=plain),
     "own generators": lambda: DataLoader(OwnGenerators(), 6, collate_fn=plain, shuffle=True),
@@ -157,6 +183,7 @@ LOADERS = {
 }
 EPOCHS = {
     "stream": lambda: DataLoader(Epochs(), 6),
+    "own loader": OwnLoader,
     "in a worker": lambda: DataLoader(Epochs(), 6, num_workers=1),
     "in a worker that stays": lambda: DataLoader(
         Epochs(), 6, num_workers=1, persistent_workers=True

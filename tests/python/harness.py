@@ -6,7 +6,9 @@ launch is a real gang of real processes.
 
 from __future__ import annotations
 
+import array
 import contextlib
+import fcntl
 import json
 import math
 import os
@@ -16,6 +18,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -91,8 +94,12 @@ class Warm:
         self.gpus = gpus
         self._uuids = uuids or [device_uuid(number) for number in range(MOST_GPUS)]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "saturn.worker.warm", "--workers-lock", str(lock)]
-            + (["--preload", preload] if preload else []),
+            # The tests' modules, from which ranks take functions and models, import pytest: in
+            # each rank, that would take a fifth of a second.
+            [
+                *(sys.executable, "-m", "saturn.worker.warm", "--workers-lock", str(lock)),
+                *("--preload", ",".join(["pytest", *([preload] if preload else [])])),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=worker_env(gpus),
@@ -186,6 +193,12 @@ class Gang:
             if ranks is None or rank in ranks:
                 connection.sendall((json.dumps(message) + "\n").encode())
 
+    def has_been_read(self) -> bool:
+        """Whether the ranks have read all that they were told."""
+        with self.changed:
+            connections = list(self.connections.values())
+        return not any(map(_unread, connections))
+
     def wait_for(self, kind: str, *, count: int = 1, step: int = 0) -> None:
         """Wait for messages of a kind, with at least `step` where they carry one."""
 
@@ -232,9 +245,10 @@ class Gang:
                 raise AssertionError(f"gang hangs: {codes} {self.messages}\n{self._text()}")
             time.sleep(0.005)
         ended = [code for code in codes if code is not None]
+        self.runtime.meet()
         with self.changed:
-            # A rank's connection, or its last lines, may still be on their way to the reader
-            # threads. A rank that ended well has connected; others may have died before.
+            # A rank's last lines may still be on their way to the reader threads. A rank that
+            # ended well has connected; others may have died before.
             self.changed.wait_for(lambda: self._is_heard_out(ended), 30 if not any(ended) else 5)
             return Result(list(self.messages), ended, self._text())
 
@@ -270,6 +284,8 @@ class Runtime:
         self._gangs: dict[int, Gang] = {}
         self._store: AgentStore | None = None
         self._reading: dict[int, int] = {}
+        self._unnamed = 0  # processes that have connected, and have not yet said who they are
+        self._named = threading.Condition()
         # A short path: Unix socket names are at most 107 bytes long.
         self._socket_dir = tempfile.TemporaryDirectory(prefix="saturn-test-")
         self.socket_path = f"{self._socket_dir.name}/s"
@@ -444,6 +460,17 @@ class Runtime:
     def checkpoints(self, task: str) -> list[str]:
         return sorted(path.name for path in (self.task_dir(task) / "checkpoints").iterdir())
 
+    def meet(self) -> None:
+        """Wait until every process that has connected so far has said who it is."""
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as last:
+            last.settimeout(30)
+            last.connect(self.socket_path)
+            # Connections are accepted in order. Where this one was, so were all before it.
+            last.sendall(b"\n")
+            last.recv(1)
+        with self._named:
+            self._named.wait_for(lambda: not self._unnamed, 30)
+
     def open_readers(self, gang: Gang) -> int:
         return next(self._reading[key] for key, value in self._gangs.items() if value is gang)
 
@@ -471,16 +498,26 @@ class Runtime:
         with contextlib.suppress(OSError):  # closed under us
             while True:
                 connection, _ = self._server.accept()
+                with self._named:
+                    self._unnamed += 1
                 threading.Thread(target=self._read, args=(connection,), daemon=True).start()
 
     def _read(self, connection: socket.socket) -> None:
         with connection, connection.makefile("r", encoding="utf-8") as lines:
-            hello = json.loads(lines.readline())
-            assert hello["type"] == "hello"
-            gang, rank = self._gangs[hello["attempt"]], hello["rank"]
-            with gang.changed:
-                self._reading[hello["attempt"]] += 1
-                gang.connections[rank] = connection
+            try:
+                line = lines.readline().strip()
+                if not line:  # `meet`, or a process that was killed before it said anything
+                    return
+                hello = json.loads(line)
+                assert hello["type"] == "hello"
+                gang, rank = self._gangs[hello["attempt"]], hello["rank"]
+                with gang.changed:
+                    self._reading[hello["attempt"]] += 1
+                    gang.connections[rank] = connection
+            finally:
+                with self._named:
+                    self._unnamed -= 1
+                    self._named.notify_all()
             self._add(gang, rank, hello)
             with contextlib.suppress(ConnectionError):
                 for line in lines:
@@ -496,6 +533,14 @@ class Runtime:
         if message["type"] == "trial" and message.get("step") is not None:
             steps = gang.goes_on_to
             gang.tell({"type": "stop"} if steps is None else {"type": "go_on", "steps": steps})
+
+
+def _unread(connection: socket.socket) -> int:
+    """Bytes that were sent and are not yet read; none where either side has closed."""
+    count = array.array("i", [0])
+    with contextlib.suppress(OSError, ValueError):
+        fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, count)
+    return count[0]
 
 
 def _ref(technique: str | dict[str, Any]) -> dict[str, Any]:

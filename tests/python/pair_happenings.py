@@ -153,7 +153,9 @@ def stop_when_held(path: Path, gang: Any, *, is_of_script: bool = False) -> None
         stop_file = gang.logs[0].with_name("stop")
         while is_of_script and not stop_file.exists() and time.monotonic() < deadline:
             time.sleep(0.005)
-    time.sleep(0.05)  # a thread of the rank reads it
+    while not gang.has_been_read() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    time.sleep(0.05)  # the rank's thread that has read it acts on it
     (path / "go").touch()
 
 

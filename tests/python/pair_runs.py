@@ -26,6 +26,8 @@ from torch.utils.data import DataLoader, Dataset
 STEPS, EVERY, BATCH, WIDTH, CLASSES = 40, 10, 4, 6, 3
 #: From this step on, a task that becomes NaN is.
 NAN_STEP = 33
+#: Of a task to which something happens on its way: long enough for that on a busy machine.
+LONG = 10 * STEPS
 #: Of a task that somebody ends: far more than it comes to.
 ENDLESS = 100_000
 STEP_S = 0.005
@@ -109,10 +111,10 @@ def tasks(directory: Path) -> list[Task]:
         task("exploded", lr=1e6),
         task("raised", steps=ENDLESS, loss=partial(raising, directory / "raised")),
         task("searched", steps=ENDLESS, priority=2),
-        task("paused", steps=4 * STEPS),
+        task("paused", steps=LONG),
         task("cancelled", steps=ENDLESS, priority=3),
         task("never", after="cancelled"),
-        task("killed", steps=4 * STEPS, loss=partial(killed, directory / "killed")),
+        task("killed", steps=LONG, loss=partial(killed, directory / "killed")),
         task("follows", after="nan", priority=5, best=None),
     ]
 

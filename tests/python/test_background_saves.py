@@ -73,9 +73,9 @@ def test_training_goes_on_and_is_the_same(run: Runtime) -> None:
     for save in others:
         # However busy the machine is, training does not wait for the slow part.
         assert 0 < save["blocked_s"] <= save["save_s"] - SLOW_S
-    # One at a time, and steps in between.
+    # One at a time, and steps in between, however few of them a slow machine takes meanwhile.
     steps = [save["step"] for save in result.of("checkpoint")]
-    assert steps == sorted(set(steps)) and len(steps) < 100
+    assert steps == sorted(set(steps)) and len(steps) < 300
     assert run.checkpoints("slow") == [f"step-{step:08d}" for step in steps[-2:]]
 
     run.write_task(task(in_background, "plain"))
@@ -101,15 +101,20 @@ def test_a_stop_waits_for_the_save_and_then_saves(run: Runtime) -> None:
 
 def test_one_that_fails_is_told_and_the_next_is_waited_for(run: Runtime) -> None:
     run.write_task(task(failing_once))
-    result = run.run("mlp", "fsdp", ranks=2, steps=40, checkpoint_every_s=0.0)
+    # How many steps pass while a save is written is the disk's affair: it trains until enough are.
+    gang = run.launch("mlp", "fsdp", ranks=2, steps=10**6, checkpoint_every_s=0.0)
+    gang.wait_for("checkpoint", count=4)
+    gang.stop()
+    result = gang.wait()
     assert result.codes == [0, 0], result.logs
-    (note,) = [note["text"] for note in result.of("note")]
+    notes = [note["text"] for note in result.of("note")]
+    (note,) = [text for text in notes if "could not be written" in text]
     assert "could not be written (no_space): OSError: [Errno 28] No space left on device" in note
     failed_step = int(note.split()[4])
     saves = result.of("checkpoint")
     assert failed_step not in [save["step"] for save in saves]
     assert saves[1]["blocked_s"] == saves[1]["save_s"]
-    assert len(saves) > 3 and saves[-1]["step"] == 40
+    assert len(saves) > 3 and saves[-1]["step"] == result.one("stopped")["step"]
 
 
 def test_one_that_fails_while_training_waits_fails_the_attempt(run: Runtime) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import closeness
@@ -11,8 +12,10 @@ import pytest
 import reference
 import torch
 from harness import Runtime
+from in_process import gang_of_one
 from models import WIDTH, Calls, definition, shuffled_loader
 from saturn.checkpoint import manifest
+from saturn.training.batch_norm import GlobalBatchNorm
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -42,6 +45,32 @@ class Normed(nn.Module):
         hidden = torch.relu(self.first(inputs.unsqueeze(1) * 3 + 20))
         hidden = torch.relu(self.second(hidden))
         return self.out(self.frozen(torch.relu(self.head(hidden.flatten(1)))))
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_alone_a_rank_has_the_outputs_and_gradients_of_torch(tmp_path: Path, affine: bool) -> None:
+    def computed(shares: bool) -> dict[str, torch.Tensor]:
+        torch.manual_seed(3)
+        norm = nn.BatchNorm1d(4, affine=affine)
+        model = nn.Sequential(nn.Linear(6, 4), norm, nn.Linear(4, 2))
+        inputs = torch.randn(5, 6, requires_grad=True)
+        if shares:
+            GlobalBatchNorm(model, data_size=2, world_size=2, note=print)
+        outputs = model(inputs)
+        outputs.square().sum().backward()
+        gradients = {name: value.grad for name, value in model.named_parameters()}
+        return {"outputs": outputs, "inputs": inputs.grad, **gradients, **norm.state_dict()}
+
+    with gang_of_one(tmp_path) as gang:
+        gang.open()
+        assert closeness.ulps(computed(True), computed(False)) < closeness.ACROSS
+
+
+def test_ranks_that_share_a_batch_leave_its_statistics_to_torch() -> None:
+    norm, inputs = nn.BatchNorm1d(4), torch.randn(5, 4)
+    expected = nn.BatchNorm1d(4)(inputs)
+    GlobalBatchNorm(norm, data_size=1, world_size=2, note=print)
+    assert torch.equal(norm(inputs), expected)
 
 
 def pairs(batch_size: int) -> DataLoader[Any]:

@@ -19,6 +19,7 @@ from saturn.rank.exceptions import NotApplicable
 from saturn.tasks.definition import TaskDefinition
 from saturn.techniques.ddp import Ddp
 from saturn.techniques.offload.technique import Offload
+from saturn.training.model_changes import ModelChanges
 from saturn.training.slice_check import check
 from saturn.training.slicing import SAMPLES, WHOLE, Slicing
 from saturn.training.stepper import build_model
@@ -141,6 +142,19 @@ def test_batches_of_one_sample_are_kept_apart_where_a_buffer_changes() -> None:
     for get_model, changes in ((centred, True), (stateful.Layered, False)):
         slicing = found(task_of(get_model, get_dataloader=loader))
         assert slicing == Slicing(SAMPLES, changes_buffers=changes)
+
+
+def test_a_small_change_of_a_large_buffer_is_compared_by_its_own_size() -> None:
+    module = nn.Module()
+    module.register_buffer("total", torch.full((3,), 1000.0, dtype=torch.float64))
+    changes = ModelChanges(module)
+    left = []
+    for amount in (0.001, 0.001, 0.002):
+        changes.restore()
+        module.get_buffer("total").add_(amount)
+        left.append(changes.now())
+    assert changes.apart(left[0], left[1]) == []
+    assert changes.apart(left[0], left[2]) == ["total"]
 
 
 @pytest.mark.parametrize("get_model", [centred, quantised, moco])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import namedtuple
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from in_process import gang_of_one, stepper_of
 from models import NUM_CLASSES, WIDTH, Mlp, dataset, definition
 from saturn import Evaluation
 from saturn.data.slices import Position
-from saturn.rank.exceptions import TaskError
+from saturn.rank.exceptions import PeerLost, TaskError
 from saturn.tasks.definition import TaskDefinition
 from saturn.tasks.profile_key import profile_key
 from saturn.techniques.ddp import Ddp
@@ -24,10 +25,10 @@ from saturn.techniques.fsdp import Fsdp
 from saturn.techniques.interface import Setting, Technique
 from saturn.techniques.offload import Offload
 from saturn.techniques.pipeline import Pipeline
-from saturn.training.evaluation import Evaluator, Outcome
+from saturn.training.evaluation import Evaluator, Outcome, look_at
 from saturn.worker.evaluations import Evaluations
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 
 def eval_loader() -> DataLoader[Any]:
@@ -145,6 +146,28 @@ def test_what_is_kept_is_joined_over_batches_of_different_lengths(tmp_path: Path
     assert found == {"rows": 5, "batches": 3, "counted": 55}
 
 
+Scores = namedtuple("Scores", "outputs labels")
+
+
+@pytest.mark.parametrize(
+    ("keep", "rows_of"),
+    [
+        (lambda outputs, labels: labels, lambda kept: kept),
+        (lambda outputs, labels: Scores(outputs, labels), lambda kept: kept.labels),
+        (lambda outputs, labels: {"labels": labels}, lambda kept: kept["labels"]),
+    ],
+    ids=["tensor", "named tuple", "mapping"],
+)
+def test_one_value_that_is_kept_is_one_argument_of_the_metrics(
+    tmp_path: Path, keep: Callable[..., Any], rows_of: Callable[[Any], torch.Tensor]
+) -> None:
+    def metrics(kept: Any) -> dict[str, Any]:
+        return {"rows": len(rows_of(kept))}
+
+    evaluate = Evaluation(eval_loader, metrics, keep=keep, loss=False)
+    assert metrics_of(tmp_path, evaluate) == {"rows": 44}
+
+
 def stream(count: int) -> Iterator[Any]:
     for number in range(count):
         yield torch.full((2, WIDTH), float(number)), torch.zeros(2).long()
@@ -156,6 +179,7 @@ def stream(count: int) -> Iterator[Any]:
         pytest.param(lambda: stream(3), None, 6, id="read once"),
         pytest.param(lambda: stream(10**9), 2, 4, id="cut off"),
         pytest.param(eval_loader, 2, 32, id="of many"),
+        pytest.param(eval_loader, 1, 16, id="only one"),
         pytest.param(eval_loader, 9, 44, id="of too few"),
     ],
 )
@@ -217,6 +241,65 @@ def test_mistakes_are_told_in_one_line(
     with pytest.raises(TaskError) as told:
         evaluated(tmp_path, task)[0].expect()
     assert error in str(told.value)
+
+
+def test_a_mistake_on_one_rank_is_one_of_the_whole_gang(tmp_path: Path) -> None:
+    outcome, _, _ = evaluated(tmp_path, definition(evaluate=Evaluation(eval_loader, raises)))
+    assert outcome.has_failed
+    with pytest.raises(PeerLost, match="has failed on another rank"):
+        Outcome({}, 1.0, None, outcome.has_failed).expect()
+
+
+def of_all(outputs: torch.Tensor, labels: torch.Tensor) -> dict[str, Any]:
+    if len(labels) < len(dataset()):
+        raise ValueError("too few rows")
+    return {"rows": len(labels)}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "batch_size", "fails"),
+    [(of_all, 8, False), (of_all, 11, False), (raises, 8, False), (raises, 11, True)],
+)
+def test_metrics_that_want_all_rows_may_fail_on_the_few_that_are_timed(
+    tmp_path: Path, metrics: Callable[..., Any], batch_size: int, fails: bool
+) -> None:
+    # Four batches are run: of 6, and of 4.
+    task = definition(evaluate=Evaluation(partial(DataLoader, dataset(), batch_size), metrics))
+    notes: list[str] = []
+    with gang_of_one(tmp_path) as gang:
+        parallel = stepper_of(task, Ddp(), gang).parallel
+        evaluator = Evaluator(task, parallel, gang, note=notes.append)
+        if fails:
+            with pytest.raises(TaskError, match="evaluate: metrics raised ValueError: odd labels"):
+                evaluator.time()
+        else:
+            assert evaluator.time() > 0
+    assert len(notes) == (batch_size == 8)
+    assert all("failed on its first 4 batches, which may be too few" in note for note in notes)
+
+
+def test_a_mistake_in_the_first_batch_is_found_before_anything_trains() -> None:
+    class Explodes(Dataset[Any]):
+        def __len__(self) -> int:
+            return 8
+
+        def __getitem__(self, index: int) -> Any:
+            if index == 0:
+                raise KeyError("no such row")
+            return torch.zeros(WIDTH), index
+
+    with pytest.raises(TaskError, match=r"^evaluate: get_dataloader's loader raised KeyError"):
+        look_at(Evaluation(lambda: DataLoader(Explodes(), 4)), seed=0)
+
+
+def test_as_many_batches_are_read_of_a_loader_without_length_as_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("saturn.data.whole_batches.MOST_UNTOLD", 3)
+    rows = Evaluation(partial(stream, 3), lambda outputs, labels: {"rows": len(labels)})
+    assert metrics_of(tmp_path, rows)["rows"] == 6
+    with pytest.raises(TaskError, match="no end after 3 batches"):
+        metrics_of(tmp_path, Evaluation(partial(stream, 4)))
 
 
 def test_only_whole_models_are_given_to_functions(tmp_path: Path) -> None:

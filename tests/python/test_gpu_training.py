@@ -53,7 +53,7 @@ def test_the_default_seeds_have_gangs_on_both_kinds_of_device() -> None:
     assert any(strategy.device_kind == "cuda" for strategy in stops)
 
 
-@pytest.mark.slow(quick=["ddp", "pipeline+fsdp"])
+@pytest.mark.slow(quick=["pipeline+fsdp"])
 @pytest.mark.parametrize("technique", BUILT_IN)
 def test_every_width_and_knob_of_a_technique_trains_the_same(
     gpu_run: Runtime, technique: str

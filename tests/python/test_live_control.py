@@ -27,7 +27,8 @@ import torch
 from harness import PYTHON_DIR
 from saturn import HParams, Task
 
-STEPS = 300
+#: Three seconds of training at least: on a busy machine, too, `a` is paused before it ends.
+STEPS = 600
 STEP_S = 0.005
 SATURN = Path(sys.executable).with_name("saturn")
 

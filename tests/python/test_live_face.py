@@ -37,7 +37,7 @@ class FakeDriver:
         self.request = json.loads(request)
         (Path(self.request["run_dir"]) / "journal.db").touch()
         assert interrupts is self
-        assert self.end.wait(20)
+        assert self.end.wait(200)
         self.ended.set()
         tasks = [*self.request["tasks"], *self.submitted()]
         status = "interrupted" if self.presses else "complete"
@@ -351,7 +351,7 @@ def test_a_program_that_ends_without_waiting_stops_its_run(tmp_path: Path, last:
         env={**os.environ, "PYTHONPATH": str(PYTHON_DIR), "SATURN_HOME": str(tmp_path / "home")},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=True,
     )
     run_dir = tmp_path / "saturn_runs" / "it"

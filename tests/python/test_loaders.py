@@ -260,6 +260,44 @@ def test_a_sample_draws_from_the_seed_of_its_place_in_the_epoch_however_it_is_cu
         assert [sample for piece in pieces for sample in piece.batch[0].tolist()] == expected
 
 
+class CountedBulk(Augmented):
+    """Fetches many at once, counts them, and draws."""
+
+    fetched = 0
+
+    def __getitems__(self, indices: list[int]) -> list[Any]:
+        CountedBulk.fetched += len(indices)
+        return [self[index] for index in indices]
+
+
+def test_once_samples_are_known_to_draw_each_is_fetched_once() -> None:
+    CountedBulk.fetched = 0
+    read(lambda: DataLoader(CountedBulk(20), 5), 4)
+    assert CountedBulk.fetched == 20 + 5, "only the first batch shows it"
+
+
+def test_the_samples_that_are_looked_at_first_are_those_of_the_first_step() -> None:
+    def loader() -> DataLoader[Any]:
+        return DataLoader(Augmented(), 4, shuffle=True)
+
+    whole, *parts = Data(loader, seed=SEED).parts_of_first(4)
+    first = read(loader, 1)[0].batch
+    for number, tensor in enumerate(first):
+        assert torch.equal(whole[number], tensor)
+        assert torch.equal(torch.cat([part[number] for part in parts]), tensor)
+
+
+def test_a_loader_whose_workers_were_taken_from_it_fetches_by_itself() -> None:
+    def loader() -> DataLoader[Any]:
+        made = DataLoader(Numbers(), 5, num_workers=2, prefetch_factor=3)
+        made.num_workers = 0
+        return made
+
+    expected = read(LOADERS["sequential"], 6)
+    for one, other in zip(expected, read(loader, 6), strict=True):
+        assert torch.equal(one.batch[0], other.batch[0])
+
+
 def test_every_sample_of_an_epoch_is_seen_once() -> None:
     for kind in ("sequential", "shuffled", "own sampler", "own batch sampler"):
         seen = [index for batch in epoch_batches(LOADERS[kind](), SEED, 3) for index in batch]
@@ -366,6 +404,7 @@ def raising() -> Any:
             lambda: [(torch.zeros(4), torch.zeros(3))],
             "batches hold arrays of 4 and of 3 samples",
         ),
+        (lambda: [(torch.zeros(4), list("abcdef"))], "batches hold a list, which Saturn can't cut"),
         (lambda: [({"a"}, torch.zeros(4))], "batches hold a set, which Saturn can't cut"),
         (lambda: ["text"], "batches are a str without any tensor"),
     ],

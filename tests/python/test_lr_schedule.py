@@ -111,12 +111,20 @@ def of_another(optimizer: torch.optim.Optimizer) -> LRScheduler:
     return lr_scheduler.ConstantLR(SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1))
 
 
+def composed_of_plateau(optimizer: torch.optim.Optimizer) -> LRScheduler:
+    """As a scheduler of a user's own may be, which torch's own refuse."""
+    made = lr_scheduler.ChainedScheduler([lr_scheduler.ConstantLR(optimizer)])
+    made._schedulers = [*made._schedulers, lr_scheduler.ReduceLROnPlateau(optimizer)]
+    return made
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda optimizer: 0.1, "lr_scheduler returned a float; it must return a torch.optim"),
         (lambda optimizer: 1 / 0, "lr_scheduler raised ZeroDivisionError"),
         (lambda optimizer: lr_scheduler.ReduceLROnPlateau(optimizer), "which follows the loss"),
+        (composed_of_plateau, "which follows the loss"),
         (Holding, "a Tensor in `inner.seen[0]`"),
         (of_another, "a scheduler of another optimizer"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,14 +16,22 @@ from saturn.rank.exceptions import TaskError
 from saturn.techniques.ddp import Ddp
 from torch import nn
 
-#: A rank in small: a model of `STATE` MB, steps that need `STEP` MB in blocks of 4 MB.
-RANK = """
-import gc, resource, sys
+#: A parent that forks a rank in small for each line of its input. The rank has a model of `STATE`
+#: MB; its steps need `STEP` MB in blocks of 4 MB.
+RANKS = """
+import os, resource, sys
 import torch
 from saturn.rank.device_memory import DeviceMemory
 
-limit, state, step, then = (int(argument) * 10**6 for argument in sys.argv[1:5])
 torch.set_num_threads(1)
+for line in sys.stdin:
+    if not (rank := os.fork()):
+        break
+    os.waitpid(rank, 0)
+else:
+    sys.exit()
+*numbers, how = line.split()
+limit, state, step, then = (int(number) * 10**6 for number in numbers)
 memory = DeviceMemory(torch.device("cpu"), limit or None)
 memory.building()
 model = torch.zeros(state // 4)
@@ -33,52 +42,66 @@ def train(size):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     blocks = [torch.zeros(1_000_000) for _ in range(size // 4_000_000)]
     del blocks
-    memory.stepped(is_repeatable=sys.argv[5] == "repeatable")
+    memory.stepped(is_repeatable=how == "repeatable")
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
 first = train(step)
 train(step)
-print(first, train(step))
+third = train(step)
 try:
     for _ in range(3):
         train(then)
-    print("passed")
+    outcome = "passed"
 except (MemoryError, RuntimeError):
-    print("failed")
+    outcome = "failed"
+print(first, third, outcome, flush=True)
+os._exit(0)
 """
 
-
-def steps(
-    limit_mb: int, state_mb: int, step_mb: int, then_mb: int, how: str = "once"
-) -> tuple[int, int, str]:
-    """Page faults of the first step and of the third, and how larger steps after them went."""
-    numbers = [str(number) for number in (limit_mb, state_mb, step_mb, then_mb)]
-    out = subprocess.run(
-        [sys.executable, "-c", RANK, *numbers, how], check=True, capture_output=True, text=True
-    ).stdout.split()
-    return int(out[0]), int(out[1]), out[2]
+#: Page faults of the first step and of the third, and how larger steps after them went.
+Steps = Callable[..., tuple[int, int, str]]
 
 
-def test_what_is_freed_is_kept_where_the_limit_has_room() -> None:
+@pytest.fixture(scope="module")
+def steps() -> Iterator[Steps]:
+    """Has a new process train, of (limit, state, step, larger steps) in MB, and a word on how."""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", RANKS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert parent.stdin is not None and parent.stdout is not None
+    asked, answers = parent.stdin, parent.stdout
+
+    def of(*numbers_mb: int, how: str = "once") -> tuple[int, int, str]:
+        asked.write(f"{' '.join(map(str, numbers_mb))} {how}\n")
+        asked.flush()
+        first, third, outcome = answers.readline().split()
+        return int(first), int(third), outcome
+
+    yield of
+    parent.communicate()
+    assert parent.returncode == 0
+
+
+def test_what_is_freed_is_kept_where_the_limit_has_room(steps: Steps) -> None:
     first, later, larger = steps(600, 20, 80, 480)
     assert later < first / 2  # holes in the heap cost some blocks anew
     assert larger == "passed"  # what was kept is not in the way of what is allowed
 
 
-def test_all_is_kept_where_nothing_is_limited() -> None:
+def test_all_is_kept_where_nothing_is_limited(steps: Steps) -> None:
     first, later, larger = steps(0, 20, 80, 480)
     assert later < first / 2  # holes in the heap cost some blocks anew
     assert larger == "passed"
 
 
-def test_what_is_freed_goes_where_memory_is_scarce() -> None:
+def test_what_is_freed_goes_where_memory_is_scarce(steps: Steps) -> None:
     first, later, larger = steps(120, 20, 80, 90)
     assert later > first / 2
     assert larger == "passed"
 
 
-def test_more_is_kept_where_a_step_can_be_taken_again() -> None:
-    first, later, _ = steps(200, 20, 80, 80, "repeatable")
+def test_more_is_kept_where_a_step_can_be_taken_again(steps: Steps) -> None:
+    first, later, _ = steps(200, 20, 80, 80, how="repeatable")
     assert later < first / 2  # holes in the heap cost some blocks anew
     first, later, _ = steps(200, 20, 80, 80)
     assert later > first / 2
@@ -86,7 +109,7 @@ def test_more_is_kept_where_a_step_can_be_taken_again() -> None:
 
 @pytest.mark.slow(quick=["12"])
 @pytest.mark.parametrize("step_mb", [12, 80])
-def test_the_limit_holds_in_both_cases(step_mb: int) -> None:
+def test_the_limit_holds_in_both_cases(steps: Steps, step_mb: int) -> None:
     assert steps(160, 20, step_mb, 180)[2] == "failed"
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from saturn.checkpoint import manifest
-from saturn.checkpoint.folder import Folder
+from saturn.checkpoint.folder import Folder, system
 from saturn.checkpoint.kept import bit_sum
+from saturn.checkpoint.place import checked, checkpoints_of, scratch_of
+from saturn.errors import InvalidInput
 
 
 def committed(directory: Path) -> Path:
@@ -47,7 +50,59 @@ def test_a_link_that_was_cut_short_is_made_anew(tmp_path: Path) -> None:
     assert [entry.name for entry in (tmp_path / "best").iterdir()] == [linked.name]
 
 
+def test_whatever_can_not_be_removed_keeps_nothing_else_from_it(tmp_path: Path) -> None:
+    # Whichever the file system lists first: a file of such a name is no directory to remove.
+    for number in range(6):
+        (tmp_path / f"{manifest.UNFINISHED}{number}").mkdir()
+        (tmp_path / f"{manifest.UNFINISHED}file-{number}").touch()
+    kept = committed(tmp_path / "step-00000004")
+    manifest.keep_only([kept], tmp_path)
+    assert [entry for entry in tmp_path.iterdir() if entry.is_dir()] == [kept]
+
+
 # In an object store, which is in memory here.
+
+
+def test_a_run_s_checkpoints_and_trials_are_where_its_storage_is(tmp_path: Path) -> None:
+    task_dir = tmp_path / "tasks" / "t"
+    attempt_dir = task_dir / "attempts" / "3"
+    assert checkpoints_of(task_dir) == task_dir / "checkpoints"
+    assert scratch_of(task_dir, attempt_dir) == attempt_dir
+    (tmp_path / "storage.json").write_text('{"url": "s3://bucket/run"}')
+    assert str(checkpoints_of(task_dir)) == "s3://bucket/run/tasks/t/checkpoints"
+    assert str(scratch_of(task_dir, attempt_dir)) == "s3://bucket/run/tasks/t/scratch/3"
+
+
+@pytest.mark.parametrize(
+    ("storage", "address"),
+    [
+        (None, None),
+        ("s3://bucket/folder/", "s3://bucket/folder"),
+        ("gs://bucket", "gs://bucket"),
+        *((wrong, InvalidInput) for wrong in ("bucket/folder", "s3://", "s3:///", "s 3://bucket")),
+        *((wrong, InvalidInput) for wrong in ("://bucket", "s3:/bucket")),
+        (True, TypeError),
+    ],
+)
+def test_storage_is_the_address_of_a_store(storage: object, address: Any) -> None:
+    if not isinstance(address, type):
+        assert checked(storage) == address
+        return
+    with pytest.raises(address, match=r"storage is .*s3://"):
+        checked(storage)
+
+
+def test_a_store_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("fsspec")
+    with pytest.raises(InvalidInput, match=r"not here: see fsspec .*nosuch"):
+        system("nosuch://bucket/folder")
+
+    def missing(protocol: str) -> Any:
+        raise ImportError(f"no package for {protocol}")
+
+    monkeypatch.setattr("saturn.checkpoint.folder._system", missing)
+    with pytest.raises(InvalidInput, match=r"not here: pip install s3fs$"):
+        system("s3://bucket/folder")
 
 
 @pytest.fixture

@@ -14,21 +14,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import in_process
 import pytest
 import saturn
 import torch
-from models import Mlp, definition
 from saturn.checkpoint import best, manifest, place
 from saturn.checkpoint.black_box_state import commit_pending, read_whole, write_pending
-from saturn.checkpoint.checkpoints import Checkpoints
 from saturn.checkpoint.folder import Folder
 from saturn.cluster.storage import Proof, answer
 from saturn.data.slices import Position
 from saturn.errors import InvalidInput
-from saturn.rank.gang import Gang
-from saturn.techniques.ddp import Ddp
-from saturn.training.optimizer_groups import OptimizerGroups
+from saving import Saving
 
 pytest.importorskip("s3fs")
 pytest.importorskip("moto")
@@ -165,68 +160,11 @@ def test_a_black_box_saves_the_same_step_twice(folder: Folder) -> None:
     assert len(manifest.found(folder)) == 1
 
 
-def frozen_first() -> Mlp:
-    model = Mlp()
-    next(model.parameters()).requires_grad = False  # written once, and copied by the store
-    return model
-
-
-class Saving:
-    """A task that is saved and loaded by a gang of one, in this process."""
-
-    def __init__(self, folder: Folder, attempt: int) -> None:
-        gang = Gang(
-            rank=0,
-            world_size=1,
-            device=torch.device("cpu"),
-            rendezvous=folder.task_dir / f"rendezvous-{attempt}",
-        )
-        task = definition(get_model=frozen_first)
-        self.stepper = in_process.stepper_of(task, Ddp(), gang)
-        self.checkpoints = Checkpoints(
-            folder,
-            gang,
-            {"attempt": attempt},
-            OptimizerGroups(self.stepper.optimizer),
-            self.stepper.lr_schedule,
-            None,
-        )
-
-    @property
-    def _state(self) -> tuple[Any, torch.optim.Optimizer]:
-        return self.stepper.parallel, self.stepper.optimizer
-
-    def train(self, first: Position, steps: int) -> Position:
-        pieces = self.stepper.pieces(first)
-        for _ in range(steps):
-            staged = self.stepper.stage(next(pieces))
-            self.stepper.step(staged, stop=False, save=False).result()
-        pieces.close()
-        return staged.after
-
-    def save(self, step: int, position: Position, *, background: bool = False) -> None:
-        self.checkpoints.save(
-            *self._state, step=step, position=position, loss=0.0, background=background
-        )
-        self.checkpoints.wait()
-        failure = self.checkpoints.take_ended()[-1].failure
-        assert failure is None, failure
-
-    def load(self) -> tuple[int, Position]:
-        newest = self.checkpoints.newest()
-        assert newest is not None
-        return newest[1]["step"], self.checkpoints.load(*newest, *self._state)
-
-    def weights(self) -> dict[str, torch.Tensor]:
-        state = self.stepper.parallel.module.state_dict()
-        return {name: value.clone() for name, value in state.items()}
-
-
 def test_training_goes_on_from_the_store_as_if_it_had_never_stopped(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("saturn.checkpoint.checkpoints._LEAST_BACKGROUND_BYTES", 0)
-    first = Saving(folder, 1)
+    first = Saving(folder, 1, folder.task_dir)
     first.checkpoints._is_worth_it = True
     position = first.train(Position(), 3)
     first.save(3, position)
@@ -245,7 +183,7 @@ def test_training_goes_on_from_the_store_as_if_it_had_never_stopped(
             first.save(7, position)
     assert [name for name in folder.folders() if name.startswith("step-00000007")]
 
-    second = Saving(folder, 2)
+    second = Saving(folder, 2, folder.task_dir)
     step, position = second.load()
     assert step == 5
     position = second.train(position, 2)

@@ -15,11 +15,13 @@ import pair_runs
 import pair_tables
 import pytest
 import saturn
-from pair_runs import ENDLESS, EVERY, NAN_STEP, STEPS, plain_losses
+from pair_runs import ENDLESS, EVERY, LONG, NAN_STEP, STEPS, plain_losses
 from pair_tables import truths
 from saturn import RunResult, native
 
 LOSS = ("eval_loss", "min")
+#: A time in what a run prints.
+TIME = r"(?:(\d+) min )?([\d.]+) s"
 #: (status, steps, least attempts: plans may move a task) of each task; steps are None where they
 #: depend on when something happened.
 EXPECTED = {
@@ -28,10 +30,10 @@ EXPECTED = {
     "exploded": ("done", STEPS, 1),
     "raised": ("failed", None, 2),
     "searched": ("stopped", None, 1),
-    "paused": ("done", 4 * STEPS, 2),
+    "paused": ("done", LONG, 2),
     "cancelled": ("cancelled", None, 1),
     "never": ("cancelled", 0, 0),
-    "killed": ("done", 4 * STEPS, 2),
+    "killed": ("done", LONG, 2),
     "follows": ("done", STEPS, 1),
 }
 
@@ -55,7 +57,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunResult,
         )
         pair_runs.steer(run, directory, "cancelled", "paused", "raised", "killed")
         run.unpause("paused")
-        result = run.wait(100)
+        result = run.wait(250)
     yield result, printed.getvalue()
 
 
@@ -87,7 +89,7 @@ def test_each_task_ends_as_what_happened_to_it_says(ended: tuple[RunResult, str]
 
 
 def test_what_happens_changes_no_loss(ended: tuple[RunResult, str]) -> None:
-    plain = plain_losses(4 * STEPS)
+    plain = plain_losses(LONG)
     changed = {"nan": plain_losses(STEPS, has_nan=True), "exploded": plain_losses(STEPS, lr=1e6)}
     for name, truth in truths(ended[0].run_dir).items():
         expected = changed.get(name, plain)
@@ -104,19 +106,19 @@ def test_the_run_is_told_by_its_definitions(ended: tuple[RunResult, str]) -> Non
     attempts = [one for truth in truths(result.run_dir).values() for one in truth.attempts]
     last_s = max(attempt.end_s for attempt in attempts)
     assert result.total_s == totals["total_s"] == pytest.approx(last_s + result.startup_s)
-    assert result.startup_s > 1.0, "a process that imports torch takes longer"
+    assert result.startup_s > 0.3, "a process that imports torch takes longer"
     pattern = (
-        r"5 of 10 tasks done in ([\d.]+) s, [\d.]+ s of it to start, "
+        rf"5 of 10 tasks done in {TIME}, {TIME} of it to start, "
         r"1 diverged, 1 failed, 2 cancelled, 1 stopped early"
     )
-    assert said(pattern, printed) == pytest.approx(result.total_s, abs=0.6)
+    assert_said(pattern, printed, result.total_s, within_s=0.6)
     for task in result.tasks:
         if task.status in ("done", "diverged"):
             assert task.final_loss is not None
             loss = "nan" if math.isnan(task.final_loss) else f"{task.final_loss:.3g}"
             verb = "done" if task.status == "done" else "diverge"
-            words = rf"\S+ +{verb} +{task.name} +{task.steps} steps in ([\d.]+) s.* loss {loss},.*"
-            assert said(words, printed) == pytest.approx(task.train_s, abs=0.06)
+            words = rf"\S+ +{verb} +{task.name} +{task.steps} steps in {TIME}.* loss {loss},.*"
+            assert_said(words, printed, task.train_s, within_s=0.06)
 
 
 @pytest.mark.slow
@@ -163,8 +165,13 @@ def test_a_run_that_is_stopped_at_once_and_resumed(tmp_path: Path) -> None:
         assert truth.planned_s == first[name].planned_s or first[name].planned_s is None
 
 
-def said(pattern: str, printed: str) -> float:
-    """The number in the one line that a pattern fits."""
+def assert_said(pattern: str, printed: str, seconds: float, *, within_s: float) -> None:
+    """One line fits the pattern, and the first time in it is that of so many seconds.
+
+    From ten seconds on, which a busy machine may take, times are told in whole ones.
+    """
     found = [fits for line in printed.splitlines() if (fits := re.fullmatch(pattern, line.strip()))]
     assert len(found) == 1, (pattern, printed)
-    return float(found[0][1])
+    minutes, told = found[0][1] or 0, found[0][2]
+    within_s = within_s if "." in told else 0.6
+    assert 60 * int(minutes) + float(told) == pytest.approx(seconds, abs=within_s)

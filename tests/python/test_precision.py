@@ -6,6 +6,8 @@ import copy
 import inspect
 import json
 import math
+from collections import namedtuple
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from saturn.training.precision import Precision
 from torch import nn
 from torch.distributed.checkpoint import FileSystemReader
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 #: In which order ranks add shows in the last of the bits that products have left.
@@ -96,12 +99,68 @@ class Counting(Mlp):
         return super().forward(inputs) * (1.0 + 0.01 * self.runs)
 
 
+class AFewTimes(Counting):
+    """Can't be run without end."""
+
+    calls = 0
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        assert self.calls < 50
+        return super().forward(inputs)
+
+
+@pytest.mark.parametrize("precision", ["float32", "fp16"])
+@pytest.mark.parametrize("limit", [None, 0.5], ids=["unclipped", "clipped"])
+def test_steps_that_are_scaled_or_clipped_are_those_of_plain_torch(
+    tmp_path: Path, precision: str, limit: float | None
+) -> None:
+    task = definition(
+        get_model=AFewTimes,
+        precision=precision,
+        loss_function=overflowing,
+        max_grad_norm=limit,
+        optimizer_cls=torch.optim.SGD,
+        lr=1e-3,
+    )
+    expected, model = reference.train(task, 3)
+    losses, weights = in_process.train(task, Ddp(), tmp_path, steps=3)
+    assert losses == expected
+    for name, value in model.named_parameters():
+        assert torch.equal(weights[name], value), name
+
+
+def vanishing(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """A loss whose gradients are below what fp16 can hold, but for their scale."""
+    return nn.functional.cross_entropy(outputs, labels) * 1e-6
+
+
+def test_gradients_that_fp16_can_not_hold_are_not_lost(tmp_path: Path) -> None:
+    optimizer = {"optimizer_cls": torch.optim.SGD, "lr": 1e4}
+    task = definition(precision="fp16", loss_function=vanishing, **optimizer)
+    expected, _ = reference.train(task, 3)
+    losses, _ = in_process.train(task, Ddp(), tmp_path, steps=3)
+    assert losses == expected
+
+
 def test_gradients_are_divided_by_the_scale() -> None:
     scale = LossScale()
     trained, frozen = (nn.Parameter(torch.zeros(3)) for _ in range(2))
     trained.grad = torch.full((3,), 2.0 * scale.factor)
     scale.scale_back([trained, frozen])
     assert trained.grad.tolist() == [2.0] * 3 and frozen.grad is None
+
+
+def test_the_scale_doubles_after_two_hundred_steps_without_an_overflow() -> None:
+    scale = LossScale()
+    factors = []
+    for _ in range(2):
+        for _ in range(199):
+            scale.judge(1.0)
+        factors.append(scale.factor)
+        scale.judge(1.0)
+        factors.append(scale.factor)
+    assert [factor / reference.FIRST_SCALE for factor in factors] == [1, 2, 2, 4]
 
 
 def test_where_no_scale_helps_a_step_is_left_out() -> None:
@@ -202,6 +261,41 @@ def test_a_module_under_autocast_can_be_copied_and_looked_at() -> None:
     untouched = Mlp()
     Precision("float32", torch.device("cpu")).put_on(untouched)
     assert "forward" not in vars(untouched) and untouched(inputs).dtype == torch.float32
+
+
+Pair = namedtuple("Pair", "one other")
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        lambda value: value,
+        lambda value: (value, [value, None, 3]),
+        lambda value: {"logits": value, "name": "a"},
+        lambda value: Pair(value, (value,)),
+    ],
+    ids=["tensor", "tuple", "dict", "named tuple"],
+)
+def test_a_trainer_gets_outputs_in_float32_in_the_structure_that_the_model_gives_them(
+    of: Callable[[Any], Any],
+) -> None:
+    class Structured(Mlp):
+        def forward(self, inputs: torch.Tensor) -> Any:
+            outputs = super().forward(inputs)
+            assert outputs.dtype == torch.bfloat16
+            return of(outputs)
+
+    module = Structured()
+    Precision("bf16", torch.device("cpu")).put_on(module, outputs_in_float32=True)
+    found, expected = module(torch.ones(2, 12)), of(torch.empty(2, 5))
+    leaves, shape = pytree.tree_flatten(found)
+    wanted, wanted_shape = pytree.tree_flatten(expected)
+    assert shape == wanted_shape
+    for leaf, other in zip(leaves, wanted, strict=True):
+        if isinstance(other, torch.Tensor):
+            assert leaf.dtype == torch.float32
+        else:
+            assert leaf == other
 
 
 class CastsSeen(TorchDispatchMode):

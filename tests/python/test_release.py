@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -24,6 +25,10 @@ CARGO = '[workspace.package]\nversion = "0.1.0"\n'
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(release, "ROOT", tmp_path)
+    # Nothing of the settings of who runs the tests, nor of a hook that does.
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    for name in ("GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE"):
+        monkeypatch.delenv(name, raising=False)
     for name, text in (("Cargo.toml", CARGO), ("Cargo.lock", ""), ("CHANGELOG.md", NEWS)):
         (tmp_path / name).write_text(text)
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(tmp_path)]

@@ -13,12 +13,22 @@ import torch
 from models import Mlp, definition, shuffled_loader
 from saturn.data.slices import Data
 from saturn.tasks.definition import TaskDefinition
+from saturn.training.label_cases import labels_of
 from saturn.training.slice_check import check
-from saturn.training.slicing import GIVEN, LABELS, SAMPLES, SUMS, WHOLE, LabelsDifferError, Slicing
-from saturn.training.steady import TooSlowError
+from saturn.training.slicing import (
+    GIVEN,
+    IGNORED,
+    LABELS,
+    SAMPLES,
+    SUMS,
+    WHOLE,
+    LabelsDifferError,
+    Slicing,
+)
+from saturn.training.steady import WAYS, SteadyModel, TooSlowError
 from saturn.training.stepper import build_model
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 
 def found(task: TaskDefinition, **options: Any) -> Slicing:
@@ -86,6 +96,19 @@ def test_the_reason_says_what_to_change() -> None:
     assert wrong is not None and "correct `loss_weight`" in wrong
 
 
+def by_square(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return torch.tensor(float(len(labels) ** 2))
+
+
+def test_the_reason_tells_the_loss_of_the_whole_and_the_mean_of_its_parts() -> None:
+    reason = found(definition(loss_function=by_square)).reason
+    assert reason is not None
+    assert "the loss of 4 samples together is 16, the mean of 1, 1 and 2 by themselves" in reason
+    assert "is 2.5 (weighted by samples)" in reason
+    nothing = found(definition(loss_weight=lambda batch: 0.0)).reason
+    assert nothing is not None and "is nan (weighted by `loss_weight`)" in nothing
+
+
 def penalized(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return nn.functional.cross_entropy(outputs, labels) + 0.1 * outputs.square().mean()
 
@@ -147,6 +170,16 @@ def test_what_is_not_the_same_twice_is_compared_in_evaluation_mode() -> None:
     assert (slicing.kind, slicing.unchecked) == (SAMPLES, None)
 
 
+def skipped_at_random(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    is_there = torch.bernoulli(torch.tensor(0.5))
+    mean = nn.functional.cross_entropy(outputs, labels)
+    return mean + is_there * sliced.contrastive(outputs, labels)
+
+
+def test_what_is_skipped_at_random_is_looked_at() -> None:
+    assert found(definition(loss_function=skipped_at_random)).kind == WHOLE
+
+
 def test_what_can_not_be_compared_is_told() -> None:
     def never(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         raise RuntimeError("not here")
@@ -165,6 +198,66 @@ def test_batches_of_one_sample_are_cut_by_nobody() -> None:
     loader = partial(shuffled_loader, 1)
     task = definition(loss_function=sliced.contrastive, get_dataloader=loader)
     assert found(task) == Slicing(SAMPLES)
+
+
+def test_batches_of_two_samples_are_looked_at_too() -> None:
+    loader = partial(shuffled_loader, 2)
+    assert found(definition(get_dataloader=loader)).kind == SAMPLES
+    task = definition(loss_function=sliced.contrastive, get_dataloader=loader)
+    assert found(task).kind == WHOLE
+
+
+class NextToken(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Embedding(9, 8), nn.Linear(8, 9)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.head(self.embed(tokens).cumsum(1))
+
+
+def of_next(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return nn.functional.cross_entropy(outputs[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+
+
+@pytest.mark.parametrize("batch_size", [2, 4])
+def test_the_first_label_that_counts_is_found_in_batches_of_any_size(batch_size: int) -> None:
+    tokens = torch.randint(9, (12, 6), generator=torch.Generator().manual_seed(3))
+    loader = partial(DataLoader, TensorDataset(tokens, tokens), batch_size=batch_size)
+    task = definition(get_model=NextToken, get_dataloader=loader, loss_function=of_next)
+    slicing = found(task)
+    assert (slicing.kind, slicing.first_label, slicing.labels_each) == (SAMPLES, 1, 5)
+
+
+def test_labels_that_a_gpu_may_not_bear_are_always_announced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A label out of bounds makes a GPU unusable, so such a loss is computed on the CPU.
+    loss, seen = SteadyModel.loss, set()
+
+    def watched(model: SteadyModel, batch: Any, **options: Any) -> float:
+        has_ignored = bool((batch[1] == IGNORED).any())
+        seen.add((has_ignored, bool(options.get("has_odd_labels"))))
+        return loss(model, batch, **options)
+
+    monkeypatch.setattr(SteadyModel, "loss", watched)
+    found(definition())
+    assert (True, True) in seen and (True, False) not in seen
+
+
+def test_ignored_labels_are_tried_on_a_gpu_where_the_loss_can_leave_it_or_knows_them() -> None:
+    def takes_them(**changes: Any) -> bool:
+        gpu = torch.device("cuda")  # nothing is computed there
+        return SteadyModel(definition(**changes), Mlp, gpu, WAYS[0], None).takes_odd_labels
+
+    assert takes_them()
+    assert not takes_them(loss_function=None)
+
+
+def test_whole_numbers_alone_are_labels_that_may_be_ignored() -> None:
+    inputs, classes = torch.zeros(3, 2), torch.tensor([0, 1, 2])
+    assert [name for name, _ in labels_of((inputs, classes))] == [".1"]
+    assert [name for name, _ in labels_of((inputs, classes.float()))] == []
 
 
 class Rows(Dataset[Any]):

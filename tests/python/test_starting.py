@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from harness import Runtime
 from models import Mlp, definition
 from saturn import Task
 from saturn.checkpoint import manifest
-from saturn.checkpoint.starting import StartingWeights
+from saturn.checkpoint.starting import StartingWeights, _Unpickler
 from saturn.errors import InvalidInput
 from saturn.rank.exceptions import TaskError
 from saturn.tasks.definition import TaskDefinition
@@ -97,6 +98,7 @@ def test_weights_are_read_from_what_people_save(
     assert all(torch.equal(found[name], value) for name, value in state.items())
 
 
+@pytest.mark.slow(quick=["fsdp", "technique3"])
 @pytest.mark.parametrize("technique", ["ddp", "fsdp", "offload", PLAIN])
 def test_weights_are_read_from_checkpoints(run: Runtime, tmp_path: Path, technique: Any) -> None:
     run.write_task(definition())
@@ -239,6 +241,16 @@ def test_no_pickle_runs_code(run: Runtime, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"index holds a posix\.mkdir"):
         make_task(start_from=checkpoint)
     assert not trap.exists()
+
+
+def test_an_index_holds_types_of_torch_and_none_by_the_same_name() -> None:
+    def found(module: str, name: str) -> Any:
+        return _Unpickler(BytesIO(f"c{module}\n{name}\n.".encode())).load()
+
+    assert found("torch", "bfloat16") is torch.bfloat16
+    for module, name in (("numpy", "float32"), ("torch", "load"), ("torch.nn", "Linear")):
+        with pytest.raises(InvalidInput, match=rf"index holds a {module}\.{name}"):
+            found(module, name)
 
 
 def test_weights_that_change_are_refused(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_what_hangs_is_named_with_its_stack_and_ended_with_all_that_it_started(
     (tmp_path / "conftest.py").write_text(CONFTEST)
     (tmp_path / "test_it.py").write_text(TESTS)
     ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "--timeout=1", "-p", "no:cacheprovider", *workers],
+        [sys.executable, "-m", "pytest", "--timeout=2", "-p", "no:cacheprovider", *workers],
         cwd=tmp_path,
         env={"PYTHONPATH": str(HERE), "PATH": "/usr/bin:/bin", "STALLED_S": "4"},
         capture_output=True,

@@ -261,12 +261,16 @@ def trained() -> dict[str, Any]:
     return {}
 
 
-#: Kinds whose resumption is quick to test: one for each thing that draws.
+#: Kinds whose resumption is quick to test, in place of one attempt: one kind for each thing that
+#: draws.
 RESUMED = ("dropout", "by length", "own samplers", "metrics that draw", "workers that stay")
 
 
 @pytest.mark.slow(
-    quick=[*(f"{kind}-at once" for kind in KINDS), *(f"{kind}-resumed" for kind in RESUMED)]
+    quick=[
+        *(f"{kind}-at once" for kind in KINDS if kind not in RESUMED),
+        *(f"{kind}-resumed" for kind in RESUMED),
+    ]
 )
 @pytest.mark.parametrize("resumed_after", [(), (2, 4)], ids=["at once", "resumed"])
 @pytest.mark.parametrize("kind", KINDS)

@@ -106,6 +106,7 @@ def logged(trainer: Any, name: str) -> dict[int, float]:
     return {each["step"]: each[name] for each in trainer.state.log_history if name in each}
 
 
+@pytest.mark.slow(quick=["moves0"])
 @pytest.mark.parametrize("moves", [[("ddp", 1, 5), ("ddp", 1, None)], [("fsdp", 2, None)]])
 def test_early_stopping_ends_the_task_with_its_best_model(
     moves: list[tuple[str, int, int | None]], ranks: Runtime, tmp_path: Path
@@ -141,7 +142,7 @@ def test_early_stopping_ends_the_task_with_its_best_model(
     assert result.one("finished")["step"] == 8 and len(ranks.losses("early")) == 8
 
 
-@pytest.mark.slow(quick=["True-2", "False-1"])
+@pytest.mark.slow(quick=["True-2"])
 @pytest.mark.parametrize("number", [1, 2])
 @pytest.mark.parametrize("by_epochs", [False, True])
 def test_a_callback_of_its_own_ends_it_at_the_step_where_it_ends_the_trainer(
@@ -283,6 +284,7 @@ def calls(directory: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+@pytest.mark.slow(quick=["2"])
 @pytest.mark.parametrize("number", [1, 2])
 def test_the_trained_model_is_pushed_once_at_the_end(
     number: int, ranks: Runtime, tmp_path: Path

@@ -9,7 +9,7 @@ import closeness
 import pytest
 import reference
 from harness import Gang, Runtime
-from models import Mlp, definition
+from models import Mlp, definition, shuffled_loader
 
 MANY = 100_000
 
@@ -18,10 +18,13 @@ def until(step: int | None) -> dict[str, Any]:
     return {"type": "until", "step": step}
 
 
-def slow_build() -> Mlp:
-    """So that a test can tell a gang something before it has loaded."""
+def slow_loader() -> Any:
+    """So that a test can tell a gang something before it has loaded, in each of its attempts.
+
+    A model is built in the first attempt alone.
+    """
     time.sleep(1.0)
-    return Mlp()
+    return shuffled_loader()
 
 
 def slow_steps() -> Mlp:
@@ -52,6 +55,7 @@ class TestUntil:
         gang.tell(until(120))
         assert ended(gang) == ("stopped", 120)
 
+    @pytest.mark.slow(quick=["2"])
     def test_a_step_that_has_passed_means_now(self, run: Runtime, ranks: int) -> None:
         run.write_task(definition(get_model=slow_steps))
         gang = run.launch("mlp", "ddp", ranks=ranks, steps=MANY)
@@ -62,8 +66,9 @@ class TestUntil:
         expected, _ = reference.train(definition(), step)
         assert closeness.ulps(run.losses("mlp"), expected) < closeness.ACROSS
 
+    @pytest.mark.slow(quick=["2"])
     def test_it_replaces_the_step_of_the_spec(self, run: Runtime, ranks: int) -> None:
-        run.write_task(definition(get_model=slow_build))
+        run.write_task(definition(get_dataloader=slow_loader))
         for step, expected in ((4, ("stopped", 4)), (None, ("finished", 12))):
             gang = run.launch("mlp", "ddp", ranks=ranks, steps=12, stop_at_step=7)
             gang.tell(until(step))
@@ -78,10 +83,11 @@ class TestUntil:
             gang.tell(until(step))
         assert ended(gang) == ("stopped", 140)
 
+    @pytest.mark.slow(quick=["2"])
     def test_before_the_first_step_nothing_is_trained(self, run: Runtime, ranks: int) -> None:
         run.write_task(definition())
         assert run.run("mlp", "ddp", ranks=ranks, steps=5).codes == [0] * ranks
-        run.write_task(definition(get_model=slow_build))
+        run.write_task(definition(get_dataloader=slow_loader))
         gang = run.launch("mlp", "fsdp", ranks=ranks, steps=9)
         gang.tell(until(2))
         assert ended(gang) == ("stopped", 5)
@@ -89,8 +95,9 @@ class TestUntil:
         gang.stop()
         assert ended(gang) == ("stopped", 5)
 
+    @pytest.mark.slow(quick=["2"])
     def test_one_past_the_last_step_changes_nothing(self, run: Runtime, ranks: int) -> None:
-        run.write_task(definition(get_model=slow_build))
+        run.write_task(definition(get_dataloader=slow_loader))
         gang = run.launch("mlp", "ddp", ranks=ranks, steps=9)
         gang.tell(until(9))
         assert ended(gang) == ("finished", 9)

@@ -56,4 +56,6 @@ class Page(TrackedRun):
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    text = path.read_text()
+    whole = text[: text.rfind("\n") + 1]  # the last line may be half written
+    return [json.loads(line) for line in whole.splitlines()]

@@ -2,12 +2,12 @@
 //!
 //! The engine is told what happened ([`Event`]) and when (`now_s`), and answers with what to write
 //! down ([`Record`]) and what to do ([`Action`]). It never reads a clock, sleeps, opens a file or
-//! talks to a process, so the real driver and a simulation run the same code, and a run can be
+//! talks to a process. So the real driver and a simulation run the same code, and a run can be
 //! rebuilt from its journal.
 //!
 //! The world is open: tasks and nodes come and go, and each task has a stage of its own. Measuring
-//! is work among other work; a plan is made as soon as a task can be planned, and made anew when
-//! what it rests on changes.
+//! is work among other work. A plan is made as soon as a task can be planned, and made anew when
+//! its premises change.
 //!
 //! Invariants:
 //! - [`State`] changes durably only through [`State::apply`] of a [`Record`]. Folding the records
@@ -42,8 +42,8 @@
 //! Decision         ledger/book.rs: records to store, then actions to perform
 //! ```
 //!
-//! A task's end, for example: its last rank exits (`engine/reports.rs`), `health/failures.rs`
-//! commits `Ended` and `TaskEnded`, the notes put its devices on the agenda, and
+//! An example is a task's end. Its last rank exits (`engine/reports.rs`), and `health/failures.rs`
+//! commits `Ended` and `TaskEnded`. The notes put its devices on the agenda, and
 //! `following/dispatch.rs` launches the tasks that are now first on them.
 //!
 //! Times are seconds on the run's clock, which starts at 0 and stands still while no process drives

@@ -4,7 +4,6 @@
 //! token and layer for attention, and the FLOP of the head. A backward pass takes twice as many.
 //! Checkpointing adds one forward pass (Megatron). Between matrix products, activations go to
 //! device memory and back. A pass takes at least the time in which the host launches its kernels.
-//! least as long as the host needs to launch its kernels.
 
 use crate::constants::Constants;
 use crate::device::Device;

@@ -107,6 +107,7 @@ impl SolverThread {
     ) -> Self {
         let is_stopped = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&is_stopped);
+        let order = order.in_microseconds();
         let thread = std::thread::spawn(move || {
             let SolveOrder { problem, .. } = &order;
             let options = Options {

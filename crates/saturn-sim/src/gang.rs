@@ -118,19 +118,20 @@ impl Paces {
         self.0.range(step + 1..).next().map_or(u64::MAX, |(next, _)| next - step)
     }
 
-    /// How many steps after `from` finished ones are done in so many seconds.
-    pub(crate) fn steps_in(&self, from: u64, seconds: f64) -> u64 {
+    /// How many steps after `from` finished ones are done in so many seconds, `most` at most, and
+    /// the seconds that are left then.
+    pub(crate) fn steps_in(&self, from: u64, most: u64, seconds: f64) -> (u64, f64) {
         let (mut step, mut left_s) = (from, seconds);
         while let Some(step_s) = self.at(step).filter(|step_s| *step_s > 0.0) {
             let num = self.left(step);
-            let fits = whole(left_s / step_s);
+            let fits = whole(left_s / step_s + AT_STEP_END).min(from.saturating_add(most) - step);
             if fits < num {
-                return step + fits - from;
+                return (step + fits - from, (left_s - fits as f64 * step_s).max(0.0));
             }
             step += num;
             left_s -= num as f64 * step_s;
         }
-        step - from
+        (step - from, left_s.max(0.0))
     }
 }
 
@@ -153,6 +154,60 @@ pub(crate) struct Trying {
     /// Whether it may go on as training.
     pub(crate) trains: bool,
 }
+
+/// When a gang tells of its progress.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Telling {
+    /// Least seconds between two reports.
+    pub(crate) every_s: f64,
+    /// Steps of which it tells at any rate. It tells of none before the first of these, and of none
+    /// within `every_s` before another.
+    pub(crate) steps: BTreeSet<u64>,
+    /// When it told last, seconds; `None` before its first report.
+    pub(crate) told_s: Option<f64>,
+}
+
+impl Telling {
+    /// Whether it tells that `step` is finished, where steps take `step_s`; then it has told.
+    pub(crate) fn tells(&mut self, step: u64, step_s: f64, now_s: f64) -> bool {
+        let is_due = self.told_s.is_none_or(|told_s| now_s - told_s > self.every_s - MOMENT_S);
+        let is_near = self.steps_left(step).is_some_and(|left| {
+            (left as f64 * step_s) < self.every_s - MOMENT_S || self.is_before(step)
+        });
+        let tells = self.steps.contains(&step) || is_due && !is_near;
+        if tells {
+            self.told_s = Some(now_s);
+        }
+        tells
+    }
+
+    /// Steps from `step` on, which was finished at `since_s`, until it may tell again if each takes
+    /// `step_s`.
+    fn steps_until(&self, step: u64, since_s: f64, step_s: f64) -> u64 {
+        if self.every_s <= 0.0 {
+            return u64::MAX;
+        }
+        // The first step of a launch is told at once.
+        let due = self.told_s.map_or(1.0, |told_s| (told_s + self.every_s - since_s) / step_s);
+        let due = whole((due - AT_STEP_END).ceil().clamp(1.0, 1e15));
+        match self.steps_left(step) {
+            Some(left) if self.is_before(step) => left,
+            Some(left) => left.min(due),
+            None => due,
+        }
+    }
+
+    fn is_before(&self, step: u64) -> bool {
+        self.steps.first().is_some_and(|first| step < *first)
+    }
+
+    fn steps_left(&self, step: u64) -> Option<u64> {
+        self.steps.range(step + 1..).next().map(|next| next - step)
+    }
+}
+
+/// Two moments that are this close are one, seconds.
+const MOMENT_S: f64 = 1e-9;
 
 /// A live gang.
 #[derive(Debug)]
@@ -190,14 +245,15 @@ pub(crate) struct LiveGang {
     pub(crate) save_steps: Option<BTreeSet<u64>>,
     /// Where it stops if it is told to at a step, or after it, in place of as soon as it can.
     pub(crate) stop_steps: BTreeMap<u64, u64>,
-    /// It fails once it has finished this step.
-    pub(crate) fails_at: Option<(u64, Failure)>,
+    /// It fails so many seconds after it has finished this step.
+    pub(crate) fails_at: Option<(u64, f64, Failure)>,
     /// Where its own code ends it before its last step.
     pub(crate) last_step: Option<u64>,
     /// It has trained no step since it loaded.
     pub(crate) is_fresh: bool,
-    /// Steps between two reports.
+    /// Most steps between two looks up.
     pub(crate) look_up_every: u64,
+    pub(crate) telling: Telling,
     /// Seconds between two checkpoints.
     pub(crate) save_every_s: f64,
     /// Finished steps at `since_s`, a moment between two steps.
@@ -251,7 +307,13 @@ impl LiveGang {
         let evaluated = every.map_or(u64::MAX, |every| every - self.step % every);
         let save = self.save_steps.iter().flat_map(|all| all.range(self.step + 1..)).next();
         let to_save = save.map_or(u64::MAX, |at| at - self.step);
-        let others = first.min(marked).min(evaluated).min(to_save).min(self.paces.left(self.step));
+        let to_tell = self.telling.steps_until(self.step, self.since_s, self.step_s);
+        let others = to_tell
+            .min(first)
+            .min(marked)
+            .min(evaluated)
+            .min(to_save)
+            .min(self.paces.left(self.step));
         self.look_up_every.min(left).min(until_save).min(others)
     }
 

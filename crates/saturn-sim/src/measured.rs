@@ -141,13 +141,20 @@ fn run(workload: Workload, max_moves: u64, seed: u64) -> Option<Simulation> {
     let steps = workload.config.policy.warmup_steps + workload.config.policy.timed_steps;
     let manners = Manners {
         look_up_every: 20,
+        tell_every_s: 0.0,
         teardown_s: 0.0,
         trial_s: 0.0,
         trial_steps: steps,
         trials_train: true,
         trial_noise: TRIAL_NOISE,
     };
-    let planner = Planner { max_moves, takes_s: 0.5, by_proof: None, is_greedy: false };
+    let planner = Planner {
+        max_moves,
+        takes_s: 0.5,
+        by_proof: None,
+        in_microseconds: false,
+        is_greedy: false,
+    };
     let mut simulation = Calm { planner, manners, save_every_s: 1e9, seed }.simulation(workload);
     let end = simulation.run(MAX_S);
     (end == Some(RunEnd::Complete)).then_some(simulation)

@@ -123,6 +123,7 @@ fn simulation(scale: Scale, seed: u64) -> Simulation {
     };
     let manners = Manners {
         look_up_every: 2000,
+        tell_every_s: 0.0,
         teardown_s: 1.0,
         trial_s: 60.0,
         trial_steps: 0,
@@ -130,7 +131,13 @@ fn simulation(scale: Scale, seed: u64) -> Simulation {
         trial_noise: 0.0,
     };
     let max_moves = MOVES_A_TASK * scale.num_tasks as u64;
-    let planner = Planner { max_moves, takes_s: 2.0, by_proof: None, is_greedy: false };
+    let planner = Planner {
+        max_moves,
+        takes_s: 2.0,
+        by_proof: None,
+        in_microseconds: false,
+        is_greedy: false,
+    };
     let mut simulation = Calm { planner, manners, save_every_s: 1800.0, seed }.simulation(drawn);
     simulation.keep_no_journal();
     simulation

@@ -9,10 +9,11 @@ use saturn_solver::{Backend, FrozenClock, Objective, Options, solve};
 use crate::drawn::draw;
 use crate::faults::Fault;
 use crate::greedy::greedy;
+use crate::replay::Answered;
 use crate::world::World;
 
 /// The time that a hopeful plan may take, seconds, where the plan took less.
-const CHOICE_S: f64 = 0.1;
+pub(crate) const CHOICE_S: f64 = 0.1;
 
 /// What solves take by what they prove.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -21,8 +22,6 @@ pub struct ByProof {
     pub proven_s: f64,
     /// Seconds of another.
     pub unproven_s: f64,
-    /// Seconds that a solve is given at most.
-    pub limit_s: f64,
     /// Seconds that the answer takes besides.
     pub around_s: f64,
     /// Seconds that a hopeful plan takes and the answer besides, where that is known.
@@ -36,6 +35,21 @@ impl ByProof {
     }
 }
 
+impl ByProof {
+    /// Seconds of a plan whose answer took `took_s`, if it is expected to take `expected_s` and may
+    /// take `limit_s`. A hopeful plan takes no longer than the plan before it, by the rule of the runtime
+    /// (`solve.rs`), or a moment.
+    fn plan_within_s(self, took_s: f64, expected_s: f64, limit_s: f64, has_hopeful: bool) -> f64 {
+        let most_s = (took_s - self.around_s).clamp(0.0, limit_s);
+        if !has_hopeful {
+            return most_s;
+        }
+        let half_s = most_s.min((took_s - self.around_s) / 2.0);
+        let least_s = if half_s > CHOICE_S { half_s } else { 0.0 };
+        expected_s.clamp(least_s, most_s)
+    }
+}
+
 /// How solves are answered.
 #[derive(Debug, Clone)]
 pub struct Planner {
@@ -45,6 +59,9 @@ pub struct Planner {
     pub takes_s: f64,
     /// Seconds that it takes in place of these where that depends on what is proven.
     pub by_proof: Option<ByProof>,
+    /// Whether the solver is told times in whole microseconds, as the runtime tells them
+    /// ([`SolveOrder::in_microseconds`]).
+    pub in_microseconds: bool,
     /// Whether there is no search, for runs that don't measure solving.
     pub is_greedy: bool,
 }
@@ -72,9 +89,18 @@ impl Planner {
         }
         let drawn = if world.is_hit(Fault::PoorPlan) { draw(&mut world.rng, order) } else { None };
         let solved = drawn.map_or_else(|| self.solve(order), Ok);
-        let plan_s = self
-            .by_proof
-            .map_or(takes_s, |one| one.takes_s(solved.as_ref().ok()).min(order.time_limit_s));
+        let now_s = world.now_s();
+        let known = world.recorded.as_mut().and_then(|costs| costs.next_answer(now_s));
+        let limit_s = order.time_limit_s;
+        let plan_s =
+            self.by_proof.map_or(takes_s, |one| one.takes_s(solved.as_ref().ok()).min(limit_s));
+        let plan_s = match (known, self.by_proof) {
+            (Some(Answered { solve_s: Some(solve_s), .. }), _) => solve_s,
+            (Some(Answered { took_s, .. }), Some(by_proof)) => {
+                by_proof.plan_within_s(took_s, plan_s, limit_s, order.optimistic.is_some())
+            }
+            _ => plan_s,
+        };
         let mut takes_s = plan_s + self.by_proof.map_or(0.0, |one| one.around_s);
         let answer = solved.map(|mut plan| {
             plan.solve_s = plan_s;
@@ -88,7 +114,7 @@ impl Planner {
             });
             if let (Some(by_proof), Some(_)) = (self.by_proof, &order.optimistic) {
                 // It is given the time that the plan took, by the rule of the runtime (`solve.rs`).
-                let given_s = order.time_limit_s.min(plan_s.max(CHOICE_S));
+                let given_s = limit_s.min(plan_s.max(CHOICE_S));
                 let modelled_s = by_proof.takes_s(optimistic.as_ref()).min(given_s);
                 takes_s = by_proof.hopeful_s.map_or(takes_s + modelled_s, |one| {
                     plan_s + one.min(given_s + by_proof.around_s)
@@ -96,13 +122,15 @@ impl Planner {
             }
             SolveAnswer { plan, current_practice_s: None, practice_is_estimate: false, optimistic }
         });
-        (takes_s, answer)
+        (known.map_or(takes_s, |known| known.took_s), answer)
     }
 
     fn solve(&self, order: &SolveOrder) -> Result<Plan, String> {
         if self.is_greedy {
             return Ok(greedy(order));
         }
+        let rounded = self.in_microseconds.then(|| order.clone().in_microseconds());
+        let order = rounded.as_ref().unwrap_or(order);
         let options = Options {
             backend: Backend::Search,
             objective: order.objective,

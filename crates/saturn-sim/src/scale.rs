@@ -89,6 +89,7 @@ fn play(drawn: Workload, rng: &mut Xoshiro256PlusPlus, seed: u64) -> Simulation 
     ]);
     let manners = Manners {
         look_up_every: 2000,
+        tell_every_s: 0.0,
         teardown_s: 1.0,
         trial_s: 60.0,
         trial_steps: 0,
@@ -101,7 +102,13 @@ fn play(drawn: Workload, rng: &mut Xoshiro256PlusPlus, seed: u64) -> Simulation 
     for node in &nodes {
         world.add_node(node.clone());
     }
-    let planner = Planner { max_moves: 0, takes_s: 2.0, by_proof: None, is_greedy: true };
+    let planner = Planner {
+        max_moves: 0,
+        takes_s: 2.0,
+        by_proof: None,
+        in_microseconds: false,
+        is_greedy: true,
+    };
     let mut simulation = Simulation::new(config, world, planner);
     simulation.keep_no_journal();
     let num_nodes = nodes.len();

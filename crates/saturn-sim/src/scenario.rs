@@ -57,6 +57,7 @@ pub fn scenario(seed: u64) -> Simulation {
     };
     let manners = Manners {
         look_up_every: rng.random_range(1..20),
+        tell_every_s: 0.0,
         teardown_s: if rng.random() { 0.0 } else { rng.random_range(0.0..1.0) },
         trial_s: rng.random_range(0.5..4.0),
         trial_steps: rng.random_range(0..5),
@@ -75,7 +76,13 @@ pub fn scenario(seed: u64) -> Simulation {
     let mut simulation = Simulation::new(
         config,
         world,
-        Planner { max_moves: 200, takes_s, by_proof: None, is_greedy: false },
+        Planner {
+            max_moves: 200,
+            takes_s,
+            by_proof: None,
+            in_microseconds: false,
+            is_greedy: false,
+        },
     );
     simulation.watch();
     draw_arrivals(&mut rng, &mut simulation, tasks);

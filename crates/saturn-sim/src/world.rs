@@ -18,14 +18,14 @@ use saturn_engine::{
 
 use crate::fate::draw;
 use crate::faults::{Fault, Hits, Odds};
-use crate::gang::{Failure, LiveGang, Order, Paces, Phase};
+use crate::gang::{Failure, LiveGang, Order, Paces, Phase, Telling};
 use crate::heap::Heap;
 use crate::history::{Fact, History};
 use crate::replay::Costs;
 use crate::truth::Truth;
 
 /// Seconds for which a process lives on after its kill, without faults.
-const DEATH_S: f64 = 0.1;
+pub(crate) const DEATH_S: f64 = 0.1;
 
 /// A future event.
 #[derive(Debug)]
@@ -50,6 +50,8 @@ enum Happening {
 pub struct Manners {
     /// Most steps between two reports of progress.
     pub look_up_every: u64,
+    /// Least seconds between two reports of progress.
+    pub tell_every_s: f64,
     /// Seconds between a gang's last report and the end of its processes.
     pub teardown_s: f64,
     /// Seconds that a trial takes, beside loading and its steps.
@@ -236,9 +238,16 @@ impl World {
     pub fn driver_died(&mut self) {
         self.history.add(self.now_s, || Fact::DriverDied);
         let all: Vec<AttemptId> = self.gangs.keys().copied().collect();
+        let found = self.recorded.as_mut().map(|costs| costs.next_driver()).unwrap_or_default();
         for attempt in all {
-            let gang = &self.gangs[&attempt];
+            let now_s = self.now_s;
+            let Some(gang) = self.gangs.get_mut(&attempt) else { continue };
+            gang.look_up(now_s);
             let (task, step) = (gang.order.task, gang.step);
+            if let Some(found) = found.get(&task).filter(|_| step > self.saved_step(task)) {
+                self.save(attempt, task, step.min(*found));
+            }
+            let gang = &self.gangs[&attempt];
             if matches!(gang.phase, Phase::Saving { .. }) && self.is_hit(Fault::SavedAfterDeath) {
                 self.save(attempt, task, step);
             }
@@ -299,6 +308,7 @@ impl World {
             last_step: None,
             is_fresh: false,
             look_up_every: self.manners.look_up_every,
+            telling: Telling { every_s: self.manners.tell_every_s, ..Telling::default() },
             save_every_s: self.save_every_s,
             step: 0,
             loaded_step: 0,

@@ -133,7 +133,7 @@ fn said(output: &Output) -> (i32, String, String) {
 
 #[expect(clippy::disallowed_methods, reason = "a test of real processes waits for them")]
 fn until(is_so: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_mins(1);
+    let deadline = Instant::now() + Duration::from_mins(5);
     while !is_so() {
         assert!(Instant::now() < deadline, "it never came to that");
         std::thread::sleep(Duration::from_millis(20));

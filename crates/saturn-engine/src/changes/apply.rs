@@ -15,6 +15,7 @@ impl State {
         self.now_s = self.now_s.max(now_s);
         match record {
             Record::Began { .. }
+            | Record::Solved { .. }
             | Record::PlanKept { .. }
             | Record::NotSolved { .. }
             | Record::DriverStarted { .. }

@@ -1,9 +1,9 @@
 //! How each record changes the state.
 //!
 //! [`State::apply`](crate::State::apply) takes one record and changes the state, in the file that
-//! the record is about: `tasks`, `devices`, `attempts`, `trials`. What follows from a change is
-//! worked out at once: `wanted` opens and closes trials, `widths` forgets outcomes that a wider
-//! node puts in doubt, and `places` closes the places of the plan that can't be followed any more.
+//! the record is about: `tasks`, `devices`, `attempts`, `trials`. Three files work out at once what
+//! follows from a change. `wanted` opens and closes trials. `widths` forgets outcomes that a wider
+//! node puts in doubt. `places` closes the places of the plan that can't be followed any more.
 //!
 //! Invariants: the durable state changes here alone. Applying never fails: a record that names
 //! something unknown, as in a damaged journal, changes nothing. Equal records give equal states.

@@ -1,6 +1,6 @@
 //! Which places of the plan in force can't be followed any more.
 //!
-//! All places of a task are closed at once, and its task gets others by the next plan. A change is
+//! All places of a task are closed at once, and the task gets others by the next plan. A change is
 //! looked at only where it could close a place: no look goes over the whole plan.
 
 use std::collections::BTreeSet;
@@ -11,8 +11,8 @@ use crate::state::run::State;
 use crate::state::trial::TrialKey;
 
 impl State {
-    /// Closes the places of changed tasks that the plan can no longer follow, and the places of
-    /// every task that comes after a task whose places are closed.
+    /// Closes the places of changed tasks that the plan can no longer follow. With a task's places
+    /// it closes the places of every task that comes after the task.
     pub(crate) fn close_places_of(&mut self, tasks: impl IntoIterator<Item = TaskId>) {
         let mut open: Vec<TaskId> = tasks.into_iter().collect();
         while let Some(task) = open.pop() {
@@ -55,7 +55,7 @@ impl State {
     }
 
     /// Whether a waiting task has an open place before the last place of a task that it must come
-    /// after: on one device each would wait for the other.
+    /// after. On one device, each of the two tasks would wait for the other.
     fn is_too_early(&self, task: TaskId) -> bool {
         if self.attempt_of(task).is_some() {
             return false;

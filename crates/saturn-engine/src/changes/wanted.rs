@@ -2,9 +2,10 @@
 //!
 //! A group could be measured under every technique on every type of device in the pool, at the
 //! device counts of `state/breadth`. With a full budget all of that is measured. Otherwise a group
-//! is measured once, so that its tasks can train; then where `planning/experiment` expects that to
-//! pay; and once more if a task is left without a strategy that it may run under. A group's model
-//! is inspected before, and strategies that the inspection rules out are not tried.
+//! is measured once, so that its tasks can train. It is measured further where
+//! `planning/experiment` expects that to pay. It is measured once more if a task is left without a
+//! strategy that it may run under. A group's model is inspected before all that, and strategies
+//! that the inspection rules out are not tried.
 //!
 //! The wanted trials are worked out anew whenever tasks or nodes come and go. Outcomes are facts
 //! and stay, whatever is wanted.
@@ -115,8 +116,9 @@ impl State {
         }
     }
 
-    /// Opens the cheapest trial that may give a task a strategy, if the task has none and no trial
-    /// for it runs or is open: on the fewest devices, by the technique that is tried first.
+    /// Opens the cheapest trial that may give a task a strategy: the trial on the fewest devices,
+    /// by the technique that is tried first. Does nothing if the task has a strategy, or if a trial
+    /// for it runs or is open.
     fn open_first(&mut self, task: TaskId) {
         let group = self.task(task).group;
         let is_sought = |(key, trial): (&Arc<TrialKey>, &TrialState)| {

@@ -1,9 +1,11 @@
-//! What a change of the machines puts in doubt: outcomes under another limit of the devices'
-//! memory, and outcomes of gangs that a wider node now holds alone.
+//! Which outcomes of trials a change of the machines puts in doubt.
+//!
+//! Outcomes under another limit of the devices' memory are in doubt, and outcomes of gangs that a
+//! wider node now holds alone.
 //!
 //! Of each type of device there is a *node width*: the devices of the largest node of the type that
-//! the run has had. What was measured within a node says nothing of a gang that takes several, and
-//! the other way round: a network lies in between.
+//! the run has had. A measurement within a node says nothing of a gang on several nodes, nor the
+//! reverse: a network lies in between.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! What a run's stopper says of tasks, taken in and acted upon.
 //!
 //! The stopper is no part of the engine. It looks at what tasks report, and rules by
-//! [`Command::Judge`](crate::Command::Judge). The journal has every value that it saw beside its
-//! ruling, in the order in which it saw them, so a resumed run rebuilds the same stopper.
+//! [`Command::Judge`](crate::Command::Judge). Beside each ruling, the journal has every value that
+//! the stopper saw, in the order in which it saw them. So a resumed run rebuilds the same stopper.
 //!
 //! A task that is *held* stops at a checkpoint and waits until the stopper lets it go on; other
 //! tasks get its devices. A task that trains and could not go on from a checkpoint is not held,

@@ -1,8 +1,8 @@
 //! The turn: an event in, records and actions out.
 //!
-//! [`Engine::handle`] first takes in what happened, then lets each room bring the run as far
-//! forward as it can go: inspections, trials on free devices, launches by the plan, plans for idle
-//! devices, a solve where there is reason for one, and the end.
+//! [`Engine::handle`] first takes in what happened. Then each room brings the run as far forward as
+//! it can: inspections, trials on free devices, launches by the plan, plans for idle devices. A
+//! solve is asked for where there is reason for one, and the run ends where nothing is left to do.
 //!
 //! The cost of a decision must not grow with the workload. A rank's report changes the attempt that
 //! it is about and nothing else. Everything that waits is found through a queue, a timer or the

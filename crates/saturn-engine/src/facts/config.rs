@@ -104,11 +104,11 @@ pub struct TaskSpec {
     /// The values that tell it from other tasks, for people: learning rate, width and so on.
     #[serde(default, skip_serializing_if = "Knobs::is_empty")]
     pub parameters: Knobs,
-    /// What says how well it does, for people; `None`: its loss.
+    /// The metric that says how well the task does, for people; `None`: its loss.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goal: Option<Goal>,
-    /// It is the part of a script after its training, which is another task: it has no training of
-    /// its own.
+    /// The task is the part of a script after its training. That training is another task, and this
+    /// one has none of its own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_rest: bool,
     /// Finished steps with which it comes, in a checkpoint of the task that it continues. Earlier
@@ -117,7 +117,7 @@ pub struct TaskSpec {
     pub start_step: u64,
 }
 
-/// What says how well a task does.
+/// The metric that says how well a task does.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Goal {
@@ -261,8 +261,8 @@ pub struct Policy {
     pub kill_grace_s: f64,
     /// Share of the time left that a new plan must save before running tasks are moved for it.
     pub min_gain: f64,
-    /// Seconds that a new plan must save at least before running tasks are moved for it: the
-    /// forecast is wrong by seconds about stopping and starting.
+    /// Seconds that a new plan must save at least before running tasks are moved for it. The
+    /// forecast of a stop and a start is wrong by seconds.
     #[serde(default = "least_gain_s", skip_serializing_if = "is_least_gain")]
     pub min_gain_s: f64,
     /// Switches that may be planned for each task.

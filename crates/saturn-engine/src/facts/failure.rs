@@ -9,7 +9,7 @@ pub enum FailureKind {
     /// The task's own functions raised, or returned what they must not.
     Task,
     /// The task failed in a way that it would repeat, such as a script that ends before its last
-    /// step: it is not tried again, however far it came.
+    /// step. The task is not tried again, however far it came.
     Certain,
     /// A device's memory ran out.
     OutOfMemory,

@@ -1,7 +1,7 @@
 //! Newtypes for the numbers that name things within a run.
 //!
-//! Each number is given out once, by the record that brings the thing into being, and never again:
-//! a journal means the same whatever later code would have numbered.
+//! Each number is given out once, by the record that brings the thing into being, and never again.
+//! So a journal keeps its meaning, however later code numbers things.
 
 use std::fmt;
 

@@ -1,9 +1,9 @@
 //! Journals of earlier versions, in the records of this one.
 //!
-//! Version 1 knew one closed batch on a pool that came with the run's beginning, and named trials
-//! by their position in a list that code laid out. What a position meant is in the journal all the
-//! same: a trial's outcome follows the launch of an attempt for the same position, which names task
-//! and strategy.
+//! Version 1 knew one closed batch on a pool that came with the run's beginning. It named trials by
+//! their position in a list that code laid out. The journal tells all the same what a position
+//! meant. A trial's outcome follows the launch of an attempt for the same position, and that launch
+//! names task and strategy.
 
 use std::collections::BTreeMap;
 

@@ -84,8 +84,8 @@ pub struct RunPlan {
     /// Whether that rests on an estimate of a strategy that nobody has measured.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub practice_is_estimate: bool,
-    /// Seconds that what was in force before would have taken from `at_s`, by the same forecast;
-    /// `None` where nothing was.
+    /// Seconds that the plan in force before would have taken from `at_s`, by the same forecast.
+    /// `None` where no plan was in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instead_of_s: Option<f64>,
     /// By start; a task that is to be switched has several, one for each of its segments.

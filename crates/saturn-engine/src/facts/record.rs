@@ -328,6 +328,15 @@ pub enum Record {
         #[serde(flatten)]
         trained: Trained,
     },
+    /// The solver has answered. The plan that is chosen for it follows; a solve that ends with its
+    /// driver or after the run has no such record.
+    Solved {
+        /// When the solver was asked, seconds on the run's clock.
+        asked_s: f64,
+        /// Seconds that the solver took for the plan; `None` where it failed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        solve_s: Option<f64>,
+    },
     /// A plan is in force from now on.
     Planned {
         /// The plan; shared with the state that it is in force in.

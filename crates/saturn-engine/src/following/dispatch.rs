@@ -3,8 +3,8 @@
 //! A task starts in its place when that place is the first on all of its devices and nothing holds
 //! the task. The plan's order binds and its times do not, so that successors of a task that ends
 //! early start early. A task that trains goes on where the plan in force leaves it first in its
-//! place; otherwise it was stopped at a checkpoint when the plan was adopted (`taking_up`). The
-//! forecast counts on these rules.
+//! place. Any other task that trained was stopped at a checkpoint when the plan was adopted
+//! (`taking_up`). The forecast counts on these rules.
 //!
 //! A task that is to be switched between strategies has several places in the plan. The task is in
 //! the first place whose last step is not in its newest checkpoint. Nothing else is remembered of a

@@ -5,8 +5,8 @@
 //! nodes must fit each of them with its part.
 //!
 //! No task is overtaken for ever. On each node, memory is kept for the task that has waited longest
-//! for it as the first of its queues. Another task or trial may start before it only where that
-//! does not delay it: where both fit, or where the other is expected to end before the oldest could
+//! for it as the first of its queues. Another task or trial may start before that task only where
+//! it does not delay it. Either both fit, or the other is expected to end before the oldest could
 //! start.
 
 use saturn_core::{Gang, Strategy};
@@ -24,9 +24,9 @@ use crate::state::trial::TrialKey;
 /// How long a trial is expected to hold host memory, seconds.
 pub(crate) const TRIAL_S: f64 = 60.0;
 
-/// Whether ranks that take `needed` bytes of a node's host memory until `end_s` leave `kept`
-/// bytes free by the time at which as much would be free without them. A task that needs more
-/// than the node has may start when nothing else takes any.
+/// Whether ranks may take `needed` bytes of a node's host memory until `end_s`. They may if `kept`
+/// bytes become free as early as they would without these ranks. A task that needs more than the
+/// node has may start when nothing else takes any.
 fn leaves_host_memory(
     state: &State,
     node: NodeId,
@@ -140,8 +140,8 @@ pub(crate) fn may_take_host_memory(
     may
 }
 
-/// Whether `ranks` ranks of a group's strategy may start on a node, as far as host memory goes,
-/// from now until they are expected to end. `task` is whose training they are; `None` for a trial.
+/// Whether a node's host memory allows `ranks` ranks of a group's strategy from now until their
+/// expected end. `task` is the task that they train; `None` for a trial.
 pub(crate) fn has_host_memory_beside(
     ledger: &Ledger,
     host_memory: &HostMemoryQueue,

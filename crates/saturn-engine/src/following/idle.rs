@@ -1,9 +1,9 @@
 //! Work for idle devices: a task that can start at once does not wait for the solver.
 //!
-//! A task that can be planned and has no place in the plan in force gets a place by the next solve;
-//! but solves pause between each other, and take time. If such a task could start meanwhile on a
-//! device that has nothing to do, the plan in force is extended (`extend`) and followed at once.
-//! The solver improves on it later.
+//! A task that can be planned and has no place in the plan in force gets a place by the next solve.
+//! But the engine pauses between solves, and a solve takes time. If such a task could start
+//! meanwhile on an idle device, the plan in force is extended (`extend`) and followed at once. The
+//! solver improves on the extended plan later.
 //!
 //! A task that is started in this way may have to move when the solver's answer comes, which costs
 //! a checkpoint and another launch. If an answer is likely to come sooner than that cost,
@@ -78,8 +78,8 @@ pub(crate) fn put_idle_to_work(
     }
 }
 
-/// Seconds that a start under another strategy than the solver then chooses costs a task at
-/// most: a checkpoint and another launch.
+/// Seconds that a start costs a task at most if the solver then chooses another strategy: a
+/// checkpoint and another launch.
 fn undo_s(state: &State, task: TaskId) -> f64 {
     let is_going_on = state.task(task).step > 0;
     let load_s = state.choices(task).map(|choice| choice.trial.load_s(is_going_on));

@@ -1,11 +1,11 @@
 //! When each task will start and end if a plan is followed from now on by the engine's own rules
 //! (`following/dispatch`). These times are what a plan promises.
 //!
-//! The same forecast judges the plan in force and every plan that might replace it, so a plan is
+//! The same forecast judges the plan in force and every plan that might replace it. So a plan is
 //! adopted for the times that following it gives, not for what its solver says. A task that trains
-//! goes on where the plan leaves it first on its devices; otherwise it is stopped at once, and goes
-//! on later, with the cost of stopping, launching and loading counted. Every other task starts when
-//! the places before it on its devices have ended.
+//! goes on where the plan leaves it first on its devices. Otherwise the task is stopped at once and
+//! goes on later, and the forecast counts stopping, launching and loading. Every other task starts
+//! when the places before it on its devices have ended.
 //!
 //! Trials that are still to be run are left out.
 
@@ -109,8 +109,9 @@ pub(crate) fn follow(state: &State, places: &[Place], now_s: f64) -> Forecast {
     forecast
 }
 
-/// Attempts that go on training where they are, each with its place: the first place of its task,
-/// under its strategy and on its devices, and first in the queues of all of these devices.
+/// Attempts that go on training where they are, each with its place. That place is the first of its
+/// task, under the attempt's strategy and on its devices. It is also first in the queue of each of
+/// these devices.
 pub(crate) fn staying(state: &State, places: &[Place]) -> BTreeMap<AttemptId, usize> {
     let mut first: ByDevice<usize> = ByDevice::of(&state.nodes);
     let mut first_of: BTreeMap<TaskId, usize> = BTreeMap::new();
@@ -156,8 +157,8 @@ impl Forecast {
         }
     }
 
-    /// When an attempt that does not stay is gone: a trial or a dying attempt at once, a training
-    /// attempt once it has stopped at a checkpoint.
+    /// When an attempt that does not stay is gone. A trial or a dying attempt is gone at once, a
+    /// training attempt once it has stopped at a checkpoint.
     fn end_of_leaving(
         &mut self,
         state: &State,

@@ -5,8 +5,8 @@ use crate::facts::failure::{FailureKind, RankFailure};
 /// The signal that the kernel sends when memory has run out.
 const SIGKILL: i32 = 9;
 
-/// The last words of a process that ran out of memory where nobody catches that: in a thread of a
-/// library's own.
+/// The last words of a process that ran out of memory in a thread of a library's own, where nobody
+/// catches the error.
 const OUT_OF_MEMORY_WORDS: [&str; 2] = ["std::bad_alloc", "can't allocate memory"];
 
 /// The failure of a rank that died without saying why.

@@ -1,14 +1,14 @@
 //! Devices that break, and processes that won't die.
 //!
-//! - A device on which tasks fail as a machine's fault makes them fail (`FailureKind::Died`,
-//!   `Machine`, `Stalled`), without a task that does well in between, is set aside: after two
-//!   failures, of one task or of two. The failures then count as the device's. The last devices
+//! - A device is set aside after two failures, of one task or of two, without a task that does well
+//!   in between. Only failures count that look like a machine's fault (`FailureKind::Died`,
+//!   `Machine`, `Stalled`). They are then the device's failures, not the task's. The last devices
 //!   that a task can use are never set aside, and devices that become the last are taken back:
 //!   better slow than never.
-//! - If a task fails on other devices too, the fault was the task's: the devices that its failures
-//!   accused are taken back, and it is not believed again.
-//! - Processes that live on after their kill cost their devices, not the run: their attempt is
-//!   abandoned and its devices are set aside until the processes are gone.
+//! - If a task fails on other devices too, the fault was the task's. The devices that its failures
+//!   accused are taken back, and the task is not believed again.
+//! - Processes that live on after their kill cost their devices, not the run. Their attempt is
+//!   abandoned, and its devices are set aside until the processes are gone.
 
 use std::collections::BTreeSet;
 
@@ -26,8 +26,8 @@ use crate::state::breadth::holds;
 /// Failures in a row after which a device is set aside.
 const MAX_SUSPECTS: usize = 2;
 
-/// An attempt failed as a machine's fault makes it fail, and that is recorded: decides whether its
-/// devices, or its task, are to blame. Whether its task is absolved.
+/// Decides whether the devices or the task of an attempt are to blame, after a failure that looks
+/// like a machine's fault was recorded. Returns whether the task is absolved.
 pub(crate) fn judge(
     ledger: &mut Ledger,
     health: &mut Health,
@@ -185,9 +185,9 @@ pub(crate) fn abandon(ledger: &mut Ledger, health: &mut Health, id: AttemptId, n
     }
 }
 
-/// A node has left: when it comes again its devices count as new ones, since whoever brings them
-/// back has ended the processes there. For a gang that is on other nodes too, the end of each rank
-/// is told.
+/// Forgets the abandoned devices of a node that has left. When the node comes again its devices
+/// count as new ones, since whoever brings them back has ended the processes there. An attempt that
+/// is on other nodes too stays abandoned until its ranks' ends are told.
 pub(crate) fn forget_abandoned_on(health: &mut Health, node: NodeId) {
     health.blame.abandoned.retain_mut(|(_, devices, _)| {
         devices.retain(|device| device.node != node);

@@ -1,9 +1,9 @@
 //! Trying again after a full disk.
 //!
 //! A full disk is nobody's failure, and says nothing of a strategy. A task that trains waits, and
-//! so do the trials of a group: until the driver says that there is more room
-//! ([`Event::SpaceFreed`](crate::Event::SpaceFreed)), or, where the driver can't see that (quotas,
-//! disks of other machines), for a while.
+//! so do the trials of a group. They wait until the driver says that there is more room
+//! ([`Event::SpaceFreed`](crate::Event::SpaceFreed)). Where the driver can't see the room (quotas,
+//! disks of other machines), they wait for a while.
 
 use crate::facts::ids::TaskId;
 use crate::facts::record::Record;

@@ -19,8 +19,8 @@ use crate::measuring::training::{note_rest, put_on_record};
 use crate::measuring::trials::trial_failed;
 use crate::state::attempt::Attempt;
 
-/// Notes a rank's failure and kills its gang: at once, or, if the failure is only an echo, once the
-/// cause has had time to be heard.
+/// Notes a rank's failure and kills its gang. If the failure is only an echo, the gang is killed
+/// once the cause has had time to be heard.
 pub(crate) fn rank_failed(ledger: &mut Ledger, id: AttemptId, failure: RankFailure, now_s: f64) {
     let Some(attempt) = ledger.state.attempts.get_mut(&id) else { return };
     attempt.failed_ranks.insert(failure.rank);

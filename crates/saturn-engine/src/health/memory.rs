@@ -25,7 +25,7 @@ pub(crate) struct Blame {
 }
 
 /// How often in a row Saturn's own processes have failed under each task, while this process drives
-/// the run, and the step of the task's checkpoint at that time.
+/// the run. Beside the number stands the step of the task's checkpoint at that time.
 #[derive(Debug, Default)]
 pub(crate) struct SaturnFailures {
     pub(crate) tasks: BTreeMap<TaskId, (u64, u32)>,

@@ -1,18 +1,18 @@
 //! Whether a failed task is tried again, when, and under which strategies.
 //!
-//! - A strategy that ran out of memory, that its technique refuses, or under which the task was
-//!   killed from outside (or by the kernel for the machine's memory) twice in a row, is excluded
-//!   for the task.
-//! - What the task's own functions raise is not retried, unless the attempt had trained some steps:
-//!   then the data or the machine may be the cause. What would happen again in the same way is not
-//!   retried.
+//! - A strategy is excluded for the task if it ran out of memory, or if its technique refuses it.
+//!   It is excluded too if the task was killed under it twice in a row, from outside or by the
+//!   kernel for the machine's memory.
+//! - What the task's own functions raise is not retried, unless the attempt had trained some steps.
+//!   In that case the data or the machine may be the cause. What would happen again in the same way
+//!   is not retried.
 //! - A failure of a process of Saturn's, or of a node, counts neither as the task's nor as the
 //!   device's. But a task under which that happens time after time, without a new checkpoint, is
 //!   given up, since the task may be the cause.
 //! - A full disk is nobody's failure: the task waits until there is space (`disks`).
-//! - Every other failure sends the task back to its last checkpoint after a wait that doubles with
-//!   each failure, until `max_failures` in a row without a new checkpoint. Failures that turn out
-//!   to be a device's don't count (`devices`).
+//! - Every other failure sends the task back to its last checkpoint after a wait. The wait doubles
+//!   with each failure. After `max_failures` in a row without a new checkpoint, the task is given
+//!   up. Failures that turn out to be a device's don't count (`devices`).
 
 use crate::facts::failure::{FailureKind, RankFailure};
 use crate::facts::ids::TaskId;

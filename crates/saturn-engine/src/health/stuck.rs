@@ -36,8 +36,8 @@ fn stuck_tasks(state: &State) -> Option<Vec<(TaskId, String)>> {
     Some(stuck).filter(|stuck| !stuck.is_empty())
 }
 
-/// The devices that a task needs and that this pool does not have; `None` if the task may run
-/// here, or if its strategies are not known yet.
+/// The devices that a task needs and that this pool does not have. `None` if the task may run here,
+/// or if its strategies are not known yet.
 fn needs(state: &State, id: TaskId) -> Option<String> {
     let task = state.task(id);
     let is_known = task.status == TaskStatus::Waiting

@@ -1,8 +1,8 @@
 //! The interface to people: a console, a tail of the log, a page.
 //!
-//! An observer decides nothing. It is told each record, and now and then that time passes, on a
-//! thread that is not the run's: however long it takes, it delays nothing. Records are never left
-//! out; progress between them may be.
+//! An observer decides nothing. It is told each record, and now and then that time passes. It runs
+//! on a thread of its own, so it delays nothing, however long it takes. Records are never left out;
+//! progress between them may be.
 
 use crate::facts::record::Record;
 use crate::state::run::State;

@@ -2,9 +2,10 @@
 //! not trained.
 //!
 //! A strategy that trains shows its own seconds a step, and needs no correction. The logarithm of
-//! trained over tried seconds is taken as Normal, with three parts: a part that all strategies of a
-//! group share (batches unlike those that were timed, a machine that others use too), a part that
-//! the strategies of a technique share, and a part of each strategy's own (a trial's noise).
+//! trained over tried seconds is taken as a sum of three Normal parts. All strategies of a group
+//! share the first part (batches unlike those that were timed, a machine that others use too). The
+//! strategies of a technique share the second part. The third part is each strategy's own (a
+//! trial's noise).
 //!
 //! The widths of the parts are not known beforehand. They are taken as the widths under which the
 //! measurements are likeliest (empirical Bayes: Efron & Morris, 1973, "Stein's estimation rule and

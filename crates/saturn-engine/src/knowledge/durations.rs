@@ -6,7 +6,7 @@
 //! trains would look worse, or better, only because it is known better.
 //!
 //! The first step of a launch pays for more than itself (kernels, compilation). That extra time is
-//! part of the launch, not of a step: a trial measures it apart, and training is clocked from the
+//! part of the launch, not of a step. A trial measures it apart, and training is clocked from the
 //! first report after its first step.
 
 use saturn_core::Strategy;
@@ -30,9 +30,9 @@ impl State {
         self.pace(task).step_s(Choice { trial, gpu_type })
     }
 
-    /// Seconds from launch until a task trains at its pace, from where it stands: as long as it
-    /// last took a task of its group that continued from a checkpoint, else as long as the trial
-    /// measured.
+    /// Seconds from launch until a task trains at its pace, from where it stands. For a task that
+    /// continues from a checkpoint, they are those of the last such launch in its group. Without
+    /// such a launch they are the trial's.
     pub fn load_s(&self, task: TaskId, strategy: &Strategy, gpu_type: &str) -> f64 {
         let trial = self.trial_of(task, strategy, gpu_type);
         trial.map_or(0.0, |trial| trial.load_s(self.task(task).step > 0))
@@ -69,8 +69,8 @@ impl State {
         })
     }
 
-    /// Seconds that a checkpoint takes a task while training waits for it, as at a stop and at the
-    /// end; `None` where none of its group was timed.
+    /// Seconds for which a task's training waits for a checkpoint, as at a stop and at the end.
+    /// `None` where no checkpoint of its group was timed.
     pub fn save_s(&self, task: TaskId) -> Option<f64> {
         self.task(task).save_s.or(self.group_of(task).lesson.save_s)
     }
@@ -100,8 +100,8 @@ impl State {
         self.end_of(attempt, until_step, now_s).1
     }
 
-    /// Finished steps at which a running attempt ends that is to stop at a step, or to train to its
-    /// task's end; and seconds until then, with the checkpoint there.
+    /// Finished steps at which a running attempt ends, and seconds until then, with the checkpoint
+    /// there. The attempt stops at `until_step`, or else trains to its task's end.
     pub(crate) fn end_of(
         &self,
         attempt: &Attempt,
@@ -133,8 +133,8 @@ impl State {
     }
 
     /// Finished steps at which a running attempt stops that was asked to at `asked_s`, and when it
-    /// has stopped: at the end of its present step, and after the checkpoint there. An attempt that
-    /// still loads trains a step first.
+    /// has stopped. It stops at the end of its present step, after the checkpoint there. An attempt
+    /// that still loads trains a step first.
     pub fn stop_of(&self, attempt: &Attempt, asked_s: f64) -> (u64, f64) {
         let step_s = self.expected_step_s(attempt);
         let save_s = self.save_s(attempt.task).unwrap_or(0.0);

@@ -2,7 +2,7 @@
 //!
 //! Estimates are worked out from a group's measurements (`scaling`) whenever a measurement comes,
 //! and are kept beside them, so that every reader sees the same. An estimate may stand in for a
-//! measurement if it is as sure as a trial would be, and if the technique's knobs are known from
+//! measurement if it is as sure as a trial would be. The technique's knobs must also be known from
 //! another number of devices.
 //!
 //! If every strategy is measured anyway (`TrialBudget::Full`), there are no estimates.

@@ -7,10 +7,11 @@
 //! handful of features: Rasmussen & Williams, 2006, chapter 2). So an estimate always comes with
 //! its standard deviation.
 //!
-//! The widths of the prior were fitted by their likelihood to the step times that the Rubick system
-//! published of four models on A800 devices (AlibabaPAI/reconfigurable-dl-scheduler), then widened:
-//! other models and machines differ more than those four do. The form (a part of the work that
-//! shrinks with the devices, a part that doesn't) is that of Habitat and Pollux.
+//! The authors of the Rubick system published step times of four models on A800 devices
+//! (AlibabaPAI/reconfigurable-dl-scheduler). The widths of the prior were fitted to these times by
+//! their likelihood. They were then widened: other models and machines differ more than those four
+//! do. The form (a part of the work that shrinks with the devices, a part that doesn't) is that of
+//! Habitat and Pollux.
 //!
 //! This file knows no task, no plan and no policy.
 
@@ -23,8 +24,9 @@ const TYPE_SD: f64 = 0.6;
 /// What a network between nodes costs: mean and standard deviation of the logarithm. A guess:
 /// nobody knows the network before a gang was measured across it.
 const NETWORK: (f64, f64) = (0.1, 0.3);
-/// Cost of each doubling of the devices, and how much more each further one costs: mean and
-/// standard deviation over groups, standard deviation over a group's techniques.
+/// Cost of each doubling of the devices, and how much more each further doubling costs. Each line
+/// has the mean and the standard deviation over groups, then the standard deviation over a group's
+/// techniques.
 const SLOPE: (f64, f64, f64) = (0.06, 0.05, 0.05);
 const BEND: (f64, f64, f64) = (0.05, 0.025, 0.02);
 /// Standard deviation of a strategy from the curve, the offset, the bend and the factors.
@@ -90,8 +92,8 @@ impl Offsets {
         *sum += offset;
     }
 
-    /// The offsets that the measurements of these groups show: of each technique, what its
-    /// measurements are off from the estimate that the group's other techniques give.
+    /// The offset of each technique that the measurements of these groups show. It is how far they
+    /// are off from the estimate that the group's other techniques give.
     pub(crate) fn learnt<'a>(groups: impl IntoIterator<Item = Vec<Seen<'a>>>) -> Self {
         let (before, mut learnt) = (Self::default(), Self::default());
         for seen in groups {

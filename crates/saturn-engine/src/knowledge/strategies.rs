@@ -78,9 +78,9 @@ impl State {
             })
     }
 
-    /// What is wrong with a task's device counts, where the nodes of the pool allow none of them:
-    /// ``its `gpu_range` is 64, and what the nodes of this pool allow is 1, 2``. `None` without any
-    /// node.
+    /// What is wrong with a task's device counts, where the nodes of the pool allow none of them.
+    /// For example: ``its `gpu_range` is 64, and what the nodes of this pool allow is 1, 2``.
+    /// `None` without any node.
     pub fn out_of_range(&self, spec: &TaskSpec) -> Option<String> {
         let range = spec.gpu_range.as_ref()?;
         let tried: BTreeSet<u32> = self.breadths.iter().flat_map(Breadth::counts).collect();
@@ -127,9 +127,9 @@ impl State {
             && sought.all(|(key, _)| is_such(&key.gpu_type, key.strategy.gpus))
     }
 
-    /// Whether memory rules out a strategy that was not tried: the technique ran out of memory on
-    /// as many devices or more, or it has never fitted in a trial and would have more room on more
-    /// devices.
+    /// Whether memory rules out a strategy that was not tried. It does if the technique ran out of
+    /// memory on as many devices or more. It also does if the technique has never fitted in a
+    /// trial, and the group has a trial of it on more devices.
     pub fn is_ruled_out(&self, group: usize, key: &TrialKey) -> bool {
         let same = self.groups[group].trials.iter().filter(|(other, _)| {
             other.gpu_type == key.gpu_type && other.strategy.technique == key.strategy.technique

@@ -83,10 +83,11 @@ impl State {
         self.save_s(attempt.task).unwrap_or(0.0) + load_s
     }
 
-    /// The wanted trials that tell most. Of a group's technique that is the widest, since the ends
-    /// of a curve tell more of its middle than its middle tells of the ends. Of a technique that
-    /// was never measured it is the cheapest of all groups', since that tells something of it for
-    /// all.
+    /// The wanted trials that tell most.
+    ///
+    /// For each technique of a group, that is the widest trial: the ends of a curve tell more of
+    /// its middle than the middle tells of the ends. For a technique that was never measured, it is
+    /// the cheapest trial in any group, since it tells something for all groups.
     pub(crate) fn telling(
         &self,
         wanted: BTreeSet<(usize, Arc<TrialKey>)>,

@@ -1,11 +1,11 @@
 //! The desk at which all policies work: the state, the decision so far, and what is to be looked
 //! at.
 //!
-//! [`Ledger::commit`](book::Ledger::commit), in `book`, applies a record, puts it into the
-//! decision, and notes (`notes`) which devices, tasks and trials must be looked at because of it:
-//! they go on the `agenda`, and idle devices into `idle`. `timers` say when to look again. `queues`
-//! say how far each device has come in the plan in force. `attempts` launches, stops and kills
-//! gangs, and ends tasks.
+//! [`Ledger::commit`](book::Ledger::commit), in `book`, applies a record and puts it into the
+//! decision. It notes (`notes`) which devices, tasks and trials must be looked at because of the
+//! record. They go on the `agenda`, and idle devices into `idle`. `timers` say when to look again.
+//! `queues` say how far each device has come in the plan in force. `attempts` launches, stops and
+//! kills gangs, and ends tasks.
 //!
 //! Invariants: every record goes through `commit`, and every action through `act`, in the order in
 //! which they are to be stored and performed. What the ledger remembers beside the state can be

@@ -1,6 +1,6 @@
 //! When the engine wants to be asked again, and what for.
 //!
-//! A timer is only a reason to look: the policy that it wakes checks whether the time has really
+//! A timer is only a reason to look. The policy that it wakes checks whether the time has really
 //! come, and sets the timer anew if not. So no timer need be cancelled, and the reports of ranks,
 //! four times a second, move none.
 

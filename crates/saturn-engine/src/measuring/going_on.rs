@@ -2,9 +2,9 @@
 //!
 //! Training is the same under every technique, so a trial's steps can be its task's first steps. A
 //! trial whose steps were that reports it with its outcome, and waits for an answer. It goes on as
-//! the training of its task if nothing stands in the way: the task still waits and might start now,
-//! no other trial waits for these devices or might, and the plan in force puts no other task on
-//! them. Until then a trial is a trial: it fails as one, and plans count on its devices.
+//! the training of its task if nothing stands in the way. The task must still wait, and might start
+//! now. No other trial waits for these devices or might, and the plan in force puts no other task
+//! on them. Until then a trial is a trial: it fails as one, and plans count on its devices.
 //!
 //! Whether the task then trains in the right place is for the next plan to say.
 
@@ -125,8 +125,8 @@ fn may_begin(state: &State, id: TaskId, now_s: f64) -> bool {
         && state.waits_for(id).next().is_none()
 }
 
-/// Whether an open trial could run on devices of a gang: the trial is for their type, and no
-/// wider than one of the gang's nodes, or wider than every node.
+/// Whether an open trial could run on devices of a gang. The trial must be for their type. It must
+/// be no wider than one of the gang's nodes, or wider than every node.
 fn awaits_devices_of(state: &State, gang: &Gang) -> bool {
     let gpu_type = state.gang_type(gang);
     let nodes = || gang.iter().map(|part| state.usable_devices(NodeId(part.node)).count());

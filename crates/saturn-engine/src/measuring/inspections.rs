@@ -9,7 +9,7 @@
 //! On CPU slots an inspection takes a core's time, which would slow down the steps that a trial
 //! times beside it. So young inspections and trials keep apart there: inspections go first, since
 //! they are short, and trials wait on their devices. After `APART_S` nothing waits for an
-//! inspection or a trial any more: a loader may fetch its first batch for minutes, and a trial with
+//! inspection or a trial any more. A loader may fetch its first batch for minutes, and a trial with
 //! long steps hardly notices an inspection.
 //!
 //! An error that the task's own functions raise is told once, for the whole group. An inspection
@@ -29,8 +29,8 @@ use crate::state::attempt::Attempt;
 
 /// Inspections that run at the same time: they compute, beside attempts that train.
 const MAX_AT_ONCE: usize = 2;
-/// How long after its launch a trial has no inspection beside it on CPU slots, nor an inspection a
-/// trial, seconds.
+/// Seconds after its launch for which, on CPU slots, a trial has no inspection beside it, and an
+/// inspection no trial.
 const APART_S: f64 = 10.0;
 
 /// Launches the inspections that are due, the first come first.
@@ -91,8 +91,8 @@ pub(crate) fn inspected(ledger: &mut Ledger, id: AttemptId, inspection: Inspecti
 }
 
 /// An inspection failed. An error of the task's own functions ends all tasks of the group, and the
-/// first of them tells the cause; unless the group has a measured strategy, so that its functions
-/// have worked before.
+/// first of them tells the cause. Where the group has a measured strategy, its functions have
+/// worked before, so its tasks go on.
 pub(crate) fn inspection_failed(
     ledger: &mut Ledger,
     attempt: &Attempt,

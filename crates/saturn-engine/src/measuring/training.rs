@@ -1,15 +1,15 @@
 //! What training shows of strategies, put on record for all tasks of their group.
 //!
 //! A strategy that was planned on an estimate is measured by its own first steps, as soon as their
-//! time is known. A strategy that a trial has measured is corrected just before a plan is made:
-//! where training departs from what plans count on, a record says so first. So plans see running
+//! time is known. A strategy that a trial has measured is corrected just before a plan is made.
+//! Where training departs from what plans count on, a record says so first. So plans see running
 //! and waiting tasks by the same clock, and a resumed run knows the correction too.
 //!
-//! Each *interval* of an attempt's training is also put on record as a measurement of its strategy,
-//! once: for all tasks of the group, and for later runs, which read it from the store. An interval
-//! has as many steps as all intervals before it, so that records are few and a crash loses at most
-//! half of what was found. An interval that contradicts what plans count on is put on record at
-//! once, and a plan is asked for.
+//! Each *interval* of an attempt's training is also put on record once, as a measurement of its
+//! strategy. The measurement holds for all tasks of the group, and for later runs, which read it
+//! from the store. An interval has as many steps as all intervals before it. So records are few,
+//! and a crash loses at most half of what was found. An interval that contradicts what plans count
+//! on is put on record at once, and a plan is asked for.
 //!
 //! The part of a script after its training (a *rest*) can't be tried, and is planned by a guess. A
 //! rest that has ended is an interval of one step, launch included, for the other rests of its

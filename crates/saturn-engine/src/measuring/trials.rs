@@ -3,9 +3,9 @@
 //! Trials get free devices before anything else does, wide trials first, and trials of one width in
 //! the order in which their groups came. A narrow trial may overtake a wide trial that has to wait,
 //! and no two ever share a device. If a trial only waits for other trials to end, the devices that
-//! are already free for it are kept for it. If it waits for training to end, they are not: a task
-//! may train under a measured strategy, and the trial is run when there is room again. If a trial
-//! only waits for inspections, its devices are kept for it too (`inspections`).
+//! are already free for it are kept for it. If it waits for training to end, they are not kept. A
+//! task may train on them under a measured strategy, and the trial runs when there is room again.
+//! If a trial only waits for inspections, its devices are kept for it too (`inspections`).
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -105,8 +105,8 @@ fn fits_host<'a>(
     }
 }
 
-/// Whether nothing is left to do in a search, while no attempt lives: a search does not wait for
-/// trials that need more devices than can be used. People are told of such trials, once.
+/// Whether nothing is left to do in a search. Called while no attempt lives. A search does not wait
+/// for trials that need more devices than can be used. People are told of such trials, once.
 pub(crate) fn is_search_over(ledger: &mut Ledger, now_s: f64) -> bool {
     if ledger.state.num_to_inspect() > 0 {
         return false;
@@ -129,9 +129,11 @@ pub(crate) fn is_search_over(ledger: &mut Ledger, now_s: f64) -> bool {
     true
 }
 
-/// Stops training for a trial that is expected to save more than that costs: on the node where the
-/// fewest devices have to be freed, and there the attempts that were launched last. For a wide
-/// trial all attempts on its nodes are stopped. An attempt that ends soon is awaited instead.
+/// Stops training for a trial that is expected to save more than the stops cost.
+///
+/// It takes the node where the fewest devices have to be freed, and stops the attempts that were
+/// launched last there. For a wide trial all attempts on its nodes are stopped. An attempt that
+/// ends soon is awaited instead.
 fn make_room(
     ledger: &mut Ledger,
     vacancies: &mut Vacancies,

@@ -3,9 +3,9 @@
 //! One forecast (`forecast`) judges every plan that may be adopted, from the present state and by
 //! the rules by which plans are followed. The candidates are the solver's answer, and the same
 //! answer with running tasks left where they are. Both must beat the plan in force with new tasks
-//! put behind it (`extend`): by `min_gain` of the time left and by `min_gain_s` where running tasks
-//! are moved, and by a little where none is. So a plan promises the times that following it gives,
-//! and a solve that fails costs a better plan, never a task.
+//! put behind it (`extend`). Where running tasks are moved, the gain must be `min_gain` of the time
+//! left, and `min_gain_s`. Where none is moved, a little is enough. So a plan promises the times
+//! that following it gives, and a solve that fails costs a better plan, never a task.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,8 +25,8 @@ use crate::planning::validity::{stale, too_early};
 use crate::state::run::State;
 use crate::state::trial::TrialState;
 
-/// Share of the time left that a new plan must save where it leaves running tasks where they are:
-/// such a plan costs nothing, but the forecasts that are compared are not exact.
+/// Share of the time left that a new plan must save where it moves no running task. Such a plan
+/// costs nothing, but the forecasts that are compared are not exact.
 const MIN_GAIN_IN_PLACE: f64 = 0.005;
 /// A planned start that is this close to the present counts as the present, seconds.
 const AT_ONCE_S: f64 = 1e-6;
@@ -94,7 +94,8 @@ pub(crate) fn choose(
         (None, answer) if !is_complete && !standing.places.is_empty() => {
             let is_new = ledger.state.plan.is_none();
             let source = match (answer, reason) {
-                // The run has no plan yet, so the extension of nothing is told as the solver's.
+                // The run has no plan yet that could be extended, so people are told that this one
+                // is the solver's.
                 (Some(_), None) if is_new => PlanSource::Solver,
                 (_, reason) => PlanSource::Extended { reason },
             };
@@ -256,9 +257,10 @@ fn rounded(steps: f64) -> u64 {
     steps
 }
 
-/// Whether every place has as many devices as its strategy says, each once, all of them usable and
-/// on as many nodes as the strategy may take, and no task is before a task that it must come after.
-/// The engine checks this itself, whatever the solver's own checker said.
+/// Whether the places can be followed. Every place must have as many devices as its strategy says,
+/// each once. All must be usable, on as many nodes as the strategy may take. No task may stand
+/// before a task that it must come after. The engine checks this itself, whatever the solver's own
+/// checker said.
 fn is_followable(state: &State, places: &[Place]) -> bool {
     too_early(state, places).is_empty()
         && places.iter().all(|place| {
@@ -338,9 +340,9 @@ fn leave_running(state: &State, places: &[Place]) -> Vec<Place> {
     first
 }
 
-/// Renames devices of each node so that tasks which train and start first in the new plan under
-/// their present strategy stay where they are. Devices of a node are interchangeable, so the plan
-/// stays valid.
+/// Renames devices of each node, so that tasks that train stay where they are. They must start
+/// first in the new plan, under their present strategy. Devices of a node are interchangeable, so
+/// the plan stays valid.
 fn keep_in_place(state: &State, mut places: Vec<Place>) -> Vec<Place> {
     if !moves_any(state, &places) {
         return places;

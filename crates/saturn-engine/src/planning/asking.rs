@@ -1,9 +1,9 @@
 //! When a plan is asked for, and what the solver is told.
 //!
-//! A plan is asked for when something has changed on which plans depend (a task can be planned that
-//! could not, a strategy was excluded, a device went), and at each interval. The plan in force is
-//! followed meanwhile, and where devices are idle, a task without a place need not wait for the
-//! answer (`following/idle`). A solve may take a small share of the makespan that remains, since
+//! A plan is asked for at each interval, and when something has changed on which plans depend. A
+//! task can be planned that could not be planned before, a strategy was excluded, or a device went.
+//! Meanwhile the plan in force is followed. If devices are idle, a task without a place need not
+//! wait for the answer (`following/idle`). A solve may take a small share of the makespan that remains, since
 //! devices may wait for the answer. Whether the answer is adopted: `adopting`.
 
 use saturn_core::{Objective, PlanStatus};
@@ -21,8 +21,8 @@ use crate::planning::experiment::{Luck, choose_trials};
 use crate::planning::fingerprint::Fingerprint;
 use crate::planning::problem::{Remaining, plannable};
 
-/// The time between two solves is at least this many times as long as the last solve took, so that
-/// a queue that never ends does not keep the solver busy.
+/// The time between two solves is at least this many times as long as the last solve took. So a
+/// queue that never ends does not keep the solver busy.
 const REST_PER_SOLVE: f64 = 10.0;
 /// Time before a solve that failed is tried again, seconds; doubles with each failure in a row.
 const RETRY_SOLVE_S: f64 = 10.0;
@@ -77,9 +77,10 @@ impl Planning {
         news.has_changed() || self.pending.is_some()
     }
 
-    /// Until when to wait for an answer that is worth so many seconds: `None` if no solve is
-    /// running or about to, or if the answer is likely to take longer. How long the first solve
-    /// takes is not known, except for its time limit. That limit is a small share of what remains,
+    /// Until when to wait for an answer that is worth so many seconds.
+    ///
+    /// `None` if no solve is running or about to run, or if the answer is likely to take longer. Of
+    /// the first solve only the time limit is known. That limit is a small share of what remains,
     /// so the first answer is waited for.
     pub(crate) fn worth_waiting_until_s(&self, worth_s: f64, now_s: f64) -> Option<f64> {
         let (asked_s, time_limit_s) = match &self.pending {
@@ -177,6 +178,8 @@ impl Planning {
         let pending = self.pending.take_if(|pending| pending.request == request);
         let Some(PendingSolve { remaining, has_deadlines, .. }) = pending else { return };
         self.took_s = Some(now_s - self.asked_s);
+        let solve_s = answer.as_ref().ok().map(|answer| answer.plan.solve_s);
+        ledger.commit(Record::Solved { asked_s: self.asked_s, solve_s }, now_s);
         let answer = answer.and_then(|answer| match answer.plan.status {
             PlanStatus::Optimal | PlanStatus::Feasible => Ok(answer),
             PlanStatus::TimedOut => {

@@ -1,9 +1,10 @@
 //! The plan in force, with tasks that have no place in it put behind it one by one.
 //!
 //! An extended plan needs no solver. It is the plan that a new plan must beat, and the plan that
-//! steps in where the solver gives none. Each task gets the strategy with the least devices times
-//! seconds that the pool can hold now, on the devices that are free first by the forecast. Tasks
-//! that the stopper has let go on come first: behind running tasks, before all others.
+//! steps in where the solver gives none. Of the strategies that the pool can hold now, each task
+//! gets the one with the least devices times seconds. It gets the devices that are free first by
+//! the forecast. Tasks that the stopper has let go on come first: behind running tasks, before all
+//! others.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,9 +53,9 @@ pub(crate) fn extended(
     places
 }
 
-/// These places, in another order: behind running tasks come the tasks that the stopper has let go
-/// on, before all others, unless a task of a higher priority waits. Such tasks of `missing` get
-/// places there.
+/// These places, in another order: the tasks that the stopper has let go on come behind running
+/// tasks and before all others. Such tasks of `missing` get places there. Nothing changes where a
+/// task of a higher priority waits.
 fn with_let_go_on_first(
     state: &State,
     places: Vec<Place>,
@@ -98,7 +99,7 @@ fn with_let_go_on_first(
     first
 }
 
-/// Those of `tasks` that have no place among these.
+/// The tasks among `tasks` that have no place among `places`.
 pub(crate) fn without_place(state: &State, tasks: &[TaskId], places: &[Place]) -> Vec<TaskId> {
     let mut has_place = vec![false; state.tasks.len()];
     for place in places {
@@ -218,8 +219,8 @@ impl Back {
         nodes.first().copied()
     }
 
-    /// Nodes of a type for a wide gang, with how many devices of each, and when they are free:
-    /// whole nodes, those that are free first, and a part of one more node.
+    /// Nodes of a type for a wide gang, with how many devices of each, and when they are free. They
+    /// are whole nodes, those that are free first, and a part of one more node.
     fn first_across(
         &self,
         state: &State,

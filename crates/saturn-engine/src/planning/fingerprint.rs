@@ -42,8 +42,8 @@ impl Fingerprint {
     }
 
     /// Whether `asked` asked the same, except for tasks that have ended since and devices that have
-    /// gone. Those concern only the tasks that have lost their places by it, and such tasks are a
-    /// reason of their own to ask.
+    /// gone. An end or a lost device concerns only the tasks that have lost their places by it.
+    /// Such tasks are a reason of their own to ask.
     pub(crate) fn is_answered_by(&self, asked: &Self) -> bool {
         self.num_arrivals == asked.num_arrivals
             && self.tasks.iter().all(|(task, about)| asked.of_task(*task) == Some(about))

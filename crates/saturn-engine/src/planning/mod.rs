@@ -4,7 +4,7 @@
 //! - `asking` decides when the solver is asked; `fingerprint` tells whether the problem is a new
 //!   one.
 //! - `extend` puts tasks without a place behind the plan in force, without the solver.
-//! - `validity` finds places that can't be followed; `adopting` chooses among the plans by the
+//! - `validity` finds places that can't be followed. `adopting` chooses among the plans by the
 //!   forecast, and `taking_up` tells running attempts what the adopted plan has them do.
 //! - `experiment` chooses the trials that may save more than they cost.
 //! - `outlook` is the planning problem of a run that has not begun.

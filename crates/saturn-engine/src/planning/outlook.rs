@@ -17,8 +17,8 @@ pub struct Outlook {
     pub problem: Problem,
     /// Strategies in it that are estimates.
     pub num_estimated: usize,
-    /// The tasks that a plan can't contain: no strategy of theirs has been measured, their length
-    /// is not known, or they come after such a task.
+    /// The tasks that a plan can't contain. No strategy of such a task has been measured, or its
+    /// length is not known, or it comes after such a task.
     pub unknown: Vec<TaskId>,
 }
 

@@ -69,8 +69,8 @@ pub(crate) struct RemainingTask {
     pub(crate) step: u64,
 }
 
-/// Tasks that a plan can have a place for: measured, neither ended nor paused, not waiting for
-/// trials, and not after a task that no plan can have a place for.
+/// Tasks that a plan can have a place for. They are measured, neither ended nor paused, and wait
+/// for no trials. None comes after a task that no plan can have a place for.
 pub(crate) fn plannable(state: &State) -> Vec<TaskId> {
     let vacancies = LazyCell::new(|| Vacancies::of(state));
     let mut awaits: BTreeMap<usize, bool> = BTreeMap::new();

@@ -7,8 +7,8 @@ use crate::facts::record::{Purpose, Record, StopReason};
 use crate::forecast::follow::staying;
 use crate::ledger::book::Ledger;
 
-/// A plan has just been adopted: each attempt that trains goes on, up to the step that the plan
-/// says, or is stopped at a checkpoint.
+/// Has running attempts follow a plan that was just adopted. Each attempt that trains goes on up to
+/// the step that the plan says, or is stopped at a checkpoint.
 pub(crate) fn take_up_plan(ledger: &mut Ledger, now_s: f64) {
     let Some(plan) = &ledger.state.plan else { return };
     let stays = staying(&ledger.state, &plan.places);

@@ -19,9 +19,9 @@ pub(crate) fn stale(state: &State, places: &[Place]) -> BTreeSet<TaskId> {
     open.filter(is_stale).map(|place| place.task).collect()
 }
 
-/// Waiting tasks that have a place before the last place of a task that they must come after: on
-/// one device each would wait for the other. A task that comes after a task without a place is
-/// among them.
+/// Waiting tasks that have a place before the last place of a task that they must come after. On
+/// one device, each of the two tasks would wait for the other. A task that comes after a task
+/// without a place is among them.
 pub(crate) fn too_early(state: &State, places: &[Place]) -> BTreeSet<TaskId> {
     let mut too_early = BTreeSet::new();
     if !places.iter().any(|place| state.waits_for(place.task).next().is_some()) {

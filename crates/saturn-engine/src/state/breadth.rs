@@ -35,8 +35,8 @@ impl Breadth {
         self.nodes.iter().take(self.max_nodes as usize).sum()
     }
 
-    /// Device counts to try: all up to 8, then powers of two, whole nodes (one, two, four of them
-    /// and so on), and the whole pool.
+    /// Device counts to try: all up to 8, then powers of two, whole nodes, and the whole pool. Of
+    /// whole nodes there are one, two, four and so on.
     pub(crate) fn counts(&self) -> Vec<u32> {
         let widest = self.nodes.first().copied().unwrap_or(0);
         let most = self.most();

@@ -2,9 +2,10 @@
 //!
 //! [`State`](run::State) holds tasks, groups of tasks that perform alike, nodes and devices, live
 //! attempts, and the plan in force. `task`, `group`, `attempt`, `device`, `order` and `breadth` are
-//! its parts. The other files ask: `places` of the plan in force, `pool` of nodes and gangs,
-//! `trials` of open trials and inspections, `host_memory` of what a strategy takes of a machine's
-//! own memory, `space` of full disks, and `vacancies` where a trial has room.
+//! its parts. The other files ask questions. `places` asks about the plan in force, `pool` about
+//! nodes and gangs, `trials` about open trials and inspections. `host_memory` asks what a strategy
+//! takes of a machine's own memory, `space` which disks are full, and `vacancies` where a trial has
+//! room.
 //!
 //! Invariants: nothing here changes durably; the room `changes` does that, record by record. A
 //! question reads the state and nothing else. What is over (ended attempts, earlier plans) is not

@@ -24,7 +24,7 @@ impl State {
     }
 
     /// The place of a task in the plan in force: the first whose last step is not in the task's
-    /// newest checkpoint; `None` if the task has no place that can be followed.
+    /// newest checkpoint. `None` if that place can't be followed, or if the task has none.
     pub(crate) fn place_of(&self, task: TaskId) -> Option<usize> {
         let plan = self.plan.as_ref()?;
         let saved_step = self.task(task).checkpoint_step;

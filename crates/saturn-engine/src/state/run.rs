@@ -27,8 +27,8 @@ use crate::state::trial::TrialState;
 
 /// The weight of a task's end grows by this factor with each step of its priority.
 const PRIORITY_FACTOR: f64 = 4.0;
-/// How often attempts are assumed to fail before any has failed: once a day, for whatever reason (a
-/// driver that is killed, a machine that restarts, a device that is lost). Large data centres
+/// How often attempts are assumed to fail before any has failed: once a day. The reason may be a
+/// driver that is killed, a machine that restarts or a device that is lost. Large data centres
 /// report a failure in 5.8 years of one GPU (Llama 3, 2024); machines that people share fare worse.
 const ASSUMED_FAILURE_EVERY_S: f64 = 86_400.0;
 
@@ -55,8 +55,8 @@ pub struct State {
     pub plan: Option<Arc<RunPlan>>,
     /// Plans that have been in force, this one included.
     pub num_plans: usize,
-    /// Grows with everything that a plan rests on but progress: tasks that come, go, pause or
-    /// change their wishes, nodes and devices, exclusions, measurements.
+    /// Grows with every change on which plans depend, except progress: tasks that come, go, pause
+    /// or change their wishes, nodes and devices, exclusions, measurements.
     pub version: u64,
     /// No more tasks will come.
     pub is_closed: bool,
@@ -88,7 +88,7 @@ pub struct State {
     /// The same for the devices that can be used now. It is kept because every plan compares every
     /// task with it: a count for each task would cost tasks times devices.
     pub(crate) usable_breadths: Vec<Breadth>,
-    /// Of each type of device, the devices of the largest node that the run has had.
+    /// For each type of device, how many devices the largest node has that the run has had.
     pub(crate) node_widths: BTreeMap<String, u32>,
 }
 
@@ -221,8 +221,8 @@ impl State {
         self.group_of(task).trial(strategy, gpu_type)
     }
 
-    /// The full disk for which a task waits that does not train: the disk of the task itself, or of
-    /// a trial of its group.
+    /// The full disk that keeps a waiting task from training: it was full for the task itself, or
+    /// for a trial of its group.
     pub fn no_space(&self, task: TaskId) -> Option<&NoSpace> {
         let of = self.task(task);
         if of.status != TaskStatus::Waiting {

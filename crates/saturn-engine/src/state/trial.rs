@@ -101,9 +101,9 @@ impl TrialState {
         self.is_known() && self.measured_step_s().is_none() && self.trained_step_s.is_none()
     }
 
-    /// Seconds a step after so many steps of training were clocked. That is their mean; but if
-    /// steps differ much from one another (batches padded to different lengths), these few may be
-    /// unlike the others, and the figure from before has a share in it.
+    /// Seconds a step after so many steps of training were clocked. That is their mean, unless
+    /// steps differ much from one another (batches padded to different lengths). These few may then
+    /// be unlike the others, so the figure from before has a share in it.
     pub(crate) fn clocked_step_s(&self, steps: f64, taken_s: f64) -> f64 {
         let clocked_s = taken_s / steps;
         let (Some(TrialOutcome::Measured { step_s, variation: Some(variation), .. }), true) =

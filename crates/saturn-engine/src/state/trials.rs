@@ -60,8 +60,8 @@ impl State {
         trials.any(|(key, trial)| trial.attempt.is_some() || self.is_open_trial(group, key))
     }
 
-    /// Whether more will be known of a group soon: its inspection runs or is due, or a trial of it
-    /// runs, or could run without waiting for training to end.
+    /// Whether more will be known of a group soon. It will be if its inspection runs or is due. It
+    /// will be too if a trial of it runs, or could run without waiting for training to end.
     pub(crate) fn awaits_trials(
         &self,
         group: usize,

@@ -140,9 +140,9 @@ impl Vacancies {
         self.node_widths.get(gpu_type).is_some_and(|width| gpus > *width)
     }
 
-    /// The nodes for a wide gang, with how many devices of each: whole nodes, the largest first,
-    /// and a part of one more node, the one with just enough. `has` says how many devices a node
-    /// has for it.
+    /// The nodes for a wide gang, with how many devices of each. They are whole nodes, the largest
+    /// first, and a part of one more node: of the node with just enough. `has` says how many
+    /// devices a node has for it.
     pub(crate) fn spread(
         &self,
         gpu_type: &str,

@@ -9,7 +9,8 @@ use crate::host_memory::{Run, inspection, task};
 
 const GB: u64 = 1_000_000_000;
 
-/// A run of measured tasks that are held, each with the GB that it takes of 10 GB, on GPUs of a node.
+/// A run of measured tasks that are held, on the GPUs of one node. Each has the GB that it takes of
+/// 10 GB.
 fn held(gpus: u32, tasks: &[(&str, u64)]) -> Run {
     let mut run = Run::on((&[gpus], 1), Mode::Orchestrate, DeviceKind::Cuda, 10, tasks, 48);
     run.judge(tasks, Ruling::Hold);

@@ -1,5 +1,5 @@
-//! How a gang fails: a moment is given to the cause behind an echo, and a trial that fails by chance
-//! has so many tries.
+//! How a gang fails. A moment is given to the cause behind an echo, and a trial that fails by
+//! chance has so many tries.
 
 use saturn_core::TrialOutcome;
 use saturn_engine::{DeviceKind, Event, FailureKind, Mode, Purpose, RankReport};

@@ -1,5 +1,5 @@
-//! The time that evaluations take: in plans, in what is expected of running tasks, and out of their
-//! steps; and what is kept of what they find.
+//! The time that evaluations take, and what is kept of their results. Plans and the expected ends
+//! of running tasks count that time; the time of a step does not.
 
 #![expect(clippy::expect_used, reason = "a test may panic")]
 

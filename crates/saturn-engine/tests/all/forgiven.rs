@@ -1,5 +1,5 @@
-//! What fails because Saturn's own processes fail is no failure of its task's, nor of its device's;
-//! and a search does not wait for devices that it has lost.
+//! A failure of Saturn's own processes is no failure of the task under which they fail, nor of its
+//! device. A search does not wait for devices that it has lost.
 
 use saturn_engine::{
     AttemptId, Command, DeviceKind, Event, FailureKind, Mode, Purpose, RankReport, Record, RunEnd,

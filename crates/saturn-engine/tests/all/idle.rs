@@ -198,6 +198,24 @@ fn a_task_starts_at_once_where_a_solve_takes_longer_than_a_wrong_start_costs() {
 }
 
 #[test]
+fn each_answer_is_on_record_with_the_time_of_its_question() {
+    let mut engine = half_busy(1.0);
+    let solved = |decision: &Decision| match decision.records.first() {
+        Some(Record::Solved { asked_s, solve_s }) => Some((*asked_s, *solve_s)),
+        _ => None,
+    };
+    let asked = engine.handle(submit("t1", 1.0), 100.0);
+    let answered = engine.handle(order(&asked).expect("a plan is asked for"), 107.0);
+    assert_eq!(solved(&answered), Some((100.0, Some(SOLVE_S))));
+    // The next fails.
+    let asked = engine.handle(submit("t2", 1.0), 1000.0);
+    let Some(Event::Solved { request, .. }) = order(&asked) else { panic!("a plan is asked for") };
+    let failed = Event::Solved { request, answer: Err("it panicked".to_owned()) };
+    let answered = engine.handle(failed, 1003.0);
+    assert_eq!(solved(&answered), Some((1000.0, None)));
+}
+
+#[test]
 fn a_short_solve_is_waited_for_and_no_longer_than_a_wrong_start_costs() {
     let mut engine = half_busy(60.0);
     let decision = engine.handle(submit("t1", 60.0), 100.0);

@@ -1,5 +1,5 @@
-//! A task that waits for host memory is not overtaken for ever by others that need less of it; and
-//! a run that goes on elsewhere has the host memory that is there.
+//! A task that waits for host memory is not overtaken for ever by others that need less of it. A
+//! run that goes on elsewhere has the host memory of the machine there.
 
 use saturn_engine::{DeviceKind, Mode, Purpose, Record, Ruling, TaskEnd};
 

@@ -1,8 +1,8 @@
-//! The rooms of the sources of engine, views and solver: a file uses its own room and the rooms below
-//! it, never a room above.
+//! The rooms of the sources of engine, views and solver. A file uses its own room and the rooms
+//! below it, never a room above.
 //!
 //! Read from the source alone. A file uses another where it names the other's path, or calls a
-//! method that the other defines in an `impl` block: a method on `State` belongs to the room of the
+//! method that the other defines in an `impl` block. A method on `State` belongs to the room of the
 //! file that holds it. Methods are known by name, so a call counts as an arrow up only where every
 //! method of that name is defined above the caller. Names that the standard library has too are
 //! left out. Rooms above `changes` add no methods to `State`.

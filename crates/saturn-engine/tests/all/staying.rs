@@ -133,8 +133,8 @@ fn a_better_plan_moves_what_can_go_on_and_nothing_else() {
     }
 }
 
-/// A script on one device has so many seconds left when a node with two comes back, on which it
-/// would take half as long: whether it is stopped for that.
+/// Whether a script on one device is stopped for a node with two, on which it would take half as
+/// long. It has so many seconds left when that node comes back.
 fn is_moved_with_left(left_s: u64) -> bool {
     let mut engine = Engine::new(config());
     let nodes = vec![Node::new("n", 1, "cpu"), Node::new("m", 2, "cpu")];

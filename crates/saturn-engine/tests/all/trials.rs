@@ -125,8 +125,8 @@ fn a_trial_that_costs_more_than_it_can_save_is_not_run() {
     assert!(!run.records.iter().any(|record| matches!(record, Record::TrialsChosen { .. })));
 }
 
-/// What the trial saves and costs that is chosen for a task of so many steps of 0.8 s, if any is:
-/// where the task trains meanwhile, and where its first trial has ended and nothing trains.
+/// What the trial that is chosen for a task saves and costs; `None` if none is chosen. The task has
+/// so many steps of 0.8 s. It trains meanwhile, or its first trial has ended and nothing trains.
 fn chosen_for(steps: u64, is_training: bool) -> Option<(f64, f64)> {
     let mut run = Run::new(TrialBudget::Worthwhile, &[("t", "k", steps)]);
     if is_training {

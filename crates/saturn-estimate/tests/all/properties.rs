@@ -115,7 +115,8 @@ proptest! {
             estimate(&shape, &workload, &device, &layout, &Constants::default()).ok()
         };
         if let (Some(one), Some(other)) = (said(workload.batch), said(workload.batch + 1)) {
-            prop_assert!(one.step_s.value <= other.step_s.value);
+            // Where launches bound both, the seconds are equal but for the last bits of their sums.
+            prop_assert!(one.step_s.value <= other.step_s.value * (1.0 + 1e-12));
             prop_assert!(one.memory.total() <= other.memory.total());
         }
     }

@@ -238,6 +238,8 @@ fn records() -> Vec<Record> {
             step_s: 0.25,
         },
         clocked(),
+        Record::Solved { asked_s: 9.5, solve_s: Some(0.5) },
+        Record::Solved { asked_s: 9.5, solve_s: None },
         Record::Planned { plan: plan().into() },
         Record::PlanKept { time_left_s: 80.0, best_s: 79.0 },
         Record::NotSolved { reason: text("no time") },
@@ -287,6 +289,7 @@ fn kind(record: &Record) -> &'static str {
         Record::TrialsChosen { .. } => "trials_chosen",
         Record::Observed { .. } => "observed",
         Record::Clocked { .. } => "clocked",
+        Record::Solved { .. } => "solved",
         Record::Planned { .. } => "planned",
         Record::PlanKept { .. } => "plan_kept",
         Record::NotSolved { .. } => "not_solved",
@@ -314,6 +317,6 @@ fn the_format_of_every_kind_of_record_is_as_it_was() {
         *seen.entry(kind(&record)).or_default() += 1;
         lines.push(line);
     }
-    assert_eq!(seen.len(), 35, "a record of each kind belongs here");
+    assert_eq!(seen.len(), 36, "a record of each kind belongs here");
     insta::assert_snapshot!(lines.join("\n"));
 }

@@ -120,7 +120,7 @@ impl Run {
             });
             lives.map(|process| process.path()).collect()
         };
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_mins(1);
         while !lives().is_empty() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -270,6 +270,7 @@ impl Case {
         let longest = self.jobs.iter().map(|job| job.steps).max().unwrap_or(0);
         let manners = Manners {
             look_up_every: (longest / NUM_WORDS).max(LEAST_STEPS),
+            tell_every_s: 0.0,
             teardown_s: 0.0,
             trial_s: 0.0,
             trial_steps: self.trial_steps,
@@ -280,6 +281,7 @@ impl Case {
             max_moves: self.max_moves(),
             takes_s: SOLVE_S,
             by_proof: None,
+            in_microseconds: false,
             is_greedy: false,
         };
         Calm { planner, manners, save_every_s: self.checkpoint_every_s, seed: self.seed }

@@ -1,10 +1,13 @@
 //! The attempts of a run, as its journal tells of them: when each was launched, started, saved,
 //! evaluated and ended.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use saturn_core::{Inspection, Strategy, StrategyKey, TrialOutcome};
 use saturn_engine::{AttemptEnd, AttemptId, Purpose, Record, TaskId, TaskSpec};
+
+/// What is so close in time is at once, seconds.
+const AT_ONCE_S: f64 = 1e-6;
 
 /// A checkpoint of an attempt.
 #[derive(Debug, Clone, Copy)]
@@ -13,6 +16,13 @@ pub(super) struct Checkpoint {
     pub(super) step: u64,
     pub(super) save_s: f64,
     pub(super) blocked_s: f64,
+}
+
+impl Checkpoint {
+    /// When saving began: the step was done.
+    fn began_s(self) -> f64 {
+        self.at_s - self.save_s
+    }
 }
 
 /// What a trial found.
@@ -72,19 +82,34 @@ impl Attempt {
         self.saves.last().copied().filter(|save| ends_well && save.step == ended.step)
     }
 
-    /// When its last step was done, as far as the journal can tell.
-    pub(super) fn stepped_until_s(&self) -> Option<f64> {
-        let at_end = self.last_save().map(|save| save.at_s - save.save_s);
-        at_end.or_else(|| self.ended.as_ref().map(|ended| ended.at_s))
+    /// When a step of its was done, and which: its last, or the last that it saved where it did not
+    /// end at a checkpoint.
+    pub(super) fn stepped_until(&self) -> Option<(f64, u64)> {
+        let ended = self.ended.as_ref()?;
+        let saved = self.saves.last().map(|save| (save.began_s(), save.step));
+        match ended.end {
+            AttemptEnd::Finished | AttemptEnd::Stopped if self.last_save().is_none() => {
+                Some((ended.at_s, ended.step))
+            }
+            _ => saved,
+        }
     }
 
-    /// Seconds until `until_s` for which its training stood still for evaluations and for the
-    /// checkpoints before the last.
+    /// Seconds until `until_s` for which its training stood still for evaluations and checkpoints.
     pub(super) fn stood_still_s(&self, until_s: f64) -> f64 {
-        let num_between = self.saves.len() - usize::from(self.last_save().is_some());
-        let saves = self.saves.iter().take(num_between).map(|save| save.blocked_s);
-        let evaluated = self.evaluations.iter().filter(|(at_s, _)| *at_s <= until_s + 1e-6);
+        let saves = self.saves.iter().filter(|save| save.began_s() < until_s - AT_ONCE_S);
+        let saves = saves.map(|save| save.blocked_s);
+        let evaluated = self.evaluations.iter().filter(|(at_s, _)| *at_s <= until_s + AT_ONCE_S);
         saves.sum::<f64>() + evaluated.map(|(_, evaluation_s)| evaluation_s).sum::<f64>()
+    }
+
+    /// Its intervals up to a step that was done at `until_s`. The last interval of an attempt that
+    /// ends well is put on record with its end.
+    pub(super) fn intervals_until(&self, until_s: f64) -> Vec<(f64, u64, f64)> {
+        let is_before = |(at_s, ..): &&(f64, u64, f64)| {
+            self.last_save().is_some() || *at_s <= until_s + AT_ONCE_S
+        };
+        self.intervals.iter().filter(is_before).copied().collect()
     }
 }
 
@@ -93,6 +118,9 @@ impl Attempt {
 pub(super) struct Attempts {
     pub(super) all: Vec<Attempt>,
     pub(super) tasks: Vec<TaskSpec>,
+    /// The checkpoints that each driver after the first found, of which the driver before it had
+    /// not heard: their steps.
+    pub(super) found: VecDeque<BTreeMap<TaskId, u64>>,
 }
 
 impl Attempts {
@@ -149,10 +177,25 @@ impl Attempts {
                         one.tried = Some(Tried { at_s: *at_s, strategy, outcome });
                     }
                 }
+                Record::Resumed { .. } => attempts.resumed(*at_s),
                 _ => attempts.take(&mut open, record, *at_s),
             }
         }
         attempts
+    }
+
+    /// Another driver takes the run over. What it found of lost attempts is on record just before.
+    fn resumed(&mut self, at_s: f64) {
+        let is_now = |then_s: f64| at_s - then_s < AT_ONCE_S;
+        let found = self.all.iter().filter_map(|one| {
+            let is_lost = one
+                .ended
+                .as_ref()
+                .is_some_and(|ended| matches!(ended.end, AttemptEnd::Lost) && is_now(ended.at_s));
+            let save = one.saves.last().filter(|save| is_lost && is_now(save.at_s))?;
+            Some((one.task, save.step))
+        });
+        self.found.push_back(found.collect());
     }
 
     /// What a record says of an attempt that it names.

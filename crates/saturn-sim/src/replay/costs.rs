@@ -5,11 +5,11 @@
 //! same strategy, then over its group, then over the run. A strategy that the run never trained nor
 //! tried takes what the run itself estimated at its end; [`Costs::guessed`] counts those.
 //!
-//! A task's first launch under a strategy takes what its first launch under it took, its second what
-//! its second took, and so on.
+//! A task's first launch under a strategy takes what its first launch under it took, its second
+//! what its second took, and so on.
 //!
-//! A task that trains the same steps under the same strategy as in the run takes for each of them what
-//! it took there, interval by interval, and saves after the same steps.
+//! A task that trains the same steps under the same strategy as in the run takes for each of them
+//! what it took there, interval by interval. It saves after the same steps, and tells of the same.
 
 mod pacing;
 
@@ -21,26 +21,89 @@ use saturn_engine::{AttemptEnd, FailureKind, Purpose, State, TaskEnd, TaskId, Ta
 use super::attempts::{Attempt, Attempts};
 use super::figures::{Figures, Mean, Scope, scopes};
 use super::shape::Shape;
+use super::solves::{Answered, Solves};
 use crate::gang::{Failure, Paces, whole};
+use crate::world::DEATH_S;
+
+/// What failed: the training of a task, or its trial of a strategy.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Failing {
+    /// Training, under whatever strategy.
+    Training,
+    /// A trial that has not gone on as training.
+    Trial(StrategyKey),
+}
 
 /// An attempt that failed.
 #[derive(Debug, Clone)]
 struct Fault {
-    /// Steps that its task had finished by then; `None`: while it loaded.
-    step: Option<u64>,
-    /// Seconds from launch until then, where it was while it loaded.
+    /// Where its task's training was then; `None`: the attempt loaded.
+    at: Option<Reached>,
+    /// Seconds from launch until then.
     after_s: f64,
     failure: Failure,
+    /// Launches of its task for training before it.
+    num_before: usize,
+}
+
+/// Where the training of a task is at a time.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Reached {
+    /// Finished steps.
+    pub(super) step: u64,
+    /// Seconds since the last of them.
+    pub(super) after_s: f64,
+}
+
+impl Reached {
+    /// Where at least so many steps are finished.
+    pub(super) fn at_least(self, step: u64) -> Self {
+        if self.step >= step { self } else { Self { step, after_s: 0.0 } }
+    }
+
+    /// Where at most so many steps are finished.
+    pub(super) fn at_most(self, step: u64) -> Self {
+        if self.step < step { self } else { Self { step, after_s: 0.0 } }
+    }
 }
 
 /// What a launch of a task took, besides its steps.
-#[derive(Debug, Clone, Copy, Default)]
-#[expect(clippy::struct_field_names, reason = "the unit of each")]
+#[derive(Debug, Clone, Default)]
 struct Launch {
     load_s: Option<f64>,
     warmup_s: Option<f64>,
     save_s: Option<f64>,
     teardown_s: Option<f64>,
+    saves: Option<Saves>,
+    /// The steps between the intervals that were put on record, of an attempt that began after
+    /// this step.
+    told: Option<(u64, BTreeSet<u64>)>,
+}
+
+/// After which steps an attempt saved, before its last.
+#[derive(Debug, Clone)]
+struct Saves {
+    /// The steps that it trained: after the first of these, up to the last.
+    trained: (u64, u64),
+    steps: BTreeSet<u64>,
+}
+
+impl Saves {
+    fn of(attempt: &Attempt, steps: BTreeSet<u64>) -> Option<Self> {
+        let (_, from) = attempt.trains_from()?;
+        let ended = attempt.ended.as_ref()?;
+        // How far an attempt came that failed is not known. It will fail there again.
+        let ends_well = matches!(ended.end, AttemptEnd::Finished | AttemptEnd::Stopped);
+        Some(Self { trained: (from, if ends_well { ended.step } else { u64::MAX }), steps })
+    }
+
+    /// After which steps an attempt saves that trains others too, of which other attempts of the
+    /// task tell.
+    fn with(self, others: &BTreeSet<u64>) -> BTreeSet<u64> {
+        let (from, to) = self.trained;
+        let others = others.iter().filter(|step| !(from + 1..=to).contains(step));
+        others.copied().chain(self.steps).collect()
+    }
 }
 
 /// What a figure of a task is looked up by.
@@ -70,17 +133,22 @@ pub(crate) struct Costs {
     inspections: Queues<String, Attempt>,
     trials: Queues<(String, String, StrategyKey), Attempt>,
     trial_ends: Mean,
-    faults: Queues<TaskId, Fault>,
+    faults: Queues<(TaskId, Failing), Fault>,
+    /// Launches of each task for training so far.
+    num_launched: BTreeMap<TaskId, usize>,
     guessed: BTreeSet<(String, StrategyKey)>,
     /// Steps at which something is done to a task from outside.
     marks: BTreeMap<TaskId, BTreeSet<u64>>,
+    solves: Solves,
+    /// The steps of checkpoints that the next drivers find.
+    found: VecDeque<BTreeMap<TaskId, u64>>,
     /// Where tasks end by themselves before their last step.
     last_steps: BTreeMap<TaskId, u64>,
 }
 
 impl Costs {
     /// Takes the figures of a run's attempts; `state` is the run's at its end.
-    pub(super) fn of(attempts: &Attempts, state: State) -> Self {
+    pub(super) fn of(attempts: &Attempts, solves: Solves, state: State) -> Self {
         let mut costs = Self {
             state,
             steps: Figures::default(),
@@ -98,22 +166,30 @@ impl Costs {
             trials: Queues::new(),
             trial_ends: Mean::default(),
             faults: Queues::new(),
+            num_launched: BTreeMap::new(),
             guessed: BTreeSet::new(),
             marks: BTreeMap::new(),
+            solves,
+            found: attempts.found.clone(),
             last_steps: BTreeMap::new(),
         };
         for attempt in &attempts.all {
             costs.take(attempt);
         }
         // How far a task had come when it failed depends on how fast it trains.
+        let mut num_launched: BTreeMap<TaskId, usize> = BTreeMap::new();
         for attempt in &attempts.all {
-            costs.take_failure(attempt);
+            let num = num_launched.entry(attempt.task).or_default();
+            costs.take_failure(attempt, *num);
+            *num += usize::from(attempt.purpose == Purpose::Train);
         }
         for task in costs.state.task_ids().collect::<Vec<_>>() {
             let TaskStatus::Ended(TaskEnd::Done { .. }) = costs.state.task(task).status else {
                 continue;
             };
-            let last = attempts.all.iter().rev().find(|one| one.task == task);
+            // A trial may have run on the task beside its training.
+            let trained = |one: &&Attempt| one.task == task && one.trains_from().is_some();
+            let last = attempts.all.iter().rev().find(trained);
             if let Some(ended) = last.and_then(|one| one.ended.as_ref()) {
                 costs.last_steps.insert(task, ended.step);
             }
@@ -124,6 +200,18 @@ impl Costs {
     /// Strategies of groups that the replay ran and the run never trained nor tried.
     pub(super) fn guessed(&self) -> usize {
         self.guessed.len()
+    }
+
+    /// How long the next answer of the solver takes; `None` where the run does not say.
+    pub(crate) fn next_answer(&mut self, now_s: f64) -> Option<Answered> {
+        self.solves.next(now_s)
+    }
+
+    /// Another driver takes the run over. Returns the steps of the checkpoints that it finds, of
+    /// which the driver before it has not heard.
+    pub(crate) fn next_driver(&mut self) -> BTreeMap<TaskId, u64> {
+        self.solves.next_driver();
+        self.found.pop_front().unwrap_or_default()
     }
 
     /// Has a gang look up after this step of its task.
@@ -149,7 +237,12 @@ impl Costs {
             launch.load_s = Some(at_s - attempt.launched_s);
             self.loads[is_going_on].add(attempt, at_s - attempt.launched_s, 1.0);
         }
-        launch.warmup_s = self.take_steps(attempt);
+        if let Some(shape) = self.take_steps(attempt) {
+            launch.warmup_s = Some(shape.warmup_s);
+            launch.told = attempt
+                .trains_from()
+                .map(|(_, from)| (from, shape.between.iter().map(|steps| from + steps).collect()));
+        }
         if let Some(save) = attempt.last_save() {
             launch.save_s = Some(save.save_s);
             self.saves.add(attempt, save.save_s, 1.0);
@@ -161,28 +254,27 @@ impl Costs {
                 self.teardowns.add(attempt, teardown_s, 1.0);
             }
         }
-        let is_trial = attempt.purpose == Purpose::Trial;
-        if !is_trial || attempt.went_on.is_some() {
-            self.launches.entry((place(attempt), is_trial)).or_default().push_back(launch);
-        }
         let num_between = attempt.saves.len() - usize::from(attempt.last_save().is_some());
         for save in attempt.saves.iter().take(num_between) {
             self.blocks.add(attempt, save.blocked_s, 1.0);
             self.save_steps.entry(attempt.task).or_default().insert(save.step);
+        }
+        let saves = attempt.saves.iter().take(num_between).map(|save| save.step);
+        launch.saves = Saves::of(attempt, saves.collect());
+        let is_trial = attempt.purpose == Purpose::Trial;
+        if !is_trial || attempt.went_on.is_some() {
+            self.launches.entry((place(attempt), is_trial)).or_default().push_back(launch);
         }
         for (_, evaluation_s) in &attempt.evaluations {
             self.evaluations.add(attempt, *evaluation_s, 1.0);
         }
     }
 
-    /// Takes the figures of an attempt's steps. Returns the seconds that its first took longer.
-    fn take_steps(&mut self, attempt: &Attempt) -> Option<f64> {
+    /// Takes the figures of an attempt's steps, and returns how they were spread, if that is known.
+    fn take_steps(&mut self, attempt: &Attempt) -> Option<Shape> {
         let (from_s, from) = attempt.trains_from()?;
-        let ended = attempt.ended.as_ref()?;
         let at = place(attempt);
-        let ends_well = matches!(ended.end, AttemptEnd::Finished | AttemptEnd::Stopped);
-        let Some(until_s) = attempt.stepped_until_s().filter(|_| ends_well && ended.step > from)
-        else {
+        let Some((until_s, to)) = attempt.stepped_until().filter(|(_, to)| *to > from) else {
             // How many steps it finished is not known: how long each took may be.
             let mut step = from;
             for (_, num_steps, step_s) in &attempt.intervals {
@@ -194,7 +286,7 @@ impl Costs {
             return None;
         };
         let taken_s = (until_s - from_s - attempt.stood_still_s(until_s)).max(0.0);
-        let shape = Shape::of(attempt, ended.step - from, taken_s, until_s);
+        let shape = Shape::of(attempt, to - from, taken_s, until_s);
         if attempt.went_on.is_none() && !attempt.intervals.is_empty() {
             self.warmups.add(attempt, shape.warmup_s, 1.0);
         }
@@ -204,9 +296,9 @@ impl Costs {
             paces.set(step, step + num_steps, *step_s);
             step += num_steps;
         }
-        let num_steps = (ended.step - from) as f64;
+        let num_steps = (to - from) as f64;
         self.steps.add(attempt, (taken_s - shape.warmup_s) / num_steps, num_steps);
-        Some(shape.warmup_s)
+        Some(shape)
     }
 
     fn take_trial(&mut self, attempt: &Attempt) {
@@ -219,7 +311,7 @@ impl Costs {
         }
     }
 
-    fn take_failure(&mut self, attempt: &Attempt) {
+    fn take_failure(&mut self, attempt: &Attempt, num_before: usize) {
         let Some(ended) = &attempt.ended else { return };
         let AttemptEnd::Failed { failure } = &ended.end else { return };
         if attempt.purpose == Purpose::Inspection {
@@ -230,24 +322,38 @@ impl Costs {
             FailureKind::Killed => Failure::Ends { code: -9, echo_first: false },
             kind => Failure::Says { kind, echo_first: false },
         };
-        let step = self.step_at(attempt, ended.at_s).map(|step| step.max(ended.step));
-        let after_s = ended.at_s - attempt.launched_s;
-        self.faults.entry(attempt.task).or_default().push_back(Fault { step, after_s, failure });
+        // Then the other ranks were killed, and one that says that it fails.
+        let dies_s = match failure {
+            Failure::Ends { .. } if self.state.config.num_ranks(&attempt.strategy) < 2 => 0.0,
+            _ => DEATH_S,
+        };
+        let at_s = (ended.at_s - dies_s).max(attempt.launched_s);
+        let is_trial = attempt.purpose == Purpose::Trial && attempt.went_on.is_none();
+        let failing = if is_trial { Failing::Trial(attempt.key()) } else { Failing::Training };
+        let at = self.reached(attempt, at_s).map(|at| at.at_least(ended.step));
+        let fault = Fault { at, after_s: at_s - attempt.launched_s, failure, num_before };
+        self.faults.entry((attempt.task, failing)).or_default().push_back(fault);
     }
 
-    /// Steps that an attempt's task had finished at a time, as far as its intervals tell; `None`
+    /// Where the training of an attempt's task was at a time, as far as its intervals tell; `None`
     /// while it loaded.
-    pub(super) fn step_at(&self, attempt: &Attempt, at_s: f64) -> Option<u64> {
+    pub(super) fn reached(&self, attempt: &Attempt, at_s: f64) -> Option<Reached> {
         let (from_s, from) = attempt.trains_from().filter(|(from_s, _)| *from_s <= at_s)?;
         let asked = self.scopes_of(attempt.task, &attempt.key(), &attempt.gpu_type);
         let warmup_s = self.warmups.find(&asked).filter(|_| attempt.went_on.is_none());
         let still_s = attempt.stood_still_s(at_s) + warmup_s.unwrap_or(0.0);
         let trained_s = (at_s - from_s - still_s).max(0.0);
-        let steps = match self.paces.get(&place(attempt)) {
-            Some(paces) => paces.steps_in(from, trained_s),
-            None => whole(trained_s / self.steps.find(&asked).unwrap_or(1.0)),
+        // After its last step it saves.
+        let all = self.state.task(attempt.task).steps;
+        let most = all.map_or(u64::MAX, |all| all.saturating_sub(from));
+        let (num_steps, after_s) = if let Some(paces) = self.paces.get(&place(attempt)) {
+            paces.steps_in(from, most, trained_s)
+        } else {
+            let step_s = self.steps.find(&asked).unwrap_or(1.0);
+            let num_steps = whole(trained_s / step_s).min(most);
+            (num_steps, trained_s - num_steps as f64 * step_s)
         };
-        Some(from + steps)
+        Some(Reached { step: from + num_steps, after_s })
     }
 
     /// Has a task that is told to stop at `step`, or after it, stop at `at`.

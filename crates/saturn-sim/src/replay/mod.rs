@@ -12,11 +12,14 @@
 mod attempts;
 mod costs;
 mod figures;
+mod pending;
 mod play;
 mod script;
 mod shape;
+mod solves;
 mod spent;
 
 pub(crate) use costs::Costs;
 pub use play::{ReplayError, Replayed, replay};
+pub(crate) use solves::Answered;
 pub use spent::Spent;

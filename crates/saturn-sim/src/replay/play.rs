@@ -6,7 +6,9 @@ use thiserror::Error;
 
 use super::attempts::Attempts;
 use super::costs::Costs;
-use super::script::{Due, Pending, Script};
+use super::pending::Pending;
+use super::script::{Due, Script};
+use super::solves::Solves;
 use super::spent::Spent;
 use crate::faults::Odds;
 use crate::planner::{ByProof, Planner};
@@ -94,11 +96,11 @@ pub fn replay(
     }
     let attempts = Attempts::of(records);
     let num_tasks = state.tasks.len() as u64;
-    let seed = state.config.policy.seed;
-    let mut costs = Costs::of(&attempts, state);
+    let (seed, limit_s) = (state.config.policy.seed, state.config.policy.solver_time_limit_s);
+    let mut costs = Costs::of(&attempts, Solves::of(records, limit_s), state);
     let script = Script::of(records, &attempts, &mut costs).ok_or(ReplayError::NoBeginning)?;
     for item in &script.items {
-        if let Due::Step(task, step) = item.due {
+        if let Due::Step(task, step, _) = item.due {
             costs.mark(task, step);
         }
     }
@@ -170,7 +172,8 @@ fn run(
 
 fn manners() -> Manners {
     Manners {
-        look_up_every: 1,
+        look_up_every: u64::MAX,
+        tell_every_s: 0.0,
         teardown_s: 0.0,
         trial_s: 0.0,
         trial_steps: 0,
@@ -214,7 +217,6 @@ fn planner(records: &[(Record, f64)], num_tasks: u64, limit_s: f64) -> Planner {
     let by_proof = ByProof {
         proven_s: if fastest_s.is_finite() { fastest_s } else { unproven_s.unwrap_or(0.0) },
         unproven_s: unproven_s.unwrap_or(limit_s),
-        limit_s,
         hopeful_s: hopeful_s(records),
         around_s: if around_s.is_finite() { around_s.min(MOST_AROUND_S) } else { 0.0 },
     };
@@ -222,6 +224,8 @@ fn planner(records: &[(Record, f64)], num_tasks: u64, limit_s: f64) -> Planner {
         max_moves: LEAST_MOVES.max(MOVES_A_TASK * num_tasks),
         takes_s: 0.0,
         by_proof: Some(by_proof),
+        // Since runs store when their solves were asked for, their solver is told so too.
+        in_microseconds: records.iter().any(|(record, _)| matches!(record, Record::Solved { .. })),
         is_greedy: false,
     }
 }

@@ -9,12 +9,12 @@
 use saturn_core::Node;
 use saturn_engine::{
     AttemptEnd, Command, Judgement, NamedJudgement, NewTask, Purpose, Record, Ruling, RunConfig,
-    RunEnd, TaskEnd, TaskId, TaskSpec, TaskStatus,
+    RunEnd, TaskEnd, TaskId, TaskSpec,
 };
 
 use super::attempts::{Attempt, Attempts};
-use super::costs::Costs;
-use crate::simulation::{Deed, Simulation};
+use super::costs::{Costs, Reached};
+use crate::simulation::Deed;
 
 /// What follows an event so soon is taken to be because of it, seconds.
 const BECAUSE_WITHIN_S: f64 = 2.0;
@@ -27,8 +27,8 @@ const BY_ITS_USER: &str = "cancelled by its user";
 pub(super) enum Due {
     /// At a time of the run's clock, seconds.
     At(f64),
-    /// Once a task has finished a step.
-    Step(TaskId, u64),
+    /// So many seconds after a task has finished a step.
+    Step(TaskId, u64, f64),
     /// So many seconds after a task has ended.
     Ended(TaskId, f64),
 }
@@ -211,14 +211,15 @@ impl<'a> Reader<'a> {
         };
         // It is ruled on some steps after the values that the ruling is about, and stops some steps
         // after that.
-        let due = self.step_of(task, judgement.step, at_s);
-        if let Some(ended) = live.ended.as_ref()
-            && matches!(ended.end, AttemptEnd::Stopped)
-        {
-            self.costs.stop(task, due.min(ended.step), ended.step);
+        let mut due = self.reached(task, judgement.step, at_s);
+        if let Some(ended) = live.ended.as_ref() {
+            due = due.at_most(ended.step);
+            if matches!(ended.end, AttemptEnd::Stopped) {
+                self.costs.stop(task, due.step, ended.step);
+            }
         }
-        let stopped = live.ended.as_ref().map_or(due, |ended| due.min(ended.step));
-        Some(Due::Step(task, stopped.max(1)))
+        let due = due.at_least(1);
+        Some(Due::Step(task, due.step, due.after_s))
     }
 
     /// The attempt of a task that trains at a time.
@@ -234,10 +235,10 @@ impl<'a> Reader<'a> {
         attempts.all.iter().find(is_live)
     }
 
-    /// Steps that a task had finished when the value of `step` was seen, at `at_s`.
-    fn step_of(&self, task: TaskId, step: u64, at_s: f64) -> u64 {
-        let live = self.live(task, at_s).and_then(|live| self.costs.step_at(live, at_s));
-        live.map_or(step, |at| at.max(step))
+    /// Where a task's training was when the value of `step` was seen, at `at_s`.
+    fn reached(&self, task: TaskId, step: u64, at_s: f64) -> Reached {
+        let live = self.live(task, at_s).and_then(|live| self.costs.reached(live, at_s));
+        live.map_or(Reached { step, after_s: 0.0 }, |at| at.at_least(step))
     }
 
     /// What a deed at `at_s` was done because of: the end of a task just before, or for a ruling
@@ -247,81 +248,12 @@ impl<'a> Reader<'a> {
             before.iter().rev().take_while(|(_, then_s)| at_s - then_s <= BECAUSE_WITHIN_S);
         let mut causes = recent.filter_map(|(record, then_s)| match record {
             Record::Judged { task, judgement } if is_ruling && !judgement.values.is_empty() => {
-                Some(Due::Step(*task, self.step_of(*task, judgement.step, *then_s)))
+                let Reached { step, after_s } = self.reached(*task, judgement.step, *then_s);
+                Some(Due::Step(*task, step, after_s + at_s - then_s))
             }
             Record::TaskEnded { task, .. } => Some(Due::Ended(*task, at_s - then_s)),
             _ => None,
         });
         causes.next().unwrap_or(Due::At(at_s))
     }
-}
-
-/// The deeds of a script that wait for tasks.
-#[derive(Debug, Default)]
-pub(super) struct Pending(Vec<Item>);
-
-impl Pending {
-    /// Plans what is due at a time, and keeps the others.
-    pub(super) fn new(items: Vec<Item>, simulation: &mut Simulation) -> Self {
-        let mut kept = Vec::new();
-        for Item { due, deed } in items {
-            match due {
-                Due::At(at_s) => simulation.plan_deed(at_s, deed),
-                _ => kept.push(Item { due, deed }),
-            }
-        }
-        Self(kept)
-    }
-
-    /// Does what is due now.
-    pub(super) fn look(&mut self, simulation: &mut Simulation) {
-        let mut index = 0;
-        while index < self.0.len() {
-            let is_due = match self.0[index].due {
-                Due::At(_) => true,
-                Due::Step(task, step) => simulation.world.progress(task) >= step,
-                Due::Ended(task, _) => has_ended(simulation, task),
-            };
-            if !is_due || !self.is_next(index) {
-                index += 1;
-                continue;
-            }
-            let Item { due, deed } = self.0.remove(index);
-            let after_s = if let Due::Ended(_, after_s) = due { after_s } else { 0.0 };
-            let now_s = simulation.world.now_s();
-            simulation.plan_deed(now_s + after_s, deed);
-        }
-    }
-
-    /// Whether no earlier deed of the same kind waits: tasks come in the run's order, and rulings
-    /// on a task in theirs.
-    fn is_next(&self, index: usize) -> bool {
-        let subject = subject(&self.0[index].deed);
-        self.0[..index].iter().all(|earlier| self::subject(&earlier.deed) != subject)
-    }
-
-    /// Does the next of what waits, though its time has not come: nothing else will happen. Whether
-    /// there was any.
-    pub(super) fn force(&mut self, simulation: &mut Simulation) -> bool {
-        if self.0.is_empty() {
-            return false;
-        }
-        let Item { deed, .. } = self.0.remove(0);
-        let now_s = simulation.world.now_s();
-        simulation.plan_deed(now_s, deed);
-        true
-    }
-}
-
-/// What a deed is about: the task of a ruling, or the run.
-fn subject(deed: &Deed) -> Option<&str> {
-    match deed {
-        Deed::Ask(Command::Judge { judgements }) => judgements.first().map(|one| one.task.as_str()),
-        _ => None,
-    }
-}
-
-fn has_ended(simulation: &Simulation, task: TaskId) -> bool {
-    let task = simulation.state().tasks.get(task.0);
-    task.is_some_and(|task| matches!(task.status, TaskStatus::Ended(_)))
 }

@@ -8,6 +8,8 @@ use crate::gang::whole;
 pub(super) struct Shape {
     /// Seconds that its first step took longer than those after it.
     pub(super) warmup_s: f64,
+    /// Steps after which an interval began or ended.
+    pub(super) between: Vec<u64>,
     /// Steps, and the seconds of each, in order.
     pub(super) parts: Vec<(u64, f64)>,
 }
@@ -15,12 +17,16 @@ pub(super) struct Shape {
 impl Shape {
     /// Of an attempt that took `taken_s` for `num_steps`, the last of which was done at `until_s`.
     pub(super) fn of(attempt: &Attempt, num_steps: u64, taken_s: f64, until_s: f64) -> Self {
-        let known: u64 = attempt.intervals.iter().map(|(_, steps, _)| steps).sum();
-        let known_s: f64 =
-            attempt.intervals.iter().map(|(_, steps, step_s)| *steps as f64 * step_s).sum();
-        let even = || Self { warmup_s: 0.0, parts: vec![(num_steps, taken_s / num_steps as f64)] };
+        let intervals = attempt.intervals_until(until_s);
+        let known: u64 = intervals.iter().map(|(_, steps, _)| steps).sum();
+        let known_s: f64 = intervals.iter().map(|(_, steps, step_s)| *steps as f64 * step_s).sum();
+        let even = || Self {
+            warmup_s: 0.0,
+            between: Vec::new(),
+            parts: vec![(num_steps, taken_s / num_steps as f64)],
+        };
         let (Some((_, _, first_s)), Some((last_at_s, _, last_s))) =
-            (attempt.intervals.first(), attempt.intervals.last())
+            (intervals.first(), intervals.last())
         else {
             return even();
         };
@@ -41,9 +47,13 @@ impl Shape {
         if before > 0 {
             parts.push((before, (before_s - warmup_s) / before as f64));
         }
-        parts.extend(attempt.intervals.iter().map(|(_, steps, step_s)| (*steps, *step_s)));
+        parts.extend(intervals.iter().map(|(_, steps, step_s)| (*steps, *step_s)));
         if after > 0 {
             parts.push((after, after_s / after as f64));
+        }
+        let mut between = vec![before];
+        for (_, steps, _) in &intervals {
+            between.push(between.last().map_or(0, |last| last + steps));
         }
         // What no step took belongs to those that there are.
         let told_s: f64 = parts.iter().map(|(steps, step_s)| *steps as f64 * step_s).sum();
@@ -51,6 +61,6 @@ impl Shape {
         for (_, step_s) in &mut parts {
             *step_s *= factor;
         }
-        Self { warmup_s, parts }
+        Self { warmup_s, between, parts }
     }
 }

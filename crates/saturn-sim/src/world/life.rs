@@ -30,6 +30,16 @@ impl World {
         }
         let at_s = gang.since_s + more as f64 * gang.step_s;
         self.next_turn(attempt, at_s);
+        self.fail_in_time(attempt);
+    }
+
+    /// Has a gang fail that fails at its step, or soon after it.
+    fn fail_in_time(&mut self, attempt: AttemptId) {
+        let Some(gang) = self.gangs.get_mut(&attempt) else { return };
+        if let Some((_, after_s, failure)) = gang.fails_at.take_if(|(at, ..)| gang.step >= *at) {
+            let fails_s = gang.since_s + after_s;
+            self.heap.add(fails_s, Happening::Fate { attempt, failure });
+        }
     }
 
     pub(super) fn turn(&mut self, attempt: AttemptId, turn: u64) {
@@ -110,6 +120,8 @@ impl World {
         gang.order.purpose = Purpose::Train;
         gang.order.steps = Some(steps);
         (gang.since_s, gang.saved_s) = (now_s, now_s);
+        // The steps of the trial were told of with its outcome.
+        gang.telling.told_s = Some(now_s);
         let (more, step) = (gang.next_steps(), gang.loaded_step);
         self.history.add(now_s, || Fact::Loaded { attempt, step });
         self.train(attempt, more);
@@ -144,9 +156,6 @@ impl World {
         let now_s = self.now_s;
         let Some(gang) = self.gangs.get_mut(&attempt) else { return };
         let step = gang.step;
-        if let Some((_, failure)) = gang.fails_at.take_if(|(at, _)| step >= *at) {
-            return self.fail(attempt, &failure);
-        }
         let recent_s = gang.step_s;
         let ends = gang.stops || step >= gang.target();
         let is_due = ends || gang.is_save_due(now_s);
@@ -155,10 +164,14 @@ impl World {
             gang.phase = Phase::Saving { since_s: now_s, ends };
         }
         let save_s = if ends { gang.save_s } else { gang.block_s };
-        let loses_progress = gang.fate.loses_progress;
-        if !loses_progress {
+        let tells = gang.telling.tells(step, recent_s, now_s) && !gang.fate.loses_progress;
+        if tells {
             let loss = Some(1.0 / (1.0 + step as f64));
             self.say(attempt, RankReport::Progress { step, loss, step_s: Some(recent_s) });
+        }
+        if ends {
+            // It may have failed while it saved.
+            self.fail_in_time(attempt);
         }
         if is_due {
             self.next_turn(attempt, now_s + save_s);
@@ -285,8 +298,8 @@ impl World {
             return;
         }
         let purpose = gang.order.purpose;
-        if let Some(costs) = self.recorded.as_mut().filter(|_| purpose != Purpose::Inspection) {
-            costs.failed(gang.order.task);
+        if let Some(costs) = &mut self.recorded {
+            costs.failed(gang);
         }
         let num_live = u32::try_from(gang.live.len()).unwrap_or(1);
         let rank = rng.random_range(0..num_live.max(1));

@@ -69,6 +69,7 @@ fn exact(seed: u64, setting: Setting) -> Simulation {
     }
     let manners = Manners {
         look_up_every: rng.random_range(1..10),
+        tell_every_s: 0.0,
         teardown_s: 0.0,
         trial_s: 1.0,
         trial_steps: 0,
@@ -86,6 +87,7 @@ fn exact(seed: u64, setting: Setting) -> Simulation {
         max_moves: setting.max_moves,
         takes_s: setting.solve_s,
         by_proof: None,
+        in_microseconds: false,
         is_greedy: false,
     };
     let mut simulation = Simulation::new(config, world, planner);

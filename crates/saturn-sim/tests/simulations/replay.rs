@@ -10,12 +10,16 @@ use saturn_sim::replay::{ReplayError, Replayed, Spent, replay};
 use saturn_sim::{ByProof, Calm, Deed, Fault, Manners, Planner, Simulation, Size, Workload};
 
 const MAX_S: f64 = 1e6;
-/// The farthest that a replay of twenty may be from its run. These runs are a few minutes long: a
-/// trial or a move that falls the other way changes one of them by a quarter.
-const WORST: f64 = 0.35;
+/// A replay ends when its run ended, up to what sums of floats lose.
+const EXACT: f64 = 1e-9;
 
 /// Tasks of several groups on one node or two of one type, on which a step takes as long.
 fn simulation(seed: u64, num_nodes: usize) -> Simulation {
+    simulation_of(seed, num_nodes, true)
+}
+
+/// The same, whose solver is told times in whole microseconds or not.
+fn simulation_of(seed: u64, num_nodes: usize, in_microseconds: bool) -> Simulation {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let size = Size { nodes: 1, gpus: 4, tasks: 7, steps: (200, 900), techniques: 2 };
     let mut workload = Workload::draw(&mut rng, &size);
@@ -30,67 +34,100 @@ fn simulation(seed: u64, num_nodes: usize) -> Simulation {
     policy.trial_budget = saturn_engine::TrialBudget::Worthwhile;
     let manners = Manners {
         look_up_every: 1,
+        // As the worker has it (`observer.py`).
+        tell_every_s: 0.25,
         teardown_s: 0.3,
         trial_s: 0.0,
         trial_steps: policy.warmup_steps + policy.timed_steps,
         trials_train: true,
         trial_noise: 0.0,
     };
-    let by_proof =
-        ByProof { proven_s: 1.0, unproven_s: 1.0, limit_s: 1.0, around_s: 0.1, hopeful_s: None };
+    let by_proof = ByProof { proven_s: 1.0, unproven_s: 1.0, around_s: 0.1, hopeful_s: None };
     let by_proof = Some(by_proof);
-    let planner = Planner { max_moves: 20_000, takes_s: 0.0, by_proof, is_greedy: false };
+    let planner =
+        Planner { max_moves: 20_000, takes_s: 0.0, by_proof, in_microseconds, is_greedy: false };
     let calm = Calm { planner, manners, save_every_s: 60.0, seed };
     calm.simulation(workload)
 }
 
-/// The run of a simulation, and its replay.
-fn both(mut simulation: Simulation) -> (f64, Replayed) {
+/// The run of a simulation, and its replay. Then the run's journal.
+fn both(mut simulation: Simulation) -> (f64, Replayed, Vec<(Record, f64)>) {
     assert_eq!(simulation.run(MAX_S), Some(RunEnd::Complete), "{:?}", simulation.violations);
     let replayed = replay(&simulation.journal, &|| false).unwrap();
     let realised_s = Spent::of(&simulation.journal).makespan_s;
     assert!((replayed.realised.makespan_s - realised_s).abs() < 1e-9);
-    (realised_s, replayed)
+    (realised_s, replayed, simulation.journal)
 }
 
-/// The differences of the makespans over seeds, ascending and without their signs.
-fn apart(make: impl Fn(u64) -> Simulation) -> Vec<f64> {
-    let mut all: Vec<f64> = (0..20)
-        .map(|seed| {
-            let (realised_s, replayed) = both(make(seed));
-            replayed.simulated.makespan_s / realised_s - 1.0
-        })
-        .collect();
-    println!("{all:.4?}");
-    for one in &mut all {
-        *one = one.abs();
+/// Replays the runs of twenty seeds. Each must end when its run ended: there is no noise, and a
+/// journal has all that counts.
+///
+/// One of them may part from its run. A search of the solver goes elsewhere where a time is at the
+/// edge of a microsecond, and the last bits of times are not the same on every machine.
+fn replay_exactly(make: impl Fn(u64) -> Simulation) {
+    let mut parted = Vec::new();
+    for seed in 0..20 {
+        let (realised_s, replayed, journal) = both(make(seed));
+        let difference = replayed.simulated.makespan_s / realised_s - 1.0;
+        if difference.abs() < EXACT {
+            continue;
+        }
+        let (run, again) = (decisions(&journal), decisions(&replayed.journal));
+        let is_other = |(one, other): &(&(f64, String), &(f64, String))| {
+            one.1 != other.1 || (one.0 - other.0).abs() > 1e-6
+        };
+        // Plans that are equally good may differ.
+        let parting = run.iter().zip(&again).find(is_other);
+        parted.push(format!("seed {seed}: {difference:+.4}, from {parting:#?} on"));
     }
-    all.sort_by(f64::total_cmp);
-    all
+    assert!(parted.len() <= 1, "{}", parted.join("\n"));
+}
+
+/// What was decided in a run, and when, seconds.
+fn decisions(journal: &[(Record, f64)]) -> Vec<(f64, String)> {
+    let decision = |(record, at_s): &(Record, f64)| {
+        let text = match record {
+            Record::Launched { task, purpose, strategy, gang, until_step, .. } => {
+                let key = strategy.key();
+                format!("{purpose:?} of {task:?} {key:?} on {gang:?} until {until_step:?}")
+            }
+            Record::Stopping { attempt, reason } => format!("{attempt:?} stops: {reason:?}"),
+            Record::Until { attempt, step } => format!("{attempt:?} goes until {step:?}"),
+            Record::WentOn { attempt, step } => format!("{attempt:?} goes on from {step}"),
+            Record::Checkpointed { attempt, step, .. } => format!("{attempt:?} saves {step}"),
+            Record::TrialsChosen { trials, .. } => format!("{trials:?}"),
+            Record::TaskEnded { task, .. } => format!("{task:?} ends"),
+            Record::Planned { plan } => {
+                let places = plan.places.iter();
+                let places = places.map(|one| (one.task, &one.strategy, &one.gang, one.until_step));
+                format!("{:?}", places.collect::<Vec<_>>())
+            }
+            _ => return None,
+        };
+        Some((*at_s, text))
+    };
+    journal.iter().filter_map(decision).collect()
 }
 
 #[test]
 fn a_run_of_the_simulator_replays_to_its_makespan() {
-    let all = apart(|seed| simulation(seed, 1));
-    // To the last bits, but where an answer of the solver comes at another time.
-    assert!(all[10] < 1e-9 && all[15] < 0.01 && all[19] < WORST, "{all:?}");
+    replay_exactly(|seed| simulation(seed, 1));
 }
 
 #[test]
 fn faults_come_again_where_they_were() {
-    let all = apart(|seed| {
+    replay_exactly(|seed| {
         let mut simulation = simulation(seed, 2);
         for fault in [Fault::RankCrash, Fault::RankKilled] {
             simulation.world.odds.insert(fault, 0.1);
         }
         simulation
     });
-    assert!(all[10] < 0.01 && all[15] < 0.05 && all[19] < WORST, "{all:?}");
 }
 
 #[test]
 fn nodes_and_drivers_go_and_come_when_they_did() {
-    let all = apart(|seed| {
+    replay_exactly(|seed| {
         let mut simulation = simulation(seed, 2);
         simulation.plan_deed(70.0, Deed::NodeGoes("n1".to_owned()));
         let back = simulation.world.nodes().last().unwrap().clone();
@@ -98,37 +135,53 @@ fn nodes_and_drivers_go_and_come_when_they_did() {
         simulation.plan_deed(150.0, Deed::Ask(Command::Stop { at_once: false }));
         simulation
     });
-    assert!(all[10] < 0.01 && all[15] < 0.05 && all[19] < WORST, "{all:?}");
+}
+
+/// A run in which a task is paused and taken up again, and another is stopped by a stopper.
+fn said(seed: u64) -> Simulation {
+    let mut simulation = simulation(seed, 1);
+    let ruled = |task: &str, step: u64, ruling: Ruling| {
+        let judgement = Judgement {
+            step,
+            values: Metrics::from([("loss".to_owned(), Some(0.5))]),
+            ruling: Some(ruling),
+            reason: "it does badly".to_owned(),
+        };
+        let judgements = vec![NamedJudgement { task: task.to_owned(), judgement }];
+        Deed::Ask(Command::Judge { judgements })
+    };
+    simulation.plan_deed(20.0, Deed::Ask(Command::Pause { task: "t0".to_owned() }));
+    simulation.plan_deed(90.0, Deed::Ask(Command::Unpause { task: "t0".to_owned() }));
+    if simulation.state().tasks.len() != 1 {
+        simulation.plan_deed(180.0, ruled("t2", 7, Ruling::Stop));
+    }
+    simulation
 }
 
 #[test]
 fn what_people_and_stoppers_said_is_said_again() {
-    let all = apart(|seed| {
-        let mut simulation = simulation(seed, 1);
-        let ruled = |task: &str, step: u64, ruling: Ruling| {
-            let judgement = Judgement {
-                step,
-                values: Metrics::from([("loss".to_owned(), Some(0.5))]),
-                ruling: Some(ruling),
-                reason: "it does badly".to_owned(),
-            };
-            let judgements = vec![NamedJudgement { task: task.to_owned(), judgement }];
-            Deed::Ask(Command::Judge { judgements })
-        };
-        simulation.plan_deed(20.0, Deed::Ask(Command::Pause { task: "t0".to_owned() }));
-        simulation.plan_deed(90.0, Deed::Ask(Command::Unpause { task: "t0".to_owned() }));
-        if simulation.state().tasks.len() != 1 {
-            simulation.plan_deed(180.0, ruled("t2", 7, Ruling::Stop));
-        }
-        simulation
-    });
-    assert!(all[10] < 0.01 && all[15] < 0.05 && all[19] < WORST, "{all:?}");
+    replay_exactly(said);
+}
+
+#[test]
+fn a_journal_that_does_not_say_when_solves_were_asked_for_replays_nearly() {
+    let mut all: Vec<f64> = (0..20)
+        .map(|seed| {
+            // The solvers of such runs were told times to the last bit.
+            let (_, _, mut journal) = both(simulation_of(seed, 1, false));
+            journal.retain(|(record, _)| !matches!(record, Record::Solved { .. }));
+            let replayed = replay(&journal, &|| false).unwrap();
+            (replayed.simulated.makespan_s / replayed.realised.makespan_s - 1.0).abs()
+        })
+        .collect();
+    all.sort_by(f64::total_cmp);
+    assert!(all[15] < EXACT && all[18] < 0.01, "{all:?}");
 }
 
 #[test]
 fn where_the_time_went_adds_up_to_the_makespan() {
     for seed in 0..6 {
-        let (_, replayed) = both(simulation(seed, 2));
+        let (_, replayed, _) = both(simulation(seed, 2));
         for Spent {
             trials_s,
             starting_s,
@@ -170,7 +223,7 @@ fn a_journal_without_its_end_is_refused() {
 
 #[test]
 fn equal_journals_give_equal_replays() {
-    let (_, one) = both(simulation(7, 2));
-    let (_, other) = both(simulation(7, 2));
+    let (_, one, _) = both(simulation(7, 2));
+    let (_, other, _) = both(simulation(7, 2));
     assert_eq!(one, other);
 }

@@ -221,6 +221,7 @@ impl History {
             | Record::TrialsChosen { .. }
             | Record::Observed { .. }
             | Record::Clocked { .. }
+            | Record::Solved { .. }
             | Record::Retrying { .. }
             | Record::Excluded { .. }
             | Record::Interrupted { .. }

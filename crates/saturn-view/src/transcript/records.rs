@@ -118,6 +118,7 @@ impl Transcript {
             | Record::Started { .. }
             | Record::Checkpointed { .. }
             | Record::Clocked { .. }
+            | Record::Solved { .. }
             | Record::Until { .. }
             | Record::Stopping { .. }
             | Record::RunEnded { .. } => Vec::new(),

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use saturn_core::{Inspection, StrategyKey, TrialOutcome};
 use saturn_engine::{AttemptEnd, Purpose, TaskId};
 
-use super::{Costs, whole};
+use super::{Costs, Failing, Fault};
 use crate::gang::{Evaluating, Failure, LiveGang, Trying};
 
 /// Longest time between two words on progress, seconds: as the worker has it (`observer.py`).
@@ -37,7 +37,6 @@ impl Costs {
             load_s.or_else(|| first.find(of_all)).or_else(|| second.find(of_all)).unwrap_or(0.0);
         gang.save_s = self.saves.find(of_all).unwrap_or(0.0);
         gang.block_s = self.blocks.find(of_all).unwrap_or(gang.save_s);
-        gang.save_steps = Some(self.save_steps.get(&task).cloned().unwrap_or_default());
         gang.save_every_s = NEVER_S;
         let at = (task, key.clone(), gpu_type.to_owned());
         gang.paces = self.paces.get(&at).cloned().unwrap_or_default();
@@ -48,8 +47,16 @@ impl Costs {
         gang.load_s = own.load_s.unwrap_or(gang.load_s);
         gang.warmup_s = own.warmup_s.unwrap_or(gang.warmup_s);
         gang.save_s = own.save_s.unwrap_or(gang.save_s);
+        let save_steps = self.save_steps.get(&task).cloned().unwrap_or_default();
+        gang.save_steps = Some(match own.saves {
+            Some(saves) => saves.with(&save_steps),
+            None => save_steps,
+        });
         gang.teardown_s = own.teardown_s.or_else(|| self.teardowns.find(of_all)).unwrap_or(0.0);
-        gang.look_up_every = whole(PROGRESS_EVERY_S / gang.step_s.max(1e-9)).max(1);
+        gang.telling.every_s = PROGRESS_EVERY_S;
+        // Only an attempt that trains the same steps tells of the same.
+        let told = own.told.filter(|(from, _)| is_trial || *from == saved_step);
+        gang.telling.steps = told.map(|(_, steps)| steps).unwrap_or_default();
         gang.marks = self.marks.get(&task).cloned().unwrap_or_default();
         gang.evaluating = self.state.task(task).spec.evaluation.map(|evaluation| Evaluating {
             every: evaluation.every_steps.map(std::num::NonZeroU64::get),
@@ -193,25 +200,37 @@ impl Costs {
         of_key.any(|one| matches!(one.finding, saturn_core::Finding::CanRun { knob_sets: 1, .. }))
     }
 
-    /// Has a gang fail where the run's attempt at that step of the task did.
-    fn doom(&self, gang: &mut LiveGang, saved_step: u64) {
-        let Some(fault) = self.faults.get(&gang.order.task).and_then(VecDeque::front) else {
-            return;
-        };
-        let failure = fault.failure.clone();
-        match fault.step {
-            None => gang.fate.failure = Some((fault.after_s, failure)),
-            Some(step) => {
-                let step = step.max(saved_step + 1);
-                gang.fails_at = Some((step, failure));
-                gang.marks.insert(step);
-            }
+    /// Has a gang fail where the run's attempt at that step of the task did, or its trial of that
+    /// strategy.
+    fn doom(&mut self, gang: &mut LiveGang, saved_step: u64) {
+        let is_trial = gang.order.purpose == Purpose::Trial;
+        let num_launched = self.num_launched.entry(gang.order.task).or_default();
+        let num_before = *num_launched;
+        *num_launched += usize::from(!is_trial);
+        let next = |failing| self.faults.get(&(gang.order.task, failing)).and_then(VecDeque::front);
+        let of_trial =
+            if is_trial { next(Failing::Trial(gang.order.strategy.key())) } else { None };
+        let training = next(Failing::Training);
+        // One that fails while it loads is the launch that did so in the run, or a later.
+        let loading =
+            training.filter(|one| !is_trial && one.at.is_none() && one.num_before <= num_before);
+        if let Some(fault) = of_trial.or(loading) {
+            gang.fate.failure = Some((fault.after_s, fault.failure.clone()));
+        } else if let Some(Fault { at: Some(at), failure, .. }) = training {
+            let step = at.step.max(saved_step);
+            gang.fails_at = Some((step, at.after_s, failure.clone()));
+            gang.marks.insert(step);
         }
     }
 
-    /// A task's attempt has failed as the run's did.
-    pub(crate) fn failed(&mut self, task: TaskId) {
-        if let Some(queue) = self.faults.get_mut(&task) {
+    /// An attempt has failed as the run's did.
+    pub(crate) fn failed(&mut self, gang: &LiveGang) {
+        let failing = match gang.order.purpose {
+            Purpose::Inspection => return,
+            Purpose::Trial => Failing::Trial(gang.order.strategy.key()),
+            Purpose::Train => Failing::Training,
+        };
+        if let Some(queue) = self.faults.get_mut(&(gang.order.task, failing)) {
             queue.pop_front();
         }
     }
