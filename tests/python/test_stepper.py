@@ -61,7 +61,7 @@ class Sharing(Technique):
 
 
 class Phases(DeviceMemory):
-    """Notes what it is told of a rank's phases, each of which has another limit."""
+    """Writes down a rank's phases as they begin. Each phase has a limit of its own."""
 
     def __init__(self) -> None:
         super().__init__(torch.device("cpu"), None)

@@ -33,12 +33,10 @@ impl ByProof {
         let is_proven = plan.is_some_and(|plan| plan.status == PlanStatus::Optimal);
         if is_proven { self.proven_s } else { self.unproven_s }
     }
-}
 
-impl ByProof {
     /// Seconds of a plan whose answer took `took_s`, if it is expected to take `expected_s` and may
-    /// take `limit_s`. A hopeful plan takes no longer than the plan before it, by the rule of the runtime
-    /// (`solve.rs`), or a moment.
+    /// take `limit_s`. A hopeful plan takes no longer than the plan before it, or a moment: this is
+    /// the rule of the runtime (`solve.rs`).
     fn plan_within_s(self, took_s: f64, expected_s: f64, limit_s: f64, has_hopeful: bool) -> f64 {
         let most_s = (took_s - self.around_s).clamp(0.0, limit_s);
         if !has_hopeful {

@@ -107,8 +107,8 @@ pub struct TaskSpec {
     /// The metric that says how well the task does, for people; `None`: its loss.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goal: Option<Goal>,
-    /// The task is the part of a script after its training. That training is another task, and this
-    /// one has none of its own.
+    /// The task is the part of a script after its training, and does not train itself: the training
+    /// is another task.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_rest: bool,
     /// Finished steps with which it comes, in a checkpoint of the task that it continues. Earlier

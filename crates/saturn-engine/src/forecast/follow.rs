@@ -109,9 +109,9 @@ pub(crate) fn follow(state: &State, places: &[Place], now_s: f64) -> Forecast {
     forecast
 }
 
-/// Attempts that go on training where they are, each with its place. That place is the first of its
-/// task, under the attempt's strategy and on its devices. It is also first in the queue of each of
-/// these devices.
+/// Attempts that go on training where they are, each with the first place of its task.
+///
+/// The place has the attempt's strategy and devices, and is first in the queue of each device.
 pub(crate) fn staying(state: &State, places: &[Place]) -> BTreeMap<AttemptId, usize> {
     let mut first: ByDevice<usize> = ByDevice::of(&state.nodes);
     let mut first_of: BTreeMap<TaskId, usize> = BTreeMap::new();

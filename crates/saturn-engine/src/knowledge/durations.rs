@@ -30,9 +30,10 @@ impl State {
         self.pace(task).step_s(Choice { trial, gpu_type })
     }
 
-    /// Seconds from launch until a task trains at its pace, from where it stands. For a task that
-    /// continues from a checkpoint, they are those of the last such launch in its group. Without
-    /// such a launch they are the trial's.
+    /// Seconds from launch until a task trains at its pace.
+    ///
+    /// A task that continues from a checkpoint is expected to take as long as the last launch in
+    /// its group that did so. Without such a launch it takes as long as the trial took.
     pub fn load_s(&self, task: TaskId, strategy: &Strategy, gpu_type: &str) -> f64 {
         let trial = self.trial_of(task, strategy, gpu_type);
         trial.map_or(0.0, |trial| trial.load_s(self.task(task).step > 0))

@@ -79,9 +79,9 @@ impl Planning {
 
     /// Until when to wait for an answer that is worth so many seconds.
     ///
-    /// `None` if no solve is running or about to run, or if the answer is likely to take longer. Of
-    /// the first solve only the time limit is known. That limit is a small share of what remains,
-    /// so the first answer is waited for.
+    /// `None` if no solve is running or about to run, or if the answer is likely to take longer.
+    /// Nobody knows how long the first solve takes, but its time limit is a small share of the
+    /// makespan that remains. So the first answer is waited for.
     pub(crate) fn worth_waiting_until_s(&self, worth_s: f64, now_s: f64) -> Option<f64> {
         let (asked_s, time_limit_s) = match &self.pending {
             Some(pending) => (self.asked_s, pending.time_limit_s),

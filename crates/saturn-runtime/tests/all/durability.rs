@@ -20,9 +20,6 @@ const CRASH_AT: &str = "SATURN_TEST_CRASH_AT";
 /// The name of the test that starts itself again, as the test program knows it.
 const CRASHING: &str = "durability::a_run_recovers_from_a_crash_at_every_operation";
 
-/// How many runs go side by side.
-const SIDE_BY_SIDE: u8 = 4;
-
 /// A disk on which `fault` replaces the operation of this number, with a counter of operations.
 fn failing_at(
     number: u64,
@@ -65,25 +62,9 @@ fn assert_recovers(run: &Run, what: &str) {
     run.assert_no_process_lives();
 }
 
-/// Calls `check` with 0, 1, 2 and so on, up to the first for which no operation was left to fail.
-///
-/// Runs wait most of their time, so several go side by side: each thread takes every fourth number.
-fn at_every_operation(check: impl Fn(u64) -> bool + Sync) {
-    let check = &check;
-    std::thread::scope(|scope| {
-        for first in 0..u64::from(SIDE_BY_SIDE) {
-            scope.spawn(move || {
-                let mut numbers = (first..).step_by(SIDE_BY_SIDE.into());
-                let end = numbers.find(|number| !check(*number)).unwrap();
-                assert!(end > 10, "{end} operations are too few to be all");
-            });
-        }
-    });
-}
-
 #[test]
 fn a_run_recovers_from_an_error_at_every_operation() {
-    at_every_operation(|number| {
+    for number in 0.. {
         let mut run = small();
         let (disk, count) = failing_at(number, || Err(Error::from(ErrorKind::Other)));
         run.disk = disk;
@@ -92,8 +73,11 @@ fn a_run_recovers_from_an_error_at_every_operation() {
         let was_reached = count.load(Ordering::Relaxed) > number;
         run.disk = Disk::default();
         assert_recovers(&run, &format!("error at operation {number}"));
-        was_reached
-    });
+        if !was_reached {
+            assert!(number > 10, "{number} operations are too few to be all");
+            return;
+        }
+    }
 }
 
 /// A run that crashes needs a process of its own: this test starts itself again, with a request.
@@ -102,7 +86,7 @@ fn a_run_recovers_from_a_crash_at_every_operation() {
     if let Ok(request) = std::env::var(REQUEST) {
         return crash(&request);
     }
-    at_every_operation(|number| {
+    for number in 0.. {
         let run = small();
         let request = run.request();
         let child = Command::new(std::env::current_exe().unwrap())
@@ -112,8 +96,11 @@ fn a_run_recovers_from_a_crash_at_every_operation() {
             .output()
             .unwrap();
         assert_recovers(&run, &format!("crash at operation {number}"));
-        !child.status.success()
-    });
+        if child.status.success() {
+            assert!(number > 10, "{number} operations are too few to be all");
+            return;
+        }
+    }
 }
 
 /// Drives a run until it crashes at its operation, or to its end if that operation never comes.

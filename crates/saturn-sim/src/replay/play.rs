@@ -8,7 +8,7 @@ use super::attempts::Attempts;
 use super::costs::Costs;
 use super::pending::Pending;
 use super::script::{Due, Script};
-use super::solves::Solves;
+use super::solves::{Solves, is_news};
 use super::spent::Spent;
 use crate::faults::Odds;
 use crate::planner::{ByProof, Planner};
@@ -200,15 +200,7 @@ fn planner(records: &[(Record, f64)], num_tasks: u64, limit_s: f64) -> Planner {
                     around_s = around_s.min(at_s - news_s - plan.solve_s);
                 }
             }
-            Record::Tried { .. }
-            | Record::TaskAdded { .. }
-            | Record::Observed { .. }
-            | Record::Wished { .. }
-            | Record::Paused { .. }
-            | Record::Unpaused { .. }
-            | Record::NodeJoined { .. }
-            | Record::NodeLeft { .. }
-            | Record::TaskEnded { .. } => news_s = *at_s,
+            record if is_news(record) => news_s = *at_s,
             _ => {}
         }
     }

@@ -141,7 +141,7 @@ fn news_between(records: &[(Record, f64)], from_s: f64, to_s: f64) -> Option<f64
 }
 
 /// Whether plans depend on what a record says.
-fn is_news(record: &Record) -> bool {
+pub(super) fn is_news(record: &Record) -> bool {
     match record {
         Record::Tried { .. }
         | Record::TaskAdded { .. }
