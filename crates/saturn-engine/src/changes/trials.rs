@@ -139,7 +139,9 @@ impl State {
     /// the others may be tried.
     pub(crate) fn apply_inspected(&mut self, group: &str, inspection: &Inspection) {
         let Some(group) = self.group_by_key.get(group).copied() else { return };
-        self.groups[group].inspection.found = Some(inspection.clone().into());
+        let state = &mut self.groups[group].inspection;
+        state.found = Some(inspection.clone().into());
+        state.outdated = None;
         self.to_inspect.remove(&group);
         if let Some(batches) = inspection.batches_per_epoch {
             self.learn_steps(group, batches);

@@ -55,7 +55,7 @@ impl State {
     /// them are taken over anew.
     fn forget_outcomes(&mut self, gpu_type: &str, counts: std::ops::RangeInclusive<u32>) {
         for group in &mut self.groups {
-            group.inspection.found = None;
+            group.inspection.put_in_doubt();
             for (key, trial) in &mut group.trials {
                 if key.gpu_type == gpu_type && counts.contains(&key.strategy.gpus) {
                     trial.outcome = None;
@@ -89,7 +89,7 @@ impl State {
         for group in &mut self.groups {
             let ruled_out: Vec<Arc<TrialKey>> =
                 group.trials.keys().filter(|key| group.is_ruled_out(key)).cloned().collect();
-            group.inspection.found = None;
+            group.inspection.put_in_doubt();
             for (key, trial) in &mut group.trials {
                 let is_in_doubt = match &trial.outcome {
                     _ if ruled_out.contains(key) => true,

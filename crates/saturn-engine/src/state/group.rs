@@ -18,10 +18,27 @@ use crate::state::trial::{TrialKey, TrialState};
 pub struct InspectionState {
     /// What the inspection found.
     pub found: Option<Arc<Inspection>>,
+    /// What an inspection had found whose answer a change of the machines put in doubt, until the
+    /// next inspection ends. The bytes of the model are still true.
+    pub outdated: Option<Arc<Inspection>>,
     /// Failures that may be chance, since this process drives the run.
     pub failures: u32,
     /// The attempt that inspects it now.
     pub attempt: Option<AttemptId>,
+}
+
+impl InspectionState {
+    /// Puts what was found in doubt, so that the model is inspected again.
+    pub(crate) fn put_in_doubt(&mut self) {
+        if let Some(found) = self.found.take() {
+            self.outdated = Some(found);
+        }
+    }
+
+    /// What is known of the model's bytes, by the latest inspection that ended.
+    pub(crate) fn sizes(&self) -> Option<&Inspection> {
+        self.found.as_deref().or(self.outdated.as_deref())
+    }
 }
 
 /// Tasks that perform alike by construction, and what is known of their performance.

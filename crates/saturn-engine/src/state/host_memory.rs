@@ -3,7 +3,8 @@
 //! The figures are worked out from the inspection of the model. The weights are in host memory
 //! once, however many ranks map them. On CPU slots each rank's part of the training state is host
 //! memory too; beside GPUs, whatever of that state the devices don't hold. A trial's measurement
-//! counts where there is one. A model that was not inspected is let through.
+//! counts where there is one. A model that was not inspected is let through. While a model is inspected
+//! again, the figures of its last inspection count.
 //!
 //! A strategy that can't fit an idle machine is neither tried nor planned with. Only lower bounds
 //! decide that, so that no strategy is refused for a guess.
@@ -21,7 +22,7 @@ impl State {
     /// Why a strategy of a group can't run on this machine, even alone; `None` if it may.
     pub(crate) fn why_too_large_for_host(&self, group: usize, key: &TrialKey) -> Option<String> {
         let total = self.config.policy.host_memory_bytes?;
-        let found = self.groups[group].inspection.found.as_ref()?;
+        let found = self.groups[group].inspection.sizes()?;
         let least = match self.config.device_kind {
             DeviceKind::Cuda => found.parameter_bytes,
             DeviceKind::Cpu => {
@@ -45,7 +46,7 @@ impl State {
     /// `ranks` of its ranks.
     pub(crate) fn host_bytes(&self, group: usize, key: &TrialKey, ranks: u32) -> u64 {
         let group = &self.groups[group];
-        let Some(found) = &group.inspection.found else { return 0 };
+        let Some(found) = group.inspection.sizes() else { return 0 };
         let on_devices = least_on_devices(found, key);
         let beside = match self.config.device_kind {
             DeviceKind::Cuda => {

@@ -305,6 +305,21 @@ fn a_gang_on_two_nodes_takes_host_memory_of_both() {
 }
 
 #[test]
+fn a_model_keeps_its_size_when_a_wider_node_puts_its_inspection_in_doubt() {
+    let tasks = [("a", 6), ("b", 6)];
+    let mut run = Run::of(Mode::Orchestrate, DeviceKind::Cuda, 10, &tasks, 24);
+    run.judge(&tasks, Ruling::Hold);
+    while let Some(trial) = run.live(Purpose::Trial).first().copied() {
+        run.measured(trial, 1);
+    }
+    run.judge(&tasks, Ruling::GoOn);
+    run.plan(&[("a", 0), ("b", 1)]);
+    assert_eq!(run.training(), ["a"]);
+    run.tell(Event::NodeJoined { spec: Node::new("wide", DEVICES + 2, "a") });
+    assert_eq!(run.training(), ["a"], "there is no more host memory on its node than before");
+}
+
+#[test]
 fn a_model_too_large_for_the_host_is_told_in_one_line_and_the_others_go_on() {
     let tasks = [("huge", 12), ("small", 2)];
     let mut run = Run::of(Mode::Orchestrate, DeviceKind::Cuda, 10, &tasks, 48);

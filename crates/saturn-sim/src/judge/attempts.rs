@@ -470,7 +470,6 @@ impl Books {
         if before != device_memory_bytes {
             // Whether the strategies fit is asked anew.
             self.ruled_out.clear();
-            self.looked_at.clear();
         }
         self.failed_looks.clear();
         self.set_aside.clear();

@@ -6,9 +6,9 @@ use saturn_sim::{Bug, Fault, Hits, run, run_with};
 
 /// Seeds of this test.
 const SEEDS: u64 = 1000;
-/// Seeds beyond these that once broke a rule: a lost wake-up, and a trial that died after its task
-/// was cancelled.
-const BROKEN_ONCE: [u64; 2] = [2387, 5291];
+/// Seeds beyond these that once broke a rule: a lost wake-up, a trial that died after its task was
+/// cancelled, and a task that started without host memory while its model was inspected again.
+const BROKEN_ONCE: [u64; 3] = [2387, 5291, 3275];
 
 #[test]
 fn whatever_goes_wrong_every_task_comes_to_its_end() {
