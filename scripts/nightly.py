@@ -63,14 +63,15 @@ PARTS = (
     Part(
         "rust",
         "three times the simulated promises, 20 times the solver's random cases, 5,000 of each "
-        "property",
+        "property, every operation on a run's files made to fail",
         12,
         (
             (*with_variables("PROMISES_NUM=300"), *CARGO, "--test", "simulations", "promises"),
             (*with_variables("SATURN_TEST_CASES=20"), *CARGO, "--test", "plans"),
             (
-                *(*with_variables("PROPTEST_CASES=5000"), *CARGO, "--lib", "--test", "all", "--"),
-                *("fuzz", "records", "properties", "conditioned"),
+                *with_variables("PROPTEST_CASES=5000", "SATURN_TEST_OPERATIONS=all"),
+                *(*CARGO, "--lib", "--test", "all", "--"),
+                *("fuzz", "records", "properties", "conditioned", "durability"),
             ),
         ),
     ),

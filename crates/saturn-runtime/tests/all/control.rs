@@ -19,7 +19,10 @@ fn ask_soon(run: &Path, request: &Request) -> Reply {
     loop {
         match ask(run, request) {
             Ok(reply) => return reply,
-            Err(ControlError::NotDriven { .. }) => std::thread::yield_now(),
+            // Asking without a pause would keep a core from the run that is to answer.
+            Err(ControlError::NotDriven { .. }) => {
+                std::thread::park_timeout(Duration::from_millis(5));
+            }
             Err(error) => panic!("{error}"),
         }
     }

@@ -1,5 +1,8 @@
 //! Makes every operation on a run's files fail once, as an error and as a crash. Each time the run
 //! must be resumable, and complete after the resume.
+//!
+//! The quick gate tries every third operation, and other operations for errors than for crashes. With
+//! `SATURN_TEST_OPERATIONS=all` every operation fails, as in the nightly form.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -19,6 +22,13 @@ const REQUEST: &str = "SATURN_TEST_REQUEST";
 const CRASH_AT: &str = "SATURN_TEST_CRASH_AT";
 /// The name of the test that starts itself again, as the test program knows it.
 const CRASHING: &str = "durability::a_run_recovers_from_a_crash_at_every_operation";
+
+/// The numbers of the operations that fail: of all, or of every third from `first` on.
+fn operations(first: u64) -> impl Iterator<Item = u64> {
+    let all = std::env::var("SATURN_TEST_OPERATIONS").is_ok_and(|which| which == "all");
+    let (first, step) = if all { (0, 1) } else { (first, 3) };
+    (first..).step_by(step)
+}
 
 /// A disk on which `fault` replaces the operation of this number, with a counter of operations.
 fn failing_at(
@@ -64,7 +74,7 @@ fn assert_recovers(run: &Run, what: &str) {
 
 #[test]
 fn a_run_recovers_from_an_error_at_every_operation() {
-    for number in 0.. {
+    for number in operations(0) {
         let mut run = small();
         let (disk, count) = failing_at(number, || Err(Error::from(ErrorKind::Other)));
         run.disk = disk;
@@ -86,7 +96,7 @@ fn a_run_recovers_from_a_crash_at_every_operation() {
     if let Ok(request) = std::env::var(REQUEST) {
         return crash(&request);
     }
-    for number in 0.. {
+    for number in operations(1) {
         let run = small();
         let request = run.request();
         let child = Command::new(std::env::current_exe().unwrap())

@@ -59,14 +59,14 @@ fn both(mut simulation: Simulation) -> (f64, Replayed, Vec<(Record, f64)>) {
     (realised_s, replayed, simulation.journal)
 }
 
-/// Replays the runs of twenty seeds. Each must end when its run ended: there is no noise, and a
+/// Replays the runs of ten seeds. Each must end when its run ended: there is no noise, and a
 /// journal has all that counts.
 ///
 /// One of them may part from its run. A search of the solver goes elsewhere where a time is at the
 /// edge of a microsecond, and the last bits of times are not the same on every machine.
 fn replay_exactly(make: impl Fn(u64) -> Simulation) {
     let mut parted = Vec::new();
-    for seed in 0..20 {
+    for seed in 0..10 {
         let (realised_s, replayed, journal) = both(make(seed));
         let difference = replayed.simulated.makespan_s / realised_s - 1.0;
         if difference.abs() < EXACT {

@@ -76,7 +76,7 @@ fn objective() -> impl Strategy<Value = Objective> {
 }
 
 proptest! {
-    #![proptest_config(cases(60))]
+    #![proptest_config(cases(24))]
 
     #[test]
     fn more_moves_are_never_worse(
@@ -111,7 +111,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(cases(20))]
+    #![proptest_config(cases(10))]
 
     #[test]
     fn more_moves_are_never_worse_for_many_tasks(

@@ -108,7 +108,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(cases(24))]
+    #![proptest_config(cases(16))]
 
     #[test]
     fn every_backend_is_checked_and_bounded(problem in problems(MEDIUM), seed in any::<u64>()) {
