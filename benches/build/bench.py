@@ -30,11 +30,12 @@ sys.path[:0] = [
 import cloudpickle  # type: ignore[import-untyped]  # noqa: E402
 import switch  # noqa: E402
 import torch  # noqa: E402
-from harness import Runtime, Warm, runtime  # noqa: E402
+from harness import Runtime, runtime  # noqa: E402
 from saturn.tasks.definition import TaskDefinition  # noqa: E402
 from saturn.training import saved_build  # noqa: E402
 from saturn.training.saved_build import Built  # noqa: E402
 from saturn.training.stepper import build_model  # noqa: E402
+from warm import Warm  # noqa: E402
 
 # Workers don't find it by its name.
 cloudpickle.register_pickle_by_value(switch)

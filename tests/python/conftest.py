@@ -13,7 +13,7 @@ import pytest
 import torch
 from fake_gpu import requirements
 from fake_gpu.environment import environment
-from harness import Runtime, Warm, runtime
+from harness import Runtime, runtime
 from quick_gate import (  # noqa: F401  (pytest finds its hooks here)
     pytest_addoption,
     pytest_collection_modifyitems,
@@ -23,6 +23,7 @@ from quick_gate import (  # noqa: F401  (pytest finds its hooks here)
 )
 from saturn import library
 from told_at_once import pytest_configure  # noqa: F401
+from warm import Warm
 
 # Where the tests run in the background or under `nohup`, what they start would inherit that these
 # are ignored.

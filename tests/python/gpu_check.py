@@ -33,7 +33,7 @@ sys.path[:0] = [str(REPOSITORY / "python"), str(TESTS), str(TESTS.parent)]
 import memory_models  # noqa: E402
 import model_kinds  # noqa: E402
 import torch  # noqa: E402
-from harness import Runtime, Warm, runtime  # noqa: E402
+from harness import Runtime, runtime  # noqa: E402
 from random_chains import (  # noqa: E402
     OPTIMIZERS,
     Chain,
@@ -44,6 +44,7 @@ from random_chains import (  # noqa: E402
     strategies_of,
 )
 from saturn.techniques import BUILT_IN  # noqa: E402
+from warm import Warm  # noqa: E402
 
 MB = 1_000_000
 #: Most ulps from plain torch on a CPU, in float32: kernels add in other orders.

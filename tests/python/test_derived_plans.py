@@ -12,13 +12,14 @@ import reference
 import tensor_models
 import torch
 import zoo_models
-from harness import Runtime, Warm
+from harness import Runtime
 from saturn.tasks.definition import TaskDefinition
 from saturn.techniques import NotApplicable, Setting
 from saturn.techniques.tensor import TensorFsdp, TensorParallel
 from saturn.techniques.tensor.plan import TensorPlan
 from tensor_models import Attentive
 from torch import nn
+from warm import Warm
 
 #: PEFT asks transformers for something by its former name.
 pytestmark = pytest.mark.filterwarnings(
@@ -84,7 +85,7 @@ def own_attention(**options: Any) -> TaskDefinition:
     return TaskDefinition(**fields)
 
 
-@pytest.mark.slow(quick=["True"])
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes_from_input", [False, True])
 def test_a_model_of_plain_torch_has_one_too(run: Runtime, sizes_from_input: bool) -> None:
     task = own_attention(sizes_from_input=sizes_from_input)

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import saturn
 from fake_gpu.environment import environment
-from harness import PYTHON_DIR
 from saturn import Task
 from saturn.errors import RunFailed
 from saturn.plain import supported
 from saturn.worker import doctor
+from warm import PYTHON_DIR
 
 SATURN = Path(sys.executable).parent / "saturn"
 

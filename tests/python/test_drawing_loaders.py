@@ -11,7 +11,7 @@ import drawing_loaders as drawing
 import plain_loops
 import pytest
 import torch
-from harness import Runtime, Warm, runtime
+from harness import Runtime, runtime
 from models import definition
 from saturn.data.sampling import EpochBatches
 from saturn.data.slices import Data, Position, Slice
@@ -21,6 +21,7 @@ from saturn.training.slicing import LABELS, SAMPLES, WHOLE, Slicing
 from saturn.training.stepper import build_model
 from torch import nn
 from torch.utils.data import DataLoader, Sampler
+from warm import Warm
 
 # Newer Pythons warn of the forks that a DataLoader makes for its workers.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")

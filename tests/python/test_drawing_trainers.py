@@ -11,7 +11,7 @@ import in_process
 import pytest
 import torch
 import trainer_models
-from harness import Runtime, Warm, runtime
+from harness import Runtime, runtime
 from saturn import Task
 from saturn.data.slices import Data
 from saturn.techniques.ddp import Ddp
@@ -20,6 +20,7 @@ from saturn.training.slicing import SUMS
 from saturn.training.stepper import build_model
 from stateful_models import Counting
 from torch import nn
+from warm import Warm
 
 pytest.importorskip("transformers")
 
@@ -87,6 +88,7 @@ def test_masks_do_not_depend_on_the_plan(ranks: Runtime, tmp_path: Path) -> None
     assert through(ranks, masked, moves) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_counter_counts_the_trainers_batches(ranks: Runtime) -> None:
     expected, _ = trainer_models.run(counted)
     losses = through(ranks, counted, [("ddp", 2), ("fsdp", 2)])

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import worker_env
 from saturn.checkpoint import writer
+from warm import worker_env
 
 PROGRAM = Path(__file__).with_name("durability_walk.py")
 #: Where files in memory are, if anywhere: what would last is reckoned, and real syncs only take

@@ -14,13 +14,14 @@ import model_kinds
 import pytest
 import reference
 import torch
-from harness import Runtime, Warm, runtime
+from harness import Runtime, runtime
 from models import Calls, Mlp, definition
 from saturn.checkpoint import manifest
 from saturn.checkpoint.black_box_state import read_into
 from saturn.tasks.definition import TaskDefinition
 from saturn.training.stepper import build_model
 from torch import nn
+from warm import Warm
 
 #: PEFT asks transformers for something by its former name.
 pytestmark = pytest.mark.filterwarnings(
@@ -124,6 +125,7 @@ def test_frozen_weights_are_written_once(run: Runtime) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_where_nothing_else_is_left_of_it(
     run: Runtime, warm: Warm, tmp_path: Path
 ) -> None:

@@ -153,6 +153,7 @@ def printing() -> Mlp:
     return model
 
 
+@pytest.mark.slow(quick=["False"])
 @pytest.mark.parametrize("cold", [False, True])
 def test_a_log_that_cannot_be_written_ends_nothing(run: Runtime, cold: bool) -> None:
     run.write_task(definition(get_model=printing))

@@ -12,7 +12,7 @@ import memory_models
 import pytest
 import techniques_of_tests as techniques
 import torch
-from harness import LIMIT_S, Result, Runtime
+from harness import Result, Runtime
 from models import Calls, definition
 from saturn.techniques import Knobs, ParallelModel, Setting, Technique
 from saturn.techniques.ddp import Ddp
@@ -20,6 +20,7 @@ from saturn.techniques.fsdp import Fsdp
 from saturn.techniques.pipeline.technique import Pipeline
 from techniques_of_tests import spec_of
 from torch import nn
+from warm import LIMIT_S
 
 MB = 1_000_000
 #: Within this a failure is told. It would take a minute if it waited for the peers to leave the

@@ -12,7 +12,7 @@ import lightning.pytorch as pl
 import lightning_models
 import pytest
 import torch
-from harness import Runtime, Warm, runtime
+from harness import Runtime, runtime
 from lightning_models import AN_EPOCH, KINDS, Classifier, Data
 from saturn import HParams, Task
 from saturn.errors import InvalidInput
@@ -23,6 +23,7 @@ from saturn.trainers import lightning_hooks
 from saturn.training.evaluation import Evaluator
 from torch import nn
 from torchmetrics.classification import MulticlassAccuracy
+from warm import Warm
 
 STEPS = 2 * AN_EPOCH + 2
 

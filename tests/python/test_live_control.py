@@ -24,8 +24,8 @@ import pytest
 import reference
 import saturn
 import torch
-from harness import PYTHON_DIR
 from saturn import HParams, Task
+from warm import PYTHON_DIR
 
 #: Three seconds of training at least: on a busy machine, too, `a` is paused before it ends.
 STEPS = 600

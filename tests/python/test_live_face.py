@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 import saturn
 from faces import make_task
-from harness import PYTHON_DIR
 from saturn import HParams, native
 from saturn.runs import stopping
 from test_run import report_of
+from warm import PYTHON_DIR
 
 
 class FakeDriver:

@@ -17,7 +17,6 @@ import cloudpickle
 import pytest
 import saturn
 from faces import make_task
-from harness import PYTHON_DIR
 from saturn import HParams
 from saturn.errors import InvalidInput
 from saturn.loggers import (
@@ -34,6 +33,7 @@ from saturn.loggers import (
 )
 from saturn.worker import track
 from trackers_of_tests import Book, read
+from warm import PYTHON_DIR
 
 ENVIRONMENT = {
     **os.environ,

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import saturn
 from faces import make_task
-from harness import PYTHON_DIR
 from saturn.notebook import view
 from saturn.notebook.page import render
 from saturn.notebook.view import _Losses
+from warm import PYTHON_DIR
 
 CELLS = """
 import io, sys

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 import saturn
 from faces import local_class, make_task
-from harness import PYTHON_DIR
 from models import Mlp
 from saturn import HParams, native
 from saturn.tasks import definition
 from saturn.techniques import BUILT_IN
+from warm import PYTHON_DIR
 
 
 class FakeCore:

@@ -92,7 +92,7 @@ FUSED = partial(torch.optim.AdamW, fused=True)
 FOREACH = partial(torch.optim.AdamW, foreach=True)
 
 
-@pytest.mark.slow(quick=["own-plan-clipped-accumulated", "experts-and-a-shared-one"])
+@pytest.mark.slow(quick=["experts-and-a-shared-one"])
 @pytest.mark.parametrize(
     ("changes", "moves"),
     [

@@ -13,13 +13,14 @@ import pytest
 import saturn
 import torch
 import trainer_models
-from harness import Runtime, Warm, runtime
+from harness import Runtime, runtime
 from safetensors.torch import load_file
 from saturn import Task
 from saturn.checkpoint import manifest
 from saturn.errors import InvalidInput
 from saturn.trainers.rest import Trained
 from trainer_models import MakeTrainer, texts
+from warm import Warm
 
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")

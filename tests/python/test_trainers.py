@@ -13,7 +13,7 @@ import in_process
 import pytest
 import torch
 import trainer_models
-from harness import Runtime, Warm, runtime
+from harness import Runtime, runtime
 from saturn import Task
 from saturn.checkpoint import manifest
 from saturn.data.slices import Data, Position
@@ -24,6 +24,7 @@ from saturn.trainers.rest import Trained
 from saturn.training.accumulation import Accumulation
 from saturn.training.evaluation import Evaluator
 from trainer_models import MakeTrainer
+from warm import Warm
 
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")

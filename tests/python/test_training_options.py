@@ -91,6 +91,7 @@ def test_each_option_changes_the_training() -> None:
         assert closeness.ulps(changed, plain) > 10 * closeness.ACROSS, changes
 
 
+@pytest.mark.slow
 def test_a_weighed_loss_is_the_mean_over_all_batches_of_a_step(run: Runtime) -> None:
     def weighted_mean(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         losses = nn.functional.cross_entropy(outputs, labels, reduction="none")

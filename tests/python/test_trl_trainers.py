@@ -15,12 +15,13 @@ import pytest
 import torch
 import trainer_models
 import trl_models
-from harness import Runtime, Warm, runtime
+from harness import Runtime, runtime
 from pair_happenings import play
 from pair_judge import judge
 from saturn import Task
 from saturn.errors import InvalidInput
 from saturn.techniques.ddp import Ddp
+from warm import Warm
 
 pytest.importorskip("trl")
 
@@ -45,6 +46,7 @@ KINDS = {
 }
 
 
+@pytest.mark.slow(quick=["sft-packed", "sft-lora", "dpo-lora", "reward"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_on_one_slot_its_weights_are_the_trainers_to_the_last_bit(
     kind: str, tmp_path: Path
@@ -100,7 +102,7 @@ def test_through_moves_its_losses_are_the_trainers(kind: str, ranks: Runtime) ->
 CASES = {case.label: case for case in pairs.cases() if case["kind"] == "trl"}
 
 
-@pytest.mark.slow(quick=["trl + best kept + one cycle + bf16 + shuffled + pause"])
+@pytest.mark.slow
 @pytest.mark.parametrize("label", CASES, ids=list(CASES))
 def test_a_trl_case_trains_as_the_trainer_does(ranks: Runtime, label: str) -> None:
     """Pairs of what a task has and what happens to it: docs/pairs.md."""

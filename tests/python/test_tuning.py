@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import saturn
 import torch
-from harness import PYTHON_DIR
 from saturn import HParams, Task, native
 from saturn.errors import RunOver
 from saturn.stoppers import ASHA, Median, NaN, Progress, TimeLimit
@@ -23,6 +22,7 @@ from saturn.stoppers.given import Reports, stoppers_of, with_metrics
 from saturn.tuning.reports import TaskReports
 from saturn.tuning.tuner import Stopping
 from saturn.tuning.watch import Watch
+from warm import PYTHON_DIR
 
 SATURN = Path(sys.executable).with_name("saturn")
 

@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import Runtime, Warm, runtime
+from harness import Runtime, runtime
 from models import Mlp, definition, shuffled_loader
 from saturn.core.executors.Technique import BaseTechnique
 from saturn.worker import warm
 from saturn.worker.warm import WarmParent
 from techniques_of_tests import spec_of
 from torch.utils.data import DataLoader
+from warm import Warm
 
 
 @pytest.fixture

@@ -29,10 +29,11 @@ from typing import Any
 
 import closeness
 import torch
-from harness import Runtime, Warm, runtime
+from harness import Runtime, runtime
 from random_chains import technique_of
 from saturn.techniques import Setting
 from torch import nn
+from warm import Warm
 from zoo_models import ZOO, Architecture
 
 STEPS = 4
