@@ -56,12 +56,14 @@ pub(crate) struct Effort<'a> {
     pub(crate) deadline: Deadline<'a>,
     /// Nodes of its tree: a limit that does not depend on the machine.
     pub(crate) max_nodes: Option<i32>,
+    /// Iterations of the simplex method, of a linear program: such a limit too.
+    pub(crate) max_iterations: Option<i32>,
 }
 
 impl<'a> Effort<'a> {
     /// Until then.
     pub(crate) fn until(deadline: Deadline<'a>) -> Self {
-        Self { deadline, max_nodes: None }
+        Self { deadline, max_nodes: None, max_iterations: None }
     }
 }
 
@@ -121,16 +123,28 @@ impl Program {
     }
 }
 
+/// HiGHS's own limits.
+#[derive(Clone, Copy)]
+struct Limits {
+    time_s: f64,
+    nodes: i32,
+    iterations: i32,
+}
+
 /// Solves the rows on a thread of its own.
 fn attempt(rows: RowProblem, has_integers: bool, care: Care, effort: Effort) -> Outcome {
-    let Effort { deadline, max_nodes } = effort;
-    let time_limit_s = deadline.left_s() * SHARE;
-    if time_limit_s <= 0.0 {
+    let deadline = effort.deadline;
+    let limits = Limits {
+        time_s: deadline.left_s() * SHARE,
+        nodes: effort.max_nodes.unwrap_or(i32::MAX),
+        iterations: effort.max_iterations.unwrap_or(i32::MAX),
+    };
+    if limits.time_s <= 0.0 {
         return Outcome::Unknown;
     }
     let (sender, receiver) = channel();
     let work = move || {
-        let found = run(rows, has_integers, care, time_limit_s, max_nodes);
+        let found = run(rows, has_integers, care, limits);
         // If the deadline came first, nobody listens any more.
         let _ = sender.send(found.unwrap_or(Outcome::Unknown));
     };
@@ -157,15 +171,15 @@ fn run(
     rows: RowProblem,
     has_integers: bool,
     care: Care,
-    time_limit_s: f64,
-    max_nodes: Option<i32>,
+    limits: Limits,
 ) -> Result<Outcome, HighsStatus> {
     let mut model = rows.try_optimise(Sense::Minimise)?;
     model.make_quiet();
     // Other options keep HiGHS's defaults; a limit must be set.
-    model.try_set_option("time_limit", time_limit_s).map_err(|_| HighsStatus::Error)?;
+    model.try_set_option("time_limit", limits.time_s).map_err(|_| HighsStatus::Error)?;
     let set = [
-        model.try_set_option("mip_max_nodes", max_nodes.unwrap_or(i32::MAX)),
+        model.try_set_option("mip_max_nodes", limits.nodes),
+        model.try_set_option("simplex_iteration_limit", limits.iterations),
         model.try_set_option("threads", 1),
         model.try_set_option("mip_rel_gap", 1e-7),
         model.try_set_option("mip_abs_gap", 1e-9),
@@ -243,6 +257,28 @@ mod tests {
         assert_eq!(program(1.5).solve(effort), Outcome::Infeasible);
         assert_ne!(program(1.0 + 1e-8).solve(effort), Outcome::Infeasible);
         assert!(matches!(program(0.5).solve(effort), Outcome::Known { is_solved: true, .. }));
+    }
+
+    #[test]
+    fn a_program_that_needs_more_iterations_is_not_known() {
+        let known = |max_iterations| {
+            let mut program = Program::default();
+            let columns: Vec<_> = (1..=6)
+                .map(|number| program.continuous(1.0 + f64::from(number * number % 5), 0.0, 9.0))
+                .collect();
+            for row in 1..=6_u32 {
+                let terms: Vec<_> = (1_u32..)
+                    .zip(&columns)
+                    .map(|(number, column)| (*column, f64::from((row * number) % 7)))
+                    .collect();
+                program.at_least(20.0 + f64::from(row), &terms);
+            }
+            let until = Effort::until(Deadline::new(&FrozenClock, 10.0));
+            let outcome = program.solve(Effort { max_iterations, ..until });
+            matches!(outcome, Outcome::Known { is_solved: true, .. })
+        };
+        assert!(known(None) && known(Some(1000)));
+        assert!(!known(Some(1)));
     }
 
     #[test]

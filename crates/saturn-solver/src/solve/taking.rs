@@ -18,7 +18,8 @@ pub(crate) fn exactly(
     deadline: Deadline,
     max_nodes: Option<i32>,
 ) -> Solution {
-    milp::solve(instance, plan.bound(), horizon(instance, plan), Effort { deadline, max_nodes })
+    let effort = Effort { max_nodes, ..Effort::until(deadline) };
+    milp::solve(instance, plan.bound(), horizon(instance, plan), effort)
 }
 
 /// A time by which some best plan ends, seconds.

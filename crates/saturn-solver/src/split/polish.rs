@@ -13,8 +13,10 @@ use crate::split::pieces::{Piece, Player, settle_shares, stays_first};
 
 /// The smallest share that a piece may have.
 pub(crate) const LEAST_SHARE: f64 = 0.01;
-/// A program that takes longer than this is not worth it, seconds.
-const TIME_LIMIT_S: f64 = 1.0;
+/// Pieces times iterations of a program that is worth it: about a second, as an iteration takes time
+/// in proportion to the pieces. A limit of time would let the load of the machine decide which plan
+/// comes out.
+const MOST_WORK: usize = 15_000_000;
 
 /// A piece that stays starts at once.
 fn latest_start(piece: &Piece) -> f64 {
@@ -67,7 +69,9 @@ pub(crate) fn polish(player: &Player, pieces: &[Piece], deadline: Deadline) -> O
             program.equal(WHOLE, &terms);
         }
     }
-    let solved = program.solve(Effort::until(deadline.within(TIME_LIMIT_S)));
+    let max_iterations = i32::try_from(MOST_WORK / pieces.len().max(1)).ok();
+    let effort = Effort { max_iterations, ..Effort::until(deadline) };
+    let solved = program.solve(effort);
     let Outcome::Known { columns: Some(columns), .. } = solved else { return None };
     let (starts, shares) = columns[1..].split_at(pieces.len());
     let mut order: Vec<usize> = (0..pieces.len()).collect();
