@@ -30,7 +30,7 @@ pub(super) fn class(task: usize) -> String {
 }
 
 /// The number of a task's texture; 0 is none.
-pub(super) fn texture(task: usize) -> usize {
+fn texture(task: usize) -> usize {
     task / COLOURS.len() % TEXTURES.len()
 }
 
@@ -48,22 +48,6 @@ pub(super) fn css(num_tasks: usize) -> String {
         format!(".t{task}{{--c:{colour};--d:{dash};--x:{texture}}}")
     });
     rules.collect::<Vec<_>>().concat()
-}
-
-/// The textures as SVG patterns; empty if no task has a texture.
-pub(super) fn patterns(num_tasks: usize) -> Markup {
-    let lines = ["M0 6L6 0", "M0 0L6 6", "M0 3H6"];
-    html! {
-        @if num_tasks > COLOURS.len() {
-            svg.patterns width="0" height="0" aria-hidden="true" {
-                @for (index, line) in lines.iter().enumerate() {
-                    pattern id=(format!("x{}", index + 1)) width="6" height="6" patternUnits="userSpaceOnUse" {
-                        path d=(line) {}
-                    }
-                }
-            }
-        }
-    }
 }
 
 /// A short piece of a task's line, for a legend.
@@ -196,6 +180,10 @@ mod tests {
         }
         assert_eq!(class(NUM_LOOKS + 3), "t3");
         assert_eq!(css(10_000).matches("{--c:").count(), NUM_LOOKS);
+        let [colours, textures] = [("COLOURS", COLOURS.len()), ("TEXTURES", TEXTURES.len())]
+            .map(|(name, number)| format!("NUM_{name} = {number};"));
+        let script = crate::html::frame::SCRIPT;
+        assert!(script.contains(&colours) && script.contains(&textures), "draw.js has other looks");
         assert_eq!(css(5).matches("{--c:").count(), 5);
     }
 }

@@ -124,10 +124,10 @@ fn run_row(index: usize, run: &ComparedRun, longest_s: f64) -> Markup {
 fn schedules(reports: &[Report], names: &[&str]) -> Markup {
     let ends = reports.iter().map(schedule::end_s);
     let to_s = ends.fold(1e-9, f64::max);
-    let mut charts: Vec<_> = reports
+    let charts: Vec<_> = reports
         .iter()
         .map(|report| {
-            let mut chart = schedule::realised(report, (0.0, to_s));
+            let mut chart = schedule::realised(report, to_s);
             let places = places(report, names);
             for bar in &mut chart.bars {
                 bar.task = places.get(bar.task).copied().unwrap_or(bar.task);
@@ -135,10 +135,6 @@ fn schedules(reports: &[Report], names: &[&str]) -> Markup {
             chart
         })
         .collect();
-    let left = charts.iter().map(crate::html::gantt::Gantt::left).fold(0.0, f64::max);
-    for chart in &mut charts {
-        chart.least_left = left;
-    }
     html! {
         p.note { "Each on its own clock, all on one axis. A task has the same look in every run; pale bars are trials." }
         @for (report, chart) in reports.iter().zip(&charts) {
@@ -151,7 +147,7 @@ fn schedules(reports: &[Report], names: &[&str]) -> Markup {
                     }
                 }
             }
-            (chart.svg())
+            (chart.place())
         }
     }
 }
