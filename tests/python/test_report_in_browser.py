@@ -53,7 +53,7 @@ OVERFLOWING = """
 #: Labels of drawings that lie on one another: pairs of their texts.
 OVERLAPPING = """
 [...document.querySelectorAll("svg.gantt, svg.curves, svg.parallel")].flatMap((drawing) => {
-  const named = "text.tick, text.device, text.node, text.axis, .bar text";
+  const named = "text.tick, text.device, text.node, text.axis, text.kind, .bar text";
   const labels = [...drawing.querySelectorAll(named)]
     .filter((one) => one.textContent.trim())
     .map((one) => [one.textContent, one.getBoundingClientRect()]);
@@ -207,6 +207,61 @@ def test_ticks_of_time_are_round_and_few(page: browser.Page, pages: Path) -> Non
         (259_200, 86_400, "3 d"),
     ):
         assert page.evaluate(f"tickLabel({at_s}, {step_s})") == text
+
+
+def test_every_curve_of_the_data_is_drawn(page: browser.Page, pages: Path) -> None:
+    page.open(pages / "run.html")
+    given = charts(pages / "run.html", "curves")
+    assert [len(chart["curves"]) for chart in given] == [12, 12, 12]
+    # How many points a curve has, and whether each has a dot or is smoothed.
+    drawn = page.evaluate(
+        "[...document.querySelectorAll('svg.curves')].map((chart) =>"
+        "[...chart.querySelectorAll('.curve')].map((curve) => [curve.dataset.task,"
+        "curve.querySelector('.smooth').points.length, curve.querySelector('.raw')?.points.length,"
+        "curve.querySelector('.dots')?.getAttribute('d').split('M').length - 1]))"
+    )
+    for chart, curves in zip(given, drawn, strict=True):
+        for curve, (key, smoothed, raw, dots) in zip(chart["curves"], curves, strict=True):
+            assert (key, smoothed) == (curve["key"], len(curve["points"]))
+            assert (raw, dots) == ((smoothed, None) if chart["is_noisy"] else (None, smoothed))
+    # The least and the greatest evaluation stand at their places between the lines of two ticks.
+    places = page.evaluate(
+        "[...document.querySelector('svg.curves.small').querySelectorAll('.tick.value')]"
+        ".map((tick) => [+tick.textContent, +tick.getAttribute('y') - 4])"
+    )
+    (low, low_y), (high, high_y) = places[0], places[-1]
+    points = given[1]["curves"][0]["points"]
+    expected = [low_y + (value - low) / (high - low) * (high_y - low_y) for _, value in points]
+    found = page.evaluate(
+        "[...document.querySelector('svg.curves.small .smooth').points].map((point) => point.y)"
+    )
+    assert max(abs(one - other) for one, other in zip(expected, found, strict=True)) < 0.3
+    # A row's small curve has the shape of the task's losses.
+    sparks = page.evaluate(
+        "[...document.querySelectorAll('.spark polyline')].map((line) => line.points.length)"
+    )
+    assert len(sparks) == 24 and sparks[0] == 6 and sparks[-1] == 60
+    assert page.evaluate("document.querySelectorAll('.chip .key line').length") == 36
+
+
+def test_smoothing_follows_without_a_lag_and_any_values_have_a_scale(
+    page: browser.Page, pages: Path
+) -> None:
+    page.open(pages / "run.html")
+    falling = [[step, 400 - step] for step in range(400)]
+    smoothed = page.evaluate(f"smooth({falling}, 10)")
+    assert len(smoothed) == 400 and smoothed[10:390] == falling[10:390]
+    assert page.evaluate("smooth([[0, 400]], 1)") == [[0, 400]]
+    for points in ([[1, 2], [2, 2]], [[1, -1], [2, 0]], [[0, 1e9], [1, 1e-9]]):
+        places, ticks = page.evaluate(
+            f"((points) => {{ const scale = curveScale(points, 1120, 380);"
+            "return [points.map(scale.at), scale.isLog ? logTicks(scale) : linearTicks(scale)]; })"
+            f"({points})"
+        )
+        assert all(0 <= y <= 380 for _, y in places) and 1 <= len(ticks) < 12, points
+    assert page.evaluate("[niceStep(0.3), niceStep(60)]") == [0.5, 100]
+    for value, text in ((0.5, "0.5"), (20, "20"), (1e9, "1e9"), (2e-5, "2e-5"), (0, "0")):
+        assert page.evaluate(f"tickNumber({value})") == text
 
 
 def test_new_data_is_drawn_and_no_name_is_obeyed(page: browser.Page, pages: Path) -> None:

@@ -5,8 +5,6 @@
 //! eight tasks the colours repeat, and bars and dots get a texture. Looks repeat after
 //! [`NUM_LOOKS`] tasks.
 
-use maud::{Markup, html};
-
 /// Eight colours whose least distance is as large as a search could make it, under normal vision
 /// and three kinds of dichromatic vision. Their order keeps neighbours furthest apart. Dark labels
 /// are readable on all of them.
@@ -48,11 +46,6 @@ pub(super) fn css(num_tasks: usize) -> String {
         format!(".t{task}{{--c:{colour};--d:{dash};--x:{texture}}}")
     });
     rules.collect::<Vec<_>>().concat()
-}
-
-/// A short piece of a task's line, for a legend.
-pub(super) fn key(class: &str) -> Markup {
-    html! { svg.key.(class) viewBox="0 0 26 8" aria-hidden="true" { line x1="1" x2="25" y1="4" y2="4" {} } }
 }
 
 #[cfg(test)]

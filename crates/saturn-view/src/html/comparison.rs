@@ -7,8 +7,7 @@
 use maud::{Markup, html};
 
 use crate::facts::run_status::RunStatus;
-use crate::html::colours;
-use crate::html::curves::{Chart, Curve, SMALL};
+use crate::html::curves::{Chart, ChartSize, Curve, key};
 use crate::html::evaluations;
 use crate::html::frame::{Page, badge, section};
 use crate::html::overview::is_below_bound;
@@ -91,7 +90,7 @@ fn run_row(index: usize, run: &ComparedRun, longest_s: f64) -> Markup {
     let num_devices = u32::try_from(run.devices).unwrap_or(u32::MAX);
     html! {
         tr data-task=(run_key(index)) {
-            td.task { (colours::key(&task_class(index))) " " b { (run.name) } }
+            td.task { (key(&task_class(index))) " " b { (run.name) } }
             td.(class) { (status) }
             td { (pool(run.device_kind, num_devices, run.device_memory_bytes)) }
             td.n { b { (taken(totals.total_s)) } }
@@ -234,7 +233,7 @@ fn chart(
     }
     let title = format!("{}: {metric}", tasks.first()?.1.name);
     let label = format!("{title}, by step, of each run");
-    Some((title, Chart { label, size: SMALL, is_noisy, axis: "step", curves }.svg()))
+    Some((title, Chart { label, size: ChartSize::Small, is_noisy, axis: "step", curves }.place()))
 }
 
 fn tasks(comparison: &Comparison) -> Markup {

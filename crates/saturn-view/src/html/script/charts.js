@@ -1,5 +1,5 @@
 // Draws each chart in its place, from the data that its place holds. A page that gets new data may call this again.
-const DRAWN_BY = { gantt: drawGantt };
+const DRAWN_BY = { gantt: drawGantt, curves: drawCurves, spark: drawSpark };
 
 function drawCharts(within) {
   const charts = [...within.querySelectorAll("[data-chart]")].flatMap((place) => {
@@ -13,6 +13,7 @@ function drawCharts(within) {
   for (const { place, section, kind, data } of charts) {
     place.replaceChildren(DRAWN_BY[kind](data, place.dataset.label, lefts.get(section)));
   }
+  for (const key of within.querySelectorAll(".key:empty")) key.append(drawKey());
   if (within.querySelector("[fill^=url]") && !document.querySelector(".patterns")) document.body.prepend(texturePatterns());
 }
 
