@@ -244,6 +244,27 @@ def test_every_curve_of_the_data_is_drawn(page: browser.Page, pages: Path) -> No
     assert page.evaluate("document.querySelectorAll('.chip .key line').length") == 36
 
 
+def test_every_task_has_a_line_through_its_parameters(page: browser.Page, pages: Path) -> None:
+    page.open(pages / "run.html")
+    [given] = charts(pages / "run.html", "parallel")
+    assert [axis["name"] for axis in given["axes"]] == ["family", "lr", "width", "loss"]
+    drawn = page.evaluate(
+        "[...document.querySelectorAll('svg.parallel g')].map((line) => [line.dataset.task,"
+        "line.querySelector('title').textContent,"
+        "[...line.querySelector('polyline').points].map((point) => (280 - point.y) / 246)])"
+    )
+    # The best is drawn last, on top of the others.
+    drawn.reverse()
+    assert len(drawn) == len(given["lines"]) == 12
+    for line, (task, tip, shares) in zip(given["lines"], drawn, strict=True):
+        assert (task, tip) == (str(line["task"]), line["tip"])
+        assert all(abs(a - b) < 0.001 for a, b in zip(line["shares"], shares, strict=True))
+    strokes = page.evaluate(
+        "[...document.querySelectorAll('svg.parallel polyline')].map((one) => one.style.stroke)"
+    )
+    assert len(set(strokes)) == 12 and "100%" in strokes[-1], strokes
+
+
 def test_smoothing_follows_without_a_lag_and_any_values_have_a_scale(
     page: browser.Page, pages: Path
 ) -> None:

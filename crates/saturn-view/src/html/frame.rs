@@ -12,13 +12,14 @@ pub(super) const SCRIPT: &str = concat!(
     include_str!("script/draw.js"),
     include_str!("script/gantt.js"),
     include_str!("script/curves.js"),
+    include_str!("script/parallel.js"),
     include_str!("script/charts.js"),
     include_str!("script/page.js"),
 );
 /// The content security policy. It allows one script, named by its digest; a test checks the
 /// digest.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; \
-                      script-src 'sha256-4q1OIABpj+ZjNlK+W1tXdH7TxS8EvjH72FXPOk6KRiI='";
+                      script-src 'sha256-OmdbUi4peoOtquRS0rcPHesYF6D2qXRJ4runW5+n73s='";
 
 /// The parts of a page.
 pub(super) struct Page<'a> {

@@ -1,5 +1,5 @@
 // Draws each chart in its place, from the data that its place holds. A page that gets new data may call this again.
-const DRAWN_BY = { gantt: drawGantt, curves: drawCurves, spark: drawSpark };
+const DRAWN_BY = { gantt: drawGantt, curves: drawCurves, spark: drawSpark, parallel: drawParallel };
 
 function drawCharts(within) {
   const charts = [...within.querySelectorAll("[data-chart]")].flatMap((place) => {
