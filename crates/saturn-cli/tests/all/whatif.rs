@@ -118,7 +118,7 @@ fn the_page_needs_nothing_else() {
     let (code, _, talk) = whatif(&folder, &options);
     assert_eq!((code, talk.as_str()), (0, "charts: page.html\n"));
     let page = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
-    assert_eq!(page.matches("<svg class=\"curves").count(), 2);
+    assert_eq!(page.matches("data-chart=\"curves\"").count(), 2);
     assert!(!page.contains("http://") && !page.contains("https://"));
     let (code, _, talk) = whatif(&folder, &["w.toml", "--nodes", "1", "--out", "no/p.html"]);
     assert_eq!(code, 5);

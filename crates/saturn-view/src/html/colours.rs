@@ -5,8 +5,6 @@
 //! eight tasks the colours repeat, and bars and dots get a texture. Looks repeat after
 //! [`NUM_LOOKS`] tasks.
 
-use maud::{Markup, html};
-
 /// Eight colours whose least distance is as large as a search could make it, under normal vision
 /// and three kinds of dichromatic vision. Their order keeps neighbours furthest apart. Dark labels
 /// are readable on all of them.
@@ -30,7 +28,7 @@ pub(super) fn class(task: usize) -> String {
 }
 
 /// The number of a task's texture; 0 is none.
-pub(super) fn texture(task: usize) -> usize {
+fn texture(task: usize) -> usize {
     task / COLOURS.len() % TEXTURES.len()
 }
 
@@ -48,27 +46,6 @@ pub(super) fn css(num_tasks: usize) -> String {
         format!(".t{task}{{--c:{colour};--d:{dash};--x:{texture}}}")
     });
     rules.collect::<Vec<_>>().concat()
-}
-
-/// The textures as SVG patterns; empty if no task has a texture.
-pub(super) fn patterns(num_tasks: usize) -> Markup {
-    let lines = ["M0 6L6 0", "M0 0L6 6", "M0 3H6"];
-    html! {
-        @if num_tasks > COLOURS.len() {
-            svg.patterns width="0" height="0" aria-hidden="true" {
-                @for (index, line) in lines.iter().enumerate() {
-                    pattern id=(format!("x{}", index + 1)) width="6" height="6" patternUnits="userSpaceOnUse" {
-                        path d=(line) {}
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// A short piece of a task's line, for a legend.
-pub(super) fn key(class: &str) -> Markup {
-    html! { svg.key.(class) viewBox="0 0 26 8" aria-hidden="true" { line x1="1" x2="25" y1="4" y2="4" {} } }
 }
 
 #[cfg(test)]
@@ -196,6 +173,10 @@ mod tests {
         }
         assert_eq!(class(NUM_LOOKS + 3), "t3");
         assert_eq!(css(10_000).matches("{--c:").count(), NUM_LOOKS);
+        let [colours, textures] = [("COLOURS", COLOURS.len()), ("TEXTURES", TEXTURES.len())]
+            .map(|(name, number)| format!("NUM_{name} = {number};"));
+        let script = crate::html::frame::SCRIPT;
+        assert!(script.contains(&colours) && script.contains(&textures), "draw.js has other looks");
         assert_eq!(css(5).matches("{--c:").count(), 5);
     }
 }

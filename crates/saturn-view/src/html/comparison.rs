@@ -7,8 +7,7 @@
 use maud::{Markup, html};
 
 use crate::facts::run_status::RunStatus;
-use crate::html::colours;
-use crate::html::curves::{Chart, Curve, SMALL};
+use crate::html::curves::{Chart, ChartSize, Curve, key};
 use crate::html::evaluations;
 use crate::html::frame::{Page, badge, section};
 use crate::html::overview::is_below_bound;
@@ -91,7 +90,7 @@ fn run_row(index: usize, run: &ComparedRun, longest_s: f64) -> Markup {
     let num_devices = u32::try_from(run.devices).unwrap_or(u32::MAX);
     html! {
         tr data-task=(run_key(index)) {
-            td.task { (colours::key(&task_class(index))) " " b { (run.name) } }
+            td.task { (key(&task_class(index))) " " b { (run.name) } }
             td.(class) { (status) }
             td { (pool(run.device_kind, num_devices, run.device_memory_bytes)) }
             td.n { b { (taken(totals.total_s)) } }
@@ -124,10 +123,10 @@ fn run_row(index: usize, run: &ComparedRun, longest_s: f64) -> Markup {
 fn schedules(reports: &[Report], names: &[&str]) -> Markup {
     let ends = reports.iter().map(schedule::end_s);
     let to_s = ends.fold(1e-9, f64::max);
-    let mut charts: Vec<_> = reports
+    let charts: Vec<_> = reports
         .iter()
         .map(|report| {
-            let mut chart = schedule::realised(report, (0.0, to_s));
+            let mut chart = schedule::realised(report, to_s);
             let places = places(report, names);
             for bar in &mut chart.bars {
                 bar.task = places.get(bar.task).copied().unwrap_or(bar.task);
@@ -135,10 +134,6 @@ fn schedules(reports: &[Report], names: &[&str]) -> Markup {
             chart
         })
         .collect();
-    let left = charts.iter().map(crate::html::gantt::Gantt::left).fold(0.0, f64::max);
-    for chart in &mut charts {
-        chart.least_left = left;
-    }
     html! {
         p.note { "Each on its own clock, all on one axis. A task has the same look in every run; pale bars are trials." }
         @for (report, chart) in reports.iter().zip(&charts) {
@@ -151,7 +146,7 @@ fn schedules(reports: &[Report], names: &[&str]) -> Markup {
                     }
                 }
             }
-            (chart.svg())
+            (chart.place())
         }
     }
 }
@@ -238,7 +233,7 @@ fn chart(
     }
     let title = format!("{}: {metric}", tasks.first()?.1.name);
     let label = format!("{title}, by step, of each run");
-    Some((title, Chart { label, size: SMALL, is_noisy, axis: "step", curves }.svg()))
+    Some((title, Chart { label, size: ChartSize::Small, is_noisy, axis: "step", curves }.place()))
 }
 
 fn tasks(comparison: &Comparison) -> Markup {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use maud::{Markup, html};
 use saturn_engine::Evaluation;
 
-use crate::html::curves::{Chart, Curve, SMALL, WIDE, spark};
+use crate::html::curves::{Chart, ChartSize, Curve, spark};
 use crate::html::losses::MAX_CURVES;
 use crate::html::parts::{long_table, not_shown, task_class};
 use crate::layout::units::{duration, number};
@@ -36,7 +36,7 @@ pub(super) fn charts(report: &Report) -> Markup {
     }
     let mut metrics: Vec<_> = metrics.into_iter().collect();
     metrics.sort_by_key(|(_, (_, num_judged))| std::cmp::Reverse(*num_judged));
-    let size = if metrics.len() == 1 { WIDE } else { SMALL };
+    let size = if metrics.len() == 1 { ChartSize::Wide } else { ChartSize::Small };
     let num_left_out = metrics.len().saturating_sub(MAX_CHARTS);
     let drawn = metrics.into_iter().take(MAX_CHARTS);
     let charts: Vec<(&str, Markup)> = drawn
@@ -55,7 +55,7 @@ pub(super) fn charts(report: &Report) -> Markup {
             });
             let curves = curves.take(MAX_CURVES).collect();
             let label = format!("{name} of each evaluation by step");
-            (name, Chart { label, size, is_noisy: false, axis: "step", curves }.svg())
+            (name, Chart { label, size, is_noisy: false, axis: "step", curves }.place())
         })
         .filter(|(_, chart)| !chart.0.is_empty())
         .collect();

@@ -7,11 +7,19 @@ use crate::facts::run_status::RunStatus;
 use crate::html::colours;
 
 const STYLE: &str = include_str!("style.css");
-const SCRIPT: &str = include_str!("page.js");
+/// The page's script: its parts share one scope.
+pub(super) const SCRIPT: &str = concat!(
+    include_str!("script/draw.js"),
+    include_str!("script/gantt.js"),
+    include_str!("script/curves.js"),
+    include_str!("script/parallel.js"),
+    include_str!("script/charts.js"),
+    include_str!("script/page.js"),
+);
 /// The content security policy. It allows one script, named by its digest; a test checks the
 /// digest.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; \
-                      script-src 'sha256-QZP2aejylbb8DW8+H+19oBiEl+Smze1aL5Fs41DEE4I='";
+                      script-src 'sha256-OmdbUi4peoOtquRS0rcPHesYF6D2qXRJ4runW5+n73s='";
 
 /// The parts of a page.
 pub(super) struct Page<'a> {
@@ -38,7 +46,6 @@ impl Page<'_> {
                     style { (PreEscaped(STYLE)) (PreEscaped(colours::css(self.num_tasks))) }
                 }
                 body {
-                    (colours::patterns(self.num_tasks))
                     header {
                         (logo())
                         div {

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use crate::html::curves::{Chart, Curve, WIDE};
+use crate::html::curves::{Chart, ChartSize, Curve};
 use crate::html::parts::{not_shown, task_class};
 use crate::report::data::Report;
 
@@ -22,7 +22,7 @@ pub(super) fn chart(report: &Report) -> Markup {
     });
     let chart = Chart {
         label: "Training loss of each task by step".to_owned(),
-        size: WIDE,
+        size: ChartSize::Wide,
         is_noisy: true,
         axis: "step",
         curves: curves.collect(),
@@ -32,9 +32,9 @@ pub(super) fn chart(report: &Report) -> Markup {
     }
     html! {
         p.note {
-            "Training loss by step, smoothed; " (chart.kind()) " scale. Point at a task for its raw losses."
+            "Training loss by step, smoothed. Point at a task for its raw losses."
         }
-        (chart.svg())
+        (chart.place())
         (not_shown(num_left_out, "task"))
     }
 }

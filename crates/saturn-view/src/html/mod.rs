@@ -4,11 +4,19 @@
 //! `frame` is what every page has; `run`, `comparison`, `plan`, `simulated` and `whatif` are the pages. Other
 //! files are their sections and charts, of which `parts` holds the smallest.
 //!
+//! Charts are drawn in the browser. Rust puts the data of a chart into its place on the page, as
+//! JSON, with all words as they are to be read (`charts`). One script, which every page holds, draws
+//! all charts when the page opens (`script/`): `draw.js` has the elements, `gantt.js` and its
+//! neighbours a kind of chart each, `charts.js` finds the places, and `page.js` answers the pointer.
+//! A page that gets new data may call `drawCharts` again. Without scripts a sentence stands in each
+//! place; tables and numbers do not need the script.
+//!
 //! Invariants: a page needs no network, says so in its content security policy, and runs no script
 //! but its own. All text from users and workers is escaped, since markup comes only from templates.
 //!
 //! May use: every room before it.
 
+pub(crate) mod charts;
 pub(crate) mod choices;
 pub(crate) mod colours;
 pub(crate) mod comparison;
@@ -25,6 +33,5 @@ pub(crate) mod run;
 pub(crate) mod schedule;
 pub(crate) mod simulated;
 pub(crate) mod tables;
-pub(crate) mod ticks;
 pub(crate) mod trials;
 pub(crate) mod whatif;

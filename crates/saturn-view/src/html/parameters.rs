@@ -12,19 +12,15 @@
 use std::collections::BTreeSet;
 
 use maud::{Markup, html};
+use serde::Serialize;
 use serde_json::Value;
 
-use crate::html::parts::{not_shown, px};
+use crate::html::charts;
+use crate::html::parts::not_shown;
 use crate::layout::units::{number, percent};
 use crate::report::data::Report;
 use crate::report::ranking::Ranked;
 
-const WIDTH: f64 = 1120.0;
-const HEIGHT: f64 = 300.0;
-const LEFT: f64 = 70.0;
-const RIGHT: f64 = 90.0;
-const TOP: f64 = 34.0;
-const BOTTOM: f64 = 20.0;
 /// Numbers whose ratio exceeds this are drawn on a logarithmic scale.
 const LOG_RATIO: f64 = 12.0;
 /// The most lines, of the best tasks, and the most axes.
@@ -53,29 +49,18 @@ pub(super) fn chart(report: &Report) -> Markup {
     axes.truncate(MAX_AXES);
     let metric = runs[0].task.metric();
     let values = Axis::of_values(metric, &runs);
-    let view = format!("0 0 {WIDTH} {HEIGHT}");
-    let drawn: Vec<&Ranked> = runs.iter().take(MAX_LINES).collect();
+    let drawn = &runs[..runs.len().min(MAX_LINES)];
+    let parameters = || axes.iter().map(|(axis, _)| axis);
+    let data = Data {
+        axes: parameters().chain([&values]).map(Axis::data).collect(),
+        lines: drawn.iter().map(|run| line(parameters(), &values, run)).collect(),
+    };
     html! {
         p.note {
             "A line a task, from its parameters to its " (metric) "; the more it stands out, the better. "
             "Parameters that explain most of how well tasks did come first."
         }
-        div.scroll {
-            svg.parallel viewBox=(view) role="img" aria-label=(format!("Parameters of each task, and its {metric}")) {
-                // Draws the best task last, on top of the others.
-                @for (rank, run) in drawn.iter().enumerate().rev() {
-                    g data-task=(run.index) {
-                        title { (run.task.name) ", " (metric) " " (number(run.value)) }
-                        polyline points=(points(&axes, &values, run))
-                            style=(format!("stroke:{}", colour(rank, drawn.len()))) {}
-                    }
-                }
-                @for (place, (axis, _)) in axes.iter().enumerate() {
-                    (axis.drawn(x(place, axes.len())))
-                }
-                (values.drawn(x(axes.len(), axes.len())))
-            }
-        }
+        (charts::place("parallel", &format!("Parameters of each task, and its {metric}"), &data))
         @if axes.iter().any(|(_, importance)| importance.is_some()) {
             h3 { "Importance" span.note { "of how well tasks did, the share that a parameter explains by itself" } }
             table.importance {
@@ -93,6 +78,30 @@ pub(super) fn chart(report: &Report) -> Markup {
         (not_shown(num_left_out, "parameter"))
         (not_shown(runs.len() - drawn.len(), "task"))
     }
+}
+
+/// The chart as the script reads it.
+#[derive(Serialize)]
+struct Data<'a> {
+    /// The axes of parameters, then the axis of the values that tasks are judged by.
+    axes: Vec<AxisData<'a>>,
+    /// The lines of tasks, best first.
+    lines: Vec<Line>,
+}
+
+#[derive(Serialize)]
+struct AxisData<'a> {
+    name: &'a str,
+    /// Texts with their positions up the axis, from 0 to 1.
+    labels: Vec<(f64, String)>,
+}
+
+#[derive(Serialize)]
+struct Line {
+    task: usize,
+    tip: String,
+    /// Where the line crosses each axis, from 0 to 1.
+    shares: Vec<f64>,
 }
 
 /// Maps values to positions on an axis.
@@ -155,8 +164,8 @@ impl Axis {
         if share.is_finite() { share.clamp(0.0, 1.0) } else { 0.5 }
     }
 
-    /// Draws the axis at `x`, with its name and the values at its ends, or all of its choices.
-    fn drawn(&self, x: f64) -> Markup {
+    /// The axis with the values at its ends, or all of its choices.
+    fn data(&self) -> AxisData<'_> {
         let labels: Vec<(f64, String)> = match &self.scale {
             Scale::Numbers { is_log, low, high } => {
                 let shown = |end: f64| number(if *is_log { end.exp() } else { end });
@@ -169,13 +178,7 @@ impl Axis {
                 placed.map(|(place, text)| (place as f64 / last, text.clone())).collect()
             }
         };
-        html! {
-            line.row x1=(px(x)) x2=(px(x)) y1=(px(y(0.0))) y2=(px(y(1.0))) {}
-            text.name x=(px(x)) y=(px(TOP - 20.0)) { (self.name) }
-            @for (share, label) in labels {
-                text.tick x=(px(x + 6.0)) y=(px(y(share) + 4.0)) { (label) }
-            }
-        }
+        AxisData { name: &self.name, labels }
     }
 }
 
@@ -195,28 +198,14 @@ fn text(value: Option<&Value>) -> String {
     }
 }
 
-fn x(place: usize, num_parameters: usize) -> f64 {
-    LEFT + place as f64 / num_parameters.max(1) as f64 * (WIDTH - LEFT - RIGHT)
-}
-
-fn y(share: f64) -> f64 {
-    TOP + (1.0 - share) * (HEIGHT - TOP - BOTTOM)
-}
-
-fn points(axes: &[(Axis, Option<f64>)], values: &Axis, run: &Ranked) -> String {
-    let shares = axes.iter().map(|(axis, _)| axis.share(run.task.parameters.get(&axis.name)));
-    let shares = shares.chain([values.share_of_number(run.value)]);
-    let points = shares.enumerate().map(|(place, share)| {
-        let x = x(place, axes.len());
-        format!("{},{}", px(x), px(y(share)))
-    });
-    points.collect::<Vec<_>>().join(" ")
-}
-
-/// The colour of the task of this rank, among `number` tasks.
-fn colour(rank: usize, number: usize) -> String {
-    let share = rank as f64 / (number - 1).max(1) as f64;
-    format!("color-mix(in oklab,var(--best) {:.0}%,var(--worst))", (1.0 - share) * 100.0)
+/// The line of a task through all axes.
+fn line<'a>(parameters: impl Iterator<Item = &'a Axis>, values: &Axis, run: &Ranked) -> Line {
+    let shares = parameters.map(|axis| axis.share(run.task.parameters.get(&axis.name)));
+    Line {
+        task: run.index,
+        tip: format!("{}, {} {}", run.task.name, values.name, number(run.value)),
+        shares: shares.chain([values.share_of_number(run.value)]).collect(),
+    }
 }
 
 /// The importance of a parameter: ε², from 0 to 1. `None` if there are too few tasks, or as many

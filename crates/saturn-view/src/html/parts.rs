@@ -1,16 +1,10 @@
-//! The smallest parts of pages: coordinates, long tables, names of tasks.
+//! The smallest parts of pages: long tables, names of tasks.
 
 use maud::{Markup, html};
 
 use crate::layout::units::count;
 use crate::phrases::words::listed;
 use crate::report::data::Report;
-
-/// A coordinate as text. A tenth of a pixel is precise enough and keeps pages small.
-pub(crate) fn px(value: f64) -> String {
-    let text = format!("{value:.1}");
-    text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)
-}
 
 /// Says how many items are not shown; empty if all are shown.
 pub(crate) fn not_shown(number: usize, noun: &str) -> Markup {
@@ -56,16 +50,4 @@ pub(crate) fn names(report: &Report, tasks: &[usize]) -> String {
 /// The CSS class that gives an element a task's look.
 pub(crate) fn task_class(task: usize) -> String {
     crate::html::colours::class(task)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn coordinates_are_short() {
-        assert_eq!(px(10.0), "10");
-        assert_eq!(px(10.04), "10");
-        assert_eq!(px(10.26), "10.3");
-    }
 }

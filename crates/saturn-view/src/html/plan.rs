@@ -22,7 +22,7 @@ pub fn plan_html(
     let body = if plan.is_usable() {
         html! {
             (tiles(plan, current_practice_s))
-            section { h2 { "Plan" } (gantt(problem, plan).svg()) }
+            section { h2 { "Plan" } (gantt(problem, plan).place()) }
             (table(problem, plan))
             (limits_list(problem))
         }
@@ -142,8 +142,7 @@ fn gantt(problem: &Problem, plan: &Plan) -> Gantt {
             label: task.name.clone(),
             detail: strategy.clone(),
             tip: format!(
-                "{}\n{strategy}\n{} → {}  ({})",
-                task.name,
+                "{strategy}\n{} → {}  ({})",
                 duration(assignment.start_s),
                 duration(assignment.end_s),
                 duration(assignment.end_s - assignment.start_s),
@@ -165,9 +164,7 @@ fn gantt(problem: &Problem, plan: &Plan) -> Gantt {
             tip: format!("lower bound {} by these estimates", duration(plan.lower_bound_s)),
             class: "bound",
         }],
-        from_s: 0.0,
         to_s: plan.makespan_s,
-        least_left: 0.0,
     }
 }
 

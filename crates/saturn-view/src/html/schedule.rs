@@ -13,7 +13,7 @@ use crate::report::data::{AttemptReport, PlanReport, Report};
 pub(super) fn planned_and_realised(report: &Report) -> Markup {
     let Some(plan) = report.reference_plan() else { return Markup::default() };
     let realised_end_s = end_s(report).max(plan.at_s);
-    let span_s = (0.0, realised_end_s.max(plan.at_s + plan.makespan_s));
+    let to_s = realised_end_s.max(plan.at_s + plan.makespan_s);
     html! {
         h3 {
             "As planned "
@@ -22,14 +22,14 @@ pub(super) fn planned_and_realised(report: &Report) -> Markup {
                 (clock(plan.at_s))
             }
         }
-        (planned(report, plan, span_s).svg())
+        (planned(report, plan, to_s).place())
         h3 {
             "As it went "
             span.note {
                 (duration(realised_end_s - plan.at_s)) " realised; a bar's pale beginning is loading"
             }
         }
-        (realised(report, span_s).svg())
+        (realised(report, to_s).place())
     }
 }
 
@@ -57,11 +57,9 @@ pub(super) fn trials(report: &Report) -> Markup {
         devices: devices(report),
         bars,
         marks: Vec::new(),
-        from_s: 0.0,
         to_s,
-        least_left: 0.0,
     };
-    chart.svg()
+    chart.place()
 }
 
 fn devices(report: &Report) -> Vec<Device> {
@@ -74,7 +72,7 @@ fn devices(report: &Report) -> Vec<Device> {
     devices.collect()
 }
 
-fn planned(report: &Report, plan: &PlanReport, (from_s, to_s): (f64, f64)) -> Gantt {
+fn planned(report: &Report, plan: &PlanReport, to_s: f64) -> Gantt {
     let bars = plan.tasks.iter().map(|planned| {
         let name = report.task_name(planned.task);
         let strategy = technique_on(&planned.technique, planned.gpus);
@@ -84,7 +82,7 @@ fn planned(report: &Report, plan: &PlanReport, (from_s, to_s): (f64, f64)) -> Ga
             label: name.to_owned(),
             detail: strategy.clone(),
             tip: format!(
-                "{name}\n{strategy}\nplanned {} → {}  ({}{})",
+                "{strategy}\nplanned {} → {}  ({}{})",
                 clock(planned.start_s),
                 clock(planned.end_s),
                 duration(planned.end_s - planned.start_s),
@@ -111,14 +109,12 @@ fn planned(report: &Report, plan: &PlanReport, (from_s, to_s): (f64, f64)) -> Ga
         devices: devices(report),
         bars: bars.collect(),
         marks: bound.into_iter().collect(),
-        from_s,
         to_s,
-        least_left: 0.0,
     }
 }
 
 /// The chart of what ran, with marks where plans changed.
-pub(super) fn realised(report: &Report, (from_s, to_s): (f64, f64)) -> Gantt {
+pub(super) fn realised(report: &Report, to_s: f64) -> Gantt {
     let plan = report.reference_plan();
     let others =
         report.plans.iter().filter(|other| plan.is_some_and(|plan| other.at_s > plan.at_s));
@@ -139,9 +135,7 @@ pub(super) fn realised(report: &Report, (from_s, to_s): (f64, f64)) -> Gantt {
         devices: devices(report),
         bars: report.attempts.iter().map(|attempt| attempt_bar(report, attempt)).collect(),
         marks: replans.chain(end).collect(),
-        from_s,
         to_s,
-        least_left: 0.0,
     }
 }
 
@@ -171,7 +165,7 @@ fn attempt_bar(report: &Report, attempt: &AttemptReport) -> Bar {
         label: name.to_owned(),
         detail: strategy.clone(),
         tip: format!(
-            "{name}\n{purpose} {} · {strategy} · {how}\n{} → {}  ({}){steps}{error}",
+            "{purpose} {} · {strategy} · {how}\n{} → {}  ({}){steps}{error}",
             attempt.attempt,
             clock(attempt.launched_s),
             clock(end_s),

@@ -104,24 +104,18 @@ fn schedules(simulated: &Simulated) -> Markup {
     }
     let ends = simulated.policies.iter().flat_map(|policy| &policy.bars).map(|bar| bar.end_s);
     let to_s = ends.fold(1e-9, f64::max);
-    let mut charts: Vec<Gantt> =
-        simulated.policies.iter().map(|policy| chart(simulated, policy, to_s)).collect();
-    let left = charts.iter().map(Gantt::left).fold(0.0, f64::max);
-    for chart in &mut charts {
-        chart.least_left = left;
-    }
     html! {
         p.note {
             "All on one axis. A task has the same look in every chart; pale bars are trials, and a bar's "
             "pale beginning is loading."
             @if simulated.seeds > 1 { " Of the first seed." }
         }
-        @for (policy, chart) in simulated.policies.iter().zip(&charts) {
+        @for policy in &simulated.policies {
             h3 {
                 (policy.name) " "
                 span.note { @if let Some(run) = policy.runs.first() { (duration(run.makespan_s)) } }
             }
-            (chart.svg())
+            (chart(simulated, policy, to_s).place())
         }
     }
 }
@@ -144,7 +138,7 @@ fn chart(simulated: &Simulated, policy: &SimulatedPolicy, to_s: f64) -> Gantt {
             label: name.to_owned(),
             detail: strategy.clone(),
             tip: format!(
-                "{name}\n{what}{strategy}\n{} → {}  ({})",
+                "{what}{strategy}\n{} → {}  ({})",
                 clock(bar.start_s),
                 clock(bar.end_s),
                 duration(bar.end_s - bar.start_s),
@@ -166,9 +160,7 @@ fn chart(simulated: &Simulated, policy: &SimulatedPolicy, to_s: f64) -> Gantt {
             tip: format!("lower bound {}", duration(simulated.lower_bound_s)),
             class: "bound",
         }],
-        from_s: 0.0,
         to_s,
-        least_left: 0.0,
     }
 }
 

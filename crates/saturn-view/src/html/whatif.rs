@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::curves::{Chart, Curve, SMALL};
+use super::curves::{Chart, ChartSize, Curve};
 use super::frame::{Page, section, tile};
 use super::parts::task_class;
 use crate::layout::units::{count, duration};
@@ -107,7 +107,7 @@ fn charts(whatif: &Whatif) -> Markup {
                 @let label = format!("{unit} by number of nodes");
                 div {
                     h3 { (title) }
-                    (Chart { label, size: SMALL, is_noisy: false, axis: "nodes", curves }.svg())
+                    (Chart { label, size: ChartSize::Small, is_noisy: false, axis: "nodes", curves }.place())
                 }
             }
         }

@@ -10,8 +10,9 @@ use saturn_view::{
     Comparison, Paint, Status, Transcript, comparison_html, explain, render_html, status,
     status_text, units,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
+use crate::charts::charts;
 use crate::columns::{END_S, METRIC, ORDER, ROWS, Row, journal, report, run};
 use crate::open_world;
 
@@ -129,21 +130,19 @@ fn done_and_stopped_tasks_are_ranked_before_others() {
     let report = report(&state, &history);
     let best = Comparison::of(std::slice::from_ref(&report)).runs[0].best.clone().unwrap();
     assert_eq!((&*best.task, best.value), ("moved", 0.0625));
-    // The chart of parameters draws its lines in the order of the ranking, best last.
+    // The chart of parameters has its lines in the order of the ranking.
     let page = render_html(&report);
-    let chart = &page[page.find("<svg class=\"parallel\"").unwrap()..];
-    let chart = &chart[..chart.find("</svg>").unwrap()];
-    let task_of = |line: &str| line[..line.find('"').unwrap()].parse::<usize>().unwrap();
-    let drawn = chart.split("<g data-task=\"").skip(1).map(|line| ROWS[task_of(line)].task);
-    let mut drawn: Vec<&str> = drawn.collect();
-    drawn.reverse();
+    let chart = charts(&page, "parallel").pop().unwrap();
+    let lines = chart["lines"].as_array().unwrap().iter();
+    let task_of = |line: &Value| usize::try_from(line["task"].as_u64().unwrap()).unwrap();
+    let lines: Vec<&str> = lines.map(|line| ROWS[task_of(line)].task).collect();
     let by_name = |name: &str| ROWS.iter().find(|row| row.task == name).unwrap();
     let is_drawn = |name: &&str| {
         let row = by_name(name);
         row.metric == "loss" && row.value.is_some_and(f64::is_finite)
     };
     let expected: Vec<&str> = ORDER.into_iter().filter(is_drawn).collect();
-    assert_eq!(drawn, expected);
+    assert_eq!(lines, expected);
 
     // If all tasks that have a value failed or were cancelled, no task is the best.
     let mut left = report;

@@ -1,6 +1,5 @@
 // Points at one task everywhere at once, and shows tips without the browser's delay. Nothing here takes
-// longer the more tasks a page has, but for one look at its parts when it opens.
-"use strict";
+// longer the more tasks a page has, but for one look at its parts when the charts are drawn.
 const tip = document.getElementById("tip");
 
 // By task: all that speaks of it.

@@ -1,0 +1,20 @@
+// Draws each chart in its place, from the data that its place holds. A page that gets new data may call this again.
+const DRAWN_BY = { gantt: drawGantt, curves: drawCurves, spark: drawSpark, parallel: drawParallel };
+
+function drawCharts(within) {
+  const charts = [...within.querySelectorAll("[data-chart]")].flatMap((place) => {
+    const given = place.querySelector("script");
+    return given ? [{ place, section: place.closest("section"), kind: place.dataset.chart, data: JSON.parse(given.textContent) }] : [];
+  });
+  const lefts = new Map();
+  for (const { section, kind, data } of charts) {
+    if (kind === "gantt") lefts.set(section, Math.max(lefts.get(section) ?? 0, ganttLeft(data)));
+  }
+  for (const { place, section, kind, data } of charts) {
+    place.replaceChildren(DRAWN_BY[kind](data, place.dataset.label, lefts.get(section)));
+  }
+  for (const key of within.querySelectorAll(".key:empty")) key.append(drawKey());
+  if (within.querySelector("[fill^=url]") && !document.querySelector(".patterns")) document.body.prepend(texturePatterns());
+}
+
+drawCharts(document);
