@@ -19,11 +19,11 @@ impl Run {
 
     /// The trial that was launched last.
     fn last_attempt(&self) -> AttemptId {
-        let trials = self.records.iter().filter_map(|record| match record {
+        let mut trials = self.records.iter().filter_map(|record| match record {
             Record::Launched { attempt, purpose: Purpose::Trial, .. } => Some(*attempt),
             _ => None,
         });
-        trials.last().expect("a trial was launched")
+        trials.next_back().expect("a trial was launched")
     }
 
     fn waits_for_space(&self) -> Vec<&str> {
