@@ -1,10 +1,17 @@
 //! The invariants at every event: the engine's state agrees with the world, and with its own
 //! journal.
 
+mod host_memory;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use saturn_engine::{Attempt, AttemptId, DeviceId, Record, State, TaskId, TaskStatus, devices};
+use saturn_core::TrialOutcome;
+use saturn_engine::{
+    Attempt, AttemptId, DeviceId, Purpose, Record, Ruling, State, TaskId, TaskStatus, TrialKey,
+    devices,
+};
 
+use self::host_memory::HostMemory;
 use crate::simulation::Violation;
 use crate::world::World;
 
@@ -15,16 +22,31 @@ pub(crate) struct Watch {
     folded: State,
     /// Each task's newest checkpoint so far.
     saved: BTreeMap<TaskId, u64>,
+    host_memory: HostMemory,
+    /// Tasks that the stopper has let go on in this turn, after it held them.
+    let_go_on: Vec<TaskId>,
 }
 
 impl Watch {
     pub(crate) fn new(state: &State) -> Self {
-        Self { folded: State::new(state.config.clone()), saved: BTreeMap::new() }
+        Self {
+            folded: State::new(state.config.clone()),
+            saved: BTreeMap::new(),
+            host_memory: HostMemory::default(),
+            let_go_on: Vec::new(),
+        }
     }
 
     /// Takes in a record that was stored.
     pub(crate) fn stored(&mut self, record: &Record, now_s: f64) {
+        if let Record::Judged { task, judgement } = record
+            && judgement.ruling == Some(Ruling::GoOn)
+            && self.folded.task(*task).held().is_some()
+        {
+            self.let_go_on.push(*task);
+        }
         self.folded.apply(record, now_s);
+        self.host_memory.stored(record);
     }
 
     /// The broken rule, if any.
@@ -38,7 +60,10 @@ impl Watch {
     ) -> Result<(), Violation> {
         if is_turn {
             Self::check_starts(state, world.now_s())?;
+            self.host_memory.check(state, world.now_s())?;
+            Self::check_let_go_on(state, &self.let_go_on)?;
         }
+        self.let_go_on.clear();
         Self::check_devices(state)?;
         Self::check_gangs(state, world)?;
         self.check_steps(state, world)?;
@@ -92,6 +117,46 @@ impl Watch {
             let are_free = devices(&place.gang).all(|device| state.is_free(device));
             if is_own && is_first && !is_held && are_free {
                 return broken("what may start starts", format!("{place:?} is first and free"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A task that the stopper lets go on has its place at once, if a plan is in force that may be
+    /// extended and one of the task's measured strategies fits a node.
+    ///
+    /// Trials and inspections may find better strategies; then the rule is not checked.
+    fn check_let_go_on(state: &State, let_go_on: &[TaskId]) -> Result<(), Violation> {
+        let is_looking = state.num_open_trials() > 0
+            || state.attempts.values().any(|one| one.purpose != Purpose::Train)
+            || state.groups.iter().any(|group| group.inspection.found.is_none());
+        if state.plan.is_none() || state.interrupted.is_some() || is_looking {
+            return Ok(());
+        }
+        for id in let_go_on {
+            let task = state.task(*id);
+            let fits = |key: &TrialKey| {
+                state.present_nodes().any(|node| {
+                    state.gpu_type(node) == key.gpu_type
+                        && state.usable_devices(node).count() >= key.strategy.gpus as usize
+                })
+            };
+            let is_allowed = |key: &TrialKey| {
+                let range = task.spec.gpu_range.as_ref();
+                range.is_none_or(|range| range.contains(&key.strategy.gpus))
+                    && task.excluded.iter().all(|(excluded, _)| *excluded != key.strategy)
+            };
+            let has_choice = state.groups[task.group].trials.iter().any(|(key, trial)| {
+                let is_measured = matches!(trial.outcome, Some(TrialOutcome::Measured { .. }));
+                is_measured && is_allowed(key) && fits(key)
+            });
+            let may = task.status == TaskStatus::Waiting
+                && !task.is_to_rest()
+                && task.steps.is_some()
+                && state.waits_for(*id).next().is_none();
+            let has_place = state.open_places().any(|(_, place)| place.task == *id);
+            if may && has_choice && !has_place {
+                return broken("what may go on has a place", format!("{id:?} has none"));
             }
         }
         Ok(())

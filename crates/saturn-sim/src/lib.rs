@@ -18,6 +18,7 @@ mod gang;
 mod greedy;
 mod heap;
 mod history;
+mod host_bytes;
 mod introspection;
 mod invariants;
 mod judge;

@@ -39,6 +39,8 @@ pub enum Bug {
     CancelIgnored,
     /// A paused task goes on.
     PauseIgnored,
+    /// What the stopper says is lost.
+    JudgementLost,
     /// One of several submitted tasks is lost.
     TaskLost,
     /// A task's release is lost.
@@ -111,6 +113,7 @@ impl Bug {
         Self::MemoryTakenForCrash,
         Self::CancelIgnored,
         Self::PauseIgnored,
+        Self::JudgementLost,
         Self::TaskLost,
         Self::ReleaseLost,
         Self::OrderLost,
@@ -159,6 +162,7 @@ impl Bug {
             | (Self::AnswerLost, Event::Solved { .. })
             | (Self::CancelIgnored, Event::Command { command: Command::Cancel { .. } })
             | (Self::PauseIgnored, Event::Command { command: Command::Pause { .. } })
+            | (Self::JudgementLost, Event::Command { command: Command::Judge { .. } })
             | (
                 Self::CheckpointOverlooked,
                 Event::Reported { report: RankReport::Checkpoint { .. }, .. },

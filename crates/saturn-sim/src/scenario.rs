@@ -38,6 +38,9 @@ pub fn scenario(seed: u64) -> Simulation {
             one.spec.start_step = one.spec.steps.unwrap_or(50) / 4;
         }
     }
+    if is_on_one_machine(seed) {
+        move_to_one_machine(seed, &mut workload);
+    }
     let kind = if seed % 15 == 10 { DeviceKind::Cpu } else { DeviceKind::Cuda };
     workload.config.device_kind = kind;
     workload.config.policy = Policy {
@@ -53,6 +56,7 @@ pub fn scenario(seed: u64) -> Simulation {
         seed,
         host_memory_bytes: seed.is_multiple_of(5).then_some(least_host_bytes(kind) * 5 / 4),
         max_nodes: [1, 2, 1, 3][usize::try_from(seed % 4).unwrap_or(0)],
+        pool_may_grow: !is_on_one_machine(seed),
         ..Policy::default()
     };
     let manners = Manners {
@@ -87,13 +91,45 @@ pub fn scenario(seed: u64) -> Simulation {
     simulation.watch();
     draw_arrivals(&mut rng, &mut simulation, tasks);
     draw_commands(&mut rng, &mut simulation, &names);
-    draw_nodes(&mut rng, &mut simulation, &nodes);
+    if is_on_one_machine(seed) {
+        draw_moves(seed, &mut simulation);
+    } else {
+        draw_nodes(&mut rng, &mut simulation, &nodes);
+    }
     draw_judgements(&mut rng, &mut simulation, &names);
     for at in (1_u32..).take(if seed.is_multiple_of(3) { 0 } else { 7 }) {
         simulation.plan_deed(f64::from(at) * 50.0, Deed::SpaceFreed);
     }
     simulation.plan_deed(CALM_S, Deed::Calm(nodes));
     simulation
+}
+
+/// Whether the run of a seed is on one machine. Whoever resumes such a run may do so on another one.
+fn is_on_one_machine(seed: u64) -> bool {
+    seed % 11 == 4
+}
+
+/// Leaves one machine, which some tasks need more than one device of.
+fn move_to_one_machine(seed: u64, workload: &mut Workload) {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(!seed);
+    workload.nodes.truncate(1);
+    for node in &mut workload.nodes {
+        node.gpus = node.gpus.max(2);
+        for one in &mut workload.tasks {
+            if rng.random_bool(0.5) {
+                one.spec.gpu_range = Some((2..=node.gpus).collect());
+            }
+        }
+    }
+}
+
+/// Drivers die, and others go on where there are other numbers of devices.
+fn draw_moves(seed: u64, simulation: &mut Simulation) {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(!seed ^ 1);
+    for _ in 0..rng.random_range(1..4) {
+        let at_s = rng.random_range(0.0..CALM_S);
+        simulation.plan_deed(at_s, Deed::Moves(rng.random_range(1..=4)));
+    }
 }
 
 fn draw_odds(rng: &mut Xoshiro256PlusPlus) -> Odds {

@@ -109,13 +109,15 @@ impl Simulation {
                     return Some(RunEnd::Complete);
                 }
                 Some(RunEnd::Interrupted) => {
+                    self.find_machine();
                     self.take_over();
                     continue;
                 }
                 None => {}
             }
             if self.world.now_s() > until_s {
-                if let Some(node) = missing_node(self.state()).filter(|_| until_s <= max_s) {
+                let may_come = until_s <= max_s && self.state().config.policy.pool_may_grow;
+                if let Some(node) = missing_node(self.state()).filter(|_| may_come) {
                     until_s += max_s;
                     self.do_deed(Deed::NodeComes(node));
                     continue;
@@ -126,6 +128,18 @@ impl Simulation {
             self.step();
         }
         None
+    }
+
+    /// A run on one machine that ended for want of devices is resumed on a machine that has them.
+    fn find_machine(&mut self) {
+        let Some(needed) = missing_node(self.state()) else { return };
+        let machine = self.world.nodes().next().cloned();
+        if let Some(mut node) = machine
+            && !self.state().config.policy.pool_may_grow
+        {
+            node.gpus = needed.gpus;
+            self.world.add_node(node);
+        }
     }
 
     /// Seconds until the engine does something by itself, while nothing is under way; 0 otherwise.

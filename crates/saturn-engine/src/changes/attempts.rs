@@ -157,8 +157,14 @@ impl State {
                 trial.attempt = None;
                 trial.failures += u32::from(has_failed);
             });
-            // Without an outcome the trial is open again.
-            self.want_trials_for(attempt.task);
+            let gpu_type = self.gang_type(&attempt.gang);
+            let trial = self.group_of(attempt.task).trial(&attempt.strategy, gpu_type);
+            if trial.is_some_and(|trial| trial.outcome.is_some()) {
+                self.want_trials_for(attempt.task);
+            } else {
+                // The trial is open again, also if another task of the group needs it.
+                self.want_trials_of_group(self.task(attempt.task).group);
+            }
             // Tasks that waited for the trial to end can be planned: its outcome may have come
             // before its end.
             self.version += 1;

@@ -1,20 +1,15 @@
 //! Records and actions about attempts, and the world's facts about their processes.
 
-use saturn_core::{Gang, Inspection, Strategy};
+use saturn_core::{Gang, Strategy};
 use saturn_engine::{
-    Action, AttemptEnd, AttemptId, FailureKind, Level, Purpose, RankReport, Record, Ruling,
-    StopReason, TaskEnd, TaskId, TechniqueRef, devices,
+    Action, AttemptEnd, AttemptId, FailureKind, Purpose, RankReport, Record, Ruling, StopReason,
+    TaskEnd, TaskId, devices,
 };
 
 use crate::truth::PEAK_MEMORY_BYTES;
 
 use super::books::{AttemptBook, Books};
 use super::duties::Duty;
-
-/// Models that may be inspected at the same time.
-const MAX_LOOKS: usize = 2;
-/// Inspections of a group that may fail before the group does without.
-const MAX_FAILED_LOOKS: u32 = 2;
 
 impl Books {
     pub(super) fn stored_of_attempt(&mut self, record: &Record) {
@@ -33,6 +28,7 @@ impl Books {
                         task.failures = 0;
                         task.failed.forgiven();
                     }
+                    task.failed.saved();
                     task.checkpoint = task.checkpoint.max(*step);
                 }
             }
@@ -147,6 +143,7 @@ impl Books {
             num_ranks: self.config.num_ranks(strategy),
             num_exits: 0,
             cause: None,
+            failed_ranks: std::collections::BTreeSet::new(),
             said: Vec::new(),
         };
         self.attempts.insert(*attempt, book);
@@ -212,54 +209,6 @@ impl Books {
             .values()
             .any(|one| one.task == id && one.purpose == Purpose::Train && one.end.is_none());
         live.then(|| "it trains already".to_owned())
-    }
-
-    /// Why a group's model may not be inspected now.
-    fn why_not_looked_at(&self, group: &str) -> Option<String> {
-        let looks = |one: &&AttemptBook| one.purpose == Purpose::Inspection && one.end.is_none();
-        let live = || self.attempts.values().filter(looks);
-        if live().any(|one| self.tasks[one.task.0].group == group) {
-            return Some("its model is looked at already".to_owned());
-        }
-        if self.ruled_out.contains_key(group) || self.has_no_look(group) {
-            return Some("its model was looked at".to_owned());
-        }
-        (live().count() >= MAX_LOOKS).then(|| "too many models are looked at".to_owned())
-    }
-
-    /// Why a strategy may not be tried now: it can't run, or it is not known yet whether it can.
-    fn why_not_tried(&self, group: &str, strategy: &Strategy, gang: &Gang) -> Option<String> {
-        let is_managed = |one: &TechniqueRef| one.level == Level::Managed;
-        let Some(ruled_out) = self.ruled_out.get(group) else {
-            let is_looked_at = self.config.techniques.iter().any(is_managed);
-            return (is_looked_at && !self.has_no_look(group))
-                .then(|| "its model was not looked at".to_owned());
-        };
-        let node = gang.first().and_then(|part| self.nodes.get(part.node));
-        let gpu_type = node.map(|(_, gpu_type, _)| gpu_type.clone()).unwrap_or_default();
-        ruled_out.contains(&(strategy.key(), gpu_type)).then(|| "it can't run".to_owned())
-    }
-
-    /// Whether a group does without an inspection.
-    fn has_no_look(&self, group: &str) -> bool {
-        self.failed_looks.get(group).is_some_and(|failed| *failed >= MAX_FAILED_LOOKS)
-    }
-
-    /// A model was inspected, and the record has the inspection's answer.
-    pub(super) fn inspected(&mut self, group: &str, inspection: &Inspection) {
-        let said = self.attempts.values().any(|one| {
-            self.tasks[one.task.0].group == group
-                && one.said.iter().any(|report| {
-                    matches!(report, RankReport::Inspected { inspection: said } if **said == *inspection)
-                })
-        });
-        if !said {
-            return self.wrong("records are true", format!("{group}: {inspection:?}"));
-        }
-        let refused = inspection.verdicts.iter().filter(|one| one.finding.outcome().is_some());
-        let ruled_out = refused.map(|one| (one.strategy(), one.gpu_type.clone())).collect();
-        self.ruled_out.insert(group.to_owned(), ruled_out);
-        self.looked_at.insert(group.to_owned(), inspection.clone());
     }
 
     pub(super) fn performed(&mut self, action: &Action) {
@@ -431,6 +380,13 @@ impl Books {
             self.wrong("records are true", format!("{id} ended: {end:?}"));
         }
         self.note_failure(id, end);
+        if purpose == Purpose::Train
+            && self.tasks[task.0].ruling == Ruling::Stop
+            && self.tasks[task.0].end.is_none()
+            && !matches!(end, AttemptEnd::Lost)
+        {
+            self.duties.push(Duty::EndStopped(task));
+        }
         let AttemptEnd::Failed { failure } = end else { return };
         // A failure that Saturn's own processes cause counts against no task.
         let is_forgiven = failure.kind == FailureKind::Saturn;
@@ -476,6 +432,7 @@ impl Books {
         self.suspects.clear();
         self.accusers.clear();
         self.ended = None;
+        self.is_interrupted = false;
         for task in &mut self.tasks {
             task.failures = 0;
             task.failed.forgotten();

@@ -77,6 +77,8 @@ pub(super) struct AttemptBook {
     pub(super) num_exits: u32,
     /// The first failure of a rank that the engine was told of, without echoes.
     pub(super) cause: Option<FailureKind>,
+    /// Ranks that have said that they fail.
+    pub(super) failed_ranks: BTreeSet<u32>,
     /// Reports of its rank 0 about its trial.
     pub(super) said: Vec<RankReport>,
 }
@@ -137,6 +139,10 @@ pub(super) struct Books {
     pub(super) suspects: BTreeMap<DeviceId, Vec<TaskId>>,
     /// Tasks for whose failures devices were set aside.
     pub(super) accusers: BTreeSet<TaskId>,
+    /// A person has asked the run to stop.
+    pub(super) is_interrupted: bool,
+    /// What tasks were told in this decision.
+    pub(super) noted: Vec<(TaskId, String)>,
     /// The driver has just said that the disk has room again.
     pub(super) has_space: bool,
 }
@@ -168,6 +174,8 @@ impl Books {
             looked_at: BTreeMap::new(),
             suspects: BTreeMap::new(),
             accusers: BTreeSet::new(),
+            is_interrupted: false,
+            noted: Vec::new(),
             has_space: false,
         }
     }

@@ -3,7 +3,7 @@
 
 use saturn_engine::{
     Action, AttemptId, Command, Event, FailureKind, Judgement, NamedJudgement, Purpose, RankReport,
-    Record, TaskEnd, TaskId,
+    Record, Ruling, TaskEnd, TaskId,
 };
 
 use super::books::Books;
@@ -41,6 +41,12 @@ pub(super) enum Duty {
     Checkpointed(AttemptId, u64),
     /// A report of a start is recorded.
     Started(AttemptId, u64),
+    /// What the stopper says of a task is recorded.
+    Judged(TaskId, Judgement),
+    /// A task that trains and is to rest is stopped.
+    Halt(TaskId),
+    /// A task that is to end, and does not train, ends.
+    EndStopped(TaskId),
 }
 
 impl Duty {
@@ -56,8 +62,12 @@ impl Duty {
                 Self::Cancel(_, task),
                 Record::TaskEnded { task: of, end: TaskEnd::Cancelled { .. } },
             )
+            | (Self::EndStopped(task), Record::TaskEnded { task: of, .. })
             | (Self::Pause(task), Record::Paused { task: of })
             | (Self::Unpause(task), Record::Unpaused { task: of }) => task == of,
+            (Self::Judged(task, said), Record::Judged { task: of, judgement }) => {
+                task == of && said == judgement
+            }
             (Self::End(attempt), Record::Ended { attempt: of, .. }) => attempt == of,
             (Self::NodeLeft(_), Record::NodeLeft { .. })
             | (Self::SetAside(_), Record::SetAside { .. }) => true,
@@ -87,14 +97,45 @@ impl Duty {
     }
 }
 
+/// What a rank died of that ended without a word: by its exit code, which is negative after a signal,
+/// and by the last words of its process.
+fn death(code: i32, last_words: &str) -> FailureKind {
+    let has_no_memory = ["std::bad_alloc", "can't allocate memory"];
+    match code {
+        -9 => FailureKind::Killed,
+        ..0 if has_no_memory.iter().any(|words| last_words.contains(words)) => {
+            FailureKind::OutOfMemory
+        }
+        _ => FailureKind::Died,
+    }
+}
+
 impl Books {
     /// A decision is over: a duty that was not done is a fault.
     pub(super) fn end_decision(&mut self) {
+        // Whoever is dying already is not asked to stop.
+        let is_left = |task: TaskId| {
+            self.attempts.values().any(|one| {
+                one.task == task
+                    && one.purpose == Purpose::Train
+                    && one.end.is_none()
+                    && !one.is_stopping
+                    && !one.is_killed
+            })
+        };
+        let done: Vec<bool> = self
+            .duties
+            .iter()
+            .map(|duty| matches!(duty, Duty::Halt(task) if !is_left(*task)))
+            .collect();
+        let mut done = done.into_iter();
+        self.duties.retain(|_| !done.next().unwrap_or(false));
         if let Some(duty) = self.duties.first() {
             let what = format!("{duty:?} was not done");
             self.wrong("what is owed is done", what);
         }
         self.has_space = false;
+        self.noted.clear();
         self.asked.clear();
     }
 
@@ -104,7 +145,15 @@ impl Books {
             return;
         }
         match event {
-            Event::Reported { attempt, report, .. } => self.note_report(*attempt, report),
+            Event::Interrupt | Event::Command { command: Command::Stop { .. } } => {
+                self.is_interrupted = true;
+                if let Event::Command { command } = event {
+                    self.note_command(command);
+                }
+            }
+            Event::Reported { attempt, rank, report } => {
+                self.note_report(*attempt, *rank, report);
+            }
             Event::Command { command } => self.note_command(command),
             Event::SpaceFreed => self.note_space(),
             Event::NodeLeft { name, .. }
@@ -112,9 +161,13 @@ impl Books {
             {
                 self.duties.push(Duty::NodeLeft(name.clone()));
             }
-            Event::RankExited { attempt, .. } => {
+            Event::RankExited { attempt, rank, code, last_words } => {
                 let one = self.attempts.get_mut(attempt);
                 if let Some(one) = one.filter(|one| one.end.is_none()) {
+                    // A rank that has said why it fails, or was killed, ends without news.
+                    if *code != 0 && !one.is_killed && !one.failed_ranks.contains(rank) {
+                        one.cause.get_or_insert(death(*code, last_words));
+                    }
                     one.num_exits += 1;
                     if one.num_exits == one.num_ranks {
                         self.duties.push(Duty::End(*attempt));
@@ -130,10 +183,13 @@ impl Books {
         }
     }
 
-    fn note_report(&mut self, attempt: AttemptId, report: &RankReport) {
+    fn note_report(&mut self, attempt: AttemptId, rank: u32, report: &RankReport) {
         let Some(one) = self.attempts.get_mut(&attempt).filter(|one| one.end.is_none()) else {
             return;
         };
+        if matches!(report, RankReport::Failed { .. }) {
+            one.failed_ranks.insert(rank);
+        }
         if let RankReport::Failed { kind, .. } = report
             && *kind != FailureKind::PeerLost
             && !one.is_killed
@@ -177,15 +233,51 @@ impl Books {
             Command::Submit { tasks } => {
                 Some(Duty::Add(tasks.iter().map(|one| one.spec.name.clone()).collect()))
             }
+            Command::Judge { judgements } => {
+                let known: Option<Vec<usize>> =
+                    judgements.iter().map(|one| position(&one.task)).collect();
+                for (index, one) in known.into_iter().flatten().zip(judgements) {
+                    self.note_judgement(TaskId(index), &one.judgement);
+                }
+                None
+            }
             _ => None,
         };
         self.duties.extend(duty);
     }
 
+    /// What a task owes to its stopper.
+    fn note_judgement(&mut self, id: TaskId, judgement: &Judgement) {
+        self.duties.push(Duty::Judged(id, judgement.clone()));
+        let task = &self.tasks[id.0];
+        let trains = self
+            .attempts
+            .values()
+            .any(|one| one.task == id && one.purpose == Purpose::Train && one.end.is_none());
+        if task.end.is_some() || task.ruling == Ruling::Stop {
+            return;
+        }
+        match judgement.ruling {
+            Some(Ruling::Hold) if trains && task.can_resume => self.duties.push(Duty::Halt(id)),
+            Some(Ruling::Stop) if trains => self.duties.push(Duty::Halt(id)),
+            Some(Ruling::Stop) => self.duties.push(Duty::EndStopped(id)),
+            _ => {}
+        }
+    }
+
     /// The command is refused, so there are no duties.
     pub(super) fn refused(&mut self) {
         self.duties.retain(|duty| {
-            !matches!(duty, Duty::Cancel(..) | Duty::Pause(_) | Duty::Unpause(_) | Duty::Add(_))
+            !matches!(
+                duty,
+                Duty::Cancel(..)
+                    | Duty::Pause(_)
+                    | Duty::Unpause(_)
+                    | Duty::Add(_)
+                    | Duty::Judged(..)
+                    | Duty::Halt(_)
+                    | Duty::EndStopped(_)
+            )
         });
     }
 

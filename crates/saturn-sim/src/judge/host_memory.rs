@@ -1,13 +1,12 @@
 //! Rules on host memory: what runs on a node at the same time fits it.
 //!
-//! Written from what the engine promises. In this world the optimizer's state is twice as large as what
-//! is trained, and a trial of a strategy that can run takes the same of every device.
+//! Who may start before whom: `crate::invariants::host_memory`.
 
-use saturn_core::{Finding, Gang, Inspection, Strategy};
-use saturn_engine::{DeviceKind, Purpose};
+use saturn_core::{Gang, Strategy};
+use saturn_engine::Purpose;
 
 use super::books::Books;
-use crate::truth::PEAK_MEMORY_BYTES;
+use crate::host_bytes::Taker;
 
 impl Books {
     /// Why a gang does not fit the host memory of its nodes beside what runs there; `None` if it does.
@@ -43,41 +42,15 @@ impl Books {
         None
     }
 
-    /// Bytes of a node's host memory that a gang is expected to take: the weights, or what its ranks
-    /// there hold of the training state in host memory, if that is more.
+    /// Bytes of a node's host memory that a gang is expected to take.
     fn host_bytes(&self, group: &str, strategy: &Strategy, gang: &Gang, node: usize) -> u64 {
         let Some(found) = self.looked_at.get(group) else { return 0 };
         let ranks = gang.iter().filter(|part| part.node == node).map(|part| part.devices.len());
         let ranks = u64::try_from(ranks.sum::<usize>()).unwrap_or(u64::MAX);
-        let (gpus, key) = (u64::from(strategy.gpus), strategy.key());
         let gpu_type = gang.first().map_or("", |part| self.nodes[part.node].1.as_str());
-        let least = least_bytes(found, strategy, gpu_type).map(|least| least * gpus);
-        let of_all = match self.config.device_kind {
-            DeviceKind::Cuda => least.map_or(0, |held| state_bytes(found).saturating_sub(held)),
-            DeviceKind::Cpu => {
-                let known = self.measured.get(group);
-                let is_measured =
-                    known.is_some_and(|known| known.contains(&(key, gpu_type.to_owned())));
-                let peak = if is_measured { PEAK_MEMORY_BYTES * gpus } else { 0 };
-                peak.max(least.unwrap_or(0))
-            }
-        };
-        found.parameter_bytes.max(of_all / gpus.max(1) * ranks)
+        let key = (strategy.key(), gpu_type.to_owned());
+        let is_measured = self.measured.get(group).is_some_and(|known| known.contains(&key));
+        let kind = self.config.device_kind;
+        Taker { found, kind, strategy, gpu_type, is_measured }.bytes(ranks)
     }
-}
-
-/// Bytes that each device holds at least, if that is known.
-fn least_bytes(found: &Inspection, strategy: &Strategy, gpu_type: &str) -> Option<u64> {
-    let mut of_it = found.verdicts.iter().filter(|one| {
-        one.technique == strategy.technique && one.gpus == strategy.gpus && one.gpu_type == gpu_type
-    });
-    match of_it.next()?.finding {
-        Finding::CanRun { least_memory_bytes, .. } => least_memory_bytes,
-        Finding::NotApplicable { .. } | Finding::OutOfMemory { .. } => None,
-    }
-}
-
-/// Parameters, gradients, and twice as much of the optimizer's state.
-fn state_bytes(found: &Inspection) -> u64 {
-    found.parameter_bytes + 3 * found.trainable_bytes
 }

@@ -8,7 +8,9 @@ mod attempts;
 mod books;
 mod duties;
 mod host_memory;
+mod looks;
 mod recovery;
+mod stuck;
 mod tasks;
 
 use saturn_engine::{Event, Record, Ruling, RunConfig, RunEnd, TaskEnd};
@@ -96,12 +98,17 @@ impl Books {
                         self.wrong("it ends when all is done", "there was more to come".to_owned());
                     }
                 }
+                if *end == RunEnd::Interrupted && !self.is_interrupted {
+                    self.ended_for_want_of_devices();
+                }
                 self.ended = Some(*end);
             }
             Record::Closed => self.is_closed = true,
+            Record::Noted { task: Some(task), text } => self.noted.push((*task, text.clone())),
             Record::Resumed { device_memory_bytes, machines } => {
                 if let Some(machines) = machines {
                     self.config.policy.host_memory_bytes = machines.host_memory_bytes;
+                    self.config.policy.pool_may_grow = machines.pool_may_grow;
                     self.config.device_kind = machines.device_kind;
                 }
                 self.resumed(*device_memory_bytes);

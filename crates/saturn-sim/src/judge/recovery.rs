@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 
 use saturn_core::StrategyKey;
 use saturn_engine::{
-    AttemptEnd, AttemptId, DeviceId, FailureKind, NodeId, Purpose, Record, TaskId, devices,
+    AttemptEnd, AttemptId, DeviceId, FailureKind, NodeId, Purpose, RankReport, Record, TaskId,
+    devices,
 };
 
 use super::books::Books;
@@ -31,6 +32,8 @@ pub(super) struct Failures {
     has_begun: bool,
     /// The strategy of the attempt before the last, if that attempt was killed from outside.
     killed_before: Option<StrategyKey>,
+    /// Whether the last attempt had saved something.
+    last_had_saved: bool,
     /// Retries that count, since the last new checkpoint.
     retries: u32,
     /// Failures of Saturn's own in a row, and the checkpoint at that time.
@@ -40,6 +43,12 @@ pub(super) struct Failures {
 }
 
 impl Failures {
+    /// Something was saved: the task was not killed under its strategy twice in a row.
+    pub(super) fn saved(&mut self) {
+        self.killed_before = None;
+        self.last.take_if(|(kind, _)| is_kill(*kind));
+    }
+
     /// A new checkpoint, or a new driver: failures count anew.
     pub(super) fn forgiven(&mut self) {
         self.retries = 0;
@@ -76,6 +85,7 @@ impl Books {
         let Some(one) = self.attempts.get(&id) else { return };
         let (task, purpose, key) = (one.task, one.purpose, one.strategy.key());
         let has_begun = one.began_at().is_some();
+        let has_saved = one.said.iter().any(|one| matches!(one, RankReport::Checkpoint { .. }));
         let held: Vec<DeviceId> = devices(&one.gang).collect();
         let kind = if let AttemptEnd::Failed { failure } = end { Some(failure.kind) } else { None };
         let book = &mut self.tasks[task.0];
@@ -88,7 +98,9 @@ impl Books {
         }
         if purpose == Purpose::Train {
             let before = failures.last.take();
-            failures.killed_before = before.filter(|(kind, _)| is_kill(*kind)).map(|(_, key)| key);
+            let killed_before = before.filter(|(kind, _)| is_kill(*kind)).map(|(_, key)| key);
+            failures.killed_before = killed_before.filter(|_| !failures.last_had_saved);
+            failures.last_had_saved = has_saved;
             failures.last = kind.map(|kind| (kind, key));
             failures.has_begun = has_begun;
         }
@@ -116,7 +128,8 @@ impl Books {
         let accused: Vec<&DeviceId> =
             held.iter().filter(|one| suspects(one).len() >= MAX_SUSPECTS).collect();
         let nodes: BTreeSet<usize> = accused.iter().map(|device| device.node.0).collect();
-        let can_do = nodes.iter().all(|node| {
+        let without: BTreeSet<DeviceId> = accused.iter().map(|device| **device).collect();
+        let can_do_with_others = nodes.iter().all(|node| {
             let (_, of_type, _) = &self.nodes[*node];
             (0..self.nodes.len()).any(|other| {
                 !nodes.contains(&other)
@@ -125,9 +138,61 @@ impl Books {
                     && self.num_usable(other) >= self.num_usable(*node)
             })
         });
-        if are_new && !accused.is_empty() && can_do {
+        let can_do = || {
+            let open = (0..self.tasks.len()).filter(|task| self.tasks[*task].end.is_none());
+            let mut open = open.peekable();
+            // Without a task nothing says that other devices are left.
+            open.peek().is_some()
+                && open.all(|task| self.can_run_without(TaskId(task), &without) == Some(true))
+        };
+        if are_new && !accused.is_empty() && (can_do_with_others || can_do()) {
             self.duties.push(Duty::SetAside(id));
         }
+    }
+
+    /// Whether a task could run without these devices; `None` if nobody knows, since nothing was
+    /// measured, or since it may take several nodes.
+    fn can_run_without(&self, id: TaskId, devices: &BTreeSet<DeviceId>) -> Option<bool> {
+        let task = &self.tasks[id.0];
+        let allowed = |key: &StrategyKey| {
+            !task.excluded.contains(key)
+                && task.gpu_range.as_ref().is_none_or(|range| range.contains(&key.gpus))
+        };
+        let measured = self.measured.get(&task.group)?;
+        let choices: Vec<_> = measured.iter().filter(|(key, _)| allowed(key)).collect();
+        let is_wide = |(key, of_type): &&(StrategyKey, String)| key.gpus > self.width_of(of_type);
+        if choices.is_empty() || choices.iter().any(is_wide) || task.steps.is_none() {
+            return None;
+        }
+        let left = |node: usize| self.num_left(node, devices);
+        Some(choices.iter().any(|(key, of_type)| {
+            let of = (0..self.nodes.len()).filter(|node| self.nodes[*node].1 == *of_type);
+            of.into_iter().any(|node| left(node) >= key.gpus as usize)
+        }))
+    }
+
+    /// Whether one of the techniques that were measured for a task may have devices without these.
+    /// The engine may know of more strategies than were measured, by estimates.
+    fn may_run_without(&self, task: usize, devices: &BTreeSet<DeviceId>) -> bool {
+        let task = &self.tasks[task];
+        let measured = self.measured.get(&task.group).into_iter().flatten();
+        let techniques: BTreeSet<&String> = measured.map(|(key, _)| &key.technique).collect();
+        let most = (0..self.nodes.len()).map(|node| self.num_left(node, devices)).max();
+        let most = u32::try_from(most.unwrap_or(0)).unwrap_or(u32::MAX);
+        (1..=most).any(|gpus| {
+            task.gpu_range.as_ref().is_none_or(|range| range.contains(&gpus))
+                && techniques.iter().any(|technique| {
+                    let key = StrategyKey { technique: (*technique).clone(), gpus };
+                    !task.excluded.contains(&key)
+                })
+        })
+    }
+
+    /// The devices of a node that may be used, without these.
+    fn num_left(&self, node: usize, without: &BTreeSet<DeviceId>) -> usize {
+        let id = |device| DeviceId { node: NodeId(node), device };
+        let usable = (0..self.nodes[node].2).map(id).filter(|id| !self.set_aside.contains(id));
+        usable.filter(|id| !without.contains(id)).count()
     }
 
     /// The devices of a node that may be used.
@@ -151,6 +216,22 @@ impl Books {
                 self.wrong("devices are set aside for a cause", what);
             }
         }
+        // Devices are set aside for processes that live there, too: then nobody has a choice.
+        if !for_.is_empty() {
+            let set_aside: BTreeSet<DeviceId> =
+                asided.iter().map(|device| DeviceId { node, device: *device }).collect();
+            let open = (0..self.tasks.len()).filter(|task| self.tasks[*task].end.is_none());
+            let lost: Vec<usize> = open
+                .filter(|task| {
+                    let before = self.can_run_without(TaskId(*task), &BTreeSet::new());
+                    before == Some(true) && !self.may_run_without(*task, &set_aside)
+                })
+                .collect();
+            if !lost.is_empty() {
+                let what = format!("{set_aside:?}, and {lost:?} can run on no others");
+                self.wrong("the last devices are never set aside", what);
+            }
+        }
         self.accusers.extend(for_);
         for task in for_ {
             self.tasks[task.0].failed.absolved();
@@ -164,7 +245,7 @@ impl Books {
         task.not_before_s = *not_before_s;
         let (backoff_s, most) = (self.config.policy.backoff_s, self.config.policy.max_failures);
         let failed = &mut task.failed;
-        let Some((kind, _)) = failed.last else {
+        let Some((kind, key)) = failed.last.clone() else {
             return self.wrong("what failed is tried again", format!("{id:?} has not failed"));
         };
         let doubled_s = |failures: u32, most: u32| {
@@ -173,8 +254,11 @@ impl Books {
         failed.retries += u32::from(*counts);
         let (retries, wait_s) = (failed.retries, not_before_s - self.now_s);
         let has_begun = failed.has_begun;
+        let was_killed_before = failed.killed_before.as_ref() == Some(&key);
         let is_right = match kind {
             FailureKind::OutOfMemory | FailureKind::NotApplicable | FailureKind::Certain => false,
+            // One kill may be a person; after two in a row the strategy is excluded.
+            kind if is_kill(kind) && was_killed_before => false,
             // What its functions raise before the first step they would raise again.
             FailureKind::Task if !has_begun => false,
             FailureKind::NoSpace if self.has_space => !counts && is(wait_s, 0.0),

@@ -25,6 +25,8 @@ pub enum Deed {
     OldWord(AttemptId),
     /// The driver dies, and another takes the run over.
     DriverDies,
+    /// The driver dies, and another takes the run over on a machine of so many devices.
+    Moves(u32),
     /// The trouble is over: nodes are these again, devices are well, paused tasks go on.
     Calm(Vec<Node>),
 }
@@ -74,6 +76,15 @@ impl Simulation {
             }
             Deed::OldWord(_) => {}
             Deed::DriverDies => self.take_over(),
+            Deed::Moves(gpus) => {
+                let machine = self.world.nodes().next().cloned();
+                if let Some(mut node) = machine {
+                    self.world.hit(Fault::OtherPool);
+                    node.gpus = gpus;
+                    self.world.add_node(node);
+                }
+                self.take_over();
+            }
             Deed::Calm(nodes) => self.calm(nodes),
         }
     }
@@ -102,6 +113,15 @@ impl Simulation {
     /// The trouble is over: machines with processes that can't be killed are started again.
     fn calm(&mut self, nodes: Vec<Node>) {
         let stuck = self.world.calm();
+        if !self.state().config.policy.pool_may_grow {
+            // A run on one machine hears of no nodes. The machine is started again.
+            let machine = self.world.nodes().next().cloned();
+            if let Some(machine) = machine {
+                self.world.remove_node(&machine.name);
+                self.world.add_node(machine);
+            }
+            return self.take_over();
+        }
         let others: Vec<Node> = self
             .world
             .nodes()
