@@ -5,7 +5,7 @@ use saturn_core::{Node, TrialOutcome};
 use saturn_engine::{State, TaskId, TaskStatus};
 
 /// The node that the first waiting task needs, if no present node is wide enough for any measured
-/// strategy of the task.
+/// strategy of the task; for a task without measured strategies, those that are to be tried count.
 ///
 /// The answer is computed here, from trials and nodes. The engine's own answer, `State::fits_pool`,
 /// is not asked: if it were wrong, the arriving node would hide the fault.
@@ -18,22 +18,28 @@ fn missing_for(state: &State, id: TaskId) -> Option<Node> {
     if task.status != TaskStatus::Waiting {
         return None;
     }
-    let present = || state.present_nodes().map(|node| &state.cluster.nodes[node.0]);
-    let mut narrowest: Option<(u32, &str)> = None;
-    for (key, trial) in &state.groups[task.group].trials {
-        let is_excluded = task.excluded.iter().any(|(excluded, _)| *excluded == key.strategy);
-        let is_measured = matches!(trial.outcome, Some(TrialOutcome::Measured { .. }));
-        if !is_measured || is_excluded || !task.spec.allows_key(&key.strategy) {
-            continue;
-        }
-        let gpus = key.strategy.gpus;
-        if present().any(|node| node.gpu_type == key.gpu_type && node.gpus >= gpus) {
-            return None;
-        }
-        if narrowest.is_none_or(|(least, _)| gpus < least) {
-            narrowest = Some((gpus, &key.gpu_type));
-        }
+    let is_measured =
+        |outcome: &Option<TrialOutcome>| matches!(outcome, Some(TrialOutcome::Measured { .. }));
+    let of_kind = |is_such: &dyn Fn(&Option<TrialOutcome>) -> bool| {
+        let trials = state.groups[task.group].trials.iter();
+        let may_run = trials.filter(|(key, trial)| {
+            let is_excluded = task.excluded.iter().any(|(excluded, _)| *excluded == key.strategy);
+            is_such(&trial.outcome) && !is_excluded && task.spec.allows_key(&key.strategy)
+        });
+        may_run.map(|(key, _)| (key.strategy.gpus, &key.gpu_type)).collect::<Vec<_>>()
+    };
+    let mut sought = of_kind(&is_measured);
+    if sought.is_empty() {
+        // What the task may run under is still to be tried.
+        sought = of_kind(&Option::is_none);
     }
-    let (gpus, gpu_type) = narrowest?;
+    let fits = |(gpus, gpu_type): &(u32, &String)| {
+        let mut present = state.present_nodes().map(|node| &state.cluster.nodes[node.0]);
+        present.any(|node| node.gpu_type == **gpu_type && node.gpus >= *gpus)
+    };
+    if sought.iter().any(fits) {
+        return None;
+    }
+    let (gpus, gpu_type) = sought.into_iter().min_by_key(|(gpus, _)| *gpus)?;
     Some(Node::new("awaited", gpus, gpu_type))
 }
