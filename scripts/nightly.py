@@ -62,11 +62,14 @@ MATRIX = "scripts/numerics_matrix.py"
 PARTS = (
     Part(
         "rust",
-        "three times the simulated promises, 20 times the solver's random cases, 5,000 of each "
-        "property, every operation on a run's files made to fail",
+        "three times the simulated promises, four times the replays, 20 times the solver's random "
+        "cases, 5,000 of each property, every operation on a run's files made to fail",
         12,
         (
-            (*with_variables("PROMISES_NUM=300"), *CARGO, "--test", "simulations", "promises"),
+            (
+                *with_variables("PROMISES_NUM=300", "REPLAY_NUM=40"),
+                *(*CARGO, "--test", "simulations", "--", "promises", "replay"),
+            ),
             (*with_variables("SATURN_TEST_CASES=20"), *CARGO, "--test", "plans"),
             (
                 *with_variables("PROPTEST_CASES=5000", "SATURN_TEST_OPERATIONS=all"),

@@ -35,7 +35,7 @@ from saturn.tasks.definition import TaskDefinition  # noqa: E402
 from saturn.training import saved_build  # noqa: E402
 from saturn.training.saved_build import Built  # noqa: E402
 from saturn.training.stepper import build_model  # noqa: E402
-from warm import Warm  # noqa: E402
+from warm_parent import Warm  # noqa: E402
 
 # Workers don't find it by its name.
 cloudpickle.register_pickle_by_value(switch)

@@ -32,7 +32,7 @@ import torch  # noqa: E402
 from harness import Gang, Runtime, runtime  # noqa: E402
 from saturn.tasks.definition import TaskDefinition  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
-from warm import Warm  # noqa: E402
+from warm_parent import Warm  # noqa: E402
 
 #: From each of these gangs to the next, and back to the first.
 CHAIN = (("ddp", 1), ("ddp", 2), ("fsdp", 2))

@@ -23,7 +23,7 @@ from quick_gate import (  # noqa: F401  (pytest finds its hooks here)
 )
 from saturn import library
 from told_at_once import pytest_configure  # noqa: F401
-from warm import Warm
+from warm_parent import Warm
 
 # Where the tests run in the background or under `nohup`, what they start would inherit that these
 # are ignored.

@@ -44,7 +44,7 @@ from random_chains import (  # noqa: E402
     strategies_of,
 )
 from saturn.techniques import BUILT_IN  # noqa: E402
-from warm import Warm  # noqa: E402
+from warm_parent import Warm  # noqa: E402
 
 MB = 1_000_000
 #: Most ulps from plain torch on a CPU, in float32: kernels add in other orders.

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from warm import PYTHON_DIR
+from warm_parent import PYTHON_DIR
 
 SATURN = Path(sys.executable).with_name("saturn")
 LIMIT_S = 200

@@ -30,7 +30,7 @@ from saturn.cluster.store import AgentStore
 from saturn.scripts.command import ScriptDefinition
 from saturn.tasks.definition import TaskDefinition
 from saturn.techniques import BUILT_IN
-from warm import LIMIT_S, Warm, rank_env, worker_env
+from warm_parent import LIMIT_S, Warm, rank_env, worker_env
 
 #: How long the peers of a failed rank may take to notice, before the gang is killed.
 GRACE_S = 60.0

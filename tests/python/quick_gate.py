@@ -40,7 +40,10 @@ SECONDS = Path(__file__).with_name("seconds.json")
 
 
 def seconds() -> dict[str, float]:
-    """What the quick tests of each larger file took when measured, by the file's stem."""
+    """Seconds that the quick tests of each larger file keep one of the workers busy, by its stem.
+
+    They come from the processor time of each file, scaled to the time that the whole suite took.
+    """
     return dict(json.loads(SECONDS.read_text()))
 
 

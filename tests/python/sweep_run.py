@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import reference
-from warm import PYTHON_DIR
+from warm_parent import PYTHON_DIR
 
 SATURN = Path(sys.executable).with_name("saturn")
 STEPS = 1200

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import saturn._core  # noqa: F401  (these tests are about it: without a build they fail)
-from warm import PYTHON_DIR
+from warm_parent import PYTHON_DIR
 
 #: What every script begins with. `task` makes a good task; its keywords make it bad.
 HEAD = """

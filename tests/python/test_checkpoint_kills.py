@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from warm import worker_env
+from warm_parent import worker_env
 
 pytestmark = pytest.mark.slow
 

@@ -19,7 +19,7 @@ from saturn.techniques.tensor import TensorFsdp, TensorParallel
 from saturn.techniques.tensor.plan import TensorPlan
 from tensor_models import Attentive
 from torch import nn
-from warm import Warm
+from warm_parent import Warm
 
 #: PEFT asks transformers for something by its former name.
 pytestmark = pytest.mark.filterwarnings(

@@ -18,7 +18,7 @@ from saturn import Task
 from saturn.errors import RunFailed
 from saturn.plain import supported
 from saturn.worker import doctor
-from warm import PYTHON_DIR
+from warm_parent import PYTHON_DIR
 
 SATURN = Path(sys.executable).parent / "saturn"
 

@@ -21,7 +21,7 @@ from saturn.training.slicing import LABELS, SAMPLES, WHOLE, Slicing
 from saturn.training.stepper import build_model
 from torch import nn
 from torch.utils.data import DataLoader, Sampler
-from warm import Warm
+from warm_parent import Warm
 
 # Newer Pythons warn of the forks that a DataLoader makes for its workers.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")

@@ -20,7 +20,7 @@ from saturn.training.slicing import SUMS
 from saturn.training.stepper import build_model
 from stateful_models import Counting
 from torch import nn
-from warm import Warm
+from warm_parent import Warm
 
 pytest.importorskip("transformers")
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from saturn.checkpoint import writer
-from warm import worker_env
+from warm_parent import worker_env
 
 PROGRAM = Path(__file__).with_name("durability_walk.py")
 #: Where files in memory are, if anywhere: what would last is reckoned, and real syncs only take

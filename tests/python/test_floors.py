@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import saturn
-from warm import PYTHON_DIR
+from warm_parent import PYTHON_DIR
 
 ROOT = PYTHON_DIR.parent
 

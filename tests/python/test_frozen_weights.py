@@ -21,7 +21,7 @@ from saturn.checkpoint.black_box_state import read_into
 from saturn.tasks.definition import TaskDefinition
 from saturn.training.stepper import build_model
 from torch import nn
-from warm import Warm
+from warm_parent import Warm
 
 #: PEFT asks transformers for something by its former name.
 pytestmark = pytest.mark.filterwarnings(

@@ -20,7 +20,7 @@ from saturn.techniques.fsdp import Fsdp
 from saturn.techniques.pipeline.technique import Pipeline
 from techniques_of_tests import spec_of
 from torch import nn
-from warm import LIMIT_S
+from warm_parent import LIMIT_S
 
 MB = 1_000_000
 #: Within this a failure is told. It would take a minute if it waited for the peers to leave the

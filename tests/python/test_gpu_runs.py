@@ -14,7 +14,7 @@ import pytest
 import reference
 from fake_gpu.environment import device_uuid, environment
 from gpu_runs import SATURN, GpuRun
-from warm import LIMIT_S
+from warm_parent import LIMIT_S
 
 pytestmark = pytest.mark.usefixtures("fake_gpus")
 

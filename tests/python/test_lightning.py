@@ -23,7 +23,7 @@ from saturn.trainers import lightning_hooks
 from saturn.training.evaluation import Evaluator
 from torch import nn
 from torchmetrics.classification import MulticlassAccuracy
-from warm import Warm
+from warm_parent import Warm
 
 STEPS = 2 * AN_EPOCH + 2
 

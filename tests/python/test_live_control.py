@@ -25,7 +25,7 @@ import reference
 import saturn
 import torch
 from saturn import HParams, Task
-from warm import PYTHON_DIR
+from warm_parent import PYTHON_DIR
 
 #: Three seconds of training at least: on a busy machine, too, `a` is paused before it ends.
 STEPS = 600

@@ -19,7 +19,7 @@ from faces import make_task
 from saturn import HParams, native
 from saturn.runs import stopping
 from test_run import report_of
-from warm import PYTHON_DIR
+from warm_parent import PYTHON_DIR
 
 
 class FakeDriver:

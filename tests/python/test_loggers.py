@@ -33,7 +33,7 @@ from saturn.loggers import (
 )
 from saturn.worker import track
 from trackers_of_tests import Book, read
-from warm import PYTHON_DIR
+from warm_parent import PYTHON_DIR
 
 ENVIRONMENT = {
     **os.environ,

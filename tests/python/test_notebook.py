@@ -18,7 +18,7 @@ from faces import make_task
 from saturn.notebook import view
 from saturn.notebook.page import render
 from saturn.notebook.view import _Losses
-from warm import PYTHON_DIR
+from warm_parent import PYTHON_DIR
 
 CELLS = """
 import io, sys

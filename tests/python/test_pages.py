@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from warm import PYTHON_DIR
+from warm_parent import PYTHON_DIR
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted(ROOT.glob("docs/**/*.md"))]
@@ -71,6 +71,7 @@ BEFORE = {
 #: What is smaller here than in the page, or goes by the name that the pages' commands use.
 SMALLER = {
     "n_trials=50, devices=8": "n_trials=2, devices=1",
+    '"width", [64, 256]': '"width", [8]',
     "epochs=4": "epochs=1",
     "open-run": "my-run",
     "--seeds 20": "--seeds 2",

@@ -17,7 +17,7 @@ from saturn import HParams
 from saturn.runs import request
 from saturn.runs.preload import preload_entries
 from saturn.tasks.profile_key import profile_key
-from warm import PYTHON_DIR
+from warm_parent import PYTHON_DIR
 
 
 def test_only_what_decides_performance_is_in_the_profile_key() -> None:

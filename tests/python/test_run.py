@@ -20,7 +20,7 @@ from models import Mlp
 from saturn import HParams, native
 from saturn.tasks import definition
 from saturn.techniques import BUILT_IN
-from warm import PYTHON_DIR
+from warm_parent import PYTHON_DIR
 
 
 class FakeCore:

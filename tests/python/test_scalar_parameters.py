@@ -36,11 +36,11 @@ def chain(run: Runtime, task: Any, moves: list[Any]) -> dict[int, float]:
     return run.losses(task.name)
 
 
-#: Of three ranks one has nothing that counts.
+#: With three ranks, one rank gets no sample.
 FEW: dict[str, Any] = {"batch_size": 2}
 
 
-@pytest.mark.slow(quick=["fewer-samples-than-ranks-at-first"])
+@pytest.mark.slow(quick=["fewer-samples-than-ranks-in-three-moves"])
 @pytest.mark.parametrize(
     ("changes", "moves"),
     [
@@ -53,7 +53,7 @@ FEW: dict[str, Any] = {"batch_size": 2}
         "plain",
         "accumulated-and-clipped",
         "fewer-samples-than-ranks",
-        "fewer-samples-than-ranks-at-first",
+        "fewer-samples-than-ranks-in-three-moves",
     ],
 )
 def test_scalars_train_as_in_plain_torch(

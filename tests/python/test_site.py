@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from warm import PYTHON_DIR, worker_env
+from warm_parent import PYTHON_DIR, worker_env
 
 pytestmark = pytest.mark.timeout(600)
 ROOT = PYTHON_DIR.parent

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import closeness
 import pytest
-from warm import worker_env
+from warm_parent import worker_env
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = (DOCS / "techniques.md").read_text()

@@ -20,7 +20,7 @@ from saturn.checkpoint import manifest
 from saturn.errors import InvalidInput
 from saturn.trainers.rest import Trained
 from trainer_models import MakeTrainer, texts
-from warm import Warm
+from warm_parent import Warm
 
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")

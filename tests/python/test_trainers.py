@@ -24,7 +24,7 @@ from saturn.trainers.rest import Trained
 from saturn.training.accumulation import Accumulation
 from saturn.training.evaluation import Evaluator
 from trainer_models import MakeTrainer
-from warm import Warm
+from warm_parent import Warm
 
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")

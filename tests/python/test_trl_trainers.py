@@ -21,7 +21,7 @@ from pair_judge import judge
 from saturn import Task
 from saturn.errors import InvalidInput
 from saturn.techniques.ddp import Ddp
-from warm import Warm
+from warm_parent import Warm
 
 pytest.importorskip("trl")
 

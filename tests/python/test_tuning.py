@@ -22,7 +22,7 @@ from saturn.stoppers.given import Reports, stoppers_of, with_metrics
 from saturn.tuning.reports import TaskReports
 from saturn.tuning.tuner import Stopping
 from saturn.tuning.watch import Watch
-from warm import PYTHON_DIR
+from warm_parent import PYTHON_DIR
 
 SATURN = Path(sys.executable).with_name("saturn")
 

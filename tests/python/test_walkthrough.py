@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import saturn._core  # noqa: F401  (these tests are about it: without a build they fail)
-from warm import PYTHON_DIR
+from warm_parent import PYTHON_DIR
 
 WALK_THROUGH = """
 import torch

@@ -21,7 +21,7 @@ from saturn.worker import warm
 from saturn.worker.warm import WarmParent
 from techniques_of_tests import spec_of
 from torch.utils.data import DataLoader
-from warm import Warm
+from warm_parent import Warm
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ from harness import Runtime, runtime
 from random_chains import technique_of
 from saturn.techniques import Setting
 from torch import nn
-from warm import Warm
+from warm_parent import Warm
 from zoo_models import ZOO, Architecture
 
 STEPS = 4

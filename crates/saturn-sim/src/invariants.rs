@@ -122,8 +122,8 @@ impl Watch {
         Ok(())
     }
 
-    /// A task that the stopper lets go on has its place at once, if a plan is in force that may be
-    /// extended and one of the task's measured strategies fits a node.
+    /// A task that the stopper lets go on gets a place in the same turn. This holds if a plan is in
+    /// force and a measured strategy of the task fits a node.
     ///
     /// Trials and inspections may find better strategies; then the rule is not checked.
     fn check_let_go_on(state: &State, let_go_on: &[TaskId]) -> Result<(), Violation> {

@@ -4,8 +4,8 @@
 use saturn_core::{Node, TrialOutcome};
 use saturn_engine::{State, TaskId, TaskStatus};
 
-/// The node that the first waiting task needs, if no present node is wide enough for any measured
-/// strategy of the task; for a task without measured strategies, those that are to be tried count.
+/// The node that the first waiting task needs; `None` if a present node fits one of its measured
+/// strategies. For a task without measured strategies, the strategies that are to be tried count.
 ///
 /// The answer is computed here, from trials and nodes. The engine's own answer, `State::fits_pool`,
 /// is not asked: if it were wrong, the arriving node would hide the fault.

@@ -104,21 +104,20 @@ pub fn scenario(seed: u64) -> Simulation {
     simulation
 }
 
-/// Whether the run of a seed is on one machine. Whoever resumes such a run may do so on another one.
+/// Whether this seed's run is on one machine. A resumed run may find another number of devices there.
 fn is_on_one_machine(seed: u64) -> bool {
     seed % 11 == 4
 }
 
-/// Leaves one machine, which some tasks need more than one device of.
+/// Keeps the first machine only. Half of the tasks then need at least two of its devices.
 fn move_to_one_machine(seed: u64, workload: &mut Workload) {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(!seed);
     workload.nodes.truncate(1);
-    for node in &mut workload.nodes {
-        node.gpus = node.gpus.max(2);
-        for one in &mut workload.tasks {
-            if rng.random_bool(0.5) {
-                one.spec.gpu_range = Some((2..=node.gpus).collect());
-            }
+    let Some(node) = workload.nodes.first_mut() else { return };
+    node.gpus = node.gpus.max(2);
+    for one in &mut workload.tasks {
+        if rng.random_bool(0.5) {
+            one.spec.gpu_range = Some((2..=node.gpus).collect());
         }
     }
 }

@@ -162,7 +162,7 @@ impl State {
             if trial.is_some_and(|trial| trial.outcome.is_some()) {
                 self.want_trials_for(attempt.task);
             } else {
-                // The trial is open again, also if another task of the group needs it.
+                // The trial is open again, for every task of the group.
                 self.want_trials_of_group(self.task(attempt.task).group);
             }
             // Tasks that waited for the trial to end can be planned: its outcome may have come

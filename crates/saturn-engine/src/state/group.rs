@@ -18,8 +18,8 @@ use crate::state::trial::{TrialKey, TrialState};
 pub struct InspectionState {
     /// What the inspection found.
     pub found: Option<Arc<Inspection>>,
-    /// What an inspection had found whose answer a change of the machines put in doubt, until the
-    /// next inspection ends. The bytes of the model are still true.
+    /// The last inspection, after a change of the machines put its verdicts in doubt. It is kept until
+    /// another inspection succeeds, because the model's bytes have not changed.
     pub outdated: Option<Arc<Inspection>>,
     /// Failures that may be chance, since this process drives the run.
     pub failures: u32,
@@ -28,14 +28,14 @@ pub struct InspectionState {
 }
 
 impl InspectionState {
-    /// Puts what was found in doubt, so that the model is inspected again.
+    /// The machines have changed: the model must be inspected again.
     pub(crate) fn put_in_doubt(&mut self) {
         if let Some(found) = self.found.take() {
             self.outdated = Some(found);
         }
     }
 
-    /// What is known of the model's bytes, by the latest inspection that ended.
+    /// The latest inspection that succeeded, for the bytes of the model.
     pub(crate) fn sizes(&self) -> Option<&Inspection> {
         self.found.as_deref().or(self.outdated.as_deref())
     }

@@ -316,7 +316,11 @@ fn a_model_keeps_its_size_when_a_wider_node_puts_its_inspection_in_doubt() {
     run.plan(&[("a", 0), ("b", 1)]);
     assert_eq!(run.training(), ["a"]);
     run.tell(Event::NodeJoined { spec: Node::new("wide", DEVICES + 2, "a") });
-    assert_eq!(run.training(), ["a"], "there is no more host memory on its node than before");
+    assert_eq!(
+        run.training(),
+        ["a"],
+        "b still waits: its node has no more host memory than before"
+    );
 }
 
 #[test]

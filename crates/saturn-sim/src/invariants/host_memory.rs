@@ -4,8 +4,8 @@
 //! longest for it as the first of its queues. Nothing that would delay this task starts before it.
 //! Whatever would not delay it, and has room, starts.
 //!
-//! When an attempt ends is the engine's expectation. Here it is worked out anew from trials, so a
-//! rule about times leaves room for another expectation.
+//! The engine expects when an attempt ends. This rule works out an expectation of its own from
+//! trials, so rules about times have slack.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,14 +21,15 @@ use crate::simulation::Violation;
 
 /// How long a trial is expected to hold host memory, seconds.
 const TRIAL_S: f64 = 60.0;
-/// An expectation of the engine's may be so many times as long as that of this rule, and seconds.
+/// The engine may expect a time up to `TIMES` times as long as this rule does, plus `MORE_S` seconds.
 const TIMES: f64 = 6.0;
 const MORE_S: f64 = 70.0;
-/// The seconds if the memory is free already, so that nobody has to expect an end.
+/// Used in place of `MORE_S` where enough memory is free already: nobody has to guess when memory
+/// will be freed.
 const MORE_IF_FREE_S: f64 = 30.0;
 
-/// A task that is the first of all of its devices, and that nothing but devices or host memory
-/// keeps from starting.
+/// A task that is first in the queue of each of its devices. Only busy devices or host memory keep
+/// the task from starting.
 #[derive(Debug, Clone, PartialEq)]
 struct First {
     task: TaskId,
@@ -249,6 +250,7 @@ fn bytes(
 ) -> u64 {
     let ranks = ranks_on(gang, node);
     let group = &state.groups[state.task(task).group];
+    // Not asked of the engine, so that a fault there is seen.
     let found = group.inspection.found.as_deref().or(group.inspection.outdated.as_deref());
     let Some(found) = found.filter(|_| ranks > 0) else { return 0 };
     let gpu_type = state.gpu_type(NodeId(gang[0].node));

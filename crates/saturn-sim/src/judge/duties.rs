@@ -97,8 +97,8 @@ impl Duty {
     }
 }
 
-/// What a rank died of that ended without a word: by its exit code, which is negative after a signal,
-/// and by the last words of its process.
+/// Why a rank died without a report, by its exit code and the last words of its process. The code is
+/// negative after a signal.
 fn death(code: i32, last_words: &str) -> FailureKind {
     let has_no_memory = ["std::bad_alloc", "can't allocate memory"];
     match code {
@@ -113,9 +113,10 @@ fn death(code: i32, last_words: &str) -> FailureKind {
 impl Books {
     /// A decision is over: a duty that was not done is a fault.
     pub(super) fn end_decision(&mut self) {
-        // Whoever is dying already is not asked to stop.
+        let attempts = &self.attempts;
+        // An attempt that is dying already is not asked to stop.
         let is_left = |task: TaskId| {
-            self.attempts.values().any(|one| {
+            attempts.values().any(|one| {
                 one.task == task
                     && one.purpose == Purpose::Train
                     && one.end.is_none()
@@ -123,13 +124,7 @@ impl Books {
                     && !one.is_killed
             })
         };
-        let done: Vec<bool> = self
-            .duties
-            .iter()
-            .map(|duty| matches!(duty, Duty::Halt(task) if !is_left(*task)))
-            .collect();
-        let mut done = done.into_iter();
-        self.duties.retain(|_| !done.next().unwrap_or(false));
+        self.duties.retain(|duty| !matches!(duty, Duty::Halt(task) if !is_left(*task)));
         if let Some(duty) = self.duties.first() {
             let what = format!("{duty:?} was not done");
             self.wrong("what is owed is done", what);
@@ -145,16 +140,14 @@ impl Books {
             return;
         }
         match event {
-            Event::Interrupt | Event::Command { command: Command::Stop { .. } } => {
-                self.is_interrupted = true;
-                if let Event::Command { command } = event {
-                    self.note_command(command);
-                }
-            }
+            Event::Interrupt => self.is_interrupted = true,
             Event::Reported { attempt, rank, report } => {
                 self.note_report(*attempt, *rank, report);
             }
-            Event::Command { command } => self.note_command(command),
+            Event::Command { command } => {
+                self.is_interrupted |= matches!(command, Command::Stop { .. });
+                self.note_command(command);
+            }
             Event::SpaceFreed => self.note_space(),
             Event::NodeLeft { name, .. }
                 if self.nodes.iter().any(|(one, _, gpus)| one == name && *gpus > 0) =>

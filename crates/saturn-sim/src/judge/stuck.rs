@@ -1,7 +1,7 @@
 //! Rules on runs that end for want of devices.
 //!
-//! Written from the engine's promise. On one machine, a run ends as a stopped run if every task that is
-//! left needs more devices than there are, and each of these tasks is told what it needs.
+//! Written from the engine's promise. On one machine, a run ends as stopped if every task that is left
+//! needs more devices than there are. Each of these tasks is told what it needs.
 
 use saturn_core::StrategyKey;
 use saturn_engine::{Ruling, TaskId};
@@ -20,7 +20,7 @@ impl Books {
         for id in &open {
             // A task that comes after another is not asked about.
             let waits = self.tasks[id.0].after.iter().any(|before| open.contains(before));
-            if !waits && let Err(what) = self.needs_more(*id) {
+            if !waits && let Err(what) = self.check_needs_more(*id) {
                 return self.wrong(rule, format!("{}: {what}", self.tasks[id.0].name));
             }
         }
@@ -29,8 +29,9 @@ impl Books {
         }
     }
 
-    /// Why a task does not need more devices than there are, or was not told so.
-    fn needs_more(&self, id: TaskId) -> Result<(), String> {
+    /// Checks that a task needs more devices than there are, and was told so. The error says which of the
+    /// two is wrong.
+    fn check_needs_more(&self, id: TaskId) -> Result<(), String> {
         let task = &self.tasks[id.0];
         if task.is_paused || task.ruling != Ruling::GoOn {
             return Err("it rests".to_owned());

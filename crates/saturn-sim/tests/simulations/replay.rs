@@ -59,14 +59,15 @@ fn both(mut simulation: Simulation) -> (f64, Replayed, Vec<(Record, f64)>) {
     (realised_s, replayed, simulation.journal)
 }
 
-/// Replays the runs of ten seeds. Each must end when its run ended: there is no noise, and a
+/// Replays the runs of ten seeds, or of `REPLAY_NUM`. Each must end when its run ended: there is no noise, and a
 /// journal has all that counts.
 ///
-/// One of them may part from its run. A search of the solver goes elsewhere where a time is at the
-/// edge of a microsecond, and the last bits of times are not the same on every machine.
+/// One run of ten may part from its replay. A search of the solver goes elsewhere where a time is at
+/// the edge of a microsecond, and the last bits of times are not the same on every machine.
 fn replay_exactly(make: impl Fn(u64) -> Simulation) {
     let mut parted = Vec::new();
-    for seed in 0..10 {
+    let num = std::env::var("REPLAY_NUM").map_or(10, |num| num.parse().unwrap());
+    for seed in 0..num {
         let (realised_s, replayed, journal) = both(make(seed));
         let difference = replayed.simulated.makespan_s / realised_s - 1.0;
         if difference.abs() < EXACT {
@@ -80,7 +81,7 @@ fn replay_exactly(make: impl Fn(u64) -> Simulation) {
         let parting = run.iter().zip(&again).find(is_other);
         parted.push(format!("seed {seed}: {difference:+.4}, from {parting:#?} on"));
     }
-    assert!(parted.len() <= 1, "{}", parted.join("\n"));
+    assert!(parted.len() * 10 <= usize::try_from(num).unwrap(), "{}", parted.join("\n"));
 }
 
 /// What was decided in a run, and when, seconds.

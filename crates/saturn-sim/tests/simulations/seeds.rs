@@ -6,10 +6,16 @@ use saturn_sim::{Bug, Fault, Hits, run, run_with};
 
 /// Seeds of this test.
 const SEEDS: u64 = 1000;
-/// Seeds beyond these that once broke a rule: a lost wake-up, a trial that died after its task was
-/// cancelled, a task that started without host memory while its model was inspected again, and a
-/// task that was given up because a trial that only this task needed had met a failure of Saturn's.
-const BROKEN_ONCE: [u64; 4] = [2387, 5291, 3275, 1478];
+/// Seeds beyond these that once broke a rule.
+const BROKEN_ONCE: [u64; 5] = [
+    // A lost wake-up.
+    2387, // A trial died after its task was cancelled.
+    5291, // A task started without host memory while its model was inspected again.
+    3275,
+    // A trial that only one task needed met a failure of Saturn's, and the task was given up.
+    1478, // The simulator resumed a run for ever on a machine that was too small for it.
+    5669,
+];
 
 #[test]
 fn whatever_goes_wrong_every_task_comes_to_its_end() {

@@ -13,9 +13,9 @@ use crate::split::pieces::{Piece, Player, settle_shares, stays_first};
 
 /// The smallest share that a piece may have.
 pub(crate) const LEAST_SHARE: f64 = 0.01;
-/// Pieces times iterations of a program that is worth it: about a second, as an iteration takes time
-/// in proportion to the pieces. A limit of time would let the load of the machine decide which plan
-/// comes out.
+/// The most iterations of a program, times its pieces. An iteration takes time in proportion to the
+/// pieces, so this is about a second. A limit of one second would let the machine's load choose the
+/// plan.
 const MOST_WORK: usize = 15_000_000;
 
 /// A piece that stays starts at once.

@@ -1,8 +1,9 @@
-//! The places of charts: data for the page's script, which draws them.
+//! The elements of charts: data for the page's script, which draws them.
 //!
-//! Rust decides what a chart tells, and in which words; `script/` decides where in the drawing that
-//! stands, and how it looks. A place holds the data as JSON, and a sentence for those who run no
-//! script. All numbers that matter are in the page's tables and notes too.
+//! Rust decides what a chart tells, and in which words. `script/` decides where in the drawing that
+//! stands, and how it looks. The element of a chart holds its data as JSON, and a sentence for those
+//! who run no script. Results are in the page's tables and notes too; losses by step and the times of
+//! single bars are only in the charts.
 
 use std::io;
 
@@ -11,9 +12,9 @@ use saturn_core::names::escape_terminal;
 use serde::Serialize;
 use serde_json::ser::{CharEscape, Formatter, Serializer};
 
-/// A place for a chart. `kind` names the function of `script/charts.js` that draws `data`, and
-/// `label` describes the chart for those who can't see it.
-pub(super) fn place(kind: &str, label: &str, data: &impl Serialize) -> Markup {
+/// The element of a chart, which holds its data until the script draws it. `kind` names the function
+/// in `script/charts.js` that draws `data`, and `label` describes the chart for those who can't see it.
+pub(super) fn element(kind: &str, label: &str, data: &impl Serialize) -> Markup {
     html! {
         div.scroll data-chart=(kind) data-label=(label) {
             p.note { (label) ": a chart, which the page's script draws. No script ran here." }
@@ -22,23 +23,23 @@ pub(super) fn place(kind: &str, label: &str, data: &impl Serialize) -> Markup {
     }
 }
 
-/// Data for the page's script, within the place of its chart.
+/// Data for the page's script, within the element of its chart.
 pub(super) fn script_data(data: &impl Serialize) -> Markup {
     let mut json = Vec::new();
-    // Plain data with string keys always serialises. If it did not, its chart would not be drawn.
+    // Plain data with string keys always serialises.
     let _ = data.serialize(&mut Serializer::with_formatter(&mut json, ForPage));
     let json = String::from_utf8_lossy(&json);
     html! { script type="application/json" { (PreEscaped(json)) } }
 }
 
-/// Writes JSON that no name can end early, as nothing in it looks like a tag. Characters that
-/// control or reorder text are made visible, as on the rest of the page. Six digits of a number are
-/// more than a drawing shows.
+/// Writes JSON without `<`, so that no name can end the script element. Characters that control or
+/// reorder text are made visible, as on the rest of the page. Seven digits of a number are more than
+/// a drawing shows.
 struct ForPage;
 
 impl Formatter for ForPage {
     fn write_f64<W: io::Write + ?Sized>(&mut self, to: &mut W, value: f64) -> io::Result<()> {
-        let rounded: f64 = format!("{value:.5e}").parse().unwrap_or(value);
+        let rounded: f64 = format!("{value:.6e}").parse().unwrap_or(value);
         write!(to, "{rounded}")
     }
 
@@ -89,7 +90,7 @@ mod tests {
     #[test]
     fn numbers_are_short() {
         let numbers = [12.0, 0.1 + 0.2, 1_234_567.8, -1e-9, 0.0, f64::NAN];
-        let expected = "[12,0.3,1234570,-0.000000001,0,null]";
+        let expected = "[12,0.3,1234568,-0.000000001,0,null]";
         assert!(script_data(&numbers).0.contains(expected), "{}", script_data(&numbers).0);
     }
 }

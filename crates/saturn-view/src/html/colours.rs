@@ -173,10 +173,11 @@ mod tests {
         }
         assert_eq!(class(NUM_LOOKS + 3), "t3");
         assert_eq!(css(10_000).matches("{--c:").count(), NUM_LOOKS);
-        let [colours, textures] = [("COLOURS", COLOURS.len()), ("TEXTURES", TEXTURES.len())]
-            .map(|(name, number)| format!("NUM_{name} = {number};"));
         let script = crate::html::frame::SCRIPT;
-        assert!(script.contains(&colours) && script.contains(&textures), "draw.js has other looks");
+        assert!(script.contains(&format!("NUM_COLOURS = {};", COLOURS.len())), "in draw.js");
+        let (_, after) = script.split_once("TEXTURE_LINES = [").unwrap();
+        let (lines, _) = after.split_once(']').unwrap();
+        assert_eq!(lines.split(',').count() + 1, TEXTURES.len(), "in draw.js, and one is plain");
         assert_eq!(css(5).matches("{--c:").count(), 5);
     }
 }

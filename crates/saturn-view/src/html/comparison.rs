@@ -146,7 +146,7 @@ fn schedules(reports: &[Report], names: &[&str]) -> Markup {
                     }
                 }
             }
-            (chart.place())
+            (chart.markup())
         }
     }
 }
@@ -233,7 +233,7 @@ fn chart(
     }
     let title = format!("{}: {metric}", tasks.first()?.1.name);
     let label = format!("{title}, by step, of each run");
-    Some((title, Chart { label, size: ChartSize::Small, is_noisy, axis: "step", curves }.place()))
+    Some((title, Chart { label, size: ChartSize::Small, is_noisy, axis: "step", curves }.markup()))
 }
 
 fn tasks(comparison: &Comparison) -> Markup {

@@ -59,13 +59,13 @@ pub(super) struct Chart<'a> {
 }
 
 impl Chart<'_> {
-    /// The place of the chart, and its legend; empty if there is no point.
-    pub(super) fn place(&self) -> Markup {
+    /// The element of the chart, and its legend; empty if there is no point.
+    pub(super) fn markup(&self) -> Markup {
         if self.curves.iter().all(|curve| curve.points.is_empty()) {
             return Markup::default();
         }
         html! {
-            (charts::place("curves", &self.label, self))
+            (charts::element("curves", &self.label, self))
             div.chips {
                 @for curve in &self.curves {
                     span.chip data-task=(curve.key) tabindex="0" {
@@ -79,12 +79,13 @@ impl Chart<'_> {
     }
 }
 
-/// The place of a short piece of a line, for a legend.
+/// An empty element, in which the script draws a short piece of a task's line for a legend.
 pub(super) fn key(class: &str) -> Markup {
     html! { i.key.(class) {} }
 }
 
-/// The place of a small curve on a scale of its own. Neighbours share a point if there are many.
+/// The element of a small curve on a scale of its own. If there are many points, neighbours are drawn
+/// as a single point.
 pub(super) fn spark(class: &str, losses: &[LossPoint]) -> Markup {
     let together = losses.len().div_ceil(MAX_SPARK).max(1);
     let mean = |points: &[LossPoint]| {

@@ -55,7 +55,7 @@ pub(super) fn charts(report: &Report) -> Markup {
             });
             let curves = curves.take(MAX_CURVES).collect();
             let label = format!("{name} of each evaluation by step");
-            (name, Chart { label, size, is_noisy: false, axis: "step", curves }.place())
+            (name, Chart { label, size, is_noisy: false, axis: "step", curves }.markup())
         })
         .filter(|(_, chart)| !chart.0.is_empty())
         .collect();

@@ -19,7 +19,7 @@ pub(super) const SCRIPT: &str = concat!(
 /// The content security policy. It allows one script, named by its digest; a test checks the
 /// digest.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; \
-                      script-src 'sha256-OmdbUi4peoOtquRS0rcPHesYF6D2qXRJ4runW5+n73s='";
+                      script-src 'sha256-M7kXnd7/4/DrLeJbhzcCXOR4liUCn8ZxDU7muLByRWg='";
 
 /// The parts of a page.
 pub(super) struct Page<'a> {

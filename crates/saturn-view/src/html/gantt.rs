@@ -118,8 +118,8 @@ struct Row {
 }
 
 impl Gantt {
-    /// The place of the chart, and how many devices are not drawn.
-    pub(super) fn place(&self) -> Markup {
+    /// The element of the chart, and a note if devices are left out.
+    pub(super) fn markup(&self) -> Markup {
         let mut rows = self.rows();
         let left_out = rows.split_off(rows.len().min(MAX_ROWS));
         let num_left_out = left_out.iter().map(|row| row.num_devices).sum();
@@ -133,7 +133,7 @@ impl Gantt {
             to_s: self.to_s,
         };
         html! {
-            (charts::place("gantt", &self.title, &data))
+            (charts::element("gantt", &self.title, &data))
             @if num_left_out > 0 {
                 p.note { (count(num_left_out, "device")) " more are not drawn." }
             }
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(rows.len(), 3 + 8);
         let ids: Vec<String> = rows[..4].iter().map(|row| chart.row_data(row).ids).collect();
         assert_eq!(ids, ["0-2", "3", "4-7", "0-7"]);
-        let page = chart_of(1250).place().0;
+        let page = chart_of(1250).markup().0;
         assert_eq!(page.matches("\"ids\":").count(), MAX_ROWS);
         assert!(page.contains(&format!("{} devices more", 10_000 - 8 * (MAX_ROWS - 2))));
         assert!(page.len() < 20_000, "{}", page.len());

@@ -34,7 +34,7 @@ pub(super) fn chart(report: &Report) -> Markup {
         p.note {
             "Training loss by step, smoothed. Point at a task for its raw losses."
         }
-        (chart.place())
+        (chart.markup())
         (not_shown(num_left_out, "task"))
     }
 }

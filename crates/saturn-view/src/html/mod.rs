@@ -4,12 +4,11 @@
 //! `frame` is what every page has; `run`, `comparison`, `plan`, `simulated` and `whatif` are the pages. Other
 //! files are their sections and charts, of which `parts` holds the smallest.
 //!
-//! Charts are drawn in the browser. Rust puts the data of a chart into its place on the page, as
-//! JSON, with all words as they are to be read (`charts`). One script, which every page holds, draws
-//! all charts when the page opens (`script/`): `draw.js` has the elements, `gantt.js` and its
-//! neighbours a kind of chart each, `charts.js` finds the places, and `page.js` answers the pointer.
-//! A page that gets new data may call `drawCharts` again. Without scripts a sentence stands in each
-//! place; tables and numbers do not need the script.
+//! Charts are drawn in the browser. Rust puts the data of a chart into the page as JSON, with all
+//! words as they are to be read (`charts`). One script on every page draws all charts when the page
+//! opens (`script/`). `draw.js` makes SVG elements. `gantt.js`, `curves.js` and `parallel.js` each
+//! draw a kind of chart. `charts.js` finds the elements that hold data, and `page.js` answers the
+//! pointer. Without scripts a sentence stands for each chart, and tables are as they were.
 //!
 //! Invariants: a page needs no network, says so in its content security policy, and runs no script
 //! but its own. All text from users and workers is escaped, since markup comes only from templates.

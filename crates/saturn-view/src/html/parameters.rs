@@ -60,7 +60,7 @@ pub(super) fn chart(report: &Report) -> Markup {
             "A line a task, from its parameters to its " (metric) "; the more it stands out, the better. "
             "Parameters that explain most of how well tasks did come first."
         }
-        (charts::place("parallel", &format!("Parameters of each task, and its {metric}"), &data))
+        (charts::element("parallel", &format!("Parameters of each task, and its {metric}"), &data))
         @if axes.iter().any(|(_, importance)| importance.is_some()) {
             h3 { "Importance" span.note { "of how well tasks did, the share that a parameter explains by itself" } }
             table.importance {

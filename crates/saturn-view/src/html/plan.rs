@@ -22,7 +22,7 @@ pub fn plan_html(
     let body = if plan.is_usable() {
         html! {
             (tiles(plan, current_practice_s))
-            section { h2 { "Plan" } (gantt(problem, plan).place()) }
+            section { h2 { "Plan" } (gantt(problem, plan).markup()) }
             (table(problem, plan))
             (limits_list(problem))
         }

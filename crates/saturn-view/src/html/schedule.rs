@@ -22,14 +22,14 @@ pub(super) fn planned_and_realised(report: &Report) -> Markup {
                 (clock(plan.at_s))
             }
         }
-        (planned(report, plan, to_s).place())
+        (planned(report, plan, to_s).markup())
         h3 {
             "As it went "
             span.note {
                 (duration(realised_end_s - plan.at_s)) " realised; a bar's pale beginning is loading"
             }
         }
-        (realised(report, to_s).place())
+        (realised(report, to_s).markup())
     }
 }
 
@@ -59,7 +59,7 @@ pub(super) fn trials(report: &Report) -> Markup {
         marks: Vec::new(),
         to_s,
     };
-    chart.place()
+    chart.markup()
 }
 
 fn devices(report: &Report) -> Vec<Device> {

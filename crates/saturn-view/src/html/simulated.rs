@@ -115,7 +115,7 @@ fn schedules(simulated: &Simulated) -> Markup {
                 (policy.name) " "
                 span.note { @if let Some(run) = policy.runs.first() { (duration(run.makespan_s)) } }
             }
-            (chart(simulated, policy, to_s).place())
+            (chart(simulated, policy, to_s).markup())
         }
     }
 }

@@ -107,7 +107,7 @@ fn charts(whatif: &Whatif) -> Markup {
                 @let label = format!("{unit} by number of nodes");
                 div {
                     h3 { (title) }
-                    (Chart { label, size: ChartSize::Small, is_noisy: false, axis: "nodes", curves }.place())
+                    (Chart { label, size: ChartSize::Small, is_noisy: false, axis: "nodes", curves }.markup())
                 }
             }
         }

@@ -1,4 +1,4 @@
-// Draws each chart in its place, from the data that its place holds. A page that gets new data may call this again.
+// Draws each chart in its place, once, from the data that its place holds.
 const DRAWN_BY = { gantt: drawGantt, curves: drawCurves, spark: drawSpark, parallel: drawParallel };
 
 function drawCharts(within) {
@@ -11,7 +11,11 @@ function drawCharts(within) {
     if (kind === "gantt") lefts.set(section, Math.max(lefts.get(section) ?? 0, ganttLeft(data)));
   }
   for (const { place, section, kind, data } of charts) {
-    place.replaceChildren(DRAWN_BY[kind](data, place.dataset.label, lefts.get(section)));
+    try {
+      place.replaceChildren(DRAWN_BY[kind](data, place.dataset.label, lefts.get(section)));
+    } catch (error) {
+      console.error(error); // The sentence stays in this place, and all other charts are drawn.
+    }
   }
   for (const key of within.querySelectorAll(".key:empty")) key.append(drawKey());
   if (within.querySelector("[fill^=url]") && !document.querySelector(".patterns")) document.body.prepend(texturePatterns());

@@ -56,7 +56,9 @@ function curveScale(points, width, height) {
   const [least, greatest] = range(points);
   const isLog = least > 0 && greatest / least > LOG_RATIO;
   const drawn = (value) => (isLog ? Math.log10(Math.max(value, 1e-300)) : value);
-  const slack = Math.max((drawn(greatest) - drawn(least)) * 0.04, 1e-9);
+  // A flat curve has room above and below it in proportion to its value.
+  const span = drawn(greatest) - drawn(least);
+  const slack = span > 0 ? span * 0.04 : Math.max(Math.abs(drawn(greatest)) * 0.05, 1e-9);
   const [low, high] = [drawn(least) - slack, drawn(greatest) + slack];
   const maxStep = points.reduce((most, [step]) => Math.max(most, step), 0);
   const x = (step) => CURVES.left + (step / Math.max(maxStep, 1)) * (width - CURVES.left - CURVES.right);
@@ -79,7 +81,7 @@ function curveAxes(scale, width, height, axis) {
   const step = Math.max(niceStep((scale.maxStep * 140) / width), 1);
   const steps = Array.from({ length: Math.floor(scale.maxStep / step) + 1 }, (_, index) =>
     svg("text", { class: "tick", x: scale.x(index * step), y: height - CURVES.bottom + 18 }, String(index * step)));
-  const kind = svg("text", { class: "kind", x: CURVES.left, y: height - 2 }, scale.isLog ? "logarithmic scale" : "");
+  const kind = scale.isLog ? svg("text", { class: "kind", x: CURVES.left, y: height - 2 }, "logarithmic scale") : undefined;
   return [values, steps, kind, svg("text", { class: "axis", x: end, y: height - 2 }, axis)].flat();
 }
 

@@ -1,4 +1,4 @@
-// What all charts are drawn with: SVG elements, the looks of tasks, round numbers.
+// What all charts are drawn with: SVG elements, coordinates, the looks of tasks, cut texts.
 "use strict";
 
 // The namespace of SVG elements, asked of the browser: a page names no address.
@@ -10,7 +10,9 @@ function svg(name, attributes, ...children) {
   for (const [key, value] of Object.entries(attributes)) {
     if (value !== undefined) element.setAttribute(key, typeof value === "number" ? px(value) : value);
   }
-  element.append(...children.flat().filter((child) => child !== undefined && child !== null));
+  for (const child of children.flat()) {
+    if (child !== undefined && child !== null) element.append(child);
+  }
   return element;
 }
 
@@ -25,9 +27,11 @@ function px(value) {
   return Math.round(value * 10) / 10;
 }
 
-// How many colours and textures html/colours.rs has. Looks repeat after all of their pairs.
+// How many colours html/colours.rs has, and the lines of its textures; one texture is plain. Looks repeat after all
+// of their pairs.
 const NUM_COLOURS = 8;
-const NUM_TEXTURES = 4;
+const TEXTURE_LINES = ["M0 6L6 0", "M0 0L6 6", "M0 3H6"];
+const NUM_TEXTURES = TEXTURE_LINES.length + 1;
 
 // The CSS class that gives an element a task's look.
 function lookOf(task) {

@@ -82,7 +82,7 @@ function drawMark(mark, x, bottom) {
 
 // The textures over bars, which all charts of a page share.
 function texturePatterns() {
-  const lines = ["M0 6L6 0", "M0 0L6 6", "M0 3H6"].map((line, index) =>
+  const lines = TEXTURE_LINES.map((line, index) =>
     svg("pattern", { id: `x${index + 1}`, width: 6, height: 6, patternUnits: "userSpaceOnUse" }, svg("path", { d: line })));
   return svg("svg", { class: "patterns", width: 0, height: 0, "aria-hidden": "true" }, lines);
 }

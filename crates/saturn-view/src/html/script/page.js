@@ -21,7 +21,7 @@ function light(task) {
   lit = task;
 }
 
-// With scripts, titles become tips when they are first pointed at; without, the browser shows them by itself.
+// A chart's title becomes a tip when it is first pointed at, so that the browser shows no second tip.
 function tipAt(target) {
   const drawn = target.closest("g");
   const title = drawn?.querySelector(":scope > title");

@@ -1,6 +1,7 @@
 """The warm parent of the tests, from which ranks are forked, and what the runtime gives to ranks.
 
-Like the rest of `harness`, it speaks the worker protocol from its text alone.
+Like `harness`, this file follows the text of the worker protocol and shares nothing with the Rust
+runtime.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from fake_gpu.environment import device_uuid
 PYTHON_DIR = Path(__file__).resolve().parents[2] / "python"
 #: Longest any single gang of these tests may take.
 LIMIT_S = 200.0
-#: Of a machine of fake ones, at most.
+#: The most GPUs of a machine of fake GPUs.
 MOST_GPUS = 16
 
 
