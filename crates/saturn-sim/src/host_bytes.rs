@@ -1,7 +1,7 @@
 //! What a gang takes of a node's host memory, worked out from what the engine promises.
 //!
-//! In this world the optimizer's state is twice the size of the trained parameters. Every trial that
-//! can run measures the same bytes on each device.
+//! In this world the optimizer's state is twice the size of the trained parameters. Every trial
+//! that can run measures the same bytes on each device.
 
 use saturn_core::{Finding, Inspection, Strategy};
 use saturn_engine::DeviceKind;
@@ -19,8 +19,8 @@ pub(crate) struct Taker<'a> {
 }
 
 impl Taker<'_> {
-    /// Bytes of host memory that this many ranks on one node take: the weights, or the ranks' training
-    /// state in host memory if that is larger.
+    /// Bytes of host memory that this many ranks on one node take: the weights, or the ranks'
+    /// training state in host memory if that is larger.
     pub(crate) fn bytes(self, ranks: u64) -> u64 {
         let Self { found, kind, strategy, is_measured, .. } = self;
         let gpus = u64::from(strategy.gpus);

@@ -104,7 +104,8 @@ pub fn scenario(seed: u64) -> Simulation {
     simulation
 }
 
-/// Whether this seed's run is on one machine. A resumed run may find another number of devices there.
+/// Whether this seed's run is on one machine. A resumed run may find another number of devices
+/// there.
 fn is_on_one_machine(seed: u64) -> bool {
     seed % 11 == 4
 }

@@ -18,8 +18,8 @@ use crate::state::trial::{TrialKey, TrialState};
 pub struct InspectionState {
     /// What the inspection found.
     pub found: Option<Arc<Inspection>>,
-    /// The last inspection, after a change of the machines put its verdicts in doubt. It is kept until
-    /// another inspection succeeds, because the model's bytes have not changed.
+    /// The last inspection, after a change of the machines put its verdicts in doubt. It is kept
+    /// until another inspection succeeds, because the model's bytes have not changed.
     pub outdated: Option<Arc<Inspection>>,
     /// Failures that may be chance, since this process drives the run.
     pub failures: u32,

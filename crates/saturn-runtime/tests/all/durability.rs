@@ -1,8 +1,8 @@
 //! Makes every operation on a run's files fail once, as an error and as a crash. Each time the run
 //! must be resumable, and complete after the resume.
 //!
-//! The quick gate makes operations 0, 3, 6 … fail as errors, and 1, 4, 7 … as crashes. At night, with
-//! `SATURN_TEST_OPERATIONS=all`, every operation fails in both ways.
+//! The quick gate makes operations 0, 3, 6 … fail as errors, and 1, 4, 7 … as crashes. At night,
+//! with `SATURN_TEST_OPERATIONS=all`, every operation fails in both ways.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 

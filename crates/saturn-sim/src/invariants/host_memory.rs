@@ -21,7 +21,8 @@ use crate::simulation::Violation;
 
 /// How long a trial is expected to hold host memory, seconds.
 const TRIAL_S: f64 = 60.0;
-/// The engine may expect a time up to `TIMES` times as long as this rule does, plus `MORE_S` seconds.
+/// The engine may expect a time up to `TIMES` times as long as this rule does, plus `MORE_S`
+/// seconds.
 const TIMES: f64 = 6.0;
 const MORE_S: f64 = 70.0;
 /// Used in place of `MORE_S` where enough memory is free already: nobody has to guess when memory

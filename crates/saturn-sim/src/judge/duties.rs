@@ -97,8 +97,8 @@ impl Duty {
     }
 }
 
-/// Why a rank died without a report, by its exit code and the last words of its process. The code is
-/// negative after a signal.
+/// Why a rank died without a report, by its exit code and the last words of its process. The code
+/// is negative after a signal.
 fn death(code: i32, last_words: &str) -> FailureKind {
     let has_no_memory = ["std::bad_alloc", "can't allocate memory"];
     match code {

@@ -1,7 +1,7 @@
 //! Rules on runs that end for want of devices.
 //!
-//! Written from the engine's promise. On one machine, a run ends as stopped if every task that is left
-//! needs more devices than there are. Each of these tasks is told what it needs.
+//! Written from the engine's promise. On one machine, a run ends as stopped if every task that is
+//! left needs more devices than there are. Each of these tasks is told what it needs.
 
 use saturn_core::StrategyKey;
 use saturn_engine::{Ruling, TaskId};
@@ -29,8 +29,8 @@ impl Books {
         }
     }
 
-    /// Checks that a task needs more devices than there are, and was told so. The error says which of the
-    /// two is wrong.
+    /// Checks that a task needs more devices than there are, and was told so. The error says which
+    /// of the two is wrong.
     fn check_needs_more(&self, id: TaskId) -> Result<(), String> {
         let task = &self.tasks[id.0];
         if task.is_paused || task.ruling != Ruling::GoOn {

@@ -59,11 +59,11 @@ fn both(mut simulation: Simulation) -> (f64, Replayed, Vec<(Record, f64)>) {
     (realised_s, replayed, simulation.journal)
 }
 
-/// Replays the runs of ten seeds, or of `REPLAY_NUM`. Each must end when its run ended: there is no noise, and a
-/// journal has all that counts.
+/// Replays the runs of ten seeds, or of `REPLAY_NUM`. Each must end when its run ended: there is no
+/// noise, and a journal has all that counts.
 ///
-/// One run of ten may part from its replay. A search of the solver goes elsewhere where a time is at
-/// the edge of a microsecond, and the last bits of times are not the same on every machine.
+/// One run of ten may part from its replay. A search of the solver goes elsewhere where a time is
+/// at the edge of a microsecond, and the last bits of times are not the same on every machine.
 fn replay_exactly(make: impl Fn(u64) -> Simulation) {
     let mut parted = Vec::new();
     let num = std::env::var("REPLAY_NUM").map_or(10, |num| num.parse().unwrap());

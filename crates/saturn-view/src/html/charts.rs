@@ -1,9 +1,9 @@
 //! The elements of charts: data for the page's script, which draws them.
 //!
 //! Rust decides what a chart tells, and in which words. `script/` decides where in the drawing that
-//! stands, and how it looks. The element of a chart holds its data as JSON, and a sentence for those
-//! who run no script. Results are in the page's tables and notes too; losses by step and the times of
-//! single bars are only in the charts.
+//! stands, and how it looks. The element of a chart holds its data as JSON, and a sentence for
+//! those who run no script. Results are in the page's tables and notes too; losses by step and the
+//! times of single bars are only in the charts.
 
 use std::io;
 
@@ -12,8 +12,9 @@ use saturn_core::names::escape_terminal;
 use serde::Serialize;
 use serde_json::ser::{CharEscape, Formatter, Serializer};
 
-/// The element of a chart, which holds its data until the script draws it. `kind` names the function
-/// in `script/charts.js` that draws `data`, and `label` describes the chart for those who can't see it.
+/// The element of a chart, which holds its data until the script draws it. `kind` names the
+/// function in `script/charts.js` that draws `data`, and `label` describes the chart for those who
+/// can't see it.
 pub(super) fn element(kind: &str, label: &str, data: &impl Serialize) -> Markup {
     html! {
         div.scroll data-chart=(kind) data-label=(label) {
@@ -33,8 +34,8 @@ pub(super) fn script_data(data: &impl Serialize) -> Markup {
 }
 
 /// Writes JSON without `<`, so that no name can end the script element. Characters that control or
-/// reorder text are made visible, as on the rest of the page. Seven digits of a number are more than
-/// a drawing shows.
+/// reorder text are made visible, as on the rest of the page. Seven digits of a number are more
+/// than a drawing shows.
 struct ForPage;
 
 impl Formatter for ForPage {

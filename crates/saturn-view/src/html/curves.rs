@@ -2,7 +2,8 @@
 //! spark for a table row.
 //!
 //! Losses are noisy, so the script smooths them; pointing at a curve shows the recorded values too.
-//! Values that are recorded seldom, such as evaluations, are drawn as they are, with a dot for each.
+//! Values that are recorded seldom, such as evaluations, are drawn as they are, with a dot for
+//! each.
 
 use maud::{Markup, html};
 use serde::Serialize;
@@ -84,8 +85,8 @@ pub(super) fn key(class: &str) -> Markup {
     html! { i.key.(class) {} }
 }
 
-/// The element of a small curve on a scale of its own. If there are many points, neighbours are drawn
-/// as a single point.
+/// The element of a small curve on a scale of its own. If there are many points, neighbours are
+/// drawn as a single point.
 pub(super) fn spark(class: &str, losses: &[LossPoint]) -> Markup {
     let together = losses.len().div_ceil(MAX_SPARK).max(1);
     let mean = |points: &[LossPoint]| {

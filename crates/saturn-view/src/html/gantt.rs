@@ -1,8 +1,8 @@
 //! A Gantt chart as data: devices as rows, tasks as bars, time from left to right.
 //!
 //! Planned charts, realised charts and the chart of a plan alone are all of this kind. So they look
-//! alike. The charts of a section have one scale of time. In a large pool, neighbouring devices of a
-//! node that hold the same bars share a row, and only the first rows are drawn.
+//! alike. The charts of a section have one scale of time. In a large pool, neighbouring devices of
+//! a node that hold the same bars share a row, and only the first rows are drawn.
 
 use std::collections::BTreeMap;
 
