@@ -33,9 +33,9 @@ pub(super) fn script_data(data: &impl Serialize) -> Markup {
     html! { script type="application/json" { (PreEscaped(json)) } }
 }
 
-/// Writes JSON without `<`, so that no name can end the script element. Characters that control or
-/// reorder text are made visible, as on the rest of the page. Seven digits of a number are more
-/// than a drawing shows.
+/// Writes JSON without `<`, so that no name can end the script element. Control characters, and
+/// characters that reorder text, are made visible, as everywhere on the page. Numbers have seven
+/// digits; a drawing shows fewer.
 struct ForPage;
 
 impl Formatter for ForPage {
