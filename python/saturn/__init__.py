@@ -2,7 +2,8 @@
 
 Describe each model as a `Task`. `search` measures the tasks, and `orchestrate` plans and trains
 them. `start` does the same but returns at once, with a run to which tasks may be added. `resume`
-continues a run that was stopped, and `attach` connects to a run of another process.
+continues a run that was stopped. `attach` connects to a run of another process, and `connect` to
+the pool that `saturn serve` drives.
 
 `report` and `should_stop` are for scripts (`Task.script`): they report progress and ask for a stop.
 `register` adds your own technique to the library. `export` writes a trained model of transformers
@@ -26,6 +27,7 @@ from saturn.runs.exporting import export
 from saturn.runs.live import Run, StartedRun
 from saturn.runs.result import RunResult, TaskResult
 from saturn.runs.run import attach, orchestrate, resume, search, start
+from saturn.runs.serving import connect
 from saturn.runs.status import Status
 from saturn.scripts.reporting import report, should_stop
 from saturn.sweeps.grid import grid
@@ -54,6 +56,7 @@ __all__ = [
     "TasksFailed",
     "UnknownTechnique",
     "attach",
+    "connect",
     "deregister",
     "export",
     "grid",

@@ -13,10 +13,10 @@ import os
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from saturn.errors import InvalidInput, UnknownTechnique
+from saturn.plain.home import home
 from saturn.plain.names import SAFE_RULE, is_path_safe
 from saturn.scripts.command import TECHNIQUE as SCRIPT
 from saturn.techniques import black_box
@@ -176,15 +176,8 @@ def _quoted(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
-def _home() -> Path:
-    if home := os.environ.get("SATURN_HOME"):
-        return Path(home)
-    data = os.environ.get("XDG_DATA_HOME")
-    return Path(data or Path.home() / ".local" / "share") / "saturn"
-
-
 def _remembered() -> dict[str, str]:
-    path = _home() / "library.json"
+    path = home() / "library.json"
     try:
         content = json.loads(path.read_text())
     except FileNotFoundError:
@@ -201,7 +194,7 @@ def _remembered() -> dict[str, str]:
 
 
 def _remember(techniques: dict[str, str]) -> None:
-    path = _home() / "library.json"
+    path = home() / "library.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {"version": _VERSION, "techniques": dict(sorted(techniques.items()))}
     scratch = path.with_name(f".{path.name}.{os.getpid()}")

@@ -17,6 +17,8 @@ from typing import Any
 
 from saturn import native
 from saturn.errors import InvalidInput, RunInterrupted, SaturnError, TasksFailed
+from saturn.runs import pool, serving
+from saturn.runs.live import Run
 from saturn.runs.outlook import outlook
 from saturn.runs.result import RunResult
 from saturn.runs.run import orchestrate, resume, search
@@ -54,6 +56,42 @@ def run_sweep(asked: Mapping[str, Any]) -> int:
         return _train(found.tasks, found.run, start)
     options = _options(found.run, start)
     return _show(partial(found.search.train, **options), _teller(start, with_parameters=True))
+
+
+def serve_pool(asked: Mapping[str, Any]) -> int:
+    """Drive the pool until it is closed or stopped."""
+    options = {name: asked[name] for name in ("devices", "device_memory", "wait")}
+    run = serving.serve(**options)
+    _say(
+        f"this is the pool, {run.run_dir}; Ctrl-C stops it, and saturn serve takes it up again\n"
+        "to add a sweep, in another terminal: saturn submit SWEEP.toml"
+    )
+    return _show(run.wait, lambda result: None)
+
+
+def submit_sweep(asked: Mapping[str, Any]) -> int:
+    """Add the tasks of a sweep to a run in progress."""
+    path = Path(asked["file"])
+    found = sweep.read(path)
+    for given, what in ((found.search, "a `[search]`"), (found.run.get("stopper"), "a `stopper`")):
+        if given is not None:
+            alone = f"saturn sweep {shlex.quote(str(path))}"
+            raise InvalidInput(f"{path} has {what}, which steers a whole run: {alone}")
+    run_dir = Path(asked["run_dir"])
+    run = serving.connect() if run_dir == pool.newest() else Run(run_dir)
+    tasks = sweep.prefixed(found.tasks, asked["name"] or path.stem)
+    run.submit(tasks, priority=asked["priority"])
+    names = [task.name for task in tasks]
+    if unused := sorted(found.run):
+        _say(f"not used, since the run has its own: {', '.join(unused)} of `[run]` in {path}")
+    shown = shlex.quote(asked["run"])
+    if asked["json"]:
+        print(json.dumps({"version": 1, "run": str(run.run_dir), "tasks": names}))
+    else:
+        count = "1 task" if len(names) == 1 else f"{len(names)} tasks"
+        print("\n".join(names))
+        _say(f"submitted {count}; where each stands: saturn status {shown}")
+    return _OK
 
 
 def table(asked: Mapping[str, Any]) -> int:
@@ -234,6 +272,8 @@ _VERBS: dict[str, Callable[[Mapping[str, Any]], int]] = {
     "resume": resume_run,
     "table": table,
     "problem": problem,
+    "serve": serve_pool,
+    "submit": submit_sweep,
 }
 
 

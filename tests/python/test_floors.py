@@ -26,7 +26,8 @@ Floors = Sequence[Mapping[str, str]]
 FLOORS: Floors = (
     {
         "plain": "_core plain/ errors loggers/ runs.result scripts scripts.command "
-        "scripts.reporting stoppers/ tasks tasks.definition tasks.evaluation tasks.strategy runs"
+        "scripts.reporting stoppers/ tasks tasks.definition tasks.evaluation tasks.strategy "
+        "tasks.surroundings runs"
     },
     {"rank": "rank/"},
     {

@@ -66,6 +66,10 @@ def losses(run_dir: Path, name: str) -> dict[int, float]:
     return {point["step"]: point["loss"] for point in map(json.loads, lines)}
 
 
+def first(steps: int, curve: dict[int, float]) -> dict[int, float]:
+    return {step: loss for step, loss in curve.items() if step <= steps}
+
+
 def until(is_so: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 200
     while not is_so():
@@ -85,23 +89,38 @@ def undisturbed() -> dict[int, float]:
     return reference.train(plain, STEPS)[0]
 
 
+#: A module that only the submitting process finds; its data is in that process's directory.
+ONLY_HERE = """
+import torch
+
+def get_dataloader():
+    data = torch.utils.data.TensorDataset(*torch.load("data.pt"))
+    return torch.utils.data.DataLoader(data, batch_size=25, shuffle=True)
+"""
 ATTACHED = """
 import sys
 sys.path.insert(0, {tests!r})
 import saturn
-from test_live_control import task
+from only_here import get_dataloader
+from test_live_control import HParams, Task, get_model, slow_loss
 run = saturn.attach(sys.argv[1])
-run.submit(task(sys.argv[2], 60), priority=3)
+hparams = HParams(lr=0.01, batch_count=60)
+run.submit(Task(get_model, get_dataloader, slow_loss, hparams, name=sys.argv[2]), priority=3)
 print(run.status().task(sys.argv[2])["stage"])
 print(run)
 """
 
 
 def submitting(run_dir: Path, task: str) -> subprocess.Popen[str]:
-    """Another process, which submits a task to the run."""
+    """Another process, which submits a task to the run, from a directory of its own."""
     script = ATTACHED.format(tests=str(Path(__file__).parent))
+    directory = run_dir.parent / f"from-{task}"
+    directory.mkdir()
+    (directory / "only_here.py").write_text(ONLY_HERE)
+    torch.save(get_dataloader().dataset.tensors, directory / "data.pt")  # type: ignore[attr-defined]
     return subprocess.Popen(
         [sys.executable, "-c", script, str(run_dir), task],
+        cwd=directory,
         env={**os.environ, "PYTHONPATH": str(PYTHON_DIR)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -152,8 +171,8 @@ def test_a_paused_task_gives_way_to_others_and_trains_the_same_in_the_end(
     ]
     assert result.tasks[0].attempts == 2
     assert losses(run.run_dir, "a") == undisturbed
-    first = {step: loss for step, loss in undisturbed.items() if step <= 100}
-    assert losses(run.run_dir, "b") == first
+    assert losses(run.run_dir, "b") == first(100, undisturbed)
+    assert losses(run.run_dir, "x") == first(60, undisturbed)
     # Its socket is gone, and what can be known of it is known still.
     assert not (run.run_dir / "control.sock").exists()
     assert stage(run, "a") == "done"
@@ -224,7 +243,8 @@ def test_other_processes_submit_to_a_run_and_wait_for_it(
     assert {each.status for each in result.tasks} == {"done"}
     assert run.wait().tasks == result.tasks
     assert losses(run.run_dir, "a") == undisturbed
-    assert len(losses(run.run_dir, "x")) == 60
+    for name in ("x", "y"):
+        assert losses(run.run_dir, name) == first(60, undisturbed)
 
 
 @pytest.mark.slow

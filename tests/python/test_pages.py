@@ -44,6 +44,8 @@ NOT_HERE = [
     ("docs/cluster.md", "ray ", "starts daemons of Ray's: test_cluster_gangs.py"),
     ("docs/storage.md", "storage=", "needs an object store: test_object_store.py"),
     ("docs/clusters/*.md", "", "needs machines of that kind: test_cluster_places.py"),
+    ("docs/pool.md", "", "needs a pool: test_pool.py"),
+    ("docs/scripts.md", "saturn submit", "needs a pool: test_pool.py"),
     ("*.md", "pip install", "needs a build of minutes, or the network: test_install.py"),
     ("docs/fake-gpu.md", "COMMAND", "COMMAND is the reader's: test_fake_gpu.py"),
 ]

@@ -1,4 +1,5 @@
-//! Finding a run: by its directory, by its name in `saturn_runs`, or the newest there.
+//! Finding a run: by its directory, by its name in `saturn_runs`, as the pool, or the newest in
+//! `saturn_runs`.
 
 use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
@@ -10,6 +11,8 @@ use crate::exit::{Exit, fail};
 
 /// The default directory of runs.
 pub(crate) const RUNS_DIR: &str = "saturn_runs";
+/// What the newest pool is called.
+pub(crate) const POOL: &str = "pool";
 /// Names that a message lists.
 const MAX_LISTED: usize = 8;
 
@@ -24,7 +27,9 @@ pub(crate) struct Found {
 
 /// The run of that path or name. If there is none, the error has been printed.
 pub(crate) fn run(named: &Path) -> Result<Found, Exit> {
-    let candidates = [named.to_owned(), Path::new(RUNS_DIR).join(named)];
+    let mut candidates = vec![named.to_owned(), Path::new(RUNS_DIR).join(named)];
+    let is_pool = named == Path::new(POOL);
+    candidates.extend(saturn_runtime::newest_pool().filter(|_| is_pool));
     let shown = shell_quoted(&named.to_string_lossy());
     if let Some(path) = candidates.iter().find(|path| is_run(path)) {
         return Ok(Found { path: path.clone(), shown });
@@ -34,6 +39,9 @@ pub(crate) fn run(named: &Path) -> Result<Found, Exit> {
             let message = format!("the run at `{}` is not here: {reason}", path.display());
             return Err(fail(Exit::BadInput, message));
         }
+    }
+    if is_pool {
+        return Err(fail(Exit::BadInput, "there is no pool; to start one: saturn serve"));
     }
     let others = listed(&all_in(Path::new(RUNS_DIR)).unwrap_or_default());
     let hint = if others.is_empty() {

@@ -29,6 +29,8 @@ fn main() -> ExitCode {
             Command::Whatif(args) => commands::whatif::run(&args),
             Command::Run(args) => commands::run::run(&args),
             Command::Sweep(args) => commands::sweep::run(&args),
+            Command::Serve(args) => commands::serve::run(&args),
+            Command::Submit(args) => commands::submit::run(&args),
             Command::Resume(args) => commands::resume::run(&args),
             Command::Report(args) => commands::report::run(&args),
             Command::Trace(args) => commands::trace::run(&args),

@@ -42,6 +42,7 @@ mod journal;
 mod journal_seat;
 mod launcher;
 mod outlook;
+mod pools;
 mod recording;
 mod reports;
 mod request;
@@ -60,6 +61,7 @@ pub use driving::Outcome;
 pub use error::{RuntimeError, io_words, with_causes};
 pub use journal_seat::elsewhere;
 pub use outlook::{Outlook, outlook};
+pub use pools::newest_pool;
 pub use recording::{Recorded, recorded};
 pub use reports::{
     Reported, explain, judged, read, read_report, report, status, trace, write_page, write_trace,

@@ -7,7 +7,6 @@ node that takes too long is reported as late, not as unusable, because it may be
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from saturn.cluster.agent import About, Post, actor_class
 from saturn.cluster.connection import asks_for_token
 from saturn.cluster.wish import ClusterWish
 from saturn.errors import InvalidInput
+from saturn.tasks.surroundings import program_path
 
 #: Seconds that a placement group and an agent may take together.
 _SEAT_S = 60.0
@@ -151,7 +151,7 @@ def seat(nodes: Sequence[FreeNode], wish: ClusterWish, *, run: str) -> list[Seat
         post = Post(
             node=node.name,
             devices=count,
-            python_path=_program_path(),
+            python_path=program_path(),
             cwd=str(Path.cwd()),
             run=run,
             driver=ray.util.get_node_ip_address(),
@@ -213,10 +213,3 @@ def _unfit(about: About) -> str | None:
     if asks_for_token() and not about.asks_for_token:
         return "its Ray asks for no token, though this program has one (RAY_AUTH_MODE)"
     return None
-
-
-def _program_path() -> list[str]:
-    """Where the program's own modules are found, without Python's and its packages' paths."""
-    inner = [Path(sys.prefix), Path(sys.base_prefix)]
-    paths = [Path(path or Path.cwd()).absolute() for path in sys.path]
-    return [str(path) for path in paths if not any(part in path.parents for part in inner)]

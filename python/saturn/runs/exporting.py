@@ -14,6 +14,7 @@ from saturn.runs.result import RunResult
 from saturn.scripts.command import ScriptDefinition
 from saturn.tasks import definition as definitions
 from saturn.tasks.definition import TaskDefinition
+from saturn.tasks.surroundings import imports_of
 
 
 def export(
@@ -66,7 +67,8 @@ def export(
     newest = manifest.newest_valid(directory_of_these)
     if newest is None:
         raise InvalidInput(f"task `{task}` has no checkpoint yet, in {directory_of_these}")
-    with seeds.forked():  # building draws random numbers, and the caller's streams must not move
+    # Building draws random numbers, and the caller's streams must not move.
+    with seeds.forked(), imports_of(task_dir):
         module = huggingface.trained_model(definition, *newest)
     if not huggingface.can_be_written(module):
         raise InvalidInput(
@@ -87,12 +89,17 @@ def find(run_dir: Path, task: str) -> tuple[Path, TaskDefinition]:
     # The directory has the task's name if that is safe in a path; else only the definition has it.
     named = [path for path in pickles if path.parent.name == task]
     for path in named or pickles:
-        definition = definitions.load(path)
+        definition = _load(path)
         if definition.name == task:
             if isinstance(definition, ScriptDefinition):
                 raise InvalidInput(
                     f"task `{task}` is the script {definition.path}, which saves its model itself"
                 )
             return path.parent, definition
-    known = ", ".join(f"`{definitions.load(path).name}`" for path in pickles)
+    known = ", ".join(f"`{_load(path).name}`" for path in pickles)
     raise InvalidInput(f"{run_dir} has no task `{task}`; it has {known}")
+
+
+def _load(path: Path) -> TaskDefinition | ScriptDefinition:
+    with imports_of(path.parent):
+        return definitions.load(path)

@@ -31,6 +31,7 @@ from saturn.runs.profiles import Profile
 from saturn.runs.request import CheckedSettings, Packed, Wishes
 from saturn.runs.result import RunResult, strategies_by_task
 from saturn.runs.status import Status
+from saturn.tasks.surroundings import Surroundings
 from saturn.tasks.task import Task
 from saturn.tasks.wishes import checked_deadline, checked_priority, checked_time, names_before
 from saturn.tuning.tuner import Tuner
@@ -98,7 +99,7 @@ class Run:
         self._check(workload)
         packed = request.pack(workload)
         directories = run_directory.write_tasks(
-            self._run_dir, workload, [each.pickle for each in packed]
+            self._run_dir, workload, [each.pickle for each in packed], Surroundings.here()
         )
         described = [
             self._described(each, directory, wishes)

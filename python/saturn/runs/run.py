@@ -21,7 +21,7 @@ from saturn.cluster.opening import open_cluster
 from saturn.errors import InvalidInput, SaturnError
 from saturn.plain.sizes import parse_size
 from saturn.plain.supported import check_torch
-from saturn.runs import profiles, request, run_directory
+from saturn.runs import pool, profiles, request, run_directory
 from saturn.runs.live import Run, StartedRun
 from saturn.runs.options import DEFAULTS, ClusterOptions, RunOptions, SearchOptions, takes
 from saturn.runs.profiles import Profile
@@ -200,7 +200,7 @@ def attach(run: PathLike, *, runs_dir: PathLike = "saturn_runs") -> Run:
 
 def found(run: PathLike, runs_dir: PathLike) -> Path:
     """The directory of a run; raises `InvalidInput` if there is no such run."""
-    for path in (Path(run), Path(runs_dir) / run):
+    for path in (Path(run), Path(runs_dir) / run, *_pool(run)):
         if run_directory.has_begun(path):
             return path.resolve()
         if (journal := path / "journal.db").is_symlink():
@@ -212,6 +212,12 @@ def found(run: PathLike, runs_dir: PathLike) -> Path:
         f"there is no run `{run}`: neither that directory nor one of that name in "
         f"{Path(runs_dir).absolute()} holds a journal.db"
     )
+
+
+def _pool(run: PathLike) -> list[Path]:
+    """The newest pool, if it is meant and there is one."""
+    newest = pool.newest() if str(run) == pool.NAME else None
+    return [] if newest is None else [newest]
 
 
 def started(

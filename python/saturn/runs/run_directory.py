@@ -21,6 +21,7 @@ from saturn.loggers import Logger
 from saturn.plain import durable
 from saturn.plain.names import SAFE_RULE, is_path_safe, slug
 from saturn.tasks.pickling import dump
+from saturn.tasks.surroundings import FILE, Surroundings
 from saturn.tasks.task import Task
 from saturn.tasks.tracked_config import config_of
 
@@ -55,10 +56,16 @@ def create(runs_dir: str | os.PathLike[str], name: str | None, verb: str) -> Pat
         return path
 
 
-def write_tasks(run_dir: Path, tasks: Sequence[Task], pickles: Sequence[bytes]) -> list[str]:
+def write_tasks(
+    run_dir: Path,
+    tasks: Sequence[Task],
+    pickles: Sequence[bytes],
+    surroundings: Surroundings | None = None,
+) -> list[str]:
     """Write the pickled tasks; returns their directories, relative to the run directory.
 
     The run may be in progress and have tasks already, or directories of tasks that it refused.
+    `surroundings` are those of tasks that are submitted to it.
     """
     durable.make_directory(run_dir / "tasks")
     first = sum(1 for _ in (run_dir / "tasks").iterdir())
@@ -67,6 +74,8 @@ def write_tasks(run_dir: Path, tasks: Sequence[Task], pickles: Sequence[bytes]) 
         for index, task in enumerate(tasks, first)
     ]
     files = {f"{path}/task.pkl": data for path, data in zip(directories, pickles, strict=True)}
+    if surroundings is not None:
+        files |= {f"{path}/{FILE}": surroundings.dumps() for path in directories}
     if (run_dir / LOGGERS).exists():
         for path, task in zip(directories, tasks, strict=True):
             files[f"{path}/config.json"] = json.dumps(config_of(task), allow_nan=True).encode()

@@ -89,6 +89,15 @@ def read_sweep(path: str | os.PathLike[str]) -> tuple[list[Task], dict[str, Any]
     return found.tasks, found.run
 
 
+def prefixed(tasks: list[Task], prefix: str) -> list[Task]:
+    """The tasks, each with `prefix-` before its name, so that a run can have several sweeps."""
+    names = {task.name: f"{prefix}-{task.name}" for task in tasks}
+    for task in tasks:
+        task.name = names[task.name]
+        task.after = [names.get(name, name) for name in task.after]
+    return tasks
+
+
 def schema() -> dict[str, Any]:
     """What a sweep file may contain, as a JSON Schema."""
     loaded: dict[str, Any] = json.loads(Path(__file__).with_name("sweep.schema.json").read_text())

@@ -84,7 +84,9 @@ def main() -> None:
 
 
 def _task_dir(run_dir: Path, task: str) -> Path:
-    for path in run_dir.glob("tasks/*/task.pkl"):
+    pickles = run_dir.glob("tasks/*/task.pkl")
+    # A task's directory has the task's name if that is safe in a path: it is looked at first.
+    for path in sorted(pickles, key=lambda path: path.parent.name != task):
         if definitions.load(path).name == task:
             return path.parent
     raise InvalidInput(f"{run_dir} has no task `{task}`")

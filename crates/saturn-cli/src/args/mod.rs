@@ -29,7 +29,7 @@ pub(crate) use self::live::{
 pub(crate) use self::profile::{
     ExportArgs, ForgetArgs, ImportArgs, ListArgs, ProfileArgs, ProfileCommand, ShowArgs,
 };
-pub(crate) use self::script::{RunArgs, SweepArgs};
+pub(crate) use self::script::{RunArgs, ServeArgs, SubmitArgs, SweepArgs};
 pub(crate) use self::simulate::SimulateArgs;
 pub(crate) use self::whatif::WhatifArgs;
 use crate::size::Size;
@@ -57,6 +57,10 @@ pub(crate) enum Command {
     /// Train a sweep or a search that a file describes: a script or a function with many
     /// parameters.
     Sweep(SweepArgs),
+    /// Drive the pool: a run that stays open, and trains the sweeps that are submitted to it.
+    Serve(ServeArgs),
+    /// Add the tasks of a sweep to the pool, or to another run in progress.
+    Submit(SubmitArgs),
     /// Continue a run that was interrupted or that died.
     Resume(ResumeArgs),
     /// Write a run's report again, also while the run is in progress; or compare several runs.

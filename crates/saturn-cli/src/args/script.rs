@@ -1,4 +1,5 @@
-//! Arguments of the verbs that train tasks described outside of Python: a script, or a sweep.
+//! Arguments of the verbs that train tasks described outside of Python: a script, or a sweep, in a
+//! run of its own or in the pool.
 
 use std::path::PathBuf;
 
@@ -88,4 +89,48 @@ pub(crate) struct SweepArgs {
     pub(crate) list: bool,
     #[command(flatten)]
     pub(crate) start: StartArgs,
+}
+
+/// `saturn serve`.
+#[derive(Debug, clap::Args, Serialize)]
+#[command(after_help = more(&[
+    ("saturn serve", "in a terminal of its own"),
+    ("saturn submit sweep.toml", "add a sweep, in another terminal"),
+    ("saturn status pool", "where its tasks stand; all verbs know the pool by this name"),
+    ("saturn close pool", "end it once its tasks have ended"),
+], "0 closed, and all tasks done; 1 a task failed, 2 bad input, 5 the machine failed, 130 stopped"))]
+pub(crate) struct ServeArgs {
+    /// How many GPUs to use, or CPU slots on a machine without a GPU; all by default.
+    #[arg(long, value_name = "N")]
+    pub(crate) devices: Option<u32>,
+    /// How much each device may hold, such as 600MB or 2GiB.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) device_memory: Option<String>,
+    /// Wait for devices that other runs hold.
+    #[arg(long)]
+    pub(crate) wait: bool,
+}
+
+/// `saturn submit`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = more(&[
+    ("saturn submit sweep.toml", "to the pool of saturn serve"),
+    ("saturn submit sweep.toml --name try2 --priority 3", "tasks are called try2-…, and hurry"),
+    ("saturn submit sweep.toml --to my-run", "to a run in progress"),
+], "0 submitted, 2 refused, or no process drives the run, 5 the machine failed"))]
+pub(crate) struct SubmitArgs {
+    /// The sweep (TOML).
+    pub(crate) file: PathBuf,
+    /// The run that gets the tasks: its directory, or its name in `saturn_runs`.
+    #[arg(long, value_name = "RUN", default_value = crate::find::POOL)]
+    pub(crate) to: PathBuf,
+    /// What the names of the tasks begin with; by default the name of the file.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Priority of the tasks, in place of their own: those with a higher number end sooner.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) priority: Option<i32>,
+    /// Print the names of the tasks as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }

@@ -1,0 +1,38 @@
+"""The pool: this user's open run on this machine, which takes the tasks of any program.
+
+`saturn serve` drives it, and `saturn submit` adds the tasks of a sweep. So several sweeps share one
+plan, and a terminal that is closed after `saturn submit` stops nothing. A pool is a run like any
+other: verbs and `saturn.attach` find the newest pool by the name `pool`.
+
+Pools are in `SATURN_HOME/pools`, each in a directory that is named by the time of its begin.
+`saturn.runs.serving` starts them and takes them up again.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+from saturn.plain.home import home
+from saturn.runs import run_directory
+
+#: What people call the newest pool.
+NAME = "pool"
+
+
+def directory() -> Path:
+    """Where pools are."""
+    return home() / "pools"
+
+
+def newest() -> Path | None:
+    """The directory of the newest pool; None if there is none."""
+    if not directory().is_dir():
+        return None
+    pools = filter(run_directory.has_begun, directory().iterdir())
+    return max(pools, default=None, key=lambda pool: pool.name)
+
+
+def new_name() -> str:
+    """The name of a pool that begins now; names are in the order of time."""
+    return datetime.now().strftime("%Y%m%d-%H%M%S")

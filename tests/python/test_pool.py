@@ -1,0 +1,265 @@
+"""The pool: `saturn serve` and `saturn submit`, from programs in several directories."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import reference
+import saturn
+from closeness import ACROSS, ulps
+from saturn import native, verbs
+from saturn.errors import InvalidInput, RunOver
+from saturn.runs import pool, serving
+from saturn.sweeps import sweep
+
+SATURN = Path(sys.executable).with_name("saturn")
+STEPS = 300
+#: The same names in each directory; `data.pt` and `WIDTH` differ.
+MODELS = f"""
+import torch
+from saturn import HParams, Task
+
+WIDTH = {{width}}
+
+def model():
+    layers = (torch.nn.Linear(8, WIDTH), torch.nn.Tanh(), torch.nn.Linear(WIDTH, 2))
+    return torch.nn.Sequential(*layers)
+
+def loader():
+    inputs = torch.load("data.pt")
+    data = torch.utils.data.TensorDataset(inputs, (inputs.sum(1) > 0).long())
+    return torch.utils.data.DataLoader(data, batch_size=16, shuffle=True)
+
+def make(lr):
+    return Task(model, loader, torch.nn.functional.cross_entropy, HParams(lr=lr, steps={STEPS}))
+"""
+SWEEP = 'function = "nets.py:make"\n[grid]\nlr = [0.1, 0.01]\n[run]\ndevices = 1\n'
+
+
+def project(directory: Path, width: int) -> Path:
+    """A directory with a sweep, its module and its data."""
+    import torch
+
+    directory.mkdir()
+    (directory / "nets.py").write_text(MODELS.format(width=width))
+    (directory / "sweep.toml").write_text(SWEEP)
+    torch.save(
+        torch.randn(96, 8, generator=torch.Generator().manual_seed(width)), directory / "data.pt"
+    )
+    return directory
+
+
+def plain_losses(directory: Path, lr: float, monkeypatch: pytest.MonkeyPatch) -> dict[int, float]:
+    """Losses of the directory's task in plain torch."""
+    monkeypatch.chdir(directory)
+    spec = importlib.util.spec_from_file_location(f"nets_{directory.name}", "nets.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return reference.train(module.make(lr).definition(), STEPS)[0]
+
+
+class Served:
+    """`saturn serve` and the other verbs, with a home of their own."""
+
+    def __init__(self, home: Path) -> None:
+        self.log = home.with_name("serve.log")
+        self.environment = {**os.environ, "SATURN_HOME": str(home)}
+        self.pools = home / "pools"
+        self.serve()
+
+    def serve(self) -> None:
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(
+                [SATURN, "serve", "--devices", "1"],
+                env=self.environment,
+                cwd=self.log.parent,
+                stdout=log,
+                stderr=log,
+                # Whoever starts the tests in the background leaves Ctrl-C ignored.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            )
+        self.until(lambda: native.is_driven(self.run_dir))
+
+    @property
+    def run_dir(self) -> Path:
+        return (
+            next(self.pools.iterdir(), self.pools / "none") if self.pools.is_dir() else self.pools
+        )
+
+    def verb(self, *arguments: str, cwd: Path, code: int = 0) -> tuple[str, str]:
+        """What the verb prints, and what it says on standard error."""
+        done = subprocess.run(
+            [SATURN, *arguments], env=self.environment, cwd=cwd, capture_output=True, text=True
+        )
+        assert done.returncode == code, done.stderr
+        return done.stdout, done.stderr
+
+    def until(self, is_so: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 200
+        while not is_so():
+            assert time.monotonic() < deadline and self.process.poll() is None, self.log.read_text()
+            time.sleep(0.05)
+
+    def losses(self, task: str) -> dict[int, float]:
+        """Loss of each step; of a step that was trained twice, the last."""
+        path = self.run_dir / "tasks" / task / "metrics.jsonl"
+        found = {}
+        for line in path.read_text().splitlines() if path.exists() else []:
+            with contextlib.suppress(json.JSONDecodeError):  # torn by a kill
+                point = json.loads(line)
+                found[point["step"]] = point["loss"]
+        return found
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    served = Served(tmp_path / "home")
+    yield served
+    served.process.kill()
+    served.process.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("strike", ["nothing", "kill", "stop"])
+def test_sweeps_of_several_directories_share_a_pool_that_is_taken_up_again(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strike: str
+) -> None:
+    # Both have a module `nets` and a file `data.pt`, and the pool was started in neither.
+    one, other = project(tmp_path / "one", 16), project(tmp_path / "other", 24)
+    names, said = served.verb("submit", "sweep.toml", "--name", "one", cwd=one)
+    assert names.split() == ["one-lr=0.1", "one-lr=0.01"]
+    assert "not used, since the run has its own: devices" in said
+    told, _ = served.verb("submit", "sweep.toml", "--name", "other", "--json", cwd=other)
+    assert json.loads(told) == {
+        "version": 1,
+        "run": str(served.run_dir),
+        "tasks": ["other-lr=0.1", "other-lr=0.01"],
+    }
+    if strike != "nothing":
+        _, again = served.verb("submit", "sweep.toml", "--name", "one", cwd=one, code=2)
+        assert "there is a task `one-lr=0.1` already" in again
+        _, second = served.verb("serve", cwd=one, code=2)
+        assert "a process drives the pool already" in second
+        served.until(lambda: len(served.losses("one-lr=0.1")) > 5)
+        served.process.send_signal(signal.SIGKILL if strike == "kill" else signal.SIGINT)
+        assert served.process.wait(100) == (-signal.SIGKILL if strike == "kill" else 130)
+        _, gone = served.verb("submit", "sweep.toml", "--name", "more", cwd=one, code=2)
+        assert "no process drives the pool" in gone and "saturn serve" in gone
+        served.serve()
+    served.verb("close", "pool", cwd=one)
+    assert served.process.wait(200) == 0, served.log.read_text()
+    for directory, rate in ((one, 0.1), (one, 0.01), (other, 0.1), (other, 0.01)):
+        expected = plain_losses(directory, rate, monkeypatch)
+        assert ulps(served.losses(f"{directory.name}-lr={rate}"), expected) < ACROSS
+    assert "4 of 4 tasks done" in served.verb("status", "pool", cwd=other)[0]
+
+
+@pytest.fixture
+def pools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where pools are, of a home that has none yet."""
+    monkeypatch.setenv("SATURN_HOME", str(tmp_path))
+    return tmp_path / "pools"
+
+
+def made(pools: Path, name: str) -> Path:
+    (pools / name).mkdir(parents=True)
+    (pools / name / "journal.db").touch()
+    return pools / name
+
+
+@pytest.mark.parametrize(
+    ("status", "devices", "does"),
+    [
+        ("complete", None, "start"),
+        ("interrupted", None, "resume"),
+        ("interrupted", 4, "resume"),
+        ("died", 2, "the 4 devices that it has, not with 2"),
+    ],
+)
+def test_which_pool_is_served(
+    pools: Path, monkeypatch: pytest.MonkeyPatch, status: str, devices: int | None, does: str
+) -> None:
+    did: list[Any] = []
+    monkeypatch.setattr(serving, "start", lambda tasks, **options: did.append(("start", options)))
+    monkeypatch.setattr(serving, "resume", lambda run, **options: did.append(("resume", run)))
+    monkeypatch.setattr(native, "is_driven", lambda run: False)
+    told = json.dumps({"status": status, "pool": {"devices": 4}})
+    monkeypatch.setattr(native, "status", lambda run: told)
+    serving.serve(devices=3)
+    [(_, options)] = did
+    assert options["keep_open"] and options["devices"] == 3 and options["runs_dir"] == pools
+    made(pools, "20261126-090000")
+    newest = made(pools, "20261126-100000")
+    (pools / "20261126-110000").mkdir()  # a start that was refused
+    if does not in ("start", "resume"):
+        with pytest.raises(InvalidInput, match=does):
+            serving.serve(devices=devices)
+        return
+    serving.serve(devices=devices)
+    assert did[1][0] == does
+    assert does == "start" or did[1][1] == newest
+
+
+def test_a_pool_is_found_by_its_name_and_connected_to_while_it_is_driven(
+    pools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RunOver, match="there is no pool; to start it"):
+        saturn.connect()
+    with pytest.raises(InvalidInput, match="there is no run `pool`"):
+        saturn.attach("pool")
+    newest = made(pools, "20261126-100000")
+    assert pool.newest() == newest and saturn.attach("pool").run_dir == newest
+    with pytest.raises(RunOver, match="no process drives the pool"):
+        saturn.connect()
+    monkeypatch.setattr(native, "is_driven", lambda run: run == newest)
+    assert saturn.connect().run_dir == newest
+    # A run of that name comes first.
+    near = made(tmp_path / "saturn_runs", "pool")
+    assert saturn.attach("pool").run_dir == near
+
+
+@pytest.mark.parametrize(
+    ("more", "what"),
+    [
+        (
+            "[search]\ntrials = 2\n[search.space]\nlr = { low = 0.1, high = 1.0 }\n",
+            r"a `\[search\]`",
+        ),
+        ('[grid]\nlr = [0.1]\n[run]\nstopper = "asha"\n', "a `stopper`"),
+    ],
+)
+def test_what_steers_a_whole_run_is_not_submitted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: str, what: str
+) -> None:
+    directory = project(tmp_path / "it", 8)
+    file = directory / "sweep.toml"
+    file.write_text(f'function = "nets.py:make"\n{more}')
+    asked = {"file": str(file), "run_dir": str(tmp_path), "run": "pool"}
+    with pytest.raises(InvalidInput, match=f"has {what}, which steers a whole run: saturn sweep"):
+        verbs.submit_sweep({**asked, "name": None, "priority": None, "json": False})
+
+
+def test_a_sweeps_tasks_keep_their_order_under_their_new_names() -> None:
+    def task(name: str, after: tuple[str, ...] = ()) -> saturn.Task:
+        hparams = saturn.HParams(lr=0.1, steps=1)
+        return saturn.Task(
+            dict, list, lambda outputs, labels: outputs, hparams, name=name, after=after
+        )
+
+    tasks = sweep.prefixed([task("a"), task("b", after=("a", "of-the-pool"))], "mine")
+    assert [each.name for each in tasks] == ["mine-a", "mine-b"]
+    assert list(tasks[1].after) == ["mine-a", "of-the-pool"]
