@@ -66,7 +66,7 @@ def serve_pool(asked: Mapping[str, Any]) -> int:
         f"this is the pool, {run.run_dir}; Ctrl-C stops it, and saturn serve takes it up again\n"
         "to add a sweep, in another terminal: saturn submit SWEEP.toml"
     )
-    return _show(run.wait, lambda result: None)
+    return _show(run.wait, _print_result if asked["json"] else lambda result: None)
 
 
 def submit_sweep(asked: Mapping[str, Any]) -> int:

@@ -154,7 +154,9 @@ class Run:
         deadline = time.monotonic() + within_s
         while self.processes() and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert not self.processes(), "processes outlive the run"
+        lines = [Path(f"/proc/{pid}/cmdline") for pid in self.processes()]
+        outliving = [line.read_bytes() for line in lines if line.exists()]
+        assert not outliving, f"processes outlive the run: {outliving}"
 
 
 def _parent(pid: int) -> int:

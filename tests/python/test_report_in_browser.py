@@ -133,6 +133,37 @@ def test_a_task_that_is_pointed_at_is_lit_everywhere(page: browser.Page, pages: 
     assert "planned" in page.evaluate("document.getElementById('tip').textContent")
 
 
+def test_the_bars_are_told_to_keyboards_and_screen_readers(page: browser.Page, pages: Path) -> None:
+    page.open(pages / "run.html", height=2400)
+
+    def press(key: str) -> None:
+        for kind in ("keyDown", "keyUp"):
+            page.call("Input.dispatchKeyEvent", type=kind, key=key, code=key)
+
+    chart = "document.querySelector('svg.gantt')"
+    bars = f"[...{chart}.querySelectorAll('g[aria-label]')]"
+    assert page.evaluate(f"{chart}.getAttribute('role')") == "group"
+    labels = page.evaluate(f"{bars}.map((one) => one.getAttribute('aria-label'))")
+    assert len(labels) > 3 and all("\n" in label for label in labels[:3])
+    # One stop of the Tab key, whatever the number of bars.
+    assert page.evaluate(f"{bars}.filter((one) => one.tabIndex === 0).length") == 1
+    page.evaluate(f"{bars}[0].focus()")
+    told = "[document.activeElement.getAttribute('aria-label'), tip.hidden ? '' : tip.textContent]"
+    assert page.evaluate(told) == [labels[0]] * 2
+    for key, number in (("ArrowRight", 1), ("ArrowDown", 2), ("ArrowLeft", 1), ("Home", 0)):
+        press(key)
+        assert page.evaluate(told) == [labels[number]] * 2, key
+    press("ArrowLeft")
+    assert page.evaluate(told) == [labels[0]] * 2
+    press("End")
+    assert page.evaluate(told) == [labels[-1]] * 2
+    assert page.evaluate(f"{bars}.filter((one) => one.tabIndex === 0).length") == 1
+    lit = page.evaluate("[...document.querySelectorAll('.on')].map((one) => one.dataset.task)")
+    assert len(set(lit)) <= 1
+    page.evaluate("document.activeElement.blur()")
+    assert page.evaluate("document.getElementById('tip').hidden")
+
+
 def test_every_colour_is_on_the_page_as_it_was_chosen(page: browser.Page, pages: Path) -> None:
     page.open(pages / "run.html", height=2400)
     fills = page.evaluate(

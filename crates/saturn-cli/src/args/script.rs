@@ -109,6 +109,9 @@ pub(crate) struct ServeArgs {
     /// Wait for devices that other runs hold.
     #[arg(long)]
     pub(crate) wait: bool,
+    /// Print the result as JSON once the pool was closed.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 /// `saturn submit`.

@@ -348,3 +348,31 @@ fn runs_that_are_damaged_and_places_without_any() {
     assert_eq!(code, 2);
     assert!(error.contains("the runs in `saturn_runs` are `broken`"), "{error}");
 }
+
+#[test]
+fn the_pool_is_found_by_its_name_and_takes_no_tasks_of_another_environment() {
+    let place = Place::new();
+    let home = place.0.path().join("home");
+    let with_home = |arguments: &[&str]| {
+        said(&place.command(arguments).env("SATURN_HOME", &home).output().unwrap())
+    };
+    let (code, _, error) = with_home(&["submit", "sweep.toml"]);
+    assert_eq!(
+        (code, error.as_str()),
+        (2, "error: there is no pool; to start one: saturn serve\n")
+    );
+
+    let pools = home.join("pools");
+    std::fs::create_dir_all(pools.join("20260102-000000")).unwrap(); // a start that was refused
+    let run = place.start("it", &[("short", 20)]);
+    std::os::unix::fs::symlink(place.run_dir("it"), pools.join("20260101-000000")).unwrap();
+    let (code, out, _) = with_home(&["status", "pool", "--json"]);
+    let status: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, status["tasks"][0]["name"].as_str()), (0, Some("short")));
+    let (code, _, error) = with_home(&["submit", "sweep.toml"]);
+    assert_eq!(code, 2);
+    assert!(error.contains("only be submitted from the environment that trains them"), "{error}");
+    let (code, _, error) = with_home(&["close", "pool"]);
+    assert_eq!(code, 0, "{error}");
+    run.wait();
+}

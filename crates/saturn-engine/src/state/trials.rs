@@ -54,10 +54,13 @@ impl State {
         })
     }
 
-    /// Whether a trial of a group runs, or is to be run.
+    /// Whether the outcome of a trial of a group is still to come. A trial that has its outcome
+    /// may have processes that are ending, or may have gone on as training.
     pub(crate) fn is_being_measured(&self, group: usize) -> bool {
         let mut trials = self.groups[group].trials.iter();
-        trials.any(|(key, trial)| trial.attempt.is_some() || self.is_open_trial(group, key))
+        trials.any(|(key, trial)| {
+            trial.outcome.is_none() && (trial.attempt.is_some() || self.is_open_trial(group, key))
+        })
     }
 
     /// Whether more will be known of a group soon. It will be if its inspection runs or is due. It

@@ -63,6 +63,20 @@ fn takes_s(case: &Case, span: &Span) -> f64 {
     }
 }
 
+/// The outcome of a trial comes before its processes have ended. In between, the engine asks for a
+/// plan, and must choose the next trial by it: nothing else makes it ask again.
+#[test]
+fn a_task_alone_is_measured_on_as_many_devices_as_pay() {
+    let case = case(
+        "trials = true\ncosts = { load_s = 40, save_s = 10 }\n[[nodes]]\ngpus = 8\n\
+         [[tasks]]\nname = \"alone\"\nsteps = 6000\n\
+         step_s = { ddp = { 1 = 4.0, 2 = 2.1, 4 = 1.1, 8 = 0.6 } }\n",
+    );
+    let outcome = outcome("saturn", &case);
+    let bound_s = case.lower_bound_s().unwrap();
+    assert!(outcome.makespan_s() < 1.2 * bound_s, "{} s, bound {bound_s} s", outcome.makespan_s());
+}
+
 #[test]
 fn every_policy_pays_what_the_workload_says() {
     for seed in 0..6 {

@@ -13,13 +13,14 @@ pub(super) const SCRIPT: &str = concat!(
     include_str!("script/gantt.js"),
     include_str!("script/curves.js"),
     include_str!("script/parallel.js"),
+    include_str!("script/keys.js"),
     include_str!("script/charts.js"),
     include_str!("script/page.js"),
 );
 /// The content security policy. It allows one script, named by its digest; a test checks the
 /// digest.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; \
-                      script-src 'sha256-M7kXnd7/4/DrLeJbhzcCXOR4liUCn8ZxDU7muLByRWg='";
+                      script-src 'sha256-2xuSraM+D8CKaGcLmiACOyUNlIzjntnwYXBS8zEO+tg='";
 
 /// The parts of a page.
 pub(super) struct Page<'a> {

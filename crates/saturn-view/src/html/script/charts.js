@@ -12,7 +12,9 @@ function drawCharts(within) {
   }
   for (const { place, section, kind, data } of charts) {
     try {
-      place.replaceChildren(DRAWN_BY[kind](data, place.dataset.label, lefts.get(section)));
+      const chart = DRAWN_BY[kind](data, place.dataset.label, lefts.get(section));
+      visitByKeys(chart);
+      place.replaceChildren(chart);
     } catch (error) {
       console.error(error); // The sentence stays in this place, and all other charts are drawn.
     }

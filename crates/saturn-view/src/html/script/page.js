@@ -32,24 +32,35 @@ function tipAt(target) {
   return target.closest("[data-tip]")?.dataset.tip;
 }
 
+// Lights the task of an element that is pointed at or has the focus, and shows the element's tip.
 let size = { width: 0, height: 0 };
-document.addEventListener("pointerover", (event) => {
-  light(event.target.closest("[data-task]")?.dataset.task);
-  const told = tipAt(event.target);
+function tell(target) {
+  light(target.closest("[data-task]")?.dataset.task);
+  const told = tipAt(target);
   tip.hidden = told === undefined;
   if (tip.hidden) return;
   tip.textContent = told;
   size = { width: tip.offsetWidth, height: tip.offsetHeight };
-});
+}
 
-document.addEventListener("pointermove", (event) => {
+// Puts the tip below a place in the window, or above the place where there is no room below.
+function tipTo(x, above, below) {
   if (tip.hidden) return;
-  tip.style.left = Math.max(8, Math.min(event.clientX + 14, innerWidth - size.width - 8)) + "px";
-  tip.style.top = (event.clientY + 18 + size.height > innerHeight ? event.clientY - size.height - 10 : event.clientY + 18) + "px";
-});
+  tip.style.left = Math.max(8, Math.min(x, innerWidth - size.width - 8)) + "px";
+  tip.style.top = (below + size.height > innerHeight ? above - size.height : below) + "px";
+}
 
-document.addEventListener("focusin", (event) => light(event.target.dataset?.task));
-document.addEventListener("focusout", () => light(undefined));
+document.addEventListener("pointerover", (event) => tell(event.target));
+document.addEventListener("pointermove", ({ clientX, clientY }) => tipTo(clientX + 14, clientY - 10, clientY + 18));
+document.addEventListener("focusin", ({ target }) => {
+  tell(target);
+  const box = target.getBoundingClientRect();
+  tipTo(box.left, box.top - 6, box.bottom + 6);
+});
+document.addEventListener("focusout", () => {
+  light(undefined);
+  tip.hidden = true;
+});
 
 // Between curves, the nearest one is meant.
 for (const chart of document.querySelectorAll(".curves")) {
