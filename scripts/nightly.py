@@ -77,7 +77,7 @@ PARTS = (
                 *(*CARGO, "--lib", "--test", "all", "--"),
                 *("fuzz", "records", "properties", "conditioned", "durability"),
             ),
-            # `errors` takes five minutes; it is made by `make evaluate` alone.
+            # `errors` takes a quarter of an hour; it is made by `make evaluate` alone.
             (
                 *(*PYTHON, "benches/evaluation/tables.py", "--check", "printed", "fastest"),
                 *(

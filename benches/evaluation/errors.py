@@ -11,7 +11,7 @@ POLICIES = [
     *("saturn", "saturn-static", "optimus-dynamic", "current-practice-fastest", "fifo-backfill"),
 ]
 ERRORS = (0, 5, 10, 20, 30, 50)
-CASES = (("mixed", 2),)
+CASES = (("text", 1), ("mixed", 1), ("mixed", 2))
 SEEDS = 20
 
 
