@@ -12,7 +12,7 @@ demo_flags := $(if $(DEVICES),--devices $(DEVICES)) $(if $(DEVICE_MEMORY),--devi
 
 .DEFAULT_GOAL := help
 .PHONY: help setup docs demo demo-short demo-fake-gpus demo-cluster check test test-rust test-python test-nightly test-numerics test-torch test-loggers wheel release zoo gpu-check gpu-check-fake fuzz fuzz-readers mutants mutants-python bench \
-  record-runs bench-solver bench-techniques bench-engine bench-profile bench-cluster bench-build bench-report bench-tuning lint format clean
+  record-runs evaluate bench-solver bench-techniques bench-engine bench-profile bench-cluster bench-build bench-report bench-tuning lint format clean
 
 help:
 	@echo 'make demo        measure, plan and train a sweep of 12 models; a second time nothing is measured'
@@ -35,6 +35,7 @@ help:
 	@echo 'make mutants     which small wrong changes of the Rust core its tests notice (docs/mutants.md): hours'
 	@echo 'make mutants-python  which of 300 changes to the code for training the quick Python tests notice: hours; docs/mutants-python.md'
 	@echo 'make record-runs  record again the real runs that the simulator is checked against (docs/evaluation/replay.md): half an hour'
+	@echo 'make evaluate    the tables of docs/evaluation, made anew and written into the pages: half an hour; TABLES="fastest habit" for some'
 	@echo 'make docs        the documentation as a site, its links checked: target/site/index.html'
 	@echo 'make lint        formatter, lints, types'
 	@echo 'make format      format all code'
@@ -160,6 +161,11 @@ bench-report: setup
 RUNS ?=
 record-runs: setup
 	@$(bin)/python benches/replay/record.py $(RUNS)
+
+# Numbers of the simulator and the estimator, which are the same on every machine; `planner` alone is timed.
+TABLES ?=
+evaluate: setup
+	@$(bin)/python benches/evaluation/tables.py $(TABLES)
 
 # cargo-fuzz needs flags that a stable compiler takes only when told that it may.
 FUZZ_S ?= 30

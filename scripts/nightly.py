@@ -63,8 +63,9 @@ PARTS = (
     Part(
         "rust",
         "three times the simulated promises, four times the replays, 20 times the solver's random "
-        "cases, 5,000 of each property, every operation on a run's files made to fail",
-        12,
+        "cases, 5,000 of each property, every operation on a run's files made to fail, most "
+        "tables of `docs/evaluation`",
+        16,
         (
             (
                 *with_variables("PROMISES_NUM=300", "REPLAY_NUM=40"),
@@ -75,6 +76,20 @@ PARTS = (
                 *with_variables("PROPTEST_CASES=5000", "SATURN_TEST_OPERATIONS=all"),
                 *(*CARGO, "--lib", "--test", "all", "--"),
                 *("fuzz", "records", "properties", "conditioned", "durability"),
+            ),
+            # `errors` takes a quarter of an hour; it is made by `make evaluate` alone.
+            (
+                *(*PYTHON, "benches/evaluation/tables.py", "--check", "printed", "fastest"),
+                *(
+                    "habit",
+                    "columns",
+                    "peak",
+                    "numbers",
+                    "lengths",
+                    "perfect",
+                    "verdict",
+                    "policies",
+                ),
             ),
         ),
     ),

@@ -65,7 +65,7 @@ def tiny(name):
     return Task(get_model, get_dataloader, loss, HParams(lr=0.01, epochs=2), name=name)
 """
 BEFORE = {
-    "docs/evaluation.md": "get_dataloader = list\n",
+    "docs/evaluating.md": "get_dataloader = list\n",
     "docs/runs.md": TASKS + "tasks, late_task = [tiny('wide-lr3')], tiny('late')\n",
     "docs/scripts.md": "import torch\nfirst_step, steps, state = 0, 3, dict\ntrain = float\n",
     "docs/tuning.md": TASKS + "tasks = [tiny('a'), tiny('b')]\n",

@@ -1,0 +1,79 @@
+"""The tables of `docs/evaluation` say what comes of their commands: small rows are made again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EVALUATION = ROOT / "benches" / "evaluation"
+sys.path.append(str(EVALUATION))
+
+import pages  # noqa: E402
+import tables  # noqa: E402
+
+
+def test_small_rows_are_those_of_the_pages() -> None:
+    command = [sys.executable, EVALUATION / "tables.py", "--check", "--quick"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
+def test_every_table_has_a_place_and_is_filled() -> None:
+    assert len(tables.TABLES) > 8
+    for table in tables.TABLES:
+        rows = table.split()[1].splitlines()
+        assert [pages.cells(rows[0]), len(rows) > 2] == [table.header, True], table.name
+
+
+ROWS = [["a", "1.00"], *([f"b{number}", "2.00 (1.9)"] for number in range(9)), ["c", "300"]]
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pages.Table:
+    monkeypatch.setattr(pages, "ROOT", tmp_path)
+    page = tmp_path / "docs" / "evaluation" / "some.md"
+    page.parent.mkdir(parents=True)
+    page.write_text("# Some\n\n<!-- table t: begin -->\n<!-- table t: end -->\n\nEnd\n")
+    return of_rows(ROWS)
+
+
+def of_rows(rows: list[list[str]]) -> pages.Table:
+    def made(_quick: bool) -> Iterator[list[str]]:
+        yield from rows
+
+    return pages.Table("t", "some.md", ["name", "number"], made)
+
+
+def test_a_written_table_is_the_pages(table: pages.Table) -> None:
+    table.write()
+    assert table.path.read_text().endswith("| c | 300 |\n<!-- table t: end -->\n\nEnd\n")
+    assert table.differences(quick=False) == []
+
+
+def test_other_words_and_missing_rows_are_told(table: pages.Table) -> None:
+    table.write()
+    assert "is now ['a', 'none']" in of_rows([["a", "none"]]).differences(quick=False)[0]
+    assert "lacks the row" in of_rows([["f", "1.00"]]).differences(quick=False)[0]
+
+
+def test_few_numbers_may_differ_but_not_many(table: pages.Table) -> None:
+    table.write()
+    near = [["a", "1.01"], *ROWS[1:-1], ["c", "302"]]
+    assert of_rows(near).differences(quick=False) == []
+    apart = [["a", "1.20"], *ROWS[1:]]  # one of twenty numbers
+    assert of_rows(apart).differences(quick=False) == []
+    told = of_rows([*apart[:-1], ["c", "330"]]).differences(quick=False)
+    assert len(told) == 2 and "1.00 is now 1.20" in told[0]
+    # Of few numbers none may.
+    assert of_rows([["a", "1.20"]]).differences(quick=True) != []
+
+
+def test_a_table_without_a_place_is_refused(table: pages.Table) -> None:
+    table.path.write_text("# Some\n")
+    with pytest.raises(SystemExit, match="has no place"):
+        table.write()
