@@ -42,12 +42,18 @@ impl Calm {
     }
 
     /// A run of the workload, to which all tasks come at its beginning.
-    pub fn simulation(&self, workload: Workload) -> Simulation {
-        let Workload { nodes, config, truth, tasks } = workload;
-        let world = self.world(&nodes, truth);
-        let mut simulation = Simulation::new(config, world, self.planner.clone());
+    pub fn simulation(&self, mut workload: Workload) -> Simulation {
+        let tasks = std::mem::take(&mut workload.tasks);
+        let mut simulation = self.empty_simulation(workload);
         simulation.plan_deed(0.0, Deed::Ask(Command::Submit { tasks }));
         simulation.plan_deed(0.0, Deed::Ask(Command::Close));
         simulation
+    }
+
+    /// A run on the workload's nodes, without its tasks.
+    pub(crate) fn empty_simulation(&self, workload: Workload) -> Simulation {
+        let Workload { nodes, config, truth, .. } = workload;
+        let world = self.world(&nodes, truth);
+        Simulation::new(config, world, self.planner.clone())
     }
 }

@@ -92,6 +92,7 @@ impl WorkloadFile {
         let widest = nodes.iter().map(|node| node.gpus).max().unwrap_or(0);
         let mut truth = Truth::default();
         let mut jobs: Vec<Job> = Vec::new();
+        let mut arrivals = Vec::new();
         let mut names: BTreeSet<String> = BTreeSet::new();
         if self.tasks.is_empty() {
             return Err(value("tasks", "empty", "at least one task"));
@@ -103,6 +104,7 @@ impl WorkloadFile {
             if let Entry::Vacant(entry) = truth.groups.entry(group.clone()) {
                 entry.insert(self.group(&model)?);
             }
+            let first = jobs.len();
             for job in task.jobs(&at, &group)? {
                 if !names.insert(job.name.clone()) {
                     let expected = "a name that no other task has";
@@ -110,6 +112,7 @@ impl WorkloadFile {
                 }
                 jobs.push(job);
             }
+            arrivals.extend(task.arrivals(&at, first)?);
         }
         if jobs.len() > MOST_TASKS {
             let expected = format!("{MOST_TASKS} at most");
@@ -121,9 +124,10 @@ impl WorkloadFile {
             let expected = "a whole number from 2 to 1000";
             return Err(value("costs.trial_steps", &trial_steps.to_string(), expected));
         }
-        Ok(Case {
+        let case = Case {
             nodes,
             jobs,
+            arrivals,
             believed: truth.clone(),
             truth,
             knowledge: if self.trials { Knowledge::Nothing } else { Knowledge::Profile },
@@ -135,7 +139,8 @@ impl WorkloadFile {
             },
             trial_steps,
             seed: 0,
-        })
+        };
+        Ok(case.drawn(0.0, 0))
     }
 
     fn nodes(&self) -> Result<Vec<Node>, WorkloadError> {

@@ -6,6 +6,7 @@
 //! checkpoint, a stop and a trial come from the same code under every policy. Policies differ in
 //! their decisions, and in the strategies that they must measure first (`measures`).
 
+mod bound;
 mod case;
 mod current_practice_fastest;
 mod current_practice_habit;
@@ -26,6 +27,7 @@ mod random;
 mod saturn;
 mod saturn_interval;
 mod saturn_static;
+mod script;
 mod shortest_first;
 
 use self::case::Way;
@@ -33,6 +35,7 @@ pub use self::case::{Case, Job, Knowledge};
 use self::driver::Driver;
 pub use self::error::PolicyError;
 pub use self::outcome::{Held, Outcome, Span};
+pub use self::script::Arrivals;
 
 /// The policy that others are compared with.
 pub const CURRENT_PRACTICE: &str = "current-practice-fastest";
@@ -81,7 +84,7 @@ pub fn simulate(
     is_stopped: &dyn Fn() -> bool,
 ) -> Result<Outcome, PolicyError> {
     let outcome = policy.train(case, is_stopped)?;
-    outcome.check(policy.name(), &case.nodes)?;
+    outcome.check(policy.name(), case)?;
     Ok(outcome)
 }
 
@@ -115,7 +118,7 @@ impl<T: Driven> Policy for T {
     fn train(&self, case: &Case, is_stopped: &dyn Fn() -> bool) -> Result<Outcome, PolicyError> {
         let mut driver = Driver::new(T::NAME, case, is_stopped);
         if case.knowledge == Knowledge::Nothing {
-            driver.measure(|job, way| self.measures(case, job, way))?;
+            driver.measure_first(|job, way| self.measures(case, job, way))?;
         }
         self.drive(&mut driver)?;
         driver.outcome()

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 
 use saturn_core::Gang;
 use saturn_engine::{
-    AttemptId, DeviceKind, Level, Mode, NewTask, Policy as RunPolicy, Purpose, Record, RunConfig,
-    RunEnd, State, TaskEnd, TaskStatus, TechniqueRef, TrialBudget,
+    AttemptId, Command, DeviceKind, Level, Mode, NewTask, Policy as RunPolicy, Purpose, Record,
+    RunConfig, RunEnd, State, TaskEnd, TaskStatus, TechniqueRef, TrialBudget,
 };
 
 use super::Policy;
 use super::case::{Case, Knowledge};
 use super::error::PolicyError;
 use super::outcome::{Held, Outcome, Span};
-use crate::simulation::Simulation;
+use super::script::{Change, Script};
+use crate::simulation::{Deed, Simulation};
 use crate::workload::{Workload, task};
 
 const NAME: &str = "saturn";
@@ -38,11 +39,13 @@ impl Policy for Saturn {
     }
 
     fn train(&self, case: &Case, is_stopped: &dyn Fn() -> bool) -> Result<Outcome, PolicyError> {
-        let calm = case.calm(true);
-        let mut simulation = calm.simulation(workload(case));
+        let (workload, tasks) = workload(case);
+        let mut simulation = case.calm(true).empty_simulation(workload);
         simulation.world.found = Some(case.believed.clone());
+        let mut changes = Changes { script: Script::of(case), tasks, last_s: 0.0 };
         let mut num_steps: u64 = 0;
         while simulation.state().ended.is_none() && simulation.violations.is_empty() {
+            changes.plan_next(&mut simulation);
             num_steps += 1;
             if num_steps.is_multiple_of(STOP_EVERY) && is_stopped() {
                 return Err(PolicyError::Interrupted);
@@ -70,14 +73,44 @@ impl Policy for Saturn {
     }
 }
 
+/// The changes of a case as deeds of a simulation.
+struct Changes {
+    script: Script,
+    /// The tasks of the jobs.
+    tasks: Vec<NewTask>,
+    /// When the last planned change comes, seconds.
+    last_s: f64,
+}
+
+impl Changes {
+    /// Plans changes until one is to come.
+    fn plan_next(&mut self, simulation: &mut Simulation) {
+        while self.last_s <= simulation.world.now_s()
+            && let Some((at_s, change)) = self.script.take()
+        {
+            self.last_s = at_s;
+            match change {
+                Change::Arrive(jobs) => {
+                    let tasks = jobs.iter().filter_map(|job| self.tasks.get(*job).cloned());
+                    let tasks = tasks.collect();
+                    simulation.plan_deed(at_s, Deed::Ask(Command::Submit { tasks }));
+                    if !self.script.has_arrivals() {
+                        simulation.plan_deed(at_s, Deed::Ask(Command::Close));
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// A task that is not done.
 fn not_done(state: &State) -> Option<&str> {
     let is_done = |id| matches!(state.task(id).status, TaskStatus::Ended(TaskEnd::Done { .. }));
     state.task_ids().find(|id| !is_done(*id)).map(|id| state.name(id))
 }
 
-/// The case as the workload of a run.
-fn workload(case: &Case) -> Workload {
+/// The case as a workload without tasks, and the task of each job.
+fn workload(case: &Case) -> (Workload, Vec<NewTask>) {
     let mut names: Vec<String> =
         case.truth.groups.values().flat_map(|group| group.techniques.keys().cloned()).collect();
     names.sort_unstable();
@@ -119,7 +152,8 @@ fn workload(case: &Case) -> Workload {
         workload.measure();
     }
     workload.truth = case.truth.clone();
-    workload
+    let tasks = std::mem::take(&mut workload.tasks);
+    (workload, tasks)
 }
 
 /// An attempt that has not ended yet.
@@ -143,6 +177,8 @@ impl Open {
 
 /// The spans in which devices were held, by the run's journal.
 fn outcome(case: &Case, simulation: &Simulation) -> Outcome {
+    // The engine numbers tasks as they come.
+    let jobs = case.by_arrival();
     let mut open: BTreeMap<AttemptId, Open> = BTreeMap::new();
     let mut spans = Vec::new();
     let mut ends_s = vec![f64::INFINITY; case.jobs.len()];
@@ -152,7 +188,7 @@ fn outcome(case: &Case, simulation: &Simulation) -> Outcome {
                 if *purpose != Purpose::Inspection =>
             {
                 let one = Open {
-                    job: task.0,
+                    job: jobs[task.0],
                     purpose: *purpose,
                     technique: strategy.technique.clone(),
                     gpus: strategy.gpus,
@@ -186,12 +222,11 @@ fn outcome(case: &Case, simulation: &Simulation) -> Outcome {
                 spans.extend(open.remove(attempt).map(|one| one.span(*at_s)));
             }
             Record::TaskEnded { task, .. } => {
-                if let Some(end_s) = ends_s.get_mut(task.0) {
-                    *end_s = *at_s;
-                }
+                ends_s[jobs[task.0]] = *at_s;
             }
             _ => {}
         }
     }
-    Outcome { spans, ends_s }
+    let arrives_s = case.jobs.iter().map(|job| job.arrives_s).collect();
+    Outcome { spans, arrives_s, ends_s }
 }

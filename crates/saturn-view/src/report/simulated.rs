@@ -32,7 +32,9 @@ pub struct Simulated {
     pub error: f64,
     /// Whether policies had to measure what they planned by.
     pub trials: bool,
-    /// No policy can end earlier, seconds.
+    /// Whether some tasks arrive later than at the beginning.
+    pub has_arrivals: bool,
+    /// No policy can end earlier, seconds; the mean over seeds.
     pub lower_bound_s: f64,
     /// Whether it was stopped before every policy had all seeds.
     pub is_partial: bool,
@@ -65,9 +67,11 @@ pub struct SimulatedRun {
     pub seed: u64,
     /// When the last task was done, seconds.
     pub makespan_s: f64,
-    /// The mean over tasks of when they were done, seconds.
+    /// No policy can end earlier under this seed, seconds.
+    pub lower_bound_s: f64,
+    /// The mean over tasks of the time from arrival to end, seconds.
     pub mean_completion_s: f64,
-    /// By when nine tenths of them were, seconds.
+    /// The time from arrival to end that nine tenths of the tasks did not exceed, seconds.
     pub p90_completion_s: f64,
     /// Hours times GPUs that were held, trials included.
     pub gpu_hours: f64,
@@ -99,15 +103,15 @@ pub struct Means {
     pub gpu_hours: f64,
     /// Of the shares in use.
     pub in_use: f64,
-    /// Mean makespan over the lower bound.
+    /// Mean makespan over the mean lower bound.
     pub over_bound: f64,
     /// The mean of the ratios to current practice, where there are any.
     pub over_practice: Option<f64>,
 }
 
 impl Means {
-    /// Of runs on a workload with this lower bound.
-    pub fn of(runs: &[SimulatedRun], lower_bound_s: f64) -> Self {
+    /// Of runs.
+    pub fn of(runs: &[SimulatedRun]) -> Self {
         let mean = |of: &dyn Fn(&SimulatedRun) -> f64| {
             runs.iter().map(of).sum::<f64>() / runs.len().max(1) as f64
         };
@@ -123,7 +127,7 @@ impl Means {
             p90_completion_s: mean(&|run| run.p90_completion_s),
             gpu_hours: mean(&|run| run.gpu_hours),
             in_use: mean(&|run| run.in_use),
-            over_bound: makespan_s / lower_bound_s.max(1e-9),
+            over_bound: makespan_s / mean(&|run| run.lower_bound_s).max(1e-9),
             over_practice: (!ratios.is_empty()).then_some(over_practice),
         }
     }
@@ -181,18 +185,31 @@ impl Simulated {
 }
 
 /// Columns of the table, on terminals and on pages, with what each says.
-pub(crate) const COLUMNS: [(&str, &str); 8] = [
-    ("makespan", "when the last task was done"),
-    ("mean end", "the mean over tasks of when they were done"),
-    ("90% done", "by when nine tenths of the tasks were done"),
-    ("GPU-hours", "hours times GPUs that were held, trials included"),
-    ("in use", "share of the GPUs' time until the last task was done that training held"),
-    ("moves", "launches of training beyond each task's first, in the mean"),
-    ("× bound", "makespan over the lower bound: no policy can end earlier"),
-    ("× practice", "makespan over that of current practice with the fastest technique"),
-];
+pub(crate) fn columns(simulated: &Simulated) -> [(&'static str, &'static str); 8] {
+    let (mean, p90) = if simulated.has_arrivals {
+        (
+            ("mean completion", "the mean over tasks of the time from arrival to end"),
+            ("90% completion", "the time from arrival to end that nine tenths did not exceed"),
+        )
+    } else {
+        (
+            ("mean end", "the mean over tasks of when they were done"),
+            ("90% done", "by when nine tenths of the tasks were done"),
+        )
+    };
+    [
+        ("makespan", "when the last task was done"),
+        mean,
+        p90,
+        ("GPU-hours", "hours times GPUs that were held, trials included"),
+        ("in use", "share of the GPUs' time until the last task was done that training held"),
+        ("moves", "launches of training beyond each task's first, in the mean"),
+        ("× bound", "makespan over the lower bound: no policy can end earlier"),
+        ("× practice", "makespan over that of current practice with the fastest technique"),
+    ]
+}
 
-/// The cells of a policy, in the order of [`COLUMNS`].
+/// The cells of a policy, in the order of [`columns`].
 pub(crate) fn cells(policy: &SimulatedPolicy) -> [String; 8] {
     let mean = &policy.mean;
     let moves: usize = policy.runs.iter().map(|run| run.moves).sum();
@@ -220,9 +237,10 @@ pub(crate) fn spread(policy: &SimulatedPolicy) -> String {
 
 /// The table for a terminal. The last line has no line end.
 pub fn simulated_text(simulated: &Simulated, max_width: usize, paint: Paint) -> String {
-    let mut columns = vec![("policy", Align::Left), (COLUMNS[0].0, Align::Right)];
+    let [(first, _), others @ ..] = columns(simulated);
+    let mut columns = vec![("policy", Align::Left), (first, Align::Right)];
     columns.push(("from–to", Align::Right));
-    columns.extend(COLUMNS[1..].iter().map(|(name, _)| (*name, Align::Right)));
+    columns.extend(others.iter().map(|(name, _)| (*name, Align::Right)));
     let mut table = Table::new(columns);
     for policy in &simulated.policies {
         let [makespan, rest @ ..] = cells(policy);
@@ -256,6 +274,7 @@ mod tests {
         SimulatedRun {
             seed,
             makespan_s,
+            lower_bound_s: makespan_s / 2.0,
             mean_completion_s: 10.0,
             p90_completion_s: 20.0,
             gpu_hours: 1.0,
@@ -268,11 +287,11 @@ mod tests {
 
     #[test]
     fn means_are_over_the_runs_that_there_are() {
-        let mean = Means::of(&[run(0, 100.0, Some(0.5)), run(1, 300.0, None)], 100.0);
+        let mean = Means::of(&[run(0, 100.0, Some(0.5)), run(1, 300.0, None)]);
         assert_eq!((mean.makespan_s, mean.over_bound), (200.0, 2.0));
         assert_eq!((mean.least_makespan_s, mean.most_makespan_s), (100.0, 300.0));
         assert_eq!(mean.over_practice, Some(0.5));
-        assert_eq!(Means::of(&[run(0, 1.0, None)], 1.0).over_practice, None);
+        assert_eq!(Means::of(&[run(0, 1.0, None)]).over_practice, None);
     }
 
     #[test]
@@ -286,13 +305,14 @@ mod tests {
             seeds: 2,
             error: 0.2,
             trials: true,
+            has_arrivals: false,
             lower_bound_s: 1800.0,
             is_partial: true,
             policies: vec![SimulatedPolicy {
                 name: "fifo".to_owned(),
                 definition: String::new(),
                 source: String::new(),
-                mean: Means::of(&runs, 1800.0),
+                mean: Means::of(&runs),
                 runs,
                 bars: Vec::new(),
             }],

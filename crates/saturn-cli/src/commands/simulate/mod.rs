@@ -9,13 +9,13 @@ use std::path::Path;
 
 use saturn_core::names::escape_terminal;
 use saturn_runtime::io_words;
-use saturn_sim::policy::{CURRENT_PRACTICE, Case, Held, Outcome, Policy, PolicyError};
+use saturn_sim::policy::{CURRENT_PRACTICE, Case, Held, Outcome, Policy, PolicyError, simulate};
 use saturn_view::simulated::{
     Means, Simulated, SimulatedBar, SimulatedPolicy, SimulatedRun, VERSION,
 };
 use saturn_view::{simulated_html, simulated_text};
 
-use self::sweep::{Job, sweep};
+use self::sweep::sweep;
 use crate::args::SimulateArgs;
 use crate::exit::{Exit, fail, print_data};
 use crate::interrupt::Interrupt;
@@ -29,23 +29,11 @@ pub(crate) fn run(args: &SimulateArgs) -> Exit {
     };
     let asked = asked(args);
     let interrupt = Interrupt::catch();
-    let lower_bound_s = match case.lower_bound_s() {
-        Ok(lower_bound_s) => lower_bound_s,
+    let results = match results(args, &case, &asked, &|| interrupt.came()) {
+        Ok(results) => results,
         Err(error) => return failed(workload, &error),
     };
-    let jobs = jobs(args, &asked);
-    let outcomes = sweep(&jobs, &case, args.error.0, &|| interrupt.came());
-    let mut by_seed: BTreeMap<(&str, u64), Outcome> = BTreeMap::new();
-    for (job, outcome) in jobs.iter().zip(outcomes) {
-        match outcome {
-            Ok(outcome) => {
-                by_seed.insert((job.policy.name(), job.seed), outcome);
-            }
-            Err(PolicyError::Interrupted) => {}
-            Err(error) => return failed(workload, &error),
-        }
-    }
-    let simulated = simulated(args, workload, &case, &asked, &by_seed, lower_bound_s);
+    let simulated = simulated(args, workload, &case, &asked, &results);
     if let Some(path) = &args.out
         && let Err(error) = std::fs::write(path, simulated_html(&simulated))
     {
@@ -64,6 +52,57 @@ pub(crate) fn run(args: &SimulateArgs) -> Exit {
     if simulated.is_partial { Exit::Interrupted } else { Exit::Ok }
 }
 
+/// The outcomes of a workload, as far as a person let them be simulated.
+struct Results {
+    /// By policy and seed.
+    outcomes: BTreeMap<(&'static str, u64), Outcome>,
+    /// The lower bound of each seed; one for all seeds where no seed draws anything that matters.
+    bounds_s: Vec<f64>,
+}
+
+impl Results {
+    fn bound_s(&self, seed: u64) -> f64 {
+        let of_seed = usize::try_from(seed).ok().and_then(|seed| self.bounds_s.get(seed));
+        of_seed.or(self.bounds_s.first()).copied().unwrap_or(0.0)
+    }
+
+    fn mean_bound_s(&self) -> f64 {
+        self.bounds_s.iter().sum::<f64>() / self.bounds_s.len().max(1) as f64
+    }
+}
+
+fn results(
+    args: &SimulateArgs,
+    case: &Case,
+    asked: &[&'static dyn Policy],
+    is_stopped: &(dyn Fn() -> bool + Sync),
+) -> Result<Results, PolicyError> {
+    let seeds: Vec<u64> = (0..if case.is_drawn() { args.seeds } else { 1 }).collect();
+    let num_seeds = seeds.len();
+    let line = |done| format!("simulated 0: {done} of {num_seeds} lower bounds are known");
+    let bounds_s = sweep(&seeds, line, is_stopped, |seed| case.drawn(0.0, *seed).lower_bound_s());
+    let bounds_s = done(bounds_s)?.into_iter().map(|(_, bound_s)| bound_s).collect();
+    let jobs = jobs(args, asked);
+    let num_jobs = jobs.len();
+    let line = |done| format!("simulated {done} of {num_jobs} (Ctrl-C: what there is so far)");
+    let outcomes = sweep(&jobs, line, is_stopped, |Job { policy, seed }| {
+        simulate(*policy, &case.drawn(args.error.0, *seed), &|| is_stopped())
+    });
+    let outcomes = done(outcomes)?.into_iter().map(|(index, outcome)| {
+        let Job { policy, seed } = &jobs[index];
+        ((policy.name(), *seed), outcome)
+    });
+    Ok(Results { outcomes: outcomes.collect(), bounds_s })
+}
+
+/// The results of jobs that were done, by the index of the job; or the first error.
+fn done<T>(results: Vec<Result<T, PolicyError>>) -> Result<Vec<(usize, T)>, PolicyError> {
+    let is_done =
+        |result: &Result<T, PolicyError>| !matches!(result, Err(PolicyError::Interrupted));
+    let results = results.into_iter().enumerate().filter(|(_, result)| is_done(result));
+    results.map(|(index, result)| Ok((index, result?))).collect()
+}
+
 /// The policies that were asked for, each once, in the order of the command line.
 fn asked(args: &SimulateArgs) -> Vec<&'static dyn Policy> {
     let mut asked: Vec<&'static dyn Policy> = Vec::new();
@@ -73,6 +112,12 @@ fn asked(args: &SimulateArgs) -> Vec<&'static dyn Policy> {
         }
     }
     if asked.is_empty() { saturn_sim::policy::POLICIES.to_vec() } else { asked }
+}
+
+/// A policy under a seed.
+struct Job {
+    policy: &'static dyn Policy,
+    seed: u64,
 }
 
 /// Every policy under every seed. Current practice comes first, since others are compared with it.
@@ -100,9 +145,9 @@ fn simulated(
     workload: &Path,
     case: &Case,
     asked: &[&'static dyn Policy],
-    by_seed: &BTreeMap<(&str, u64), Outcome>,
-    lower_bound_s: f64,
+    results: &Results,
 ) -> Simulated {
+    let by_seed = &results.outcomes;
     let practice_s = |seed: u64| by_seed.get(&(CURRENT_PRACTICE, seed)).map(Outcome::makespan_s);
     let of = |policy: &&'static dyn Policy| {
         let seeds = (0..args.seeds).filter(|seed| by_seed.contains_key(&(policy.name(), *seed)));
@@ -114,6 +159,7 @@ fn simulated(
             .into_iter()
             .map(|(seed, outcome)| SimulatedRun {
                 over_practice: practice_s(seed).map(|other_s| outcome.makespan_s() / other_s),
+                lower_bound_s: results.bound_s(seed),
                 ..result(case, seed, outcome)
             })
             .collect();
@@ -121,7 +167,7 @@ fn simulated(
             name: policy.name().to_owned(),
             definition: policy.definition().to_owned(),
             source: policy.source().to_owned(),
-            mean: Means::of(&runs, lower_bound_s),
+            mean: Means::of(&runs),
             runs,
             bars,
         })
@@ -137,7 +183,8 @@ fn simulated(
         seeds: args.seeds,
         error: args.error.0,
         trials: case.knowledge == saturn_sim::policy::Knowledge::Nothing,
-        lower_bound_s,
+        has_arrivals: case.has_arrivals(),
+        lower_bound_s: results.mean_bound_s(),
         is_partial: (num_done as u64) < num_all,
         policies,
     }
@@ -147,6 +194,7 @@ fn result(case: &Case, seed: u64, outcome: &Outcome) -> SimulatedRun {
     SimulatedRun {
         seed,
         makespan_s: outcome.makespan_s(),
+        lower_bound_s: 0.0,
         mean_completion_s: outcome.mean_completion_s(),
         p90_completion_s: outcome.p90_completion_s(),
         gpu_hours: outcome.device_s(None) / 3600.0,
