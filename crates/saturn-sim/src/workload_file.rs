@@ -15,7 +15,7 @@ use serde::Deserialize;
 pub use self::error::WorkloadError;
 use self::error::{quoted, seconds, value};
 use self::task::TaskFile;
-use crate::policy::{Case, Job, Knowledge};
+use crate::policy::{Case, Early, Faults, Job, Knowledge, Lost, Slow};
 use crate::table::{Model, Table};
 use crate::truth::{GroupTruth, TechniqueTruth, Truth};
 
@@ -32,6 +32,8 @@ const USUAL_TRIAL_STEPS: u32 = 4;
 const MOST_TASKS: usize = 10_000;
 const MOST_NODES: usize = 10_000;
 const MOST_GPUS: u32 = 1024;
+/// A node that is slower is a lost one.
+const MOST_SLOW: f64 = 1000.0;
 
 /// A workload as it is written.
 #[derive(Debug, Clone, Deserialize)]
@@ -43,6 +45,8 @@ pub struct WorkloadFile {
     trials: bool,
     #[serde(default)]
     costs: Costs,
+    #[serde(default)]
+    faults: Faults,
     nodes: Vec<NodeFile>,
     tasks: Vec<TaskFile>,
 }
@@ -128,6 +132,7 @@ impl WorkloadFile {
             nodes,
             jobs,
             arrivals,
+            faults: self.faults()?,
             believed: truth.clone(),
             truth,
             knowledge: if self.trials { Knowledge::Nothing } else { Knowledge::Profile },
@@ -141,6 +146,34 @@ impl WorkloadFile {
             seed: 0,
         };
         Ok(case.drawn(0.0, 0))
+    }
+
+    fn faults(&self) -> Result<Faults, WorkloadError> {
+        let positive = |at: &str, number: f64| match seconds(at, number)? {
+            0.0 => Err(value(at, "0", "more than 0 seconds")),
+            _ => Ok(()),
+        };
+        let share = |at: &str, share: f64| match share {
+            0.0..=1.0 => Ok(()),
+            _ => Err(value(at, &share.to_string(), "a share from 0 to 1")),
+        };
+        if let Some(Lost { every_s, away_s }) = self.faults.lost {
+            positive("faults.lost.every_s", every_s)?;
+            positive("faults.lost.away_s", away_s)?;
+        }
+        if let Some(Slow { every_s, lasts_s, factor }) = self.faults.slow {
+            positive("faults.slow.every_s", every_s)?;
+            positive("faults.slow.lasts_s", lasts_s)?;
+            if !(factor > 1.0 && factor <= MOST_SLOW) {
+                let expected = format!("a factor above 1, up to {MOST_SLOW}");
+                return Err(value("faults.slow.factor", &factor.to_string(), &expected));
+            }
+        }
+        if let Some(Early { share: of_tasks, at }) = self.faults.early {
+            share("faults.early.share", of_tasks)?;
+            share("faults.early.at", at)?;
+        }
+        Ok(self.faults)
     }
 
     fn nodes(&self) -> Result<Vec<Node>, WorkloadError> {

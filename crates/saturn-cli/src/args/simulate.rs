@@ -17,7 +17,7 @@ const MOST_SEEDS: u64 = 10_000;
     ("saturn simulate workload.toml --error 20% --seeds 20", "where the profile is wrong"),
     ("saturn simulate workload.toml --out page.html", "with a Gantt chart for each policy"),
     ("saturn simulate --replay saturn_runs/my-run", "a run once more, beside what it took"),
-], "0 simulated, 2 bad input, 3 a task fits no node, 5 the machine failed, 130 stopped: the results \
+], "0 simulated, 2 bad input, 3 a task fits no node or is never done, 5 the machine failed, 130 stopped: the results \
 so far are printed"))]
 pub(crate) struct SimulateArgs {
     /// A workload (TOML): nodes, tasks, and the time of a step of each task, or a profile with

@@ -2,7 +2,7 @@
 
 use saturn_solver::{Backend, FrozenClock, Options, solve};
 
-use super::case::Case;
+use super::case::{Case, Job};
 use super::error::PolicyError;
 
 /// Moves of the search that gives the lower bound. The bound depends on no move.
@@ -12,7 +12,8 @@ const MANY_ARRIVALS: usize = 32;
 
 impl Case {
     /// No policy can end earlier, seconds. The bound uses the true times, allows any number of
-    /// moves, and counts a launch and a checkpoint for each task.
+    /// moves, and counts a launch and a checkpoint for each task. It has no faults but tasks that
+    /// end early: all others only take time.
     ///
     /// Tasks that arrive at `t` or later can't end earlier than `t` plus their bound as if all were
     /// there at the beginning. The bound is the highest of these numbers.
@@ -21,7 +22,8 @@ impl Case {
         let mut bound_s: f64 = 0.0;
         for from_s in case.arrivals_to_look_at() {
             let steps = |job: usize| {
-                if case.arrives_s(job) >= from_s { case.jobs[job].steps } else { 0 }
+                let Job { steps, ends_after, arrives_s, .. } = &case.jobs[job];
+                if *arrives_s >= from_s { ends_after.unwrap_or(*steps) } else { 0 }
             };
             let left: Vec<u64> = (0..case.jobs.len()).map(steps).collect();
             let posed = case.posed(&left, |_, _| true)?;

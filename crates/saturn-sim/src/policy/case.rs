@@ -12,7 +12,7 @@ use saturn_core::{Candidate, Cluster, Knobs, Node, Problem, ProblemTask, Strateg
 use saturn_solver::{Backend, Options};
 
 use super::error::PolicyError;
-use super::script::Arrivals;
+use super::script::{Arrivals, Faults};
 use crate::calm::Calm;
 use crate::planner::Planner;
 use crate::truth::Truth;
@@ -43,6 +43,8 @@ pub struct Job {
     pub asks: Option<u32>,
     /// When it arrives, seconds. No policy knows of it before.
     pub arrives_s: f64,
+    /// Steps after which its own code ends it, if that is before the last. No policy knows.
+    pub ends_after: Option<u64>,
 }
 
 /// The knowledge of policies at the beginning.
@@ -63,6 +65,8 @@ pub struct Case {
     pub jobs: Vec<Job>,
     /// Arrivals that are drawn anew with each seed.
     pub arrivals: Vec<Arrivals>,
+    /// What goes wrong, drawn anew with each seed.
+    pub faults: Faults,
     /// The truth.
     pub truth: Truth,
     /// The beliefs.
@@ -100,18 +104,20 @@ pub(super) struct Posed {
     pub(super) jobs: Vec<usize>,
     /// The remaining steps of each task.
     pub(super) left: Vec<u64>,
+    /// The case's node of each node.
+    pub(super) nodes: Vec<usize>,
     /// The strategies of each task.
     pub(super) ways: Vec<Vec<Way>>,
 }
 
 impl Case {
-    /// The same case as another seed draws it: its arrivals and its beliefs. Each technique is
+    /// The same case as another seed draws it: its arrivals, faults and beliefs. Each technique is
     /// believed to be slower or faster by up to `error`, the same for all tasks. Each strategy of a
     /// group has a further error of up to `error`. The truth stays as it is.
     #[must_use]
     pub fn drawn(&self, error: f64, seed: u64) -> Self {
         let mut case = Self { seed, ..self.truthful() };
-        case.draw_arrivals(seed);
+        case.draw_tasks(seed);
         if error <= 0.0 {
             return case;
         }
@@ -218,6 +224,7 @@ impl Case {
             problem: Problem::new(cluster, Vec::new()),
             jobs: Vec::new(),
             left: Vec::new(),
+            nodes: (0..self.nodes.len()).collect(),
             ways: Vec::new(),
         };
         for (job, steps) in left.iter().enumerate().filter(|(_, steps)| **steps > 0) {

@@ -10,9 +10,9 @@ mod trials;
 use std::collections::{BTreeMap, BTreeSet};
 
 use saturn_core::{Gang, Placement};
-use saturn_engine::{AttemptId, Launcher, Purpose, TaskId};
+use saturn_engine::{AttemptId, Launcher, NodeId, Purpose, Record, TaskId};
 
-use super::case::{Case, Way};
+use super::case::{Case, Posed, Way};
 use super::error::PolicyError;
 use super::outcome::{Held, Outcome, Span};
 use super::script::Script;
@@ -51,6 +51,8 @@ pub(super) struct Progress {
     has_arrived: bool,
     /// Finished steps in its newest checkpoint.
     pub(super) step: u64,
+    /// Whether its gang has reported that it is finished.
+    is_finished: bool,
     /// When it was done, seconds.
     pub(super) ended_s: Option<f64>,
     /// Whether a gang trains it.
@@ -71,10 +73,24 @@ pub(super) struct Driver<'a> {
     /// Jobs in the order of arrival.
     by_arrival: Vec<usize>,
     script: Script,
-    /// Whether jobs have arrived since the policy last asked.
+    /// When the policy counts as one that never ends, seconds.
+    give_up_s: f64,
+    /// Nodes that are lost.
+    away: BTreeSet<usize>,
+    /// Whether jobs have arrived, or nodes were lost or came back, since the policy last asked.
     has_changed: bool,
     /// Strategies to be measured once the job has arrived.
     wanted: Vec<(usize, Way)>,
+}
+
+/// The world of a case, with its nodes and without tasks.
+fn world(case: &Case) -> World {
+    let mut world = case.calm(false).world(&case.nodes, case.truth.clone());
+    for (node, spec) in case.nodes.iter().enumerate() {
+        world.stored(&Record::NodeJoined { node: NodeId(node), spec: spec.clone() });
+    }
+    world.last_steps = case.last_steps(TaskId);
+    world
 }
 
 impl<'a> Driver<'a> {
@@ -87,7 +103,7 @@ impl<'a> Driver<'a> {
             case,
             policy,
             is_stopped,
-            world: case.calm(false).world(&case.nodes, case.truth.clone()),
+            world: world(case),
             free: case.nodes.iter().map(|node| (0..node.gpus).collect()).collect(),
             live: BTreeMap::new(),
             num_attempts: 0,
@@ -95,6 +111,8 @@ impl<'a> Driver<'a> {
             spans: Vec::new(),
             by_arrival: case.by_arrival(),
             script: Script::of(case),
+            give_up_s: case.give_up_s(),
+            away: BTreeSet::new(),
             has_changed: false,
             wanted: Vec::new(),
         };
@@ -114,7 +132,7 @@ impl<'a> Driver<'a> {
         self.live.values()
     }
 
-    /// Whether jobs have arrived since the last call.
+    /// Whether jobs have arrived, or nodes were lost or came back, since the last call.
     pub(super) fn takes_change(&mut self) -> bool {
         std::mem::take(&mut self.has_changed)
     }
@@ -148,6 +166,33 @@ impl<'a> Driver<'a> {
             job.has_arrived && job.ended_s.is_none() && !job.is_live
         };
         self.by_arrival.iter().copied().filter(is_waiting).collect()
+    }
+
+    /// The remaining work of jobs that have arrived as a planning problem on the nodes that are
+    /// there. Jobs that none of these can hold wait until lost nodes are back.
+    pub(super) fn posed(
+        &self,
+        is_allowed: impl Fn(usize, &Way) -> bool,
+    ) -> Result<Posed, PolicyError> {
+        let case = self.case;
+        let mut left = self.steps_left();
+        if self.away.is_empty() {
+            return case.posed(&left, is_allowed);
+        }
+        let present: Vec<usize> =
+            (0..case.nodes.len()).filter(|node| !self.away.contains(node)).collect();
+        let widest = present.iter().map(|node| case.nodes[*node].gpus).max().unwrap_or(0);
+        let fits = |job: usize, way: &Way| way.gpus <= widest && is_allowed(job, way);
+        for (job, steps) in left.iter_mut().enumerate() {
+            if !case.ways(job).iter().any(|way| fits(job, way)) {
+                *steps = 0;
+            }
+        }
+        let mut posed = case.posed(&left, fits)?;
+        posed.problem.cluster.nodes =
+            present.iter().map(|node| case.nodes[*node].clone()).collect();
+        posed.nodes = present;
+        Ok(posed)
     }
 
     /// Whether every device of a gang is free.

@@ -44,12 +44,21 @@ pub(super) fn places(
         Place {
             job,
             way: posed.ways[one.task][one.strategy].clone(),
-            gang: one.gang.clone(),
+            gang: gang_of(posed, &one.gang),
             until_step: (!is_last).then(|| finished + part(done[one.task], left)),
         }
     });
     let places = places.collect();
     Ok((places, plan))
+}
+
+/// A gang of the plan on the nodes of the case.
+fn gang_of(posed: &Posed, gang: &Gang) -> Gang {
+    let mut gang = gang.clone();
+    for part in &mut gang {
+        part.node = posed.nodes[part.node];
+    }
+    gang
 }
 
 /// The steps of a part.
@@ -86,10 +95,10 @@ pub(super) fn plan_waiting(
     driver.train_to_the_end();
     let case = driver.case;
     let now_s = driver.now_s();
-    let mut posed = case.posed(&driver.steps_left(), is_allowed)?;
+    let mut posed = driver.posed(is_allowed)?;
     for live in driver.live() {
         let Some(task) = posed.jobs.iter().position(|job| *job == live.job) else { continue };
-        pin(&mut posed, task, live, live.time_left_s(case, now_s));
+        pin(case, &mut posed, task, live, live.time_left_s(case, now_s));
     }
     if posed.problem.tasks.iter().all(|task| task.running.is_some()) {
         return Ok(Vec::new());
@@ -100,9 +109,9 @@ pub(super) fn plan_waiting(
 }
 
 /// Binds a task to the devices and the strategy of its gang.
-fn pin(posed: &mut Posed, task: usize, live: &Live, left_s: f64) {
+fn pin(case: &Case, posed: &mut Posed, task: usize, live: &Live, left_s: f64) {
     let placement = live.gang.iter().map(|part| HeldDevices {
-        node: posed.problem.cluster.nodes[part.node].name.clone(),
+        node: case.nodes[part.node].name.clone(),
         devices: part.devices.clone(),
     });
     let placement = placement.collect();

@@ -29,7 +29,7 @@ pub(super) fn plan_at_intervals(driver: &mut Driver, backend: Backend) -> Result
             return Ok(());
         }
         next_s += INTERVAL_S;
-        let posed = case.posed(&driver.steps_left(), |_, _| true)?;
+        let posed = driver.posed(|_, _| true)?;
         if posed.jobs.is_empty() {
             continue;
         }

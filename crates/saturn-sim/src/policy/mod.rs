@@ -35,7 +35,7 @@ pub use self::case::{Case, Job, Knowledge};
 use self::driver::Driver;
 pub use self::error::PolicyError;
 pub use self::outcome::{Held, Outcome, Span};
-pub use self::script::Arrivals;
+pub use self::script::{Arrivals, Early, Faults, Lost, Slow};
 
 /// The policy that others are compared with.
 pub const CURRENT_PRACTICE: &str = "current-practice-fastest";

@@ -4,7 +4,8 @@
 //! becomes a task of its own that comes after the task's span before.
 
 use saturn_core::{
-    Assignment, Candidate, Cluster, Gang, Node, Objective, Plan, Problem, ProblemTask, WHOLE, check,
+    Assignment, Candidate, Cluster, Gang, Objective, Placement, Plan, Problem, ProblemTask, WHOLE,
+    check,
 };
 
 use super::case::Case;
@@ -103,7 +104,8 @@ impl Outcome {
     }
 
     /// Checks four rules: no device is held twice at a time, the pool has every gang's devices,
-    /// no task is trained twice at a time, and none holds devices before it arrives.
+    /// no task is trained twice at a time, and none holds devices before it arrives. A lost node
+    /// holds all of its devices itself.
     pub(super) fn check(&self, policy: &'static str, case: &Case) -> Result<(), PolicyError> {
         let wrong = |reason: String| PolicyError::Wrong { policy, reason };
         if let Some(job) = self.ends_s.iter().position(|end_s| !end_s.is_finite()) {
@@ -113,13 +115,13 @@ impl Outcome {
         if let Some(span) = self.spans.iter().find(is_early) {
             return Err(wrong(format!("task #{} is launched before it arrives", span.job)));
         }
-        let (problem, plan) = self.as_plan(&case.nodes);
+        let (problem, plan) = self.as_plan(case);
         check(&problem, &plan).map_err(|violations| {
             wrong(violations.first().map(ToString::to_string).unwrap_or_default())
         })
     }
 
-    fn as_plan(&self, nodes: &[Node]) -> (Problem, Plan) {
+    fn as_plan(&self, case: &Case) -> (Problem, Plan) {
         let mut spans: Vec<&Span> = self.spans.iter().collect();
         spans.sort_by(|a, b| a.launched_s.total_cmp(&b.launched_s));
         let name = |index: usize| format!("span {index}");
@@ -150,7 +152,21 @@ impl Outcome {
                 end_s: span.ended_s,
             });
         }
-        let problem = Problem::new(Cluster { nodes: nodes.to_vec() }, tasks);
+        for (node, start_s, end_s) in case.absences(self.makespan_s()) {
+            let gpus = case.nodes[node].gpus;
+            let (technique, runtime_s) = ("absence".into(), end_s - start_s);
+            let candidate = Candidate { technique, gpus, gpu_type: None, runtime_s, pack: true };
+            tasks.push(ProblemTask::new(format!("absence {}", tasks.len()), vec![candidate]));
+            assignments.push(Assignment {
+                task: tasks.len() - 1,
+                strategy: 0,
+                gang: vec![Placement { node, devices: (0..gpus).collect() }],
+                share: WHOLE,
+                start_s,
+                end_s,
+            });
+        }
+        let problem = Problem::new(Cluster { nodes: case.nodes.clone() }, tasks);
         let plan = Plan::of(&problem, Objective::Makespan, assignments);
         (problem, plan)
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use saturn_core::Gang;
 use saturn_engine::{
     AttemptId, Command, DeviceKind, Level, Mode, NewTask, Policy as RunPolicy, Purpose, Record,
-    RunConfig, RunEnd, State, TaskEnd, TaskStatus, TechniqueRef, TrialBudget,
+    RunConfig, RunEnd, State, TaskEnd, TaskId, TaskStatus, TechniqueRef, TrialBudget,
 };
 
 use super::Policy;
@@ -19,8 +19,6 @@ use crate::workload::{Workload, task};
 const NAME: &str = "saturn";
 /// Steps of the simulation between two checks whether to stop.
 const STOP_EVERY: u64 = 64;
-/// No workload takes so long, seconds.
-const MAX_S: f64 = 1e13;
 
 pub(super) struct Saturn;
 
@@ -42,7 +40,12 @@ impl Policy for Saturn {
         let (workload, tasks) = workload(case);
         let mut simulation = case.calm(true).empty_simulation(workload);
         simulation.world.found = Some(case.believed.clone());
-        let mut changes = Changes { script: Script::of(case), tasks, last_s: 0.0 };
+        // The engine numbers tasks as they come.
+        let jobs = case.by_arrival();
+        let number = |job| TaskId(jobs.iter().position(|one| *one == job).unwrap_or(0));
+        simulation.world.last_steps = case.last_steps(number);
+        let mut changes = Changes { case, script: Script::of(case), tasks, last_s: 0.0 };
+        let give_up_s = case.give_up_s();
         let mut num_steps: u64 = 0;
         while simulation.state().ended.is_none() && simulation.violations.is_empty() {
             changes.plan_next(&mut simulation);
@@ -50,11 +53,9 @@ impl Policy for Saturn {
             if num_steps.is_multiple_of(STOP_EVERY) && is_stopped() {
                 return Err(PolicyError::Interrupted);
             }
-            if simulation.world.now_s() > MAX_S {
-                return Err(PolicyError::Stuck {
-                    policy: NAME,
-                    reason: "it never ends".to_owned(),
-                });
+            let now_s = simulation.world.now_s();
+            if now_s > give_up_s {
+                return Err(PolicyError::Endless { policy: NAME, after_s: now_s });
             }
             simulation.step();
         }
@@ -74,7 +75,8 @@ impl Policy for Saturn {
 }
 
 /// The changes of a case as deeds of a simulation.
-struct Changes {
+struct Changes<'a> {
+    case: &'a Case,
     script: Script,
     /// The tasks of the jobs.
     tasks: Vec<NewTask>,
@@ -82,14 +84,22 @@ struct Changes {
     last_s: f64,
 }
 
-impl Changes {
+impl Changes<'_> {
     /// Plans changes until one is to come.
     fn plan_next(&mut self, simulation: &mut Simulation) {
         while self.last_s <= simulation.world.now_s()
             && let Some((at_s, change)) = self.script.take()
         {
             self.last_s = at_s;
+            let spec = |node: usize| self.case.nodes[node].clone();
             match change {
+                Change::Lose(node) => {
+                    simulation.plan_deed(at_s, Deed::NodeGoes(spec(node).name));
+                }
+                Change::Return(node) => simulation.plan_deed(at_s, Deed::NodeComes(spec(node))),
+                Change::Slow(node, factor) => {
+                    simulation.plan_deed(at_s, Deed::NodePace(spec(node).name, factor));
+                }
                 Change::Arrive(jobs) => {
                     let tasks = jobs.iter().filter_map(|job| self.tasks.get(*job).cloned());
                     let tasks = tasks.collect();

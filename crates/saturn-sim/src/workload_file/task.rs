@@ -141,6 +141,7 @@ impl TaskFile {
             gpus: self.gpus.clone(),
             asks: self.asks_gpus,
             arrives_s,
+            ends_after: None,
         };
         Ok((1..=self.count).map(job).collect())
     }

@@ -6,3 +6,4 @@ mod policies;
 mod promises;
 mod replay;
 mod seeds;
+mod troubles;

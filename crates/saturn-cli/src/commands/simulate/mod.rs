@@ -134,7 +134,9 @@ fn jobs(args: &SimulateArgs, asked: &[&'static dyn Policy]) -> Vec<Job> {
 /// Reports why a policy can't be simulated.
 fn failed(workload: &Path, error: &PolicyError) -> Exit {
     let exit = match error {
-        PolicyError::NoStrategy { .. } | PolicyError::NoPlan { .. } => Exit::Infeasible,
+        PolicyError::NoStrategy { .. }
+        | PolicyError::NoPlan { .. }
+        | PolicyError::Endless { .. } => Exit::Infeasible,
         _ => Exit::Machine,
     };
     fail(exit, escape_terminal(&format!("`{}`: {error}", workload.display())))

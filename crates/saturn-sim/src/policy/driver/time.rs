@@ -1,6 +1,6 @@
 //! Waiting: reports of processes, and changes from outside.
 
-use saturn_engine::{Event, Launcher, News, RankReport};
+use saturn_engine::{AttemptId, Event, Launcher, News, RankReport, TaskId};
 
 use super::{Driver, Live};
 use crate::policy::error::PolicyError;
@@ -29,9 +29,14 @@ impl Driver<'_> {
         if (self.is_stopped)() {
             return Err(PolicyError::Interrupted);
         }
+        if self.now_s() > self.give_up_s {
+            return Err(PolicyError::Endless { policy: self.policy, after_s: self.now_s() });
+        }
         let mut is_over = false;
         loop {
-            let is_idle = self.world.next_s().is_none() && !self.script.has_arrivals();
+            let is_idle = self.world.next_s().is_none()
+                && !self.script.has_arrivals()
+                && self.away.is_empty();
             if is_idle && !is_over && until_s.is_infinite() {
                 return Err(self.stuck("nothing runs"));
             }
@@ -59,17 +64,48 @@ impl Driver<'_> {
         while self.script.next_s().is_some_and(|at_s| at_s <= self.now_s())
             && let Some((_, change)) = self.script.take()
         {
-            has_changed = true;
             match change {
                 Change::Arrive(jobs) => {
                     for job in jobs {
                         self.jobs[job].has_arrived = true;
                     }
                 }
+                Change::Lose(node) => self.lose(node),
+                Change::Return(node) => {
+                    let spec = &self.case.nodes[node];
+                    self.world.add_node(spec.clone());
+                    self.away.remove(&node);
+                    self.free[node].extend(0..spec.gpus);
+                }
+                Change::Slow(node, factor) => {
+                    self.world.set_pace(&self.case.nodes[node].name, factor);
+                    continue;
+                }
             }
+            has_changed = true;
         }
         self.has_changed |= has_changed;
         has_changed
+    }
+
+    /// A node is lost. Jobs that were trained there go back to their last checkpoints.
+    fn lose(&mut self, node: usize) {
+        self.world.remove_node(&self.case.nodes[node].name);
+        self.away.insert(node);
+        let is_on = |live: &Live| live.gang.iter().any(|part| part.node == node);
+        let on_node = self.live.iter().filter(|(_, live)| is_on(live));
+        let lost: Vec<AttemptId> = on_node.map(|(attempt, _)| *attempt).collect();
+        for live in lost.iter().filter_map(|attempt| self.live.remove(attempt)).collect::<Vec<_>>()
+        {
+            match live.held {
+                Held::Training => {
+                    self.jobs[live.job].step = self.world.saved_step(TaskId(live.job));
+                }
+                Held::Trial => self.wanted.push((live.job, live.way.clone())),
+            }
+            self.ended(live, self.now_s());
+        }
+        self.free[node].clear();
     }
 
     /// Takes in a report; returns whether it ended a gang.
@@ -86,8 +122,10 @@ impl Driver<'_> {
                         (live.step, live.told_s) = (step, now_s);
                     }
                     RankReport::Finished { step, .. } | RankReport::Stopped { step } => {
+                        let is_finished = matches!(report, RankReport::Finished { .. });
                         (live.step, live.told_s) = (step, now_s);
                         self.jobs[live.job].step = step;
+                        self.jobs[live.job].is_finished = is_finished;
                     }
                     _ => {}
                 }
@@ -114,7 +152,7 @@ impl Driver<'_> {
         if live.held == Held::Training {
             let job = &mut self.jobs[live.job];
             job.is_live = false;
-            if job.step >= self.case.jobs[live.job].steps {
+            if job.is_finished {
                 job.ended_s = Some(now_s);
             }
         }
