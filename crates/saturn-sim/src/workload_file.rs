@@ -108,6 +108,13 @@ impl WorkloadFile {
             if let Entry::Vacant(entry) = truth.groups.entry(group.clone()) {
                 entry.insert(self.group(&model)?);
             }
+            if task.owner.as_ref().is_some_and(String::is_empty) {
+                return Err(value(&at("owner"), "empty", "a name"));
+            }
+            if task.owner.is_none() && self.tasks.iter().any(|other| other.owner.is_some()) {
+                let expected = "an owner, as other tasks have";
+                return Err(value(&at("owner"), "missing", expected));
+            }
             let first = jobs.len();
             for job in task.jobs(&at, &group)? {
                 if !names.insert(job.name.clone()) {

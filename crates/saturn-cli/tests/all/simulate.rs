@@ -110,6 +110,23 @@ fn arrivals_are_drawn_anew_with_each_seed_and_whatif_refuses_them() {
 }
 
 #[test]
+fn owners_and_faults_are_told() {
+    let workload = WORKLOAD
+        .replace("name = \"small\"\n", "name = \"small\"\nowner = \"lena\"\n")
+        .replace("name = \"large\"\n", "name = \"large\"\nowner = \"omar\"\n");
+    let faults = "[faults]\nlost = { every_s = 20000, away_s = 1000 }\n";
+    let folder = folder(&format!("{workload}{faults}"));
+    let options = ["w.toml", "--policy", "saturn,fifo-backfill,themis-like", "--seeds", "3"];
+    let (code, shown, talk) = simulate(&folder, &options);
+    assert_eq!((code, talk.as_str()), (0, ""));
+    insta::assert_snapshot!("simulate_owners", shown);
+    let (code, _, _) = simulate(&folder, &[&options[..], &["--out", "page.html"]].concat());
+    assert_eq!(code, 0);
+    let page = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
+    assert!(page.contains("worst owner"));
+}
+
+#[test]
 fn the_page_has_a_chart_for_each_policy_and_needs_nothing_else() {
     let folder = folder(WORKLOAD);
     let options = ["w.toml", "--policy", "saturn,max", "--out", "page.html"];
@@ -159,6 +176,26 @@ fn bad_workloads_get_one_clear_message_each() {
             ),
         ),
         ("a bad arrival", format!("{nodes}{alone}{step_s}arrive_s = -5\n")),
+        (
+            "no fault",
+            format!("faults = {{ lost = {{ every_s = 0, away_s = 1 }} }}\n{nodes}{alone}{step_s}"),
+        ),
+        (
+            "a fault that is a gain",
+            format!(
+                "faults = {{ slow = {{ every_s = 9, lasts_s = 1, factor = 0.5 }} }}\n{nodes}{alone}{step_s}"
+            ),
+        ),
+        (
+            "a bad share",
+            format!("faults = {{ early = {{ share = 30, at = 0.5 }} }}\n{nodes}{alone}{step_s}"),
+        ),
+        (
+            "a missing owner",
+            format!(
+                "{nodes}{alone}{step_s}owner = \"lena\"\n[[tasks]]\nname = \"b\"\nsteps = 1\n{step_s}"
+            ),
+        ),
         ("a bad cost", format!("costs = {{ load_s = -1 }}\n{nodes}{alone}{step_s}")),
     ] {
         let (code, told, talk) = simulate(&folder(&workload), &["w.toml"]);

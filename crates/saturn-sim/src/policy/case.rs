@@ -43,6 +43,8 @@ pub struct Job {
     pub asks: Option<u32>,
     /// When it arrives, seconds. No policy knows of it before.
     pub arrives_s: f64,
+    /// Its owner; empty if the workload names no owners.
+    pub owner: String,
     /// Steps after which its own code ends it, if that is before the last. No policy knows.
     pub ends_after: Option<u64>,
 }

@@ -294,16 +294,22 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Stops every gang at a checkpoint, and waits until all have ended.
-    pub(super) fn stop_all(&mut self) -> Result<(), PolicyError> {
-        let attempts: Vec<AttemptId> = self.live.keys().copied().collect();
-        for attempt in attempts {
-            self.world.stop(attempt);
+    /// Stops gangs at checkpoints, and waits until they have ended.
+    pub(super) fn stop(&mut self, is_it: impl Fn(&Live) -> bool) -> Result<(), PolicyError> {
+        let all = self.live.iter().filter(|(_, live)| is_it(live));
+        let attempts: Vec<AttemptId> = all.map(|(attempt, _)| *attempt).collect();
+        for attempt in &attempts {
+            self.world.stop(*attempt);
         }
-        while !self.live.is_empty() {
+        while attempts.iter().any(|attempt| self.live.contains_key(attempt)) {
             self.wait_once(f64::INFINITY)?;
         }
         Ok(())
+    }
+
+    /// Jobs that have arrived, in the order of arrival.
+    pub(super) fn arrived(&self) -> Vec<usize> {
+        self.by_arrival.iter().copied().filter(|job| self.jobs[*job].has_arrived).collect()
     }
 
     pub(super) fn stuck(&self, reason: &str) -> PolicyError {

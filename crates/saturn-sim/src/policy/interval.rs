@@ -37,7 +37,7 @@ pub(super) fn plan_at_intervals(driver: &mut Driver, backend: Backend) -> Result
         let saves_s = driver.live().map(|live| case.load_and_save_s(live.job).1);
         let stop_s = saves_s.fold(0.0, f64::max);
         if time_left_s(driver, &standing) - (stop_s + plan.makespan_s) >= LEAST_GAIN_S {
-            driver.stop_all()?;
+            driver.stop(|_| true)?;
             standing = other;
         }
     }

@@ -12,6 +12,7 @@ mod current_practice_fastest;
 mod current_practice_habit;
 mod driver;
 mod error;
+mod fairness;
 mod fifo;
 mod fifo_backfill;
 mod follow;
@@ -29,6 +30,7 @@ mod saturn_interval;
 mod saturn_static;
 mod script;
 mod shortest_first;
+mod themis_like;
 
 use self::case::Way;
 pub use self::case::{Case, Job, Knowledge};
@@ -55,7 +57,7 @@ pub trait Policy: Sync {
     fn train(&self, case: &Case, is_stopped: &dyn Fn() -> bool) -> Result<Outcome, PolicyError>;
 }
 
-/// Every policy, in the order in which help lists them.
+/// The policies that are simulated by default, in the order in which help lists them.
 pub const POLICIES: [&dyn Policy; 13] = [
     &saturn::Saturn,
     &saturn_static::SaturnStatic,
@@ -72,9 +74,12 @@ pub const POLICIES: [&dyn Policy; 13] = [
     &shortest_first::ShortestFirst,
 ];
 
+/// Policies that are simulated only if they are named.
+pub const MORE_POLICIES: [&dyn Policy; 1] = [&themis_like::ThemisLike];
+
 /// The policy of a name.
 pub fn policy(name: &str) -> Option<&'static dyn Policy> {
-    POLICIES.into_iter().find(|one| one.name() == name)
+    POLICIES.into_iter().chain(MORE_POLICIES).find(|one| one.name() == name)
 }
 
 /// Simulates a policy, and checks its outcome.

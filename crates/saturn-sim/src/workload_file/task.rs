@@ -28,6 +28,7 @@ pub(super) struct TaskFile {
     #[serde(default)]
     arrive_s: f64,
     arrivals: Option<ArrivalsFile>,
+    pub(super) owner: Option<String>,
 }
 
 /// Arrivals of an entry's tasks, drawn from the seed.
@@ -141,6 +142,7 @@ impl TaskFile {
             gpus: self.gpus.clone(),
             asks: self.asks_gpus,
             arrives_s,
+            owner: self.owner.clone().unwrap_or_default(),
             ends_after: None,
         };
         Ok((1..=self.count).map(job).collect())

@@ -2,6 +2,7 @@
 
 mod arrivals;
 mod outages;
+mod owners;
 mod policies;
 mod promises;
 mod replay;

@@ -81,6 +81,11 @@ pub struct SimulatedRun {
     pub in_use: f64,
     /// Launches of training beyond each task's first.
     pub moves: usize,
+    /// The worst of the owners' ratios of the time that they took to what they would take alone on
+    /// their shares; `None` without owners.
+    pub worst_owner: Option<f64>,
+    /// The mean of these ratios.
+    pub mean_owner: Option<f64>,
     /// Makespan over that of current practice with the fastest technique under the same seed, where
     /// that was simulated.
     pub over_practice: Option<f64>,
@@ -105,6 +110,10 @@ pub struct Means {
     pub in_use: f64,
     /// Mean makespan over the mean lower bound.
     pub over_bound: f64,
+    /// Of the worst ratios of owners.
+    pub worst_owner: Option<f64>,
+    /// Of the mean ratios of owners.
+    pub mean_owner: Option<f64>,
     /// The mean of the ratios to current practice, where there are any.
     pub over_practice: Option<f64>,
 }
@@ -117,8 +126,10 @@ impl Means {
         };
         let all_s = || runs.iter().map(|run| run.makespan_s);
         let makespan_s = mean(&|run| run.makespan_s);
-        let ratios: Vec<f64> = runs.iter().filter_map(|run| run.over_practice).collect();
-        let over_practice = ratios.iter().sum::<f64>() / ratios.len().max(1) as f64;
+        let of_some = |of: &dyn Fn(&SimulatedRun) -> Option<f64>| {
+            let some: Vec<f64> = runs.iter().filter_map(of).collect();
+            (!some.is_empty()).then(|| some.iter().sum::<f64>() / some.len() as f64)
+        };
         Self {
             makespan_s,
             least_makespan_s: all_s().fold(f64::INFINITY, f64::min),
@@ -128,7 +139,9 @@ impl Means {
             gpu_hours: mean(&|run| run.gpu_hours),
             in_use: mean(&|run| run.in_use),
             over_bound: makespan_s / mean(&|run| run.lower_bound_s).max(1e-9),
-            over_practice: (!ratios.is_empty()).then_some(over_practice),
+            worst_owner: of_some(&|run| run.worst_owner),
+            mean_owner: of_some(&|run| run.mean_owner),
+            over_practice: of_some(&|run| run.over_practice),
         }
     }
 }
@@ -185,7 +198,7 @@ impl Simulated {
 }
 
 /// Columns of the table, on terminals and on pages, with what each says.
-pub(crate) fn columns(simulated: &Simulated) -> [(&'static str, &'static str); 8] {
+pub(crate) fn columns(simulated: &Simulated) -> Vec<(&'static str, &'static str)> {
     let (mean, p90) = if simulated.has_arrivals {
         (
             ("mean completion", "the mean over tasks of the time from arrival to end"),
@@ -197,7 +210,7 @@ pub(crate) fn columns(simulated: &Simulated) -> [(&'static str, &'static str); 8
             ("90% done", "by when nine tenths of the tasks were done"),
         )
     };
-    [
+    let mut columns = vec![
         ("makespan", "when the last task was done"),
         mean,
         p90,
@@ -206,15 +219,21 @@ pub(crate) fn columns(simulated: &Simulated) -> [(&'static str, &'static str); 8
         ("moves", "launches of training beyond each task's first, in the mean"),
         ("× bound", "makespan over the lower bound: no policy can end earlier"),
         ("× practice", "makespan over that of current practice with the fastest technique"),
-    ]
+    ];
+    if simulated.policies.iter().any(|policy| policy.mean.worst_owner.is_some()) {
+        columns
+            .push(("worst owner", "the highest ratio of what an owner took to alone on a share"));
+        columns.push(("mean owner", "the mean of these ratios over owners"));
+    }
+    columns
 }
 
 /// The cells of a policy, in the order of [`columns`].
-pub(crate) fn cells(policy: &SimulatedPolicy) -> [String; 8] {
+pub(crate) fn cells(policy: &SimulatedPolicy) -> Vec<String> {
     let mean = &policy.mean;
     let moves: usize = policy.runs.iter().map(|run| run.moves).sum();
     let moves = moves as f64 / policy.runs.len().max(1) as f64;
-    [
+    let mut cells = vec![
         duration(mean.makespan_s),
         duration(mean.mean_completion_s),
         duration(mean.p90_completion_s),
@@ -223,7 +242,10 @@ pub(crate) fn cells(policy: &SimulatedPolicy) -> [String; 8] {
         if moves.fract() == 0.0 { format!("{moves:.0}") } else { format!("{moves:.1}") },
         format!("{:.3}", mean.over_bound),
         mean.over_practice.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.3}")),
-    ]
+    ];
+    let owners = mean.worst_owner.into_iter().chain(mean.mean_owner);
+    cells.extend(owners.map(|ratio| format!("{ratio:.2}")));
+    cells
 }
 
 /// From the shortest makespan to the longest, where a policy had several seeds.
@@ -237,15 +259,15 @@ pub(crate) fn spread(policy: &SimulatedPolicy) -> String {
 
 /// The table for a terminal. The last line has no line end.
 pub fn simulated_text(simulated: &Simulated, max_width: usize, paint: Paint) -> String {
-    let [(first, _), others @ ..] = columns(simulated);
-    let mut columns = vec![("policy", Align::Left), (first, Align::Right)];
-    columns.push(("from–to", Align::Right));
-    columns.extend(others.iter().map(|(name, _)| (*name, Align::Right)));
+    let names = columns(simulated).into_iter().map(|(name, _)| (name, Align::Right));
+    let mut columns: Vec<(&str, Align)> =
+        [("policy", Align::Left)].into_iter().chain(names).collect();
+    columns.insert(2, ("from–to", Align::Right));
     let mut table = Table::new(columns);
     for policy in &simulated.policies {
-        let [makespan, rest @ ..] = cells(policy);
-        let mut row = vec![escape_terminal(&policy.name), makespan, spread(policy)];
-        row.extend(rest);
+        let mut row = vec![escape_terminal(&policy.name)];
+        row.extend(cells(policy));
+        row.insert(2, spread(policy));
         table.push(row);
     }
     let bound = format!(
@@ -281,6 +303,8 @@ mod tests {
             trial_gpu_hours: 0.0,
             in_use: 0.5,
             moves: 1,
+            worst_owner: None,
+            mean_owner: None,
             over_practice,
         }
     }

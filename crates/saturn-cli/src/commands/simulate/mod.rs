@@ -56,18 +56,26 @@ pub(crate) fn run(args: &SimulateArgs) -> Exit {
 struct Results {
     /// By policy and seed.
     outcomes: BTreeMap<(&'static str, u64), Outcome>,
-    /// The lower bound of each seed; one for all seeds where no seed draws anything that matters.
-    bounds_s: Vec<f64>,
+    /// Of each seed; one for all seeds where no seed draws anything that matters.
+    yardsticks: Vec<Yardsticks>,
+}
+
+/// What outcomes are compared with, seconds.
+struct Yardsticks {
+    lower_bound_s: f64,
+    /// What each owner would take alone on its share.
+    alone_s: Vec<f64>,
 }
 
 impl Results {
-    fn bound_s(&self, seed: u64) -> f64 {
-        let of_seed = usize::try_from(seed).ok().and_then(|seed| self.bounds_s.get(seed));
-        of_seed.or(self.bounds_s.first()).copied().unwrap_or(0.0)
+    fn yardsticks(&self, seed: u64) -> Option<&Yardsticks> {
+        let of_seed = usize::try_from(seed).ok().and_then(|seed| self.yardsticks.get(seed));
+        of_seed.or(self.yardsticks.first())
     }
 
     fn mean_bound_s(&self) -> f64 {
-        self.bounds_s.iter().sum::<f64>() / self.bounds_s.len().max(1) as f64
+        let all = self.yardsticks.iter().map(|one| one.lower_bound_s);
+        all.sum::<f64>() / self.yardsticks.len().max(1) as f64
     }
 }
 
@@ -80,8 +88,11 @@ fn results(
     let seeds: Vec<u64> = (0..if case.is_drawn() { args.seeds } else { 1 }).collect();
     let num_seeds = seeds.len();
     let line = |done| format!("simulated 0: {done} of {num_seeds} lower bounds are known");
-    let bounds_s = sweep(&seeds, line, is_stopped, |seed| case.drawn(0.0, *seed).lower_bound_s());
-    let bounds_s = done(bounds_s)?.into_iter().map(|(_, bound_s)| bound_s).collect();
+    let yardsticks = sweep(&seeds, line, is_stopped, |seed| {
+        let case = case.drawn(0.0, *seed);
+        Ok(Yardsticks { lower_bound_s: case.lower_bound_s()?, alone_s: case.alone_s()? })
+    });
+    let yardsticks = done(yardsticks)?.into_iter().map(|(_, one)| one).collect();
     let jobs = jobs(args, asked);
     let num_jobs = jobs.len();
     let line = |done| format!("simulated {done} of {num_jobs} (Ctrl-C: what there is so far)");
@@ -92,7 +103,7 @@ fn results(
         let Job { policy, seed } = &jobs[index];
         ((policy.name(), *seed), outcome)
     });
-    Ok(Results { outcomes: outcomes.collect(), bounds_s })
+    Ok(Results { outcomes: outcomes.collect(), yardsticks })
 }
 
 /// The results of jobs that were done, by the index of the job; or the first error.
@@ -161,8 +172,7 @@ fn simulated(
             .into_iter()
             .map(|(seed, outcome)| SimulatedRun {
                 over_practice: practice_s(seed).map(|other_s| outcome.makespan_s() / other_s),
-                lower_bound_s: results.bound_s(seed),
-                ..result(case, seed, outcome)
+                ..result(case, seed, outcome, results.yardsticks(seed))
             })
             .collect();
         Some(SimulatedPolicy {
@@ -192,17 +202,25 @@ fn simulated(
     }
 }
 
-fn result(case: &Case, seed: u64, outcome: &Outcome) -> SimulatedRun {
+fn result(
+    case: &Case,
+    seed: u64,
+    outcome: &Outcome,
+    yardsticks: Option<&Yardsticks>,
+) -> SimulatedRun {
+    let fairness = yardsticks.and_then(|one| outcome.fairness(case, &one.alone_s));
     SimulatedRun {
         seed,
         makespan_s: outcome.makespan_s(),
-        lower_bound_s: 0.0,
+        lower_bound_s: yardsticks.map_or(0.0, |one| one.lower_bound_s),
         mean_completion_s: outcome.mean_completion_s(),
         p90_completion_s: outcome.p90_completion_s(),
         gpu_hours: outcome.device_s(None) / 3600.0,
         trial_gpu_hours: outcome.device_s(Some(Held::Trial)) / 3600.0,
         in_use: outcome.in_use(case.num_gpus()),
         moves: outcome.num_moves(),
+        worst_owner: fairness.map(|(worst, _)| worst),
+        mean_owner: fairness.map(|(_, mean)| mean),
         over_practice: None,
     }
 }
