@@ -59,7 +59,7 @@ pub trait Policy: Sync {
 
 /// The policies that are simulated by default, in the order in which help lists them.
 pub const POLICIES: [&dyn Policy; 13] = [
-    &saturn::Saturn,
+    &saturn::SATURN,
     &saturn_static::SaturnStatic,
     &saturn_interval::SaturnInterval,
     &current_practice_fastest::CurrentPracticeFastest,
@@ -75,7 +75,13 @@ pub const POLICIES: [&dyn Policy; 13] = [
 ];
 
 /// Policies that are simulated only if they are named.
-pub const MORE_POLICIES: [&dyn Policy; 1] = [&themis_like::ThemisLike];
+pub const MORE_POLICIES: [&dyn Policy; 5] = [
+    &themis_like::ThemisLike,
+    &saturn::NO_SWITCHES,
+    &saturn::FIXED_TECHNIQUE,
+    &saturn::FIXED_GPUS,
+    &saturn::NO_GOING_ON,
+];
 
 /// The policy of a name.
 pub fn policy(name: &str) -> Option<&'static dyn Policy> {

@@ -16,20 +16,69 @@ use super::script::{Change, Script};
 use crate::simulation::{Deed, Simulation};
 use crate::workload::{Workload, task};
 
-const NAME: &str = "saturn";
 /// Steps of the simulation between two checks whether to stop.
 const STOP_EVERY: u64 = 64;
 
-pub(super) struct Saturn;
+/// Saturn, whole or without a part of it.
+pub(super) struct Saturn {
+    name: &'static str,
+    definition: &'static str,
+    without: Option<Part>,
+}
+
+/// A part of Saturn that can be left out by what a run's policy, its tasks or the world say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// Planned switches.
+    Switches,
+    /// The choice of the technique.
+    Technique,
+    /// The choice of the number of devices.
+    Gpus,
+    /// Trials that go on as training.
+    GoingOn,
+}
+
+/// The whole.
+pub(super) const SATURN: Saturn = Saturn {
+    name: "saturn",
+    definition: "chooses technique, devices and order of all tasks together; corrects the profile by \
+         what training shows, and plans again at events and every 1,000 s; moves tasks where that pays",
+    without: None,
+};
+
+pub(super) const NO_SWITCHES: Saturn = Saturn {
+    name: "saturn-no-switches",
+    definition: "saturn, but no plan has a switch; tasks still move when it plans again",
+    without: Some(Part::Switches),
+};
+
+pub(super) const FIXED_TECHNIQUE: Saturn = Saturn {
+    name: "saturn-fixed-technique",
+    definition: "saturn, but each task is bound to the technique that is fastest on all devices of a \
+         node, as in current-practice-fastest",
+    without: Some(Part::Technique),
+};
+
+pub(super) const FIXED_GPUS: Saturn = Saturn {
+    name: "saturn-fixed-gpus",
+    definition: "saturn, but each task is bound to the device count that its user asks a queue for",
+    without: Some(Part::Gpus),
+};
+
+pub(super) const NO_GOING_ON: Saturn = Saturn {
+    name: "saturn-no-going-on",
+    definition: "saturn, but the steps of a trial are lost; it differs only if step times are not known",
+    without: Some(Part::GoingOn),
+};
 
 impl Policy for Saturn {
     fn name(&self) -> &'static str {
-        NAME
+        self.name
     }
 
     fn definition(&self) -> &'static str {
-        "chooses technique, devices and order of all tasks together; corrects the profile by what \
-         training shows, and plans again at events and every 1,000 s; moves tasks where that pays"
+        self.definition
     }
 
     fn source(&self) -> &'static str {
@@ -37,8 +86,9 @@ impl Policy for Saturn {
     }
 
     fn train(&self, case: &Case, is_stopped: &dyn Fn() -> bool) -> Result<Outcome, PolicyError> {
-        let (workload, tasks) = workload(case);
-        let mut simulation = case.calm(true).empty_simulation(workload);
+        let (workload, tasks) = workload(case, self.without);
+        let mut simulation =
+            case.calm(self.without != Some(Part::GoingOn)).empty_simulation(workload);
         simulation.world.found = Some(case.believed.clone());
         // The engine numbers tasks as they come.
         let jobs = case.by_arrival();
@@ -55,11 +105,11 @@ impl Policy for Saturn {
             }
             let now_s = simulation.world.now_s();
             if now_s > give_up_s {
-                return Err(PolicyError::Endless { policy: NAME, after_s: now_s });
+                return Err(PolicyError::Endless { policy: self.name, after_s: now_s });
             }
             simulation.step();
         }
-        let stuck = |reason: String| PolicyError::Stuck { policy: NAME, reason };
+        let stuck = |reason: String| PolicyError::Stuck { policy: self.name, reason };
         if let Some(violation) = simulation.violations.first() {
             return Err(stuck(format!("{}: {}", violation.rule, violation.what)));
         }
@@ -119,8 +169,14 @@ fn not_done(state: &State) -> Option<&str> {
     state.task_ids().find(|id| !is_done(*id)).map(|id| state.name(id))
 }
 
+/// The technique that is fastest on the most devices that a job can have.
+fn fastest(case: &Case, job: usize) -> Option<String> {
+    let widest = case.ways(job).iter().map(|way| way.gpus).max()?;
+    case.fastest_on(job, widest).map(|way| way.technique)
+}
+
 /// The case as a workload without tasks, and the task of each job.
-fn workload(case: &Case) -> (Workload, Vec<NewTask>) {
+fn workload(case: &Case, without: Option<Part>) -> (Workload, Vec<NewTask>) {
     let mut names: Vec<String> =
         case.truth.groups.values().flat_map(|group| group.techniques.keys().cloned()).collect();
     names.sort_unstable();
@@ -129,7 +185,7 @@ fn workload(case: &Case) -> (Workload, Vec<NewTask>) {
         .into_iter()
         .map(|name| TechniqueRef { level: Level::Managed, import: None, pickle: None, name })
         .collect();
-    let policy = RunPolicy {
+    let mut policy = RunPolicy {
         checkpoint_every_s: Some(case.checkpoint_every_s),
         // Nothing hangs in this world, and steps may take hours.
         stall_s: 1e12,
@@ -139,6 +195,9 @@ fn workload(case: &Case) -> (Workload, Vec<NewTask>) {
         seed: case.seed,
         ..RunPolicy::default()
     };
+    if without == Some(Part::Switches) {
+        policy.max_switches = 0;
+    }
     let config = RunConfig {
         mode: Mode::Orchestrate,
         device_kind: DeviceKind::Cuda,
@@ -150,6 +209,12 @@ fn workload(case: &Case) -> (Workload, Vec<NewTask>) {
         let mut spec = task(index, &job.group, job.steps);
         spec.name.clone_from(&job.name);
         spec.gpu_range.clone_from(&job.gpus);
+        if without == Some(Part::Gpus) {
+            spec.gpu_range = case.asked(index).map(|gpus| vec![gpus]);
+        }
+        if without == Some(Part::Technique) {
+            spec.allowed.techniques = fastest(case, index).map(|technique| vec![technique]);
+        }
         NewTask { spec, after: Vec::new() }
     });
     let mut workload = Workload {

@@ -1,5 +1,6 @@
 //! What the simulator finds, and what it must not. One program, which links once.
 
+mod ablations;
 mod arrivals;
 mod outages;
 mod owners;
