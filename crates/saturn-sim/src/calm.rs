@@ -1,7 +1,7 @@
-//! A run in a world without faults, for experiments and `saturn simulate`.
+//! A run in a world without the fuzzer's faults, for experiments and `saturn simulate`.
 //!
-//! World, clock, launches and planner are the same as in every simulation. Faults, the judge and the
-//! fuzzer's scenarios are left out.
+//! World, clock, launches and planner are the same as in every simulation. The judge and the
+//! fuzzer's scenarios are left out. Nodes go and come only by deeds.
 
 use saturn_engine::Command;
 
@@ -12,7 +12,7 @@ use crate::truth::Truth;
 use crate::workload::Workload;
 use crate::world::{Manners, World};
 
-/// The planner and the manners of a world without faults.
+/// The planner and the manners of a world without the fuzzer's faults.
 #[derive(Debug, Clone)]
 pub struct Calm {
     /// Who answers the engine's solves.

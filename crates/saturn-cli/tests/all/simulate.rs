@@ -85,7 +85,7 @@ fn seeds_and_errors_are_told_and_equal_seeds_give_equal_numbers() {
 
 #[test]
 fn arrivals_are_drawn_anew_with_each_seed_and_whatif_refuses_them() {
-    let more = "arrivals = { kind = \"poisson\", every_s = 3600 }\n";
+    let more = "arrivals = { kind = \"poisson\", every_s = 36000 }\n";
     let folder = folder(
         &format!("{WORKLOAD}{more}").replace("name = \"large\"\n", "name = \"large\"\ncount = 3\n"),
     );

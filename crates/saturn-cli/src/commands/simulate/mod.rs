@@ -86,8 +86,8 @@ fn results(
     is_stopped: &(dyn Fn() -> bool + Sync),
 ) -> Result<Results, PolicyError> {
     let seeds: Vec<u64> = (0..if case.is_drawn() { args.seeds } else { 1 }).collect();
-    let num_seeds = seeds.len();
-    let line = |done| format!("simulated 0: {done} of {num_seeds} lower bounds are known");
+    let num = seeds.len();
+    let line = |done| format!("simulated nothing yet: {done} of {num} lower bounds are known");
     let yardsticks = sweep(&seeds, line, is_stopped, |seed| {
         let case = case.drawn(0.0, *seed);
         Ok(Yardsticks { lower_bound_s: case.lower_bound_s()?, alone_s: case.alone_s()? })
