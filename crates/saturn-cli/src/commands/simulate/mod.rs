@@ -4,7 +4,7 @@ pub(crate) mod read;
 mod replay;
 mod sweep;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use saturn_core::names::escape_terminal;
@@ -73,9 +73,14 @@ impl Results {
         of_seed.or(self.yardsticks.first())
     }
 
+    /// The mean lower bound of the seeds that have outcomes.
     fn mean_bound_s(&self) -> f64 {
-        let all = self.yardsticks.iter().map(|one| one.lower_bound_s);
-        all.sum::<f64>() / self.yardsticks.len().max(1) as f64
+        if let [one] = self.yardsticks.as_slice() {
+            return one.lower_bound_s;
+        }
+        let seeds: BTreeSet<u64> = self.outcomes.keys().map(|(_, seed)| *seed).collect();
+        let bounds_s = seeds.iter().filter_map(|seed| self.yardsticks(*seed));
+        bounds_s.map(|one| one.lower_bound_s).sum::<f64>() / seeds.len().max(1) as f64
     }
 }
 
