@@ -1,7 +1,7 @@
-//! A run in a world without faults, for experiments and `saturn simulate`.
+//! A run in a world without the fuzzer's faults, for experiments and `saturn simulate`.
 //!
-//! World, clock, launches and planner are the same as in every simulation. Faults, the judge and the
-//! fuzzer's scenarios are left out.
+//! World, clock, launches and planner are the same as in every simulation. The judge and the
+//! fuzzer's scenarios are left out. Nodes go and come only by deeds.
 
 use saturn_engine::Command;
 
@@ -12,7 +12,7 @@ use crate::truth::Truth;
 use crate::workload::Workload;
 use crate::world::{Manners, World};
 
-/// The planner and the manners of a world without faults.
+/// The planner and the manners of a world without the fuzzer's faults.
 #[derive(Debug, Clone)]
 pub struct Calm {
     /// Who answers the engine's solves.
@@ -42,12 +42,18 @@ impl Calm {
     }
 
     /// A run of the workload, to which all tasks come at its beginning.
-    pub fn simulation(&self, workload: Workload) -> Simulation {
-        let Workload { nodes, config, truth, tasks } = workload;
-        let world = self.world(&nodes, truth);
-        let mut simulation = Simulation::new(config, world, self.planner.clone());
+    pub fn simulation(&self, mut workload: Workload) -> Simulation {
+        let tasks = std::mem::take(&mut workload.tasks);
+        let mut simulation = self.empty_simulation(workload);
         simulation.plan_deed(0.0, Deed::Ask(Command::Submit { tasks }));
         simulation.plan_deed(0.0, Deed::Ask(Command::Close));
         simulation
+    }
+
+    /// A run on the workload's nodes, without its tasks.
+    pub(crate) fn empty_simulation(&self, workload: Workload) -> Simulation {
+        let Workload { nodes, config, truth, .. } = workload;
+        let world = self.world(&nodes, truth);
+        Simulation::new(config, world, self.planner.clone())
     }
 }

@@ -6,7 +6,7 @@
 //! performs its actions, as the real driver does.
 //!
 //! [`policy`] compares Saturn with people's practice and other systems, in the same world without
-//! faults ([`Calm`]), on a workload that a file describes ([`WorkloadFile`]).
+//! the fuzzer's faults ([`Calm`]), on a workload that a file describes ([`WorkloadFile`]).
 //!
 //! Only the small programs in `bin/` read a clock or do I/O: equal seeds give equal histories.
 

@@ -15,7 +15,7 @@ use serde::Deserialize;
 pub use self::error::WorkloadError;
 use self::error::{quoted, seconds, value};
 use self::task::TaskFile;
-use crate::policy::{Case, Job, Knowledge};
+use crate::policy::{Case, Early, Faults, Job, Knowledge, Lost, Slow};
 use crate::table::{Model, Table};
 use crate::truth::{GroupTruth, TechniqueTruth, Truth};
 
@@ -32,6 +32,8 @@ const USUAL_TRIAL_STEPS: u32 = 4;
 const MOST_TASKS: usize = 10_000;
 const MOST_NODES: usize = 10_000;
 const MOST_GPUS: u32 = 1024;
+/// A node that is slower is a lost one.
+const MOST_SLOW: f64 = 1000.0;
 
 /// A workload as it is written.
 #[derive(Debug, Clone, Deserialize)]
@@ -43,6 +45,8 @@ pub struct WorkloadFile {
     trials: bool,
     #[serde(default)]
     costs: Costs,
+    #[serde(default)]
+    faults: Faults,
     nodes: Vec<NodeFile>,
     tasks: Vec<TaskFile>,
 }
@@ -92,6 +96,7 @@ impl WorkloadFile {
         let widest = nodes.iter().map(|node| node.gpus).max().unwrap_or(0);
         let mut truth = Truth::default();
         let mut jobs: Vec<Job> = Vec::new();
+        let mut arrivals = Vec::new();
         let mut names: BTreeSet<String> = BTreeSet::new();
         if self.tasks.is_empty() {
             return Err(value("tasks", "empty", "at least one task"));
@@ -103,6 +108,14 @@ impl WorkloadFile {
             if let Entry::Vacant(entry) = truth.groups.entry(group.clone()) {
                 entry.insert(self.group(&model)?);
             }
+            if task.owner.as_ref().is_some_and(String::is_empty) {
+                return Err(value(&at("owner"), "empty", "a name"));
+            }
+            if task.owner.is_none() && self.tasks.iter().any(|other| other.owner.is_some()) {
+                let expected = "an owner, as other tasks have";
+                return Err(value(&at("owner"), "missing", expected));
+            }
+            let first = jobs.len();
             for job in task.jobs(&at, &group)? {
                 if !names.insert(job.name.clone()) {
                     let expected = "a name that no other task has";
@@ -110,6 +123,7 @@ impl WorkloadFile {
                 }
                 jobs.push(job);
             }
+            arrivals.extend(task.arrivals(&at, first)?);
         }
         if jobs.len() > MOST_TASKS {
             let expected = format!("{MOST_TASKS} at most");
@@ -121,9 +135,11 @@ impl WorkloadFile {
             let expected = "a whole number from 2 to 1000";
             return Err(value("costs.trial_steps", &trial_steps.to_string(), expected));
         }
-        Ok(Case {
+        let case = Case {
             nodes,
             jobs,
+            arrivals,
+            faults: self.faults()?,
             believed: truth.clone(),
             truth,
             knowledge: if self.trials { Knowledge::Nothing } else { Knowledge::Profile },
@@ -135,7 +151,36 @@ impl WorkloadFile {
             },
             trial_steps,
             seed: 0,
-        })
+        };
+        Ok(case.drawn(0.0, 0))
+    }
+
+    fn faults(&self) -> Result<Faults, WorkloadError> {
+        let positive = |at: &str, number: f64| match seconds(at, number)? {
+            0.0 => Err(value(at, "0", "more than 0 seconds")),
+            _ => Ok(()),
+        };
+        let share = |at: &str, share: f64| match share {
+            0.0..=1.0 => Ok(()),
+            _ => Err(value(at, &share.to_string(), "a share from 0 to 1")),
+        };
+        if let Some(Lost { every_s, away_s }) = self.faults.lost {
+            positive("faults.lost.every_s", every_s)?;
+            positive("faults.lost.away_s", away_s)?;
+        }
+        if let Some(Slow { every_s, lasts_s, factor }) = self.faults.slow {
+            positive("faults.slow.every_s", every_s)?;
+            positive("faults.slow.lasts_s", lasts_s)?;
+            if !(factor > 1.0 && factor <= MOST_SLOW) {
+                let expected = format!("a factor above 1, up to {MOST_SLOW}");
+                return Err(value("faults.slow.factor", &factor.to_string(), &expected));
+            }
+        }
+        if let Some(Early { share: of_tasks, at }) = self.faults.early {
+            share("faults.early.share", of_tasks)?;
+            share("faults.early.at", at)?;
+        }
+        Ok(self.faults)
     }
 
     fn nodes(&self) -> Result<Vec<Node>, WorkloadError> {

@@ -71,6 +71,10 @@ pub struct World {
     pub truth: Truth,
     /// The beliefs that trials find in place of the truth, if they are wrong.
     pub(crate) found: Option<Truth>,
+    /// Finished steps at which a task's own code ends it, if that is before its last step.
+    pub(crate) last_steps: BTreeMap<TaskId, u64>,
+    /// The factors by which steps on nodes take longer, by name.
+    paces: BTreeMap<String, f64>,
     /// How long things took in a recorded run, which holds in place of the truth.
     pub(crate) recorded: Option<Box<Costs>>,
     /// The faults that can occur, and how likely each is.
@@ -100,6 +104,8 @@ impl World {
         Self {
             truth,
             found: None,
+            last_steps: BTreeMap::new(),
+            paces: BTreeMap::new(),
             recorded: None,
             odds,
             hits: Hits::new(),
@@ -293,7 +299,7 @@ impl World {
             stops: false,
             is_killed: false,
             load_s,
-            step_s: true_step_s.unwrap_or(1.0) * noise,
+            step_s: true_step_s.unwrap_or(1.0) * noise * self.pace(&order.gang),
             warmup_s: 0.0,
             save_s,
             block_s: save_s,
@@ -305,7 +311,7 @@ impl World {
             save_steps: None,
             stop_steps: BTreeMap::new(),
             fails_at: None,
-            last_step: None,
+            last_step: self.last_steps.get(&order.task).copied(),
             is_fresh: false,
             look_up_every: self.manners.look_up_every,
             telling: Telling { every_s: self.manners.tell_every_s, ..Telling::default() },

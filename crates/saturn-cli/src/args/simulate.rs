@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use saturn_sim::policy::{POLICIES, Policy, policy};
+use saturn_sim::policy::{MORE_POLICIES, POLICIES, Policy, policy};
 
 use super::more;
 
@@ -17,7 +17,7 @@ const MOST_SEEDS: u64 = 10_000;
     ("saturn simulate workload.toml --error 20% --seeds 20", "where the profile is wrong"),
     ("saturn simulate workload.toml --out page.html", "with a Gantt chart for each policy"),
     ("saturn simulate --replay saturn_runs/my-run", "a run once more, beside what it took"),
-], "0 simulated, 2 bad input, 3 a task fits no node, 5 the machine failed, 130 stopped: the results \
+], "0 simulated, 2 bad input, 3 a task fits no node or is never done, 5 the machine failed, 130 stopped: the results \
 so far are printed"))]
 pub(crate) struct SimulateArgs {
     /// A workload (TOML): nodes, tasks, and the time of a step of each task, or a profile with
@@ -35,7 +35,8 @@ pub(crate) struct SimulateArgs {
     pub(crate) replay: Vec<PathBuf>,
     /// Policies, separated by commas; by default all: saturn, saturn-static, saturn-interval,
     /// current-practice-fastest, current-practice-habit, max, min, random, optimus,
-    /// optimus-dynamic, fifo, fifo-backfill, shortest-first.
+    /// optimus-dynamic, fifo, fifo-backfill, shortest-first. By name only: themis-like,
+    /// saturn-no-switches, saturn-fixed-technique, saturn-fixed-gpus, saturn-no-going-on.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = name)]
     pub(crate) policy: Vec<Named>,
     /// Simulate each policy this many times, with other random numbers each time.
@@ -69,7 +70,8 @@ pub(crate) struct Share(pub(crate) f64);
 
 fn name(text: &str) -> Result<Named, String> {
     policy(text.trim()).map(Named).ok_or_else(|| {
-        let names: Vec<&str> = POLICIES.iter().map(|one| one.name()).collect();
+        let all = POLICIES.into_iter().chain(MORE_POLICIES);
+        let names: Vec<&str> = all.map(Policy::name).collect();
         format!("expected {}", names.join(", "))
     })
 }
@@ -106,7 +108,10 @@ mod tests {
         let command = SimulateArgs::augment_args(clap::Command::new("simulate"));
         let option = command.get_arguments().find(|one| one.get_id() == "policy").unwrap();
         let help = option.get_help().unwrap().to_string();
-        let names: Vec<&str> = POLICIES.iter().map(|one| one.name()).collect();
-        assert!(help.ends_with(&format!("all: {}", names.join(", "))), "{help}");
+        let names = |all: &[&dyn Policy]| {
+            all.iter().map(|one| one.name()).collect::<Vec<&str>>().join(", ")
+        };
+        let (usual, more) = (names(&POLICIES), names(&MORE_POLICIES));
+        assert!(help.ends_with(&format!("all: {usual}. By name only: {more}")), "{help}");
     }
 }

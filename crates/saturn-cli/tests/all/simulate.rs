@@ -84,6 +84,49 @@ fn seeds_and_errors_are_told_and_equal_seeds_give_equal_numbers() {
 }
 
 #[test]
+fn arrivals_are_drawn_anew_with_each_seed_and_whatif_refuses_them() {
+    let more = "arrivals = { kind = \"poisson\", every_s = 36000 }\n";
+    let folder = folder(
+        &format!("{WORKLOAD}{more}").replace("name = \"large\"\n", "name = \"large\"\ncount = 3\n"),
+    );
+    let options = ["w.toml", "--policy", "saturn,fifo-backfill", "--seeds", "3"];
+    let (code, shown, _) = simulate(&folder, &options);
+    assert_eq!(code, 0);
+    insta::assert_snapshot!("simulate_arrivals", shown);
+    let (_, shown, _) = simulate(&folder, &[&options[..], &["--json"]].concat());
+    let data: Value = serde_json::from_str(&shown).unwrap();
+    let runs = data["policies"][0]["runs"].as_array().unwrap();
+    let bound_s = |run: usize| runs[run]["lower_bound_s"].as_f64().unwrap();
+    assert!(bound_s(0) < bound_s(1) || bound_s(0) > bound_s(1));
+    assert!(runs.iter().all(|run| run["makespan_s"].as_f64() >= run["lower_bound_s"].as_f64()));
+    let mut whatif = Command::new(env!("CARGO_BIN_EXE_saturn"));
+    let output = whatif.args(["whatif", "w.toml"]).current_dir(folder.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let talk = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(
+        talk,
+        "error: `w.toml`: tasks arrive later; expected tasks that are all there from the beginning\n"
+    );
+}
+
+#[test]
+fn owners_and_faults_are_told() {
+    let workload = WORKLOAD
+        .replace("name = \"small\"\n", "name = \"small\"\nowner = \"lena\"\n")
+        .replace("name = \"large\"\n", "name = \"large\"\nowner = \"omar\"\n");
+    let faults = "[faults]\nlost = { every_s = 20000, away_s = 1000 }\n";
+    let folder = folder(&format!("{workload}{faults}"));
+    let options = ["w.toml", "--policy", "saturn,fifo-backfill,themis-like", "--seeds", "3"];
+    let (code, shown, talk) = simulate(&folder, &options);
+    assert_eq!((code, talk.as_str()), (0, ""));
+    insta::assert_snapshot!("simulate_owners", shown);
+    let (code, _, _) = simulate(&folder, &[&options[..], &["--out", "page.html"]].concat());
+    assert_eq!(code, 0);
+    let page = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
+    assert!(page.contains("worst owner"));
+}
+
+#[test]
 fn the_page_has_a_chart_for_each_policy_and_needs_nothing_else() {
     let folder = folder(WORKLOAD);
     let options = ["w.toml", "--policy", "saturn,max", "--out", "page.html"];
@@ -125,6 +168,34 @@ fn bad_workloads_get_one_clear_message_each() {
         ("no such model", format!("profile = \"table.csv\"\n{nodes}{alone}model = \"b\"\n")),
         ("no such profile", format!("profile = \"no.csv\"\n{nodes}{alone}{step_s}")),
         ("no table", format!("profile = \"w.toml\"\n{nodes}{alone}{step_s}")),
+        ("arrivals of no kind", format!("{nodes}{alone}{step_s}arrivals = {{ every_s = 5 }}\n")),
+        (
+            "bursts of nothing",
+            format!(
+                "{nodes}{alone}{step_s}arrivals = {{ kind = \"bursts\", every_s = 5, size = 0 }}\n"
+            ),
+        ),
+        ("a bad arrival", format!("{nodes}{alone}{step_s}arrive_s = -5\n")),
+        (
+            "no fault",
+            format!("faults = {{ lost = {{ every_s = 0, away_s = 1 }} }}\n{nodes}{alone}{step_s}"),
+        ),
+        (
+            "a fault that is a gain",
+            format!(
+                "faults = {{ slow = {{ every_s = 9, lasts_s = 1, factor = 0.5 }} }}\n{nodes}{alone}{step_s}"
+            ),
+        ),
+        (
+            "a bad share",
+            format!("faults = {{ early = {{ share = 30, at = 0.5 }} }}\n{nodes}{alone}{step_s}"),
+        ),
+        (
+            "a missing owner",
+            format!(
+                "{nodes}{alone}{step_s}owner = \"lena\"\n[[tasks]]\nname = \"b\"\nsteps = 1\n{step_s}"
+            ),
+        ),
         ("a bad cost", format!("costs = {{ load_s = -1 }}\n{nodes}{alone}{step_s}")),
     ] {
         let (code, told, talk) = simulate(&folder(&workload), &["w.toml"]);

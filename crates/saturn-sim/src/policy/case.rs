@@ -9,9 +9,10 @@ use std::sync::Arc;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use saturn_core::{Candidate, Cluster, Knobs, Node, Problem, ProblemTask, Strategy};
-use saturn_solver::{Backend, FrozenClock, Options, solve};
+use saturn_solver::{Backend, Options};
 
 use super::error::PolicyError;
+use super::script::{Arrivals, Faults};
 use crate::calm::Calm;
 use crate::planner::Planner;
 use crate::truth::Truth;
@@ -22,8 +23,6 @@ pub(super) const SOLVE_S: f64 = 1.0;
 /// Moves of the search in a solve, in all at least and for each task. Equal seeds give equal plans.
 const LEAST_MOVES: u64 = 100_000;
 const MOVES_A_TASK: u64 = 1_000;
-/// Moves of the search that gives the lower bound. The bound depends on no move.
-const BOUND_MOVES: u64 = 16;
 /// Reports of progress in the longest task: each is an event for the engine.
 const NUM_WORDS: u64 = 200;
 /// Fewest steps between two reports.
@@ -42,6 +41,12 @@ pub struct Job {
     pub gpus: Option<Vec<u32>>,
     /// The device count that its user asks a queue for; `None`: all devices of a node.
     pub asks: Option<u32>,
+    /// When it arrives, seconds. No policy knows of it before.
+    pub arrives_s: f64,
+    /// Its owner; empty if the workload names no owners.
+    pub owner: String,
+    /// Steps after which its own code ends it, if that is before the last. No policy knows.
+    pub ends_after: Option<u64>,
 }
 
 /// The knowledge of policies at the beginning.
@@ -58,8 +63,12 @@ pub enum Knowledge {
 pub struct Case {
     /// Nodes of one type of device.
     pub nodes: Vec<Node>,
-    /// Tasks, all there from the beginning, in the order in which they were handed in.
+    /// Tasks, in the order of the workload.
     pub jobs: Vec<Job>,
+    /// Arrivals that are drawn anew with each seed.
+    pub arrivals: Vec<Arrivals>,
+    /// What goes wrong, drawn anew with each seed.
+    pub faults: Faults,
     /// The truth.
     pub truth: Truth,
     /// The beliefs.
@@ -95,17 +104,22 @@ pub(super) struct Posed {
     pub(super) problem: Problem,
     /// The job of each task.
     pub(super) jobs: Vec<usize>,
+    /// The remaining steps of each task.
+    pub(super) left: Vec<u64>,
+    /// The case's node of each node.
+    pub(super) nodes: Vec<usize>,
     /// The strategies of each task.
     pub(super) ways: Vec<Vec<Way>>,
 }
 
 impl Case {
-    /// The same case with other beliefs and another seed. Each technique is believed to be slower
-    /// or faster by up to `error`, the same for all tasks. Each strategy of a group has a further
-    /// error of up to `error`. The truth stays as it is.
+    /// The same case as another seed draws it: its arrivals, faults and beliefs. Each technique is
+    /// believed to be slower or faster by up to `error`, the same for all tasks. Each strategy of a
+    /// group has a further error of up to `error`. The truth stays as it is.
     #[must_use]
-    pub fn mistaken(&self, error: f64, seed: u64) -> Self {
-        let mut case = Self { seed, believed: self.truth.clone(), ..self.clone() };
+    pub fn drawn(&self, error: f64, seed: u64) -> Self {
+        let mut case = Self { seed, ..self.truthful() };
+        case.draw_tasks(seed);
         if error <= 0.0 {
             return case;
         }
@@ -125,6 +139,11 @@ impl Case {
             }
         }
         case
+    }
+
+    /// The same case with true beliefs.
+    pub(super) fn truthful(&self) -> Self {
+        Self { believed: self.truth.clone(), ..self.clone() }
     }
 
     /// The type of all devices.
@@ -206,6 +225,8 @@ impl Case {
         let mut posed = Posed {
             problem: Problem::new(cluster, Vec::new()),
             jobs: Vec::new(),
+            left: Vec::new(),
+            nodes: (0..self.nodes.len()).collect(),
             ways: Vec::new(),
         };
         for (job, steps) in left.iter().enumerate().filter(|(_, steps)| **steps > 0) {
@@ -228,14 +249,10 @@ impl Case {
                 ..ProblemTask::new(name, ways.iter().map(candidate).collect())
             });
             posed.jobs.push(job);
+            posed.left.push(*steps);
             posed.ways.push(ways);
         }
         Ok(posed)
-    }
-
-    /// All steps of each job.
-    pub(super) fn all_steps(&self) -> Vec<u64> {
-        self.jobs.iter().map(|job| job.steps).collect()
     }
 
     /// Moves of the search in a solve.
@@ -254,15 +271,6 @@ impl Case {
             min_switch_gain: if max_switches > 0 { 0.02 } else { 0.0 },
             ..Options::default()
         }
-    }
-
-    /// No policy can end earlier, seconds. The bound uses the true times, allows any number of
-    /// moves, and counts a launch and a checkpoint for each task.
-    pub fn lower_bound_s(&self) -> Result<f64, PolicyError> {
-        let case = Self { checkpoint_every_s: f64::MAX, ..self.mistaken(0.0, self.seed) };
-        let posed = case.posed(&case.all_steps(), |_, _| true)?;
-        let options = Options { max_moves: Some(BOUND_MOVES), ..case.options(Backend::Search, 1) };
-        Ok(solve(&posed.problem, &options, &FrozenClock)?.lower_bound_s)
     }
 
     /// The world's behaviour. `trials_train` is whether a trial may go on as training.

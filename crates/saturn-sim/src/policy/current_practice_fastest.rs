@@ -21,6 +21,6 @@ impl Driven for CurrentPracticeFastest {
     }
 
     fn drive(&self, driver: &mut Driver) -> Result<(), PolicyError> {
-        follow::follow_once(driver, Backend::CurrentPractice, 0, |_, _| true)
+        follow::follow_plans(driver, Backend::CurrentPractice, 0, |_, _| true)
     }
 }

@@ -26,7 +26,7 @@ impl Driven for CurrentPracticeHabit {
     fn drive(&self, driver: &mut Driver) -> Result<(), PolicyError> {
         let case = driver.case;
         let habits: Vec<Option<&str>> = (0..case.jobs.len()).map(|job| habit(case, job)).collect();
-        follow::follow_once(driver, Backend::CurrentPractice, 0, |job, way| {
+        follow::follow_plans(driver, Backend::CurrentPractice, 0, |job, way| {
             habits[job].is_none_or(|habit| way.technique == habit)
         })
     }

@@ -1,17 +1,22 @@
 //! The virtual cluster as a policy uses it: launch a task, stop it at a checkpoint, try a strategy,
-//! wait until a gang has ended.
+//! wait until a gang has ended or jobs have arrived.
 //!
 //! The driver decides nothing. It counts free devices and finished steps, by the reports of the
 //! world's processes.
 
+mod posed;
+mod time;
+mod trials;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use saturn_core::{Gang, Placement};
-use saturn_engine::{AttemptId, Event, Launcher, News, Purpose, RankReport, TaskId};
+use saturn_engine::{AttemptId, Launcher, NodeId, Purpose, Record, TaskId};
 
 use super::case::{Case, Way};
 use super::error::PolicyError;
 use super::outcome::{Held, Outcome, Span};
+use super::script::Script;
 use crate::gang::Order;
 use crate::world::World;
 
@@ -43,8 +48,12 @@ impl Live {
 /// A task's state.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Progress {
+    /// Whether it has arrived.
+    has_arrived: bool,
     /// Finished steps in its newest checkpoint.
     pub(super) step: u64,
+    /// Whether its gang has reported that it is finished.
+    is_finished: bool,
     /// When it was done, seconds.
     pub(super) ended_s: Option<f64>,
     /// Whether a gang trains it.
@@ -62,6 +71,27 @@ pub(super) struct Driver<'a> {
     num_attempts: u64,
     jobs: Vec<Progress>,
     spans: Vec<Span>,
+    /// Jobs in the order of arrival.
+    by_arrival: Vec<usize>,
+    script: Script,
+    /// When the policy counts as one that never ends, seconds.
+    give_up_s: f64,
+    /// Nodes that are lost.
+    away: BTreeSet<usize>,
+    /// Whether jobs have arrived, or nodes were lost or came back, since the policy last asked.
+    has_changed: bool,
+    /// Strategies to be measured once the job has arrived.
+    wanted: Vec<(usize, Way)>,
+}
+
+/// The world of a case, with its nodes and without tasks.
+fn world(case: &Case) -> World {
+    let mut world = case.calm(false).world(&case.nodes, case.truth.clone());
+    for (node, spec) in case.nodes.iter().enumerate() {
+        world.stored(&Record::NodeJoined { node: NodeId(node), spec: spec.clone() });
+    }
+    world.last_steps = case.last_steps(TaskId);
+    world
 }
 
 impl<'a> Driver<'a> {
@@ -70,17 +100,25 @@ impl<'a> Driver<'a> {
         case: &'a Case,
         is_stopped: &'a dyn Fn() -> bool,
     ) -> Self {
-        Self {
+        let mut driver = Self {
             case,
             policy,
             is_stopped,
-            world: case.calm(false).world(&case.nodes, case.truth.clone()),
+            world: world(case),
             free: case.nodes.iter().map(|node| (0..node.gpus).collect()).collect(),
             live: BTreeMap::new(),
             num_attempts: 0,
             jobs: vec![Progress::default(); case.jobs.len()],
             spans: Vec::new(),
-        }
+            by_arrival: case.by_arrival(),
+            script: Script::of(case),
+            give_up_s: case.give_up_s(),
+            away: BTreeSet::new(),
+            has_changed: false,
+            wanted: Vec::new(),
+        };
+        driver.change();
+        driver
     }
 
     pub(super) fn now_s(&self) -> f64 {
@@ -95,30 +133,22 @@ impl<'a> Driver<'a> {
         self.live.values()
     }
 
-    /// The remaining steps of each job. A live gang's job has the steps that the gang last reported.
-    pub(super) fn steps_left(&self) -> Vec<u64> {
-        let mut steps: Vec<u64> = self.jobs.iter().map(|job| job.step).collect();
-        for live in self.live.values().filter(|live| live.held == Held::Training) {
-            steps[live.job] = live.step.max(steps[live.job]);
-        }
-        let left = self.case.jobs.iter().zip(steps).zip(&self.jobs);
-        left.map(|((job, step), progress)| match progress.ended_s {
-            Some(_) => 0,
-            // A task whose last checkpoint is being written is not done.
-            None => job.steps.saturating_sub(step).max(1),
-        })
-        .collect()
+    /// Whether jobs have arrived, or nodes were lost or came back, since the last call.
+    pub(super) fn takes_change(&mut self) -> bool {
+        std::mem::take(&mut self.has_changed)
     }
 
     pub(super) fn is_done(&self) -> bool {
         self.jobs.iter().all(|job| job.ended_s.is_some())
     }
 
-    /// Jobs that are neither done nor in training, in the order in which they were handed in.
+    /// Jobs that have arrived and are neither done nor in training, in the order of arrival.
     pub(super) fn waiting(&self) -> Vec<usize> {
-        let is_waiting = |job: &Progress| job.ended_s.is_none() && !job.is_live;
-        let jobs = self.jobs.iter().enumerate().filter(|(_, job)| is_waiting(job));
-        jobs.map(|(index, _)| index).collect()
+        let is_waiting = |job: &usize| {
+            let job = &self.jobs[*job];
+            job.has_arrived && job.ended_s.is_none() && !job.is_live
+        };
+        self.by_arrival.iter().copied().filter(is_waiting).collect()
     }
 
     /// Whether every device of a gang is free.
@@ -213,141 +243,29 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    /// Stops every gang at a checkpoint, and waits until all have ended.
-    pub(super) fn stop_all(&mut self) -> Result<(), PolicyError> {
-        let attempts: Vec<AttemptId> = self.live.keys().copied().collect();
-        for attempt in attempts {
-            self.world.stop(attempt);
+    /// Has every gang train its job to the end.
+    pub(super) fn train_to_the_end(&mut self) {
+        for attempt in self.live.keys() {
+            self.world.until(*attempt, None);
         }
-        while !self.live.is_empty() {
-            self.wait(f64::INFINITY)?;
+    }
+
+    /// Stops gangs at checkpoints, and waits until they have ended.
+    pub(super) fn stop(&mut self, is_it: impl Fn(&Live) -> bool) -> Result<(), PolicyError> {
+        let all = self.live.iter().filter(|(_, live)| is_it(live));
+        let attempts: Vec<AttemptId> = all.map(|(attempt, _)| *attempt).collect();
+        for attempt in &attempts {
+            self.world.stop(*attempt);
+        }
+        while attempts.iter().any(|attempt| self.live.contains_key(attempt)) {
+            self.wait_once(f64::INFINITY)?;
         }
         Ok(())
     }
 
-    /// Measures strategies of each group of jobs, the widest first, side by side as devices are
-    /// free.
-    pub(super) fn measure(
-        &mut self,
-        is_wanted: impl Fn(usize, &Way) -> bool,
-    ) -> Result<(), PolicyError> {
-        let case = self.case;
-        let mut wanted: BTreeMap<(&str, String, u32), (usize, Way)> = BTreeMap::new();
-        for (index, job) in case.jobs.iter().enumerate() {
-            for way in case.ways(index).into_iter().filter(|way| is_wanted(index, way)) {
-                let key = (job.group.as_str(), way.technique.clone(), way.gpus);
-                wanted.entry(key).or_insert((index, way));
-            }
-        }
-        let mut wanted: Vec<(usize, Way)> = wanted.into_values().collect();
-        wanted.sort_by_key(|(_, way)| std::cmp::Reverse(way.gpus));
-        while !(wanted.is_empty() && self.live.is_empty()) {
-            let mut later = Vec::new();
-            for (job, way) in wanted {
-                match self.nodes_for(way.gpus).first() {
-                    Some(node) => {
-                        let gang = self.gang_on(*node, way.gpus);
-                        self.begin(job, way, gang, None, Held::Trial)?;
-                    }
-                    None => later.push((job, way)),
-                }
-            }
-            wanted = later;
-            self.wait(f64::INFINITY)?;
-        }
-        Ok(())
-    }
-
-    /// Lets time pass while the policy runs nothing: a solve before the first launch.
-    pub(super) fn pass(&mut self, seconds: f64) -> Result<(), PolicyError> {
-        let until_s = self.now_s() + seconds;
-        while self.now_s() < until_s {
-            self.wait(until_s)?;
-        }
-        Ok(())
-    }
-
-    /// Waits until a gang has ended, and for all that end in the same moment; or until a time.
-    /// Returns whether a gang has ended.
-    pub(super) fn wait(&mut self, until_s: f64) -> Result<bool, PolicyError> {
-        if (self.is_stopped)() {
-            return Err(PolicyError::Interrupted);
-        }
-        let mut has_ended = false;
-        loop {
-            match self.world.next_s() {
-                Some(at_s) if at_s <= until_s && !(has_ended && at_s > self.now_s()) => {
-                    self.world.wait_until(at_s);
-                }
-                _ if has_ended => return Ok(true),
-                None if until_s.is_infinite() => return Err(self.stuck("nothing runs")),
-                _ => {
-                    self.world.wait_until(until_s);
-                    return Ok(false);
-                }
-            }
-            while let Some(News::Event(event)) = self.world.poll() {
-                has_ended |= self.hear(event);
-            }
-        }
-    }
-
-    /// Takes in a report; returns whether it ended a gang.
-    fn hear(&mut self, event: Event) -> bool {
-        let now_s = self.world.now_s();
-        match event {
-            Event::Reported { attempt, report, .. } => {
-                let Some(live) = self.live.get_mut(&attempt) else { return false };
-                match report {
-                    RankReport::Started { step, .. } => {
-                        (live.ready_s, live.step, live.told_s) = (Some(now_s), step, now_s);
-                    }
-                    RankReport::Progress { step, .. } | RankReport::Checkpoint { step, .. } => {
-                        (live.step, live.told_s) = (step, now_s);
-                    }
-                    RankReport::Finished { step, .. } | RankReport::Stopped { step } => {
-                        (live.step, live.told_s) = (step, now_s);
-                        self.jobs[live.job].step = step;
-                    }
-                    _ => {}
-                }
-                false
-            }
-            Event::RankExited { attempt, .. } => {
-                let Some(live) = self.live.get_mut(&attempt) else { return false };
-                live.num_ranks = live.num_ranks.saturating_sub(1);
-                if live.num_ranks > 0 {
-                    return false;
-                }
-                let Some(live) = self.live.remove(&attempt) else { return false };
-                self.ended(live, now_s);
-                true
-            }
-            _ => false,
-        }
-    }
-
-    fn ended(&mut self, live: Live, now_s: f64) {
-        for part in &live.gang {
-            self.free[part.node].extend(&part.devices);
-        }
-        if live.held == Held::Training {
-            let job = &mut self.jobs[live.job];
-            job.is_live = false;
-            if job.step >= self.case.jobs[live.job].steps {
-                job.ended_s = Some(now_s);
-            }
-        }
-        self.spans.push(Span {
-            job: live.job,
-            held: live.held,
-            gpus: live.way.gpus,
-            technique: live.way.technique,
-            gang: live.gang,
-            launched_s: live.launched_s,
-            ready_s: live.ready_s,
-            ended_s: now_s,
-        });
+    /// Jobs that have arrived, in the order of arrival.
+    pub(super) fn arrived(&self) -> Vec<usize> {
+        self.by_arrival.iter().copied().filter(|job| self.jobs[*job].has_arrived).collect()
     }
 
     pub(super) fn stuck(&self, reason: &str) -> PolicyError {
@@ -358,7 +276,10 @@ impl<'a> Driver<'a> {
     pub(super) fn outcome(self) -> Result<Outcome, PolicyError> {
         let ends_s: Option<Vec<f64>> = self.jobs.iter().map(|job| job.ended_s).collect();
         match ends_s {
-            Some(ends_s) => Ok(Outcome { spans: self.spans, ends_s }),
+            Some(ends_s) => {
+                let arrives_s = self.case.jobs.iter().map(|job| job.arrives_s).collect();
+                Ok(Outcome { spans: self.spans, arrives_s, ends_s })
+            }
             None => Err(self.stuck("a task is not done")),
         }
     }

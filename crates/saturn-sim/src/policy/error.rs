@@ -48,6 +48,18 @@ pub enum PolicyError {
         /// Which rule.
         reason: String,
     },
+    /// Nodes are lost too often.
+    #[error(
+        "`{policy}` is not done after {hours:.0} h: nodes are lost so often that tasks don't get \
+         from one checkpoint to the next",
+        hours = after_s / 3600.0
+    )]
+    Endless {
+        /// Which policy.
+        policy: &'static str,
+        /// When it was given up, seconds.
+        after_s: f64,
+    },
     /// It was told to stop.
     #[error("interrupted")]
     Interrupted,

@@ -3,12 +3,15 @@
 
 use std::collections::BTreeSet;
 
-use saturn_core::{Gang, Plan, WHOLE};
+use saturn_core::{Candidate, Gang, HeldDevices, Plan, Running, WHOLE};
 use saturn_solver::{Backend, FrozenClock, Options, solve};
 
 use super::case::{Case, Posed, Way};
 use super::driver::{Driver, Live};
 use super::error::PolicyError;
+
+/// A gang that is about to end holds its devices for so long in a plan, seconds.
+const LEAST_LEFT_S: f64 = 1e-3;
 
 /// The place of a job, or of a part of it, in a plan.
 #[derive(Debug, Clone)]
@@ -34,19 +37,28 @@ pub(super) fn places(
     plan.assignments.sort_by(|a, b| a.start_s.total_cmp(&b.start_s).then(a.task.cmp(&b.task)));
     let mut done = vec![0.0; posed.jobs.len()];
     let places = plan.assignments.iter().map(|one| {
-        let job = posed.jobs[one.task];
+        let (job, left) = (posed.jobs[one.task], posed.left[one.task]);
         done[one.task] += one.share;
-        let steps = case.jobs[job].steps;
+        let finished = case.jobs[job].steps.saturating_sub(left);
         let is_last = done[one.task] > WHOLE - 1e-9;
         Place {
             job,
             way: posed.ways[one.task][one.strategy].clone(),
-            gang: one.gang.clone(),
-            until_step: (!is_last).then(|| part(done[one.task], steps)),
+            gang: gang_of(posed, &one.gang),
+            until_step: (!is_last).then(|| finished + part(done[one.task], left)),
         }
     });
     let places = places.collect();
     Ok((places, plan))
+}
+
+/// A gang of the plan on the nodes of the case.
+fn gang_of(posed: &Posed, gang: &Gang) -> Gang {
+    let mut gang = gang.clone();
+    for part in &mut gang {
+        part.node = posed.nodes[part.node];
+    }
+    gang
 }
 
 /// The steps of a part.
@@ -60,26 +72,75 @@ fn part(share: f64, steps: u64) -> u64 {
     part.clamp(1, steps.saturating_sub(1).max(1))
 }
 
-/// Plans all jobs once under the allowed strategies, and follows that plan to the end.
-pub(super) fn follow_once(
+/// Plans jobs under the allowed strategies, and follows the plan to the end. After a change, jobs
+/// that don't run are planned anew.
+pub(super) fn follow_plans(
     driver: &mut Driver,
     backend: Backend,
     max_switches: usize,
     is_allowed: impl Fn(usize, &Way) -> bool,
 ) -> Result<(), PolicyError> {
+    let options = driver.case.options(backend, max_switches);
+    let plan = |driver: &mut Driver| plan_waiting(driver, &options, &is_allowed);
+    follow(driver, &mut Vec::new(), f64::INFINITY, &plan)
+}
+
+/// The places of waiting jobs by a plan in which gangs that train stay where they are, to the ends
+/// of their jobs.
+pub(super) fn plan_waiting(
+    driver: &mut Driver,
+    options: &Options,
+    is_allowed: &dyn Fn(usize, &Way) -> bool,
+) -> Result<Vec<Place>, PolicyError> {
+    driver.train_to_the_end();
     let case = driver.case;
-    let posed = case.posed(&case.all_steps(), is_allowed)?;
-    let (mut places, _) = places(case, &posed, &case.options(backend, max_switches))?;
-    follow(driver, &mut places, f64::INFINITY)
+    let now_s = driver.now_s();
+    let mut posed = driver.posed(is_allowed)?;
+    for live in driver.live() {
+        let Some(task) = posed.jobs.iter().position(|job| *job == live.job) else { continue };
+        pin(case, &mut posed, task, live, live.time_left_s(case, now_s));
+    }
+    if posed.problem.tasks.iter().all(|task| task.running.is_some()) {
+        return Ok(Vec::new());
+    }
+    let (mut places, _) = places(case, &posed, options)?;
+    places.retain(|place| !driver.job(place.job).is_live);
+    Ok(places)
+}
+
+/// Binds a task to the devices and the strategy of its gang.
+fn pin(case: &Case, posed: &mut Posed, task: usize, live: &Live, left_s: f64) {
+    let placement = live.gang.iter().map(|part| HeldDevices {
+        node: case.nodes[part.node].name.clone(),
+        devices: part.devices.clone(),
+    });
+    let placement = placement.collect();
+    let Way { technique, gpus, .. } = live.way.clone();
+    posed.ways[task] = vec![live.way.clone()];
+    let of = &mut posed.problem.tasks[task];
+    of.switch_cost_s = None;
+    of.strategies = vec![Candidate {
+        technique: technique.as_str().into(),
+        gpus,
+        gpu_type: None,
+        runtime_s: left_s.max(LEAST_LEFT_S),
+        pack: true,
+    }];
+    of.running = Some(Running { technique, gpus, gpu_type: None, placement, movable: false });
 }
 
 /// Follows places until every job is done, or until a time. Places that were begun are taken out.
+/// After a change, `plan` gives the places.
 pub(super) fn follow(
     driver: &mut Driver,
     places: &mut Vec<Place>,
     until_s: f64,
+    plan: &dyn Fn(&mut Driver) -> Result<Vec<Place>, PolicyError>,
 ) -> Result<(), PolicyError> {
     while !driver.is_done() && driver.now_s() < until_s {
+        if driver.takes_change() {
+            *places = plan(driver)?;
+        }
         launch_ready(driver, places)?;
         driver.wait(until_s)?;
     }

@@ -20,6 +20,6 @@ impl Driven for Max {
     }
 
     fn drive(&self, driver: &mut Driver) -> Result<(), PolicyError> {
-        follow::follow_once(driver, Backend::Max, 0, |_, _| true)
+        follow::follow_plans(driver, Backend::Max, 0, |_, _| true)
     }
 }

@@ -20,6 +20,6 @@ impl Driven for Min {
     }
 
     fn drive(&self, driver: &mut Driver) -> Result<(), PolicyError> {
-        follow::follow_once(driver, Backend::Min, 0, |_, _| true)
+        follow::follow_plans(driver, Backend::Min, 0, |_, _| true)
     }
 }

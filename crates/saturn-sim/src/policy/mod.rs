@@ -6,11 +6,13 @@
 //! checkpoint, a stop and a trial come from the same code under every policy. Policies differ in
 //! their decisions, and in the strategies that they must measure first (`measures`).
 
+mod bound;
 mod case;
 mod current_practice_fastest;
 mod current_practice_habit;
 mod driver;
 mod error;
+mod fairness;
 mod fifo;
 mod fifo_backfill;
 mod follow;
@@ -26,13 +28,16 @@ mod random;
 mod saturn;
 mod saturn_interval;
 mod saturn_static;
+mod script;
 mod shortest_first;
+mod themis_like;
 
 use self::case::Way;
 pub use self::case::{Case, Job, Knowledge};
 use self::driver::Driver;
 pub use self::error::PolicyError;
 pub use self::outcome::{Held, Outcome, Span};
+pub use self::script::{Arrivals, Early, Faults, Lost, Slow};
 
 /// The policy that others are compared with.
 pub const CURRENT_PRACTICE: &str = "current-practice-fastest";
@@ -52,9 +57,9 @@ pub trait Policy: Sync {
     fn train(&self, case: &Case, is_stopped: &dyn Fn() -> bool) -> Result<Outcome, PolicyError>;
 }
 
-/// Every policy, in the order in which help lists them.
+/// The policies that are simulated by default, in the order in which help lists them.
 pub const POLICIES: [&dyn Policy; 13] = [
-    &saturn::Saturn,
+    &saturn::SATURN,
     &saturn_static::SaturnStatic,
     &saturn_interval::SaturnInterval,
     &current_practice_fastest::CurrentPracticeFastest,
@@ -69,9 +74,18 @@ pub const POLICIES: [&dyn Policy; 13] = [
     &shortest_first::ShortestFirst,
 ];
 
+/// Policies that are simulated only if they are named.
+pub const MORE_POLICIES: [&dyn Policy; 5] = [
+    &themis_like::ThemisLike,
+    &saturn::NO_SWITCHES,
+    &saturn::FIXED_TECHNIQUE,
+    &saturn::FIXED_GPUS,
+    &saturn::NO_GOING_ON,
+];
+
 /// The policy of a name.
 pub fn policy(name: &str) -> Option<&'static dyn Policy> {
-    POLICIES.into_iter().find(|one| one.name() == name)
+    POLICIES.into_iter().chain(MORE_POLICIES).find(|one| one.name() == name)
 }
 
 /// Simulates a policy, and checks its outcome.
@@ -81,7 +95,7 @@ pub fn simulate(
     is_stopped: &dyn Fn() -> bool,
 ) -> Result<Outcome, PolicyError> {
     let outcome = policy.train(case, is_stopped)?;
-    outcome.check(policy.name(), &case.nodes)?;
+    outcome.check(policy.name(), case)?;
     Ok(outcome)
 }
 
@@ -115,7 +129,7 @@ impl<T: Driven> Policy for T {
     fn train(&self, case: &Case, is_stopped: &dyn Fn() -> bool) -> Result<Outcome, PolicyError> {
         let mut driver = Driver::new(T::NAME, case, is_stopped);
         if case.knowledge == Knowledge::Nothing {
-            driver.measure(|job, way| self.measures(case, job, way))?;
+            driver.measure_first(|job, way| self.measures(case, job, way))?;
         }
         self.drive(&mut driver)?;
         driver.outcome()

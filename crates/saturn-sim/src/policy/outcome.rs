@@ -4,9 +4,11 @@
 //! becomes a task of its own that comes after the task's span before.
 
 use saturn_core::{
-    Assignment, Candidate, Cluster, Gang, Node, Objective, Plan, Problem, ProblemTask, WHOLE, check,
+    Assignment, Candidate, Cluster, Gang, Objective, Placement, Plan, Problem, ProblemTask, WHOLE,
+    check,
 };
 
+use super::case::Case;
 use super::error::PolicyError;
 
 /// The purpose for which devices were held.
@@ -51,6 +53,8 @@ impl Span {
 pub struct Outcome {
     /// In the order in which they ended.
     pub spans: Vec<Span>,
+    /// When each task arrived, seconds.
+    pub arrives_s: Vec<f64>,
     /// When each task was done, seconds.
     pub ends_s: Vec<f64>,
 }
@@ -61,18 +65,24 @@ impl Outcome {
         self.ends_s.iter().copied().fold(0.0, f64::max)
     }
 
-    /// The mean over tasks of their ends, seconds.
-    pub fn mean_completion_s(&self) -> f64 {
-        self.ends_s.iter().sum::<f64>() / self.ends_s.len().max(1) as f64
+    /// Seconds from each task's arrival to its end, ascending.
+    fn completions_s(&self) -> Vec<f64> {
+        let both = self.ends_s.iter().zip(&self.arrives_s);
+        let mut all: Vec<f64> = both.map(|(end_s, arrives_s)| end_s - arrives_s).collect();
+        all.sort_by(f64::total_cmp);
+        all
     }
 
-    /// By when nine tenths of the tasks were done, seconds: the least end of a task by which that
-    /// many had ended.
+    /// The mean over tasks of the seconds from arrival to end.
+    pub fn mean_completion_s(&self) -> f64 {
+        self.completions_s().iter().sum::<f64>() / self.ends_s.len().max(1) as f64
+    }
+
+    /// Nine tenths of the tasks took no longer from arrival to end, seconds.
     pub fn p90_completion_s(&self) -> f64 {
-        let mut ends_s = self.ends_s.clone();
-        ends_s.sort_by(f64::total_cmp);
-        let number = (ends_s.len() * 9).div_ceil(10);
-        number.checked_sub(1).and_then(|index| ends_s.get(index)).copied().unwrap_or(0.0)
+        let all = self.completions_s();
+        let number = (all.len() * 9).div_ceil(10);
+        number.checked_sub(1).and_then(|index| all.get(index)).copied().unwrap_or(0.0)
     }
 
     /// Devices times seconds that were held for trials, for training, or for either.
@@ -93,20 +103,25 @@ impl Outcome {
         training.saturating_sub(self.ends_s.len())
     }
 
-    /// Checks three rules: no device is held twice at a time, the pool has every gang's devices,
-    /// and no task is trained twice at a time.
-    pub(super) fn check(&self, policy: &'static str, nodes: &[Node]) -> Result<(), PolicyError> {
+    /// Checks four rules: no device is held twice at a time, the pool has every gang's devices,
+    /// no task is trained twice at a time, and none holds devices before it arrives. A lost node
+    /// holds all of its devices itself.
+    pub(super) fn check(&self, policy: &'static str, case: &Case) -> Result<(), PolicyError> {
         let wrong = |reason: String| PolicyError::Wrong { policy, reason };
         if let Some(job) = self.ends_s.iter().position(|end_s| !end_s.is_finite()) {
             return Err(wrong(format!("task #{job} has no end")));
         }
-        let (problem, plan) = self.as_plan(nodes);
+        let is_early = |span: &&Span| span.launched_s < case.arrives_s(span.job);
+        if let Some(span) = self.spans.iter().find(is_early) {
+            return Err(wrong(format!("task #{} is launched before it arrives", span.job)));
+        }
+        let (problem, plan) = self.as_plan(case);
         check(&problem, &plan).map_err(|violations| {
             wrong(violations.first().map(ToString::to_string).unwrap_or_default())
         })
     }
 
-    fn as_plan(&self, nodes: &[Node]) -> (Problem, Plan) {
+    fn as_plan(&self, case: &Case) -> (Problem, Plan) {
         let mut spans: Vec<&Span> = self.spans.iter().collect();
         spans.sort_by(|a, b| a.launched_s.total_cmp(&b.launched_s));
         let name = |index: usize| format!("span {index}");
@@ -137,7 +152,21 @@ impl Outcome {
                 end_s: span.ended_s,
             });
         }
-        let problem = Problem::new(Cluster { nodes: nodes.to_vec() }, tasks);
+        for (node, start_s, end_s) in case.absences(self.makespan_s()) {
+            let gpus = case.nodes[node].gpus;
+            let (technique, runtime_s) = ("absence".into(), end_s - start_s);
+            let candidate = Candidate { technique, gpus, gpu_type: None, runtime_s, pack: true };
+            tasks.push(ProblemTask::new(format!("absence {}", tasks.len()), vec![candidate]));
+            assignments.push(Assignment {
+                task: tasks.len() - 1,
+                strategy: 0,
+                gang: vec![Placement { node, devices: (0..gpus).collect() }],
+                share: WHOLE,
+                start_s,
+                end_s,
+            });
+        }
+        let problem = Problem::new(Cluster { nodes: case.nodes.clone() }, tasks);
         let plan = Plan::of(&problem, Objective::Makespan, assignments);
         (problem, plan)
     }

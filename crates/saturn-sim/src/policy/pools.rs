@@ -23,8 +23,9 @@ impl Case {
         reclaimed_every_s: Option<f64>,
     ) -> Result<(Problem, Node), PolicyError> {
         let node = Node::new("n0", gpus, self.gpu_type());
-        let case = Self { nodes: vec![node.clone()], ..self.mistaken(0.0, self.seed) };
-        let mut posed = case.posed(&case.all_steps(), |_, _| true)?;
+        let case = Self { nodes: vec![node.clone()], ..self.truthful() };
+        let steps: Vec<u64> = case.jobs.iter().map(|job| job.steps).collect();
+        let mut posed = case.posed(&steps, |_, _| true)?;
         let Some(every_s) = reclaimed_every_s else { return Ok((posed.problem, node)) };
         for (task, job) in posed.problem.tasks.iter_mut().zip(&posed.jobs) {
             let (load_s, _) = case.load_and_save_s(*job);

@@ -1,36 +1,83 @@
 //! Saturn itself: the engine and the solver that runs use.
 
-use std::collections::BTreeMap;
+mod journal;
 
-use saturn_core::Gang;
 use saturn_engine::{
-    AttemptId, DeviceKind, Level, Mode, NewTask, Policy as RunPolicy, Purpose, Record, RunConfig,
-    RunEnd, State, TaskEnd, TaskStatus, TechniqueRef, TrialBudget,
+    Command, DeviceKind, Level, Mode, NewTask, Policy as RunPolicy, RunConfig, RunEnd, State,
+    TaskEnd, TaskId, TaskStatus, TechniqueRef, TrialBudget,
 };
 
 use super::Policy;
 use super::case::{Case, Knowledge};
 use super::error::PolicyError;
-use super::outcome::{Held, Outcome, Span};
-use crate::simulation::Simulation;
+use super::outcome::Outcome;
+use super::script::{Change, Script};
+use crate::simulation::{Deed, Simulation};
 use crate::workload::{Workload, task};
 
-const NAME: &str = "saturn";
 /// Steps of the simulation between two checks whether to stop.
 const STOP_EVERY: u64 = 64;
-/// No workload takes so long, seconds.
-const MAX_S: f64 = 1e13;
 
-pub(super) struct Saturn;
+/// Saturn, whole or without a part of it.
+pub(super) struct Saturn {
+    name: &'static str,
+    definition: &'static str,
+    without: Option<Part>,
+}
+
+/// A part of Saturn that can be left out by what a run's policy, its tasks or the world say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// Planned switches.
+    Switches,
+    /// The choice of the technique.
+    Technique,
+    /// The choice of the number of devices.
+    Gpus,
+    /// Trials that go on as training.
+    GoingOn,
+}
+
+/// The whole.
+pub(super) const SATURN: Saturn = Saturn {
+    name: "saturn",
+    definition: "chooses technique, devices and order of all tasks together; corrects the profile by \
+         what training shows, and plans again at events and every 1,000 s; moves tasks where that pays",
+    without: None,
+};
+
+pub(super) const NO_SWITCHES: Saturn = Saturn {
+    name: "saturn-no-switches",
+    definition: "saturn, but no plan has a switch; tasks still move when it plans again",
+    without: Some(Part::Switches),
+};
+
+pub(super) const FIXED_TECHNIQUE: Saturn = Saturn {
+    name: "saturn-fixed-technique",
+    definition: "saturn, but each task is bound to the technique that is fastest on all devices of a \
+         node, as in current-practice-fastest",
+    without: Some(Part::Technique),
+};
+
+pub(super) const FIXED_GPUS: Saturn = Saturn {
+    name: "saturn-fixed-gpus",
+    definition: "saturn, but each task is bound to the device count that its user asks a queue for",
+    without: Some(Part::Gpus),
+};
+
+pub(super) const NO_GOING_ON: Saturn = Saturn {
+    name: "saturn-no-going-on",
+    definition: "saturn, but the steps of a trial are lost; it differs only if step times are not known",
+    without: Some(Part::GoingOn),
+};
 
 impl Policy for Saturn {
     fn name(&self) -> &'static str {
-        NAME
+        self.name
     }
 
     fn definition(&self) -> &'static str {
-        "chooses technique, devices and order of all tasks together; corrects the profile by what \
-         training shows, and plans again at events and every 1,000 s; moves tasks where that pays"
+        self.definition
     }
 
     fn source(&self) -> &'static str {
@@ -38,24 +85,30 @@ impl Policy for Saturn {
     }
 
     fn train(&self, case: &Case, is_stopped: &dyn Fn() -> bool) -> Result<Outcome, PolicyError> {
-        let calm = case.calm(true);
-        let mut simulation = calm.simulation(workload(case));
+        let (workload, tasks) = workload(case, self.without);
+        let mut simulation =
+            case.calm(self.without != Some(Part::GoingOn)).empty_simulation(workload);
         simulation.world.found = Some(case.believed.clone());
+        // The engine numbers tasks as they come.
+        let jobs = case.by_arrival();
+        let number = |job| TaskId(jobs.iter().position(|one| *one == job).unwrap_or(0));
+        simulation.world.last_steps = case.last_steps(number);
+        let mut changes = Changes { case, script: Script::of(case), tasks, last_s: 0.0 };
+        let give_up_s = case.give_up_s();
         let mut num_steps: u64 = 0;
         while simulation.state().ended.is_none() && simulation.violations.is_empty() {
+            changes.plan_next(&mut simulation);
             num_steps += 1;
             if num_steps.is_multiple_of(STOP_EVERY) && is_stopped() {
                 return Err(PolicyError::Interrupted);
             }
-            if simulation.world.now_s() > MAX_S {
-                return Err(PolicyError::Stuck {
-                    policy: NAME,
-                    reason: "it never ends".to_owned(),
-                });
+            let now_s = simulation.world.now_s();
+            if now_s > give_up_s {
+                return Err(PolicyError::Endless { policy: self.name, after_s: now_s });
             }
             simulation.step();
         }
-        let stuck = |reason: String| PolicyError::Stuck { policy: NAME, reason };
+        let stuck = |reason: String| PolicyError::Stuck { policy: self.name, reason };
         if let Some(violation) = simulation.violations.first() {
             return Err(stuck(format!("{}: {}", violation.rule, violation.what)));
         }
@@ -66,7 +119,46 @@ impl Policy for Saturn {
         if state.ended != Some(RunEnd::Complete) {
             return Err(stuck("it was interrupted".to_owned()));
         }
-        Ok(outcome(case, &simulation))
+        Ok(journal::outcome(case, &simulation))
+    }
+}
+
+/// The changes of a case as deeds of a simulation.
+struct Changes<'a> {
+    case: &'a Case,
+    script: Script,
+    /// The tasks of the jobs.
+    tasks: Vec<NewTask>,
+    /// When the last planned change comes, seconds.
+    last_s: f64,
+}
+
+impl Changes<'_> {
+    /// Plans changes until one is to come.
+    fn plan_next(&mut self, simulation: &mut Simulation) {
+        while self.last_s <= simulation.world.now_s()
+            && let Some((at_s, change)) = self.script.take()
+        {
+            self.last_s = at_s;
+            let spec = |node: usize| self.case.nodes[node].clone();
+            match change {
+                Change::Lose(node) => {
+                    simulation.plan_deed(at_s, Deed::NodeGoes(spec(node).name));
+                }
+                Change::Return(node) => simulation.plan_deed(at_s, Deed::NodeComes(spec(node))),
+                Change::Slow(node, factor) => {
+                    simulation.plan_deed(at_s, Deed::NodePace(spec(node).name, factor));
+                }
+                Change::Arrive(jobs) => {
+                    let tasks = jobs.iter().filter_map(|job| self.tasks.get(*job).cloned());
+                    let tasks = tasks.collect();
+                    simulation.plan_deed(at_s, Deed::Ask(Command::Submit { tasks }));
+                    if !self.script.has_arrivals() {
+                        simulation.plan_deed(at_s, Deed::Ask(Command::Close));
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -76,8 +168,14 @@ fn not_done(state: &State) -> Option<&str> {
     state.task_ids().find(|id| !is_done(*id)).map(|id| state.name(id))
 }
 
-/// The case as the workload of a run.
-fn workload(case: &Case) -> Workload {
+/// The technique that is fastest on the most devices that a job can have.
+fn fastest(case: &Case, job: usize) -> Option<String> {
+    let widest = case.ways(job).iter().map(|way| way.gpus).max()?;
+    case.fastest_on(job, widest).map(|way| way.technique)
+}
+
+/// The case as a workload without tasks, and the task of each job.
+fn workload(case: &Case, without: Option<Part>) -> (Workload, Vec<NewTask>) {
     let mut names: Vec<String> =
         case.truth.groups.values().flat_map(|group| group.techniques.keys().cloned()).collect();
     names.sort_unstable();
@@ -86,7 +184,7 @@ fn workload(case: &Case) -> Workload {
         .into_iter()
         .map(|name| TechniqueRef { level: Level::Managed, import: None, pickle: None, name })
         .collect();
-    let policy = RunPolicy {
+    let mut policy = RunPolicy {
         checkpoint_every_s: Some(case.checkpoint_every_s),
         // Nothing hangs in this world, and steps may take hours.
         stall_s: 1e12,
@@ -96,6 +194,9 @@ fn workload(case: &Case) -> Workload {
         seed: case.seed,
         ..RunPolicy::default()
     };
+    if without == Some(Part::Switches) {
+        policy.max_switches = 0;
+    }
     let config = RunConfig {
         mode: Mode::Orchestrate,
         device_kind: DeviceKind::Cuda,
@@ -107,6 +208,12 @@ fn workload(case: &Case) -> Workload {
         let mut spec = task(index, &job.group, job.steps);
         spec.name.clone_from(&job.name);
         spec.gpu_range.clone_from(&job.gpus);
+        if without == Some(Part::Gpus) {
+            spec.gpu_range = case.asked(index).map(|gpus| vec![gpus]);
+        }
+        if without == Some(Part::Technique) {
+            spec.allowed.techniques = fastest(case, index).map(|technique| vec![technique]);
+        }
         NewTask { spec, after: Vec::new() }
     });
     let mut workload = Workload {
@@ -119,79 +226,6 @@ fn workload(case: &Case) -> Workload {
         workload.measure();
     }
     workload.truth = case.truth.clone();
-    workload
-}
-
-/// An attempt that has not ended yet.
-struct Open {
-    job: usize,
-    purpose: Purpose,
-    technique: String,
-    gpus: u32,
-    gang: Gang,
-    launched_s: f64,
-    ready_s: Option<f64>,
-}
-
-impl Open {
-    fn span(self, ended_s: f64) -> Span {
-        let Self { job, purpose, technique, gpus, gang, launched_s, ready_s } = self;
-        let held = if purpose == Purpose::Trial { Held::Trial } else { Held::Training };
-        Span { job, held, technique, gpus, gang, launched_s, ready_s, ended_s }
-    }
-}
-
-/// The spans in which devices were held, by the run's journal.
-fn outcome(case: &Case, simulation: &Simulation) -> Outcome {
-    let mut open: BTreeMap<AttemptId, Open> = BTreeMap::new();
-    let mut spans = Vec::new();
-    let mut ends_s = vec![f64::INFINITY; case.jobs.len()];
-    for (record, at_s) in &simulation.journal {
-        match record {
-            Record::Launched { attempt, task, purpose, strategy, gang, .. }
-                if *purpose != Purpose::Inspection =>
-            {
-                let one = Open {
-                    job: task.0,
-                    purpose: *purpose,
-                    technique: strategy.technique.clone(),
-                    gpus: strategy.gpus,
-                    gang: gang.clone(),
-                    launched_s: *at_s,
-                    ready_s: None,
-                };
-                open.insert(*attempt, one);
-            }
-            Record::Started { attempt, .. } => {
-                if let Some(one) = open.get_mut(attempt) {
-                    one.ready_s = Some(*at_s);
-                }
-            }
-            // From here on its devices are held for training.
-            Record::WentOn { attempt, .. } => {
-                if let Some(trial) = open.remove(attempt) {
-                    let training = Open {
-                        purpose: Purpose::Train,
-                        technique: trial.technique.clone(),
-                        gang: trial.gang.clone(),
-                        launched_s: *at_s,
-                        ready_s: Some(*at_s),
-                        ..trial
-                    };
-                    open.insert(*attempt, training);
-                    spans.push(trial.span(*at_s));
-                }
-            }
-            Record::Ended { attempt, .. } => {
-                spans.extend(open.remove(attempt).map(|one| one.span(*at_s)));
-            }
-            Record::TaskEnded { task, .. } => {
-                if let Some(end_s) = ends_s.get_mut(task.0) {
-                    *end_s = *at_s;
-                }
-            }
-            _ => {}
-        }
-    }
-    Outcome { spans, ends_s }
+    let tasks = std::mem::take(&mut workload.tasks);
+    (workload, tasks)
 }

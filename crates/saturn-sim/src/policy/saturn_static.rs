@@ -24,6 +24,6 @@ impl Driven for SaturnStatic {
 
     fn drive(&self, driver: &mut Driver) -> Result<(), PolicyError> {
         driver.pass(SOLVE_S)?;
-        follow::follow_once(driver, Backend::Search, MAX_SWITCHES, |_, _| true)
+        follow::follow_plans(driver, Backend::Search, MAX_SWITCHES, |_, _| true)
     }
 }

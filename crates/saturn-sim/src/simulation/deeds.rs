@@ -17,6 +17,8 @@ pub enum Deed {
     NodeGoes(String),
     /// A node comes.
     NodeComes(Node),
+    /// Steps on a node take longer by this factor.
+    NodePace(String, f64),
     /// The disk has room again.
     SpaceFreed,
     /// A device turns bad, or well again.
@@ -65,6 +67,7 @@ impl Simulation {
                 self.world.add_node(spec.clone());
                 self.deliver(Event::NodeJoined { spec });
             }
+            Deed::NodePace(name, factor) => self.world.set_pace(&name, factor),
             Deed::SpaceFreed => self.deliver(Event::SpaceFreed),
             Deed::Device(name, device, is_bad) => {
                 if let Some(node) = self.world.number_of(&name) {

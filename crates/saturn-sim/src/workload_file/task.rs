@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use saturn_core::names::escape_terminal;
 use serde::Deserialize;
 
-use super::error::{MOST_SECONDS, WorkloadError, quoted, value};
+use super::error::{MOST_SECONDS, WorkloadError, quoted, seconds, value};
 use super::{MOST_GPUS, MOST_TASKS, one};
-use crate::policy::Job;
+use crate::policy::{Arrivals, Job};
 use crate::table::{Model, Table};
 
 /// More steps are a typing error.
@@ -25,6 +25,20 @@ pub(super) struct TaskFile {
     step_s: Option<BTreeMap<String, BTreeMap<String, f64>>>,
     gpus: Option<Vec<u32>>,
     asks_gpus: Option<u32>,
+    #[serde(default)]
+    arrive_s: f64,
+    arrivals: Option<ArrivalsFile>,
+    pub(super) owner: Option<String>,
+}
+
+/// Arrivals of an entry's tasks, drawn from the seed.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+enum ArrivalsFile {
+    /// One task after another, as in a Poisson process.
+    Poisson { every_s: f64 },
+    /// Several tasks at a time.
+    Bursts { every_s: f64, size: usize },
 }
 
 impl TaskFile {
@@ -116,6 +130,7 @@ impl TaskFile {
         if self.asks_gpus == Some(0) {
             return Err(value(&at("asks_gpus"), "0", "a whole number from 1 on"));
         }
+        let arrives_s = seconds(&at("arrive_s"), self.arrive_s)?;
         let job = |number: usize| Job {
             name: if self.count > 1 {
                 format!("{}-{number}", self.name)
@@ -126,8 +141,30 @@ impl TaskFile {
             steps: self.steps,
             gpus: self.gpus.clone(),
             asks: self.asks_gpus,
+            arrives_s,
+            owner: self.owner.clone().unwrap_or_default(),
+            ends_after: None,
         };
         Ok((1..=self.count).map(job).collect())
+    }
+
+    /// When the entry's tasks arrive, if that is drawn. `first` is the index of its first task.
+    pub(super) fn arrivals(
+        &self,
+        at: &dyn Fn(&str) -> String,
+        first: usize,
+    ) -> Result<Option<Arrivals>, WorkloadError> {
+        let (every_s, size) = match self.arrivals {
+            None => return Ok(None),
+            Some(ArrivalsFile::Poisson { every_s }) => (every_s, 1),
+            Some(ArrivalsFile::Bursts { every_s, size }) => (every_s, size),
+        };
+        let every_s = seconds(&at("arrivals.every_s"), every_s)?;
+        if size == 0 {
+            return Err(value(&at("arrivals.size"), "0", "a whole number from 1 on"));
+        }
+        let jobs = first..first + self.count;
+        Ok(Some(Arrivals { jobs, first_s: self.arrive_s, every_s, size }))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use saturn_core::Node;
+use saturn_core::{Gang, Node};
 use saturn_engine::{AttemptId, DeviceId};
 
 use super::World;
@@ -11,6 +11,20 @@ use crate::gang::{LiveGang, Phase};
 use crate::history::Fact;
 
 impl World {
+    /// Steps on a node take longer by this factor from now on.
+    pub(crate) fn set_pace(&mut self, name: &str, factor: f64) {
+        let before = self.paces.insert(name.to_owned(), factor).unwrap_or(1.0);
+        for attempt in self.gangs_on(name) {
+            self.slow_down(attempt, factor / before);
+        }
+    }
+
+    /// The factor of a gang: that of its slowest node.
+    pub(super) fn pace(&self, gang: &Gang) -> f64 {
+        let names = gang.iter().filter_map(|part| self.numbered.get(part.node));
+        names.filter_map(|(name, _)| self.paces.get(name)).copied().fold(1.0, f64::max)
+    }
+
     /// Adds a node. The engine is not told.
     pub fn add_node(&mut self, node: Node) {
         let (name, gpus) = (node.name.clone(), node.gpus);

@@ -1,7 +1,11 @@
 //! What the simulator finds, and what it must not. One program, which links once.
 
+mod ablations;
+mod arrivals;
 mod outages;
+mod owners;
 mod policies;
 mod promises;
 mod replay;
 mod seeds;
+mod troubles;

@@ -175,21 +175,21 @@ fn equal_seeds_give_equal_numbers() {
     let base = drawn(3, "");
     for policy in POLICIES {
         let of = |seed: u64| {
-            let case = base.mistaken(0.3, seed);
+            let case = base.drawn(0.3, seed);
             simulate(policy, &case, &|| false).unwrap()
         };
         assert_eq!(of(1), of(1), "{}", policy.name());
     }
-    let random = |seed: u64| outcome("random", &base.mistaken(0.0, seed));
+    let random = |seed: u64| outcome("random", &base.drawn(0.0, seed));
     assert_ne!(random(1), random(2));
 }
 
 #[test]
 fn beliefs_are_wrong_and_the_truth_is_not() {
     let case = drawn(5, "");
-    let other = case.mistaken(0.2, 9);
+    let other = case.drawn(0.2, 9);
     assert_eq!(other.truth, case.truth);
-    assert_eq!(case.mistaken(0.0, 9).believed, case.truth);
+    assert_eq!(case.drawn(0.0, 9).believed, case.truth);
     let mut furthest: f64 = 1.0;
     for (name, group) in &other.believed.groups {
         for (technique, curve) in &group.techniques {
@@ -300,7 +300,7 @@ fn the_published_interval_moves_tasks_where_that_gains_500_seconds() {
     // Where no task can be any wider, nothing is gained, whatever is believed.
     let narrow = workload("{ 1 = 1.0 }");
     for seed in 0..5 {
-        assert_eq!(outcome("saturn-interval", &narrow.mistaken(0.4, seed)).num_moves(), 0);
+        assert_eq!(outcome("saturn-interval", &narrow.drawn(0.4, seed)).num_moves(), 0);
     }
     // Here the longest task can take over the devices of those that have ended.
     let wide = workload("{ 1 = 1.0, 2 = 0.55, 4 = 0.3 }");

@@ -7,7 +7,7 @@ use crate::html::frame::{Page, section, tile};
 use crate::html::gantt::{Bar, Device, Gantt, Mark};
 use crate::layout::units::{clock, count, duration};
 use crate::phrases::words::{gang_devices, technique_on};
-use crate::report::simulated::{COLUMNS, Simulated, SimulatedPolicy, cells, spread};
+use crate::report::simulated::{Simulated, SimulatedPolicy, cells, columns, spread};
 
 /// Up to so many tasks have a chart: more are a smear.
 const MAX_TASKS: usize = 2000;
@@ -69,7 +69,7 @@ fn policies(simulated: &Simulated) -> Markup {
                 thead {
                     tr {
                         th { "policy" } th {}
-                        @for (index, (name, tip)) in COLUMNS.iter().enumerate() {
+                        @for (index, (name, tip)) in columns(simulated).iter().enumerate() {
                             th.n title=(tip) { (name) }
                             @if index == 0 && has_spread {
                                 th.n title="the shortest and the longest makespan of its seeds" { "from–to" }
@@ -121,6 +121,8 @@ fn schedules(simulated: &Simulated) -> Markup {
 }
 
 fn chart(simulated: &Simulated, policy: &SimulatedPolicy, to_s: f64) -> Gantt {
+    // The chart is of the first seed.
+    let bound_s = policy.runs.first().map_or(simulated.lower_bound_s, |run| run.lower_bound_s);
     let nodes = &simulated.nodes;
     let devices = nodes.iter().enumerate().flat_map(|(node, spec)| {
         (0..spec.gpus).map(move |id| Device {
@@ -155,9 +157,9 @@ fn chart(simulated: &Simulated, policy: &SimulatedPolicy, to_s: f64) -> Gantt {
         devices: devices.collect(),
         bars: bars.collect(),
         marks: vec![Mark {
-            at_s: simulated.lower_bound_s,
+            at_s: bound_s,
             label: "lower bound".to_owned(),
-            tip: format!("lower bound {}", duration(simulated.lower_bound_s)),
+            tip: format!("lower bound {}", duration(bound_s)),
             class: "bound",
         }],
         to_s,

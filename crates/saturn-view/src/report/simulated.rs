@@ -32,7 +32,9 @@ pub struct Simulated {
     pub error: f64,
     /// Whether policies had to measure what they planned by.
     pub trials: bool,
-    /// No policy can end earlier, seconds.
+    /// Whether some tasks arrive later than at the beginning.
+    pub has_arrivals: bool,
+    /// No policy can end earlier, seconds; the mean over seeds.
     pub lower_bound_s: f64,
     /// Whether it was stopped before every policy had all seeds.
     pub is_partial: bool,
@@ -65,9 +67,11 @@ pub struct SimulatedRun {
     pub seed: u64,
     /// When the last task was done, seconds.
     pub makespan_s: f64,
-    /// The mean over tasks of when they were done, seconds.
+    /// No policy can end earlier under this seed, seconds.
+    pub lower_bound_s: f64,
+    /// The mean over tasks of the time from arrival to end, seconds.
     pub mean_completion_s: f64,
-    /// By when nine tenths of them were, seconds.
+    /// The time from arrival to end that nine tenths of the tasks did not exceed, seconds.
     pub p90_completion_s: f64,
     /// Hours times GPUs that were held, trials included.
     pub gpu_hours: f64,
@@ -77,6 +81,11 @@ pub struct SimulatedRun {
     pub in_use: f64,
     /// Launches of training beyond each task's first.
     pub moves: usize,
+    /// The worst of the owners' ratios of the time that they took to what they would take alone on
+    /// their shares; `None` without owners.
+    pub worst_owner: Option<f64>,
+    /// The mean of these ratios.
+    pub mean_owner: Option<f64>,
     /// Makespan over that of current practice with the fastest technique under the same seed, where
     /// that was simulated.
     pub over_practice: Option<f64>,
@@ -99,22 +108,28 @@ pub struct Means {
     pub gpu_hours: f64,
     /// Of the shares in use.
     pub in_use: f64,
-    /// Mean makespan over the lower bound.
+    /// Mean makespan over the mean lower bound.
     pub over_bound: f64,
+    /// Of the worst ratios of owners.
+    pub worst_owner: Option<f64>,
+    /// Of the mean ratios of owners.
+    pub mean_owner: Option<f64>,
     /// The mean of the ratios to current practice, where there are any.
     pub over_practice: Option<f64>,
 }
 
 impl Means {
-    /// Of runs on a workload with this lower bound.
-    pub fn of(runs: &[SimulatedRun], lower_bound_s: f64) -> Self {
+    /// Of runs.
+    pub fn of(runs: &[SimulatedRun]) -> Self {
         let mean = |of: &dyn Fn(&SimulatedRun) -> f64| {
             runs.iter().map(of).sum::<f64>() / runs.len().max(1) as f64
         };
         let all_s = || runs.iter().map(|run| run.makespan_s);
         let makespan_s = mean(&|run| run.makespan_s);
-        let ratios: Vec<f64> = runs.iter().filter_map(|run| run.over_practice).collect();
-        let over_practice = ratios.iter().sum::<f64>() / ratios.len().max(1) as f64;
+        let of_some = |of: &dyn Fn(&SimulatedRun) -> Option<f64>| {
+            let some: Vec<f64> = runs.iter().filter_map(of).collect();
+            (!some.is_empty()).then(|| some.iter().sum::<f64>() / some.len() as f64)
+        };
         Self {
             makespan_s,
             least_makespan_s: all_s().fold(f64::INFINITY, f64::min),
@@ -123,8 +138,10 @@ impl Means {
             p90_completion_s: mean(&|run| run.p90_completion_s),
             gpu_hours: mean(&|run| run.gpu_hours),
             in_use: mean(&|run| run.in_use),
-            over_bound: makespan_s / lower_bound_s.max(1e-9),
-            over_practice: (!ratios.is_empty()).then_some(over_practice),
+            over_bound: makespan_s / mean(&|run| run.lower_bound_s).max(1e-9),
+            worst_owner: of_some(&|run| run.worst_owner),
+            mean_owner: of_some(&|run| run.mean_owner),
+            over_practice: of_some(&|run| run.over_practice),
         }
     }
 }
@@ -181,23 +198,42 @@ impl Simulated {
 }
 
 /// Columns of the table, on terminals and on pages, with what each says.
-pub(crate) const COLUMNS: [(&str, &str); 8] = [
-    ("makespan", "when the last task was done"),
-    ("mean end", "the mean over tasks of when they were done"),
-    ("90% done", "by when nine tenths of the tasks were done"),
-    ("GPU-hours", "hours times GPUs that were held, trials included"),
-    ("in use", "share of the GPUs' time until the last task was done that training held"),
-    ("moves", "launches of training beyond each task's first, in the mean"),
-    ("× bound", "makespan over the lower bound: no policy can end earlier"),
-    ("× practice", "makespan over that of current practice with the fastest technique"),
-];
+pub(crate) fn columns(simulated: &Simulated) -> Vec<(&'static str, &'static str)> {
+    let (mean, p90) = if simulated.has_arrivals {
+        (
+            ("mean completion", "the mean over tasks of the time from arrival to end"),
+            ("90% completion", "the time from arrival to end that nine tenths did not exceed"),
+        )
+    } else {
+        (
+            ("mean end", "the mean over tasks of when they were done"),
+            ("90% done", "by when nine tenths of the tasks were done"),
+        )
+    };
+    let mut columns = vec![
+        ("makespan", "when the last task was done"),
+        mean,
+        p90,
+        ("GPU-hours", "hours times GPUs that were held, trials included"),
+        ("in use", "share of the GPUs' time until the last task was done that training held"),
+        ("moves", "launches of training beyond each task's first, in the mean"),
+        ("× bound", "makespan over the lower bound: no policy can end earlier"),
+        ("× practice", "makespan over that of current practice with the fastest technique"),
+    ];
+    if simulated.policies.iter().any(|policy| policy.mean.worst_owner.is_some()) {
+        columns
+            .push(("worst owner", "the highest ratio of what an owner took to alone on a share"));
+        columns.push(("mean owner", "the mean of these ratios over owners"));
+    }
+    columns
+}
 
-/// The cells of a policy, in the order of [`COLUMNS`].
-pub(crate) fn cells(policy: &SimulatedPolicy) -> [String; 8] {
+/// The cells of a policy, in the order of [`columns`].
+pub(crate) fn cells(policy: &SimulatedPolicy) -> Vec<String> {
     let mean = &policy.mean;
     let moves: usize = policy.runs.iter().map(|run| run.moves).sum();
     let moves = moves as f64 / policy.runs.len().max(1) as f64;
-    [
+    let mut cells = vec![
         duration(mean.makespan_s),
         duration(mean.mean_completion_s),
         duration(mean.p90_completion_s),
@@ -206,7 +242,10 @@ pub(crate) fn cells(policy: &SimulatedPolicy) -> [String; 8] {
         if moves.fract() == 0.0 { format!("{moves:.0}") } else { format!("{moves:.1}") },
         format!("{:.3}", mean.over_bound),
         mean.over_practice.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.3}")),
-    ]
+    ];
+    let owners = mean.worst_owner.into_iter().chain(mean.mean_owner);
+    cells.extend(owners.map(|ratio| format!("{ratio:.2}")));
+    cells
 }
 
 /// From the shortest makespan to the longest, where a policy had several seeds.
@@ -220,14 +259,15 @@ pub(crate) fn spread(policy: &SimulatedPolicy) -> String {
 
 /// The table for a terminal. The last line has no line end.
 pub fn simulated_text(simulated: &Simulated, max_width: usize, paint: Paint) -> String {
-    let mut columns = vec![("policy", Align::Left), (COLUMNS[0].0, Align::Right)];
-    columns.push(("from–to", Align::Right));
-    columns.extend(COLUMNS[1..].iter().map(|(name, _)| (*name, Align::Right)));
+    let names = columns(simulated).into_iter().map(|(name, _)| (name, Align::Right));
+    let mut columns: Vec<(&str, Align)> =
+        [("policy", Align::Left)].into_iter().chain(names).collect();
+    columns.insert(2, ("from–to", Align::Right));
     let mut table = Table::new(columns);
     for policy in &simulated.policies {
-        let [makespan, rest @ ..] = cells(policy);
-        let mut row = vec![escape_terminal(&policy.name), makespan, spread(policy)];
-        row.extend(rest);
+        let mut row = vec![escape_terminal(&policy.name)];
+        row.extend(cells(policy));
+        row.insert(2, spread(policy));
         table.push(row);
     }
     let bound = format!(
@@ -256,23 +296,26 @@ mod tests {
         SimulatedRun {
             seed,
             makespan_s,
+            lower_bound_s: makespan_s / 2.0,
             mean_completion_s: 10.0,
             p90_completion_s: 20.0,
             gpu_hours: 1.0,
             trial_gpu_hours: 0.0,
             in_use: 0.5,
             moves: 1,
+            worst_owner: None,
+            mean_owner: None,
             over_practice,
         }
     }
 
     #[test]
     fn means_are_over_the_runs_that_there_are() {
-        let mean = Means::of(&[run(0, 100.0, Some(0.5)), run(1, 300.0, None)], 100.0);
+        let mean = Means::of(&[run(0, 100.0, Some(0.5)), run(1, 300.0, None)]);
         assert_eq!((mean.makespan_s, mean.over_bound), (200.0, 2.0));
         assert_eq!((mean.least_makespan_s, mean.most_makespan_s), (100.0, 300.0));
         assert_eq!(mean.over_practice, Some(0.5));
-        assert_eq!(Means::of(&[run(0, 1.0, None)], 1.0).over_practice, None);
+        assert_eq!(Means::of(&[run(0, 1.0, None)]).over_practice, None);
     }
 
     #[test]
@@ -286,13 +329,14 @@ mod tests {
             seeds: 2,
             error: 0.2,
             trials: true,
+            has_arrivals: false,
             lower_bound_s: 1800.0,
             is_partial: true,
             policies: vec![SimulatedPolicy {
                 name: "fifo".to_owned(),
                 definition: String::new(),
                 source: String::new(),
-                mean: Means::of(&runs, 1800.0),
+                mean: Means::of(&runs),
                 runs,
                 bars: Vec::new(),
             }],

@@ -4,18 +4,18 @@ pub(crate) mod read;
 mod replay;
 mod sweep;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use saturn_core::names::escape_terminal;
 use saturn_runtime::io_words;
-use saturn_sim::policy::{CURRENT_PRACTICE, Case, Held, Outcome, Policy, PolicyError};
+use saturn_sim::policy::{CURRENT_PRACTICE, Case, Held, Outcome, Policy, PolicyError, simulate};
 use saturn_view::simulated::{
     Means, Simulated, SimulatedBar, SimulatedPolicy, SimulatedRun, VERSION,
 };
 use saturn_view::{simulated_html, simulated_text};
 
-use self::sweep::{Job, sweep};
+use self::sweep::sweep;
 use crate::args::SimulateArgs;
 use crate::exit::{Exit, fail, print_data};
 use crate::interrupt::Interrupt;
@@ -29,23 +29,11 @@ pub(crate) fn run(args: &SimulateArgs) -> Exit {
     };
     let asked = asked(args);
     let interrupt = Interrupt::catch();
-    let lower_bound_s = match case.lower_bound_s() {
-        Ok(lower_bound_s) => lower_bound_s,
+    let results = match results(args, &case, &asked, &|| interrupt.came()) {
+        Ok(results) => results,
         Err(error) => return failed(workload, &error),
     };
-    let jobs = jobs(args, &asked);
-    let outcomes = sweep(&jobs, &case, args.error.0, &|| interrupt.came());
-    let mut by_seed: BTreeMap<(&str, u64), Outcome> = BTreeMap::new();
-    for (job, outcome) in jobs.iter().zip(outcomes) {
-        match outcome {
-            Ok(outcome) => {
-                by_seed.insert((job.policy.name(), job.seed), outcome);
-            }
-            Err(PolicyError::Interrupted) => {}
-            Err(error) => return failed(workload, &error),
-        }
-    }
-    let simulated = simulated(args, workload, &case, &asked, &by_seed, lower_bound_s);
+    let simulated = simulated(args, workload, &case, &asked, &results);
     if let Some(path) = &args.out
         && let Err(error) = std::fs::write(path, simulated_html(&simulated))
     {
@@ -64,6 +52,73 @@ pub(crate) fn run(args: &SimulateArgs) -> Exit {
     if simulated.is_partial { Exit::Interrupted } else { Exit::Ok }
 }
 
+/// The outcomes of a workload, as far as a person let them be simulated.
+struct Results {
+    /// By policy and seed.
+    outcomes: BTreeMap<(&'static str, u64), Outcome>,
+    /// Of each seed; one for all seeds where no seed draws anything that matters.
+    yardsticks: Vec<Yardsticks>,
+}
+
+/// What outcomes are compared with, seconds.
+struct Yardsticks {
+    lower_bound_s: f64,
+    /// What each owner would take alone on its share.
+    alone_s: Vec<f64>,
+}
+
+impl Results {
+    fn yardsticks(&self, seed: u64) -> Option<&Yardsticks> {
+        let of_seed = usize::try_from(seed).ok().and_then(|seed| self.yardsticks.get(seed));
+        of_seed.or(self.yardsticks.first())
+    }
+
+    /// The mean lower bound of the seeds that have outcomes.
+    fn mean_bound_s(&self) -> f64 {
+        if let [one] = self.yardsticks.as_slice() {
+            return one.lower_bound_s;
+        }
+        let seeds: BTreeSet<u64> = self.outcomes.keys().map(|(_, seed)| *seed).collect();
+        let bounds_s = seeds.iter().filter_map(|seed| self.yardsticks(*seed));
+        bounds_s.map(|one| one.lower_bound_s).sum::<f64>() / seeds.len().max(1) as f64
+    }
+}
+
+fn results(
+    args: &SimulateArgs,
+    case: &Case,
+    asked: &[&'static dyn Policy],
+    is_stopped: &(dyn Fn() -> bool + Sync),
+) -> Result<Results, PolicyError> {
+    let seeds: Vec<u64> = (0..if case.is_drawn() { args.seeds } else { 1 }).collect();
+    let num = seeds.len();
+    let line = |done| format!("simulated nothing yet: {done} of {num} lower bounds are known");
+    let yardsticks = sweep(&seeds, line, is_stopped, |seed| {
+        let case = case.drawn(0.0, *seed);
+        Ok(Yardsticks { lower_bound_s: case.lower_bound_s()?, alone_s: case.alone_s()? })
+    });
+    let yardsticks = done(yardsticks)?.into_iter().map(|(_, one)| one).collect();
+    let jobs = jobs(args, asked);
+    let num_jobs = jobs.len();
+    let line = |done| format!("simulated {done} of {num_jobs} (Ctrl-C: what there is so far)");
+    let outcomes = sweep(&jobs, line, is_stopped, |Job { policy, seed }| {
+        simulate(*policy, &case.drawn(args.error.0, *seed), &|| is_stopped())
+    });
+    let outcomes = done(outcomes)?.into_iter().map(|(index, outcome)| {
+        let Job { policy, seed } = &jobs[index];
+        ((policy.name(), *seed), outcome)
+    });
+    Ok(Results { outcomes: outcomes.collect(), yardsticks })
+}
+
+/// The results of jobs that were done, by the index of the job; or the first error.
+fn done<T>(results: Vec<Result<T, PolicyError>>) -> Result<Vec<(usize, T)>, PolicyError> {
+    let is_done =
+        |result: &Result<T, PolicyError>| !matches!(result, Err(PolicyError::Interrupted));
+    let results = results.into_iter().enumerate().filter(|(_, result)| is_done(result));
+    results.map(|(index, result)| Ok((index, result?))).collect()
+}
+
 /// The policies that were asked for, each once, in the order of the command line.
 fn asked(args: &SimulateArgs) -> Vec<&'static dyn Policy> {
     let mut asked: Vec<&'static dyn Policy> = Vec::new();
@@ -73,6 +128,12 @@ fn asked(args: &SimulateArgs) -> Vec<&'static dyn Policy> {
         }
     }
     if asked.is_empty() { saturn_sim::policy::POLICIES.to_vec() } else { asked }
+}
+
+/// A policy under a seed.
+struct Job {
+    policy: &'static dyn Policy,
+    seed: u64,
 }
 
 /// Every policy under every seed. Current practice comes first, since others are compared with it.
@@ -89,7 +150,9 @@ fn jobs(args: &SimulateArgs, asked: &[&'static dyn Policy]) -> Vec<Job> {
 /// Reports why a policy can't be simulated.
 fn failed(workload: &Path, error: &PolicyError) -> Exit {
     let exit = match error {
-        PolicyError::NoStrategy { .. } | PolicyError::NoPlan { .. } => Exit::Infeasible,
+        PolicyError::NoStrategy { .. }
+        | PolicyError::NoPlan { .. }
+        | PolicyError::Endless { .. } => Exit::Infeasible,
         _ => Exit::Machine,
     };
     fail(exit, escape_terminal(&format!("`{}`: {error}", workload.display())))
@@ -100,9 +163,9 @@ fn simulated(
     workload: &Path,
     case: &Case,
     asked: &[&'static dyn Policy],
-    by_seed: &BTreeMap<(&str, u64), Outcome>,
-    lower_bound_s: f64,
+    results: &Results,
 ) -> Simulated {
+    let by_seed = &results.outcomes;
     let practice_s = |seed: u64| by_seed.get(&(CURRENT_PRACTICE, seed)).map(Outcome::makespan_s);
     let of = |policy: &&'static dyn Policy| {
         let seeds = (0..args.seeds).filter(|seed| by_seed.contains_key(&(policy.name(), *seed)));
@@ -114,14 +177,14 @@ fn simulated(
             .into_iter()
             .map(|(seed, outcome)| SimulatedRun {
                 over_practice: practice_s(seed).map(|other_s| outcome.makespan_s() / other_s),
-                ..result(case, seed, outcome)
+                ..result(case, seed, outcome, results.yardsticks(seed))
             })
             .collect();
         Some(SimulatedPolicy {
             name: policy.name().to_owned(),
             definition: policy.definition().to_owned(),
             source: policy.source().to_owned(),
-            mean: Means::of(&runs, lower_bound_s),
+            mean: Means::of(&runs),
             runs,
             bars,
         })
@@ -137,22 +200,32 @@ fn simulated(
         seeds: args.seeds,
         error: args.error.0,
         trials: case.knowledge == saturn_sim::policy::Knowledge::Nothing,
-        lower_bound_s,
+        has_arrivals: case.has_arrivals(),
+        lower_bound_s: results.mean_bound_s(),
         is_partial: (num_done as u64) < num_all,
         policies,
     }
 }
 
-fn result(case: &Case, seed: u64, outcome: &Outcome) -> SimulatedRun {
+fn result(
+    case: &Case,
+    seed: u64,
+    outcome: &Outcome,
+    yardsticks: Option<&Yardsticks>,
+) -> SimulatedRun {
+    let fairness = yardsticks.and_then(|one| outcome.fairness(case, &one.alone_s));
     SimulatedRun {
         seed,
         makespan_s: outcome.makespan_s(),
+        lower_bound_s: yardsticks.map_or(0.0, |one| one.lower_bound_s),
         mean_completion_s: outcome.mean_completion_s(),
         p90_completion_s: outcome.p90_completion_s(),
         gpu_hours: outcome.device_s(None) / 3600.0,
         trial_gpu_hours: outcome.device_s(Some(Held::Trial)) / 3600.0,
         in_use: outcome.in_use(case.num_gpus()),
         moves: outcome.num_moves(),
+        worst_owner: fairness.map(|(worst, _)| worst),
+        mean_owner: fairness.map(|(_, mean)| mean),
         over_practice: None,
     }
 }

@@ -1,42 +1,34 @@
-//! Policies times seeds, on all cores. Results don't depend on the thread that simulated them.
+//! Jobs on all cores. Results don't depend on the thread that did a job.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use saturn_sim::policy::{Case, Outcome, Policy, PolicyError, simulate};
+use saturn_sim::policy::PolicyError;
 
 use crate::waiting::with_count;
 
-/// A policy under a seed.
-pub(super) struct Job {
-    pub(super) policy: &'static dyn Policy,
-    pub(super) seed: u64,
-}
-
 /// The result of each job. It is `Interrupted` for jobs that were not done when the person stopped
-/// the sweep, and for jobs after a failed job.
-pub(super) fn sweep(
-    jobs: &[Job],
-    case: &Case,
-    error: f64,
+/// the sweep, and for jobs after a failed job. `line` describes the progress, given the number of
+/// jobs that are done.
+pub(super) fn sweep<J: Sync, T: Send>(
+    jobs: &[J],
+    line: impl Fn(usize) -> String + Send,
     is_stopped: &(dyn Fn() -> bool + Sync),
-) -> Vec<Result<Outcome, PolicyError>> {
+    result: impl Fn(&J) -> Result<T, PolicyError> + Sync,
+) -> Vec<Result<T, PolicyError>> {
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let next = AtomicUsize::new(0);
-    let num_all = jobs.len();
-    let line = |done| format!("simulated {done} of {num_all} (Ctrl-C: what there is so far)");
-    let mut outcomes: Vec<Option<Result<Outcome, PolicyError>>> =
+    let mut results: Vec<Option<Result<T, PolicyError>>> =
         std::iter::repeat_with(|| None).take(jobs.len()).collect();
     let work = |num_done: &AtomicUsize| {
         let mut found = Vec::new();
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(job) = jobs.get(index).filter(|_| !is_stopped()) else { return found };
-            let case = case.mistaken(error, job.seed);
-            let outcome = simulate(job.policy, &case, &|| is_stopped());
+            let result = result(job);
             let has_failed =
-                outcome.as_ref().is_err_and(|error| !matches!(error, PolicyError::Interrupted));
-            found.push((index, outcome));
+                result.as_ref().is_err_and(|error| !matches!(error, PolicyError::Interrupted));
+            found.push((index, result));
             num_done.fetch_add(1, Ordering::Relaxed);
             if has_failed {
                 // The other threads end their present job.
@@ -51,11 +43,11 @@ pub(super) fn sweep(
             for worker in workers {
                 // A worker's panic is passed on here.
                 let found = worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-                for (index, outcome) in found {
-                    outcomes[index] = Some(outcome);
+                for (index, result) in found {
+                    results[index] = Some(result);
                 }
             }
         });
     });
-    outcomes.into_iter().map(|one| one.unwrap_or(Err(PolicyError::Interrupted))).collect()
+    results.into_iter().map(|one| one.unwrap_or(Err(PolicyError::Interrupted))).collect()
 }

@@ -61,6 +61,10 @@ pub(super) fn read(args: &WhatifArgs) -> Result<Read, Exit> {
 fn workload(args: &WhatifArgs, name: String) -> Result<Read, Exit> {
     let case = simulate::read::case(&args.file)
         .map_err(|(exit, message)| fail(exit, escape_terminal(&message)))?;
+    if case.has_arrivals() {
+        let what = "tasks arrive later; expected tasks that are all there from the beginning";
+        return Err(fail(Exit::BadInput, format!("{name}: {what}")));
+    }
     let widest = case.nodes.iter().map(|node| node.gpus).max().unwrap_or(1);
     let reclaimed_every_s = args.spot.then_some(args.reclaimed_every);
     match case.problem(args.gpus.unwrap_or(widest), reclaimed_every_s) {

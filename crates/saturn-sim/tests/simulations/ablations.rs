@@ -1,0 +1,71 @@
+//! Saturn without one of its parts does without that part.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::BTreeSet;
+
+use saturn_sim::WorkloadFile;
+use saturn_sim::policy::{Case, Held, Outcome, policy, simulate};
+
+/// Tasks whose fastest technique and best GPU count differ.
+fn case(more: &str) -> Case {
+    let text = format!(
+        r#"
+        {more}
+        costs = {{ load_s = 30, save_s = 10 }}
+        [[nodes]]
+        gpus = 4
+        [[tasks]]
+        name = "a"
+        count = 3
+        steps = 4000
+        asks_gpus = 2
+        step_s = {{ ddp = {{ 1 = 1.0, 2 = 0.6, 4 = 0.5 }}, fsdp = {{ 2 = 0.7, 4 = 0.35 }} }}
+        [[tasks]]
+        name = "b"
+        count = 2
+        steps = 9000
+        asks_gpus = 1
+        step_s = {{ ddp = {{ 1 = 1.0, 2 = 0.55, 4 = 0.3 }} }}
+        "#
+    );
+    WorkloadFile::parse(&text).unwrap().case(None).unwrap()
+}
+
+fn outcome(name: &str, case: &Case) -> Outcome {
+    let policy = policy(name).unwrap();
+    simulate(policy, case, &|| false).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// Techniques and GPU counts under which the first three tasks were trained.
+fn used(name: &str) -> (BTreeSet<String>, BTreeSet<u32>) {
+    let spans = outcome(name, &case("")).spans.into_iter().filter(|span| span.job < 3);
+    spans.map(|span| (span.technique, span.gpus)).unzip()
+}
+
+#[test]
+fn a_fixed_technique_or_gpu_count_is_kept() {
+    let (techniques, gpus) = used("saturn");
+    assert!(techniques.contains("ddp") && gpus.contains(&1), "{techniques:?} {gpus:?}");
+    assert_eq!(used("saturn-fixed-technique").0, BTreeSet::from(["fsdp".to_owned()]));
+    assert_eq!(used("saturn-fixed-gpus").1, BTreeSet::from([2]));
+}
+
+#[test]
+fn without_planned_switches_plans_differ() {
+    let of = |name: &str| outcome(name, &case("")).ends_s;
+    assert_ne!(of("saturn"), of("saturn-no-switches"));
+}
+
+#[test]
+fn trials_go_on_as_training_only_in_the_whole() {
+    let num_going_on = |name: &str| {
+        let spans = outcome(name, &case("trials = true")).spans;
+        let goes_on = |span: &&saturn_sim::policy::Span| {
+            span.held == Held::Training && span.ready_s == Some(span.launched_s)
+        };
+        spans.iter().filter(goes_on).count()
+    };
+    assert!(num_going_on("saturn") > 0);
+    assert_eq!(num_going_on("saturn-no-going-on"), 0);
+}
