@@ -147,6 +147,7 @@ def test_the_bars_are_told_to_keyboards_and_screen_readers(page: browser.Page, p
     assert len(labels) > 3 and all("\n" in label for label in labels[:3])
     # One stop of the Tab key, whatever the number of bars.
     assert page.evaluate(f"{bars}.filter((one) => one.tabIndex === 0).length") == 1
+    page.call("Emulation.setFocusEmulationEnabled", enabled=True)  # the page has no window
     page.evaluate(f"{bars}[0].focus()")
     told = "[document.activeElement.getAttribute('aria-label'), tip.hidden ? '' : tip.textContent]"
     assert page.evaluate(told) == [labels[0]] * 2
