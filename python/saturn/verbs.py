@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from saturn import native
-from saturn.errors import InvalidInput, RunInterrupted, SaturnError, TasksFailed
+from saturn.errors import InvalidInput, RunInterrupted, RunOver, SaturnError, TasksFailed
 from saturn.runs import pool, serving
 from saturn.runs.live import Run
 from saturn.runs.outlook import outlook
@@ -79,8 +79,15 @@ def submit_sweep(asked: Mapping[str, Any]) -> int:
             raise InvalidInput(f"{path} has {what}, which steers a whole run: {alone}")
     run_dir = Path(asked["run_dir"])
     run = serving.connect() if run_dir == pool.newest() else Run(run_dir)
-    tasks = sweep.prefixed(found.tasks, asked["name"] or path.stem)
-    run.submit(tasks, priority=asked["priority"])
+    tasks = sweep.prefixed(found.tasks, asked["name"] or sweep.safe(path.stem))
+    try:
+        run.submit(tasks, priority=asked["priority"])
+    except RunOver:
+        raise
+    except InvalidInput as error:
+        if "names must be unique" not in str(error):
+            raise
+        raise InvalidInput(f"{error}; --name NAME gives them other names") from None
     names = [task.name for task in tasks]
     if unused := sorted(found.run):
         _say(f"not used, since the run has its own: {', '.join(unused)} of `[run]` in {path}")

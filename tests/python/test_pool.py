@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +25,20 @@ from saturn import native, verbs
 from saturn.errors import InvalidInput, RunOver
 from saturn.runs import pool, serving
 from saturn.sweeps import sweep
+from saturn.tasks.importing import imports_of
+from saturn.tasks.profile_key import Key
+from saturn.tasks.surroundings import SUBMITTED, Surroundings
 
 SATURN = Path(sys.executable).with_name("saturn")
-STEPS = 300
-#: The same names in each directory; `data.pt` and `WIDTH` differ.
+EPOCHS = 30
+#: Samples of the two directories, whose code is the same.
+SAMPLES = {"one": 96, "other": 160}
+#: The same code in each directory; `data.pt` differs.
 MODELS = f"""
 import torch
 from saturn import HParams, Task
 
-WIDTH = {{width}}
+WIDTH = 16
 
 def model():
     layers = (torch.nn.Linear(8, WIDTH), torch.nn.Tanh(), torch.nn.Linear(WIDTH, 2))
@@ -42,21 +50,21 @@ def loader():
     return torch.utils.data.DataLoader(data, batch_size=16, shuffle=True)
 
 def make(lr):
-    return Task(model, loader, torch.nn.functional.cross_entropy, HParams(lr=lr, steps={STEPS}))
+    return Task(model, loader, torch.nn.functional.cross_entropy, HParams(lr=lr, epochs={EPOCHS}))
 """
 SWEEP = 'function = "nets.py:make"\n[grid]\nlr = [0.1, 0.01]\n[run]\ndevices = 1\n'
 
 
-def project(directory: Path, width: int) -> Path:
+def project(directory: Path) -> Path:
     """A directory with a sweep, its module and its data."""
     import torch
 
     directory.mkdir()
-    (directory / "nets.py").write_text(MODELS.format(width=width))
+    (directory / "nets.py").write_text(MODELS)
     (directory / "sweep.toml").write_text(SWEEP)
-    torch.save(
-        torch.randn(96, 8, generator=torch.Generator().manual_seed(width)), directory / "data.pt"
-    )
+    samples = SAMPLES.get(directory.name, 16)
+    generator = torch.Generator().manual_seed(samples)
+    torch.save(torch.randn(samples, 8, generator=generator), directory / "data.pt")
     return directory
 
 
@@ -67,7 +75,8 @@ def plain_losses(directory: Path, lr: float, monkeypatch: pytest.MonkeyPatch) ->
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return reference.train(module.make(lr).definition(), STEPS)[0]
+    steps = EPOCHS * SAMPLES[directory.name] // 16
+    return reference.train(module.make(lr).definition(), steps)[0]
 
 
 class Served:
@@ -138,7 +147,7 @@ def test_sweeps_of_several_directories_share_a_pool_that_is_taken_up_again(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strike: str
 ) -> None:
     # Both have a module `nets` and a file `data.pt`, and the pool was started in neither.
-    one, other = project(tmp_path / "one", 16), project(tmp_path / "other", 24)
+    one, other = project(tmp_path / "one"), project(tmp_path / "other")
     names, said = served.verb("submit", "sweep.toml", "--name", "one", cwd=one)
     assert names.split() == ["one-lr=0.1", "one-lr=0.01"]
     assert "not used, since the run has its own: devices" in said
@@ -245,7 +254,7 @@ def test_a_pool_is_found_by_its_name_and_connected_to_while_it_is_driven(
 def test_what_steers_a_whole_run_is_not_submitted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], more: str, what: str
 ) -> None:
-    directory = project(tmp_path / "it", 8)
+    directory = project(tmp_path / "it")
     file = directory / "sweep.toml"
     file.write_text(f'function = "nets.py:make"\n{more}')
     asked = {"file": str(file), "run_dir": str(tmp_path), "run": "pool"}
@@ -263,3 +272,49 @@ def test_a_sweeps_tasks_keep_their_order_under_their_new_names() -> None:
     tasks = sweep.prefixed([task("a"), task("b", after=("a", "of-the-pool"))], "mine")
     assert [each.name for each in tasks] == ["mine-a", "mine-b"]
     assert list(tasks[1].after) == ["mine-a", "of-the-pool"]
+
+
+def test_a_name_that_is_no_path_is_refused() -> None:
+    def task(name: str) -> saturn.Task:
+        hparams = saturn.HParams(lr=0.1, steps=1)
+        return saturn.Task(dict, list, lambda outputs, labels: outputs, hparams, name=name)
+
+    for prefix in ("lr/2", "x" * 128):
+        with pytest.raises(InvalidInput, match="a task would be called"):
+            sweep.prefixed([task("a")], prefix)
+    assert sweep.safe("my sweep (2)") == "my_sweep_2_"
+
+
+def test_another_python_is_refused() -> None:
+    here = Surroundings.here()
+    here.refuse_other_python(here)
+    for other in (replace(here, python="3.9"), replace(here, environment="/elsewhere")):
+        with pytest.raises(InvalidInput, match=r"submit from the run's"):
+            here.refuse_other_python(other)
+
+
+def test_equal_code_of_two_directories_is_no_group_as_it_may_read_other_data() -> None:
+    key = Key("0" * 64, (0, "", ""))
+    assert key.of(None) == key
+    one, other = key.of("/one"), key.of("/other")
+    assert len({key.text, one.text, other.text}) == 3 and one == key.of("/one")
+    assert re.fullmatch("[0-9a-f]{64}", one.text)
+
+
+def test_modules_of_one_name_are_each_tasks_own(tmp_path: Path) -> None:
+    found = []
+    for name in ("one", "other"):
+        directory = tmp_path / name
+        directory.mkdir()
+        (directory / "only_of_this_test.py").write_text(f"NAME = {name!r}\n")
+        here = Surroundings.here()
+        there = replace(here, python_path=(str(directory), *here.python_path))
+        (directory / SUBMITTED).write_bytes(there.dumps())
+    before = dict(sys.modules), sys.path[:]
+    for name in ("one", "other", "one"):
+        with imports_of(tmp_path / name):
+            found.append(importlib.import_module("only_of_this_test").NAME)
+        assert (dict(sys.modules), sys.path) == before
+    assert found == ["one", "other", "one"]
+    with imports_of(tmp_path):  # a task that came with its run's start
+        assert sys.path == before[1]

@@ -12,7 +12,7 @@ use crate::exit::{Exit, fail};
 /// The default directory of runs.
 pub(crate) const RUNS_DIR: &str = "saturn_runs";
 /// What the newest pool is called.
-pub(crate) const POOL: &str = "pool";
+const POOL: &str = "pool";
 /// Names that a message lists.
 const MAX_LISTED: usize = 8;
 
@@ -27,9 +27,7 @@ pub(crate) struct Found {
 
 /// The run of that path or name. If there is none, the error has been printed.
 pub(crate) fn run(named: &Path) -> Result<Found, Exit> {
-    let mut candidates = vec![named.to_owned(), Path::new(RUNS_DIR).join(named)];
-    let is_pool = named == Path::new(POOL);
-    candidates.extend(saturn_runtime::newest_pool().filter(|_| is_pool));
+    let candidates = [named.to_owned(), Path::new(RUNS_DIR).join(named)];
     let shown = shell_quoted(&named.to_string_lossy());
     if let Some(path) = candidates.iter().find(|path| is_run(path)) {
         return Ok(Found { path: path.clone(), shown });
@@ -40,8 +38,8 @@ pub(crate) fn run(named: &Path) -> Result<Found, Exit> {
             return Err(fail(Exit::BadInput, message));
         }
     }
-    if is_pool {
-        return Err(fail(Exit::BadInput, "there is no pool; to start one: saturn serve"));
+    if named == Path::new(POOL) {
+        return pool();
     }
     let others = listed(&all_in(Path::new(RUNS_DIR)).unwrap_or_default());
     let hint = if others.is_empty() {
@@ -53,6 +51,14 @@ pub(crate) fn run(named: &Path) -> Result<Found, Exit> {
         Exit::BadInput,
         format!("no run at `{}`: it has no journal.db; {hint}", named.display()),
     ))
+}
+
+/// The newest pool. If there is none, the error has been printed.
+pub(crate) fn pool() -> Result<Found, Exit> {
+    saturn_runtime::newest_pool().map_or_else(
+        || Err(fail(Exit::BadInput, "there is no pool; to start one: saturn serve")),
+        |path| Ok(Found { path, shown: POOL.to_owned() }),
+    )
 }
 
 /// The run of that path or name, or the newest run, which is then named on standard error.

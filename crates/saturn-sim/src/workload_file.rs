@@ -156,9 +156,10 @@ impl WorkloadFile {
     }
 
     fn faults(&self) -> Result<Faults, WorkloadError> {
+        // Shorter times would be so many changes that no simulation ends.
         let positive = |at: &str, number: f64| match seconds(at, number)? {
-            0.0 => Err(value(at, "0", "more than 0 seconds")),
-            _ => Ok(()),
+            0.01.. => Ok(()),
+            _ => Err(value(at, &number.to_string(), "at least 0.01 seconds")),
         };
         let share = |at: &str, share: f64| match share {
             0.0..=1.0 => Ok(()),

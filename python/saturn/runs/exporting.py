@@ -14,7 +14,7 @@ from saturn.runs.result import RunResult
 from saturn.scripts.command import ScriptDefinition
 from saturn.tasks import definition as definitions
 from saturn.tasks.definition import TaskDefinition
-from saturn.tasks.surroundings import imports_of
+from saturn.tasks.importing import imports_of
 
 
 def export(
@@ -96,7 +96,8 @@ def find(run_dir: Path, task: str) -> tuple[Path, TaskDefinition]:
                     f"task `{task}` is the script {definition.path}, which saves its model itself"
                 )
             return path.parent, definition
-    known = ", ".join(f"`{_load(path).name}`" for path in pickles)
+    # Other tasks may import what is not here any more, so they are named by their directories.
+    known = ", ".join(f"`{path.parent.name}`" for path in pickles)
     raise InvalidInput(f"{run_dir} has no task `{task}`; it has {known}")
 
 

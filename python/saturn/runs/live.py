@@ -31,7 +31,7 @@ from saturn.runs.profiles import Profile
 from saturn.runs.request import CheckedSettings, Packed, Wishes
 from saturn.runs.result import RunResult, strategies_by_task
 from saturn.runs.status import Status
-from saturn.tasks.surroundings import Surroundings
+from saturn.tasks.surroundings import STARTED, Surroundings
 from saturn.tasks.task import Task
 from saturn.tasks.wishes import checked_deadline, checked_priority, checked_time, names_before
 from saturn.tuning.tuner import Tuner
@@ -97,9 +97,14 @@ class Run:
         wishes = Wishes.checked(after=after, priority=priority, deadline=deadline, release=release)
         workload = request.checked_tasks([tasks] if isinstance(tasks, Task) else tasks)
         self._check(workload)
-        packed = request.pack(workload)
+        here, of_run = Surroundings.here(), Surroundings.read(self._run_dir / STARTED)
+        if of_run is not None:
+            here.refuse_other_python(of_run)
+        # From elsewhere, the same code may read other files.
+        is_elsewhere = of_run is not None and here.cwd != of_run.cwd
+        packed = request.pack(workload, cwd=here.cwd if is_elsewhere else None)
         directories = run_directory.write_tasks(
-            self._run_dir, workload, [each.pickle for each in packed], Surroundings.here()
+            self._run_dir, workload, [each.pickle for each in packed], here
         )
         described = [
             self._described(each, directory, wishes)

@@ -10,7 +10,7 @@ Pools are in `SATURN_HOME/pools`, each in a directory that is named by the time 
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 from saturn.plain.home import home
@@ -35,4 +35,4 @@ def newest() -> Path | None:
 
 def new_name() -> str:
     """The name of a pool that begins now; names are in the order of time."""
-    return datetime.now().strftime("%Y%m%d-%H%M%S")
+    return datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S-%f")

@@ -246,14 +246,17 @@ class Packed:
         return [trial for trial in trials if trial["technique"] in techniques]
 
 
-def pack(tasks: Sequence[Task]) -> list[Packed]:
-    """Pickle the tasks; raises `NotPicklable`. Warns of very large values that they carry."""
+def pack(tasks: Sequence[Task], *, cwd: str | None = None) -> list[Packed]:
+    """Pickle the tasks; raises `NotPicklable`. Warns of very large values that they carry.
+
+    With `cwd`, tasks share trials and the length of an epoch only with tasks of that directory.
+    """
     buffers: dict[int, tuple[Any, bytes]] = {}
     keys, pickles = [], []
     for task in tasks:
         definition = task.definition()
         try:
-            key = key_of(task, buffers)
+            key = key_of(task, buffers).of(cwd)
         except Exception:
             dump_task(definition)  # raises with the part that can't travel
             raise

@@ -267,6 +267,7 @@ def _begin(
     try:
         if checked.storage is not None:
             place.keep_in(run_dir, checked.storage)
+        run_directory.write_surroundings(run_dir)
         run_directory.write_loggers(run_dir, checked.loggers)
         directories = run_directory.write_tasks(run_dir, workload, [each.pickle for each in packed])
         request.put_checkpoints(run_dir, packed, directories)

@@ -21,7 +21,7 @@ from saturn.loggers import Logger
 from saturn.plain import durable
 from saturn.plain.names import SAFE_RULE, is_path_safe, slug
 from saturn.tasks.pickling import dump
-from saturn.tasks.surroundings import FILE, Surroundings
+from saturn.tasks.surroundings import STARTED, SUBMITTED, Surroundings
 from saturn.tasks.task import Task
 from saturn.tasks.tracked_config import config_of
 
@@ -75,7 +75,7 @@ def write_tasks(
     ]
     files = {f"{path}/task.pkl": data for path, data in zip(directories, pickles, strict=True)}
     if surroundings is not None:
-        files |= {f"{path}/{FILE}": surroundings.dumps() for path in directories}
+        files |= {f"{path}/{SUBMITTED}": surroundings.dumps() for path in directories}
     if (run_dir / LOGGERS).exists():
         for path, task in zip(directories, tasks, strict=True):
             files[f"{path}/config.json"] = json.dumps(config_of(task), allow_nan=True).encode()
@@ -93,6 +93,11 @@ def _fresh_directory(parent: Path, name: str, index: int) -> str:
             index += 1
         else:
             return path.name
+
+
+def write_surroundings(run_dir: Path) -> None:
+    """Write where the run is started from; tasks that are submitted later may be from elsewhere."""
+    _write(run_dir, {STARTED: Surroundings.here().dumps()})
 
 
 def write_loggers(run_dir: Path, loggers: Sequence[Logger]) -> None:

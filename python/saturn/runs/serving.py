@@ -9,6 +9,7 @@ from saturn.errors import InvalidInput, RunOver
 from saturn.runs import pool
 from saturn.runs.live import Run, StartedRun
 from saturn.runs.run import resume, start
+from saturn.tasks.surroundings import STARTED, Surroundings
 
 
 def connect() -> Run:
@@ -43,6 +44,9 @@ def serve(
     status = json.loads(native.status(newest))
     if status["status"] == "complete":
         return _begin(devices, device_memory, wait)
+    of_pool = Surroundings.read(newest / STARTED)
+    if of_pool is not None:
+        Surroundings.here().refuse_other_python(of_pool)
     has = status["pool"]["devices"]
     if devices not in (None, has):
         raise InvalidInput(

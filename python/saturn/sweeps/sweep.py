@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from saturn.errors import InvalidInput
-from saturn.plain.names import did_you_mean, is_path_safe
+from saturn.plain.names import SAFE_RULE, did_you_mean, is_path_safe
 from saturn.scripts.task import check_there
 from saturn.stoppers.given import stoppers_of
 from saturn.sweeps.distinct import refuse_equal
@@ -90,12 +90,23 @@ def read_sweep(path: str | os.PathLike[str]) -> tuple[list[Task], dict[str, Any]
 
 
 def prefixed(tasks: list[Task], prefix: str) -> list[Task]:
-    """The tasks, each with `prefix-` before its name, so that a run can have several sweeps."""
+    """The tasks, each with `prefix-` before its name, so that a run can have several sweeps.
+
+    Raises `InvalidInput` if a name is not safe in a path.
+    """
     names = {task.name: f"{prefix}-{task.name}" for task in tasks}
+    for name in names.values():
+        if not is_path_safe(name):
+            raise InvalidInput(f"a task would be called {name!r}; it must be {SAFE_RULE}")
     for task in tasks:
         task.name = names[task.name]
         task.after = [names.get(name, name) for name in task.after]
     return tasks
+
+
+def safe(name: str) -> str:
+    """The name with all that is not safe in a path replaced."""
+    return re.sub(r"[^A-Za-z0-9._=+-]+", "_", name).lstrip("._=+-")[:100]
 
 
 def schema() -> dict[str, Any]:
@@ -267,7 +278,7 @@ def _names(template: str | None, combinations: list[dict[str, Any]]) -> list[str
             "-".join(f"{key}={text_of(one[key])}" for key in differing if key in one) or "task"
             for one in combinations
         ]
-    plain = [re.sub(r"[^A-Za-z0-9._=+-]+", "_", name).lstrip("._=+-")[:100] for name in named]
+    plain = [safe(name) for name in named]
     taken, seen, unique = set(plain), set[str](), []
     for name in plain:
         given = name

@@ -7,7 +7,8 @@ It also covers the devices, techniques and knobs that the task allows, its evalu
 and shapes of the weights that it starts from.
 
 The key leaves out learning rate and scheduler, number of steps, how often the task evaluates, seed,
-name, and what it continues. For a task made of a trainer, the trainer's content replaces its
+name, and what it continues. A task that is submitted to a run from another directory has a key of
+that directory. For a task made of a trainer, the trainer's content replaces its
 functions. The key is the same in every process, whatever directory the functions lie in
 (`content.py`).
 """
@@ -39,6 +40,15 @@ class Key:
     text: str
     #: Bytes, type and variable name of the largest value that the task's functions hold.
     largest: tuple[int, str, str]
+
+    def of(self, cwd: str | None) -> Key:
+        """The key of the same task from another directory, where relative paths mean other files.
+
+        None: the key itself.
+        """
+        if cwd is None:
+            return self
+        return Key(hashlib.sha256(f"{self.text} {cwd}".encode()).hexdigest(), self.largest)
 
 
 def key_of(task: Task, buffers: dict[int, tuple[Any, bytes]]) -> Key:

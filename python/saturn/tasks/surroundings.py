@@ -1,10 +1,11 @@
-"""Where a submitted task comes from: the working directory and the import path of its submitter.
+"""Where a task comes from: working directory, import path and Python of the program that made it.
 
 A run's processes have those of the program that started the run. A task that another program
 submits later may import modules from other places, and read files by relative paths. So its
-surroundings are written beside its pickle, and a rank takes them up before it loads the task.
+surroundings are written beside its pickle, and a rank takes them up before it loads the task. The
+run has a file of its own, so that a task of another Python is refused.
 
-Environment variables and installed packages are not part of them: a rank has those of the run.
+Environment variables are not part of them: a rank has those of the program that drives the run.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from saturn.errors import InvalidInput
+
 #: The file beside a task's pickle; a task that came with its run's start has none.
-FILE = "submitted_from.json"
+SUBMITTED = "submitted_from.json"
+#: The file in a run's directory.
+STARTED = "started_from.json"
 _VERSION = 1
 
 
@@ -27,57 +30,61 @@ class Surroundings:
     """What a program's relative paths and imports depend on."""
 
     cwd: str
-    #: Where the program's own modules are, in order; installed packages are elsewhere.
+    #: The program's `sys.path`, made absolute.
     python_path: tuple[str, ...]
+    #: Python's version, such as "3.11", and the directory of its environment.
+    python: str
+    environment: str
 
     @classmethod
     def here(cls) -> Surroundings:
         """Those of this process."""
-        return cls(str(Path.cwd()), tuple(program_path()))
+        cwd = str(Path.cwd())
+        paths = tuple(str(Path(cwd, path)) for path in sys.path)
+        return cls(cwd, paths, ".".join(map(str, sys.version_info[:2])), sys.prefix)
 
     @classmethod
-    def of(cls, task_dir: Path) -> Surroundings | None:
-        """Those of a task by its directory; None if it came with its run's start.
+    def read(cls, path: Path) -> Surroundings | None:
+        """Those in a file; None if there is no such file.
 
-        Raises `ValueError` if the file is not what `dumps` writes.
+        Raises `ValueError` if another version of Saturn has written the file.
         """
-        path = task_dir / FILE
         try:
             content = json.loads(path.read_bytes())
         except FileNotFoundError:
             return None
-        if not isinstance(content, dict) or content.pop("version", None) != _VERSION:
+        if content.pop("version", None) != _VERSION:
             raise ValueError(f"{path} was written by another version of Saturn")
-        return cls(content["cwd"], tuple(content["python_path"]))
+        return cls(**{**content, "python_path": tuple(content["python_path"])})
 
     def dumps(self) -> bytes:
-        """The content of the file."""
+        """The content of a file."""
         return json.dumps({"version": _VERSION, **asdict(self)}).encode()
 
+    def refuse_other_python(self, of_run: Surroundings) -> None:
+        """Raise `InvalidInput` if tasks that this program pickles can't be loaded in the run."""
+        if (self.python, self.environment) != (of_run.python, of_run.environment):
+            raise InvalidInput(
+                f"the run's workers have Python {of_run.python} of {of_run.environment}, and this "
+                f"program has Python {self.python} of {self.environment}; submit from the run's"
+            )
+
     def take_up(self) -> None:
-        """Make them this process's own; without the directory, if this machine has none such."""
+        """Make them this process's own; it stays where it is if this machine lacks `cwd`."""
         if Path(self.cwd).is_dir():
             os.chdir(self.cwd)
-        self._import_from()
+        self.import_from()
 
-    def _import_from(self) -> None:
+    def import_from(self) -> None:
+        """Find modules where that program does, before this process's own places."""
         sys.path[:] = dict.fromkeys([*self.python_path, *sys.path])
 
 
-@contextmanager
-def imports_of(task_dir: Path) -> Iterator[None]:
-    """In this block, a task's functions find the modules that its submitter would find."""
-    before = sys.path[:]
-    if (surroundings := Surroundings.of(task_dir)) is not None:
-        surroundings._import_from()
-    try:
-        yield
-    finally:
-        sys.path[:] = before
-
-
 def program_path() -> list[str]:
-    """Where this program's own modules are found: `sys.path` without Python's and its packages'."""
+    """Where this program's own modules are found: `sys.path` without Python's and its packages'.
+
+    For another machine, whose Python may be elsewhere.
+    """
     inner = [Path(sys.prefix), Path(sys.base_prefix)]
     paths = [Path(path or Path.cwd()).absolute() for path in sys.path]
     return [str(path) for path in paths if not any(part in path.parents for part in inner)]

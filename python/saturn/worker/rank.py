@@ -32,7 +32,7 @@ from saturn.rank.process import (
 from saturn.scripts.command import ScriptDefinition
 from saturn.tasks import definition as definitions
 from saturn.tasks.definition import TaskDefinition
-from saturn.tasks.surroundings import Surroundings
+from saturn.tasks.surroundings import SUBMITTED, Surroundings
 from saturn.training import numerics
 from saturn.training.slicing import LabelsDifferError
 from saturn.worker import black_box, load_technique, output, slicing
@@ -131,7 +131,7 @@ def _limit_black_box(spec: specs.Spec) -> None:
 
 
 def _definition(task_dir: Path) -> TaskDefinition | ScriptDefinition:
-    if (surroundings := Surroundings.of(task_dir)) is not None:
+    if (surroundings := Surroundings.read(task_dir / SUBMITTED)) is not None:
         surroundings.take_up()
     try:
         return definitions.load(task_dir / "task.pkl")

@@ -124,9 +124,10 @@ pub(crate) struct ServeArgs {
 pub(crate) struct SubmitArgs {
     /// The sweep (TOML).
     pub(crate) file: PathBuf,
-    /// The run that gets the tasks: its directory, or its name in `saturn_runs`.
-    #[arg(long, value_name = "RUN", default_value = crate::find::POOL)]
-    pub(crate) to: PathBuf,
+    /// The run that gets the tasks, instead of the pool: its directory, or its name in
+    /// `saturn_runs`.
+    #[arg(long, value_name = "RUN")]
+    pub(crate) to: Option<PathBuf>,
     /// What the names of the tasks begin with; by default the name of the file.
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,

@@ -11,7 +11,7 @@ use crate::find;
 use crate::python;
 
 pub(crate) fn run(args: &SubmitArgs) -> Exit {
-    let run = match find::run(&args.to) {
+    let run = match args.to.as_deref().map_or_else(find::pool, find::run) {
         Ok(run) => run,
         Err(exit) => return exit,
     };

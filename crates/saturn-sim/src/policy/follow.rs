@@ -138,13 +138,23 @@ pub(super) fn follow(
     plan: &dyn Fn(&mut Driver) -> Result<Vec<Place>, PolicyError>,
 ) -> Result<(), PolicyError> {
     while !driver.is_done() && driver.now_s() < until_s {
-        if driver.takes_change() {
+        if driver.takes_change() || lacks_a_place(driver, places) {
             *places = plan(driver)?;
         }
         launch_ready(driver, places)?;
         driver.wait(until_s)?;
     }
     Ok(())
+}
+
+/// Whether a job that waits is in no place. If a change comes while a gang saves at the end of its
+/// place, the plan of that moment takes the gang to train on, and has no place for the next part.
+fn lacks_a_place(driver: &Driver, places: &[Place]) -> bool {
+    driver.arrived().into_iter().any(|job| {
+        let progress = driver.job(job);
+        let is_waiting = !progress.is_live && progress.ended_s.is_none();
+        is_waiting && !places.iter().any(|place| place.job == job)
+    })
 }
 
 fn launch_ready(driver: &mut Driver, places: &mut Vec<Place>) -> Result<(), PolicyError> {

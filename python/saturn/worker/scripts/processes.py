@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 
 from saturn.scripts.command import REPORT, RUN_DIR, STOP_FILE, TRIAL, ScriptDefinition
+from saturn.tasks.surroundings import SUBMITTED, Surroundings
 from saturn.worker.spec import Spec
 
 #: Memory allowed beyond a slot's limit, for what a process starts later.
@@ -157,6 +158,11 @@ class Processes:
             environment["OMP_NUM_THREADS"] = "1"
         if spec.kind == "trial":
             environment[TRIAL] = "1"
+        surroundings = Surroundings.read(spec.task_dir / SUBMITTED)
+        if surroundings is not None:
+            of_run = environment.get("PYTHONPATH", "").split(os.pathsep)
+            paths = dict.fromkeys([*surroundings.python_path, *of_run])
+            environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         environment.update(self._script.environment)
         return environment
 
