@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pages import Rows, Table
+from page_tables import Rows, Table
 from program import simulated
 from workloads import HERE
 

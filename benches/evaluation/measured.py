@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from pages import Rows, Table
+from page_tables import Rows, Table
 from problems import problem
 from program import answer, simulated
 from workloads import HERE, MEASURED, NODES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pages import Rows, Table
+from page_tables import Rows, Table
 from program import answer, simulated
 from workloads import (
     HERE,

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EVALUATION = ROOT / "benches" / "evaluation"
 sys.path.append(str(EVALUATION))
 
-import pages  # noqa: E402
+import page_tables  # noqa: E402
 import tables  # noqa: E402
 
 
@@ -27,41 +27,41 @@ def test_every_table_has_a_place_and_is_filled() -> None:
     assert len(tables.TABLES) > 8
     for table in tables.TABLES:
         rows = table.split()[1].splitlines()
-        assert [pages.cells(rows[0]), len(rows) > 2] == [table.header, True], table.name
+        assert [page_tables.cells(rows[0]), len(rows) > 2] == [table.header, True], table.name
 
 
 ROWS = [["a", "1.00"], *([f"b{number}", "2.00 (1.9)"] for number in range(9)), ["c", "300"]]
 
 
 @pytest.fixture
-def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pages.Table:
-    monkeypatch.setattr(pages, "ROOT", tmp_path)
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> page_tables.Table:
+    monkeypatch.setattr(page_tables, "ROOT", tmp_path)
     page = tmp_path / "docs" / "evaluation" / "some.md"
     page.parent.mkdir(parents=True)
     page.write_text("# Some\n\n<!-- table t: begin -->\n<!-- table t: end -->\n\nEnd\n")
     return of_rows(ROWS)
 
 
-def of_rows(rows: list[list[str]]) -> pages.Table:
+def of_rows(rows: list[list[str]]) -> page_tables.Table:
     def made(_quick: bool) -> Iterator[list[str]]:
         yield from rows
 
-    return pages.Table("t", "some.md", ["name", "number"], made)
+    return page_tables.Table("t", "some.md", ["name", "number"], made)
 
 
-def test_a_written_table_is_the_pages(table: pages.Table) -> None:
+def test_a_written_table_is_the_pages(table: page_tables.Table) -> None:
     table.write()
     assert table.path.read_text().endswith("| c | 300 |\n<!-- table t: end -->\n\nEnd\n")
     assert table.differences(quick=False) == []
 
 
-def test_other_words_and_missing_rows_are_told(table: pages.Table) -> None:
+def test_other_words_and_missing_rows_are_told(table: page_tables.Table) -> None:
     table.write()
     assert "is now ['a', 'none']" in of_rows([["a", "none"]]).differences(quick=False)[0]
     assert "lacks the row" in of_rows([["f", "1.00"]]).differences(quick=False)[0]
 
 
-def test_few_numbers_may_differ_but_not_many(table: pages.Table) -> None:
+def test_few_numbers_may_differ_but_not_many(table: page_tables.Table) -> None:
     table.write()
     near = [["a", "1.01"], *ROWS[1:-1], ["c", "302"]]
     assert of_rows(near).differences(quick=False) == []
@@ -73,7 +73,7 @@ def test_few_numbers_may_differ_but_not_many(table: pages.Table) -> None:
     assert of_rows([["a", "1.20"]]).differences(quick=True) != []
 
 
-def test_a_table_without_a_place_is_refused(table: pages.Table) -> None:
+def test_a_table_without_a_place_is_refused(table: page_tables.Table) -> None:
     table.path.write_text("# Some\n")
     with pytest.raises(SystemExit, match="has no place"):
         table.write()
