@@ -65,7 +65,7 @@ def fastest(quick: bool) -> Rows:
 
 
 def published_share(grid: str, nodes: int) -> str:
-    """Saturn's published hours over those of current practice."""
+    """Saturn's published hours over the published hours of current practice."""
     policies = published_hours()[grid]
     place = nodes - 1
     return f"{policies['saturn'][place] / policies['current practice'][place]:.2f}"

@@ -1,4 +1,4 @@
-"""A stand-in for the compiled core, which keeps what it is asked for and answers with a report."""
+"""A stand-in for the compiled core: it keeps each request, and answers with a report."""
 
 from __future__ import annotations
 

@@ -1,11 +1,13 @@
 """Where a task comes from: working directory, import path and Python of the program that made it.
 
-A run's processes have those of the program that started the run. A task that another program
-submits later may import modules from other places, and read files by relative paths. So its
-surroundings are written beside its pickle, and a rank takes them up before it loads the task. The
-run has a file of its own, so that a task of another Python is refused.
+These are a task's *surroundings*. The processes of a run have the surroundings of the program that
+started the run. A task that another program submits later may import modules from other places, and
+read files by relative paths. So the task's surroundings are written beside its pickle, and a rank
+takes them up before it loads the task. The run has such a file too, so that a task of another
+Python is refused.
 
-Environment variables are not part of them: a rank has those of the program that drives the run.
+Environment variables don't belong to the surroundings: a rank has the environment variables of the
+program that drives the run.
 """
 
 from __future__ import annotations

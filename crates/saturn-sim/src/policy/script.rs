@@ -1,7 +1,7 @@
 //! Changes from outside, as a case's seed draws them: tasks arrive; nodes are lost, come back, and
 //! are slow for some time.
 //!
-//! Every policy lives through the same changes. None of them knows a change before it comes.
+//! Every policy lives through the same changes. No policy knows a change before the change comes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -5,7 +5,9 @@
 use std::collections::BTreeSet;
 
 use saturn_sim::WorkloadFile;
-use saturn_sim::policy::{Case, Held, Outcome, policy, simulate};
+use saturn_sim::policy::{Case, Held};
+
+use crate::cases::outcome;
 
 /// Tasks whose fastest technique and best GPU count differ.
 fn case(more: &str) -> Case {
@@ -30,11 +32,6 @@ fn case(more: &str) -> Case {
         "#
     );
     WorkloadFile::parse(&text).unwrap().case(None).unwrap()
-}
-
-fn outcome(name: &str, case: &Case) -> Outcome {
-    let policy = policy(name).unwrap();
-    simulate(policy, case, &|| false).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 /// Techniques and GPU counts under which the first three tasks were trained.

@@ -6,17 +6,9 @@ use std::fmt::Write as _;
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use saturn_sim::WorkloadFile;
-use saturn_sim::policy::{CURRENT_PRACTICE, Case, Held, Outcome, POLICIES, policy, simulate};
+use saturn_sim::policy::{CURRENT_PRACTICE, Case, Held, POLICIES};
 
-fn case(text: &str) -> Case {
-    WorkloadFile::parse(text).unwrap().case(None).unwrap()
-}
-
-fn outcome(name: &str, case: &Case) -> Outcome {
-    let policy = policy(name).unwrap();
-    simulate(policy, case, &|| false).unwrap_or_else(|error| panic!("{name}: {error}"))
-}
+use crate::cases::{case, outcome};
 
 /// Tasks that arrive by themselves, in a Poisson process and in bursts, on two nodes.
 fn drawn(seed: u64, more: &str) -> Case {

@@ -4,17 +4,9 @@
 
 use std::fmt::Write as _;
 
-use saturn_sim::WorkloadFile;
-use saturn_sim::policy::{Case, MORE_POLICIES, Outcome, POLICIES, policy, simulate};
+use saturn_sim::policy::{Case, MORE_POLICIES, POLICIES};
 
-fn case(text: &str) -> Case {
-    WorkloadFile::parse(text).unwrap().case(None).unwrap()
-}
-
-fn outcome(name: &str, case: &Case) -> Outcome {
-    let policy = policy(name).unwrap();
-    simulate(policy, case, &|| false).unwrap_or_else(|error| panic!("{name}: {error}"))
-}
+use crate::cases::{case, outcome};
 
 /// Two tasks of one owner and four of another; each takes 110 s on one GPU.
 fn two_owners(nodes: &str, step_s: &str) -> Case {

@@ -8,13 +8,11 @@ use std::fmt::Write as _;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use saturn_core::{Candidate, Cluster, Plan, Problem, ProblemTask, check};
-use saturn_sim::policy::{CURRENT_PRACTICE, Case, Held, Outcome, POLICIES, Span, policy, simulate};
+use saturn_sim::policy::{CURRENT_PRACTICE, Case, Held, POLICIES, Span, simulate};
 use saturn_sim::{Table, WorkloadFile};
 use saturn_solver::{Backend, FrozenClock, Options, solve};
 
-fn case(text: &str) -> Case {
-    WorkloadFile::parse(text).unwrap().case(None).unwrap()
-}
+use crate::cases::{case, outcome};
 
 /// Four kinds of tasks on two nodes, drawn; a checkpoint is written at stops and ends alone.
 fn drawn(seed: u64, more: &str) -> Case {
@@ -45,11 +43,6 @@ fn drawn(seed: u64, more: &str) -> Case {
         .unwrap();
     }
     case(&text)
-}
-
-fn outcome(name: &str, case: &Case) -> Outcome {
-    let policy = policy(name).unwrap();
-    simulate(policy, case, &|| false).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 /// Seconds that a span of a whole task takes, from the case's own numbers.

@@ -1,19 +1,9 @@
 //! Nodes that are lost and come back, nodes that are slow, and tasks that end early: all policies
 //! live through the same faults, and pay for them by the same rules.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
+use saturn_sim::policy::{Case, POLICIES, policy, simulate};
 
-use saturn_sim::WorkloadFile;
-use saturn_sim::policy::{Case, Outcome, POLICIES, policy, simulate};
-
-fn case(text: &str) -> Case {
-    WorkloadFile::parse(text).unwrap().case(None).unwrap()
-}
-
-fn outcome(name: &str, case: &Case) -> Outcome {
-    let policy = policy(name).unwrap();
-    simulate(policy, case, &|| false).unwrap_or_else(|error| panic!("{name}: {error}"))
-}
+use crate::cases::{case, outcome};
 
 /// Two nodes and three kinds of tasks, some of which come later.
 fn pool(faults: &str) -> Case {

@@ -60,7 +60,7 @@ struct Results {
     yardsticks: Vec<Yardsticks>,
 }
 
-/// What outcomes are compared with, seconds.
+/// The times beside which outcomes are shown, seconds.
 struct Yardsticks {
     lower_bound_s: f64,
     /// What each owner would take alone on its share.

@@ -9,8 +9,8 @@ use crate::policy::error::PolicyError;
 use crate::policy::outcome::Held;
 
 impl Driver<'_> {
-    /// Has strategies of each group of jobs measured as soon as its first job has arrived: at the
-    /// beginning those of the jobs that are there.
+    /// Has strategies of each group of jobs measured as soon as the group's first job has arrived.
+    /// Strategies of groups with a job at the beginning are measured before this returns.
     pub(in crate::policy) fn measure_first(
         &mut self,
         is_wanted: impl Fn(usize, &Way) -> bool,
