@@ -158,6 +158,8 @@ def test_a_paused_task_gives_way_to_others_and_trains_the_same_in_the_end(
         submitted = submitting(run.run_dir, "x")
         until(lambda: stage(run, "b") == "done")
         assert said(submitted) == f"Run({str(run.run_dir)!r})"
+        # `x` has priority 3: if its trial were still to come, it would stop `a` a second time.
+        until(lambda: stage(run, "x") == "done")
         with pytest.raises(saturn.InvalidInput, match="there is a task `x` already"):
             run.submit(task("x"))
         trained = len(losses(run.run_dir, "a"))

@@ -82,29 +82,39 @@ def steps() -> Iterator[Steps]:
     assert parent.returncode == 0
 
 
+def is_kept(first: int, later: int) -> bool:
+    """Whether a later step found memory that was freed.
+
+    Where memory is given back, a later step has all faults of the first. Where it is kept, a later
+    step has 5 to 55% of them: holes in the heap, which differ from process to process, cost some
+    blocks anew.
+    """
+    return later < 0.9 * first
+
+
 def test_what_is_freed_is_kept_where_the_limit_has_room(steps: Steps) -> None:
     first, later, larger = steps(600, 20, 80, 480)
-    assert later < first / 2  # holes in the heap cost some blocks anew
+    assert is_kept(first, later)
     assert larger == "passed"  # what was kept is not in the way of what is allowed
 
 
 def test_all_is_kept_where_nothing_is_limited(steps: Steps) -> None:
     first, later, larger = steps(0, 20, 80, 480)
-    assert later < first / 2  # holes in the heap cost some blocks anew
+    assert is_kept(first, later)
     assert larger == "passed"
 
 
 def test_what_is_freed_goes_where_memory_is_scarce(steps: Steps) -> None:
     first, later, larger = steps(120, 20, 80, 90)
-    assert later > first / 2
+    assert not is_kept(first, later)
     assert larger == "passed"
 
 
 def test_more_is_kept_where_a_step_can_be_taken_again(steps: Steps) -> None:
     first, later, _ = steps(200, 20, 80, 80, how="repeatable")
-    assert later < first / 2  # holes in the heap cost some blocks anew
+    assert is_kept(first, later)
     first, later, _ = steps(200, 20, 80, 80)
-    assert later > first / 2
+    assert not is_kept(first, later)
 
 
 @pytest.mark.slow(quick=["12"])
