@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,8 @@ VENV = ROOT / ".venv"
 BIN = VENV / "bin"
 STAMPS = VENV / "saturn-stamps"
 EXTENSION = ROOT / "python" / "saturn" / "_core.abi3.so"
+#: Installs the other packages; comes from PyPI into `.venv`, as cmake and libclang do.
+INSTALLER = "uv>=0.9"
 OLDEST_PYTHON = (3, 10)
 OLDEST_RUST = (1, 91)  # as `rust-version` in Cargo.toml
 
@@ -91,11 +94,10 @@ def set_up() -> None:
     if not STAMPS.exists():  # made last: an environment without it was interrupted
         step("virtual environment", [sys.executable, "-m", "venv", "--clear", str(VENV)])
         STAMPS.mkdir()
-    pip = [str(BIN / "python"), "-m", "pip", "--disable-pip-version-check", "install"]
-    pip += ["--quiet", "--progress-bar", "off"]
-    tools = Stamp("build-tools", digest_of_text(*listed("requires")))
+    tools = Stamp("build-tools", digest_of_text(INSTALLER, *listed("requires")))
     if not tools.is_current():
-        step("build tools (cmake, libclang)", [*pip, *listed("requires")])
+        label = "build tools (cmake, libclang, uv)"
+        step(label, [*pip_of(BIN / "python"), INSTALLER, *listed("requires")])
         tools.set()
     needed = listed("dependencies", "dev")
     packages = Stamp("requirements", digest_of_text(*needed))
@@ -103,8 +105,8 @@ def set_up() -> None:
     # The download waits for the network and the build for the processor: they go side by side.
     tasks = []
     if not packages.is_current():
-        label = "Python packages (torch is large: a few minutes)"
-        tasks.append((label, [*pip, *needed]))
+        label = "Python packages (torch is large: a few minutes on a slow line)"
+        tasks.append((label, installing(needed, BIN / "python")))
     if not build.is_current():
         label = "Rust build (the first one compiles HiGHS and SQLite: a few minutes)"
         tasks.append((label, ["cargo", "build", "--release", "--locked", "--workspace"]))
@@ -113,6 +115,23 @@ def set_up() -> None:
         install_build()
         packages.set()
         build.set()
+
+
+def pip_of(python: Path) -> list[str]:
+    """The command of an environment's pip that installs packages."""
+    options = ["--disable-pip-version-check", "install", "--quiet", "--progress-bar", "off"]
+    return [str(python), "-m", "pip", *options]
+
+
+def installing(packages: list[str], python: Path) -> list[str]:
+    """The command that installs packages into an environment: uv, or pip where uv fails.
+
+    uv takes half a minute where pip takes minutes. It fails where only pip's own settings say which
+    mirror and which certificates to use.
+    """
+    uv = shlex.join([str(BIN / "uv"), "pip", "install", "--quiet", "--python", str(python)])
+    pip = shlex.join(pip_of(python))
+    return ["sh", "-c", f'{uv} "$@" || exec {pip} "$@"', "install", *packages]
 
 
 def install_build() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from setup import ROOT, listed, show_package
+from setup import ROOT, installing, listed, show_package
 
 
 def main() -> int:
@@ -24,10 +24,9 @@ def main() -> int:
     python, is_ready = environment / "bin" / "python", environment / "saturn-ready"
     if not is_ready.exists():
         packages = [*listed("dependencies", "dev"), f"torch=={version}"]
-        pip = ["-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
         for command in (
             [sys.executable, "-m", "venv", "--clear", environment],
-            [python, *pip, *packages],
+            installing(packages, python),
         ):
             if code := subprocess.call(command):
                 return code
