@@ -68,6 +68,7 @@ fn makespan_s(seed: u64, error: f64, interval_s: f64) -> Option<(f64, usize)> {
     };
     let planner = Planner {
         max_moves: MAX_MOVES,
+        first_moves: MAX_MOVES,
         takes_s: 0.0,
         by_proof: None,
         in_microseconds: false,

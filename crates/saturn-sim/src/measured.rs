@@ -150,6 +150,7 @@ fn run(workload: Workload, max_moves: u64, seed: u64) -> Option<Simulation> {
     };
     let planner = Planner {
         max_moves,
+        first_moves: max_moves,
         takes_s: 0.5,
         by_proof: None,
         in_microseconds: false,

@@ -133,6 +133,7 @@ fn simulation(scale: Scale, seed: u64) -> Simulation {
     let max_moves = MOVES_A_TASK * scale.num_tasks as u64;
     let planner = Planner {
         max_moves,
+        first_moves: max_moves,
         takes_s: 2.0,
         by_proof: None,
         in_microseconds: false,

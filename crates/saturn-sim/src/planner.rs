@@ -53,6 +53,8 @@ impl ByProof {
 pub struct Planner {
     /// Moves of the solver's search.
     pub max_moves: u64,
+    /// Moves in place of these if the search does not start from a plan.
+    pub first_moves: u64,
     /// Seconds that a solve takes, if it may take so long.
     pub takes_s: f64,
     /// Seconds that it takes in place of these where that depends on what is proven.
@@ -132,7 +134,10 @@ impl Planner {
         let options = Options {
             backend: Backend::Search,
             objective: order.objective,
-            max_moves: Some(self.max_moves),
+            max_moves: Some(match order.warm_start {
+                Some(_) => self.max_moves,
+                None => self.first_moves,
+            }),
             seed: order.seed,
             threads: 1,
             max_switches: order.max_switches,

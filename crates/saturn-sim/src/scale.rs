@@ -104,6 +104,7 @@ fn play(drawn: Workload, rng: &mut Xoshiro256PlusPlus, seed: u64) -> Simulation 
     }
     let planner = Planner {
         max_moves: 0,
+        first_moves: 0,
         takes_s: 2.0,
         by_proof: None,
         in_microseconds: false,

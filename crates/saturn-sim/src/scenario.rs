@@ -82,6 +82,7 @@ pub fn scenario(seed: u64) -> Simulation {
         world,
         Planner {
             max_moves: 200,
+            first_moves: 200,
             takes_s,
             by_proof: None,
             in_microseconds: false,

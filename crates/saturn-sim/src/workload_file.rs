@@ -15,7 +15,7 @@ use serde::Deserialize;
 pub use self::error::WorkloadError;
 use self::error::{quoted, seconds, value};
 use self::task::TaskFile;
-use crate::policy::{Case, Early, Faults, Job, Knowledge, Lost, Slow};
+use crate::policy::{Case, Early, Faults, Job, Knowledge, Lost, Moves, Slow};
 use crate::table::{Model, Table};
 use crate::truth::{GroupTruth, TechniqueTruth, Truth};
 
@@ -137,6 +137,7 @@ impl WorkloadFile {
         }
         let case = Case {
             nodes,
+            moves: Moves::of(jobs.len()),
             jobs,
             arrivals,
             faults: self.faults()?,

@@ -9,10 +9,13 @@ use std::process::Command;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Exit code, standard output, and standard error without the progress, which a slow machine shows.
+/// Of a simulation with short solves: exit code, standard output, and standard error without the progress, which a slow machine shows.
 fn simulate(folder: &TempDir, arguments: &[&str]) -> (i32, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_saturn"));
     command.arg("simulate").args(arguments).current_dir(folder.path());
+    if !arguments.contains(&"--moves") {
+        command.args(["--moves", "20000"]);
+    }
     let output = command.env("NO_COLOR", "1").env_remove("COLUMNS").output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     let talk = text(output.stderr);
@@ -208,6 +211,7 @@ fn bad_workloads_get_one_clear_message_each() {
         &["w.toml", "--policy", "best"],
         &["w.toml", "--seeds", "0"],
         &["w.toml", "--error", "20"],
+        &["w.toml", "--moves", "0"],
     ] {
         let (code, told, talk) = simulate(&folder, arguments);
         assert_eq!((code, told.as_str()), (2, ""), "{talk}");

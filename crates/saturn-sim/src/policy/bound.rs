@@ -12,13 +12,13 @@ const MANY_ARRIVALS: usize = 32;
 
 impl Case {
     /// No policy can end earlier, seconds. The bound uses the true times, allows any number of
-    /// moves, and counts a launch and a checkpoint for each task. It has no faults but tasks that
+    /// moves, and counts a launch and the checkpoints of each task. It has no faults but tasks that
     /// end early: all others only take time.
     ///
     /// Tasks that arrive at `t` or later can't end earlier than `t` plus their bound as if all were
     /// there at the beginning. The bound is the highest of these numbers.
     pub fn lower_bound_s(&self) -> Result<f64, PolicyError> {
-        let case = Self { checkpoint_every_s: f64::MAX, ..self.truthful() };
+        let case = self.truthful();
         let mut bound_s: f64 = 0.0;
         for from_s in case.arrivals_to_look_at() {
             let steps = |job: usize| {
@@ -26,13 +26,28 @@ impl Case {
                 if *arrives_s >= from_s { ends_after.unwrap_or(*steps) } else { 0 }
             };
             let left: Vec<u64> = (0..case.jobs.len()).map(steps).collect();
-            let posed = case.posed(&left, |_, _| true)?;
+            let least_s =
+                |job: usize, step_s: f64, steps: u64| case.least_training_s(job, step_s, steps);
+            let posed = case.posed_by(&left, |_, _| true, least_s)?;
             let options =
                 Options { max_moves: Some(BOUND_MOVES), ..case.options(Backend::Search, 1) };
             let rest_s = solve(&posed.problem, &options, &FrozenClock)?.lower_bound_s;
             bound_s = bound_s.max(from_s + rest_s);
         }
         Ok(bound_s)
+    }
+
+    /// Seconds of a job's launch, steps and checkpoints, at least.
+    ///
+    /// Let an attempt save after each b steps and at its end. If it trains k steps, it saves k / b
+    /// times or more, and once or more. So a job that trains a share f of its n steps under a
+    /// strategy saves f · max(1, n / b) times or more there, however many attempts it has. The bound
+    /// mixes strategies by such shares.
+    fn least_training_s(&self, job: usize, step_s: f64, num_steps: u64) -> f64 {
+        let (load_s, save_s) = self.load_and_save_s(job);
+        let num_steps = num_steps as f64;
+        let num_saves = (num_steps / self.steps_between_saves(step_s)).max(1.0);
+        load_s + num_steps * step_s + num_saves * save_s
     }
 
     /// Times at which jobs arrive, the first and the last included.

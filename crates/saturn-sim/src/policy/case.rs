@@ -20,7 +20,13 @@ use crate::world::Manners;
 
 /// Seconds that a solve by search takes on the virtual clock.
 pub(super) const SOLVE_S: f64 = 1.0;
-/// Moves of the search in a solve, in all at least and for each task. Equal seeds give equal plans.
+/// A move takes longer with more tasks. This number of moves, divided by that of tasks, takes about
+/// two seconds of one core. A run's solves may take two seconds (`solver_time_limit_s`).
+const MOVES_OF_ALL: u64 = 120_000_000;
+/// Most moves of a solve.
+const MOST_MOVES: u64 = 10_000_000;
+/// Moves of a solve that starts from a plan, in all at least and for each task. A case has many such
+/// solves, so they have fewer moves than a run's.
 const LEAST_MOVES: u64 = 100_000;
 const MOVES_A_TASK: u64 = 1_000;
 /// Reports of progress in the longest task: each is an event for the engine.
@@ -58,6 +64,30 @@ pub enum Knowledge {
     Nothing,
 }
 
+/// Moves of the search in a solve, in place of a time limit: equal seeds give equal plans.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moves {
+    /// If the search starts from no plan.
+    pub first: u64,
+    /// If the search starts from the plan that is followed.
+    pub again: u64,
+}
+
+impl Moves {
+    /// The moves for so many tasks.
+    pub fn of(num_tasks: usize) -> Self {
+        let num_tasks = (num_tasks as u64).max(1);
+        let again = LEAST_MOVES.max(MOVES_A_TASK * num_tasks);
+        Self { first: (MOVES_OF_ALL / num_tasks).min(MOST_MOVES).max(again), again }
+    }
+
+    /// The same with so many in the first solve, and at most so many in the others.
+    #[must_use]
+    pub fn with_first(self, first: u64) -> Self {
+        Self { first, again: self.again.min(first) }
+    }
+}
+
 /// A case to simulate.
 #[derive(Debug, Clone)]
 pub struct Case {
@@ -79,6 +109,8 @@ pub struct Case {
     pub checkpoint_every_s: f64,
     /// Steps of a trial.
     pub trial_steps: u32,
+    /// Moves of the search in a solve.
+    pub moves: Moves,
     /// The seed of everything that is drawn.
     pub seed: u64,
 }
@@ -209,9 +241,14 @@ impl Case {
     /// between.
     pub(super) fn training_s(&self, job: usize, step_s: f64, num_steps: u64) -> f64 {
         let (load_s, save_s) = self.load_and_save_s(job);
-        let between = (self.checkpoint_every_s / step_s).ceil().max(1.0);
+        let between = self.steps_between_saves(step_s);
         let num_between = ((num_steps.max(1) - 1) as f64 / between).floor();
         load_s + num_steps as f64 * step_s + (1.0 + num_between) * save_s
+    }
+
+    /// Steps from a checkpoint to the next in an attempt.
+    pub(super) fn steps_between_saves(&self, step_s: f64) -> f64 {
+        (self.checkpoint_every_s / step_s).ceil().max(1.0)
     }
 
     /// The remaining work of the jobs as a planning problem by the beliefs. `left` gives each job's
@@ -220,6 +257,16 @@ impl Case {
         &self,
         left: &[u64],
         is_allowed: impl Fn(usize, &Way) -> bool,
+    ) -> Result<Posed, PolicyError> {
+        self.posed_by(left, is_allowed, |job, step_s, steps| self.training_s(job, step_s, steps))
+    }
+
+    /// The same with other runtimes: the seconds of a job's steps by the time of a step.
+    pub(super) fn posed_by(
+        &self,
+        left: &[u64],
+        is_allowed: impl Fn(usize, &Way) -> bool,
+        runtime_s: impl Fn(usize, f64, u64) -> f64,
     ) -> Result<Posed, PolicyError> {
         let cluster = Cluster { nodes: self.nodes.clone() };
         let mut posed = Posed {
@@ -240,7 +287,7 @@ impl Case {
                 technique: Arc::from(way.technique.as_str()),
                 gpus: way.gpus,
                 gpu_type: None,
-                runtime_s: self.training_s(job, way.step_s, *steps),
+                runtime_s: runtime_s(job, way.step_s, *steps),
                 pack: true,
             };
             let (load_s, save_s) = self.load_and_save_s(job);
@@ -255,16 +302,12 @@ impl Case {
         Ok(posed)
     }
 
-    /// Moves of the search in a solve.
-    fn max_moves(&self) -> u64 {
-        LEAST_MOVES.max(MOVES_A_TASK * self.jobs.len() as u64)
-    }
-
-    /// The options of a solve; the clock stands still, so the number of moves limits it.
+    /// The options of a solve that starts from no plan. The clock stands still, so the number of
+    /// moves limits the solve.
     pub(super) fn options(&self, backend: Backend, max_switches: usize) -> Options {
         Options {
             backend,
-            max_moves: Some(self.max_moves()),
+            max_moves: Some(self.moves.first),
             seed: self.seed,
             threads: 1,
             max_switches,
@@ -286,7 +329,8 @@ impl Case {
             trial_noise: 0.0,
         };
         let planner = Planner {
-            max_moves: self.max_moves(),
+            max_moves: self.moves.again,
+            first_moves: self.moves.first,
             takes_s: SOLVE_S,
             by_proof: None,
             in_microseconds: false,

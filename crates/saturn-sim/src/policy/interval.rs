@@ -1,7 +1,7 @@
 //! Planning again at a fixed interval, as in the published Saturn: the code that such policies
 //! share.
 
-use saturn_solver::Backend;
+use saturn_solver::{Backend, Options};
 
 use super::case::SOLVE_S;
 use super::driver::Driver;
@@ -19,7 +19,9 @@ const LEAST_GAIN_S: f64 = 500.0;
 pub(super) fn plan_at_intervals(driver: &mut Driver, backend: Backend) -> Result<(), PolicyError> {
     driver.pass(SOLVE_S)?;
     let case = driver.case;
-    let options = case.options(backend, 0);
+    // As many moves as `saturn` has for planning again.
+    let max_moves = Some(case.moves.again);
+    let options = Options { max_moves, ..case.options(backend, 0) };
     let plan = |driver: &mut Driver| plan_waiting(driver, &options, &|_, _| true);
     let mut standing = Vec::new();
     let mut next_s = driver.now_s() + INTERVAL_S;

@@ -33,7 +33,7 @@ mod shortest_first;
 mod themis_like;
 
 use self::case::Way;
-pub use self::case::{Case, Job, Knowledge};
+pub use self::case::{Case, Job, Knowledge, Moves};
 use self::driver::Driver;
 pub use self::error::PolicyError;
 pub use self::outcome::{Held, Outcome, Span};

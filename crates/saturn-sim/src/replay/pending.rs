@@ -138,6 +138,7 @@ mod tests {
         let workload = Workload::draw(&mut Xoshiro256PlusPlus::seed_from_u64(1), &size);
         let planner = Planner {
             max_moves: 0,
+            first_moves: 0,
             takes_s: 0.0,
             by_proof: None,
             in_microseconds: false,

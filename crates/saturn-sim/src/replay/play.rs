@@ -212,8 +212,10 @@ fn planner(records: &[(Record, f64)], num_tasks: u64, limit_s: f64) -> Planner {
         hopeful_s: hopeful_s(records),
         around_s: if around_s.is_finite() { around_s.min(MOST_AROUND_S) } else { 0.0 },
     };
+    let max_moves = LEAST_MOVES.max(MOVES_A_TASK * num_tasks);
     Planner {
-        max_moves: LEAST_MOVES.max(MOVES_A_TASK * num_tasks),
+        max_moves,
+        first_moves: max_moves,
         takes_s: 0.0,
         by_proof: Some(by_proof),
         // Since runs store when their solves were asked for, their solver is told so too.

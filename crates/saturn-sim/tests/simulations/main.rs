@@ -2,6 +2,7 @@
 
 mod ablations;
 mod arrivals;
+mod bounds;
 mod cases;
 mod outages;
 mod owners;

@@ -85,6 +85,7 @@ fn exact(seed: u64, setting: Setting) -> Simulation {
     }
     let planner = Planner {
         max_moves: setting.max_moves,
+        first_moves: setting.max_moves,
         takes_s: setting.solve_s,
         by_proof: None,
         in_microseconds: false,

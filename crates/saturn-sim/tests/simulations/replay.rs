@@ -44,8 +44,14 @@ fn simulation_of(seed: u64, num_nodes: usize, in_microseconds: bool) -> Simulati
     };
     let by_proof = ByProof { proven_s: 1.0, unproven_s: 1.0, around_s: 0.1, hopeful_s: None };
     let by_proof = Some(by_proof);
-    let planner =
-        Planner { max_moves: 20_000, takes_s: 0.0, by_proof, in_microseconds, is_greedy: false };
+    let planner = Planner {
+        max_moves: 20_000,
+        first_moves: 20_000,
+        takes_s: 0.0,
+        by_proof,
+        in_microseconds,
+        is_greedy: false,
+    };
     let calm = Calm { planner, manners, save_every_s: 60.0, seed };
     calm.simulation(workload)
 }

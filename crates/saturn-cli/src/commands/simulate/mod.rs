@@ -23,10 +23,13 @@ use crate::screen::Screen;
 
 pub(crate) fn run(args: &SimulateArgs) -> Exit {
     let Some(workload) = &args.workload else { return replay::run(args) };
-    let case = match read::case(workload) {
+    let mut case = match read::case(workload) {
         Ok(case) => case,
         Err((exit, message)) => return fail(exit, escape_terminal(&message)),
     };
+    if let Some(moves) = args.moves {
+        case.moves = case.moves.with_first(moves);
+    }
     let asked = asked(args);
     let interrupt = Interrupt::catch();
     let results = match results(args, &case, &asked, &|| interrupt.came()) {
