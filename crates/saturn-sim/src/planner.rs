@@ -87,17 +87,20 @@ impl Planner {
         if world.is_hit(Fault::SolveInfeasible) {
             return (takes_s, Ok(without_plan(order.objective, PlanStatus::Infeasible)));
         }
-        let drawn = if world.is_hit(Fault::PoorPlan) { draw(&mut world.rng, order) } else { None };
-        let solved = drawn.map_or_else(|| self.solve(order), Ok);
         let now_s = world.now_s();
         let known = world.recorded.as_mut().and_then(|costs| costs.next_answer(now_s));
+        let found = known.as_ref().and_then(|known| known.plan.as_ref()?.plan(order));
+        let started = found.map(|plan| SolveOrder { warm_start: Some(plan), ..order.clone() });
+        let order = started.as_ref().unwrap_or(order);
+        let drawn = if world.is_hit(Fault::PoorPlan) { draw(&mut world.rng, order) } else { None };
+        let solved = drawn.map_or_else(|| self.solve(order), Ok);
         let limit_s = order.time_limit_s;
         let plan_s =
             self.by_proof.map_or(takes_s, |one| one.takes_s(solved.as_ref().ok()).min(limit_s));
-        let plan_s = match (known, self.by_proof) {
-            (Some(Answered { solve_s: Some(solve_s), .. }), _) => solve_s,
+        let plan_s = match (&known, self.by_proof) {
+            (Some(Answered { solve_s: Some(solve_s), .. }), _) => *solve_s,
             (Some(Answered { took_s, .. }), Some(by_proof)) => {
-                by_proof.plan_within_s(took_s, plan_s, limit_s, order.optimistic.is_some())
+                by_proof.plan_within_s(*took_s, plan_s, limit_s, order.optimistic.is_some())
             }
             _ => plan_s,
         };

@@ -4,10 +4,12 @@
 //! replay of such a run an answer comes when the run's next answer came, if the run can have asked
 //! for it by then: something had happened on which plans depend, and the answer before was there.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use saturn_engine::Record;
+use saturn_core::{Placement, Strategy};
+use saturn_engine::{NodeId, Place, PlanSource, Record, RunPlan, TaskId};
 
+use super::answer::{NamedPlace, NamedPlan};
 use crate::planner::CHOICE_S;
 
 /// Seconds that an answer may be on its way, and on a busy machine.
@@ -18,12 +20,14 @@ const MOST_AROUND_S: f64 = 1.0;
 const EARLIER_S: f64 = 0.25;
 
 /// An answer of the solver.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Answered {
     /// Seconds from the question to the answer.
     pub(crate) took_s: f64,
     /// Seconds of those that the solver took for the plan; `None` where that is not known.
     pub(crate) solve_s: Option<f64>,
+    /// The plan that the run adopted then, if it adopted one.
+    pub(crate) plan: Option<NamedPlan>,
 }
 
 /// An answer of which only is known when it came.
@@ -55,12 +59,22 @@ impl Solves {
     /// Reads a journal of a run in which a solve may take `limit_s`.
     pub(super) fn of(records: &[(Record, f64)], limit_s: f64) -> Self {
         let mut drivers = VecDeque::from([VecDeque::new()]);
+        let mut names = Names::default();
         for (record, at_s) in records {
+            names.take(record);
             match record {
                 Record::Resumed { .. } => drivers.push_back(VecDeque::new()),
                 Record::Solved { asked_s, solve_s } => {
-                    let answered = Answered { took_s: at_s - asked_s, solve_s: *solve_s };
-                    drivers.back_mut().into_iter().for_each(|all| all.push_back(answered));
+                    if let Some(answers) = drivers.back_mut() {
+                        let took_s = at_s - asked_s;
+                        answers.push_back(Answered { took_s, solve_s: *solve_s, plan: None });
+                    }
+                }
+                Record::Planned { plan } if plan.source == PlanSource::Solver => {
+                    let last = drivers.back_mut().and_then(VecDeque::back_mut);
+                    if let Some(answered) = last {
+                        answered.plan = names.plan(plan);
+                    }
                 }
                 _ => {}
             }
@@ -87,7 +101,7 @@ impl Solves {
                 let took_s = at_s - now_s;
                 (took_s <= *most_s && now_s > from_s - EARLIER_S).then(|| {
                     came.pop_front();
-                    Answered { took_s, solve_s }
+                    Answered { took_s, solve_s, plan: None }
                 })
             }
         }
@@ -98,6 +112,47 @@ impl Solves {
         if let Self::Known(drivers) = self {
             drivers.pop_front();
         }
+    }
+}
+
+/// The names of a run's tasks and nodes.
+#[derive(Debug, Default)]
+struct Names {
+    tasks: BTreeMap<TaskId, String>,
+    nodes: BTreeMap<NodeId, String>,
+}
+
+impl Names {
+    fn take(&mut self, record: &Record) {
+        match record {
+            Record::TaskAdded { task, spec } => {
+                self.tasks.insert(*task, spec.name.clone());
+            }
+            Record::NodeJoined { node, spec } => {
+                self.nodes.insert(*node, spec.name.clone());
+            }
+            _ => {}
+        }
+    }
+
+    /// A plan of the run by names.
+    fn plan(&self, plan: &RunPlan) -> Option<NamedPlan> {
+        let place = |place: &Place| {
+            let part = |part: &Placement| {
+                let name = self.nodes.get(&NodeId(part.node))?;
+                Some((name.clone(), part.devices.clone()))
+            };
+            Some(NamedPlace {
+                task: self.tasks.get(&place.task)?.clone(),
+                strategy: Strategy::clone(&place.strategy),
+                gang: place.gang.iter().map(part).collect::<Option<Vec<_>>>()?,
+                share: place.share,
+                start_s: (place.start_s - plan.at_s).max(0.0),
+                end_s: place.end_s - plan.at_s,
+            })
+        };
+        let places = plan.places.iter().map(place).collect::<Option<Vec<_>>>()?;
+        Some(NamedPlan { places })
     }
 }
 
