@@ -38,7 +38,7 @@ fn redacted(text: &str, before: &str, end: char, by: &str) -> String {
 }
 
 fn plan_with(options: &[&str], problem: &str) -> String {
-    saturn(&[&["plan", "-", "--time-limit", "0.2"], options].concat(), problem)
+    saturn(&[&["plan", "-", "--time-limit", "20"], options].concat(), problem)
 }
 
 fn plan(problem: &str) -> String {
@@ -196,7 +196,7 @@ fn every_exit_code_of_the_reference_is_reached() {
         shown.lines().next().unwrap().to_owned()
     };
     // 1 and 130 take a run, and are tested with one in tests/python/test_survival.py.
-    assert_eq!(exit_code(&["plan", "-", "--time-limit", "0.2"]), "exit code 0");
+    assert_eq!(exit_code(&["plan", "-", "--time-limit", "20"]), "exit code 0");
     assert_eq!(exit_code(&["plan", "nowhere"]), "exit code 2");
     let milp = ["plan", "-", "--solver", "milp", "--time-limit", "0"];
     assert_eq!(exit_code(&milp), "exit code 4");
@@ -226,7 +226,7 @@ fn a_plan_is_drawn_on_a_page_of_its_own() {
 #[test]
 fn a_reader_that_closes_early_is_no_failure() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_saturn"))
-        .args(["plan", "-", "--time-limit", "0.2"])
+        .args(["plan", "-", "--time-limit", "20"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
