@@ -2,6 +2,7 @@
 //! fate.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
 
 use saturn_core::{Gang, Inspection, Strategy, TrialOutcome};
 use saturn_engine::{AttemptId, FailureKind, Purpose, TaskId};
@@ -136,12 +137,21 @@ impl Paces {
 }
 
 /// When a gang evaluates its model, beside after its last step.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Evaluating {
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Evaluating {
     /// Steps between two evaluations.
-    pub(crate) every: Option<u64>,
+    pub every: Option<NonZeroU64>,
     /// Seconds that an evaluation takes.
-    pub(crate) takes_s: f64,
+    pub takes_s: f64,
+}
+
+impl Evaluating {
+    /// Evaluations after more than `from` steps, up to `to` steps of `all`.
+    pub(crate) fn number(self, from: u64, to: u64, all: u64) -> u64 {
+        let regular = |step: u64| self.every.map_or(0, |every| step / every);
+        let is_last_extra = to >= all && self.every.is_none_or(|every| to % every != 0);
+        regular(to) - regular(from.min(to)) + u64::from(is_last_extra && from < to)
+    }
 }
 
 /// What a gang's trial takes.
@@ -249,6 +259,8 @@ pub(crate) struct LiveGang {
     pub(crate) fails_at: Option<(u64, f64, Failure)>,
     /// Where its own code ends it before its last step.
     pub(crate) last_step: Option<u64>,
+    /// Another gang is on one of its nodes.
+    pub(crate) is_beside: bool,
     /// It has trained no step since it loaded.
     pub(crate) is_fresh: bool,
     /// Most steps between two looks up.
@@ -304,7 +316,7 @@ impl LiveGang {
         let first = if self.is_fresh && self.warmup_s > 0.0 { 1 } else { u64::MAX };
         let marked = self.marks.range(self.step + 1..).next().map_or(u64::MAX, |at| at - self.step);
         let every = self.evaluating.as_ref().and_then(|one| one.every);
-        let evaluated = every.map_or(u64::MAX, |every| every - self.step % every);
+        let evaluated = every.map_or(u64::MAX, |every| every.get() - self.step % every);
         let save = self.save_steps.iter().flat_map(|all| all.range(self.step + 1..)).next();
         let to_save = save.map_or(u64::MAX, |at| at - self.step);
         let to_tell = self.telling.steps_until(self.step, self.since_s, self.step_s);
@@ -336,7 +348,7 @@ impl LiveGang {
         let evaluating = self.evaluating.as_ref()?;
         let is_last = self.order.steps.is_some_and(|steps| self.step >= steps);
         let is_due =
-            is_last || evaluating.every.is_some_and(|every| self.step.is_multiple_of(every));
+            is_last || evaluating.every.is_some_and(|every| self.step.is_multiple_of(every.get()));
         is_due.then_some(evaluating.takes_s)
     }
 }

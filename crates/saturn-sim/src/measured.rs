@@ -310,7 +310,14 @@ fn draw_group(rng: &mut Xoshiro256PlusPlus, model: &Model) -> GroupTruth {
             TechniqueTruth { factor: 1.0, scaling: 1.0, measured, fits_from, refusal: None };
         techniques.insert(name.clone(), technique);
     }
-    GroupTruth { step_s: 1.0, load_s: LOAD_S, save_s: SAVE_S, batches_per_epoch: 1000, techniques }
+    GroupTruth {
+        step_s: 1.0,
+        load_s: LOAD_S,
+        save_s: SAVE_S,
+        evaluating: None,
+        batches_per_epoch: 1000,
+        techniques,
+    }
 }
 
 /// Seconds a step between measured device counts: devices · seconds, on logarithmic axes.

@@ -2,7 +2,7 @@
 //! fault.
 
 use rand::RngExt;
-use saturn_core::{Plan, PlanStatus, Reason};
+use saturn_core::{Assignment, Plan, PlanStatus, Reason};
 use saturn_engine::{SolveAnswer, SolveOrder};
 use saturn_solver::{Backend, FrozenClock, Objective, Options, solve};
 
@@ -14,6 +14,12 @@ use crate::world::World;
 
 /// The time that a hopeful plan may take, seconds, where the plan took less.
 pub(crate) const CHOICE_S: f64 = 0.1;
+
+/// A plan of a recorded run is taken if it is at most this factor worse than the plan that its replay
+/// found.
+const AS_GOOD: f64 = 1.005;
+/// Shares of a task that differ by less are the same share.
+const SAME_SHARE: f64 = 1e-6;
 
 /// What solves take by what they prove.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -89,11 +95,13 @@ impl Planner {
         }
         let now_s = world.now_s();
         let known = world.recorded.as_mut().and_then(|costs| costs.next_answer(now_s));
-        let found = known.as_ref().and_then(|known| known.plan.as_ref()?.plan(order));
-        let started = found.map(|plan| SolveOrder { warm_start: Some(plan), ..order.clone() });
-        let order = started.as_ref().unwrap_or(order);
         let drawn = if world.is_hit(Fault::PoorPlan) { draw(&mut world.rng, order) } else { None };
         let solved = drawn.map_or_else(|| self.solve(order), Ok);
+        let of_run = known.as_ref().and_then(|known| known.plan.as_ref()?.plan(order));
+        let solved = match (solved, of_run) {
+            (Ok(plan), Some(of_run)) => Ok(self.as_in_run(plan, of_run, order)),
+            (solved, _) => solved,
+        };
         let limit_s = order.time_limit_s;
         let plan_s =
             self.by_proof.map_or(takes_s, |one| one.takes_s(solved.as_ref().ok()).min(limit_s));
@@ -128,6 +136,20 @@ impl Planner {
         (known.map_or(takes_s, |known| known.took_s), answer)
     }
 
+    /// The plan of the recorded run, if it is as good as the plan that was found here.
+    fn as_in_run(&self, found: Plan, of_run: Plan, order: &SolveOrder) -> Plan {
+        let only_timed = Self { max_moves: 1, ..self.clone() };
+        let order = SolveOrder { warm_start: Some(of_run), ..order.clone() };
+        match only_timed.solve(&order) {
+            Ok(other) if other.value() <= found.value() * AS_GOOD && !are_alike(&found, &other) => {
+                let mut plan = found;
+                plan.set_assignments(&order.problem, other.assignments);
+                plan
+            }
+            _ => found,
+        }
+    }
+
     fn solve(&self, order: &SolveOrder) -> Result<Plan, String> {
         if self.is_greedy {
             return Ok(greedy(order));
@@ -150,6 +172,17 @@ impl Planner {
         };
         solve(&order.problem, &options, &FrozenClock).map_err(|error| error.to_string())
     }
+}
+
+/// Whether two plans have the same places, whatever their times.
+fn are_alike(one: &Plan, other: &Plan) -> bool {
+    let is_same = |a: &Assignment, b: &Assignment| {
+        (a.task, a.strategy, &a.gang) == (b.task, b.strategy, &b.gang)
+            && (a.share - b.share).abs() < SAME_SHARE
+    };
+    let has = |plan: &Plan, a: &Assignment| plan.assignments.iter().any(|b| is_same(a, b));
+    one.assignments.len() == other.assignments.len()
+        && one.assignments.iter().all(|a| has(other, a))
 }
 
 fn without_plan(objective: Objective, status: PlanStatus) -> SolveAnswer {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use saturn_core::{Finding, Inspection, Strategy, TrialOutcome, Verdict};
 use saturn_engine::DeviceKind;
 
-use crate::gang::Asked;
+use crate::gang::{Asked, Evaluating};
 
 /// The memory of a device that every fitting strategy needs, bytes.
 pub(crate) const PEAK_MEMORY_BYTES: u64 = 1 << 30;
@@ -30,6 +30,8 @@ pub struct GroupTruth {
     pub load_s: f64,
     /// Seconds that a checkpoint takes.
     pub save_s: f64,
+    /// When its tasks evaluate their models, and how long that takes; `None`: never.
+    pub evaluating: Option<Evaluating>,
     /// Batches in a pass over the loader.
     pub batches_per_epoch: u64,
     /// By name.
@@ -147,7 +149,7 @@ impl Truth {
                     warmup_s: None,
                     variation: None,
                     batches_per_epoch: Some(group.batches_per_epoch),
-                    evaluation_s: None,
+                    evaluation_s: group.evaluating.map(|one| one.takes_s),
                 }
             }
         }

@@ -180,6 +180,7 @@ fn draw_group(rng: &mut impl Rng, num_techniques: usize, widest: u32) -> GroupTr
         step_s: rng.random_range(0.05..1.0),
         load_s: rng.random_range(0.5..10.0),
         save_s: rng.random_range(0.1..3.0),
+        evaluating: None,
         batches_per_epoch: 50,
         techniques,
     }

@@ -58,6 +58,7 @@ struct Costs {
     save_s: Option<f64>,
     checkpoint_every_s: Option<f64>,
     trial_steps: Option<u32>,
+    neighbours: Option<f64>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -106,7 +107,8 @@ impl WorkloadFile {
             let (group, model) = task.model(&at, profile)?;
             task.check_counts(&at, &model, widest)?;
             if let Entry::Vacant(entry) = truth.groups.entry(group.clone()) {
-                entry.insert(self.group(&model)?);
+                let evaluating = task.evaluating(&at)?;
+                entry.insert(GroupTruth { evaluating, ..self.group(&model)? });
             }
             if task.owner.as_ref().is_some_and(String::is_empty) {
                 return Err(value(&at("owner"), "empty", "a name"));
@@ -151,9 +153,19 @@ impl WorkloadFile {
                 other => seconds("costs.checkpoint_every_s", other.unwrap_or(USUAL_EVERY_S))?,
             },
             trial_steps,
+            neighbours: self.neighbours()?,
             seed: 0,
         };
         Ok(case.drawn(0.0, 0))
+    }
+
+    fn neighbours(&self) -> Result<f64, WorkloadError> {
+        let factor = self.costs.neighbours.unwrap_or(1.0);
+        if (1.0..=MOST_SLOW).contains(&factor) {
+            return Ok(factor);
+        }
+        let expected = format!("a factor from 1 to {MOST_SLOW}");
+        Err(value("costs.neighbours", &factor.to_string(), &expected))
     }
 
     fn faults(&self) -> Result<Faults, WorkloadError> {
@@ -223,6 +235,7 @@ impl WorkloadFile {
             step_s: 1.0,
             load_s: seconds("costs.load_s", load_s)?,
             save_s: seconds("costs.save_s", save_s)?,
+            evaluating: None,
             batches_per_epoch: 1000,
             techniques: techniques.collect(),
         })

@@ -5,6 +5,7 @@
 //! never looks into the engine. Its faults are drawn from its seed.
 
 mod life;
+mod neighbours;
 mod nodes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,6 +76,8 @@ pub struct World {
     pub(crate) last_steps: BTreeMap<TaskId, u64>,
     /// The factors by which steps on nodes take longer, by name.
     paces: BTreeMap<String, f64>,
+    /// The factor by which steps take longer while another gang is on the node.
+    pub(crate) neighbours: f64,
     /// How long things took in a recorded run, which holds in place of the truth.
     pub(crate) recorded: Option<Box<Costs>>,
     /// The faults that can occur, and how likely each is.
@@ -106,6 +109,7 @@ impl World {
             found: None,
             last_steps: BTreeMap::new(),
             paces: BTreeMap::new(),
+            neighbours: 1.0,
             recorded: None,
             odds,
             hits: Hits::new(),
@@ -283,8 +287,9 @@ impl World {
         let trial_steps_s = true_step_s.as_ref().map_or(0.0, |step_s| step_s * trial_steps);
         let noise =
             if self.is_hit(Fault::NoisySteps) { self.rng.random_range(0.8..1.25) } else { 1.0 };
-        let (load_s, save_s) =
-            self.truth.groups.get(&group).map_or((1.0, 1.0), |group| (group.load_s, group.save_s));
+        let known = self.truth.groups.get(&group);
+        let (load_s, save_s) = known.map_or((1.0, 1.0), |group| (group.load_s, group.save_s));
+        let evaluating = known.and_then(|group| group.evaluating);
         let save_s = save_s * fate.save_factor.unwrap_or(1.0);
         let mut gang = LiveGang {
             lost: BTreeSet::new(),
@@ -304,7 +309,8 @@ impl World {
             save_s,
             block_s: save_s,
             teardown_s: self.manners.teardown_s,
-            evaluating: None,
+            evaluating,
+            is_beside: false,
             trying: None,
             marks: BTreeSet::new(),
             paces: Paces::default(),
@@ -349,6 +355,7 @@ impl World {
         };
         self.gangs.insert(attempt, gang);
         self.next_turn(attempt, self.now_s + first_s);
+        self.settle_neighbours();
         Ok(())
     }
 

@@ -199,6 +199,14 @@ fn bad_workloads_get_one_clear_message_each() {
                 "{nodes}{alone}{step_s}owner = \"lena\"\n[[tasks]]\nname = \"b\"\nsteps = 1\n{step_s}"
             ),
         ),
+        (
+            "a neighbour that helps",
+            format!("costs = {{ neighbours = 0.9 }}\n{nodes}{alone}{step_s}"),
+        ),
+        (
+            "evaluations at no step",
+            format!("{nodes}{alone}{step_s}evaluate = {{ every_steps = 0, takes_s = 1 }}\n"),
+        ),
         ("a bad cost", format!("costs = {{ load_s = -1 }}\n{nodes}{alone}{step_s}")),
     ] {
         let (code, told, talk) = simulate(&folder(&workload), &["w.toml"]);

@@ -12,7 +12,8 @@ const MANY_ARRIVALS: usize = 32;
 
 impl Case {
     /// No policy can end earlier, seconds. The bound uses the true times, allows any number of
-    /// moves, and counts a launch and the checkpoints of each task. It has no faults but tasks that
+    /// moves, and counts a launch, the checkpoints and the
+    /// evaluations of each task. It has no faults but tasks that
     /// end early: all others only take time.
     ///
     /// Tasks that arrive at `t` or later can't end earlier than `t` plus their bound as if all were
@@ -45,9 +46,10 @@ impl Case {
     /// mixes strategies by such shares.
     fn least_training_s(&self, job: usize, step_s: f64, num_steps: u64) -> f64 {
         let (load_s, save_s) = self.load_and_save_s(job);
-        let num_steps = num_steps as f64;
-        let num_saves = (num_steps / self.steps_between_saves(step_s)).max(1.0);
-        load_s + num_steps * step_s + num_saves * save_s
+        let steps = num_steps as f64;
+        let num_saves = (steps / self.steps_between_saves(step_s)).max(1.0);
+        let evaluations_s = self.evaluations_s(job, 0, num_steps);
+        load_s + steps * step_s + evaluations_s + num_saves * save_s
     }
 
     /// Times at which jobs arrive, the first and the last included.

@@ -107,6 +107,8 @@ pub struct Case {
     pub knowledge: Knowledge,
     /// Seconds between two checkpoints of an attempt.
     pub checkpoint_every_s: f64,
+    /// The factor by which steps take longer while another task is on the node. No policy knows.
+    pub neighbours: f64,
     /// Steps of a trial.
     pub trial_steps: u32,
     /// Moves of the search in a solve.
@@ -237,13 +239,24 @@ impl Case {
         group.map_or((0.0, 0.0), |group| (group.load_s, group.save_s))
     }
 
-    /// Seconds from a job's launch to the checkpoint after `steps` steps, with the checkpoints in
-    /// between.
+    /// Seconds from a job's launch to its last checkpoint, for its last `num_steps` steps, with the
+    /// checkpoints and evaluations in between.
     pub(super) fn training_s(&self, job: usize, step_s: f64, num_steps: u64) -> f64 {
         let (load_s, save_s) = self.load_and_save_s(job);
         let between = self.steps_between_saves(step_s);
         let num_between = ((num_steps.max(1) - 1) as f64 / between).floor();
-        load_s + num_steps as f64 * step_s + (1.0 + num_between) * save_s
+        let steps = self.jobs.get(job).map_or(0, |job| job.steps);
+        let evaluations_s = self.evaluations_s(job, steps.saturating_sub(num_steps), steps);
+        load_s + num_steps as f64 * step_s + evaluations_s + (1.0 + num_between) * save_s
+    }
+
+    /// Seconds of a job's evaluations after more than `from` steps, up to `to` steps.
+    pub(super) fn evaluations_s(&self, job: usize, from: u64, to: u64) -> f64 {
+        let Some(job) = self.jobs.get(job) else { return 0.0 };
+        let group = self.truth.groups.get(&job.group);
+        group.and_then(|group| group.evaluating).map_or(0.0, |evaluating| {
+            evaluating.number(from, to, job.steps) as f64 * evaluating.takes_s
+        })
     }
 
     /// Steps from a checkpoint to the next in an attempt.

@@ -40,8 +40,10 @@ impl Live {
     pub(super) fn time_left_s(&self, case: &Case, now_s: f64) -> f64 {
         let (load_s, save_s) = case.load_and_save_s(self.job);
         let left_s = case.jobs[self.job].steps.saturating_sub(self.step) as f64 * self.way.step_s;
+        let steps = case.jobs[self.job].steps;
+        let evaluations_s = case.evaluations_s(self.job, self.step, steps);
         let told_s = self.ready_s.map_or(self.launched_s + load_s, |_| self.told_s);
-        (told_s + left_s + save_s - now_s).max(0.0)
+        (told_s + left_s + evaluations_s + save_s - now_s).max(0.0)
     }
 }
 
@@ -91,6 +93,7 @@ fn world(case: &Case) -> World {
         world.stored(&Record::NodeJoined { node: NodeId(node), spec: spec.clone() });
     }
     world.last_steps = case.last_steps(TaskId);
+    world.neighbours = case.neighbours;
     world
 }
 

@@ -3,8 +3,8 @@
 mod journal;
 
 use saturn_engine::{
-    Command, DeviceKind, Level, Mode, NewTask, Policy as RunPolicy, RunConfig, RunEnd, State,
-    TaskEnd, TaskId, TaskStatus, TechniqueRef, TrialBudget,
+    Command, DeviceKind, EvaluationSpec, Level, Mode, NewTask, Policy as RunPolicy, RunConfig,
+    RunEnd, State, TaskEnd, TaskId, TaskStatus, TechniqueRef, TrialBudget,
 };
 
 use super::Policy;
@@ -93,6 +93,7 @@ impl Policy for Saturn {
         let jobs = case.by_arrival();
         let number = |job| TaskId(jobs.iter().position(|one| *one == job).unwrap_or(0));
         simulation.world.last_steps = case.last_steps(number);
+        simulation.world.neighbours = case.neighbours;
         let mut changes = Changes { case, script: Script::of(case), tasks, last_s: 0.0 };
         let give_up_s = case.give_up_s();
         let mut num_steps: u64 = 0;
@@ -207,6 +208,9 @@ fn workload(case: &Case, without: Option<Part>) -> (Workload, Vec<NewTask>) {
     let tasks = case.jobs.iter().enumerate().map(|(index, job)| {
         let mut spec = task(index, &job.group, job.steps);
         spec.name.clone_from(&job.name);
+        let group = case.truth.groups.get(&job.group);
+        let every = group.and_then(|group| group.evaluating).map(|one| one.every);
+        spec.evaluation = every.map(|every_steps| EvaluationSpec { every_steps });
         spec.gpu_range.clone_from(&job.gpus);
         if without == Some(Part::Gpus) {
             spec.gpu_range = case.asked(index).map(|gpus| vec![gpus]);

@@ -1,12 +1,14 @@
 //! The tasks of a workload: each entry is one task or several tasks that are alike.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
 
 use saturn_core::names::escape_terminal;
 use serde::Deserialize;
 
 use super::error::{MOST_SECONDS, WorkloadError, quoted, seconds, value};
 use super::{MOST_GPUS, MOST_TASKS, one};
+use crate::gang::Evaluating;
 use crate::policy::{Arrivals, Job};
 use crate::table::{Model, Table};
 
@@ -29,6 +31,15 @@ pub(super) struct TaskFile {
     arrive_s: f64,
     arrivals: Option<ArrivalsFile>,
     pub(super) owner: Option<String>,
+    evaluate: Option<EvaluateFile>,
+}
+
+/// When the entry's tasks evaluate their models, beside at their ends.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EvaluateFile {
+    every_steps: Option<u64>,
+    takes_s: f64,
 }
 
 /// Arrivals of an entry's tasks, drawn from the seed.
@@ -58,7 +69,7 @@ impl TaskFile {
                     let expected = format!("a model of the profile: {}", names.join(", "));
                     value(&at("model"), &quoted(name), &escape_terminal(&expected))
                 })?;
-                Ok((format!("model {name}"), model.clone()))
+                Ok((format!("model {name}{}", self.evaluated()), model.clone()))
             }
             (None, Some(name), None) => {
                 let found = format!("{} without a profile", quoted(name));
@@ -76,6 +87,29 @@ impl TaskFile {
                  step by technique and GPU count",
             )),
         }
+    }
+
+    /// What tells the group of its tasks from tasks of the same model that evaluate otherwise.
+    fn evaluated(&self) -> String {
+        self.evaluate.map_or_else(String::new, |EvaluateFile { every_steps, takes_s }| {
+            let every =
+                every_steps.map_or_else(String::new, |every| format!(" every {every} steps"));
+            format!(", evaluated{every} in {takes_s} s")
+        })
+    }
+
+    /// When its tasks evaluate their models.
+    pub(super) fn evaluating(
+        &self,
+        at: &dyn Fn(&str) -> String,
+    ) -> Result<Option<Evaluating>, WorkloadError> {
+        let Some(EvaluateFile { every_steps, takes_s }) = self.evaluate else { return Ok(None) };
+        let every = every_steps.map(|every| {
+            NonZeroU64::new(every)
+                .ok_or_else(|| value(&at("evaluate.every_steps"), "0", "a whole number from 1 on"))
+        });
+        let takes_s = seconds(&at("evaluate.takes_s"), takes_s)?;
+        Ok(Some(Evaluating { every: every.transpose()?, takes_s }))
     }
 
     /// Checks that a node has the devices for some strategy of the task.

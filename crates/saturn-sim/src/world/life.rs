@@ -254,6 +254,7 @@ impl World {
         }
         if gang.live.is_empty() {
             self.gangs.remove(&attempt);
+            self.settle_neighbours();
         }
         self.history.add(self.now_s, || Fact::Gone { attempt, rank });
         let last_words = String::new();
@@ -261,11 +262,18 @@ impl World {
     }
 
     pub(super) fn slow_down(&mut self, attempt: AttemptId, factor: f64) {
+        if self.gangs.contains_key(&attempt) {
+            self.hit(Fault::Straggler);
+            self.change_pace(attempt, factor);
+        }
+    }
+
+    /// The steps of a gang take longer by this factor from now on.
+    pub(super) fn change_pace(&mut self, attempt: AttemptId, factor: f64) {
         let now_s = self.now_s;
         let Some(gang) = self.gangs.get_mut(&attempt) else { return };
         gang.look_up(now_s);
         gang.step_s *= factor;
-        self.hit(Fault::Straggler);
         self.replan(attempt);
     }
 

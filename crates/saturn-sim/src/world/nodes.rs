@@ -90,6 +90,7 @@ impl World {
         for rank in gang.live {
             self.history.add(self.now_s, || Fact::Gone { attempt, rank });
         }
+        self.settle_neighbours();
     }
 
     /// A device is bad or well from now on.

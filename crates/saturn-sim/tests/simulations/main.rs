@@ -4,6 +4,7 @@ mod ablations;
 mod arrivals;
 mod bounds;
 mod cases;
+mod costs;
 mod outages;
 mod owners;
 mod policies;

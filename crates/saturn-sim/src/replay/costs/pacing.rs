@@ -59,7 +59,7 @@ impl Costs {
         gang.telling.steps = told.map(|(_, steps)| steps).unwrap_or_default();
         gang.marks = self.marks.get(&task).cloned().unwrap_or_default();
         gang.evaluating = self.state.task(task).spec.evaluation.map(|evaluation| Evaluating {
-            every: evaluation.every_steps.map(std::num::NonZeroU64::get),
+            every: evaluation.every_steps,
             takes_s: self.evaluations.find(of_all).unwrap_or(0.0),
         });
         gang.last_step = self.last_steps.get(&task).copied();
