@@ -15,8 +15,8 @@ use crate::world::World;
 /// The time that a hopeful plan may take, seconds, where the plan took less.
 pub(crate) const CHOICE_S: f64 = 0.1;
 
-/// A plan of a recorded run is taken if it is at most this factor worse than the plan that its replay
-/// found.
+/// A plan from a recorded run's plan is taken if it is at most this factor worse than the plan that
+/// the replay found.
 const AS_GOOD: f64 = 1.005;
 /// Shares of a task that differ by less are the same share.
 const SAME_SHARE: f64 = 1e-6;
@@ -136,16 +136,15 @@ impl Planner {
         (known.map_or(takes_s, |known| known.took_s), answer)
     }
 
-    /// The plan of the recorded run, if it is as good as the plan that was found here.
+    /// The plan that a search finds from the recorded run's plan, if it is as good as the plan that
+    /// was found here.
     fn as_in_run(&self, found: Plan, of_run: Plan, order: &SolveOrder) -> Plan {
-        let only_timed = Self { max_moves: 1, ..self.clone() };
+        if are_alike(&found, &of_run) {
+            return found;
+        }
         let order = SolveOrder { warm_start: Some(of_run), ..order.clone() };
-        match only_timed.solve(&order) {
-            Ok(other) if other.value() <= found.value() * AS_GOOD && !are_alike(&found, &other) => {
-                let mut plan = found;
-                plan.set_assignments(&order.problem, other.assignments);
-                plan
-            }
+        match self.solve(&order) {
+            Ok(other) if other.value() <= found.value() * AS_GOOD => other,
             _ => found,
         }
     }

@@ -1,8 +1,8 @@
 //! A plan that a run's solver found, in the words of a replay's problem.
 //!
 //! Where several plans are equally good, the solver of a run takes one by luck: its search is limited
-//! by seconds. So a replay takes the run's plan if it is as good as the plan that its own solver
-//! found. A plan that does not fit the replay's problem is passed over.
+//! by seconds. So a replay's solver searches from the run's plan too, and takes what it finds
+//! there if that is as good. A plan that does not fit the replay's problem is passed over.
 
 use saturn_core::{Assignment, Gang, Placement, Plan, Strategy};
 use saturn_engine::SolveOrder;

@@ -4,8 +4,8 @@
 //! the run from outside ([`script`]), and how long everything took that the run did ([`costs`]).
 //! Decisions are not taken from it: the same engine and solver make them anew, with what the run
 //! knew at its beginning, and with what its inspections and trials found once they have found it
-//! again. Only of equally good plans the solver takes the run's ([`answer`]). Then [`Spent`] says where the devices' time went in both, so that a difference can be
-//! named.
+//! again. Of equally good plans the replay takes the run's ([`answer`]). Then [`Spent`] says where
+//! the devices' time went in both, so that a difference can be named.
 //!
 //! Nothing is fitted to more than one run: each figure is from the journal that is replayed.
 
