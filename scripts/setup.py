@@ -4,8 +4,8 @@ Runs on a bare Python: standard library only. Each step is skipped where nothing
 has changed, so a second call takes a second. `--run COMMAND...` runs a command in the environment
 that building needs (cmake and libclang come from PyPI, into `.venv`).
 
-It installs nothing outside the checkout. uv and pip keep what they have downloaded in caches of their
-own (`uv cache dir`).
+It installs nothing outside the checkout. uv and pip keep their downloads in caches of their own
+(`uv cache dir`).
 """
 
 from __future__ import annotations
