@@ -7,7 +7,7 @@ mod live;
 mod profile;
 mod script;
 mod simulate;
-mod whatif;
+pub(crate) mod whatif;
 
 use std::fmt::Write as _;
 use std::num::{IntErrorKind, ParseIntError};

@@ -1,9 +1,12 @@
-//! `saturn whatif`: the time and the cost of a workload on each number of nodes.
+//! `saturn whatif`: the time and the cost of a workload, or of what is left of a run, on each number
+//! of nodes.
 
+mod of_run;
 mod read;
 
 use std::sync::atomic::Ordering;
 
+use saturn_core::Problem;
 use saturn_core::names::escape_terminal;
 use saturn_runtime::io_words;
 use saturn_solver::{Clock, Sized, longest, solve_sizes};
@@ -12,6 +15,7 @@ use saturn_view::{Whatif, whatif_html, whatif_text};
 
 use self::read::Read;
 use crate::args::WhatifArgs;
+use crate::args::whatif::USUAL_NODES;
 use crate::exit::{Exit, fail, print_data};
 use crate::interrupt::Interrupt;
 use crate::screen::Screen;
@@ -31,19 +35,25 @@ impl Clock for UntilStopped<'_> {
 }
 
 pub(crate) fn run(args: &WhatifArgs) -> Exit {
+    if let Some(what) = of_run::refusal(args) {
+        return fail(Exit::BadInput, what);
+    }
+    if of_run::is_asked(&args.file) {
+        return of_run::run(args);
+    }
     let read = match read::read(args) {
         Ok(read) => read,
         Err(exit) => return exit,
     };
     let Read { name, problem, node } = &read;
-    let counts = &args.nodes.0;
+    let counts = args.nodes.clone().map_or_else(|| USUAL_NODES.collect(), |counts| counts.0);
     let interrupt = Interrupt::catch();
     let clock = UntilStopped(&interrupt);
     let num_all = counts.len();
     let line = |done| format!("planned {done} of {num_all} sizes (Ctrl-C: those that are done)");
     let sizes = with_count(line, |num_done| {
         let mut done = |sizes| num_done.store(sizes, Ordering::Relaxed);
-        solve_sizes(problem, node, counts, args.seed, &clock, &mut done)
+        solve_sizes(problem, node, &counts, args.seed, &clock, &mut done)
     });
     let sizes = match sizes {
         Ok(sizes) => sizes,
@@ -54,10 +64,10 @@ pub(crate) fn run(args: &WhatifArgs) -> Exit {
     };
     let is_partial = sizes.len() < counts.len();
     if !is_partial && sizes.iter().all(|size| !size.plan.is_usable()) {
-        return fail(Exit::Infeasible, format!("{name}: {}", why_none(&read, &sizes)));
+        return fail(Exit::Infeasible, format!("{name}: {}", why_none(problem, &sizes)));
     }
     let (longest, fastest_s) = longest(problem).unwrap_or((0, 0.0));
-    let longest = problem.tasks.get(longest).map_or("", |task| task.name.as_str());
+    let task = problem.tasks.get(longest).map_or("", |task| task.name.as_str());
     let asked = Asked {
         workload: args.file.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
         num_tasks: problem.tasks.len(),
@@ -65,9 +75,10 @@ pub(crate) fn run(args: &WhatifArgs) -> Exit {
         price_per_hour: args.price.or((node.price_per_hour > 0.0).then_some(node.price_per_hour)),
         deadline_s: args.deadline,
         reclaimed_every_s: args.spot.then_some(args.reclaimed_every),
+        run: None,
     };
     let plans: Vec<_> = sizes.iter().map(|size| (size.nodes, &size.plan)).collect();
-    let whatif = Whatif::of(asked, (longest, fastest_s), &plans, is_partial);
+    let whatif = Whatif::of(asked, (longest, task, fastest_s), &plans, is_partial);
     show(args, &whatif)
 }
 
@@ -96,12 +107,12 @@ fn show(args: &WhatifArgs, whatif: &Whatif) -> Exit {
 }
 
 /// Why the tasks fit none of the sizes.
-fn why_none(read: &Read, sizes: &[Sized]) -> String {
+fn why_none(problem: &Problem, sizes: &[Sized]) -> String {
     let reason = sizes.last().and_then(|size| size.plan.reasons.first());
     let Some(reason) = reason else {
         return "no plan was found for any number of nodes".to_owned();
     };
-    let task = reason.task.and_then(|task| read.problem.tasks.get(task));
+    let task = reason.task.and_then(|task| problem.tasks.get(task));
     let of = task.map(|task| format!("task `{}`: ", task.name)).unwrap_or_default();
     escape_terminal(&format!("{of}{}", reason.reason))
 }
