@@ -6,7 +6,7 @@ use saturn_core::names::escape_terminal;
 use saturn_core::{Node, Problem};
 use saturn_runtime::io_words;
 use saturn_sim::WorkloadFile;
-use saturn_sim::policy::PolicyError;
+use saturn_sim::policy::{Faults, PolicyError};
 use serde_json::json;
 
 use crate::args::WhatifArgs;
@@ -63,6 +63,11 @@ fn workload(args: &WhatifArgs, name: String) -> Result<Read, Exit> {
         .map_err(|(exit, message)| fail(exit, escape_terminal(&message)))?;
     if case.has_arrivals() {
         let what = "tasks arrive later; expected tasks that are all there from the beginning";
+        return Err(fail(Exit::BadInput, format!("{name}: {what}")));
+    }
+    if case.faults != Faults::default() {
+        let what = "it has [faults], which plans don't take into account; leave them out, and use \
+                    --spot for nodes that are taken away, or `saturn simulate` for all faults";
         return Err(fail(Exit::BadInput, format!("{name}: {what}")));
     }
     let widest = case.nodes.iter().map(|node| node.gpus).max().unwrap_or(1);
