@@ -3,7 +3,9 @@
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use super::{more, whole};
+use saturn_estimate::{Device, Precision};
+
+use super::{more, one_of, whole};
 
 /// The numbers of nodes of a file, and of further nodes of a run, if nothing else is asked for.
 pub(crate) const USUAL_NODES: RangeInclusive<usize> = 1..=16;
@@ -22,6 +24,8 @@ const MOST_GPUS: u32 = 1024;
     ("saturn whatif workload.toml --nodes 1,2,4,8 --out page.html", "also drawn"),
     ("saturn whatif workload.toml --spot --reclaimed-every 6h", "on spot nodes"),
     ("saturn whatif examples/problem.json --json", "as data"),
+    ("saturn whatif workload.toml --type a100-80gb,h100 --price a100-80gb=41,h100=98",
+     "types of GPU side by side"),
     ("saturn whatif my-run", "what is left of a run, as it is and with 1 to 4 further nodes"),
     ("saturn whatif my-run --add 2 --without a,b", "2 further nodes, and without 2 tasks"),
 ], "0 answered, 2 bad input, 3 a task fits no node, no size meets the deadline, or no task of a run can \
@@ -51,9 +55,20 @@ pub(crate) struct WhatifArgs {
     /// the file has, or the usual node of the run.
     #[arg(long, value_name = "N", value_parser = gpus)]
     pub(crate) gpus: Option<u32>,
-    /// The price of an hour of one node, in any currency.
-    #[arg(long, value_name = "PRICE", allow_negative_numbers = true, value_parser = price)]
-    pub(crate) price: Option<f64>,
+    /// Types of GPU, as `saturn estimate` knows them, separated by commas: the answer for each, by
+    /// bounds on how much step times change. Only for files.
+    #[arg(long = "type", value_name = "TYPES", value_delimiter = ',', value_parser = device)]
+    pub(crate) types: Vec<Device>,
+    /// With --type: the type of GPU on which the step times were measured, if the file does not say.
+    #[arg(long, value_name = "TYPE", value_parser = device)]
+    pub(crate) measured_on: Option<Device>,
+    /// With --type: the arithmetic of all tasks, which narrows the bounds.
+    #[arg(long, value_parser = one_of::<Precision>(Precision::ALL.map(|(_, name)| name)))]
+    pub(crate) precision: Option<Precision>,
+    /// The price of an hour of one node, in any currency. With several types one for each, such as
+    /// a100-80gb=32.77,h100-80gb=98.
+    #[arg(long, value_name = "PRICE", allow_negative_numbers = true, value_parser = prices)]
+    pub(crate) price: Option<Price>,
     /// By when all tasks should be done, such as 48h, 90m or 1.5d.
     #[arg(long, value_name = "TIME", value_parser = time_s)]
     pub(crate) deadline: Option<f64>,
@@ -73,6 +88,40 @@ pub(crate) struct WhatifArgs {
     /// Also write a page with charts that opens without a network.
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
+}
+
+/// The price of an hour of one node.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Price {
+    /// Of every node.
+    OfAll(f64),
+    /// By the name of the type of GPU.
+    ByType(Vec<(String, f64)>),
+}
+
+impl Price {
+    /// The price of a node of this type.
+    pub(crate) fn of(&self, gpu_type: &str) -> Option<f64> {
+        match self {
+            Self::OfAll(price) => Some(*price),
+            Self::ByType(prices) => prices.iter().find(|one| one.0 == gpu_type).map(|one| one.1),
+        }
+    }
+}
+
+fn device(name: &str) -> Result<Device, String> {
+    Device::beginning(name.trim()).map_err(|error| error.to_string())
+}
+
+fn prices(text: &str) -> Result<Price, String> {
+    if !text.contains('=') {
+        return price(text).map(Price::OfAll);
+    }
+    let one = |part: &str| {
+        let (name, text) = part.split_once('=').ok_or("expected TYPE=PRICE for each type")?;
+        Ok::<_, String>((device(name)?.name, price(text)?))
+    };
+    text.split(',').map(one).collect::<Result<_, _>>().map(Price::ByType)
 }
 
 /// Numbers of nodes, ascending, each once.

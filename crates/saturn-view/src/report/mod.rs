@@ -5,7 +5,7 @@
 //! from the workers' files and `choices` from the explanations. `ranking` puts tasks in order.
 //! `comparison` sets reports side by side. `simulated` is what `saturn simulate` shows, `replayed`
 //! what it shows of recorded runs. `whatif` is what `saturn whatif` shows, with `whatif_run` for
-//! runs, in words (`whatif_words`) and as a table (`whatif_text`).
+//! runs and `whatif_types` for several types of GPU, in words (`whatif_words`) and as a table (`whatif_text`).
 //!
 //! Invariants: pages draw these data and nothing else. Within a version, fields are added and never
 //! removed or changed.
@@ -23,4 +23,5 @@ pub mod simulated;
 pub mod whatif;
 pub(crate) mod whatif_run;
 pub(crate) mod whatif_text;
+pub mod whatif_types;
 pub(crate) mod whatif_words;

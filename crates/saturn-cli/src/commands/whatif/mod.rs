@@ -3,6 +3,7 @@
 
 mod of_run;
 mod read;
+mod types;
 
 use std::sync::atomic::Ordering;
 
@@ -15,7 +16,7 @@ use saturn_view::{Whatif, whatif_html, whatif_text};
 
 use self::read::Read;
 use crate::args::WhatifArgs;
-use crate::args::whatif::USUAL_NODES;
+use crate::args::whatif::{Price, USUAL_NODES};
 use crate::exit::{Exit, fail, print_data};
 use crate::interrupt::Interrupt;
 use crate::screen::Screen;
@@ -35,11 +36,14 @@ impl Clock for UntilStopped<'_> {
 }
 
 pub(crate) fn run(args: &WhatifArgs) -> Exit {
-    if let Some(what) = of_run::refusal(args) {
+    if let Some(what) = refusal(args) {
         return fail(Exit::BadInput, what);
     }
     if of_run::is_asked(&args.file) {
         return of_run::run(args);
+    }
+    if !args.types.is_empty() {
+        return types::run(args);
     }
     let read = match read::read(args) {
         Ok(read) => read,
@@ -72,7 +76,7 @@ pub(crate) fn run(args: &WhatifArgs) -> Exit {
         workload: args.file.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
         num_tasks: problem.tasks.len(),
         gpus_per_node: node.gpus,
-        price_per_hour: args.price.or((node.price_per_hour > 0.0).then_some(node.price_per_hour)),
+        price_per_hour: price(args).or((node.price_per_hour > 0.0).then_some(node.price_per_hour)),
         deadline_s: args.deadline,
         reclaimed_every_s: args.spot.then_some(args.reclaimed_every),
         run: None,
@@ -80,6 +84,42 @@ pub(crate) fn run(args: &WhatifArgs) -> Exit {
     let plans: Vec<_> = sizes.iter().map(|size| (size.nodes, &size.plan)).collect();
     let whatif = Whatif::of(asked, (longest, task, fastest_s), &plans, is_partial);
     show(args, &whatif)
+}
+
+/// The price of a node, where all nodes have one price.
+fn price(args: &WhatifArgs) -> Option<f64> {
+    args.price.as_ref().and_then(|price| price.of(""))
+}
+
+/// Why the options don't go together.
+fn refusal(args: &WhatifArgs) -> Option<String> {
+    let is_of_run = of_run::is_asked(&args.file);
+    let names_runs_part = !args.without.is_empty() || args.add.is_some() || args.at.is_some();
+    let is_typed = !args.types.is_empty();
+    if !is_of_run && names_runs_part {
+        return Some("--without, --add and --at are for runs, not for files".to_owned());
+    }
+    if is_of_run && (args.spot || is_typed) {
+        return Some("--spot and --type are for files, not for runs".to_owned());
+    }
+    if !is_typed && (args.measured_on.is_some() || args.precision.is_some()) {
+        return Some("--measured-on and --precision go with --type".to_owned());
+    }
+    match &args.price {
+        Some(Price::ByType(_)) if !is_typed => {
+            Some("--price TYPE=PRICE goes with --type; expected a number".to_owned())
+        }
+        Some(Price::OfAll(_)) if args.types.len() > 1 => {
+            let named = args.types.iter().map(|one| format!("{}=PRICE", one.name));
+            let named: Vec<String> = named.collect();
+            Some(format!("--price: each type has its own; expected {}", named.join(",")))
+        }
+        Some(price @ Price::ByType(_)) => {
+            let lacks = args.types.iter().find(|one| price.of(&one.name).is_none())?;
+            Some(format!("--price has no price for {}; expected {0}=PRICE", lacks.name))
+        }
+        _ => None,
+    }
 }
 
 /// Prints the answer, and writes its page.

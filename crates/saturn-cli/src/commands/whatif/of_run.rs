@@ -10,7 +10,7 @@ use saturn_solver::{AsRun, Sized, longest, solve_further};
 use saturn_view::whatif::Asked;
 use saturn_view::{LeftOut, OfRun, RunStatus, Whatif, left_out};
 
-use super::{UntilStopped, show, why_none};
+use super::{UntilStopped, price, show, why_none};
 use crate::args::WhatifArgs;
 use crate::args::whatif::USUAL_FURTHER;
 use crate::commands::run_failed;
@@ -26,15 +26,6 @@ pub(super) fn is_asked(path: &Path) -> bool {
     }
     let extension = path.extension().and_then(|one| one.to_str()).unwrap_or_default();
     if path.is_file() { extension == "jsonl" } else { !matches!(extension, "toml" | "json") }
-}
-
-/// The options that only workloads, problems and sweeps take, or only runs.
-pub(super) fn refusal(args: &WhatifArgs) -> Option<&'static str> {
-    if !is_asked(&args.file) {
-        let is_of_run = !args.without.is_empty() || args.add.is_some() || args.at.is_some();
-        return is_of_run.then_some("--without, --add and --at are for runs, not for files");
-    }
-    args.spot.then_some("--spot is for workloads, not for runs")
 }
 
 pub(super) fn run(args: &WhatifArgs) -> Exit {
@@ -153,7 +144,7 @@ fn answer(
         further(args, present).map_err(|what| fail(Exit::BadInput, format!("{name}: {what}")))?;
     let mut node = all.node.clone().unwrap_or_else(|| Node::new("", 1, ""));
     node.gpus = args.gpus.unwrap_or(node.gpus);
-    let price = args.price.or((node.price_per_hour > 0.0).then_some(node.price_per_hour));
+    let price = price(args).or((node.price_per_hour > 0.0).then_some(node.price_per_hour));
     let mut solver = Solver { args, name, node: &node, interrupt, leaves_out_deadlines: false };
     // With cancelled tasks, the run as it is only has the nodes that it has.
     let as_it_is = match without {
