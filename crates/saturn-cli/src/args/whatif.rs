@@ -24,10 +24,9 @@ const MOST_GPUS: u32 = 1024;
     ("saturn whatif workload.toml --nodes 1,2,4,8 --out page.html", "also drawn"),
     ("saturn whatif workload.toml --spot --reclaimed-every 6h", "on spot nodes"),
     ("saturn whatif examples/problem.json --json", "as data"),
-    ("saturn whatif workload.toml --type a100-80gb,h100 --price a100-80gb=41,h100=98",
-     "types of GPU side by side"),
-    ("saturn whatif my-run", "what is left of a run, as it is and with 1 to 4 further nodes"),
-    ("saturn whatif my-run --add 2 --without a,b", "2 further nodes, and without 2 tasks"),
+    ("saturn whatif workload.toml --type a100-80gb,h100", "types side by side"),
+    ("saturn whatif my-run --add 1..4", "a run, with further nodes"),
+    ("saturn whatif my-run --add 2 --without a,b", "and without 2 tasks"),
 ], "0 answered, 2 bad input, 3 a task fits no node, no size meets the deadline, or no task of a run can \
 be planned yet, 5 the machine failed, 130 stopped: the sizes that were done are printed"))]
 pub(crate) struct WhatifArgs {
@@ -36,8 +35,8 @@ pub(crate) struct WhatifArgs {
     /// `saturn_runs`, or `pool`.
     #[arg(value_name = "FILE|RUN")]
     pub(crate) file: PathBuf,
-    /// Numbers of nodes: from..to, a number, or several separated by commas. By default 1..16. Of a
-    /// run: of all nodes, those that it has included.
+    /// Numbers of nodes: from..to, a number, or several separated by commas. By default 1..16,
+    /// with --type 1,2,4,8. Of a run: of all nodes, those that it has included.
     #[arg(long, value_name = "NODES", value_parser = counts)]
     pub(crate) nodes: Option<Counts>,
     /// Numbers of further nodes that a run gets, written like --nodes. By default 1..4. They are

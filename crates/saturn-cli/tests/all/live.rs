@@ -225,7 +225,7 @@ fn a_run_in_progress_is_asked_what_more_nodes_would_bring() {
     until(|| place.json(&["status", "it", "--json"])["unplanned"] == 0);
     until(|| place.json(&["status", "it", "--json"])["expected_end_s"].is_number());
     let found = place.json(&["whatif", "it", "--add", "0..2", "--json"]);
-    // One device each: three tasks of about 30 s in turn, two side by side, all side by side.
+    // One device each: three tasks of 30 s in turn, on two devices with a switch, all side by side.
     assert_eq!(
         (&found["run"]["nodes"], &found["run"]["status"]),
         (&json!(1), &json!("unfinished"))
@@ -233,7 +233,7 @@ fn a_run_in_progress_is_asked_what_more_nodes_would_bring() {
     let ends_s: Vec<f64> =
         (0..3).map(|i| found["sizes"][i]["makespan_s"].as_f64().unwrap()).collect();
     let share = |index: usize| ends_s[index] / ends_s[0];
-    assert!(share(1) > 0.55 && share(1) < 0.75, "{ends_s:?}");
+    assert!(share(1) > 0.45 && share(1) < 0.75, "{ends_s:?}");
     assert!(share(2) > 0.25 && share(2) < 0.45, "{ends_s:?}");
     let expected_s = found["run"]["expected_s"].as_f64().unwrap();
     assert!((ends_s[0] / expected_s - 1.0).abs() < 0.02, "{ends_s:?} {expected_s}");

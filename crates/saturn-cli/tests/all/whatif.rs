@@ -156,7 +156,7 @@ fn bad_input_gets_one_clear_message_each() {
         &["w.toml", "--price", "h100=3"],
         &["w.toml", "--precision", "bf16"],
         &["w.toml", "--type", "l4", "--measured-on", "h100"],
-        &["w.toml", "--type", "v100-16gb", "--measured-on", "t4"],
+        &["w.toml", "--type", "v100-32gb", "--measured-on", "a10"],
         &["p.json", "--type", "h100"],
         &["w.toml", "--type", "h100", "--measured-on", "h100", "--out", "p.html"],
         &["leaving.json"],

@@ -13,7 +13,7 @@
 //! Invariants: a plan is adopted for what the forecast says of it, never for what its solver says.
 //! A solve that fails costs a better plan, never a task.
 //!
-//! May use: `facts`, `state`, `knowledge`, `ledger` and `forecast`.
+//! May use: `facts`, `state`, `knowledge`, `changes`, `ledger` and `forecast`.
 
 pub(crate) mod adopting;
 pub(crate) mod asking;

@@ -55,7 +55,7 @@ fn names<'a>(all: impl Iterator<Item = &'a str>) -> String {
 }
 
 impl OfRun {
-    /// `on 2 nodes that it has, and further nodes of 8 GPUs`.
+    /// `what is left of 10 tasks, on its 1 node of 2 GPUs in all, and on further nodes of 2 GPUs`.
     pub(crate) fn headline(&self, tasks: &str, gpus_of_further: u32) -> String {
         format!(
             "what is left of {tasks}, on its {} of {} in all, and on further nodes of {}",

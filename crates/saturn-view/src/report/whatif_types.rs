@@ -77,9 +77,9 @@ pub struct TypeSize {
     pub least_makespan_s: Option<f64>,
     /// The same if every step is as slow as the bound allows.
     pub most_makespan_s: Option<f64>,
-    /// The price of all nodes until the last task is done, for both makespans.
+    /// The price of all nodes until the last task is done, if steps are fast.
     pub least_cost: Option<f64>,
-    /// The greatest.
+    /// The same if steps are slow.
     pub most_cost: Option<f64>,
     /// Whether all is done by the deadline even if steps are slow; null without a deadline.
     pub meets_deadline: Option<bool>,
@@ -192,9 +192,12 @@ impl WhatifTypes {
         let cost = |(_, size): &(&OfType, &TypeSize)| size.most_cost.unwrap_or(f64::INFINITY);
         let least = best.iter().min_by(|a, b| cost(a).total_cmp(&cost(b)));
         if let Some(least) = least.filter(|_| best.len() > 1) {
-            let is_sure = best.iter().all(|other| {
-                other.0.name == least.0.name || other.1.least_cost >= least.1.most_cost
-            });
+            let may_be_cheaper = |other: &TypeSize| {
+                other.may_meet_deadline != Some(false)
+                    && other.least_cost.is_some_and(|cost| Some(cost) < least.1.most_cost)
+            };
+            let others = self.types.iter().filter(|other| other.name != least.0.name);
+            let is_sure = !others.flat_map(|other| &other.sizes).any(may_be_cheaper);
             lines.push(if is_sure {
                 format!("{} is cheapest, whatever the steps are within the bounds", least.0.name)
             } else {

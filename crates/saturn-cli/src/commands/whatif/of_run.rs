@@ -19,13 +19,14 @@ use crate::find::{self, Found};
 use crate::interrupt::Interrupt;
 use crate::waiting::with_count;
 
-/// Whether a run is asked about, not a file: everything that is neither a file nor called like one.
+/// Whether a run is asked about, not a file: a directory, a recording, or a name that is neither
+/// that of a file nor like one.
 pub(super) fn is_asked(path: &Path) -> bool {
-    if path.as_os_str() == "-" {
-        return false;
-    }
     let extension = path.extension().and_then(|one| one.to_str()).unwrap_or_default();
-    if path.is_file() { extension == "jsonl" } else { !matches!(extension, "toml" | "json") }
+    if path.exists() {
+        return path.is_dir() || extension == "jsonl";
+    }
+    path.as_os_str() != "-" && !matches!(extension, "toml" | "json")
 }
 
 pub(super) fn run(args: &WhatifArgs) -> Exit {
