@@ -83,6 +83,7 @@ pub use interfaces::observer::Observer;
 pub use knowledge::strategies::Choice;
 pub use ledger::book::Decision;
 pub use planning::outlook::{Outlook, outlook};
+pub use planning::rest::{Rest, rest};
 pub use state::attempt::{Attempt, Warm};
 pub use state::device::{DeviceState, NodeState};
 pub use state::group::{Group, InspectionState};

@@ -96,6 +96,33 @@ impl Device {
         found.ok_or_else(|| EstimateError::UnknownDevice { name: name.to_owned(), known })
     }
 
+    /// The device of a name that torch or a table has, such as `NVIDIA A100-SXM4-40GB`; `None` if
+    /// it is not of the table, or if several are like it.
+    pub fn like(name: &str) -> Option<Self> {
+        let name = name.to_lowercase();
+        let words: Vec<&str> = name.split(|one: char| !one.is_ascii_alphanumeric()).collect();
+        let has = |word: &str| words.contains(&word);
+        let is_like = |device: &Self| {
+            let mut parts = device.name.split('-');
+            parts.next().is_some_and(has) && parts.next().is_none_or(has)
+        };
+        let mut found = Self::all().into_iter().filter(is_like);
+        found.next().filter(|_| found.next().is_none())
+    }
+
+    /// The device with this name, or the only one whose name begins with it.
+    ///
+    /// # Errors
+    /// [`EstimateError::UnknownDevice`], which lists all names.
+    pub fn beginning(name: &str) -> Result<Self, EstimateError> {
+        let begins = |device: &Self| device.name.starts_with(&format!("{}-", name.to_lowercase()));
+        let mut found = Self::all().into_iter().filter(begins);
+        match (found.next(), found.next()) {
+            (Some(one), None) => Ok(one),
+            _ => Self::named(name),
+        }
+    }
+
     /// The source with this key.
     pub fn source(key: &str) -> Option<String> {
         table().sources.remove(key)

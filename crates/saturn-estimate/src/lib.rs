@@ -4,7 +4,8 @@
 //! [`estimate`] takes a model's [`Shape`], a [`Workload`], a [`Device`] of the table and a
 //! [`Strategy`]. It adds up the seconds of a step and the bytes of the fullest device. Each part
 //! names its formula and the paper of the formula. [`Residuals`] correct such estimates by measured
-//! steps. [`choose`] finds each technique's best knobs on some devices.
+//! steps. [`choose`] finds each technique's best knobs on some devices. [`Ratio`] bounds how much a
+//! measured step changes on another device, whatever the model is.
 //!
 //! Papers are named by these short words:
 //!
@@ -31,6 +32,7 @@ mod error;
 mod kept;
 mod memory;
 mod parts;
+mod ratio;
 mod residual;
 mod shape;
 mod strategy;
@@ -45,6 +47,7 @@ pub use device::{Device, Figure, Peaks};
 pub use error::EstimateError;
 pub use memory::{Memory, memory};
 pub use parts::{Part, Term};
+pub use ratio::Ratio;
 pub use residual::{Residuals, SD_MODEL, SD_NOISE, SD_TECHNIQUE};
 pub use shape::{Mlp, Shape, ShapeSource};
 pub use strategy::{HostState, Sharding, Strategy};

@@ -8,6 +8,8 @@
 //! - `{"version":1,"query":"status"}`: the answer is `{"ok":true,"status":{…}}`.
 //! - `{"version":1,"query":"explain","task":"x"}`: the answer is `{"ok":true,"explanation":{…}}`.
 //!   If `task` is missing or `null`, the explanation is of the run as a whole.
+//! - `{"version":1,"query":"left","without":["x"]}`: the answer is `{"ok":true,"left":{…}}`, what is
+//!   left of the run as a planning problem, if the tasks `without` were cancelled.
 
 mod server;
 
@@ -54,6 +56,12 @@ pub enum Query {
         #[serde(default)]
         task: Option<String>,
     },
+    /// What is left of the run, as a planning problem.
+    Left {
+        /// The names of tasks that count as cancelled.
+        #[serde(default)]
+        without: Vec<String>,
+    },
 }
 
 /// A run's answer.
@@ -70,6 +78,9 @@ pub struct Reply {
     /// The answer to [`Query::Explain`]: `saturn_view::Explanation` as JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explanation: Option<Value>,
+    /// The answer to [`Query::Left`]: [`crate::Left`] as JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left: Option<Value>,
 }
 
 /// Why a run gave no answer.

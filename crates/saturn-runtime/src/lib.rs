@@ -10,6 +10,7 @@
 //! - [`outlook`] makes a planning problem of tasks before they are run.
 //! - [`Store`] keeps the results of trials for later runs.
 //! - [`status`], [`explain`] and [`report`] describe any run, whether a process drives it or not.
+//!   [`left`] poses what is left of it as a planning problem.
 //!
 //! Invariants:
 //! - Records reach the disk before the actions that were decided with them are performed.
@@ -41,6 +42,7 @@ mod host_memory;
 mod journal;
 mod journal_seat;
 mod launcher;
+mod left;
 mod outlook;
 mod pools;
 mod recording;
@@ -60,6 +62,7 @@ pub use doctor::{Finding, Mark, examine};
 pub use driving::Outcome;
 pub use error::{RuntimeError, io_words, with_causes};
 pub use journal_seat::elsewhere;
+pub use left::{Left, Unplanned, left, left_at, left_of_recording};
 pub use outlook::{Outlook, outlook};
 pub use pools::newest_pool;
 pub use recording::{Recorded, recorded};

@@ -16,6 +16,7 @@ use crate::control::{self, ControlError, Query, Reply, Request};
 use crate::disk::Disk;
 use crate::error::{RuntimeError, with_causes};
 use crate::journal::Contents;
+use crate::left;
 use crate::run_dir::journal_of;
 use crate::store::Platform;
 
@@ -32,7 +33,9 @@ pub fn explain(run_dir: &Path, task: Option<&str>) -> Result<Explanation, Runtim
 
 /// Reads the content of a reply. This may fail if the process that replied has another version of
 /// Saturn.
-fn read_back<T: serde::de::DeserializeOwned>(value: Option<Value>) -> Result<T, RuntimeError> {
+pub(crate) fn read_back<T: serde::de::DeserializeOwned>(
+    value: Option<Value>,
+) -> Result<T, RuntimeError> {
     serde_json::from_value(value.unwrap_or_default())
         .map_err(|error| RuntimeError::Answer { reason: error.to_string() })
 }
@@ -91,7 +94,7 @@ pub fn write_trace(run_dir: &Path, disk: &Disk) -> Result<PathBuf, RuntimeError>
 }
 
 /// Asks the process that drives the run. If none answers, answers from the journal.
-fn ask_or_read(run_dir: &Path, query: &Query) -> Result<Reply, RuntimeError> {
+pub(crate) fn ask_or_read(run_dir: &Path, query: &Query) -> Result<Reply, RuntimeError> {
     let reply = match control::ask(run_dir, &Request::Query(query.clone())) {
         Ok(reply) => reply,
         Err(error) => {
@@ -152,6 +155,7 @@ pub(crate) fn answer(state: &State, history: &History, query: &Query, now_s: f64
     let answered = match query {
         Query::Status => as_json(serde_json::to_value(saturn_view::status(state, history, now_s)))
             .map(|status| Reply { status: Some(status), ..Reply::done() }),
+        Query::Left { without } => left::answer(state, history, without, now_s),
         Query::Explain { task } => named(state, task.as_deref()).and_then(|task| {
             let explanation = saturn_view::explain(state, history, task, now_s);
             as_json(serde_json::to_value(explanation))
@@ -163,8 +167,12 @@ pub(crate) fn answer(state: &State, history: &History, query: &Query, now_s: f64
 
 /// The task with this name; `None` if the question names no task.
 fn named(state: &State, name: Option<&str>) -> Result<Option<TaskId>, String> {
-    let Some(name) = name else { return Ok(None) };
-    state.task_named(name).map(Some).ok_or_else(|| {
+    name.map(|name| task_named(state, name)).transpose()
+}
+
+/// The task with this name.
+pub(crate) fn task_named(state: &State, name: &str) -> Result<TaskId, String> {
+    state.task_named(name).ok_or_else(|| {
         let names: Vec<String> =
             state.tasks.iter().take(12).map(|task| format!("`{}`", task.spec.name)).collect();
         let more = if state.tasks.len() > names.len() { " …" } else { "" };

@@ -4,7 +4,7 @@
 //! Only strategies within one node are kept. If a table has several rows for a technique on the
 //! same number of devices (other knobs), the fastest counts. Missing values are not filled in.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use saturn_core::{ProblemError, Profile, Trial, TrialOutcome};
 use thiserror::Error;
@@ -17,6 +17,9 @@ pub type Curve = BTreeMap<u32, f64>;
 pub struct Model {
     /// Seconds a step by technique and device count.
     pub step_s: BTreeMap<String, Curve>,
+    /// The largest memory of any rank, bytes, by technique and device count, where it was measured:
+    /// of the measurement that counts.
+    pub peak_bytes: BTreeMap<String, BTreeMap<u32, u64>>,
     /// Seconds from launch to the first step, if measured: the mean of its trials.
     pub load_s: Option<f64>,
     /// Seconds of a checkpoint, if measured: the mean of its trials.
@@ -25,16 +28,27 @@ pub struct Model {
 
 impl Model {
     /// Takes in a strategy. Of several measurements of it the fastest counts.
-    pub(crate) fn add(&mut self, technique: &str, gpus: u32, step_s: f64) {
+    pub(crate) fn add(&mut self, technique: &str, gpus: u32, step_s: f64, peak: Option<u64>) {
         let curve = self.step_s.entry(technique.to_owned()).or_default();
-        let known = curve.entry(gpus).or_insert(step_s);
-        *known = known.min(step_s);
+        if curve.get(&gpus).is_some_and(|known| *known <= step_s) {
+            return;
+        }
+        curve.insert(gpus, step_s);
+        let peaks = self.peak_bytes.entry(technique.to_owned()).or_default();
+        match peak {
+            Some(peak) => peaks.insert(gpus, peak),
+            None => peaks.remove(&gpus),
+        };
     }
 }
 
 /// Models by name.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Table(BTreeMap<String, Model>);
+pub struct Table {
+    models: BTreeMap<String, Model>,
+    /// The type of device of all measurements, if the file names it.
+    gpu_type: Option<String>,
+}
 
 /// Why a table can't be read.
 #[derive(Debug, Clone, PartialEq, Error)]
@@ -86,6 +100,8 @@ impl Table {
         };
         let (model, gpus, nodes) = (column("model")?, column("gpus")?, column("nodes")?);
         let (technique, step_s) = (column("technique")?, column("step_s")?);
+        let gpu_type = names.iter().position(|one| *one == "gpu_type");
+        let mut types = BTreeSet::new();
         let mut table = Self::default();
         for (index, line) in lines.enumerate().filter(|(_, line)| !line.trim().is_empty()) {
             let fields: Vec<&str> = line.split(',').map(str::trim).collect();
@@ -104,9 +120,11 @@ impl Table {
             let seconds = field(step_s).parse::<f64>().ok();
             let seconds = seconds.filter(|step_s| step_s.is_finite() && *step_s > 0.0);
             let seconds = seconds.ok_or_else(|| wrong("step_s", step_s, "positive seconds"))?;
-            let known = table.0.entry(field(model).to_owned()).or_default();
-            known.add(saturns_name(field(technique)), gpus, seconds);
+            let known = table.models.entry(field(model).to_owned()).or_default();
+            known.add(saturns_name(field(technique)), gpus, seconds, None);
+            types.extend(gpu_type.map(|place| field(place).to_owned()));
         }
+        table.gpu_type = types.pop_first().filter(|_| types.is_empty());
         table.filled()
     }
 
@@ -121,7 +139,8 @@ impl Table {
         if types.len() > 1 {
             return Err(TableError::Types { types: types.join(", ") });
         }
-        let mut table = Self::default();
+        let gpu_type = types.first().map(|name| (*name).to_owned());
+        let mut table = Self { gpu_type, ..Self::default() };
         for trial in profile.trials.iter().filter(|one| one.origin.node_gpus.is_none()) {
             for name in std::iter::once(&trial.task).chain(&trial.profile_key) {
                 table.add_trial(name, trial);
@@ -132,7 +151,7 @@ impl Table {
             let all: Vec<f64> = profile.trials.iter().filter(is_of).filter_map(trials).collect();
             (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
         };
-        for (name, model) in &mut table.0 {
+        for (name, model) in &mut table.models {
             model.load_s = mean_of(&setup_s, name);
             model.save_s = mean_of(&checkpoint_s, name);
         }
@@ -145,22 +164,31 @@ impl Table {
             (None, Some(TrialOutcome::Measured { step_s, .. })) => *step_s,
             (None, _) => return,
         };
-        let model = self.0.entry(name.to_owned()).or_default();
-        model.add(&trial.strategy.technique, trial.strategy.gpus, step_s);
+        let peak = match &trial.outcome {
+            Some(TrialOutcome::Measured { peak_memory_bytes, .. }) => Some(*peak_memory_bytes),
+            _ => None,
+        };
+        let model = self.models.entry(name.to_owned()).or_default();
+        model.add(&trial.strategy.technique, trial.strategy.gpus, step_s, peak);
     }
 
     fn filled(self) -> Result<Self, TableError> {
-        if self.0.is_empty() { Err(TableError::Empty) } else { Ok(self) }
+        if self.models.is_empty() { Err(TableError::Empty) } else { Ok(self) }
+    }
+
+    /// The type of device that all measurements are of, if the file names it.
+    pub fn gpu_type(&self) -> Option<&str> {
+        self.gpu_type.as_deref()
     }
 
     /// The model of a name.
     pub fn model(&self, name: &str) -> Option<&Model> {
-        self.0.get(name)
+        self.models.get(name)
     }
 
     /// All models, by name.
     pub fn models(&self) -> impl Iterator<Item = (&str, &Model)> {
-        self.0.iter().map(|(name, model)| (name.as_str(), model))
+        self.models.iter().map(|(name, model)| (name.as_str(), model))
     }
 }
 

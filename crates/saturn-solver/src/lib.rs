@@ -56,4 +56,4 @@ pub use problem::error::SolveError;
 pub use problem::options::{Backend, Options};
 pub use saturn_core::Objective;
 pub use solve::entry::solve;
-pub use solve::sizes::{Sized, longest, on_nodes, solve_sizes};
+pub use solve::sizes::{AsRun, Sized, longest, on_nodes, solve_further, solve_sizes, with_further};

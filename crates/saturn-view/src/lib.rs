@@ -57,7 +57,9 @@ pub use report::metrics::{LossPoint, TaskMetrics, read_metrics};
 pub use report::replayed::{self, ReplayedRuns, replayed_text};
 pub use report::simulated::{self, Simulated, simulated_text};
 pub use report::whatif::{self, Whatif};
+pub use report::whatif_run::{LeftOut, OfRun, left_out};
 pub use report::whatif_text::whatif_text;
+pub use report::whatif_types::{self, whatif_types_text};
 pub use status::data::{
     DevicesOn, NodeStatus, PoolStatus, RunningTrial, SetAside, Status, TaskStatus, status,
 };

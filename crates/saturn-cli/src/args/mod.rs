@@ -7,7 +7,7 @@ mod live;
 mod profile;
 mod script;
 mod simulate;
-mod whatif;
+pub(crate) mod whatif;
 
 use std::fmt::Write as _;
 use std::num::{IntErrorKind, ParseIntError};
@@ -51,7 +51,7 @@ pub(crate) enum Command {
     /// Simulate how soon Saturn, a queue or current practice would be done with a workload.
     Simulate(SimulateArgs),
     /// Say how long a workload would take on each number of nodes, and what it would cost.
-    Whatif(WhatifArgs),
+    Whatif(Box<WhatifArgs>),
     /// Train a script, such as a script for torchrun, without changing it.
     Run(RunArgs),
     /// Train a sweep or a search that a file describes: a script or a function with many

@@ -1,9 +1,15 @@
 //! Arguments of `saturn whatif`.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use super::{more, whole};
+use saturn_estimate::{Device, Precision};
 
+use super::{more, one_of, whole};
+
+/// The numbers of nodes of a file, and of further nodes of a run, if nothing else is asked for.
+pub(crate) const USUAL_NODES: RangeInclusive<usize> = 1..=16;
+pub(crate) const USUAL_FURTHER: RangeInclusive<usize> = 0..=4;
 /// More nodes than this are a typing error.
 const MOST_NODES: usize = 1024;
 /// More sizes than this are a typing error.
@@ -18,21 +24,50 @@ const MOST_GPUS: u32 = 1024;
     ("saturn whatif workload.toml --nodes 1,2,4,8 --out page.html", "also drawn"),
     ("saturn whatif workload.toml --spot --reclaimed-every 6h", "on spot nodes"),
     ("saturn whatif examples/problem.json --json", "as data"),
-], "0 answered, 2 bad input, 3 a task fits no node or no size meets the deadline, 5 the machine failed, \
-130 stopped: the sizes that were done are printed"))]
+    ("saturn whatif workload.toml --type a100-80gb,h100", "types side by side"),
+    ("saturn whatif my-run --add 1..4", "a run, with further nodes"),
+    ("saturn whatif my-run --add 2 --without a,b", "and without 2 tasks"),
+], "0 answered, 2 bad input, 3 a task fits no node, no size meets the deadline, or no task of a run can \
+be planned yet, 5 the machine failed, 130 stopped: the sizes that were done are printed"))]
 pub(crate) struct WhatifArgs {
     /// A workload (TOML) as for `saturn simulate`, a planning problem (JSON; `-` reads it from
-    /// standard input) or a sweep (TOML) as for `saturn plan`.
+    /// standard input) or a sweep (TOML) as for `saturn plan`; or a run: its directory, its name in
+    /// `saturn_runs`, or `pool`.
+    #[arg(value_name = "FILE|RUN")]
     pub(crate) file: PathBuf,
-    /// Numbers of nodes: from..to, a number, or several separated by commas.
-    #[arg(long, value_name = "NODES", default_value = "1..16", value_parser = counts)]
-    pub(crate) nodes: Counts,
-    /// GPUs of each node. By default as many as the largest node of the file has.
+    /// Numbers of nodes: from..to, a number, or several separated by commas. By default 1..16,
+    /// with --type 1,2,4,8. Of a run: of all nodes, those that it has included.
+    #[arg(long, value_name = "NODES", value_parser = counts)]
+    pub(crate) nodes: Option<Counts>,
+    /// Numbers of further nodes that a run gets, written like --nodes. By default 1..4. They are
+    /// like the nodes that the run has most of.
+    #[arg(long, value_name = "NODES", conflicts_with = "nodes", value_parser = further)]
+    pub(crate) add: Option<Counts>,
+    /// Tasks of a run that count as cancelled, separated by commas. Tasks that come after them count
+    /// as cancelled too.
+    #[arg(long, value_name = "TASKS", value_delimiter = ',')]
+    pub(crate) without: Vec<String>,
+    /// Ask about a run as it stood so long after its beginning, such as 90m.
+    #[arg(long, value_name = "TIME", value_parser = time_s)]
+    pub(crate) at: Option<f64>,
+    /// GPUs of each node (of a run: of each further node). By default as many as the largest node of
+    /// the file has, or the usual node of the run.
     #[arg(long, value_name = "N", value_parser = gpus)]
     pub(crate) gpus: Option<u32>,
-    /// The price of an hour of one node, in any currency.
-    #[arg(long, value_name = "PRICE", allow_negative_numbers = true, value_parser = price)]
-    pub(crate) price: Option<f64>,
+    /// Types of GPU, as `saturn estimate` knows them, separated by commas: the answer for each, by
+    /// bounds on how much step times change. Only for files.
+    #[arg(long = "type", value_name = "TYPES", value_delimiter = ',', value_parser = device)]
+    pub(crate) types: Vec<Device>,
+    /// With --type: the type of GPU on which the step times were measured, if the file does not say.
+    #[arg(long, value_name = "TYPE", value_parser = device)]
+    pub(crate) measured_on: Option<Device>,
+    /// With --type: the arithmetic of all tasks, which narrows the bounds.
+    #[arg(long, value_parser = one_of::<Precision>(Precision::ALL.map(|(_, name)| name)))]
+    pub(crate) precision: Option<Precision>,
+    /// The price of an hour of one node, in any currency. With several types one for each, such as
+    /// a100-80gb=32.77,h100-80gb=98.
+    #[arg(long, value_name = "PRICE", allow_negative_numbers = true, value_parser = prices)]
+    pub(crate) price: Option<Price>,
     /// By when all tasks should be done, such as 48h, 90m or 1.5d.
     #[arg(long, value_name = "TIME", value_parser = time_s)]
     pub(crate) deadline: Option<f64>,
@@ -54,19 +89,62 @@ pub(crate) struct WhatifArgs {
     pub(crate) out: Option<PathBuf>,
 }
 
+/// The price of an hour of one node.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Price {
+    /// Of every node.
+    OfAll(f64),
+    /// By the name of the type of GPU.
+    ByType(Vec<(String, f64)>),
+}
+
+impl Price {
+    /// The price of a node of this type.
+    pub(crate) fn of(&self, gpu_type: &str) -> Option<f64> {
+        match self {
+            Self::OfAll(price) => Some(*price),
+            Self::ByType(prices) => prices.iter().find(|one| one.0 == gpu_type).map(|one| one.1),
+        }
+    }
+}
+
+fn device(name: &str) -> Result<Device, String> {
+    Device::beginning(name.trim()).map_err(|error| error.to_string())
+}
+
+fn prices(text: &str) -> Result<Price, String> {
+    if !text.contains('=') {
+        return price(text).map(Price::OfAll);
+    }
+    let one = |part: &str| {
+        let (name, text) = part.split_once('=').ok_or("expected TYPE=PRICE for each type")?;
+        Ok::<_, String>((device(name)?.name, price(text)?))
+    };
+    text.split(',').map(one).collect::<Result<_, _>>().map(Price::ByType)
+}
+
 /// Numbers of nodes, ascending, each once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Counts(pub(crate) Vec<usize>);
 
 fn counts(text: &str) -> Result<Counts, String> {
+    numbers(text, 1)
+}
+
+fn further(text: &str) -> Result<Counts, String> {
+    numbers(text, 0)
+}
+
+fn numbers(text: &str, least: usize) -> Result<Counts, String> {
     let wrong = || {
         format!(
-            "expected 1..16, 4 or 1,2,4,8: at most {MOST_SIZES} numbers of nodes from 1 to {MOST_NODES}"
+            "expected 1..16, 4 or 1,2,4,8: at most {MOST_SIZES} numbers of nodes from {least} to \
+             {MOST_NODES}"
         )
     };
     let number = |text: &str| {
         let number = text.trim().parse::<usize>().ok();
-        number.filter(|number| (1..=MOST_NODES).contains(number)).ok_or_else(wrong)
+        number.filter(|number| (least..=MOST_NODES).contains(number)).ok_or_else(wrong)
     };
     let mut all: Vec<usize> = Vec::new();
     for part in text.split(',') {
@@ -95,7 +173,7 @@ fn price(text: &str) -> Result<f64, String> {
 /// Reads a time with its unit as seconds: a bare 48 may be meant as hours or as seconds.
 fn time_s(text: &str) -> Result<f64, String> {
     let text = text.trim();
-    let units = [('m', 60.0), ('h', 3600.0), ('d', 86_400.0), ('w', 604_800.0)];
+    let units = [('s', 1.0), ('m', 60.0), ('h', 3600.0), ('d', 86_400.0), ('w', 604_800.0)];
     let time_s = units.into_iter().find_map(|(unit, seconds)| {
         let number = text.strip_suffix(unit)?.trim().parse::<f64>().ok()?;
         Some(number * seconds).filter(|time_s| *time_s > 0.0 && *time_s < 1e9)

@@ -219,6 +219,39 @@ fn a_run_in_progress_is_shown_and_steered() {
 }
 
 #[test]
+fn a_run_in_progress_is_asked_what_more_nodes_would_bring() {
+    let place = Place::new();
+    let run = place.start("it", &[("a", 3000), ("b", 3000), ("c", 3000)]);
+    until(|| place.json(&["status", "it", "--json"])["unplanned"] == 0);
+    until(|| place.json(&["status", "it", "--json"])["expected_end_s"].is_number());
+    let found = place.json(&["whatif", "it", "--add", "0..2", "--json"]);
+    // One device each: three tasks of 30 s in turn, on two devices with a switch, all side by side.
+    assert_eq!(
+        (&found["run"]["nodes"], &found["run"]["status"]),
+        (&json!(1), &json!("unfinished"))
+    );
+    let ends_s: Vec<f64> =
+        (0..3).map(|i| found["sizes"][i]["makespan_s"].as_f64().unwrap()).collect();
+    let share = |index: usize| ends_s[index] / ends_s[0];
+    assert!(share(1) > 0.45 && share(1) < 0.75, "{ends_s:?}");
+    assert!(share(2) > 0.25 && share(2) < 0.45, "{ends_s:?}");
+    let expected_s = found["run"]["expected_s"].as_f64().unwrap();
+    assert!((ends_s[0] / expected_s - 1.0).abs() < 0.02, "{ends_s:?} {expected_s}");
+    let without = place.json(&["whatif", "it", "--add", "0", "--without", "b,c", "--json"]);
+    assert_eq!(without["run"]["cancelled"], json!(["b", "c"]));
+    // It is only read.
+    assert_eq!(place.stage("it", "b"), "waiting");
+
+    // Stopped, it is told as it would be resumed.
+    assert_eq!(place.saturn(&["stop", "it"]).0, 0);
+    run.wait();
+    let (code, out, error) = place.saturn(&["whatif", "it", "--add", "1"]);
+    assert_eq!(code, 0, "{error}");
+    let words = "no process drives the run (interrupted): this is what is left if it is resumed";
+    assert!(out.contains("it: what is left of 3 tasks") && out.contains(words), "{out}");
+}
+
+#[test]
 fn logs_are_followed_from_one_attempt_to_the_next() {
     let place = Place::new();
     let run = place.start("it", &[("a", 400)]);

@@ -129,6 +129,42 @@ fn owners_and_faults_are_told() {
     assert!(page.contains("worst owner"));
 }
 
+/// A task that only gets through between two losses of its node if it is wide.
+const LOST: &str = r#"
+costs = { load_s = 1, save_s = 1, checkpoint_every_s = 100000 }
+faults = { lost = { every_s = 50, away_s = 5 } }
+[[nodes]]
+gpus = 4
+[[tasks]]
+name = "a"
+steps = 1000
+step_s = { ddp = { 1 = 1.0, 4 = 0.01 } }
+"#;
+
+#[test]
+fn a_policy_that_is_never_done_hides_no_other() {
+    let folder = folder(LOST);
+    let options = ["w.toml", "--policy", "min,max"];
+    let (code, shown, talk) = simulate(&folder, &options);
+    assert_eq!((code, talk.as_str()), (3, ""));
+    insta::assert_snapshot!("simulate_endless", shown);
+    let (code, shown, _) = simulate(&folder, &[&options[..], &["--json"]].concat());
+    assert_eq!(code, 3);
+    let data: Value = serde_json::from_str(&shown).unwrap();
+    let [min, max] = [&data["policies"][0], &data["policies"][1]];
+    assert_eq!((&min["mean"], min["runs"].as_array().unwrap().len()), (&Value::Null, 0));
+    assert!(min["not_done"][0]["after_s"].as_f64().unwrap() > 100_000.0);
+    assert!(max["mean"]["makespan_s"].as_f64().unwrap() < 1000.0);
+    assert_eq!((&max["not_done"], &data["is_partial"]), (&serde_json::json!([]), &false.into()));
+    let (code, _, _) = simulate(&folder, &[&options[..], &["--out", "page.html"]].concat());
+    assert_eq!(code, 3);
+    let page = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
+    assert!(page.contains("a policy is not done") && page.contains("not done after"));
+    assert_eq!(page.matches("data-chart=\"gantt\"").count(), 1);
+    // Policies that are done exit as ever.
+    assert_eq!(simulate(&folder, &["w.toml", "--policy", "max"]).0, 0);
+}
+
 #[test]
 fn the_page_has_a_chart_for_each_policy_and_needs_nothing_else() {
     let folder = folder(WORKLOAD);

@@ -136,6 +136,7 @@ fn bad_input_gets_one_clear_message_each() {
         ("bound.json", &running),
         ("leaving.json", &leaving),
         ("types.json", &types),
+        ("faults.toml", &format!("faults = {{ early = {{ share = 0.5, at = 0.5 }} }}\n{WORKLOAD}")),
         ("bad.json", "{\"cluster\": 3}"),
         ("bad.toml", "nodes = []\ntasks = []\n"),
     ]);
@@ -145,6 +146,19 @@ fn bad_input_gets_one_clear_message_each() {
         &["bad.toml"],
         &["bad.json"],
         &["bound.json"],
+        &["faults.toml"],
+        &["w.toml", "--without", "long"],
+        &["no-such-run"],
+        &["w.toml", "--type", "a100"],
+        &["w.toml", "--type", "a100-80gb"],
+        &["w.toml", "--type", "h100,a100-80gb", "--price", "3"],
+        &["w.toml", "--type", "h100,a100-80gb", "--price", "h100=3"],
+        &["w.toml", "--price", "h100=3"],
+        &["w.toml", "--precision", "bf16"],
+        &["w.toml", "--type", "l4", "--measured-on", "h100"],
+        &["w.toml", "--type", "v100-32gb", "--measured-on", "a10"],
+        &["p.json", "--type", "h100"],
+        &["w.toml", "--type", "h100", "--measured-on", "h100", "--out", "p.html"],
         &["leaving.json"],
         &["types.json"],
         &["p.json", "--spot"],
@@ -164,4 +178,66 @@ fn bad_input_gets_one_clear_message_each() {
     std::fs::write(folder.path().join("narrow.toml"), narrow).unwrap();
     let (code, _, talk) = whatif(&folder, &["narrow.toml", "--gpus", "1"]);
     assert_eq!((code, talk.contains("has no strategy that a node can hold")), (3, true), "{talk}");
+}
+
+const TYPED: [&str; 8] =
+    ["w.toml", "--nodes", "1,4", "--type", "a100-80gb,h100", "--precision", "bf16", "--deadline"];
+
+#[test]
+fn types_of_gpu_stand_side_by_side_with_bounds() {
+    let folder = folder(&[("w.toml", WORKLOAD)]);
+    let more =
+        ["3h", "--measured-on", "a100-80gb", "--price", "a100-80gb=3.5,h100=9", "--gpus", "2"];
+    let options = [&TYPED[..], &more].concat();
+    let (code, shown, talk) = whatif(&folder, &options);
+    assert_eq!((code, talk.as_str()), (0, ""));
+    insta::assert_snapshot!("whatif_types", shown);
+    let (code, shown, _) = whatif(&folder, &[&options[..], &["--json"]].concat());
+    assert_eq!(code, 0);
+    let data: Value = serde_json::from_str(&shown).unwrap();
+    let [here, there] = [&data["types"][0], &data["types"][1]];
+    // On the type that was measured, the answer is the one without --type.
+    let alone = ["w.toml", "--nodes", "1,4", "--json"];
+    let alone: Value = serde_json::from_str(&whatif(&folder, &alone).1).unwrap();
+    for index in 0..2 {
+        let makespan_s = &alone["sizes"][index]["makespan_s"];
+        assert_eq!(&here["sizes"][index]["least_makespan_s"], makespan_s);
+        assert_eq!(&here["sizes"][index]["most_makespan_s"], makespan_s);
+    }
+    // Arithmetic in bf16 is 3.17 times as fast there, and the host is as fast.
+    let low = there["ratio"]["low"].as_f64().unwrap();
+    assert!((low - 312.0 / 989.5).abs() < 1e-9, "{low}");
+    assert_eq!(there["ratio"]["high"], 1.0);
+    let [least_s, most_s] = ["least_makespan_s", "most_makespan_s"]
+        .map(|name| there["sizes"][0][name].as_f64().unwrap());
+    let all_s = alone["sizes"][0]["makespan_s"].as_f64().unwrap();
+    assert!(least_s > all_s * low && least_s < all_s * (low + 0.02), "{least_s} {all_s}");
+    assert!((most_s / all_s - 1.0).abs() < 1e-9, "{most_s} {all_s}");
+    // Nobody is in time.
+    let late = [&TYPED[..], &["1m", "--measured-on", "a100-80gb"]].concat();
+    let (code, shown, _) = whatif(&folder, &late);
+    assert_eq!(code, 3);
+    assert!(shown.contains("no size of h100-80gb is sure to be done within 1 min"), "{shown}");
+}
+
+#[test]
+fn a_smaller_memory_is_only_taken_for_what_is_known_to_fit() {
+    let trial = |gpus: u32, peak: u64| {
+        format!(
+            r#"{{"task": "m", "gpu_type": "NVIDIA A100-SXM4-80GB", "technique": "ddp", "gpus": {gpus},
+            "knobs": {{}}, "outcome": "measured", "step_s": 1.0, "setup_s": 9.0,
+            "peak_memory_bytes": {peak}, "timed_steps": 3}}"#
+        )
+    };
+    let trials = [trial(1, 60_000_000_000), trial(2, 30_000_000_000)].join(",");
+    let profile = format!(r#"{{"version": 1, "trials": [{trials}]}}"#);
+    let workload = "profile = \"p.json\"\n[[nodes]]\ngpus = 8\n[[tasks]]\nname = \"m\"\n\
+                    model = \"m\"\nsteps = 1000\n";
+    let folder = folder(&[("w.toml", workload), ("p.json", &profile)]);
+    let (code, shown, talk) = whatif(&folder, &["w.toml", "--type", "a100-40gb,a100-80gb"]);
+    assert_eq!((code, talk.as_str()), (0, ""));
+    assert!(shown.contains("one strategy is left out: it may not fit the memory"), "{shown}");
+    let (code, _, talk) = whatif(&folder, &["w.toml", "--type", "l4"]);
+    assert_eq!(code, 2);
+    assert!(talk.contains("l4-24gb has less memory than a100-80gb"), "{talk}");
 }

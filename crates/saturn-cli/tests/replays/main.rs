@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod refusals;
+mod rests;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

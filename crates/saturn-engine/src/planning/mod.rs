@@ -7,12 +7,13 @@
 //! - `validity` finds places that can't be followed. `adopting` chooses among the plans by the
 //!   forecast, and `taking_up` tells running attempts what the adopted plan has them do.
 //! - `experiment` chooses the trials that may save more than they cost.
-//! - `outlook` is the planning problem of a run that has not begun.
+//! - `outlook` is the planning problem of a run that has not begun; `rest` is that of a run in
+//!   progress, for plans that are only looked at.
 //!
 //! Invariants: a plan is adopted for what the forecast says of it, never for what its solver says.
 //! A solve that fails costs a better plan, never a task.
 //!
-//! May use: `facts`, `state`, `knowledge`, `ledger` and `forecast`.
+//! May use: `facts`, `state`, `knowledge`, `changes`, `ledger` and `forecast`.
 
 pub(crate) mod adopting;
 pub(crate) mod asking;
@@ -21,5 +22,6 @@ pub(crate) mod extend;
 pub(crate) mod fingerprint;
 pub(crate) mod outlook;
 pub(crate) mod problem;
+pub(crate) mod rest;
 pub(crate) mod taking_up;
 pub(crate) mod validity;

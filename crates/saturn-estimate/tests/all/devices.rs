@@ -27,3 +27,15 @@ fn an_unknown_device_or_precision_is_told_which_there_are() {
     assert!(matches!(error, EstimateError::NoPrecision { .. }));
     assert_eq!(error.to_string(), "v100-32gb does not compute in bf16; it can fp32, fp16");
 }
+
+#[test]
+fn a_device_is_known_by_the_name_that_torch_has_and_by_the_beginning_of_its_name() {
+    let like = |name: &str| Device::like(name).map(|one| one.name);
+    assert_eq!(like("NVIDIA A100-SXM4-40GB").as_deref(), Some("a100-40gb"));
+    assert_eq!(like("a800-80gb").as_deref(), Some("a800-80gb"));
+    // `A100` alone may be either of two; a CPU is none.
+    assert_eq!((like("NVIDIA A100"), like("cpu"), like("gpu")), (None, None, None));
+    assert_eq!(Device::beginning("H100").unwrap().name, "h100-80gb");
+    assert_eq!(Device::beginning("a100-40gb").unwrap().name, "a100-40gb");
+    assert!(Device::beginning("a100").unwrap_err().to_string().contains("a100-40gb, a100-80gb"));
+}

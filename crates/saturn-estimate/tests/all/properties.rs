@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use saturn_estimate::{
-    Attention, Constants, Device, HostState, Kernels, Optimizer, Precision, Shape, Sharding,
+    Attention, Constants, Device, HostState, Kernels, Optimizer, Precision, Ratio, Shape, Sharding,
     Strategy as Layout, Verdict, Workload, choose, estimate, memory,
 };
 
@@ -60,6 +60,33 @@ fn placements() -> impl Strategy<Value = Vec<u32>> {
 }
 
 proptest! {
+    #[test]
+    fn a_step_on_another_device_changes_within_the_bounds(
+        shape in shapes(), workload in workloads(), from in devices(), to in devices(),
+        gpus in prop::sample::select(vec![1u32, 2, 4])
+    ) {
+        let (constants, precision) = (Constants::default(), workload.precision);
+        let Ok((chosen, _)) = choose(&shape, &workload, &from, &[gpus], &constants) else {
+            return Ok(());
+        };
+        for choice in chosen {
+            let technique = choice.strategy.technique();
+            let Ok(there) = estimate(&shape, &workload, &to, &choice.strategy, &constants) else {
+                prop_assert!(Ratio::of(&from, &to, Some(precision), technique, gpus).is_err());
+                continue;
+            };
+            let ratio = there.model_s() / choice.estimate.model_s();
+            for named in [Some(precision), None] {
+                let Ok(bounds) = Ratio::of(&from, &to, named, technique, gpus) else {
+                    prop_assert!(named.is_none());
+                    continue;
+                };
+                prop_assert!(bounds.low.0 <= ratio * (1.0 + 1e-9), "{ratio} {bounds:?}");
+                prop_assert!(bounds.high.0 >= ratio * (1.0 - 1e-9), "{ratio} {bounds:?}");
+            }
+        }
+    }
+
     #[test]
     fn no_step_is_below_the_peak_and_its_terms_add_up(
         shape in shapes(), workload in workloads(), device in devices(), placement in placements()

@@ -7,6 +7,22 @@ use super::case::Case;
 use super::error::PolicyError;
 
 impl Case {
+    /// The same case with other true step times, as on another type of device: `scaled` is given a
+    /// group, a technique, a number of devices and the seconds. Strategies for which it gives none
+    /// are left out.
+    #[must_use]
+    pub fn scaled(&self, scaled: &dyn Fn(&str, &str, u32, f64) -> Option<f64>) -> Self {
+        let mut case = self.truthful();
+        for (name, group) in &mut case.truth.groups {
+            for (technique, truth) in &mut group.techniques {
+                let all = std::mem::take(&mut truth.measured).into_iter();
+                let of = |(gpus, step_s)| Some((gpus, scaled(name, technique, gpus, step_s)?));
+                truth.measured = all.filter_map(of).collect();
+            }
+        }
+        case.truthful()
+    }
+
     /// The tasks by the true step times, as a problem for a node of that many devices; and that
     /// node.
     ///

@@ -219,7 +219,7 @@ fn own_model(
                 let at = format!("{at}.{technique}.{gpus}");
                 return Err(value(&at, &step_s.to_string(), "positive seconds"));
             }
-            model.add(technique, number, *step_s);
+            model.add(technique, number, *step_s, None);
         }
     }
     if model.step_s.is_empty() {

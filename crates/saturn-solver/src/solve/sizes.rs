@@ -4,8 +4,11 @@
 //! before it and is never worse. A bound on more nodes is a bound on fewer nodes. Once a plan ends
 //! with the longest task alone under its fastest strategy, more nodes change nothing, and no
 //! further size is solved.
+//!
+//! The same holds for the tasks of a run in progress, where further nodes join the nodes that it
+//! has ([`solve_further`]). There some tasks run already, on nodes that stay.
 
-use saturn_core::{Cluster, Node, Plan, Problem, ProblemTask};
+use saturn_core::{Cluster, Node, Objective, Plan, Problem, ProblemTask};
 
 use crate::course::clock::{Clock, Deadline};
 use crate::problem::error::SolveError;
@@ -56,6 +59,30 @@ pub fn longest(problem: &Problem) -> Option<(usize, f64)> {
     tasks.reduce(|longest, other| if other.1 > longest.1 { other } else { longest })
 }
 
+/// The tasks of `problem` on its own nodes, and on so many further nodes like `node`.
+pub fn with_further(problem: &Problem, node: &Node, further: usize) -> Problem {
+    let mut problem = problem.clone();
+    let nodes = &mut problem.cluster.nodes;
+    let names = (0..).map(|index| format!("further-{index}"));
+    let is_new = |name: &String| nodes.iter().all(|one| one.name != *name);
+    let names: Vec<String> = names.filter(is_new).take(further).collect();
+    nodes.extend(names.into_iter().map(|name| Node { name, ..node.clone() }));
+    problem
+}
+
+/// How the sizes of a run in progress are planned: as the run itself plans.
+#[derive(Debug, Clone)]
+pub struct AsRun<'a> {
+    /// What plans make small.
+    pub objective: Objective,
+    /// Switches that may be planned for each task.
+    pub max_switches: usize,
+    /// The part by which a plan with switches must end earlier.
+    pub min_switch_gain: f64,
+    /// The plan in force, from which the plan without further nodes starts.
+    pub warm_start: Option<&'a Plan>,
+}
+
 /// Plans `problem` for each number of nodes like `node`: `counts` ascend. The problem's own cluster
 /// is not used. After each size, `done` is told how many sizes are done.
 ///
@@ -70,13 +97,60 @@ pub fn solve_sizes(
     clock: &dyn Clock,
     done: &mut dyn FnMut(usize),
 ) -> Result<Vec<Sized>, SolveError> {
+    let how = Options {
+        seed,
+        max_switches: MAX_SWITCHES,
+        min_switch_gain: MIN_SWITCH_GAIN,
+        ..Options::default()
+    };
+    let of = |nodes| on_nodes(problem, node, nodes);
+    solve_each(problem, &of, counts, &how, clock, done)
+}
+
+/// Plans what is left of a run on its own nodes and on further nodes like `node`, for each number
+/// of further nodes: `further` ascend. Sizes count all nodes. Otherwise it is like [`solve_sizes`].
+/// With another objective than the makespan, makespans may rise with the number of nodes.
+pub fn solve_further(
+    problem: &Problem,
+    node: &Node,
+    further: &[usize],
+    how: &AsRun,
+    seed: u64,
+    clock: &dyn Clock,
+    done: &mut dyn FnMut(usize),
+) -> Result<Vec<Sized>, SolveError> {
+    let present = problem.cluster.nodes.len();
+    let counts: Vec<usize> = further.iter().map(|further| present + further).collect();
+    let how = Options {
+        seed,
+        objective: how.objective,
+        max_switches: how.max_switches,
+        min_switch_gain: how.min_switch_gain,
+        warm_start: how.warm_start.cloned(),
+        ..Options::default()
+    };
+    let of = |nodes: usize| with_further(problem, node, nodes.saturating_sub(present));
+    solve_each(problem, &of, &counts, &how, clock, done)
+}
+
+/// Plans `of(nodes)` for each number of nodes. The first size starts from the warm start of `how`.
+fn solve_each(
+    problem: &Problem,
+    of: &dyn Fn(usize) -> Problem,
+    counts: &[usize],
+    how: &Options,
+    clock: &dyn Clock,
+    done: &mut dyn FnMut(usize),
+) -> Result<Vec<Sized>, SolveError> {
     let floor_s = longest(problem).map_or(0.0, |longest| longest.1);
+    let is_makespan = how.objective == Objective::Makespan;
+    let is_least = |plan: &Plan| is_makespan && plan.makespan_s <= floor_s * (1.0 + ROUNDING);
     let mut sizes: Vec<Sized> = Vec::with_capacity(counts.len());
     for nodes in counts.iter().copied() {
         let before = sizes.last().map(|size| &size.plan).filter(|plan| plan.is_usable());
         let plan = match before {
-            Some(plan) if plan.makespan_s <= floor_s * (1.0 + ROUNDING) => plan.clone(),
-            before => solve_size(&on_nodes(problem, node, nodes), before, seed, clock)?,
+            Some(plan) if is_least(plan) => plan.clone(),
+            before => solve_size(&of(nodes), before, how, clock)?,
         };
         if clock.is_interrupted() {
             break;
@@ -88,8 +162,10 @@ pub fn solve_sizes(
     for size in sizes.iter_mut().rev().filter(|size| size.plan.is_usable()) {
         bound_s = bound_s.max(size.plan.lower_bound_s);
         size.plan.lower_bound_s = bound_s;
-        grade(&mut size.plan);
-        bound_s = size.plan.lower_bound_s;
+        if is_makespan {
+            grade(&mut size.plan);
+            bound_s = size.plan.lower_bound_s;
+        }
     }
     Ok(sizes)
 }
@@ -99,22 +175,23 @@ pub fn solve_sizes(
 fn solve_size(
     problem: &Problem,
     before: Option<&Plan>,
-    seed: u64,
+    how: &Options,
     clock: &dyn Clock,
 ) -> Result<Plan, SolveError> {
     let options = Options {
         backend: Backend::Search,
         max_moves: Some(WHOLE_MOVES),
-        seed,
         threads: THREADS,
-        warm_start: before.cloned(),
-        ..Options::default()
+        max_switches: 0,
+        min_switch_gain: 0.0,
+        warm_start: before.or(how.warm_start.as_ref()).cloned(),
+        ..how.clone()
     };
     let whole = solve(problem, &options, clock)?;
     let options = Options {
         max_moves: Some(SWITCH_MOVES),
-        max_switches: MAX_SWITCHES,
-        min_switch_gain: MIN_SWITCH_GAIN,
+        max_switches: how.max_switches,
+        min_switch_gain: how.min_switch_gain,
         ..options
     };
     let model = Model::new(problem);
@@ -127,7 +204,30 @@ fn solve_size(
         grade(&mut plan);
         return Ok(plan);
     }
+    let in_force = how.warm_start.as_ref().filter(|_| before.is_none());
+    let switched = solve_switched(problem, before, &whole, &options, clock)?;
+    match in_force {
+        // The plan in force may have switches, which the search may not find again.
+        Some(in_force) => {
+            let from = Options { warm_start: Some(in_force.clone()), ..options };
+            let going_on = solve(problem, &from, clock)?;
+            let is_better = going_on.is_usable() && going_on.makespan_s < switched.makespan_s;
+            Ok(if is_better { going_on } else { switched })
+        }
+        None => Ok(switched),
+    }
+}
+
+/// Plans one size with switches, from the better of the plan of fewer nodes and of a plan of whole
+/// tasks.
+fn solve_switched(
+    problem: &Problem,
+    before: Option<&Plan>,
+    whole: &Plan,
+    options: &Options,
+    clock: &dyn Clock,
+) -> Result<Plan, SolveError> {
     let better = before.filter(|plan| plan.makespan_s < whole.makespan_s);
-    let warm_start = Some(better.unwrap_or(&whole).clone());
-    solve(problem, &Options { warm_start, ..options }, clock)
+    let warm_start = Some(better.unwrap_or(whole).clone());
+    solve(problem, &Options { warm_start, ..options.clone() }, clock)
 }

@@ -4,8 +4,11 @@
 
 use crate::support::{TINY, brute_force, cases, problems};
 use proptest::prelude::*;
-use saturn_core::{Candidate, Cluster, Node, Problem, ProblemTask, check};
-use saturn_solver::{Clock, FrozenClock, Sized, longest, on_nodes, solve_sizes};
+use saturn_core::{Candidate, Cluster, HeldDevices, Node, Problem, ProblemTask, Running, check};
+use saturn_solver::{
+    AsRun, Clock, FrozenClock, Objective, Sized, longest, on_nodes, solve_further, solve_sizes,
+    with_further,
+};
 
 fn sizes(problem: &Problem, node: &Node, counts: &[usize]) -> Vec<Sized> {
     solve_sizes(problem, node, counts, 0, &FrozenClock, &mut |_| {}).unwrap()
@@ -119,4 +122,51 @@ fn an_interrupted_clock_leaves_what_is_done() {
     let node = Node::new("n", 2, "gpu");
     let found = solve_sizes(&problem, &node, &[1, 2, 3, 4], 0, &clock, &mut done).unwrap();
     assert_eq!(found.iter().map(|size| size.nodes).collect::<Vec<_>>(), [1, 2]);
+}
+
+#[test]
+fn further_nodes_join_those_of_a_run_whose_tasks_stay_where_they_are() {
+    let mut problem = halving(&[70.0, 60.0, 50.0, 40.0]);
+    // A name that a further node might have had.
+    problem.cluster.nodes = vec![Node::new("further-0", 2, "gpu")];
+    for task in &mut problem.tasks {
+        for one in &mut task.strategies {
+            one.gpu_type = Some("gpu".into());
+        }
+    }
+    // The first task runs on one device, and can't be moved.
+    problem.tasks[0].switch_cost_s = None;
+    problem.tasks[0].running = Some(Running {
+        technique: "ddp".to_owned(),
+        gpus: 1,
+        gpu_type: Some("gpu".to_owned()),
+        placement: vec![HeldDevices { node: "further-0".to_owned(), devices: vec![1] }],
+        movable: false,
+    });
+    let how = |warm_start| AsRun {
+        objective: Objective::Makespan,
+        max_switches: 1,
+        min_switch_gain: 0.02,
+        warm_start,
+    };
+    let node = Node::new("n", 2, "gpu");
+    let solve = |further: &[usize], how: &AsRun| {
+        solve_further(&problem, &node, further, how, 0, &FrozenClock, &mut |_| {}).unwrap()
+    };
+    let found = solve(&[0, 1, 3], &how(None));
+    assert_eq!(found.iter().map(|size| size.nodes).collect::<Vec<_>>(), [1, 2, 4]);
+    for (size, further) in found.iter().zip([0, 1, 3]) {
+        let on = with_further(&problem, &node, further);
+        assert_eq!(on.cluster.nodes.len(), size.nodes);
+        check(&on, &size.plan).unwrap();
+        let first = size.plan.assignments.iter().find(|one| one.task == 0).unwrap();
+        assert_eq!((first.gang[0].node, &first.gang[0].devices[..]), (0, &[1][..]));
+    }
+    let ends_s: Vec<f64> = found.iter().map(|size| size.plan.makespan_s).collect();
+    // 220 device-seconds on two devices; the running task holds one of them for 70 s to the end.
+    assert!(ends_s[0] >= 110.0 && ends_s.is_sorted_by(|a, b| a >= b), "{ends_s:?}");
+    assert!((ends_s[2] - 70.0).abs() < 1e-6, "the task that runs bounds it: {ends_s:?}");
+    // The plan in force is never made worse.
+    let again = solve(&[0], &how(Some(&found[0].plan)));
+    assert!(again[0].plan.makespan_s <= ends_s[0]);
 }

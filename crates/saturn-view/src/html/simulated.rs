@@ -20,35 +20,45 @@ pub fn simulated_html(simulated: &Simulated) -> String {
         (section("Schedules", &schedules(simulated)))
         (section("What they do", &definitions(simulated)))
     };
-    let badge = simulated.is_partial.then_some(("warn", "stopped early"));
+    let badge = if simulated.is_partial {
+        Some(("warn", "stopped early"))
+    } else {
+        simulated.is_endless().then_some(("warn", "a policy is not done"))
+    };
     let (title, subtitle) = (&simulated.workload, simulated.headline());
     Page { title, subtitle: &subtitle, badge, num_tasks: simulated.tasks.len(), body }.render()
 }
 
 fn longest_s(simulated: &Simulated) -> f64 {
-    simulated.policies.iter().map(|one| one.mean.makespan_s).fold(1e-9, f64::max)
+    simulated.policies.iter().filter_map(makespan_s).fold(1e-9, f64::max)
+}
+
+/// The mean makespan of a policy that was done under all seeds.
+fn makespan_s(policy: &SimulatedPolicy) -> Option<f64> {
+    policy.mean.map(|mean| mean.makespan_s)
 }
 
 fn tiles(simulated: &Simulated) -> Markup {
     let longest_s = longest_s(simulated);
     let bound_s = simulated.lower_bound_s;
     let policies = simulated.policies.iter();
-    let best = policies.min_by(|a, b| a.mean.makespan_s.total_cmp(&b.mean.makespan_s));
+    let done = policies.filter_map(|policy| Some((policy, makespan_s(policy)?)));
+    let best = done.min_by(|a, b| a.1.total_cmp(&b.1));
     html! {
         div.tiles {
-            @if let Some(best) = best {
+            @if let Some((best, best_s)) = best {
                 (tile(
                     "Shortest",
-                    &duration(best.mean.makespan_s),
+                    &duration(best_s),
                     &best.name,
-                    Some(("main", best.mean.makespan_s / longest_s)),
+                    Some(("main", best_s / longest_s)),
                     "the least mean makespan of these policies",
                 ))
             }
             (tile(
                 "Lower bound",
                 &duration(bound_s),
-                "by these step times nothing ends earlier",
+                simulated.meaning_of_bound(),
                 Some(("bound", bound_s / longest_s)),
                 "proven",
             ))
@@ -64,6 +74,7 @@ fn policies(simulated: &Simulated) -> Markup {
             "On a virtual clock, by step times that are given: nothing here was run. Launches, "
             "checkpoints and trials cost every policy the same."
         }
+        @for warning in simulated.warnings() { p.note { (warning) } }
         div.scroll {
             table {
                 thead {
@@ -83,7 +94,7 @@ fn policies(simulated: &Simulated) -> Markup {
                             td { b { (policy.name) } }
                             td {
                                 div.share.wide {
-                                    i.main style=(format!("width:{:.1}%", policy.mean.makespan_s / longest_s * 100.0)) {}
+                                    i.main style=(format!("width:{:.1}%", makespan_s(policy).unwrap_or_default() / longest_s * 100.0)) {}
                                 }
                             }
                             @for (index, cell) in cells(policy).iter().enumerate() {
@@ -110,7 +121,7 @@ fn schedules(simulated: &Simulated) -> Markup {
             "pale beginning is loading."
             @if simulated.seeds > 1 { " Of the first seed." }
         }
-        @for policy in &simulated.policies {
+        @for policy in simulated.policies.iter().filter(|policy| !policy.bars.is_empty()) {
             h3 {
                 (policy.name) " "
                 span.note { @if let Some(run) = policy.runs.first() { (duration(run.makespan_s)) } }

@@ -121,8 +121,14 @@ fn curve(look: usize, name: &'static str, points: Vec<LossPoint>) -> Curve<'stat
 fn sizes(whatif: &Whatif) -> Markup {
     let most_s = most_s(whatif);
     let has_cost = whatif.asked.price_per_hour.is_some();
-    let is_shown = |column: &usize| COLUMNS[*column].0 != "cost" || has_cost;
+    let is_run = whatif.asked.run.is_some();
+    let is_shown = |column: &usize| match COLUMNS[*column].0 {
+        "cost" => has_cost,
+        "longest ends" => is_run,
+        _ => true,
+    };
     let columns: Vec<usize> = (0..COLUMNS.len()).filter(is_shown).collect();
+    let rows = whatif.rows();
     let share = |size: &Size| size.planned.map_or(0.0, |one| one.makespan_s / most_s * 100.0);
     html! {
         div.scroll {
@@ -135,8 +141,8 @@ fn sizes(whatif: &Whatif) -> Markup {
                     }
                 }
                 tbody {
-                    @for size in &whatif.sizes {
-                        tr.chosen[whatif.cheapest_nodes == Some(size.nodes)] {
+                    @for (size, marks) in &rows {
+                        tr.chosen[whatif.cheapest_nodes == Some(size.nodes) && whatif.is_size(size)] {
                             td.n { b { (size.nodes) } }
                             td.n { (size.gpus) }
                             td {
@@ -146,7 +152,7 @@ fn sizes(whatif: &Whatif) -> Markup {
                             }
                             @let cells = cells(size);
                             @for column in &columns { td.n { (cells[*column]) } }
-                            td.why { (whatif.marks(size)) }
+                            td.why { (marks) }
                         }
                     }
                 }
@@ -157,9 +163,16 @@ fn sizes(whatif: &Whatif) -> Markup {
 
 fn meaning(whatif: &Whatif) -> Markup {
     html! {
-        p.note {
-            "Plans by step times that are given: nothing here was run. A plan on fewer nodes is a plan on "
-            "more, so the makespan never rises. All nodes are paid until the last task is done."
+        @if whatif.asked.run.is_some() {
+            p.note {
+                "Plans of what is left of the run, by what it has measured: nothing here was run. All "
+                "seconds count from now. All nodes are paid from now until the last task is done."
+            }
+        } @else {
+            p.note {
+                "Plans by step times that are given: nothing here was run. A plan on fewer nodes is a plan on "
+                "more, so the makespan never rises. All nodes are paid until the last task is done."
+            }
         }
         p.note {
             "The knee is the size at which node-hours times makespan is least (Eager, Zahorjan and "

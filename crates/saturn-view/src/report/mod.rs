@@ -4,8 +4,8 @@
 //! `data` is the content of `report.json`. `build` makes it from state and history, with `metrics`
 //! from the workers' files and `choices` from the explanations. `ranking` puts tasks in order.
 //! `comparison` sets reports side by side. `simulated` is what `saturn simulate` shows, `replayed`
-//! what it shows of recorded runs, `whatif` and `whatif_text` what
-//! `saturn whatif` shows.
+//! what it shows of recorded runs. `whatif` is what `saturn whatif` shows, with `whatif_run` for
+//! runs and `whatif_types` for several types of GPU, in words (`whatif_words`) and as a table (`whatif_text`).
 //!
 //! Invariants: pages draw these data and nothing else. Within a version, fields are added and never
 //! removed or changed.
@@ -21,4 +21,7 @@ pub(crate) mod ranking;
 pub mod replayed;
 pub mod simulated;
 pub mod whatif;
+pub(crate) mod whatif_run;
 pub(crate) mod whatif_text;
+pub mod whatif_types;
+pub(crate) mod whatif_words;

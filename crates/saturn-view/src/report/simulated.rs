@@ -51,13 +51,25 @@ pub struct SimulatedPolicy {
     pub definition: String,
     /// Who does so.
     pub source: String,
-    /// One a seed.
+    /// One for each seed under which it was done.
     pub runs: Vec<SimulatedRun>,
-    /// Means over its runs.
-    pub mean: Means,
+    /// One for each seed under which it was given up.
+    pub not_done: Vec<NotDone>,
+    /// Means over its runs; null if it was given up under some seed: a mean over the others would
+    /// flatter it.
+    pub mean: Option<Means>,
     /// Who held what when, under the first seed.
     #[serde(skip)]
     pub bars: Vec<SimulatedBar>,
+}
+
+/// A seed under which a policy was given up before all tasks were done.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct NotDone {
+    /// The seed.
+    pub seed: u64,
+    /// When it was given up, seconds.
+    pub after_s: f64,
 }
 
 /// What came of a policy under a seed.
@@ -167,7 +179,47 @@ pub struct SimulatedBar {
     pub end_s: f64,
 }
 
+impl SimulatedPolicy {
+    /// `not done after 12 d 03 h`; empty if it was done under all seeds.
+    pub(crate) fn not_done(&self) -> String {
+        let Some(first) = self.not_done.first() else { return String::new() };
+        let seeds = self.not_done.len() + self.runs.len();
+        let of = format!(" ({} of {seeds} seeds)", self.not_done.len());
+        let of = if seeds > 1 { of.as_str() } else { "" };
+        format!("not done after {}{of}", duration(first.after_s))
+    }
+}
+
 impl Simulated {
+    /// Whether some policy was given up before all tasks were done.
+    pub fn is_endless(&self) -> bool {
+        self.policies.iter().any(|policy| !policy.not_done.is_empty())
+    }
+
+    /// What the lower bound says. Under each seed it is another, if seeds draw the tasks.
+    pub(crate) fn meaning_of_bound(&self) -> &'static str {
+        let mut bounds = self.policies.iter().flat_map(|policy| &policy.runs);
+        let first_s = bounds.next().map(|run| run.lower_bound_s);
+        if bounds.any(|run| Some(run.lower_bound_s) != first_s) {
+            "the mean over seeds; under each seed nothing ends earlier than that seed's own bound"
+        } else {
+            "by these step times nothing ends earlier"
+        }
+    }
+
+    /// The policies that were given up, in a sentence each.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let given_up = self.policies.iter().filter(|policy| !policy.not_done.is_empty());
+        let sentence = |policy: &SimulatedPolicy| {
+            format!(
+                "`{}`: {}: nodes are lost so often that tasks don't get from one checkpoint to the next",
+                escape_terminal(&policy.name),
+                policy.not_done()
+            )
+        };
+        given_up.map(sentence).collect()
+    }
+
     /// The data as a line of text for programs.
     pub fn to_json(&self) -> String {
         // Plain data with string keys always serialises; were it not so, an empty object says it.
@@ -217,10 +269,14 @@ pub(crate) fn columns(simulated: &Simulated) -> Vec<(&'static str, &'static str)
         ("GPU-hours", "hours times GPUs that were held, trials included"),
         ("in use", "share of the GPUs' time until the last task was done that training held"),
         ("moves", "launches of training beyond each task's first, in the mean"),
-        ("× bound", "makespan over the lower bound: no policy can end earlier"),
+        ("× bound", "mean makespan over mean lower bound: no policy can end earlier"),
         ("× practice", "makespan over that of current practice with the fastest technique"),
     ];
-    if simulated.policies.iter().any(|policy| policy.mean.worst_owner.is_some()) {
+    if simulated
+        .policies
+        .iter()
+        .any(|policy| policy.mean.is_some_and(|mean| mean.worst_owner.is_some()))
+    {
         columns
             .push(("worst owner", "the highest ratio of what an owner took to alone on a share"));
         columns.push(("mean owner", "the mean of these ratios over owners"));
@@ -228,9 +284,9 @@ pub(crate) fn columns(simulated: &Simulated) -> Vec<(&'static str, &'static str)
     columns
 }
 
-/// The cells of a policy, in the order of [`columns`].
+/// The cells of a policy, in the order of [`columns`]. A policy that was given up has the first only.
 pub(crate) fn cells(policy: &SimulatedPolicy) -> Vec<String> {
-    let mean = &policy.mean;
+    let Some(mean) = &policy.mean else { return vec![policy.not_done()] };
     let moves: usize = policy.runs.iter().map(|run| run.moves).sum();
     let moves = moves as f64 / policy.runs.len().max(1) as f64;
     let mut cells = vec![
@@ -250,10 +306,8 @@ pub(crate) fn cells(policy: &SimulatedPolicy) -> Vec<String> {
 
 /// From the shortest makespan to the longest, where a policy had several seeds.
 pub(crate) fn spread(policy: &SimulatedPolicy) -> String {
-    let Means { least_makespan_s, most_makespan_s, .. } = policy.mean;
-    if policy.runs.len() < 2 {
-        return String::new();
-    }
+    let mean = policy.mean.filter(|_| policy.runs.len() > 1);
+    let Some(Means { least_makespan_s, most_makespan_s, .. }) = mean else { return String::new() };
     format!("{:.2}–{:.2} h", least_makespan_s / HOUR_S, most_makespan_s / HOUR_S)
 }
 
@@ -263,16 +317,19 @@ pub fn simulated_text(simulated: &Simulated, max_width: usize, paint: Paint) -> 
     let mut columns: Vec<(&str, Align)> =
         [("policy", Align::Left)].into_iter().chain(names).collect();
     columns.insert(2, ("from–to", Align::Right));
+    let num_columns = columns.len();
     let mut table = Table::new(columns);
     for policy in &simulated.policies {
         let mut row = vec![escape_terminal(&policy.name)];
         row.extend(cells(policy));
         row.insert(2, spread(policy));
+        row.resize(num_columns, String::new());
         table.push(row);
     }
     let bound = format!(
-        "lower bound {}: by these step times nothing ends earlier",
-        duration(simulated.lower_bound_s)
+        "lower bound {}: {}",
+        duration(simulated.lower_bound_s),
+        simulated.meaning_of_bound()
     );
     let mut lines = vec![
         format!("{}: {}", paint.bold(&escape_terminal(&simulated.workload)), simulated.headline()),
@@ -281,6 +338,11 @@ pub fn simulated_text(simulated: &Simulated, max_width: usize, paint: Paint) -> 
     ];
     let table = table.without_empty_columns();
     lines.extend(table.lines(max_width, paint, |_, _, cell| cell.to_owned()));
+    let warnings = simulated.warnings();
+    if !warnings.is_empty() {
+        lines.push(String::new());
+        lines.extend(warnings.iter().map(|warning| paint.warn(warning)));
+    }
     if simulated.is_partial {
         lines.push(String::new());
         lines.push("stopped: this is what there was so far".to_owned());
@@ -336,8 +398,9 @@ mod tests {
                 name: "fifo".to_owned(),
                 definition: String::new(),
                 source: String::new(),
-                mean: Means::of(&runs),
+                mean: Some(Means::of(&runs)),
                 runs,
+                not_done: Vec::new(),
                 bars: Vec::new(),
             }],
         };

@@ -3,13 +3,10 @@
 //!
 //! Seconds are those of plans. Fields are only ever added within one `version`.
 
-use std::fmt::Write as _;
-
 use saturn_core::Plan;
-use saturn_core::names::escape_terminal;
 use serde::Serialize;
 
-use crate::layout::units::{count, duration};
+use crate::report::whatif_run::OfRun;
 
 /// The version that is written.
 pub const VERSION: u32 = 1;
@@ -34,6 +31,35 @@ pub struct Asked {
     pub deadline_s: Option<f64>,
     /// Mean seconds after which a node is taken away, where nodes are spot nodes.
     pub reclaimed_every_s: Option<f64>,
+    /// The run in progress whose rest the sizes are of. Its nodes are in every size, and
+    /// `gpus_per_node` is of the further nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run: Option<OfRun>,
+}
+
+impl Asked {
+    /// GPUs of so many nodes.
+    fn gpus(&self, nodes: usize) -> u32 {
+        let (present, gpus) = self.run.as_ref().map_or((0, 0), |run| (run.nodes, run.gpus));
+        let further = u32::try_from(nodes.saturating_sub(present)).unwrap_or(u32::MAX);
+        further.saturating_mul(self.gpus_per_node).saturating_add(gpus)
+    }
+
+    /// A number of nodes with its plan, where the task with the number `longest` is the longest.
+    /// `before` is the size before with its makespan.
+    pub fn size(
+        &self,
+        nodes: usize,
+        plan: &Plan,
+        longest: usize,
+        before: Option<(usize, f64)>,
+    ) -> Size {
+        let gpus = self.gpus(nodes);
+        let planned = plan.is_usable().then(|| planned(self, nodes, gpus, plan, before));
+        let ends_s = plan.assignments.iter().filter(|one| one.task == longest);
+        let ends_s = ends_s.map(|one| one.end_s).reduce(f64::max).filter(|_| self.run.is_some());
+        Size { nodes, gpus, planned: planned.map(|one| Planned { longest_ends_s: ends_s, ..one }) }
+    }
 }
 
 /// A workload on pools of several sizes.
@@ -105,6 +131,9 @@ pub struct Planned {
     pub saved_per_node_s: Option<f64>,
     /// Whether all is done by the deadline.
     pub meets_deadline: Option<bool>,
+    /// When the longest task is done, seconds; only of a run in progress.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub longest_ends_s: Option<f64>,
 }
 
 /// Seconds times devices that a plan holds.
@@ -117,24 +146,22 @@ fn device_s(plan: &Plan) -> f64 {
 }
 
 impl Whatif {
-    /// The answer for plans by number of nodes, ascending. `longest` is the name of the task whose
-    /// fastest strategy takes longest, with its seconds.
+    /// The answer for plans by number of nodes, ascending. `longest` is the number and the name of
+    /// the task whose fastest strategy takes longest, with its seconds.
     pub fn of(
         asked: Asked,
-        longest: (&str, f64),
+        (longest, task, fastest_s): (usize, &str, f64),
         plans: &[(usize, &Plan)],
         is_partial: bool,
     ) -> Self {
         let mut sizes: Vec<Size> = Vec::with_capacity(plans.len());
         let mut before: Option<(usize, f64)> = None;
         for &(nodes, plan) in plans {
-            let gpus = u32::try_from(nodes).unwrap_or(u32::MAX).saturating_mul(asked.gpus_per_node);
-            let planned = plan.is_usable().then(|| planned(&asked, nodes, gpus, plan, before));
-            before = planned.map(|planned| (nodes, planned.makespan_s)).or(before);
-            sizes.push(Size { nodes, gpus, planned });
+            let size = asked.size(nodes, plan, longest, before);
+            before = size.planned.map(|planned| (nodes, planned.makespan_s)).or(before);
+            sizes.push(size);
         }
         let all = || sizes.iter().filter_map(|one| Some((one.nodes, one.planned?)));
-        let (task, fastest_s) = longest;
         let is_bound = |planned: &Planned| planned.makespan_s <= fastest_s * (1.0 + NEARLY);
         let bounds_from_nodes = all().find(|one| is_bound(&one.1)).map(|one| one.0);
         let is_in_time = |planned: &Planned| planned.meets_deadline != Some(false);
@@ -163,100 +190,9 @@ impl Whatif {
         self.asked.deadline_s.is_some() && self.cheapest_nodes.is_none() && !self.is_partial
     }
 
-    /// What was asked, in a line.
-    pub(crate) fn headline(&self) -> String {
-        let asked = &self.asked;
-        let tasks = count(asked.num_tasks, "task");
-        let mut line =
-            format!("{tasks} on nodes of {}", count(asked.gpus_per_node as usize, "GPU"));
-        if let Some(every_s) = asked.reclaimed_every_s {
-            let _ = write!(line, ", each reclaimed every {}", duration(every_s));
-        }
-        line
-    }
-
     /// What the plan of so many nodes comes to.
     pub(crate) fn planned(&self, nodes: usize) -> Option<&Planned> {
         self.sizes.iter().find(|size| size.nodes == nodes)?.planned.as_ref()
-    }
-
-    /// What there is to say of a size beside its numbers.
-    pub(crate) fn marks(&self, size: &Size) -> String {
-        let Some(planned) = &size.planned else { return "a task does not fit".to_owned() };
-        let mut marks = Vec::new();
-        if self.knee.is_some_and(|knee| knee.nodes == size.nodes) {
-            marks.push("knee");
-        }
-        if self.cheapest_nodes == Some(size.nodes) {
-            marks.push("cheapest");
-        }
-        if planned.meets_deadline == Some(false) {
-            marks.push("late");
-        }
-        if self.longest.bounds_from_nodes.is_some_and(|from| from <= size.nodes) {
-            marks.push("longest task");
-        }
-        marks.join(", ")
-    }
-
-    /// The answers in sentences, the warnings apart.
-    pub(crate) fn answers(&self) -> (Vec<String>, Vec<String>) {
-        let (mut answers, mut warnings) = (Vec::new(), Vec::new());
-        if let Some(Knee { nodes, may_lie_beyond }) = self.knee {
-            let more = if may_lie_beyond {
-                "further nodes may still pay: this is the largest size that was asked for"
-            } else if self.longest.bounds_from_nodes.is_some_and(|from| from <= nodes) {
-                "beyond it a further node saves nothing"
-            } else {
-                "beyond it node-hours rise by a greater factor than the makespan falls by"
-            };
-            answers.push(format!("knee: {}; {more}", count(nodes, "node")));
-        }
-        if let Some((nodes, planned)) =
-            self.cheapest_nodes.and_then(|nodes| Some((nodes, self.planned(nodes)?)))
-        {
-            let within = self.asked.deadline_s.map(|s| format!(" within {}", duration(s)));
-            let cost = planned.cost.map(|cost| format!(", {cost:.2}")).unwrap_or_default();
-            answers.push(format!(
-                "cheapest{}: {}; {}, {:.1} node-hours{cost}",
-                within.unwrap_or_default(),
-                count(nodes, "node"),
-                duration(planned.makespan_s),
-                planned.node_hours,
-            ));
-        }
-        warnings.extend(self.lateness());
-        let Longest { task, fastest_s, bounds_from_nodes } = &self.longest;
-        if let Some(nodes) = bounds_from_nodes {
-            warnings.push(format!(
-                "the longest task bounds the makespan from {} on: `{}` takes {} under its fastest \
-                 strategy, so more nodes can't help",
-                count(*nodes, "node"),
-                escape_terminal(task),
-                duration(*fastest_s),
-            ));
-        }
-        if self.is_partial {
-            warnings.push("stopped: this is what there was so far".to_owned());
-        }
-        (answers, warnings)
-    }
-
-    /// Why no size meets the deadline.
-    fn lateness(&self) -> Option<String> {
-        let deadline_s = self.asked.deadline_s.filter(|_| self.is_late())?;
-        let last = self.sizes.iter().rev().find_map(|size| Some((size.nodes, size.planned?)))?;
-        let due = duration(deadline_s);
-        let Longest { task, fastest_s, .. } = &self.longest;
-        Some(if *fastest_s > deadline_s {
-            let (task, takes) = (escape_terminal(task), duration(*fastest_s));
-            format!("no number of nodes meets {due}: `{task}` alone takes {takes}")
-        } else if last.1.lower_bound_s > deadline_s {
-            let bound = duration(last.1.lower_bound_s);
-            format!("{} can't meet {due}: the lower bound is {bound}", count(last.0, "node"))
-        } else {
-            format!("no plan was found that meets {due}; the lower bound does not rule it out")
-        })
     }
 }
 
@@ -279,6 +215,7 @@ fn planned(
             (before_s - makespan_s) / nodes.saturating_sub(fewer).max(1) as f64
         }),
         meets_deadline: asked.deadline_s.map(|deadline_s| makespan_s <= deadline_s),
+        longest_ends_s: None,
     }
 }
 
@@ -327,9 +264,10 @@ mod tests {
             price_per_hour: Some(10.0),
             deadline_s,
             reclaimed_every_s: None,
+            run: None,
         };
         let plans: Vec<_> = plans.iter().map(|(nodes, plan)| (*nodes, plan)).collect();
-        Whatif::of(asked, ("long", 3600.0), &plans, false)
+        Whatif::of(asked, (0, "long", 3600.0), &plans, false)
     }
 
     fn hours(all: &[(usize, f64)]) -> Vec<(usize, Plan)> {

@@ -11,8 +11,9 @@ use crate::report::whatif::{Size, Whatif};
 const BAR: usize = 16;
 
 /// Columns of the table behind the number of nodes, with what each says.
-pub(crate) const COLUMNS: [(&str, &str); 6] = [
+pub(crate) const COLUMNS: [(&str, &str); 7] = [
     ("makespan", "when the last task is done"),
+    ("longest ends", "when the longest task is done"),
     ("lower bound", "no plan ends earlier"),
     ("node-hours", "hours times nodes: all are held until the last task is done"),
     ("cost", "node-hours times the price of one"),
@@ -21,10 +22,11 @@ pub(crate) const COLUMNS: [(&str, &str); 6] = [
 ];
 
 /// The cells of a size, in the order of [`COLUMNS`].
-pub(crate) fn cells(size: &Size) -> [String; 6] {
+pub(crate) fn cells(size: &Size) -> [String; 7] {
     let Some(planned) = &size.planned else { return Default::default() };
     [
         duration(planned.makespan_s),
+        planned.longest_ends_s.map(duration).unwrap_or_default(),
         duration(planned.lower_bound_s),
         format!("{:.1}", planned.node_hours),
         planned.cost.map(|cost| format!("{cost:.2}")).unwrap_or_default(),
@@ -35,7 +37,7 @@ pub(crate) fn cells(size: &Size) -> [String; 6] {
 
 /// The longest makespan of all sizes, seconds.
 pub(crate) fn most_s(whatif: &Whatif) -> f64 {
-    let all = whatif.sizes.iter().filter_map(|size| size.planned);
+    let all = whatif.rows().into_iter().filter_map(|(size, _)| size.planned);
     all.map(|planned| planned.makespan_s).fold(1e-9, f64::max)
 }
 
@@ -47,19 +49,21 @@ pub fn whatif_text(whatif: &Whatif, max_width: usize, paint: Paint) -> String {
     columns.push(("", Align::Left));
     let mut table = Table::new(columns);
     let most_s = most_s(whatif);
-    for size in &whatif.sizes {
+    let rows = whatif.rows();
+    for (size, marks) in &rows {
         let [makespan, rest @ ..] = cells(size);
         let length =
             size.planned.map(|planned| bar(planned.makespan_s / most_s, BAR, Paint::PLAIN));
         let mut row = vec![size.nodes.to_string(), makespan, length.unwrap_or_default()];
         row.extend(rest);
-        row.push(whatif.marks(size));
+        row.push(marks.clone());
         table.push(row);
     }
     let name = paint.bold(&escape_terminal(&whatif.asked.workload));
     let mut lines = vec![format!("{name}: {}", whatif.headline()), String::new()];
     let is_best = |row: usize| {
-        let nodes = whatif.sizes.get(row).map(|size| size.nodes);
+        let size = rows.get(row).map(|(size, _)| *size);
+        let nodes = size.filter(|size| whatif.is_size(size)).map(|size| size.nodes);
         nodes.is_some()
             && (nodes == whatif.cheapest_nodes || nodes == whatif.knee.map(|one| one.nodes))
     };

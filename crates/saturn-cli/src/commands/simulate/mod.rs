@@ -11,7 +11,7 @@ use saturn_core::names::escape_terminal;
 use saturn_runtime::io_words;
 use saturn_sim::policy::{CURRENT_PRACTICE, Case, Held, Outcome, Policy, PolicyError, simulate};
 use saturn_view::simulated::{
-    Means, Simulated, SimulatedBar, SimulatedPolicy, SimulatedRun, VERSION,
+    Means, NotDone, Simulated, SimulatedBar, SimulatedPolicy, SimulatedRun, VERSION,
 };
 use saturn_view::{simulated_html, simulated_text};
 
@@ -52,13 +52,19 @@ pub(crate) fn run(args: &SimulateArgs) -> Exit {
     if let Some(path) = &args.out {
         eprintln!("charts: {}", path.display());
     }
-    if simulated.is_partial { Exit::Interrupted } else { Exit::Ok }
+    match (simulated.is_partial, simulated.is_endless()) {
+        (true, _) => Exit::Interrupted,
+        (false, true) => Exit::Infeasible,
+        (false, false) => Exit::Ok,
+    }
 }
 
 /// The outcomes of a workload, as far as a person let them be simulated.
 struct Results {
     /// By policy and seed.
     outcomes: BTreeMap<(&'static str, u64), Outcome>,
+    /// The policies and seeds that were given up, with the seconds until then.
+    endless: BTreeMap<(&'static str, u64), f64>,
     /// Of each seed; one for all seeds where no seed draws anything that matters.
     yardsticks: Vec<Yardsticks>,
 }
@@ -81,7 +87,8 @@ impl Results {
         if let [one] = self.yardsticks.as_slice() {
             return one.lower_bound_s;
         }
-        let seeds: BTreeSet<u64> = self.outcomes.keys().map(|(_, seed)| *seed).collect();
+        let all = self.outcomes.keys().chain(self.endless.keys());
+        let seeds: BTreeSet<u64> = all.map(|(_, seed)| *seed).collect();
         let bounds_s = seeds.iter().filter_map(|seed| self.yardsticks(*seed));
         bounds_s.map(|one| one.lower_bound_s).sum::<f64>() / seeds.len().max(1) as f64
     }
@@ -104,14 +111,28 @@ fn results(
     let jobs = jobs(args, asked);
     let num_jobs = jobs.len();
     let line = |done| format!("simulated {done} of {num_jobs} (Ctrl-C: what there is so far)");
-    let outcomes = sweep(&jobs, line, is_stopped, |Job { policy, seed }| {
-        simulate(*policy, &case.drawn(args.error.0, *seed), &|| is_stopped())
+    let found = sweep(&jobs, line, is_stopped, |Job { policy, seed }| {
+        match simulate(*policy, &case.drawn(args.error.0, *seed), &|| is_stopped()) {
+            Ok(outcome) => Ok(Ok(outcome)),
+            // The other policies may be done all the same.
+            Err(PolicyError::Endless { after_s, .. }) => Ok(Err(after_s)),
+            Err(error) => Err(error),
+        }
     });
-    let outcomes = done(outcomes)?.into_iter().map(|(index, outcome)| {
+    let (mut outcomes, mut endless) = (BTreeMap::new(), BTreeMap::new());
+    for (index, found) in done(found)? {
         let Job { policy, seed } = &jobs[index];
-        ((policy.name(), *seed), outcome)
-    });
-    Ok(Results { outcomes: outcomes.collect(), yardsticks })
+        let key = (policy.name(), *seed);
+        match found {
+            Ok(outcome) => {
+                outcomes.insert(key, outcome);
+            }
+            Err(after_s) => {
+                endless.insert(key, after_s);
+            }
+        }
+    }
+    Ok(Results { outcomes, endless, yardsticks })
 }
 
 /// The results of jobs that were done, by the index of the job; or the first error.
@@ -153,9 +174,7 @@ fn jobs(args: &SimulateArgs, asked: &[&'static dyn Policy]) -> Vec<Job> {
 /// Reports why a policy can't be simulated.
 fn failed(workload: &Path, error: &PolicyError) -> Exit {
     let exit = match error {
-        PolicyError::NoStrategy { .. }
-        | PolicyError::NoPlan { .. }
-        | PolicyError::Endless { .. } => Exit::Infeasible,
+        PolicyError::NoStrategy { .. } | PolicyError::NoPlan { .. } => Exit::Infeasible,
         _ => Exit::Machine,
     };
     fail(exit, escape_terminal(&format!("`{}`: {error}", workload.display())))
@@ -174,8 +193,15 @@ fn simulated(
         let seeds = (0..args.seeds).filter(|seed| by_seed.contains_key(&(policy.name(), *seed)));
         let runs: Vec<(u64, &Outcome)> =
             seeds.map(|seed| (seed, &by_seed[&(policy.name(), seed)])).collect();
-        let first = runs.first()?.1;
-        let bars = bars(first);
+        let endless = (0..args.seeds).filter_map(|seed| {
+            let after_s = *results.endless.get(&(policy.name(), seed))?;
+            Some(NotDone { seed, after_s })
+        });
+        let not_done: Vec<NotDone> = endless.collect();
+        if runs.is_empty() && not_done.is_empty() {
+            return None;
+        }
+        let bars = runs.first().map(|(_, first)| bars(first)).unwrap_or_default();
         let runs: Vec<SimulatedRun> = runs
             .into_iter()
             .map(|(seed, outcome)| SimulatedRun {
@@ -187,14 +213,16 @@ fn simulated(
             name: policy.name().to_owned(),
             definition: policy.definition().to_owned(),
             source: policy.source().to_owned(),
-            mean: Means::of(&runs),
+            mean: not_done.is_empty().then(|| Means::of(&runs)),
             runs,
+            not_done,
             bars,
         })
     };
     let num_all = asked.len() as u64 * args.seeds;
     let policies: Vec<SimulatedPolicy> = asked.iter().filter_map(of).collect();
-    let num_done: usize = policies.iter().map(|policy| policy.runs.len()).sum();
+    let num_done: usize =
+        policies.iter().map(|policy| policy.runs.len() + policy.not_done.len()).sum();
     Simulated {
         version: VERSION,
         workload: workload.file_stem().unwrap_or_default().to_string_lossy().into_owned(),

@@ -13,6 +13,11 @@ type Refusal = (Exit, String);
 
 /// The workload of a file.
 pub(crate) fn case(path: &Path) -> Result<Case, Refusal> {
+    case_and_table(path).map(|(case, _)| case)
+}
+
+/// The workload of a file, and the step times that it names.
+pub(crate) fn case_and_table(path: &Path) -> Result<(Case, Option<Table>), Refusal> {
     let expected = "a workload (TOML), such as examples/simulate.toml";
     let text = read(path, expected)?;
     let wrong = |error| (Exit::BadInput, format!("`{}`: {error}", path.display()));
@@ -21,7 +26,8 @@ pub(crate) fn case(path: &Path) -> Result<Case, Refusal> {
         Some(profile) => Some(table(&beside(path, profile))?),
         None => None,
     };
-    file.case(table.as_ref()).map_err(|error| wrong(error.to_string()))
+    let case = file.case(table.as_ref()).map_err(|error| wrong(error.to_string()))?;
+    Ok((case, table))
 }
 
 /// A file that a workload names, relative to the workload's folder.

@@ -1,9 +1,13 @@
-//! `saturn whatif`: the time and the cost of a workload on each number of nodes.
+//! `saturn whatif`: the time and the cost of a workload, or of what is left of a run, on each number
+//! of nodes.
 
+mod of_run;
 mod read;
+mod types;
 
 use std::sync::atomic::Ordering;
 
+use saturn_core::Problem;
 use saturn_core::names::escape_terminal;
 use saturn_runtime::io_words;
 use saturn_solver::{Clock, Sized, longest, solve_sizes};
@@ -12,6 +16,7 @@ use saturn_view::{Whatif, whatif_html, whatif_text};
 
 use self::read::Read;
 use crate::args::WhatifArgs;
+use crate::args::whatif::{Price, USUAL_NODES};
 use crate::exit::{Exit, fail, print_data};
 use crate::interrupt::Interrupt;
 use crate::screen::Screen;
@@ -31,19 +36,28 @@ impl Clock for UntilStopped<'_> {
 }
 
 pub(crate) fn run(args: &WhatifArgs) -> Exit {
+    if let Some(what) = refusal(args) {
+        return fail(Exit::BadInput, what);
+    }
+    if of_run::is_asked(&args.file) {
+        return of_run::run(args);
+    }
+    if !args.types.is_empty() {
+        return types::run(args);
+    }
     let read = match read::read(args) {
         Ok(read) => read,
         Err(exit) => return exit,
     };
     let Read { name, problem, node } = &read;
-    let counts = &args.nodes.0;
+    let counts = args.nodes.clone().map_or_else(|| USUAL_NODES.collect(), |counts| counts.0);
     let interrupt = Interrupt::catch();
     let clock = UntilStopped(&interrupt);
     let num_all = counts.len();
     let line = |done| format!("planned {done} of {num_all} sizes (Ctrl-C: those that are done)");
     let sizes = with_count(line, |num_done| {
         let mut done = |sizes| num_done.store(sizes, Ordering::Relaxed);
-        solve_sizes(problem, node, counts, args.seed, &clock, &mut done)
+        solve_sizes(problem, node, &counts, args.seed, &clock, &mut done)
     });
     let sizes = match sizes {
         Ok(sizes) => sizes,
@@ -54,21 +68,58 @@ pub(crate) fn run(args: &WhatifArgs) -> Exit {
     };
     let is_partial = sizes.len() < counts.len();
     if !is_partial && sizes.iter().all(|size| !size.plan.is_usable()) {
-        return fail(Exit::Infeasible, format!("{name}: {}", why_none(&read, &sizes)));
+        return fail(Exit::Infeasible, format!("{name}: {}", why_none(problem, &sizes)));
     }
     let (longest, fastest_s) = longest(problem).unwrap_or((0, 0.0));
-    let longest = problem.tasks.get(longest).map_or("", |task| task.name.as_str());
+    let task = problem.tasks.get(longest).map_or("", |task| task.name.as_str());
     let asked = Asked {
         workload: args.file.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
         num_tasks: problem.tasks.len(),
         gpus_per_node: node.gpus,
-        price_per_hour: args.price.or((node.price_per_hour > 0.0).then_some(node.price_per_hour)),
+        price_per_hour: price(args).or((node.price_per_hour > 0.0).then_some(node.price_per_hour)),
         deadline_s: args.deadline,
         reclaimed_every_s: args.spot.then_some(args.reclaimed_every),
+        run: None,
     };
     let plans: Vec<_> = sizes.iter().map(|size| (size.nodes, &size.plan)).collect();
-    let whatif = Whatif::of(asked, (longest, fastest_s), &plans, is_partial);
+    let whatif = Whatif::of(asked, (longest, task, fastest_s), &plans, is_partial);
     show(args, &whatif)
+}
+
+/// The price of a node, where all nodes have one price.
+fn price(args: &WhatifArgs) -> Option<f64> {
+    args.price.as_ref().and_then(|price| price.of(""))
+}
+
+/// Why the options don't go together.
+fn refusal(args: &WhatifArgs) -> Option<String> {
+    let is_of_run = of_run::is_asked(&args.file);
+    let names_runs_part = !args.without.is_empty() || args.add.is_some() || args.at.is_some();
+    let is_typed = !args.types.is_empty();
+    if !is_of_run && names_runs_part {
+        return Some("--without, --add and --at are for runs, not for files".to_owned());
+    }
+    if is_of_run && (args.spot || is_typed) {
+        return Some("--spot and --type are for files, not for runs".to_owned());
+    }
+    if !is_typed && (args.measured_on.is_some() || args.precision.is_some()) {
+        return Some("--measured-on and --precision go with --type".to_owned());
+    }
+    match &args.price {
+        Some(Price::ByType(_)) if !is_typed => {
+            Some("--price TYPE=PRICE goes with --type; expected a number".to_owned())
+        }
+        Some(Price::OfAll(_)) if args.types.len() > 1 => {
+            let named = args.types.iter().map(|one| format!("{}=PRICE", one.name));
+            let named: Vec<String> = named.collect();
+            Some(format!("--price: each type has its own; expected {}", named.join(",")))
+        }
+        Some(price @ Price::ByType(_)) => {
+            let lacks = args.types.iter().find(|one| price.of(&one.name).is_none())?;
+            Some(format!("--price has no price for {}; expected {0}=PRICE", lacks.name))
+        }
+        _ => None,
+    }
 }
 
 /// Prints the answer, and writes its page.
@@ -96,12 +147,12 @@ fn show(args: &WhatifArgs, whatif: &Whatif) -> Exit {
 }
 
 /// Why the tasks fit none of the sizes.
-fn why_none(read: &Read, sizes: &[Sized]) -> String {
+fn why_none(problem: &Problem, sizes: &[Sized]) -> String {
     let reason = sizes.last().and_then(|size| size.plan.reasons.first());
     let Some(reason) = reason else {
         return "no plan was found for any number of nodes".to_owned();
     };
-    let task = reason.task.and_then(|task| read.problem.tasks.get(task));
+    let task = reason.task.and_then(|task| problem.tasks.get(task));
     let of = task.map(|task| format!("task `{}`: ", task.name)).unwrap_or_default();
     escape_terminal(&format!("{of}{}", reason.reason))
 }

@@ -1,0 +1,222 @@
+//! `saturn whatif --type`: a workload on several types of GPU.
+//!
+//! On a type on which nothing was measured, every step lies between two bounds: ratios of data
+//! sheets. So each size is planned twice, with every step as fast and as slow as the bounds allow.
+
+use saturn_core::names::escape_terminal;
+use saturn_core::{Node, Problem};
+use saturn_estimate::{Device, Ratio};
+use saturn_runtime::with_causes;
+use saturn_solver::{Clock, Sized, solve_sizes};
+use saturn_view::whatif_types::{OfType, StepRatio, TypeSize, VERSION, WhatifTypes, cheapest};
+use saturn_view::whatif_types_text;
+
+use super::UntilStopped;
+use super::read::{Input, Refused};
+use crate::args::WhatifArgs;
+use crate::exit::{Exit, fail, print_data};
+use crate::interrupt::Interrupt;
+use crate::screen::Screen;
+
+/// The numbers of nodes if nothing else is asked for: each type has its own rows.
+const USUAL_COUNTS: [usize; 4] = [1, 2, 4, 8];
+
+pub(super) fn run(args: &WhatifArgs) -> Exit {
+    match answered(args) {
+        Ok(whatif) => {
+            if args.json {
+                print_data(&whatif.to_json());
+            } else {
+                let screen = Screen::stdout();
+                let text = whatif_types_text(&whatif, screen.size().0, screen.paint);
+                print_data(&(text + "\n"));
+            }
+            match (whatif.is_partial, whatif.is_late()) {
+                (true, _) => Exit::Interrupted,
+                (false, true) => Exit::Infeasible,
+                (false, false) => Exit::Ok,
+            }
+        }
+        Err(exit) => exit,
+    }
+}
+
+fn answered(args: &WhatifArgs) -> Result<WhatifTypes, Exit> {
+    if args.out.is_some() {
+        return Err(fail(Exit::BadInput, "--out draws one type only: leave out --type or --out"));
+    }
+    let input = Input::read(args)?;
+    let from = measured_on(args, &input)?;
+    let interrupt = Interrupt::catch();
+    let mut types = Vec::new();
+    let mut is_partial = false;
+    for to in &args.types {
+        let price = args.price.as_ref().and_then(|price| price.of(&to.name));
+        let of_type = Typed { args, input: &input, from: &from, to, interrupt: &interrupt };
+        let (found, is_whole) = of_type.answered(price)?;
+        types.push(found);
+        if !is_whole {
+            is_partial = true;
+            break;
+        }
+    }
+    Ok(WhatifTypes {
+        version: VERSION,
+        workload: args.file.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+        num_tasks: input.num_tasks(),
+        measured_on: from.name.clone(),
+        deadline_s: args.deadline,
+        is_partial,
+        types,
+    })
+}
+
+/// The type on which the step times were measured: as it was said, or as the file says.
+fn measured_on(args: &WhatifArgs, input: &Input) -> Result<Device, Exit> {
+    if let Some(device) = &args.measured_on {
+        return Ok(device.clone());
+    }
+    let name = input.name();
+    let found = input.gpu_type();
+    let why = match found.map(|found| (found, Device::like(found))) {
+        Some((_, Some(device))) => return Ok(device),
+        Some((found, None)) => format!(
+            "its step times were measured on `{}`, which is not in the table of GPUs",
+            escape_terminal(found)
+        ),
+        None => "it does not say on which GPUs its step times were measured".to_owned(),
+    };
+    let expected = "name them by --measured-on, such as --measured-on a100-80gb";
+    Err(fail(Exit::BadInput, format!("{name}: {why}; {expected}")))
+}
+
+/// A workload, and the type of GPU that it is asked about.
+struct Typed<'a> {
+    args: &'a WhatifArgs,
+    input: &'a Input,
+    from: &'a Device,
+    to: &'a Device,
+    interrupt: &'a Interrupt,
+}
+
+/// Whether steps are as fast or as slow as the bounds allow.
+#[derive(Clone, Copy)]
+enum End {
+    Fast,
+    Slow,
+}
+
+impl Typed<'_> {
+    fn ratio(&self, technique: &str, gpus: u32) -> Result<Ratio, Exit> {
+        let precision = self.args.precision;
+        Ratio::of(self.from, self.to, precision, technique, gpus).map_err(|error| {
+            let hint = match precision {
+                Some(_) => "",
+                None => "; say by --precision which arithmetic the tasks use",
+            };
+            fail(Exit::BadInput, format!("--type: {error}{hint}"))
+        })
+    }
+
+    /// The answer, and whether all sizes were planned.
+    fn answered(&self, price_per_hour: Option<f64>) -> Result<(OfType, bool), Exit> {
+        let gpus = self.args.gpus.unwrap_or_else(|| self.to.node_size());
+        let counts = self.args.nodes.clone().map_or(USUAL_COUNTS.to_vec(), |counts| counts.0);
+        let bounds = self.bounds()?;
+        let is_measured = self.from.name == self.to.name;
+        let (fast, num_left_out) = self.solved(End::Fast, gpus, &counts)?;
+        let slow =
+            if is_measured { fast.clone() } else { self.solved(End::Slow, gpus, &counts)?.0 };
+        let num_done = fast.len().min(slow.len());
+        let end_s = |size: &Sized| size.plan.is_usable().then_some(size.plan.makespan_s);
+        let sizes: Vec<TypeSize> = fast
+            .iter()
+            .zip(&slow)
+            .map(|(fast, slow)| {
+                let makespans = (end_s(fast), end_s(slow));
+                TypeSize::of(fast.nodes, makespans, price_per_hour, self.args.deadline)
+            })
+            .collect();
+        let of_type = OfType {
+            name: self.to.name.clone(),
+            gpus_per_node: gpus,
+            price_per_hour,
+            ratio: StepRatio {
+                low: bounds.low.0,
+                low_by: bounds.low.1,
+                high: bounds.high.0,
+                high_by: bounds.high.1,
+            },
+            num_left_out,
+            cheapest_nodes: cheapest(&sizes),
+            sizes,
+        };
+        Ok((of_type, num_done == counts.len()))
+    }
+
+    /// The bounds of all strategies together.
+    fn bounds(&self) -> Result<Ratio, Exit> {
+        let mut all: Option<Ratio> = None;
+        for (technique, gpus) in self.input.strategies() {
+            let one = self.ratio(&technique, gpus)?;
+            all = Some(match all {
+                None => one,
+                Some(all) => Ratio {
+                    low: if one.low.0 < all.low.0 { one.low } else { all.low },
+                    high: if one.high.0 > all.high.0 { one.high } else { all.high },
+                },
+            });
+        }
+        Ok(all.unwrap_or(Ratio::ONE))
+    }
+
+    /// Plans by number of nodes, and how many strategies were left out.
+    fn solved(&self, end: End, gpus: u32, counts: &[usize]) -> Result<(Vec<Sized>, usize), Exit> {
+        let needs_memory = self.to.memory_bytes.value < self.from.memory_bytes.value;
+        let scale = |technique: &str, gpus: u32| match self.ratio(technique, gpus) {
+            Ok(ratio) => match end {
+                End::Fast => ratio.low.0,
+                End::Slow => ratio.high.0,
+            },
+            // `bounds` has asked for every ratio before.
+            Err(_) => 1.0,
+        };
+        let memory = needs_memory.then_some(self.to.memory_bytes.value);
+        let posed = self.input.on(gpus, &scale, memory);
+        let (problem, mut node, num_left_out) = posed.map_err(|refused| self.refused(&refused))?;
+        node.gpu_type.clone_from(&self.to.name);
+        Ok((self.plans(&problem, &node, counts)?, num_left_out))
+    }
+
+    fn plans(&self, problem: &Problem, node: &Node, counts: &[usize]) -> Result<Vec<Sized>, Exit> {
+        // Strategies of a problem may name the type that was measured.
+        let mut problem = problem.clone();
+        for one in problem.tasks.iter_mut().flat_map(|task| &mut task.strategies) {
+            one.gpu_type = None;
+        }
+        let clock: &dyn Clock = &UntilStopped(self.interrupt);
+        let seed = self.args.seed;
+        solve_sizes(&problem, node, counts, seed, clock, &mut |_| {}).map_err(|error| {
+            let error = escape_terminal(&with_causes(&error));
+            fail(Exit::Machine, format!("{}: {error}", self.input.name()))
+        })
+    }
+
+    /// Tells why a type can't be planned.
+    fn refused(&self, refused: &Refused) -> Exit {
+        let (to, from) = (&self.to.name, &self.from.name);
+        let name = self.input.name();
+        match refused {
+            Refused::Memory { task } => fail(
+                Exit::BadInput,
+                format!(
+                    "{name}: {to} has less memory than {from}, where `{}` was measured, and the file \
+                     does not say how much memory the task took; saturn estimate says whether a \
+                     model fits",
+                    escape_terminal(task)
+                ),
+            ),
+            Refused::Other(exit, why) => fail(*exit, format!("{name}: on {to}: {why}")),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What is left of a run as a planning problem, for a plan that is only looked at.
+//!
+//! It is the problem that the solver would be given now (`asking`), with the same options. But tasks
+//! whose trials go on are in it too, as far as they are measured: nothing is to be launched. Nothing
+//! is recorded: the state that is asked about stays as it is.
+
+use saturn_core::{Objective, Plan, Problem};
+
+use crate::facts::ids::TaskId;
+use crate::facts::record::{AttemptEnd, Record, TaskEnd};
+use crate::knowledge::paces::LEAST_NEWS;
+use crate::planning::problem::Remaining;
+use crate::state::run::State;
+
+/// What is left of a run, as the solver would be asked about it.
+#[derive(Debug)]
+pub struct Rest {
+    /// The usable devices, what is left of each task, and what runs now.
+    pub problem: Problem,
+    /// Its tasks.
+    pub tasks: Vec<TaskId>,
+    /// What its plan is to make small.
+    pub objective: Objective,
+    /// Switches that a plan may have for each task.
+    pub max_switches: usize,
+    /// The part by which a plan with switches must end earlier.
+    pub min_switch_gain: f64,
+    /// What is open of the plan in force. Only its order, places and shares mean anything.
+    pub warm_start: Option<Plan>,
+    /// The tasks that count as cancelled: those that were named, and those that come after them.
+    pub cancelled: Vec<TaskId>,
+    /// Tasks that have not ended and that a plan can't contain now.
+    pub unplanned: Vec<TaskId>,
+}
+
+/// What is left of a run at `now_s`, if the tasks `without` were cancelled now. Their devices count
+/// as free at once.
+pub fn rest(state: &State, without: &[TaskId], now_s: f64) -> Rest {
+    let mut state = state.clone();
+    for record in state.departures(LEAST_NEWS, |_| true) {
+        state.apply(&record, now_s);
+    }
+    let cancelled = cancel(&mut state, without, now_s);
+    let is_known = |task: &TaskId| {
+        let of_task = state.task(*task);
+        let may_train = of_task.steps.is_some() && state.fits_pool(*task);
+        !of_task.is_to_rest() && (may_train || state.attempt_of(*task).is_some())
+    };
+    let tasks: Vec<TaskId> = state.open_tasks.iter().copied().filter(is_known).collect();
+    let remaining = Remaining::new(&state, &tasks, true, now_s);
+    let is_planned = |task: &TaskId| remaining.tasks.iter().any(|one| one.id == *task);
+    let unplanned = state.open_tasks.iter().copied().filter(|task| !is_planned(task)).collect();
+    let policy = &state.config.policy;
+    let is_makespan = remaining.objective == Objective::Makespan;
+    Rest {
+        warm_start: remaining.warm_start(&state),
+        objective: remaining.objective,
+        max_switches: if is_makespan { policy.max_switches } else { 0 },
+        min_switch_gain: policy.min_switch_gain,
+        tasks: remaining.tasks.iter().map(|task| task.id).collect(),
+        problem: remaining.problem,
+        cancelled,
+        unplanned,
+    }
+}
+
+/// Cancels tasks, and the tasks that come after them, as a run does. Returns those that were
+/// cancelled.
+fn cancel(state: &mut State, without: &[TaskId], now_s: f64) -> Vec<TaskId> {
+    let mut cancelled = Vec::new();
+    let mut open: Vec<TaskId> = without.iter().rev().copied().collect();
+    while let Some(task) = open.pop() {
+        if state.has_ended(task) {
+            continue;
+        }
+        cancelled.push(task);
+        let live = state.attempt_of(task).map(|(id, _)| id);
+        let step = state.task(task).checkpoint_step;
+        let end = TaskEnd::Cancelled { reason: String::new() };
+        state.apply(&Record::TaskEnded { task, end }, now_s);
+        if let Some(attempt) = live {
+            let end = AttemptEnd::Killed;
+            state.apply(&Record::Ended { attempt, end, step, step_s: None }, now_s);
+        }
+        let followers = state.followers.get(&task).into_iter().flatten().copied();
+        open.extend(followers.filter(|one| state.task(*one).spec.wishes.after.contains(&task)));
+    }
+    cancelled
+}
