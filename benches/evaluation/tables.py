@@ -15,13 +15,18 @@ import argparse
 import sys
 import time
 
+import ablations
 import errors
 import limits
 import measured
 import published
+import troubles
 import workloads
 
-TABLES = [*published.TABLES, *limits.TABLES, *measured.TABLES, *errors.TABLES]
+TABLES = [
+    *(*published.TABLES, *limits.TABLES, *measured.TABLES, *errors.TABLES),
+    *(*troubles.TABLES, *ablations.TABLES),
+]
 
 
 def main() -> int:
