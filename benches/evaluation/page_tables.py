@@ -99,4 +99,5 @@ def numbers(row: list[str]) -> list[str]:
 def far(was: str, now: str) -> bool:
     """Whether two numbers differ by more than rounding and `MOST_APART`."""
     last_digit = 10.0 ** -len(was.partition(".")[2])
-    return abs(float(was) - float(now)) > max(MOST_APART * abs(float(was)), 1.01 * last_digit)
+    room = max(MOST_APART * abs(float(was)), last_digit)
+    return abs(float(was) - float(now)) > 1.001 * room  # decimals are not exact

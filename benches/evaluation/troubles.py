@@ -20,28 +20,31 @@ POLICIES = [
 ]
 #: What the quick check makes again: the rows of policies that take no second, on one node.
 QUICK = ["shortest-first"]
-STREAMS = ("poisson", "bursts", "hours")
+#: Streams of tasks, with the numbers of nodes: simulating Saturn takes minutes of each.
+STREAMS = {"poisson": NODES, "bursts": NODES[:1], "hours": NODES[:1]}
 FAULTS = ("slow", "early", "lost")
 
 #: The results of a policy by seed.
 Runs = list[dict[str, Any]]
 
 
-def runs(name: str, nodes: int, policies: list[str]) -> dict[str, Runs]:
+def runs(name: str, nodes: int, policies: list[str], seeds: int = SEEDS) -> dict[str, Runs]:
     """The results of each policy. `rubick-like` has tasks without requests."""
     found: dict[str, Runs] = {}
     for is_open in (False, True):
         chosen = [policy for policy in policies if (policy == RUBICK) == is_open]
         if chosen:
             path = f"benches/evaluation/troubles/{name}-{nodes}{'-open' if is_open else ''}.toml"
-            data = answer("simulate", path, "--policy", ",".join(chosen), "--seeds", str(SEEDS))
+            data = answer("simulate", path, "--policy", ",".join(chosen), "--seeds", str(seeds))
             found |= {policy["name"]: policy["runs"] for policy in data["policies"]}
     return {policy: found[policy] for policy in policies}
 
 
-def chosen(quick: bool, policies: list[str]) -> Iterator[tuple[int, list[str]]]:
+def chosen(
+    quick: bool, policies: list[str], all_nodes: tuple[int, ...] = NODES
+) -> Iterator[tuple[int, list[str]]]:
     """The numbers of nodes, with the policies."""
-    for nodes in NODES[:1] if quick else NODES:
+    for nodes in all_nodes[:1] if quick else all_nodes:
         yield nodes, QUICK if quick else policies
 
 
@@ -63,7 +66,7 @@ def faults(name: str) -> Callable[[bool], Rows]:
 
     def rows(quick: bool) -> Rows:
         for nodes, policies in chosen(quick, POLICIES):
-            calm = runs("calm", nodes, policies)
+            calm = runs("calm", nodes, policies, seeds=1)  # nothing is drawn
             for policy, of in runs(name, nodes, policies).items():
                 ratio = fmean(hours(of, "makespan_s")) / fmean(hours(calm[policy], "makespan_s"))
                 yield [
@@ -79,7 +82,7 @@ def arrivals(name: str) -> Callable[[bool], Rows]:
     """A stream of tasks."""
 
     def rows(quick: bool) -> Rows:
-        for nodes, policies in chosen(quick, POLICIES):
+        for nodes, policies in chosen(quick, POLICIES, STREAMS[name]):
             found = runs(name, nodes, policies)
             for policy, of in found.items():
                 yield [

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import math
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -13,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EVALUATION = ROOT / "benches" / "evaluation"
 sys.path.append(str(EVALUATION))
 
+import arrivals  # noqa: E402
 import page_tables  # noqa: E402
 import tables  # noqa: E402
 
@@ -83,3 +88,28 @@ def test_a_table_without_a_place_is_refused(table: page_tables.Table) -> None:
     table.path.write_text("# Some\n")
     with pytest.raises(SystemExit, match="has no place"):
         table.write()
+
+
+def poisson(draws: random.Random, mean: float) -> int:
+    number, product = 0, draws.random()
+    while product > math.exp(-mean):
+        number, product = number + 1, product * draws.random()
+    return number
+
+
+def test_hours_and_burst_size_of_a_stream_are_found() -> None:
+    draws, begin, rows = random.Random(1), datetime(2020, 4, 1), []
+    for place in range(60 * 144):
+        at = begin + timedelta(minutes=10 * place)
+        jobs = 5 * poisson(draws, 0.2 + at.hour / 24)
+        rows.append({"time": str(at), "submit_gpu_job": str(jobs), "submit_gpu_num": str(2 * jobs)})
+    found = arrivals.figures(rows)
+    assert 4.6 < found["burst_size"] < 5.4
+    assert found["gpus_a_job"] == 2
+    for hour, jobs in enumerate(found["jobs_by_hour"]):
+        assert abs(jobs / 30 - (0.2 + hour / 24)) < 0.2, hour
+
+
+def test_kept_hours_are_those_of_a_day() -> None:
+    kept = json.loads(arrivals.KEPT.read_text())
+    assert abs(sum(kept["jobs_by_hour"]) / kept["jobs_a_day"] - 1) < 0.01

@@ -11,22 +11,24 @@
 //! fewer than r. The minimum of any other task is the fewest GPUs on which it runs. Whenever tasks
 //! end or arrive, or a node is lost or back, GPUs are given out anew:
 //!
-//! 1. Tasks that train have their minimum. Tasks that wait get theirs as long as GPUs are left, each
-//!    on the node with the most: first guaranteed tasks, in the order of arrival, and then all
-//!    others, the steepest slope from 0 to the minimum first.
-//! 2. GPUs that are left go step by step to the task with the steepest slope.
+//! 1. Guaranteed tasks have their minimum: first those that train, and then those that wait, in the
+//!    order of arrival, as long as GPUs are left.
+//! 2. All other tasks begin at 0, also those that train. The task with the steepest slope from 0 is
+//!    next, with the GPUs on which that slope is steepest; between equal slopes, one that trains.
+//! 3. GPUs that are left go step by step to the task with the steepest slope.
 //!
-//! So tasks with flat curves give GPUs above their minimum to tasks with steep curves. A task whose
-//! number of GPUs changes stops at a checkpoint, and goes on under the technique that is fastest
+//! So tasks with flat curves give GPUs to tasks with steep curves. Tasks that train stay on their
+//! nodes, and tasks that wait go to the node with the most GPUs left. A task whose number of GPUs
+//! changes stops at a checkpoint, and goes on under the technique that is fastest
 //! there. Moves take 3% of a task's time at most: a task keeps its GPUs until it has trained 33
 //! times as long as a checkpoint and a launch take. Nor does it take more GPUs for a gain that is
-//! smaller than the move.
+//! smaller than the move, or move if it ends sooner than a move would.
 //!
 //! The curves, slopes, minimum and order are those of Rubick (Zhang et al., Rubick: Exploiting Job
 //! Reconfigurability for Deep Learning Cluster Scheduling, arXiv 2408.08586). Left out
 //! are its fitted model of performance (step times are known or measured here, as for all policies),
-//! CPUs and bandwidth as further resources, tasks on several nodes, quotas of tenants, and stopping
-//! tasks that are not guaranteed for guaranteed tasks. The limit on moves is our own.
+//! CPUs and bandwidth as further resources, tasks on several nodes, and quotas of tenants. The limits
+//! on moves are our own.
 
 use std::collections::BTreeMap;
 
@@ -102,6 +104,8 @@ struct Share {
     /// The least place.
     least: usize,
     node: Option<usize>,
+    /// Whether it trains.
+    is_live: bool,
     /// Whether it keeps what it has.
     is_fixed: bool,
 }
@@ -121,7 +125,15 @@ impl Share {
         let asked_step_s = asked.ok_or_else(lacking)?.step_s;
         let is_fast = |way: &Way| case.jobs[job].asks.is_none() || way.step_s <= asked_step_s;
         let least = curve.iter().position(is_fast).ok_or_else(lacking)?;
-        Ok(Self { curve, asked_step_s, place: None, least, node: None, is_fixed: false })
+        Ok(Self {
+            curve,
+            asked_step_s,
+            place: None,
+            least,
+            node: None,
+            is_live: false,
+            is_fixed: false,
+        })
     }
 
     fn way(&self) -> Option<&Way> {
@@ -137,9 +149,7 @@ impl Share {
         let speed = |way: &Way| self.asked_step_s / way.step_s;
         let (gpus, now) = (self.gpus(), self.way().map_or(0.0, speed));
         let from = self.place.map_or(self.least, |place| place + 1);
-        let all = self.curve.iter().enumerate().skip(from);
-        // A task that waits begins with its minimum.
-        let steps = all.take(if self.place.is_none() { 1 } else { usize::MAX });
+        let steps = self.curve.iter().enumerate().skip(from);
         let fitting = steps.filter(|(_, way)| way.gpus - gpus <= left);
         let slopes =
             fitting.map(|(place, way)| ((speed(way) - now) / f64::from(way.gpus - gpus), place));
@@ -158,13 +168,21 @@ fn shares(driver: &Driver) -> Result<BTreeMap<usize, Share>, PolicyError> {
         let mut share = Share::of(case, live.job)?;
         let node = live.gang[0].node;
         let place = share.curve.iter().position(|way| *way == live.way);
-        share.is_fixed = now_s < may_move_s(case, live) || place.is_none();
+        let left_s = live.time_left_s(case, now_s);
+        let (load_s, save_s) = case.load_and_save_s(live.job);
+        let is_ending = left_s <= load_s + save_s;
+        share.is_fixed = now_s < may_move_s(case, live) || place.is_none() || is_ending;
+        share.is_live = true;
         share.node = Some(node);
-        share.place = if share.is_fixed { place } else { Some(share.least) };
+        share.place = match case.jobs[live.job].asks {
+            _ if share.is_fixed => place,
+            Some(_) => Some(share.least),
+            None => None,
+        };
         if place.is_some() {
             left[node] += live.way.gpus.saturating_sub(share.gpus());
         }
-        held.insert(live.job, (live.way.clone(), live.time_left_s(case, now_s)));
+        held.insert(live.job, (live.way.clone(), left_s));
         shares.insert(live.job, share);
     }
     let waiting = driver.waiting();
@@ -212,10 +230,11 @@ fn give_by_slope(
         let steps = open.filter_map(|(job, share)| {
             let node = share.node.or_else(|| roomiest(left))?;
             let (slope, place) = share.steepest(left[node])?;
-            Some((slope, *job, place))
+            Some((slope, share.is_live, *job, place))
         });
-        let steepest = steps.max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
-        let Some((_, job, place)) = steepest else { return };
+        let steepest =
+            steps.max_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)).then(b.2.cmp(&a.2)));
+        let Some((_, _, job, place)) = steepest else { return };
         let Some(share) = shares.get_mut(&job) else { return };
         give(share, place, left);
     }

@@ -72,12 +72,23 @@ fn a_task_with_a_request_waits_rather_than_train_slower_than_asked_for() {
     let text = |asks: &str| {
         format!(
             "{COSTS}\n[[nodes]]\ngpus = 4\n[[tasks]]\nname = \"a\"\ncount = 2\nsteps = 1000\n\
-             {asks}\n{STEEP}\n"
+             {asks}\nstep_s = {{ ddp = {{ 1 = 1.0, 2 = 0.6, 4 = 0.4 }} }}\n"
         )
     };
     // Without a request each has two GPUs.
     assert_eq!(counts(&rubick(&case(&text(""))), 1), [2]);
     assert_eq!(counts(&rubick(&case(&text("asks_gpus = 4"))), 1), [4]);
+}
+
+#[test]
+fn a_task_that_one_gpu_hardly_trains_begins_with_more() {
+    let offloaded = "step_s = { offload = { 1 = 20.0 }, fsdp = { 4 = 1.0 } }";
+    let case = case(&format!(
+        "{COSTS}\n[[nodes]]\ngpus = 4\n[[tasks]]\nname = \"a\"\nsteps = 1000\n{STEEP}\n\
+         [[tasks]]\nname = \"large\"\ncount = 2\nsteps = 1000\n{offloaded}\n"
+    ));
+    let outcome = rubick(&case);
+    assert_eq!([counts(&outcome, 1), counts(&outcome, 2)].concat(), [4, 4]);
 }
 
 /// A drawn workload: curves of any power, requests of some tasks, arrivals, faults, trials.
