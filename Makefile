@@ -35,7 +35,7 @@ help:
 	@echo 'make mutants     which small wrong changes of the Rust core its tests notice (docs/mutants.md): hours'
 	@echo 'make mutants-python  which of 300 changes to the code for training the quick Python tests notice: hours; docs/mutants-python.md'
 	@echo 'make record-runs  record again the real runs that the simulator is checked against (docs/evaluation/replay.md): half an hour'
-	@echo 'make evaluate    the tables of docs/evaluation, made anew and written into the pages: half an hour; TABLES="fastest habit" for some'
+	@echo 'make evaluate    the tables of docs/evaluation, made anew and written into the pages: an hour; TABLES="fastest habit" for some'
 	@echo 'make docs        the documentation as a site, its links checked: target/site/index.html'
 	@echo 'make lint        formatter, lints, types'
 	@echo 'make format      format all code'

@@ -2,9 +2,10 @@
 
     .venv/bin/python benches/evaluation/workloads.py
 
-Three folders: `published` has the grids of the Saturn papers, with step times by `saturn estimate`.
-`measured` has grids with the step times of `benches/profile/a800-measured.csv`. `limits` has
-workloads on which Saturn gains little or nothing.
+Five folders. `published` has the grids of the Saturn papers, with step times by `saturn estimate`.
+All others have the step times of `benches/profile/a800-measured.csv`: `measured` has grids,
+`limits` workloads on which Saturn gains little or nothing, `troubles` workloads with faults,
+arrivals and owners, and `ablations` the grids with and without known step times.
 """
 
 from __future__ import annotations
@@ -53,6 +54,41 @@ HOUR = {"gpt2-xl": 6_800, "t5-1.2b": 14_900, "bert-large": 23_200, "vit-base": 7
 NUM_TASKS = (1, 2, 3, 4, 6, 8, 12, 24)
 #: Seconds of a task on eight GPUs.
 LENGTHS = (15, 60, 240, 900, 3600, 14_400)
+#: Lines of a workload with what goes wrong. Nodes are there, or well, for the mean of `every_s`.
+TROUBLES = {
+    "calm": "",
+    "slow": "\n[faults]\nslow = { every_s = 7200, lasts_s = 3600, factor = 2 }\n",
+    "early": "\n[faults]\nearly = { share = 0.3, at = 0.5 }\n",
+    "lost": "\n[faults]\nlost = { every_s = 21600, away_s = 1800 }\n",
+}
+#: How four streams of tasks arrive, each of one model, and their numbers of tasks: in a Poisson
+#: process, as sweeps, and by the hours of a real cluster.
+STREAMS = {"poisson": 8, "bursts": 12, "hours": 11}
+#: Tasks of a sweep.
+SWEEP = 6
+#: Seconds of a stream's task on eight GPUs.
+STREAM_TASK_S = 1800
+#: Mean seconds between two tasks on one node. One task at a time takes longer than that.
+STREAM_EVERY_S = 1600
+#: What users ask a queue for.
+ASKED = "asks_gpus = 4\n"
+#: Owners with the models and numbers of their tasks, hours of a task on eight GPUs, and when their
+#: tasks arrive.
+OWNERS = {
+    "lena": ("gpt2-xl", 6, 1.0, ""),
+    "omar": (
+        "t5-1.2b",
+        4,
+        0.5,
+        'arrive_s = 1800\narrivals = { kind = "poisson", every_s = 1200 }\n',
+    ),
+    "kim": (
+        "bert-large",
+        3,
+        0.25,
+        'arrive_s = 3600\narrivals = { kind = "poisson", every_s = 1800 }\n',
+    ),
+}
 A800 = 'profile = "../../profile/a800-measured.csv"\n'
 #: Seconds of a launch, and of a checkpoint.
 LOAD_S, SAVE_S = 45, 15
@@ -64,9 +100,9 @@ def num_steps(samples: int, batch: int) -> int:
     return EPOCHS * math.ceil(samples / batch)
 
 
-def task(name: str, model: str, steps: int, count: int) -> str:
+def task(name: str, model: str, steps: int, count: int, more: str = "") -> str:
     """An entry of a workload."""
-    of_it = f'model = "{model}"\nsteps = {steps}\ncount = {count}\n'
+    of_it = f'model = "{model}"\nsteps = {steps}\ncount = {count}\n{more}'
     return f'\n[[tasks]]\nname = "{name}"\n{of_it}'
 
 
@@ -159,9 +195,66 @@ def limits() -> Iterator[tuple[str, str]]:
         yield f"limits/perfect-{nodes}.toml", f"{COSTS.lstrip()}{node(nodes)}{tasks}"
 
 
+def arrivals(stream: str, nodes: int, place: int) -> str:
+    """How the tasks of a model arrive; `place` is that of the model."""
+    every_s = STREAM_EVERY_S / nodes  # of all models together
+    num_models = len(HOUR)
+    if stream == "poisson":
+        return f'arrivals = {{ kind = "poisson", every_s = {num_models * every_s:g} }}\n'
+    if stream == "bursts":
+        # One model's sweep after the other's, so that each is of equal tasks.
+        first_s, between_s = place * SWEEP * every_s, num_models * SWEEP * every_s
+        more = f'kind = "bursts", size = {SWEEP}, every_s = {between_s:g}'
+        return f"arrive_s = {first_s:g}\narrivals = {{ {more} }}\n"
+    venus = json.loads((HERE / "venus.json").read_text())
+    by_hour, size = venus["jobs_by_hour"], round(venus["burst_size"])
+    a_day = 24 * 3600 / every_s / num_models
+    scaled = [round(a_day * jobs / sum(by_hour), 4) for jobs in by_hour]
+    return f'arrivals = {{ kind = "hours", size = {size}, per_hour = {scaled} }}\n'
+
+
+def troubles() -> Iterator[tuple[str, str]]:
+    """Each trouble with requests for GPUs, and without."""
+    for nodes in NODES:
+        for name, text in troubles_on(nodes):
+            yield f"troubles/{name}-{nodes}.toml", text
+            yield f"troubles/{name}-{nodes}-open.toml", text.replace(ASKED, "")
+
+
+def troubles_on(nodes: int) -> Iterator[tuple[str, str]]:
+    """A grid with faults, streams of tasks, and several owners."""
+    head = f"{A800}{COSTS}{node(nodes)}"
+    grid = "".join(task(*entry, 3, ASKED) for entry in measured_tasks("mixed"))
+    for name, fault in TROUBLES.items():
+        yield name, f"{A800}{COSTS}{fault}{node(nodes)}{grid}"
+    for stream, count in STREAMS.items():
+        tasks = ""
+        for place, (model, steps) in enumerate(HOUR.items()):
+            of_task = steps * STREAM_TASK_S // 3600
+            more = ASKED + arrivals(stream, nodes, place)
+            tasks += task(model, model, of_task, count, more)
+        yield stream, head + tasks
+    tasks = ""
+    for owner, (model, count, hours, when) in OWNERS.items():
+        steps = round(hours * HOUR[model])
+        more = f'owner = "{owner}"\n{ASKED}{when}'
+        tasks += task(owner, model, steps, count, more)
+    yield "owners", head + tasks
+
+
+def ablations() -> Iterator[tuple[str, str]]:
+    """The measured grids once more, whose users ask for four GPUs."""
+    for grid in MEASURED:
+        tasks = "".join(task(*entry, 3, ASKED) for entry in measured_tasks(grid))
+        for nodes in NODES:
+            for name, trials in (("known", ""), ("trials", "trials = true\n")):
+                text = f"{A800}{trials}{COSTS}{node(nodes)}{tasks}"
+                yield f"ablations/{grid}-{nodes}-{name}.toml", text
+
+
 def files() -> Iterator[tuple[Path, str]]:
     """Every file, with its text."""
-    for made in (published(), measured(), limits()):
+    for made in (published(), measured(), limits(), troubles(), ablations()):
         for name, text in made:
             if name.endswith(".toml"):
                 text = f"# Written by benches/evaluation/workloads.py\n{text}"

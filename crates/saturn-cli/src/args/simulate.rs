@@ -37,7 +37,8 @@ pub(crate) struct SimulateArgs {
     /// Policies, separated by commas; by default all: saturn, saturn-static, saturn-interval,
     /// current-practice-fastest, current-practice-habit, max, min, random, optimus,
     /// optimus-dynamic, fifo, fifo-backfill, shortest-first. By name only: themis-like,
-    /// saturn-no-switches, saturn-fixed-technique, saturn-fixed-gpus, saturn-no-going-on.
+    /// rubick-like, saturn-no-switches, saturn-fixed-technique, saturn-fixed-gpus, saturn-no-going-on,
+    /// saturn-no-prior.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = name)]
     pub(crate) policy: Vec<Named>,
     /// Simulate each policy this many times, with other random numbers each time.

@@ -214,6 +214,17 @@ fn bad_workloads_get_one_clear_message_each() {
                 "{nodes}{alone}{step_s}arrivals = {{ kind = \"bursts\", every_s = 5, size = 0 }}\n"
             ),
         ),
+        (
+            "arrivals in no hour",
+            format!(
+                "{nodes}{alone}{step_s}arrivals = {{ kind = \"hours\", per_hour = {:?} }}\n",
+                [0.0; 24]
+            ),
+        ),
+        (
+            "a day of two hours",
+            format!("{nodes}{alone}{step_s}arrivals = {{ kind = \"hours\", per_hour = [1, 2] }}\n"),
+        ),
         ("a bad arrival", format!("{nodes}{alone}{step_s}arrive_s = -5\n")),
         (
             "no fault",

@@ -27,7 +27,7 @@ pub(super) struct Live {
     pub(super) way: Way,
     pub(super) gang: Gang,
     held: Held,
-    launched_s: f64,
+    pub(super) launched_s: f64,
     ready_s: Option<f64>,
     /// Finished steps, and when they were reported.
     step: u64,

@@ -25,6 +25,7 @@ mod outcome;
 mod pools;
 mod queue;
 mod random;
+mod rubick_like;
 mod saturn;
 mod saturn_interval;
 mod saturn_static;
@@ -37,7 +38,7 @@ pub use self::case::{Case, Job, Knowledge, Moves};
 use self::driver::Driver;
 pub use self::error::PolicyError;
 pub use self::outcome::{Held, Outcome, Span};
-pub use self::script::{Arrivals, Early, Faults, Lost, Slow};
+pub use self::script::{Arrivals, Early, Faults, Lost, Pace, Slow};
 
 /// The policy that others are compared with.
 pub const CURRENT_PRACTICE: &str = "current-practice-fastest";
@@ -75,12 +76,14 @@ pub const POLICIES: [&dyn Policy; 13] = [
 ];
 
 /// Policies that are simulated only if they are named.
-pub const MORE_POLICIES: [&dyn Policy; 5] = [
+pub const MORE_POLICIES: [&dyn Policy; 7] = [
     &themis_like::ThemisLike,
+    &rubick_like::RubickLike,
     &saturn::NO_SWITCHES,
     &saturn::FIXED_TECHNIQUE,
     &saturn::FIXED_GPUS,
     &saturn::NO_GOING_ON,
+    &saturn::NO_PRIOR,
 ];
 
 /// The policy of a name.

@@ -36,6 +36,8 @@ enum Part {
     Gpus,
     /// Trials that go on as training.
     GoingOn,
+    /// Estimates of strategies that were not measured.
+    Prior,
 }
 
 /// The whole.
@@ -69,6 +71,13 @@ pub(super) const NO_GOING_ON: Saturn = Saturn {
     name: "saturn-no-going-on",
     definition: "saturn, but the steps of a trial are lost; it differs only if step times are not known",
     without: Some(Part::GoingOn),
+};
+
+pub(super) const NO_PRIOR: Saturn = Saturn {
+    name: "saturn-no-prior",
+    definition: "saturn, but every strategy is measured and none is estimated (`trial_budget=\"full\"`); \
+         it differs only if step times are not known",
+    without: Some(Part::Prior),
 };
 
 impl Policy for Saturn {
@@ -197,6 +206,9 @@ fn workload(case: &Case, without: Option<Part>) -> (Workload, Vec<NewTask>) {
     };
     if without == Some(Part::Switches) {
         policy.max_switches = 0;
+    }
+    if without == Some(Part::Prior) {
+        policy.trial_budget = TrialBudget::Full;
     }
     let config = RunConfig {
         mode: Mode::Orchestrate,

@@ -23,16 +23,28 @@ const NODES: u64 = 0x6e6f_6465_7300_0000;
 /// No workload takes so long, seconds.
 const MAX_S: f64 = 1e13;
 
+/// Seconds of an hour.
+const HOUR_S: f64 = 3600.0;
+
+/// How often bursts come.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Pace {
+    /// Mean seconds between two bursts. The first burst comes at the beginning.
+    Every(f64),
+    /// Mean bursts in each hour of the day; the simulation begins at midnight.
+    PerHour([f64; 24]),
+}
+
 /// Arrivals that are drawn: bursts of tasks, with exponential times between two bursts. A Poisson
 /// process has bursts of one task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Arrivals {
     /// Indices of the tasks.
     pub jobs: Range<usize>,
-    /// When the first burst comes, seconds.
+    /// When they begin, seconds.
     pub first_s: f64,
-    /// Mean seconds between two bursts.
-    pub every_s: f64,
+    /// How often bursts come.
+    pub pace: Pace,
     /// Tasks of a burst.
     pub size: usize,
 }
@@ -84,6 +96,25 @@ pub struct Early {
 /// An exponential time of that mean, seconds.
 fn exponential(rng: &mut impl Rng, mean_s: f64) -> f64 {
     -mean_s * rng.random_range(f64::MIN_POSITIVE..1.0).ln()
+}
+
+/// When the next burst comes after a time, by the mean numbers of bursts in the hours of a day. As
+/// many bursts as an exponential number of mean 1 are expected until then.
+fn next_by_hours(rng: &mut impl Rng, per_hour: &[f64; 24], mut at_s: f64) -> f64 {
+    let a_day: f64 = per_hour.iter().sum();
+    let mut expected = exponential(rng, 1.0);
+    at_s += (expected / a_day).floor() * 24.0 * HOUR_S;
+    expected %= a_day;
+    loop {
+        let hour = (at_s / HOUR_S).floor();
+        let left_s = (hour + 1.0) * HOUR_S - at_s;
+        let bursts_a_second = per_hour[usize::try_from(whole(hour) % 24).unwrap_or(0)] / HOUR_S;
+        if bursts_a_second * left_s > expected {
+            return at_s + expected / bursts_a_second;
+        }
+        expected -= bursts_a_second * left_s;
+        at_s = (hour + 1.0) * HOUR_S;
+    }
 }
 
 /// A change.
@@ -237,11 +268,15 @@ impl Case {
                 .map(|early| whole((job.steps as f64 * early.at).ceil()).clamp(1, job.steps));
         }
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ ARRIVALS);
-        for Arrivals { jobs, first_s, every_s, size } in &self.arrivals {
+        for Arrivals { jobs, first_s, pace, size } in &self.arrivals {
             let mut at_s = *first_s;
             for (number, job) in jobs.clone().enumerate() {
-                if number > 0 && number.is_multiple_of(*size) {
-                    at_s += exponential(&mut rng, *every_s);
+                if number.is_multiple_of(*size) {
+                    at_s = match pace {
+                        Pace::Every(_) if number == 0 => at_s,
+                        Pace::Every(every_s) => at_s + exponential(&mut rng, *every_s),
+                        Pace::PerHour(per_hour) => next_by_hours(&mut rng, per_hour, at_s),
+                    };
                 }
                 self.jobs[job].arrives_s = at_s;
             }

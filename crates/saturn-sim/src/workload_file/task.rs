@@ -9,11 +9,15 @@ use serde::Deserialize;
 use super::error::{MOST_SECONDS, WorkloadError, quoted, seconds, value};
 use super::{MOST_GPUS, MOST_TASKS, one};
 use crate::gang::Evaluating;
-use crate::policy::{Arrivals, Job};
+use crate::policy::{Arrivals, Job, Pace};
 use crate::table::{Model, Table};
 
 /// More steps are a typing error.
 const MOST_STEPS: u64 = 1_000_000_000_000;
+
+/// More tasks an hour are a typing error, and fewer a day.
+const MOST_AN_HOUR: f64 = 1e6;
+const LEAST_A_DAY: f64 = 0.01;
 
 /// A task as it is written.
 #[derive(Debug, Clone, Deserialize)]
@@ -50,6 +54,12 @@ enum ArrivalsFile {
     Poisson { every_s: f64 },
     /// Several tasks at a time.
     Bursts { every_s: f64, size: usize },
+    /// By the hour of the day, one or several at a time.
+    Hours {
+        per_hour: [f64; 24],
+        #[serde(default = "one")]
+        size: usize,
+    },
 }
 
 impl TaskFile {
@@ -188,17 +198,32 @@ impl TaskFile {
         at: &dyn Fn(&str) -> String,
         first: usize,
     ) -> Result<Option<Arrivals>, WorkloadError> {
-        let (every_s, size) = match self.arrivals {
+        let every = |every_s| Ok(Pace::Every(seconds(&at("arrivals.every_s"), every_s)?));
+        let (pace, size) = match self.arrivals {
             None => return Ok(None),
-            Some(ArrivalsFile::Poisson { every_s }) => (every_s, 1),
-            Some(ArrivalsFile::Bursts { every_s, size }) => (every_s, size),
+            Some(ArrivalsFile::Poisson { every_s }) => (every(every_s)?, 1),
+            Some(ArrivalsFile::Bursts { every_s, size }) => (every(every_s)?, size),
+            Some(ArrivalsFile::Hours { per_hour, size }) => {
+                let are_numbers = per_hour.iter().all(|tasks| (0.0..=MOST_AN_HOUR).contains(tasks));
+                // With fewer, tasks might arrive after more seconds than a workload may take.
+                if !are_numbers || per_hour.iter().sum::<f64>() < LEAST_A_DAY {
+                    let expected = format!(
+                        "24 numbers of tasks from 0 to {MOST_AN_HOUR}, in all at least {LEAST_A_DAY}"
+                    );
+                    return Err(value(
+                        &at("arrivals.per_hour"),
+                        &format!("{per_hour:?}"),
+                        &expected,
+                    ));
+                }
+                (Pace::PerHour(per_hour.map(|tasks| tasks / size.max(1) as f64)), size)
+            }
         };
-        let every_s = seconds(&at("arrivals.every_s"), every_s)?;
         if size == 0 {
             return Err(value(&at("arrivals.size"), "0", "a whole number from 1 on"));
         }
         let jobs = first..first + self.count;
-        Ok(Some(Arrivals { jobs, first_s: self.arrive_s, every_s, size }))
+        Ok(Some(Arrivals { jobs, first_s: self.arrive_s, pace, size }))
     }
 }
 

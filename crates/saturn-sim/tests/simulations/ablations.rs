@@ -66,3 +66,18 @@ fn trials_go_on_as_training_only_in_the_whole() {
     assert!(num_going_on("saturn") > 0);
     assert_eq!(num_going_on("saturn-no-going-on"), 0);
 }
+
+#[test]
+fn without_estimates_every_strategy_is_measured_and_with_known_step_times_nothing_differs() {
+    let measured = |name: &str| {
+        let spans = outcome(name, &case("trials = true")).spans.into_iter();
+        let trials = spans.filter(|span| span.held == Held::Trial);
+        // Tasks 0 to 2 are of one model, and 3 and 4 of another.
+        trials.map(|span| (span.job < 3, span.technique, span.gpus)).collect::<BTreeSet<_>>()
+    };
+    let every = measured("saturn-no-prior");
+    assert_eq!(every.len(), 8, "{every:?}");
+    assert!(measured("saturn").len() < 8);
+    let of = |name: &str| outcome(name, &case("")).ends_s;
+    assert_eq!(of("saturn"), of("saturn-no-prior"));
+}

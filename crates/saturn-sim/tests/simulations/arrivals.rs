@@ -110,6 +110,48 @@ fn arrivals_are_drawn_from_the_seed_and_have_their_mean() {
     assert!(bursts[8] > bursts[0]);
 }
 
+#[test]
+fn arrivals_follow_the_hours_of_the_day() {
+    // Two tasks an hour from midnight to six, six from noon to six, and none else: 48 a day.
+    let per_hour = |hour: u32| match hour {
+        0..6 => 2.0,
+        12..18 => 6.0,
+        _ => 0.0,
+    };
+    let list: Vec<String> = (0..24).map(|hour| format!("{:?}", per_hour(hour))).collect();
+    let times = |more: &str, seed: u64| -> Vec<f64> {
+        let text = format!(
+            "[[nodes]]\ngpus = 1\n[[tasks]]\nname = \"a\"\ncount = 9600\nsteps = 1\n\
+             step_s = {{ ddp = {{ 1 = 1.0 }} }}\n\
+             arrivals = {{ kind = \"hours\", per_hour = [{}]{more} }}\n",
+            list.join(", ")
+        );
+        case(&text).drawn(0.0, seed).jobs.iter().map(|job| job.arrives_s).collect()
+    };
+    let one = times("", 1);
+    assert_eq!(one, times("", 1));
+    assert_ne!(one, times("", 2));
+    assert!(one.is_sorted());
+    let number_in = |hour: u32| {
+        let from_s = f64::from(hour) * 3600.0;
+        let is_in = |at_s: &&f64| (from_s..from_s + 3600.0).contains(&(*at_s % 86_400.0));
+        one.iter().filter(is_in).count() as f64
+    };
+    let days = one[9599] / 86_400.0;
+    assert!((190.0..210.0).contains(&days), "{days}");
+    for hour in 0..24 {
+        let (number, expected) = (number_in(hour), per_hour(hour) * days);
+        assert!((number - expected).abs() <= 5.0 * expected.sqrt(), "{hour}: {number}, {expected}");
+    }
+    // Four at a time, and as many tasks in all.
+    let bursts = times(", size = 4", 1);
+    for burst in bursts.chunks(4) {
+        assert!(burst.iter().all(|at_s| (*at_s - burst[0]).abs() < 1e-9));
+    }
+    let days = bursts[9599] / 86_400.0;
+    assert!((180.0..220.0).contains(&days), "{days}");
+}
+
 /// One task trains alone, and another arrives. Its time counts from there.
 const LATER: &str = r#"
 costs = { load_s = 10, save_s = 0, checkpoint_every_s = 1e8 }

@@ -10,5 +10,6 @@ mod owners;
 mod policies;
 mod promises;
 mod replay;
+mod rubick;
 mod seeds;
 mod troubles;
