@@ -59,8 +59,9 @@ class Table:
     def differences(self, *, quick: bool) -> list[str]:
         """What differs from the page, in words."""
         written = {self.key(row): row for row in map(cells, self.split()[1].splitlines())}
-        wrong = []
+        wrong, made = [], set()
         for row in self.rows(quick):
+            made.add(self.key(row))
             before = written.get(self.key(row))
             if before is None:
                 wrong.append(f"{self.name}: the page lacks the row {row}")
@@ -70,6 +71,10 @@ class Table:
                 pairs = zip(numbers(before), numbers(row), strict=True)
                 told = f"{self.name}: {row}:"
                 wrong += [f"{told} {was} is now {now}" for was, now in pairs if far(was, now)]
+        if not quick:
+            head = {self.key(self.header), self.key(["---"] * len(self.header))}
+            gone = [key for key in written if key not in made | head]
+            wrong += [f"{self.name}: the page has the row {key}, which is not made" for key in gone]
         return wrong
 
     def key(self, row: list[str]) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 use saturn_solver::{Backend, FrozenClock, Options, solve};
 
-use super::case::{Case, Job};
+use super::case::{Case, Job, Knowledge, Way};
 use super::error::PolicyError;
 
 /// Moves of the search that gives the lower bound. The bound depends on no move.
@@ -28,7 +28,7 @@ impl Case {
             };
             let left: Vec<u64> = (0..case.jobs.len()).map(steps).collect();
             let least_s =
-                |job: usize, step_s: f64, steps: u64| case.least_training_s(job, step_s, steps);
+                |job: usize, way: &Way, steps: u64| case.least_training_s(job, way, steps);
             let posed = case.posed_by(&left, |_, _| true, least_s)?;
             let options =
                 Options { max_moves: Some(BOUND_MOVES), ..case.options(Backend::Search, 1) };
@@ -38,18 +38,27 @@ impl Case {
         Ok(bound_s)
     }
 
-    /// Seconds of a job's launch, steps and checkpoints, at least.
+    /// Seconds of a job's launch, steps, checkpoints and evaluations, at least.
     ///
     /// Let an attempt save after each b steps and at its end. If it trains k steps, it saves k / b
     /// times or more, and once or more. So a job that trains a share f of its n steps under a
     /// strategy saves f · max(1, n / b) times or more there, however many attempts it has. The bound
     /// mixes strategies by such shares.
-    fn least_training_s(&self, job: usize, step_s: f64, num_steps: u64) -> f64 {
+    ///
+    /// Evaluations are after certain steps, so a job may run on few GPUs just for them. They count
+    /// with the GPUs of the narrowest strategy. A trial that goes on as training may pass the first
+    /// checkpoints and evaluations, so with trials only the last of each counts.
+    fn least_training_s(&self, job: usize, way: &Way, num_steps: u64) -> f64 {
         let (load_s, save_s) = self.load_and_save_s(job);
         let steps = num_steps as f64;
-        let num_saves = (steps / self.steps_between_saves(step_s)).max(1.0);
-        let evaluations_s = self.evaluations_s(job, 0, num_steps);
-        load_s + steps * step_s + evaluations_s + num_saves * save_s
+        let (from, num_saves) = match self.knowledge {
+            Knowledge::Profile => (0, (steps / self.steps_between_saves(way.step_s)).max(1.0)),
+            Knowledge::Nothing => (num_steps.saturating_sub(1), 1.0),
+        };
+        let narrowest = self.ways(job).iter().map(|way| way.gpus).min().unwrap_or(way.gpus);
+        let share = f64::from(narrowest) / f64::from(way.gpus);
+        let evaluations_s = share * self.evaluations_s(job, from, num_steps);
+        load_s + steps * way.step_s + evaluations_s + num_saves * save_s
     }
 
     /// Times at which jobs arrive, the first and the last included.

@@ -271,15 +271,15 @@ impl Case {
         left: &[u64],
         is_allowed: impl Fn(usize, &Way) -> bool,
     ) -> Result<Posed, PolicyError> {
-        self.posed_by(left, is_allowed, |job, step_s, steps| self.training_s(job, step_s, steps))
+        self.posed_by(left, is_allowed, |job, way, steps| self.training_s(job, way.step_s, steps))
     }
 
-    /// The same with other runtimes: the seconds of a job's steps by the time of a step.
+    /// The same with other runtimes: the seconds of a job's steps under a strategy.
     pub(super) fn posed_by(
         &self,
         left: &[u64],
         is_allowed: impl Fn(usize, &Way) -> bool,
-        runtime_s: impl Fn(usize, f64, u64) -> f64,
+        runtime_s: impl Fn(usize, &Way, u64) -> f64,
     ) -> Result<Posed, PolicyError> {
         let cluster = Cluster { nodes: self.nodes.clone() };
         let mut posed = Posed {
@@ -300,7 +300,7 @@ impl Case {
                 technique: Arc::from(way.technique.as_str()),
                 gpus: way.gpus,
                 gpu_type: None,
-                runtime_s: runtime_s(job, way.step_s, *steps),
+                runtime_s: runtime_s(job, way, *steps),
                 pack: true,
             };
             let (load_s, save_s) = self.load_and_save_s(job);

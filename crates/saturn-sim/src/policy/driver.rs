@@ -17,6 +17,8 @@ use super::case::{Case, Way};
 use super::error::PolicyError;
 use super::outcome::{Held, Outcome, Span};
 use super::script::Script;
+use saturn_solver::Options;
+
 use crate::gang::Order;
 use crate::world::World;
 
@@ -264,6 +266,14 @@ impl<'a> Driver<'a> {
             self.wait_once(f64::INFINITY)?;
         }
         Ok(())
+    }
+
+    /// The options of a solve, with as many moves as `saturn` has for planning again unless it is
+    /// the first solve: nothing has been trained.
+    pub(super) fn short_unless_first(&self, options: &Options) -> Options {
+        let is_first = self.jobs.iter().all(|job| job.step == 0 && !job.is_live);
+        let max_moves = if is_first { options.max_moves } else { Some(self.case.moves.again) };
+        Options { max_moves, ..options.clone() }
     }
 
     /// Jobs that have arrived, in the order of arrival.

@@ -81,7 +81,10 @@ pub(super) fn follow_plans(
     is_allowed: impl Fn(usize, &Way) -> bool,
 ) -> Result<(), PolicyError> {
     let options = driver.case.options(backend, max_switches);
-    let plan = |driver: &mut Driver| plan_waiting(driver, &options, &is_allowed);
+    let plan = |driver: &mut Driver| {
+        let options = driver.short_unless_first(&options);
+        plan_waiting(driver, &options, &is_allowed)
+    };
     follow(driver, &mut Vec::new(), f64::INFINITY, &plan)
 }
 

@@ -1,7 +1,7 @@
 //! Planning again at a fixed interval, as in the published Saturn: the code that such policies
 //! share.
 
-use saturn_solver::{Backend, Options};
+use saturn_solver::Backend;
 
 use super::case::SOLVE_S;
 use super::driver::Driver;
@@ -19,10 +19,11 @@ const LEAST_GAIN_S: f64 = 500.0;
 pub(super) fn plan_at_intervals(driver: &mut Driver, backend: Backend) -> Result<(), PolicyError> {
     driver.pass(SOLVE_S)?;
     let case = driver.case;
-    // As many moves as `saturn` has for planning again.
-    let max_moves = Some(case.moves.again);
-    let options = Options { max_moves, ..case.options(backend, 0) };
-    let plan = |driver: &mut Driver| plan_waiting(driver, &options, &|_, _| true);
+    let options = case.options(backend, 0);
+    let plan = |driver: &mut Driver| {
+        let options = driver.short_unless_first(&options);
+        plan_waiting(driver, &options, &|_, _| true)
+    };
     let mut standing = Vec::new();
     let mut next_s = driver.now_s() + INTERVAL_S;
     loop {
@@ -35,7 +36,7 @@ pub(super) fn plan_at_intervals(driver: &mut Driver, backend: Backend) -> Result
         if posed.jobs.is_empty() {
             continue;
         }
-        let (other, plan) = places(case, &posed, &options)?;
+        let (other, plan) = places(case, &posed, &driver.short_unless_first(&options))?;
         let saves_s = driver.live().map(|live| case.load_and_save_s(live.job).1);
         let stop_s = saves_s.fold(0.0, f64::max);
         if time_left_s(driver, &standing) - (stop_s + plan.makespan_s) >= LEAST_GAIN_S {

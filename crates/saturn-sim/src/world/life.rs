@@ -273,6 +273,8 @@ impl World {
         let now_s = self.now_s;
         let Some(gang) = self.gangs.get_mut(&attempt) else { return };
         gang.look_up(now_s);
+        // The part of the step in progress that is done stays done.
+        gang.since_s = now_s - (now_s - gang.since_s) * factor;
         gang.step_s *= factor;
         self.replan(attempt);
     }

@@ -69,6 +69,12 @@ fn steps_take_longer_beside_a_neighbour_and_only_then() {
     // Two train beside each other, then the third alone.
     let last_s = outcome("fifo", &case(&tasks(3, 2, beside, ""))).makespan_s();
     assert!((2600.0..2601.0).contains(&last_s), "{last_s} s");
+    // Within a step of 60 s: 210 s at half the pace are 1.75 steps, and 3.25 are left.
+    let long = "[costs]\nload_s = 40\nsave_s = 10\nneighbours = 2\n[[nodes]]\ngpus = 2\n\
+                [[tasks]]\nname = \"long\"\nsteps = 5\nstep_s = { ddp = { 1 = 60 } }\n\
+                [[tasks]]\nname = \"short\"\nsteps = 1\nstep_s = { ddp = { 1 = 100 } }\n";
+    let ends_s = outcome("fifo", &case(long)).ends_s;
+    assert!((ends_s[1] - 250.0).abs() < 1e-6 && (ends_s[0] - 455.0).abs() < 1e-6, "{ends_s:?}");
     // A neighbour that ends early leaves the rest of the steps at their own pace.
     let short = "[[tasks]]\nname = \"short\"\nsteps = 100\nstep_s = { ddp = { 1 = 1.0 } }\n";
     let two = case(&format!("{}{short}", tasks(1, 2, beside, "")));
