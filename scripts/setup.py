@@ -10,6 +10,7 @@ It installs nothing outside the checkout. uv and pip keep their downloads in cac
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shlex
@@ -97,8 +98,10 @@ def set_up() -> None:
         STAMPS.mkdir()
     tools = Stamp("build-tools", digest_of_text(INSTALLER, *listed("requires")))
     if not tools.is_current():
-        label = "build tools (cmake, libclang, uv)"
-        step(label, [*pip_of(BIN / "python"), INSTALLER, *listed("requires")])
+        pip = pip_of(BIN / "python")
+        step("build tools (cmake, libclang)", [*pip, *listed("requires")])
+        with contextlib.suppress(StepFailed):  # there is none for every platform
+            step("uv", [*pip, INSTALLER])
         tools.set()
     needed = listed("dependencies", "dev")
     packages = Stamp("requirements", digest_of_text(*needed))
@@ -124,12 +127,21 @@ def pip_of(python: Path) -> list[str]:
     return [str(python), "-m", "pip", *options]
 
 
-def installing(packages: list[str], python: Path) -> list[str]:
-    """The command that installs packages into an environment: uv, or pip where uv fails.
+def pip_chooses(python: Path) -> bool:
+    """Whether pip's settings, in files or the environment, say where packages come from."""
+    command = [str(python), "-m", "pip", "config", "list"]
+    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    return any(f"{setting}=" in said for setting in ("index-url", "no-index", "constraint"))
 
-    uv takes half a minute where pip takes minutes. It fails where only pip's own settings say which
-    mirror and which certificates to use.
+
+def installing(packages: list[str], python: Path) -> list[str]:
+    """The command that installs packages into an environment.
+
+    It is uv, which takes half a minute where pip takes minutes. It is pip where uv fails, and where
+    pip's settings choose an index or versions: uv does not read these settings.
     """
+    if pip_chooses(python):
+        return [*pip_of(python), *packages]
     uv = shlex.join([str(BIN / "uv"), "pip", "install", "--quiet", "--python", str(python)])
     pip = shlex.join(pip_of(python))
     return ["sh", "-c", f'{uv} "$@" || exec {pip} "$@"', "install", *packages]
