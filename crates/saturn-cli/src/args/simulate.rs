@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use saturn_sim::policy::{MORE_POLICIES, POLICIES, Policy, policy};
 
 use super::more;
+use super::whatif::price;
 
 /// More seeds than this are a typing error.
 const MOST_SEEDS: u64 = 10_000;
@@ -31,7 +32,7 @@ pub(crate) struct SimulateArgs {
         long,
         value_name = "RUN",
         num_args = 1..,
-        conflicts_with_all = ["workload", "policy", "seeds", "error", "moves", "out"]
+        conflicts_with_all = ["workload", "policy", "seeds", "error", "moves", "price", "out"]
     )]
     pub(crate) replay: Vec<PathBuf>,
     /// Policies, separated by commas; by default all: saturn, saturn-static, saturn-interval,
@@ -48,6 +49,9 @@ pub(crate) struct SimulateArgs {
     /// bias, and each strategy of a task a further error, both drawn again for each seed.
     #[arg(long, value_name = "PERCENT", default_value = "0%", value_parser = percent)]
     pub(crate) error: Share,
+    /// The price of an hour of one node, in any currency: the table says what each policy costs.
+    #[arg(long, value_name = "PRICE", allow_negative_numbers = true, value_parser = price)]
+    pub(crate) price: Option<f64>,
     /// Moves of the solver's search in a policy's first solve: with fewer moves it takes less time
     /// and finds worse plans. By default 10,000,000 up to 12 tasks, and fewer with more tasks.
     #[arg(long, value_name = "N", value_parser = moves)]

@@ -165,7 +165,7 @@ fn gpus(text: &str) -> Result<u32, String> {
     number.ok_or_else(|| format!("expected a whole number from 1 to {MOST_GPUS}"))
 }
 
-fn price(text: &str) -> Result<f64, String> {
+pub(super) fn price(text: &str) -> Result<f64, String> {
     let price = text.trim().parse::<f64>().ok().filter(|price| price.is_finite() && *price > 0.0);
     price.ok_or_else(|| "expected a positive number, such as 32.77".to_owned())
 }

@@ -119,7 +119,8 @@ fn owners_and_faults_are_told() {
         .replace("name = \"large\"\n", "name = \"large\"\nowner = \"omar\"\n");
     let faults = "[faults]\nlost = { every_s = 20000, away_s = 1000 }\n";
     let folder = folder(&format!("{workload}{faults}"));
-    let options = ["w.toml", "--policy", "saturn,fifo-backfill,themis-like", "--seeds", "3"];
+    let policies = "saturn,fifo-backfill,themis-like";
+    let options = ["w.toml", "--policy", policies, "--seeds", "3", "--price", "32.77"];
     let (code, shown, talk) = simulate(&folder, &options);
     assert_eq!((code, talk.as_str()), (0, ""));
     insta::assert_snapshot!("simulate_owners", shown);
@@ -267,6 +268,7 @@ fn bad_workloads_get_one_clear_message_each() {
         &["w.toml", "--seeds", "0"],
         &["w.toml", "--error", "20"],
         &["w.toml", "--moves", "0"],
+        &["w.toml", "--price", "-2"],
     ] {
         let (code, told, talk) = simulate(&folder, arguments);
         assert_eq!((code, told.as_str()), (2, ""), "{talk}");

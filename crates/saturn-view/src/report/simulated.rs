@@ -89,6 +89,8 @@ pub struct SimulatedRun {
     pub gpu_hours: f64,
     /// Those of trials.
     pub trial_gpu_hours: f64,
+    /// The price of all nodes until the last task was done; `None` without a price.
+    pub cost: Option<f64>,
     /// The share of the GPUs' time until the last task was done that training held.
     pub in_use: f64,
     /// Launches of training beyond each task's first.
@@ -118,6 +120,8 @@ pub struct Means {
     pub p90_completion_s: f64,
     /// Of the GPU-hours.
     pub gpu_hours: f64,
+    /// Of the costs.
+    pub cost: Option<f64>,
     /// Of the shares in use.
     pub in_use: f64,
     /// Mean makespan over the mean lower bound.
@@ -149,6 +153,7 @@ impl Means {
             mean_completion_s: mean(&|run| run.mean_completion_s),
             p90_completion_s: mean(&|run| run.p90_completion_s),
             gpu_hours: mean(&|run| run.gpu_hours),
+            cost: of_some(&|run| run.cost),
             in_use: mean(&|run| run.in_use),
             over_bound: makespan_s / mean(&|run| run.lower_bound_s).max(1e-9),
             worst_owner: of_some(&|run| run.worst_owner),
@@ -272,11 +277,13 @@ pub(crate) fn columns(simulated: &Simulated) -> Vec<(&'static str, &'static str)
         ("× bound", "mean makespan over mean lower bound: no policy can end earlier"),
         ("× practice", "makespan over that of current practice with the fastest technique"),
     ];
-    if simulated
-        .policies
-        .iter()
-        .any(|policy| policy.mean.is_some_and(|mean| mean.worst_owner.is_some()))
-    {
+    let has = |what: fn(Means) -> Option<f64>| {
+        simulated.policies.iter().any(|policy| policy.mean.and_then(what).is_some())
+    };
+    if has(|mean| mean.cost) {
+        columns.push(("cost", "the price of all nodes until the last task was done"));
+    }
+    if has(|mean| mean.worst_owner) {
         columns
             .push(("worst owner", "the highest ratio of what an owner took to alone on a share"));
         columns.push(("mean owner", "the mean of these ratios over owners"));
@@ -299,6 +306,7 @@ pub(crate) fn cells(policy: &SimulatedPolicy) -> Vec<String> {
         format!("{:.3}", mean.over_bound),
         mean.over_practice.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.3}")),
     ];
+    cells.extend(mean.cost.map(|cost| format!("{cost:.2}")));
     let owners = mean.worst_owner.into_iter().chain(mean.mean_owner);
     cells.extend(owners.map(|ratio| format!("{ratio:.2}")));
     cells

@@ -206,6 +206,9 @@ fn simulated(
             .into_iter()
             .map(|(seed, outcome)| SimulatedRun {
                 over_practice: practice_s(seed).map(|other_s| outcome.makespan_s() / other_s),
+                cost: args
+                    .price
+                    .map(|price| price * case.nodes.len() as f64 * outcome.makespan_s() / 3600.0),
                 ..result(case, seed, outcome, results.yardsticks(seed))
             })
             .collect();
@@ -258,6 +261,7 @@ fn result(
         worst_owner: fairness.map(|(worst, _)| worst),
         mean_owner: fairness.map(|(_, mean)| mean),
         over_practice: None,
+        cost: None,
     }
 }
 
