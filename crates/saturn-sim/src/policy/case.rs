@@ -23,12 +23,12 @@ pub(super) const SOLVE_S: f64 = 1.0;
 /// A move takes longer with more tasks. This number of moves, divided by that of tasks, takes about
 /// two seconds of one core. A run's solves may take two seconds (`solver_time_limit_s`).
 const MOVES_OF_ALL: u64 = 120_000_000;
-/// Most moves of a solve.
-const MOST_MOVES: u64 = 10_000_000;
-/// Moves of a solve that starts from a plan, in all at least and for each task. A case has many such
-/// solves, so they have fewer moves than a run's.
-const LEAST_MOVES: u64 = 100_000;
-const MOVES_A_TASK: u64 = 1_000;
+/// Least and most moves of a solve that starts from no plan.
+const FIRST_MOVES: (u64, u64) = (100_000, 10_000_000);
+/// The same of a solve that starts from a plan. A case has many such solves, so they have fewer moves
+/// than a run's.
+const MOVES_AGAIN_OF_ALL: u64 = 20_000_000;
+const MOVES_AGAIN: (u64, u64) = (20_000, 100_000);
 /// Reports of progress in the longest task: each is an event for the engine.
 const NUM_WORDS: u64 = 200;
 /// Fewest steps between two reports.
@@ -76,9 +76,13 @@ pub struct Moves {
 impl Moves {
     /// The moves for so many tasks.
     pub fn of(num_tasks: usize) -> Self {
-        let num_tasks = (num_tasks as u64).max(1);
-        let again = LEAST_MOVES.max(MOVES_A_TASK * num_tasks);
-        Self { first: (MOVES_OF_ALL / num_tasks).min(MOST_MOVES).max(again), again }
+        let shared = |all: u64, (least, most): (u64, u64)| {
+            (all / (num_tasks as u64).max(1)).clamp(least, most)
+        };
+        Self {
+            first: shared(MOVES_OF_ALL, FIRST_MOVES),
+            again: shared(MOVES_AGAIN_OF_ALL, MOVES_AGAIN),
+        }
     }
 
     /// The same with so many in the first solve, and at most so many in the others.
