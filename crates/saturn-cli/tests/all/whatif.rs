@@ -275,7 +275,8 @@ fn strategies_across_nodes_have_no_bounds_on_another_type() {
 
 #[test]
 fn evaluations_take_as_much_longer_on_another_type_as_steps_may() {
-    let evaluated = WORKLOAD.replace("name = \"long\"", "name = \"long\"\nevaluation_s = 9000");
+    let more = "name = \"long\"\nevaluate = { takes_s = 9000 }";
+    let evaluated = WORKLOAD.replace("name = \"long\"", more);
     let folder = folder(&[("w.toml", &evaluated)]);
     let (code, shown, talk) = whatif(
         &folder,
