@@ -165,14 +165,16 @@ fn answer(
         further(args, present).map_err(|what| fail(Exit::BadInput, format!("{name}: {what}")))?;
     let mut node = all.node.clone().unwrap_or_else(|| Node::new("", 1, ""));
     node.gpus = args.gpus.unwrap_or(node.gpus);
-    if let Some(what) = too_wide(&all.problem, &node) {
+    let has_further = further.iter().any(|further| *further > 0);
+    if let Some(what) = too_wide(&all.problem, &node).filter(|_| has_further) {
         return Err(fail(Exit::BadInput, format!("{name}: {what}")));
     }
     let price = price(args).or((node.price_per_hour > 0.0).then_some(node.price_per_hour));
+    let usual = all.nodes.first().filter(|_| !has_further).unwrap_or(&node);
     let has_one_price = all.nodes.iter().all(|one| {
-        one.gpu_type == node.gpu_type
-            && one.gpus == node.gpus
-            && (args.price.is_some() || one.price_per_hour == node.price_per_hour)
+        one.gpu_type == usual.gpu_type
+            && one.gpus == usual.gpus
+            && (args.price.is_some() || one.price_per_hour.total_cmp(&usual.price_per_hour).is_eq())
     });
     let mut solver = Solver { args, name, node: &node, interrupt, leaves_out_deadlines: false };
     let has_cancelled = without.is_some();
