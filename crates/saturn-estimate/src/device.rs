@@ -97,11 +97,15 @@ impl Device {
     }
 
     /// The device of a name that torch or a table has, such as `NVIDIA A100-SXM4-40GB`; `None` if
-    /// it is not of the table, or if several are like it.
+    /// it is not of the table, or if several are like it. Cards for PCIe slots are not of the table,
+    /// whatever their names have in common with it: they have less bandwidth.
     pub fn like(name: &str) -> Option<Self> {
         let name = name.to_lowercase();
         let words: Vec<&str> = name.split(|one: char| !one.is_ascii_alphanumeric()).collect();
         let has = |word: &str| words.contains(&word);
+        if has("pcie") || has("nvl") {
+            return None;
+        }
         let is_like = |device: &Self| {
             let mut parts = device.name.split('-');
             parts.next().is_some_and(has) && parts.next().is_none_or(has)

@@ -47,6 +47,12 @@ pub struct Left {
     pub expected_end_s: Option<f64>,
     /// The kind of node of which the run has most: of equally many, the one with most devices.
     pub node: Option<Node>,
+    /// The nodes that it has, each with all of its devices, usable or not.
+    #[serde(default)]
+    pub nodes: Vec<Node>,
+    /// Measured strategies that no plan can use, since the run's nodes can't hold them now.
+    #[serde(default)]
+    pub num_too_wide: usize,
     /// The tasks that count as cancelled: those that were named, and those that come after them.
     pub cancelled: Vec<String>,
     /// Tasks that no plan can contain now.
@@ -63,11 +69,26 @@ pub fn left(run_dir: &Path, without: &[String]) -> Result<Left, RuntimeError> {
 /// The run counts as driven at that time, unless it had ended.
 pub fn left_at(run: &Path, without: &[String], at_s: f64) -> Result<Left, RuntimeError> {
     let records = recorded(run)?.records;
+    let end_s = records.last().map_or(0.0, |(_, record_s)| *record_s);
+    if at_s > end_s {
+        // A process that drives the run knows what the journal does not have yet.
+        let now_s = if run.is_dir() { left(run, &[])?.now_s } else { end_s };
+        if at_s > now_s {
+            let (asked, now) = (clock_words(at_s), clock_words(now_s));
+            let reason = format!("the run's journal ends at {now}: {asked} is later");
+            return Err(RuntimeError::Refused { reason });
+        }
+    }
     let records = records.into_iter().take_while(|(_, record_s)| *record_s <= at_s);
     let Some((state, history)) = replay(records) else {
         return Err(RuntimeError::Refused { reason: "the run had not begun then".to_owned() });
     };
     of(&state, &history, without, at_s).map_err(|reason| RuntimeError::Refused { reason })
+}
+
+/// A time on a run's clock, as `--at` takes it.
+fn clock_words(at_s: f64) -> String {
+    format!("{at_s:.1}s")
 }
 
 /// What is left of a run that a recording tells of.
@@ -99,6 +120,7 @@ fn of(state: &State, history: &History, without: &[String], now_s: f64) -> Resul
         max_switches,
         min_switch_gain,
         warm_start,
+        num_too_wide,
         cancelled,
         unplanned,
     } = rest(state, &without, now_s);
@@ -118,6 +140,8 @@ fn of(state: &State, history: &History, without: &[String], now_s: f64) -> Resul
         warm_start,
         expected_end_s: expected.map(|expected| expected.end_s),
         node: usual_node(state),
+        nodes: state.present_nodes().map(|id| state.cluster.nodes[id.0].clone()).collect(),
+        num_too_wide,
         cancelled: cancelled.into_iter().map(name).collect(),
         unplanned: unplanned.into_iter().map(of_task).collect(),
     })

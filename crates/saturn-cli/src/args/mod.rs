@@ -50,7 +50,7 @@ pub(crate) enum Command {
     Estimate(Box<EstimateArgs>),
     /// Simulate how soon Saturn, a queue or current practice would be done with a workload.
     Simulate(SimulateArgs),
-    /// Say how long a workload would take on each number of nodes, and what it would cost.
+    /// Say how long a workload, or the rest of a run, would take on each number of nodes, and its cost.
     Whatif(Box<WhatifArgs>),
     /// Train a script, such as a script for torchrun, without changing it.
     Run(RunArgs),

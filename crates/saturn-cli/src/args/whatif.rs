@@ -27,12 +27,12 @@ const MOST_GPUS: u32 = 1024;
     ("saturn whatif workload.toml --type a100-80gb,h100", "types side by side"),
     ("saturn whatif my-run --add 1..4", "a run, with further nodes"),
     ("saturn whatif my-run --add 2 --without a,b", "and without 2 tasks"),
-], "0 answered, 2 bad input, 3 a task fits no node, no size meets the deadline, or no task of a run can \
-be planned yet, 5 the machine failed, 130 stopped: the sizes that were done are printed"))]
+], "0 answered, 2 bad input, 3 a task fits no node, no size meets the deadline (with --type: none is \
+sure to), or no task of a run can be planned yet, 5 the machine failed, 130 stopped: the sizes that were done are printed"))]
 pub(crate) struct WhatifArgs {
     /// A workload (TOML) as for `saturn simulate`, a planning problem (JSON; `-` reads it from
     /// standard input) or a sweep (TOML) as for `saturn plan`; or a run: its directory, its name in
-    /// `saturn_runs`, or `pool`.
+    /// `saturn_runs`, `pool`, or a recording (JSONL).
     #[arg(value_name = "FILE|RUN")]
     pub(crate) file: PathBuf,
     /// Numbers of nodes: from..to, a number, or several separated by commas. By default 1..16,
@@ -68,7 +68,7 @@ pub(crate) struct WhatifArgs {
     /// a100-80gb=32.77,h100-80gb=98.
     #[arg(long, value_name = "PRICE", allow_negative_numbers = true, value_parser = prices)]
     pub(crate) price: Option<Price>,
-    /// By when all tasks should be done, such as 48h, 90m or 1.5d.
+    /// By when all tasks should be done, such as 48h, 90m or 1.5d. Of a run it counts from now.
     #[arg(long, value_name = "TIME", value_parser = time_s)]
     pub(crate) deadline: Option<f64>,
     /// Nodes may be taken away at any time: a task then loses a launch and its training since its

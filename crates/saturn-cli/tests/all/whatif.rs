@@ -129,6 +129,9 @@ fn the_page_needs_nothing_else() {
 fn bad_input_gets_one_clear_message_each() {
     let running = PROBLEM.replace("\"name\": \"a\",", "\"name\": \"a\", \"only_nodes\": [\"n1\"],");
     let leaving = PROBLEM.replace("{\"gpus\": 1,", "{\"gpus\": 1, \"available_until_s\": 7200,");
+    let named = PROBLEM
+        .replace("{\"gpus\": 1,", "{\"gpus\": 1, \"type\": \"NVIDIA A100-SXM4-80GB\",")
+        .replace("{\"gpus\": 2,", "{\"gpus\": 2, \"type\": \"NVIDIA A100-SXM4-80GB\",");
     let types = PROBLEM.replace("{\"gpus\": 1,", "{\"gpus\": 1, \"type\": \"a100\",");
     let folder = folder(&[
         ("w.toml", WORKLOAD),
@@ -136,6 +139,7 @@ fn bad_input_gets_one_clear_message_each() {
         ("bound.json", &running),
         ("leaving.json", &leaving),
         ("types.json", &types),
+        ("named.json", &named),
         ("faults.toml", &format!("faults = {{ early = {{ share = 0.5, at = 0.5 }} }}\n{WORKLOAD}")),
         ("bad.json", "{\"cluster\": 3}"),
         ("bad.toml", "nodes = []\ntasks = []\n"),
@@ -153,7 +157,10 @@ fn bad_input_gets_one_clear_message_each() {
         &["w.toml", "--type", "a100-80gb"],
         &["w.toml", "--type", "h100,a100-80gb", "--price", "3"],
         &["w.toml", "--type", "h100,a100-80gb", "--price", "h100=3"],
+        &["w.toml", "--type", "h100", "--price", "h100=3,l4=2"],
         &["w.toml", "--price", "h100=3"],
+        &["no-such-run", "--price", "h100=3"],
+        &["named.json", "--type", "h200", "--measured-on", "h100"],
         &["w.toml", "--precision", "bf16"],
         &["w.toml", "--type", "l4", "--measured-on", "h100"],
         &["w.toml", "--type", "v100-32gb", "--measured-on", "a10"],
@@ -238,6 +245,46 @@ fn a_smaller_memory_is_only_taken_for_what_is_known_to_fit() {
     assert_eq!((code, talk.as_str()), (0, ""));
     assert!(shown.contains("one strategy is left out: it may not fit the memory"), "{shown}");
     let (code, _, talk) = whatif(&folder, &["w.toml", "--type", "l4"]);
-    assert_eq!(code, 2);
-    assert!(talk.contains("l4-24gb has less memory than a100-80gb"), "{talk}");
+    assert_eq!(code, 3);
+    let why =
+        "l4-24gb has less memory than a100-80gb: each measured strategy of `m` took more than";
+    assert!(talk.contains(why), "{talk}");
+    // Other types are answered for all the same, each once.
+    let (code, shown, _) = whatif(&folder, &["w.toml", "--type", "l4,h100,h100", "--nodes", "1"]);
+    assert_eq!(code, 0);
+    assert!(shown.contains(&format!("l4-24gb: left out: `w.toml`: {why}")), "{shown}");
+    assert_eq!(shown.matches("h100-80gb      1").count(), 1, "{shown}");
+}
+
+#[test]
+fn strategies_across_nodes_have_no_bounds_on_another_type() {
+    let more =
+        r#"{"technique": "ddp", "gpus": 2, "runtime_s": 3000}, {"technique": "ddp", "gpus": 4"#;
+    let wider = PROBLEM.replace(r#"{"technique": "ddp", "gpus": 4"#, more);
+    let folder = folder(&[("p.json", PROBLEM), ("wider.json", &wider)]);
+    let options = ["--type", "h100,a100-80gb", "--measured-on", "a100-80gb", "--nodes", "2"];
+    let (code, shown, talk) = whatif(&folder, &[&["wider.json"], &options[..]].concat());
+    assert_eq!((code, talk.as_str()), (0, ""));
+    let words = "on a100-80gb; one strategy is left out: it is wider than a node";
+    assert!(shown.contains(words), "{shown}");
+    assert!(shown.contains("a100-80gb: measured step times\n"), "{shown}");
+    let (code, shown, _) = whatif(&folder, &[&["p.json"], &options[..]].concat());
+    assert_eq!(code, 0);
+    assert!(shown.contains("task `b` has no strategy of at most 2 GPUs"), "{shown}");
+}
+
+#[test]
+fn evaluations_take_as_much_longer_on_another_type_as_steps_may() {
+    let more = "name = \"long\"\nevaluate = { takes_s = 9000 }";
+    let evaluated = WORKLOAD.replace("name = \"long\"", more);
+    let folder = folder(&[("w.toml", &evaluated)]);
+    let (code, shown, talk) = whatif(
+        &folder,
+        &["w.toml", "--type", "h100", "--measured-on", "a100-80gb", "--nodes", "4", "--json"],
+    );
+    assert_eq!((code, talk.as_str()), (0, ""));
+    let data: Value = serde_json::from_str(&shown).unwrap();
+    let least_s = data["types"][0]["sizes"][0]["least_makespan_s"].as_f64().unwrap();
+    // On the measured type the evaluation alone takes 9000 s, and all takes 15,040 s.
+    assert!(least_s < 0.5 * 15_040.0, "{least_s}");
 }

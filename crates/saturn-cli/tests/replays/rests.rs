@@ -93,6 +93,8 @@ fn a_run_of_which_nothing_can_be_planned_says_why() {
     for (arguments, code, words) in [
         (&[][..], 2, "the run is complete: nothing of it is left to plan"),
         (&at("1s"), 3, "no task can be planned yet: `gpt2-b2-lr0.0002` (inspecting)"),
+        (&at("3h"), 2, "the run's journal ends at"),
+        (&["--at", "2m", "--price", "h100=2"], 2, "of a run expected one number"),
         (&["--at", "2m", "--without", "nobody"], 2, "there is no task `nobody`"),
         (&["--at", "2m", "--without", "words-lr0.1"], 2, "`words-lr0.1` has ended (done)"),
         (&["--at", "2m", "--spot"], 2, "--spot and --type are for files, not for runs"),
@@ -103,4 +105,30 @@ fn a_run_of_which_nothing_can_be_planned_says_why() {
         assert!(talk.starts_with("error: ") && talk.contains(words), "{arguments:?}: {talk}");
         assert_eq!(talk.lines().count(), 1, "{talk}");
     }
+}
+
+#[test]
+fn further_nodes_keep_deadlines_that_the_run_alone_misses() {
+    // Each task is due at 170 s, 50 s from when it is asked.
+    let path = root().join("benches/replay/runs/demo.jsonl");
+    let text = std::fs::read_to_string(path).unwrap();
+    let due = |at_s: u32| text.replace("\"deadline_s\":null", &format!("\"deadline_s\":{at_s}"));
+    let folder = tempfile::TempDir::new().unwrap();
+    let shown = |at_s: u32, more: &[&str]| {
+        let path = folder.path().join("due.jsonl");
+        std::fs::write(&path, due(at_s)).unwrap();
+        let options = [&["--at", "2m", "--add", "0..1"], more].concat();
+        let (code, shown, talk) = whatif(path.to_str().unwrap(), &options);
+        assert_eq!((code, talk.as_str()), (0, ""));
+        shown
+    };
+    let left_out = "these plans leave them out";
+    let missed = "misses a task's deadline";
+    let found = shown(170, &[]);
+    assert!(found.contains(missed) && !found.contains(left_out), "{found}");
+    let found = shown(170, &["--without", " gpt2-b4-lr0.0002, gpt2-b4-lr0.0008"]);
+    assert!(found.contains(&format!("as it is, {missed}")) && !found.contains(left_out), "{found}");
+    // With too little time for all sizes deadlines don't count.
+    let found = shown(130, &[]);
+    assert!(!found.contains(missed) && found.contains(left_out), "{found}");
 }

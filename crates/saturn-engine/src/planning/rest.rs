@@ -4,12 +4,15 @@
 //! whose trials go on are in it too, as far as they are measured: nothing is to be launched. Nothing
 //! is recorded: the state that is asked about stays as it is.
 
+use std::collections::BTreeMap;
+
 use saturn_core::{Objective, Plan, Problem};
 
 use crate::facts::ids::TaskId;
 use crate::facts::record::{AttemptEnd, Record, TaskEnd};
 use crate::knowledge::paces::LEAST_NEWS;
 use crate::planning::problem::Remaining;
+use crate::state::breadth::holds;
 use crate::state::run::State;
 
 /// What is left of a run, as the solver would be asked about it.
@@ -27,6 +30,8 @@ pub struct Rest {
     pub min_switch_gain: f64,
     /// What is open of the plan in force. Only its order, places and shares mean anything.
     pub warm_start: Option<Plan>,
+    /// Measured strategies of models with open tasks that the nodes can't hold now.
+    pub num_too_wide: usize,
     /// The tasks that count as cancelled: those that were named, and those that come after them.
     pub cancelled: Vec<TaskId>,
     /// Tasks that have not ended and that a plan can't contain now.
@@ -50,6 +55,7 @@ pub fn rest(state: &State, without: &[TaskId], now_s: f64) -> Rest {
     let remaining = Remaining::new(&state, &tasks, true, now_s);
     let is_planned = |task: &TaskId| remaining.tasks.iter().any(|one| one.id == *task);
     let unplanned = state.open_tasks.iter().copied().filter(|task| !is_planned(task)).collect();
+    let num_too_wide = num_too_wide(&state, &remaining);
     let policy = &state.config.policy;
     let is_makespan = remaining.objective == Objective::Makespan;
     Rest {
@@ -59,9 +65,27 @@ pub fn rest(state: &State, without: &[TaskId], now_s: f64) -> Rest {
         min_switch_gain: policy.min_switch_gain,
         tasks: remaining.tasks.iter().map(|task| task.id).collect(),
         problem: remaining.problem,
+        num_too_wide,
         cancelled,
         unplanned,
     }
+}
+
+/// Counts the strategies that tasks could use, were there nodes for them. Tasks of one group share
+/// their strategies.
+fn num_too_wide(state: &State, remaining: &Remaining) -> usize {
+    let mut groups = BTreeMap::new();
+    for task in &state.open_tasks {
+        if state.task(*task).is_to_rest() {
+            continue;
+        }
+        let wide = state
+            .choices(*task)
+            .filter(|one| !holds(&remaining.breadths, one.gpu_type, one.trial.strategy.gpus));
+        let most = groups.entry(state.task(*task).group).or_insert(0);
+        *most = wide.count().max(*most);
+    }
+    groups.values().sum()
 }
 
 /// Cancels tasks, and the tasks that come after them, as a run does. Returns those that were

@@ -33,6 +33,8 @@ fn a_device_is_known_by_the_name_that_torch_has_and_by_the_beginning_of_its_name
     let like = |name: &str| Device::like(name).map(|one| one.name);
     assert_eq!(like("NVIDIA A100-SXM4-40GB").as_deref(), Some("a100-40gb"));
     assert_eq!(like("a800-80gb").as_deref(), Some("a800-80gb"));
+    // Cards for PCIe slots have less bandwidth.
+    assert_eq!((like("NVIDIA A100 80GB PCIe"), like("Tesla V100-PCIE-16GB")), (None, None));
     // `A100` alone may be either of two; a CPU is none.
     assert_eq!((like("NVIDIA A100"), like("cpu"), like("gpu")), (None, None, None));
     assert_eq!(Device::beginning("H100").unwrap().name, "h100-80gb");

@@ -9,15 +9,27 @@ use super::error::PolicyError;
 impl Case {
     /// The same case with other true step times, as on another type of device: `scaled` is given a
     /// group, a technique, a number of devices and the seconds. Strategies for which it gives none
-    /// are left out.
+    /// are left out. An evaluation takes longer by a ratio of the group's strategies: `of_ratios`
+    /// picks one of two.
     #[must_use]
-    pub fn scaled(&self, scaled: &dyn Fn(&str, &str, u32, f64) -> Option<f64>) -> Self {
+    pub fn scaled(
+        &self,
+        scaled: &dyn Fn(&str, &str, u32, f64) -> Option<f64>,
+        of_ratios: fn(f64, f64) -> f64,
+    ) -> Self {
         let mut case = self.truthful();
         for (name, group) in &mut case.truth.groups {
+            let mut ratios = Vec::new();
             for (technique, truth) in &mut group.techniques {
-                let all = std::mem::take(&mut truth.measured).into_iter();
-                let of = |(gpus, step_s)| Some((gpus, scaled(name, technique, gpus, step_s)?));
-                truth.measured = all.filter_map(of).collect();
+                for (gpus, step_s) in std::mem::take(&mut truth.measured) {
+                    let Some(scaled_s) = scaled(name, technique, gpus, step_s) else { continue };
+                    truth.measured.insert(gpus, scaled_s);
+                    ratios.push(scaled_s / step_s);
+                }
+            }
+            let ratio = ratios.into_iter().filter(|ratio| ratio.is_finite()).reduce(of_ratios);
+            if let (Some(evaluating), Some(ratio)) = (&mut group.evaluating, ratio) {
+                evaluating.takes_s *= ratio;
             }
         }
         case.truthful()

@@ -58,7 +58,8 @@ impl Asked {
         let planned = plan.is_usable().then(|| planned(self, nodes, gpus, plan, before));
         let ends_s = plan.assignments.iter().filter(|one| one.task == longest);
         let ends_s = ends_s.map(|one| one.end_s).reduce(f64::max).filter(|_| self.run.is_some());
-        Size { nodes, gpus, planned: planned.map(|one| Planned { longest_ends_s: ends_s, ..one }) }
+        let planned = planned.map(|one| Planned { longest_ends_s: ends_s, ..one });
+        Size { nodes, gpus, planned, misses_tasks_deadline: false }
     }
 }
 
@@ -109,9 +110,13 @@ pub struct Size {
     pub nodes: usize,
     /// GPUs of all of them.
     pub gpus: u32,
-    /// What the plan comes to; nothing where some task does not fit so few nodes.
+    /// What the plan comes to; nothing where some task does not fit so few nodes, or misses its
+    /// own deadline there.
     #[serde(flatten)]
     pub planned: Option<Planned>,
+    /// There is no plan because some task would miss its own deadline. Only of a run in progress.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub misses_tasks_deadline: bool,
 }
 
 /// What the plan of a size comes to.

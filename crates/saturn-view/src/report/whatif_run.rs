@@ -31,6 +31,10 @@ pub struct OfRun {
     pub expected_s: Option<f64>,
     /// Whether tasks' own deadlines were left out, since no plan was found that keeps them.
     pub leaves_out_deadlines: bool,
+    /// Whether costs were left out, since nodes of several kinds have no one price.
+    pub lacks_one_price: bool,
+    /// Measured strategies that are in no plan, since the run's nodes can't hold them now.
+    pub num_too_wide: usize,
     /// Tasks that count as cancelled.
     pub cancelled: Vec<String>,
     /// Tasks that have not ended and that no plan can contain now.
@@ -47,6 +51,14 @@ pub struct LeftOut {
     pub task: String,
     /// Where it stands.
     pub stage: Stage,
+}
+
+/// `one measured strategy`, `3 measured strategies`.
+fn count_of(strategies: usize) -> String {
+    match strategies {
+        1 => "one measured strategy".to_owned(),
+        number => format!("{number} measured strategies"),
+    }
 }
 
 fn names<'a>(all: impl Iterator<Item = &'a str>) -> String {
@@ -104,6 +116,19 @@ impl OfRun {
                 "no plan was found that keeps the deadlines of all tasks: these plans leave them out"
                     .to_owned(),
             );
+        }
+        if self.lacks_one_price {
+            warnings.push(
+                "no costs: its nodes and the further nodes are not all of one type, size and price"
+                    .to_owned(),
+            );
+        }
+        if self.num_too_wide > 0 {
+            warnings.push(format!(
+                "its nodes can't hold {} now: these plans leave them out, though further nodes may \
+                 hold them",
+                count_of(self.num_too_wide)
+            ));
         }
         if !self.unplanned.is_empty() {
             warnings.push(format!("not in these plans: {}", left_out(&self.unplanned)));

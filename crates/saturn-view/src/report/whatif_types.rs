@@ -31,6 +31,18 @@ pub struct WhatifTypes {
     pub is_partial: bool,
     /// In the order in which they were asked for.
     pub types: Vec<OfType>,
+    /// Types that were asked for too, and for which there is no answer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<TypeLeftOut>,
+}
+
+/// A type of GPU without an answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TypeLeftOut {
+    /// Its name in the table of `saturn estimate`.
+    pub name: String,
+    /// Why there is no answer.
+    pub why: String,
 }
 
 /// A workload on nodes of one type of GPU.
@@ -47,10 +59,12 @@ pub struct OfType {
     pub ratio: StepRatio,
     /// Strategies that were left out, since nothing says whether they fit into the memory.
     pub num_left_out: usize,
+    /// Strategies that were left out, since they are wider than a node, where no bounds hold.
+    pub num_across: usize,
     /// The sizes that were asked for.
     pub sizes: Vec<TypeSize>,
     /// The number of nodes that costs least if every step is as slow as the bound allows, of those
-    /// that then meet the deadline if there is one.
+    /// that then meet the deadline if there is one. Null too if not every size was planned.
     pub cheapest_nodes: Option<usize>,
 }
 
@@ -139,9 +153,11 @@ impl WhatifTypes {
         let source = |one: &OfType| {
             let StepRatio { low, low_by, high, high_by } = &one.ratio;
             let name = &one.name;
-            if *name == self.measured_on {
-                return format!("{name}: measured step times");
-            }
+            let across = match one.num_across {
+                0 => String::new(),
+                1 => "; one strategy is left out: it is wider than a node".to_owned(),
+                number => format!("; {number} strategies are left out: they are wider than a node"),
+            };
             let left_out = match one.num_left_out {
                 0 => String::new(),
                 1 => "; one strategy is left out: it may not fit the memory".to_owned(),
@@ -149,13 +165,18 @@ impl WhatifTypes {
                     format!("; {number} strategies are left out: they may not fit the memory")
                 }
             };
+            if *name == self.measured_on {
+                return format!("{name}: measured step times{across}");
+            }
             format!(
                 "{name}: estimates; a step takes {low:.2} times ({low_by}) to {high:.2} times \
-                 ({high_by}) as long as on {}{left_out}",
+                 ({high_by}) as long as on {}{left_out}{across}",
                 self.measured_on
             )
         };
         let mut lines: Vec<String> = self.types.iter().map(source).collect();
+        let left_out = |one: &TypeLeftOut| format!("{}: left out: {}", one.name, one.why);
+        lines.extend(self.left_out.iter().map(left_out));
         if self.types.iter().any(|one| one.name != self.measured_on) {
             lines.push(
                 "the bounds are ratios of data sheets (saturn estimate --explain); they take for \
@@ -172,7 +193,9 @@ impl WhatifTypes {
         let within = within.unwrap_or_default();
         let mut lines = Vec::new();
         let mut best: Vec<(&OfType, &TypeSize)> = Vec::new();
-        for one in &self.types {
+        // The last type has sizes that were not planned, if it was stopped there.
+        let num_whole = self.types.len() - usize::from(self.is_partial && !self.types.is_empty());
+        for one in self.types.iter().take(num_whole) {
             let size = one
                 .cheapest_nodes
                 .and_then(|nodes| one.sizes.iter().find(|size| size.nodes == nodes));
@@ -191,6 +214,7 @@ impl WhatifTypes {
         best.retain(|(_, size)| size.most_cost.is_some());
         let cost = |(_, size): &(&OfType, &TypeSize)| size.most_cost.unwrap_or(f64::INFINITY);
         let least = best.iter().min_by(|a, b| cost(a).total_cmp(&cost(b)));
+        let least = least.filter(|_| !self.is_partial);
         if let Some(least) = least.filter(|_| best.len() > 1) {
             let may_be_cheaper = |other: &TypeSize| {
                 other.may_meet_deadline != Some(false)

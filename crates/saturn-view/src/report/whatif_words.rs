@@ -7,6 +7,13 @@ use saturn_core::names::escape_terminal;
 use crate::layout::units::{count, duration};
 use crate::report::whatif::{Knee, Longest, Size, Whatif};
 
+impl Size {
+    /// Why there is no plan.
+    fn why_none(&self) -> &'static str {
+        if self.misses_tasks_deadline { "misses a task's deadline" } else { "a task does not fit" }
+    }
+}
+
 impl Whatif {
     /// What was asked, in a line.
     pub(crate) fn headline(&self) -> String {
@@ -28,7 +35,11 @@ impl Whatif {
         let run = self.asked.run.as_ref();
         let as_it_is = run
             .filter(|run| !run.cancelled.is_empty())
-            .and_then(|run| Some((run.as_it_is.as_ref()?, "as it is".to_owned())));
+            .and_then(|run| run.as_it_is.as_ref())
+            .map(|size| match size.planned {
+                Some(_) => (size, "as it is".to_owned()),
+                None => (size, format!("as it is, {}", size.why_none())),
+            });
         let sizes = self.sizes.iter().map(|size| (size, self.marks(size)));
         as_it_is.into_iter().chain(sizes).collect()
     }
@@ -40,7 +51,7 @@ impl Whatif {
 
     /// What there is to say of a size beside its numbers.
     fn marks(&self, size: &Size) -> String {
-        let Some(planned) = &size.planned else { return "a task does not fit".to_owned() };
+        let Some(planned) = &size.planned else { return size.why_none().to_owned() };
         let mut marks = Vec::new();
         if let Some(run) = self.asked.run.as_ref().filter(|run| run.nodes == size.nodes) {
             marks.push(run.mark());

@@ -106,15 +106,24 @@ fn refusal(args: &WhatifArgs) -> Option<String> {
         return Some("--measured-on and --precision go with --type".to_owned());
     }
     match &args.price {
+        Some(Price::ByType(_)) if is_of_run => Some(
+            "--price TYPE=PRICE is for files; of a run expected one number: the price of an hour of \
+             each node"
+                .to_owned(),
+        ),
         Some(Price::ByType(_)) if !is_typed => {
             Some("--price TYPE=PRICE goes with --type; expected a number".to_owned())
         }
-        Some(Price::OfAll(_)) if args.types.len() > 1 => {
+        Some(Price::OfAll(_)) if args.types.iter().any(|one| one.name != args.types[0].name) => {
             let named = args.types.iter().map(|one| format!("{}=PRICE", one.name));
             let named: Vec<String> = named.collect();
             Some(format!("--price: each type has its own; expected {}", named.join(",")))
         }
-        Some(price @ Price::ByType(_)) => {
+        Some(price @ Price::ByType(prices)) => {
+            let is_asked = |name: &str| args.types.iter().any(|one| one.name == name);
+            if let Some((other, _)) = prices.iter().find(|(name, _)| !is_asked(name)) {
+                return Some(format!("--price has a price for {other}, which --type does not name"));
+            }
             let lacks = args.types.iter().find(|one| price.of(&one.name).is_none())?;
             Some(format!("--price has no price for {}; expected {0}=PRICE", lacks.name))
         }

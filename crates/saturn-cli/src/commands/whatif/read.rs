@@ -43,12 +43,38 @@ enum Tasks {
     Problem(Problem, Node),
 }
 
+/// What another type of GPU changes.
+#[derive(Clone, Copy)]
+pub(super) struct Other<'a> {
+    /// By what every step time (of a problem: every time) is multiplied, by technique and GPU
+    /// count.
+    pub(super) scale: &'a dyn Fn(&str, u32) -> f64,
+    /// It is the type that was measured: strategies across nodes are measured too.
+    pub(super) is_measured: bool,
+    /// Of two such factors the one for evaluations.
+    pub(super) of_ratios: fn(f64, f64) -> f64,
+    /// Bytes of a device, if fewer than there were: only strategies that are known to fit are used.
+    pub(super) memory: Option<f64>,
+}
+
+/// Tasks on another type of GPU.
+pub(super) struct Posed {
+    pub(super) problem: Problem,
+    pub(super) node: Node,
+    /// Strategies that may not fit the memory.
+    pub(super) num_left_out: usize,
+    /// Strategies that are wider than a node.
+    pub(super) num_across: usize,
+}
+
 /// Why tasks can't be planned on another type of GPU.
 pub(super) enum Refused {
-    /// Nothing says how much memory a task needs.
+    /// No strategy of a task is known to fit the memory.
     Memory {
         /// Its name.
         task: String,
+        /// How much memory its strategies take is known, and it is too much.
+        is_known: bool,
     },
     /// Another reason, with the exit code.
     Other(Exit, String),
@@ -147,8 +173,18 @@ impl Input {
         }
     }
 
-    /// The techniques and GPU counts of all strategies.
-    pub(super) fn strategies(&self) -> BTreeSet<(String, u32)> {
+    /// GPUs of the widest gang that is known to stay within a node of so many GPUs of another type.
+    /// Bounds hold for steps within a node. A workload's tasks always stay within a node.
+    fn widest_within(&self, gpus: u32) -> u32 {
+        match &self.tasks {
+            Tasks::Workload(..) => u32::MAX,
+            Tasks::Problem(_, node) => node.gpus.min(gpus),
+        }
+    }
+
+    /// The techniques and GPU counts of all strategies that can be used on nodes of so many GPUs.
+    pub(super) fn strategies(&self, gpus: u32) -> BTreeSet<(String, u32)> {
+        let widest = self.widest_within(gpus);
         match &self.tasks {
             Tasks::Workload(case, _) => {
                 let techniques = case.truth.groups.values().flat_map(|group| &group.techniques);
@@ -158,51 +194,64 @@ impl Input {
             }
             Tasks::Problem(problem, _) => {
                 let all = problem.tasks.iter().flat_map(|task| &task.strategies);
-                all.map(|one| (one.technique.to_string(), one.gpus)).collect()
+                let within = all.filter(|one| one.gpus <= widest);
+                within.map(|one| (one.technique.to_string(), one.gpus)).collect()
             }
         }
     }
 
-    /// The tasks on nodes of so many GPUs of another type. Every step time (of a problem: every
-    /// time) is multiplied by the `scale` of its technique and GPU count. With `memory`, only
-    /// strategies that are known to need no more bytes are in it; the number counts the others.
-    pub(super) fn on(
-        &self,
-        gpus: u32,
-        scale: &dyn Fn(&str, u32) -> f64,
-        memory: Option<f64>,
-    ) -> Result<(Problem, Node, usize), Refused> {
+    /// The tasks on nodes of so many GPUs of another type.
+    pub(super) fn on(&self, gpus: u32, other: &Other) -> Result<Posed, Refused> {
+        let Other { scale, of_ratios, memory, is_measured } = *other;
         match &self.tasks {
             Tasks::Problem(problem, node) => {
                 let mut problem = problem.clone();
                 if let (Some(_), Some(task)) = (memory, problem.tasks.first()) {
-                    return Err(Refused::Memory { task: task.name.clone() });
+                    return Err(Refused::Memory { task: task.name.clone(), is_known: false });
                 }
-                for one in problem.tasks.iter_mut().flat_map(|task| &mut task.strategies) {
-                    one.runtime_s *= scale(&one.technique, one.gpus);
+                let widest = if is_measured { u32::MAX } else { self.widest_within(gpus) };
+                let mut num_across = 0;
+                for task in &mut problem.tasks {
+                    let num_all = task.strategies.len();
+                    task.strategies.retain(|one| one.gpus <= widest);
+                    num_across += num_all - task.strategies.len();
+                    if task.strategies.is_empty() {
+                        let task = escape_terminal(&task.name);
+                        let why = format!(
+                            "task `{task}` has no strategy of at most {widest} GPUs, and bounds \
+                             hold only within a node"
+                        );
+                        return Err(Refused::Other(Exit::Infeasible, why));
+                    }
+                    for one in &mut task.strategies {
+                        one.runtime_s *= scale(&one.technique, one.gpus);
+                    }
                 }
-                Ok((problem, Node { gpus, ..node.clone() }, 0))
+                let node = Node { gpus, ..node.clone() };
+                Ok(Posed { problem, node, num_left_out: 0, num_across })
             }
             Tasks::Workload(case, table) => {
                 let num_left_out = Cell::new(0);
+                let num_unknown = Cell::new(0);
                 let scaled = |group: &str, technique: &str, count: u32, step_s: f64| {
-                    let fits = memory.is_none_or(|bytes| {
-                        let model = group.strip_prefix("model ");
-                        let model = model.zip(table.as_ref()).and_then(|(m, all)| all.model(m));
-                        let peak = model.and_then(|one| one.peak_bytes.get(technique)?.get(&count));
-                        peak.is_some_and(|peak| *peak as f64 <= bytes * USABLE)
-                    });
+                    let model = group.strip_prefix("model ");
+                    let model = model.zip(table.as_ref()).and_then(|(m, all)| all.model(m));
+                    let peak = model.and_then(|one| one.peak_bytes.get(technique)?.get(&count));
+                    let fits = |bytes| peak.is_some_and(|peak| *peak as f64 <= bytes * USABLE);
+                    let fits = memory.is_none_or(fits);
                     num_left_out.set(num_left_out.get() + usize::from(!fits));
+                    num_unknown.set(num_unknown.get() + usize::from(!fits && peak.is_none()));
                     fits.then(|| step_s * scale(technique, count))
                 };
-                let on = case.scaled(&scaled);
+                let on = case.scaled(&scaled, of_ratios);
                 let posed = on.problem(gpus, self.reclaimed_every_s).map_err(|error| match error {
                     PolicyError::NoStrategy { task } if num_left_out.get() > 0 => {
-                        Refused::Memory { task }
+                        Refused::Memory { task, is_known: num_unknown.get() == 0 }
                     }
                     error => Refused::Other(exit_of(&error), escape_terminal(&error.to_string())),
                 });
-                posed.map(|(problem, node)| (problem, node, num_left_out.get()))
+                let num_left_out = num_left_out.get();
+                posed.map(|(problem, node)| Posed { problem, node, num_left_out, num_across: 0 })
             }
         }
     }

@@ -8,11 +8,13 @@ use saturn_core::{Node, Problem};
 use saturn_estimate::{Device, Ratio};
 use saturn_runtime::with_causes;
 use saturn_solver::{Clock, Sized, solve_sizes};
-use saturn_view::whatif_types::{OfType, StepRatio, TypeSize, VERSION, WhatifTypes, cheapest};
+use saturn_view::whatif_types::{
+    OfType, StepRatio, TypeLeftOut, TypeSize, VERSION, WhatifTypes, cheapest,
+};
 use saturn_view::whatif_types_text;
 
 use super::UntilStopped;
-use super::read::{Input, Refused};
+use super::read::{Input, Other, Posed, Refused};
 use crate::args::WhatifArgs;
 use crate::exit::{Exit, fail, print_data};
 use crate::interrupt::Interrupt;
@@ -48,17 +50,34 @@ fn answered(args: &WhatifArgs) -> Result<WhatifTypes, Exit> {
     let input = Input::read(args)?;
     let from = measured_on(args, &input)?;
     let interrupt = Interrupt::catch();
-    let mut types = Vec::new();
+    let mut types: Vec<OfType> = Vec::new();
+    let mut left_out: Vec<TypeLeftOut> = Vec::new();
+    let mut first_exit = None;
     let mut is_partial = false;
-    for to in &args.types {
+    for (index, to) in args.types.iter().enumerate() {
+        if args.types[..index].iter().any(|before| before.name == to.name) {
+            continue;
+        }
         let price = args.price.as_ref().and_then(|price| price.of(&to.name));
         let of_type = Typed { args, input: &input, from: &from, to, interrupt: &interrupt };
-        let (found, is_whole) = of_type.answered(price)?;
+        let (found, is_whole) = match of_type.answered(price) {
+            Ok(answer) => answer,
+            Err((Exit::Machine, why)) => return Err(fail(Exit::Machine, why)),
+            Err((exit, why)) => {
+                first_exit = first_exit.or(Some(exit));
+                left_out.push(TypeLeftOut { name: to.name.clone(), why });
+                continue;
+            }
+        };
         types.push(found);
         if !is_whole {
             is_partial = true;
             break;
         }
+    }
+    if let Some(exit) = first_exit.filter(|_| types.is_empty() && !is_partial) {
+        let whys: Vec<String> = left_out.into_iter().map(|one| one.why).collect();
+        return Err(fail(exit, whys.join("\nerror: ")));
     }
     Ok(WhatifTypes {
         version: VERSION,
@@ -68,16 +87,23 @@ fn answered(args: &WhatifArgs) -> Result<WhatifTypes, Exit> {
         deadline_s: args.deadline,
         is_partial,
         types,
+        left_out,
     })
 }
 
 /// The type on which the step times were measured: as it was said, or as the file says.
 fn measured_on(args: &WhatifArgs, input: &Input) -> Result<Device, Exit> {
-    if let Some(device) = &args.measured_on {
-        return Ok(device.clone());
-    }
     let name = input.name();
     let found = input.gpu_type();
+    if let Some(device) = &args.measured_on {
+        let known = found.and_then(Device::like).filter(|known| known.name != device.name);
+        let Some(known) = known else { return Ok(device.clone()) };
+        let what = format!(
+            "{name}: its step times were measured on {}; --measured-on says {}",
+            known.name, device.name
+        );
+        return Err(fail(Exit::BadInput, what));
+    }
     let why = match found.map(|found| (found, Device::like(found))) {
         Some((_, Some(device))) => return Ok(device),
         Some((found, None)) => format!(
@@ -89,6 +115,9 @@ fn measured_on(args: &WhatifArgs, input: &Input) -> Result<Device, Exit> {
     let expected = "name them by --measured-on, such as --measured-on a100-80gb";
     Err(fail(Exit::BadInput, format!("{name}: {why}; {expected}")))
 }
+
+/// Why there is no answer for a type, with the exit code.
+type Failure = (Exit, String);
 
 /// A workload, and the type of GPU that it is asked about.
 struct Typed<'a> {
@@ -107,24 +136,24 @@ enum End {
 }
 
 impl Typed<'_> {
-    fn ratio(&self, technique: &str, gpus: u32) -> Result<Ratio, Exit> {
+    fn ratio(&self, technique: &str, gpus: u32) -> Result<Ratio, Failure> {
         let precision = self.args.precision;
         Ratio::of(self.from, self.to, precision, technique, gpus).map_err(|error| {
             let hint = match precision {
                 Some(_) => "",
                 None => "; say by --precision which arithmetic the tasks use",
             };
-            fail(Exit::BadInput, format!("--type: {error}{hint}"))
+            (Exit::BadInput, format!("--type: {error}{hint}"))
         })
     }
 
     /// The answer, and whether all sizes were planned.
-    fn answered(&self, price_per_hour: Option<f64>) -> Result<(OfType, bool), Exit> {
+    fn answered(&self, price_per_hour: Option<f64>) -> Result<(OfType, bool), Failure> {
         let gpus = self.args.gpus.unwrap_or_else(|| self.to.node_size());
         let counts = self.args.nodes.clone().map_or(USUAL_COUNTS.to_vec(), |counts| counts.0);
-        let bounds = self.bounds()?;
+        let bounds = self.bounds(gpus)?;
         let is_measured = self.from.name == self.to.name;
-        let (fast, num_left_out) = self.solved(End::Fast, gpus, &counts)?;
+        let (fast, num_left_out, num_across) = self.solved(End::Fast, gpus, &counts)?;
         let slow =
             if is_measured { fast.clone() } else { self.solved(End::Slow, gpus, &counts)?.0 };
         let num_done = fast.len().min(slow.len());
@@ -148,16 +177,17 @@ impl Typed<'_> {
                 high_by: bounds.high.1,
             },
             num_left_out,
-            cheapest_nodes: cheapest(&sizes),
+            num_across,
+            cheapest_nodes: if num_done == counts.len() { cheapest(&sizes) } else { None },
             sizes,
         };
         Ok((of_type, num_done == counts.len()))
     }
 
     /// The bounds of all strategies together.
-    fn bounds(&self) -> Result<Ratio, Exit> {
+    fn bounds(&self, gpus: u32) -> Result<Ratio, Failure> {
         let mut all: Option<Ratio> = None;
-        for (technique, gpus) in self.input.strategies() {
+        for (technique, gpus) in self.input.strategies(gpus) {
             let one = self.ratio(&technique, gpus)?;
             all = Some(match all {
                 None => one,
@@ -170,8 +200,14 @@ impl Typed<'_> {
         Ok(all.unwrap_or(Ratio::ONE))
     }
 
-    /// Plans by number of nodes, and how many strategies were left out.
-    fn solved(&self, end: End, gpus: u32, counts: &[usize]) -> Result<(Vec<Sized>, usize), Exit> {
+    /// Plans by number of nodes; how many strategies were left out because of memory, and because
+    /// they are wider than a node.
+    fn solved(
+        &self,
+        end: End,
+        gpus: u32,
+        counts: &[usize],
+    ) -> Result<(Vec<Sized>, usize, usize), Failure> {
         let needs_memory = self.to.memory_bytes.value < self.from.memory_bytes.value;
         let scale = |technique: &str, gpus: u32| match self.ratio(technique, gpus) {
             Ok(ratio) => match end {
@@ -182,13 +218,24 @@ impl Typed<'_> {
             Err(_) => 1.0,
         };
         let memory = needs_memory.then_some(self.to.memory_bytes.value);
-        let posed = self.input.on(gpus, &scale, memory);
-        let (problem, mut node, num_left_out) = posed.map_err(|refused| self.refused(&refused))?;
+        let of_ratios = match end {
+            End::Fast => f64::min,
+            End::Slow => f64::max,
+        };
+        let is_measured = self.from.name == self.to.name;
+        let posed = self.input.on(gpus, &Other { scale: &scale, is_measured, of_ratios, memory });
+        let Posed { problem, mut node, num_left_out, num_across } =
+            posed.map_err(|refused| self.refused(&refused))?;
         node.gpu_type.clone_from(&self.to.name);
-        Ok((self.plans(&problem, &node, counts)?, num_left_out))
+        Ok((self.plans(&problem, &node, counts)?, num_left_out, num_across))
     }
 
-    fn plans(&self, problem: &Problem, node: &Node, counts: &[usize]) -> Result<Vec<Sized>, Exit> {
+    fn plans(
+        &self,
+        problem: &Problem,
+        node: &Node,
+        counts: &[usize],
+    ) -> Result<Vec<Sized>, Failure> {
         // Strategies of a problem may name the type that was measured.
         let mut problem = problem.clone();
         for one in problem.tasks.iter_mut().flat_map(|task| &mut task.strategies) {
@@ -198,16 +245,24 @@ impl Typed<'_> {
         let seed = self.args.seed;
         solve_sizes(&problem, node, counts, seed, clock, &mut |_| {}).map_err(|error| {
             let error = escape_terminal(&with_causes(&error));
-            fail(Exit::Machine, format!("{}: {error}", self.input.name()))
+            (Exit::Machine, format!("{}: {error}", self.input.name()))
         })
     }
 
     /// Tells why a type can't be planned.
-    fn refused(&self, refused: &Refused) -> Exit {
+    fn refused(&self, refused: &Refused) -> Failure {
         let (to, from) = (&self.to.name, &self.from.name);
         let name = self.input.name();
         match refused {
-            Refused::Memory { task } => fail(
+            Refused::Memory { task, is_known: true } => (
+                Exit::Infeasible,
+                format!(
+                    "{name}: {to} has less memory than {from}: each measured strategy of `{}` took \
+                     more than nine tenths of it",
+                    escape_terminal(task)
+                ),
+            ),
+            Refused::Memory { task, is_known: false } => (
                 Exit::BadInput,
                 format!(
                     "{name}: {to} has less memory than {from}, where `{}` was measured, and the file \
@@ -216,7 +271,7 @@ impl Typed<'_> {
                     escape_terminal(task)
                 ),
             ),
-            Refused::Other(exit, why) => fail(*exit, format!("{name}: on {to}: {why}")),
+            Refused::Other(exit, why) => (*exit, format!("{name}: on {to}: {why}")),
         }
     }
 }
