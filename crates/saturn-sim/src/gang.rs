@@ -259,8 +259,8 @@ pub(crate) struct LiveGang {
     pub(crate) fails_at: Option<(u64, f64, Failure)>,
     /// Where its own code ends it before its last step.
     pub(crate) last_step: Option<u64>,
-    /// Another gang is on one of its nodes.
-    pub(crate) is_beside: bool,
+    /// The factor by which its steps take longer now because of gangs on its nodes.
+    pub(crate) beside: f64,
     /// It has trained no step since it loaded.
     pub(crate) is_fresh: bool,
     /// Most steps between two looks up.

@@ -310,7 +310,7 @@ impl World {
             block_s: save_s,
             teardown_s: self.manners.teardown_s,
             evaluating,
-            is_beside: false,
+            beside: 1.0,
             trying: None,
             marks: BTreeSet::new(),
             paces: Paces::default(),

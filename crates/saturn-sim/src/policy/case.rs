@@ -249,8 +249,8 @@ impl Case {
         let (load_s, save_s) = self.load_and_save_s(job);
         let between = self.steps_between_saves(step_s);
         let num_between = ((num_steps.max(1) - 1) as f64 / between).floor();
-        let steps = self.jobs.get(job).map_or(0, |job| job.steps);
-        let evaluations_s = self.evaluations_s(job, steps.saturating_sub(num_steps), steps);
+        let all = self.jobs.get(job).map_or(0, |job| job.steps);
+        let evaluations_s = self.evaluations_s(job, all.saturating_sub(num_steps), all);
         load_s + num_steps as f64 * step_s + evaluations_s + (1.0 + num_between) * save_s
     }
 

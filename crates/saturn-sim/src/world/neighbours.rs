@@ -18,18 +18,18 @@ impl World {
         let changed = |(attempt, gang): (&AttemptId, &LiveGang)| {
             let nodes = || gang.order.gang.iter().map(|part| part.node);
             let mut others = self.gangs.iter().filter(|(other, _)| *other != attempt);
-            let is_beside = others.any(|(_, other)| {
+            let has_neighbour = others.any(|(_, other)| {
                 trains(other) && other.order.gang.iter().any(|part| nodes().any(|n| n == part.node))
             });
-            (is_beside != gang.is_beside).then_some((*attempt, is_beside))
+            let factor = if has_neighbour { self.neighbours } else { 1.0 };
+            (factor.total_cmp(&gang.beside).is_ne()).then_some((*attempt, factor))
         };
-        let changed: Vec<(AttemptId, bool)> = self.gangs.iter().filter_map(changed).collect();
-        for (attempt, is_beside) in changed {
+        let changed: Vec<(AttemptId, f64)> = self.gangs.iter().filter_map(changed).collect();
+        for (attempt, factor) in changed {
             if let Some(gang) = self.gangs.get_mut(&attempt) {
-                gang.is_beside = is_beside;
+                let before = std::mem::replace(&mut gang.beside, factor);
+                self.change_pace(attempt, factor / before);
             }
-            let factor = if is_beside { self.neighbours } else { 1.0 / self.neighbours };
-            self.change_pace(attempt, factor);
         }
     }
 }

@@ -1,7 +1,5 @@
 //! What a workload says of evaluations and neighbours is what every policy pays.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
-
 use saturn_sim::policy::{MORE_POLICIES, POLICIES, Policy};
 
 use crate::cases::{case, outcome};

@@ -371,6 +371,7 @@ mod tests {
             p90_completion_s: 20.0,
             gpu_hours: 1.0,
             trial_gpu_hours: 0.0,
+            cost: None,
             in_use: 0.5,
             moves: 1,
             worst_owner: None,
