@@ -137,12 +137,14 @@ def pip_chooses(python: Path) -> bool:
 def installing(packages: list[str], python: Path) -> list[str]:
     """The command that installs packages into an environment.
 
-    It is uv, which takes half a minute where pip takes minutes. It is pip where uv fails, and where
+    It is uv, which takes a minute where pip takes several. It is pip where uv fails, and where
     pip's settings choose an index or versions: uv does not read these settings.
     """
     if pip_chooses(python):
         return [*pip_of(python), *packages]
-    uv = shlex.join([str(BIN / "uv"), "pip", "install", "--quiet", "--python", str(python)])
+    # Compiled now: where PYTHONDONTWRITEBYTECODE is set, each process would compile torch anew.
+    options = ["--quiet", "--compile-bytecode", "--python", str(python)]
+    uv = shlex.join([str(BIN / "uv"), "pip", "install", *options])
     pip = shlex.join(pip_of(python))
     return ["sh", "-c", f'{uv} "$@" || exec {pip} "$@"', "install", *packages]
 
