@@ -50,7 +50,7 @@ pub(crate) enum Command {
     Estimate(Box<EstimateArgs>),
     /// Simulate how soon Saturn, a queue or current practice would be done with a workload.
     Simulate(SimulateArgs),
-    /// Say how long a workload, or the rest of a run, would take on each number of nodes, and its cost.
+    /// Say how long a workload or a run would take on more or fewer nodes, and what that costs.
     Whatif(Box<WhatifArgs>),
     /// Train a script, such as a script for torchrun, without changing it.
     Run(RunArgs),

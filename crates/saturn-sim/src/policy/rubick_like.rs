@@ -19,16 +19,16 @@
 //!
 //! So tasks with flat curves give GPUs to tasks with steep curves. Tasks that train stay on their
 //! nodes, and tasks that wait go to the node with the most GPUs left. A task whose number of GPUs
-//! changes stops at a checkpoint, and goes on under the technique that is fastest
-//! there. Moves take 3% of a task's time at most: a task keeps its GPUs until it has trained 33
-//! times as long as a checkpoint and a launch take. Nor does it take more GPUs for a gain that is
-//! smaller than the move, or move if it ends sooner than a move would.
+//! changes stops at a checkpoint, and goes on under the technique that is fastest on the new number.
+//! Moves take 3% of a task's time at most: a task keeps its GPUs until it has trained 33 times as
+//! long as a checkpoint and a launch take. A task takes no more GPUs for a gain that is smaller than
+//! the move, and does not move if it would end sooner than the move.
 //!
-//! The curves, slopes, minimum and order are those of Rubick (Zhang et al., Rubick: Exploiting Job
-//! Reconfigurability for Deep Learning Cluster Scheduling, arXiv 2408.08586). Left out
-//! are its fitted model of performance (step times are known or measured here, as for all policies),
-//! CPUs and bandwidth as further resources, tasks on several nodes, and quotas of tenants. The limits
-//! on moves are our own.
+//! Source: Zhang et al., Rubick: Exploiting Job Reconfigurability for Deep Learning Cluster
+//! Scheduling, arXiv 2408.08586. From Rubick come the curves, slopes, minimum and order. Rubick also
+//! has a fitted model of performance, CPUs and bandwidth as further resources, tasks on several
+//! nodes, and quotas of tenants. This policy has none of these: step times are known or measured, as
+//! for all policies. The limits on moves are not from Rubick.
 
 use std::collections::BTreeMap;
 

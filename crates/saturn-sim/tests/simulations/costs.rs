@@ -73,7 +73,7 @@ fn steps_take_longer_beside_a_neighbour_and_only_then() {
                 [[tasks]]\nname = \"short\"\nsteps = 1\nstep_s = { ddp = { 1 = 100 } }\n";
     let ends_s = outcome("fifo", &case(long)).ends_s;
     assert!((ends_s[1] - 250.0).abs() < 1e-6 && (ends_s[0] - 455.0).abs() < 1e-6, "{ends_s:?}");
-    // A neighbour that ends early leaves the rest of the steps at their own pace.
+    // Once the neighbour has ended, steps take as long as alone.
     let short = "[[tasks]]\nname = \"short\"\nsteps = 100\nstep_s = { ddp = { 1 = 1.0 } }\n";
     let two = case(&format!("{}{short}", tasks(1, 2, beside, "")));
     let ends_s = outcome("fifo", &two).ends_s;

@@ -82,8 +82,8 @@ impl OfRun {
         if self.cancelled.is_empty() { "as it is" } else { "tasks cancelled" }
     }
 
-    /// What there is to say, in sentences, the warnings apart. `first_s` is the makespan of the
-    /// first size.
+    /// Two lists of sentences: answers, and warnings. `first_s` is the makespan of the first size,
+    /// seconds.
     pub(crate) fn answers(&self, first_s: Option<f64>) -> (Vec<String>, Vec<String>) {
         let (mut answers, mut warnings) = (Vec::new(), Vec::new());
         if let Some(expected_s) = self.expected_s {

@@ -49,7 +49,7 @@ impl Whatif {
         self.sizes.iter().any(|one| std::ptr::eq(one, size))
     }
 
-    /// What there is to say of a size beside its numbers.
+    /// The last cell of a size's row: words such as `knee`, or why the size has no plan.
     fn marks(&self, size: &Size) -> String {
         let Some(planned) = &size.planned else { return size.why_none().to_owned() };
         let mut marks = Vec::new();
