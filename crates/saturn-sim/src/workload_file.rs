@@ -80,6 +80,12 @@ impl WorkloadFile {
         text.parse::<toml::Table>().is_ok_and(|table| table.contains_key("nodes"))
     }
 
+    /// The name of the model in the profile that all tasks of a group have; `None` if they have
+    /// step times of their own.
+    pub fn model_of(group: &str) -> Option<&str> {
+        task::model_of(group)
+    }
+
     /// Reads the text of a workload.
     pub fn parse(text: &str) -> Result<Self, WorkloadError> {
         toml::from_str(text).map_err(|error| WorkloadError::of_toml(text, &error))

@@ -244,6 +244,12 @@ fn a_smaller_memory_is_only_taken_for_what_is_known_to_fit() {
     let (code, shown, talk) = whatif(&folder, &["w.toml", "--type", "a100-40gb,a100-80gb"]);
     assert_eq!((code, talk.as_str()), (0, ""));
     assert!(shown.contains("one strategy is left out: it may not fit the memory"), "{shown}");
+    // Tasks that are evaluated have the memory of their model too.
+    let evaluated = format!("{workload}evaluate = {{ every_steps = 500, takes_s = 20 }}\n");
+    std::fs::write(folder.path().join("evaluated.toml"), evaluated).unwrap();
+    let (code, shown, _) = whatif(&folder, &["evaluated.toml", "--type", "a100-40gb,a100-80gb"]);
+    assert_eq!(code, 0);
+    assert!(shown.contains("one strategy is left out: it may not fit the memory"), "{shown}");
     let (code, _, talk) = whatif(&folder, &["w.toml", "--type", "l4"]);
     assert_eq!(code, 3);
     let why =

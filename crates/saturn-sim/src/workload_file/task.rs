@@ -19,6 +19,17 @@ const MOST_STEPS: u64 = 1_000_000_000_000;
 const MOST_AN_HOUR: f64 = 1e6;
 const LEAST_A_DAY: f64 = 0.01;
 
+/// What stands before the model's name in the name of a group, and what may stand behind it.
+const MODEL: &str = "model ";
+const EVALUATED: &str = ", evaluated";
+
+/// The name of the model that all tasks of a group have; `None` if its tasks have step times of
+/// their own.
+pub(super) fn model_of(group: &str) -> Option<&str> {
+    let name = group.strip_prefix(MODEL)?;
+    Some(name.rsplit_once(EVALUATED).map_or(name, |(name, _)| name))
+}
+
 /// A task as it is written.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -79,7 +90,7 @@ impl TaskFile {
                     let expected = format!("a model of the profile: {}", names.join(", "));
                     value(&at("model"), &quoted(name), &escape_terminal(&expected))
                 })?;
-                Ok((format!("model {name}{}", self.evaluated()), model.clone()))
+                Ok((format!("{MODEL}{name}{}", self.evaluated()), model.clone()))
             }
             (None, Some(name), None) => {
                 let found = format!("{} without a profile", quoted(name));
@@ -104,7 +115,7 @@ impl TaskFile {
         self.evaluate.map_or_else(String::new, |EvaluateFile { every_steps, takes_s }| {
             let every =
                 every_steps.map_or_else(String::new, |every| format!(" every {every} steps"));
-            format!(", evaluated{every} in {takes_s} s")
+            format!("{EVALUATED}{every} in {takes_s} s")
         })
     }
 

@@ -234,11 +234,9 @@ impl Input {
                 let num_left_out = Cell::new(0);
                 let num_unknown = Cell::new(0);
                 let scaled = |group: &str, technique: &str, count: u32, step_s: f64| {
-                    // Tasks of a model that evaluate otherwise are a group of their own.
-                    let model = group.strip_prefix("model ").map(|name| {
-                        name.split_once(", evaluated").map_or(name, |(model, _)| model)
-                    });
-                    let model = model.zip(table.as_ref()).and_then(|(m, all)| all.model(m));
+                    let model = WorkloadFile::model_of(group)
+                        .zip(table.as_ref())
+                        .and_then(|(m, all)| all.model(m));
                     let peak = model.and_then(|one| one.peak_bytes.get(technique)?.get(&count));
                     let fits = |bytes| peak.is_some_and(|peak| *peak as f64 <= bytes * USABLE);
                     let fits = memory.is_none_or(fits);
