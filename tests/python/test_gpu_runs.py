@@ -28,7 +28,8 @@ def loss(outputs, labels):
 
 def cursed(outputs, labels):  # late enough that it is in training, not in the trial
     cursed.calls = getattr(cursed, "calls", 0) + 1
-    if cursed.calls > 45 and os.environ["RANK"] == "1":
+    if cursed.calls > 45 and os.environ["RANK"] == "1" and not os.path.exists(os.environ["RAISED"]):
+        open(os.environ["RAISED"], "w").close()
         raise ValueError("the batch is cursed")
     return loss(outputs, labels)
 
@@ -53,12 +54,12 @@ def test_a_run_finds_gpus_by_type_trains_on_them_and_survives_a_rank_that_raises
 ) -> None:
     log = tmp_path / "log"
     names = ("Fake A", "Fake A", "Fake B")
-    run = GpuRun(tmp_path, TWO_TYPES, environment(devices=3, names=names, log=log))
+    once = {"RAISED": str(tmp_path / "raised")}
+    run = GpuRun(tmp_path, TWO_TYPES, environment(devices=3, names=names, log=log) | once)
     run.run()
     report = run.report()
     assert report["device_kind"] == "cuda"
     assert [device["gpu_type"] for device in report["devices"]] == list(names)
-    # In the first attempt; the next one begins at a checkpoint, and does not come so far.
     [failed] = [attempt for attempt in report["attempts"] if attempt["how"] == "failed"]
     assert "loss_function raised ValueError: the batch is cursed" in failed["error"]
     for name in ("narrow", "cursed"):
