@@ -43,6 +43,9 @@ pub(crate) fn note_first_steps(ledger: &mut Ledger, id: AttemptId, now_s: f64) -
         return false;
     }
     let Some(step_s) = ledger.state.observed_step_s(attempt) else { return false };
+    // Nothing tells yet how the strategy trains on a node that is well.
+    let slowness = ledger.state.slowness_of(&attempt.gang, now_s);
+    let step_s = step_s / slowness.map_or(1.0, |one| one.factor);
     let gpu_type = ledger.state.gang_type(&attempt.gang);
     let trial = ledger.state.trial_of(attempt.task, &attempt.strategy, gpu_type);
     let is_new = |trial: &TrialState| trial.outcome.is_none() && trial.trained_step_s.is_none();
