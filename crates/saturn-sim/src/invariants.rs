@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use saturn_core::TrialOutcome;
 use saturn_engine::{
-    Attempt, AttemptId, DeviceId, Purpose, Record, Ruling, State, TaskId, TaskStatus, TrialKey,
-    devices,
+    Attempt, AttemptId, DeviceId, Purpose, Record, Ruling, Slowed, State, TaskId, TaskStatus,
+    TrialKey, devices,
 };
 
 use self::host_memory::HostMemory;
@@ -269,12 +269,17 @@ fn durable(state: &State) -> State {
     for attempt in state.attempts.values() {
         state.tasks[attempt.task.0].step = 0;
     }
+    for node in &mut state.nodes {
+        node.slowness = None;
+    }
     for attempt in state.attempts.values_mut() {
         *attempt = Attempt {
             step: 0,
             stepped_s: 0.0,
             warm: None,
             recorded: None,
+            slowed: Slowed::default(),
+            recent: None,
             step_s: None,
             heard_s: 0.0,
             live_ranks: 0,

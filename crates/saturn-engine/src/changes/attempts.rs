@@ -7,7 +7,7 @@ use crate::facts::evaluation::{BestEvaluation, Evaluation};
 use crate::facts::failure::{FailureKind, RankFailure};
 use crate::facts::ids::{AttemptId, DeviceId};
 use crate::facts::record::{AttemptEnd, Purpose, Record};
-use crate::state::attempt::{Attempt, Warm};
+use crate::state::attempt::{Attempt, Slowed, Warm};
 use crate::state::run::State;
 use crate::state::space::NoSpace;
 use crate::state::task::TaskStatus;
@@ -41,6 +41,8 @@ impl State {
             stepped_s: now_s,
             step_s: None,
             blocked_s: 0.0,
+            slowed: Slowed::default(),
+            recent: None,
             saved_step: None,
             heard_s: now_s,
             live_ranks: self.config.num_ranks(strategy),
@@ -171,7 +173,10 @@ impl State {
             return;
         }
         if let Some(step_s) = step_s {
-            self.with_trial(&attempt, |trial| trial.trained_step_s = Some(step_s));
+            self.with_trial(&attempt, |trial| {
+                trial.trained_step_s = Some(step_s);
+                trial.is_trained_here = true;
+            });
         }
         let Some(task) = self.tasks.get_mut(attempt.task.0) else { return };
         if task.status == TaskStatus::Running(id) {
@@ -229,7 +234,7 @@ impl State {
         }
         let has_stepped = attempt.started.is_some_and(|(from_step, _)| step > from_step);
         if has_stepped && attempt.warm.is_none() {
-            attempt.warm = Some(Warm { step, at_s: now_s, blocked_s: attempt.blocked_s });
+            attempt.warm = Some(Warm { at_s: now_s, ..attempt.here() });
         }
         attempt.step_s = step_s.filter(|step_s| *step_s > 0.0).or(attempt.step_s);
         if attempt.purpose == Purpose::Train
@@ -238,6 +243,7 @@ impl State {
             task.step = step;
             task.loss = loss.or(task.loss);
         }
+        self.compare_pace(id, now_s);
     }
 
     pub(crate) fn apply_went_on(&mut self, id: AttemptId, step: u64, now_s: f64) {

@@ -100,7 +100,7 @@ impl State {
         // The node may come back with fewer devices than it had.
         let devices_before = self.device_numbers(id);
         let devices = vec![DeviceState::default(); spec.gpus as usize];
-        let state = NodeState { is_there: true, devices };
+        let state = NodeState { is_there: true, devices, slowness: None };
         if id.0 == self.nodes.len() {
             self.cluster.nodes.push(spec.clone());
             self.nodes.push(state);

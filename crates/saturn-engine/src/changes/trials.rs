@@ -56,6 +56,7 @@ impl State {
         let key = TrialKey { strategy: strategy.key(), gpu_type: gpu_type.to_owned() };
         if let Some(trial) = self.groups[group].trials.get_mut(&key) {
             trial.trained_step_s = Some(step_s);
+            trial.is_trained_here = true;
             self.groups[group].learn();
             self.learn(group);
             self.version += 1;

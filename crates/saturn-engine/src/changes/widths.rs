@@ -61,6 +61,7 @@ impl State {
                     trial.outcome = None;
                     trial.reused = false;
                     trial.trained_step_s = None;
+                    trial.is_trained_here = false;
                     trial.trained = None;
                     trial.trained_load_s = None;
                     trial.trained_evaluation_s = None;

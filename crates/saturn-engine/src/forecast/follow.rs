@@ -100,7 +100,9 @@ pub(crate) fn follow(state: &State, places: &[Place], now_s: f64) -> Forecast {
             continue;
         }
         let start_s = forecast.start_of(state, place, &free_again, now_s);
-        let end_s = start_s + duration_s(state, place, step);
+        let well_s = duration_s(state, place, step);
+        let slowness = state.slowness_of(&place.gang, now_s);
+        let end_s = start_s + slowness.map_or(well_s, |one| one.stretched_s(start_s, well_s));
         reached.insert(place.task, place.until_step.unwrap_or(u64::MAX));
         forecast.places[index] = Some((start_s, end_s));
         forecast.hold(&place.gang, end_s);
@@ -217,7 +219,8 @@ impl Forecast {
     }
 }
 
-/// Seconds from launch to end that a task needs in a place after `step` finished steps.
+/// Seconds from launch to end that a task needs in a place after `step` finished steps, on nodes
+/// that are well.
 fn duration_s(state: &State, place: &Place, step: u64) -> f64 {
     let until = place.until_step.or(state.task(place.task).steps);
     let gpu_type = state.gang_type(&place.gang);

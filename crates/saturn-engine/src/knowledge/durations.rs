@@ -14,6 +14,7 @@ use saturn_core::Strategy;
 use crate::facts::ids::TaskId;
 use crate::knowledge::strategies::Choice;
 use crate::state::attempt::Attempt;
+use crate::state::device::Slowness;
 use crate::state::lesson::Correction;
 use crate::state::run::State;
 use crate::state::task::TaskState;
@@ -101,10 +102,25 @@ impl State {
         self.end_of(attempt, until_step, now_s).1
     }
 
+    /// The same as if its nodes were well, to compare with strategies under which it does not run.
+    pub(crate) fn well_time_left_s(&self, attempt: &Attempt, now_s: f64) -> f64 {
+        self.end_on(None, attempt, None, now_s).1
+    }
+
     /// Finished steps at which a running attempt ends, and seconds until then, with the checkpoint
     /// there. The attempt stops at `until_step`, or else trains to its task's end.
     pub(crate) fn end_of(
         &self,
+        attempt: &Attempt,
+        until_step: Option<u64>,
+        now_s: f64,
+    ) -> (u64, f64) {
+        self.end_on(self.slowness_of(&attempt.gang, now_s), attempt, until_step, now_s)
+    }
+
+    fn end_on(
+        &self,
+        slowness: Option<Slowness>,
         attempt: &Attempt,
         until_step: Option<u64>,
         now_s: f64,
@@ -115,6 +131,7 @@ impl State {
         let step_s = self.expected_step_s(attempt);
         let evaluations = self.task(task).evaluations(attempt.step, until) as f64;
         let train_s = num_steps as f64 * step_s + evaluations * self.evaluation_s(attempt);
+        let train_s = slowness.map_or(train_s, |one| one.stretched_s(attempt.stepped_s, train_s));
         let save_s = self.save_s(task).unwrap_or(0.0);
         if attempt.started.is_none() {
             return (until, self.load_left_s(attempt, now_s) + train_s + save_s);
@@ -137,7 +154,8 @@ impl State {
     /// has stopped. It stops at the end of its present step, after the checkpoint there. An attempt
     /// that still loads trains a step first.
     pub fn stop_of(&self, attempt: &Attempt, asked_s: f64) -> (u64, f64) {
-        let step_s = self.expected_step_s(attempt);
+        let slowness = self.slowness_of(&attempt.gang, asked_s);
+        let step_s = self.expected_step_s(attempt) * slowness.map_or(1.0, |one| one.factor);
         let save_s = self.save_s(attempt.task).unwrap_or(0.0);
         let left = self.target(attempt).saturating_sub(attempt.step);
         let (more, from_s) = match attempt.started {
@@ -164,7 +182,7 @@ impl State {
         attempt.until_step.or(self.task(attempt.task).steps).unwrap_or(u64::MAX)
     }
 
-    /// Seconds a step that a running attempt is expected to go on with.
+    /// Seconds a step that a running attempt is expected to go on with on nodes that are well.
     fn expected_step_s(&self, attempt: &Attempt) -> f64 {
         let gpu_type = self.gang_type(&attempt.gang);
         self.observed_step_s(attempt)
@@ -174,7 +192,7 @@ impl State {
 
     /// Seconds a step of an attempt that has trained for long enough.
     pub(crate) fn observed_step_s(&self, attempt: &Attempt) -> Option<f64> {
-        let (steps, taken_s) = attempt.clocked()?;
+        let (steps, taken_s) = self.well_clocked(attempt)?;
         let gpu_type = self.gang_type(&attempt.gang);
         let trial = self.trial_of(attempt.task, &attempt.strategy, gpu_type);
         Some(trial.map_or(taken_s / steps, |trial| trial.clocked_step_s(steps, taken_s)))

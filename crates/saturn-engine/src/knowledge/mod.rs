@@ -5,8 +5,8 @@
 //! - `lessons` says what a group's trials and training tell of all its strategies together.
 //! - `strategies` lists the strategies that a task may run under.
 //! - `durations` says how long a task takes under one of them, and when a live attempt ends.
-//! - `paces` finds where training departs from what plans count on; `worth` what a trial would
-//!   cost.
+//! - `paces` finds where training departs from what plans count on; `slowness` says what slow nodes
+//!   change; `worth` says what a trial would cost.
 //!
 //! Invariants: an estimate always comes with how far it may be off. A strategy that was measured or
 //! has trained is never estimated.
@@ -19,5 +19,6 @@ pub(crate) mod estimates;
 pub(crate) mod lessons;
 pub(crate) mod paces;
 pub(crate) mod scaling;
+pub(crate) mod slowness;
 pub(crate) mod strategies;
 pub(crate) mod worth;

@@ -27,7 +27,7 @@ impl State {
         let mut clocked: BTreeMap<(usize, Arc<TrialKey>), Clocked> = BTreeMap::new();
         let trains = |attempt: &&Attempt| attempt.purpose == Purpose::Train && is_of(attempt);
         for attempt in self.attempts.values().filter(trains) {
-            let Some((steps, taken_s)) = attempt.clocked() else { continue };
+            let Some((steps, taken_s)) = self.well_clocked(attempt) else { continue };
             let gpu_type = self.gang_type(&attempt.gang).to_owned();
             let key = TrialKey { strategy: attempt.strategy.key(), gpu_type };
             let group = self.task(attempt.task).group;

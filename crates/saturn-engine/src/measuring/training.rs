@@ -22,7 +22,7 @@ use saturn_core::{Strategy, Trained};
 use crate::facts::ids::AttemptId;
 use crate::facts::record::{Purpose, Record};
 use crate::ledger::book::Ledger;
-use crate::state::attempt::{Attempt, MIN_STEPS_TO_CORRECT, Warm};
+use crate::state::attempt::{Attempt, MIN_STEPS_TO_CORRECT};
 use crate::state::trial::{TRAINED_SD, TrialState};
 
 /// A shorter interval says too little, seconds: delays of the two reports that bound it would
@@ -43,6 +43,9 @@ pub(crate) fn note_first_steps(ledger: &mut Ledger, id: AttemptId, now_s: f64) -
         return false;
     }
     let Some(step_s) = ledger.state.observed_step_s(attempt) else { return false };
+    // Nothing tells yet how the strategy trains on a node that is well.
+    let slowness = ledger.state.slowness_of(&attempt.gang, now_s);
+    let step_s = step_s / slowness.map_or(1.0, |one| one.factor);
     let gpu_type = ledger.state.gang_type(&attempt.gang);
     let trial = ledger.state.trial_of(attempt.task, &attempt.strategy, gpu_type);
     let is_new = |trial: &TrialState| trial.outcome.is_none() && trial.trained_step_s.is_none();
@@ -66,8 +69,7 @@ pub(crate) fn note_interval(ledger: &mut Ledger, id: AttemptId, now_s: f64) -> b
     let (Some(warm), Some(from)) = (attempt.warm, attempt.recorded.or(attempt.warm)) else {
         return false;
     };
-    let (steps, _) = attempt.clocked_since(from);
-    if steps < from.step.saturating_sub(warm.step) {
+    if attempt.clocked_since(from).0 < warm.clocked_until(from).0 {
         return false;
     }
     let Some(trained) = put_on_record(ledger, id, now_s) else { return false };
@@ -92,7 +94,8 @@ pub(crate) fn note_interval(ledger: &mut Ledger, id: AttemptId, now_s: f64) -> b
 /// took.
 pub(crate) fn put_on_record(ledger: &mut Ledger, id: AttemptId, now_s: f64) -> Option<Trained> {
     let attempt = ledger.state.attempts.get(&id)?;
-    let (steps, taken_s) = attempt.clocked_since(attempt.recorded.or(attempt.warm)?);
+    let until = ledger.state.well_until(attempt);
+    let (steps, taken_s) = attempt.recorded.or(attempt.warm)?.clocked_until(until);
     let is_enough = steps >= MIN_STEPS_TO_CORRECT && taken_s >= MIN_INTERVAL_S;
     if !is_enough || attempt.purpose != Purpose::Train {
         return None;
@@ -106,10 +109,9 @@ pub(crate) fn put_on_record(ledger: &mut Ledger, id: AttemptId, now_s: f64) -> O
         relative_error: TRAINED_SD.hypot(step_sd / (steps as f64).sqrt()),
         measured_unix_s: None,
     };
-    let Attempt { step, stepped_s: at_s, blocked_s, .. } = *attempt;
     ledger.commit(Record::Clocked { attempt: id, trained }, now_s);
     if let Some(attempt) = ledger.state.attempts.get_mut(&id) {
-        attempt.recorded = Some(Warm { step, at_s, blocked_s });
+        attempt.recorded = Some(until);
     }
     Some(trained)
 }

@@ -151,7 +151,7 @@ impl Remaining {
                 attempt.strategy == *strategy && state.gang_type(&attempt.gang) == choice.gpu_type
             });
             let runtime_s = match stays {
-                Some(attempt) => Some(state.time_left_s(attempt, None, now_s)),
+                Some(attempt) => Some(state.well_time_left_s(attempt, now_s)),
                 None => pace.time_s(choice),
             };
             let Some(runtime_s) = runtime_s else { continue };

@@ -44,6 +44,10 @@ pub struct Attempt {
     pub step_s: Option<f64>,
     /// Seconds for which it stood still for checkpoints and evaluations.
     pub blocked_s: f64,
+    /// Its steps on slow nodes, live.
+    pub slowed: Slowed,
+    /// Its newest steps beside those before, live; `None` before its first step is over.
+    pub recent: Option<Recent>,
     /// Its newest checkpoint is of this step; `None` where it has written none.
     pub saved_step: Option<u64>,
     /// Time of the last report of any of its ranks, live, seconds.
@@ -77,6 +81,35 @@ pub struct Warm {
     pub at_s: f64,
     /// Seconds for which it had stood still for checkpoints.
     pub blocked_s: f64,
+    /// Its steps on slow nodes until then.
+    pub slowed: Slowed,
+}
+
+/// Steps of an attempt on slow nodes. They tell nothing of its strategy, so its clock leaves them
+/// out.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Slowed {
+    /// Steps.
+    pub steps: u64,
+    /// Seconds that they took.
+    pub seconds: f64,
+}
+
+/// How long the newest steps of an attempt took, beside what was expected.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Recent {
+    /// Where the steps begin with which newer steps are compared.
+    pub since: Warm,
+    /// How many other attempts were on its nodes then.
+    pub num_neighbours: usize,
+    /// Where the steps begin that are still to be compared.
+    pub from: Warm,
+    /// When the steps began that were compared last, seconds.
+    pub began_s: f64,
+    /// What these took over what was expected, if something was expected.
+    pub ratio: Option<f64>,
+    /// Where it left its pace, and how many comparisons in a row say that its nodes are not why.
+    pub departed: Option<(Warm, u32)>,
 }
 
 impl Attempt {
@@ -90,16 +123,31 @@ impl Attempt {
         devices(&self.gang)
     }
 
-    /// Steps that were clocked, and the seconds that they took; `None` if the steps are too few to
-    /// tell. They count up to the last step that was reported, not up to now.
-    pub(crate) fn clocked(&self) -> Option<(f64, f64)> {
-        let (steps, taken_s) = self.clocked_since(self.warm?);
+    /// Steps that were clocked up to a mark, and the seconds that they took; `None` if the steps are
+    /// too few to tell.
+    pub(crate) fn clocked_until(&self, mark: Warm) -> Option<(f64, f64)> {
+        let (steps, taken_s) = self.warm?.clocked_until(mark);
         (steps >= MIN_STEPS_TO_CORRECT && taken_s > 0.0).then_some((steps as f64, taken_s))
     }
 
     /// Steps since a mark, and the seconds that they took.
     pub(crate) fn clocked_since(&self, mark: Warm) -> (u64, f64) {
-        let taken_s = self.stepped_s - mark.at_s - (self.blocked_s - mark.blocked_s);
-        (self.step.saturating_sub(mark.step), taken_s)
+        mark.clocked_until(self.here())
+    }
+
+    /// A mark at its last report.
+    pub(crate) fn here(&self) -> Warm {
+        let Self { step, stepped_s: at_s, blocked_s, slowed, .. } = *self;
+        Warm { step, at_s, blocked_s, slowed }
+    }
+}
+
+impl Warm {
+    /// Steps up to a later mark, and the seconds that they took.
+    pub(crate) fn clocked_until(&self, later: Self) -> (u64, f64) {
+        let slowed = later.slowed.steps.saturating_sub(self.slowed.steps);
+        let slowed_s = later.slowed.seconds - self.slowed.seconds;
+        let taken_s = later.at_s - self.at_s - (later.blocked_s - self.blocked_s) - slowed_s;
+        (later.step.saturating_sub(self.step).saturating_sub(slowed), taken_s)
     }
 }

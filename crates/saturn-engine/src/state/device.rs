@@ -21,4 +21,31 @@ pub struct NodeState {
     pub is_there: bool,
     /// Its devices.
     pub devices: Vec<DeviceState>,
+    /// Its slowness, live; `None` while it is well.
+    pub slowness: Option<Slowness>,
+}
+
+/// How much longer all steps on a node take than elsewhere and before.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Slowness {
+    /// The factor by which steps take longer.
+    pub factor: f64,
+    /// Since when the node is slow, seconds.
+    pub since_s: f64,
+    /// When the node was last seen to be slow, seconds.
+    pub seen_s: f64,
+}
+
+impl Slowness {
+    /// Until when the node is expected to be slow: nobody knows, so as long again as it was.
+    pub fn until_s(&self) -> f64 {
+        2.0 * self.seen_s - self.since_s
+    }
+
+    /// Seconds that work takes from `from_s` on that takes `work_s` on a node that is well.
+    pub(crate) fn stretched_s(&self, from_s: f64, work_s: f64) -> f64 {
+        let slow_s = (self.until_s() - from_s).max(0.0);
+        let done_s = slow_s / self.factor;
+        if work_s < done_s { work_s * self.factor } else { slow_s + work_s - done_s }
+    }
 }

@@ -45,6 +45,8 @@ pub struct TrialState {
     pub has_knobs: bool,
     /// Seconds a step that training took, newest; more to be trusted than the trial's.
     pub trained_step_s: Option<f64>,
+    /// Training in this run has shown that, and not only an earlier run.
+    pub is_trained_here: bool,
     /// The rate that all intervals of training together found, with the intervals of earlier runs.
     pub trained: Option<Trained>,
     /// Seconds from launch to the first step of a training that went on from a checkpoint, newest.
@@ -67,6 +69,7 @@ impl TrialState {
             estimate: None,
             has_knobs: false,
             trained_step_s: None,
+            is_trained_here: false,
             trained: None,
             trained_evaluation_s: None,
             trained_load_s: None,

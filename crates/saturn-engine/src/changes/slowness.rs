@@ -1,0 +1,128 @@
+//! Which nodes are slow, as the paces of the attempts on them show.
+//!
+//! The newest steps of each attempt are compared with its steps before, again and again. If an
+//! attempt leaves its pace and no other attempt on its node contradicts, the node is slow: what
+//! changes in mid-training is seldom the strategy. A node is as slow as the lower median of its
+//! attempts, of those that were compared since. The steps on a slow node are left out of the
+//! attempt's clock.
+//!
+//! If others on the node keep their pace, the attempt has a new pace of its own. If it becomes
+//! faster than ever, its steps before were those of a slow node that nobody knew as one. Either
+//! way its clock begins anew, once enough comparisons agree. If more attempts have come to its
+//! node, they may be what slows it, and newer steps are compared with those beside them.
+//!
+//! All this is live: a resumed run sees the slowness of its nodes anew.
+
+use std::collections::BTreeSet;
+
+use crate::facts::ids::AttemptId;
+use crate::facts::record::Purpose;
+use crate::state::attempt::{MIN_STEPS_TO_CORRECT, Recent, Warm};
+use crate::state::device::Slowness;
+use crate::state::run::State;
+use crate::state::trial::TrialState;
+
+/// Steps of less than this are not compared, seconds.
+const LEAST_S: f64 = 30.0;
+/// A pace that differs by less than this factor has not changed.
+const TOLERANCE: f64 = 1.2;
+/// Steps that differ from one another must depart by so many standard deviations of their mean.
+const NOISE_SDS: f64 = 3.0;
+/// So many comparisons in a row make a new pace.
+const DEPARTURES: u32 = 2;
+
+impl State {
+    /// Compares the newest steps of an attempt with those before, once they are enough.
+    pub(crate) fn compare_pace(&mut self, id: AttemptId, now_s: f64) {
+        let Some(attempt) = self.attempts.get(&id) else { return };
+        let (Some(warm), Purpose::Train) = (attempt.warm, attempt.purpose) else { return };
+        let from = attempt.recent.map_or(warm, |recent| recent.from);
+        let (steps, taken_s) = attempt.clocked_since(from);
+        if steps < MIN_STEPS_TO_CORRECT || taken_s < LEAST_S {
+            return;
+        }
+        let nodes: Vec<usize> = attempt.gang.iter().map(|part| part.node).collect();
+        let all = nodes.iter().flat_map(|node| self.attempts_on(*node));
+        let num_neighbours = all.filter(|other| *other != id).collect::<BTreeSet<_>>().len();
+        let began_s = from.at_s;
+        let new = |since: Warm, from: Warm, ratio: Option<f64>| Recent {
+            since,
+            num_neighbours,
+            from,
+            began_s,
+            ratio,
+            departed: None,
+        };
+        let before = attempt.recent.unwrap_or_else(|| new(warm, warm, None));
+        let here = attempt.here();
+        let is_slow = self.slowness_of(&attempt.gang, attempt.stepped_s).is_some();
+        if num_neighbours > before.num_neighbours && !is_slow {
+            // What training takes beside more tasks is its strategy's pace there, not the node's.
+            return self.set_recent(id, new(here, here, None));
+        }
+        let gpu_type = self.gang_type(&attempt.gang);
+        let trial = self.trial_of(attempt.task, &attempt.strategy, gpu_type);
+        let step_sd = trial.and_then(TrialState::variation).unwrap_or(0.0);
+        let tolerance = TOLERANCE.max(1.0 + NOISE_SDS * step_sd / (steps as f64).sqrt());
+        let expected_s = self.pace_before(attempt, &before);
+        let ratio = expected_s.map(|expected_s| taken_s / steps as f64 / expected_s);
+        let left = ratio.filter(|ratio| !(1.0 / tolerance..=tolerance).contains(ratio));
+        let is_slower = left.is_some_and(|ratio| ratio > 1.0);
+        let was = before.departed.filter(|(_, number)| is_slower || *number > 0);
+        let (since, number) = was.filter(|_| left.is_some()).unwrap_or((from, 0));
+        let recent = Recent { from: here, began_s, ratio, departed: None, ..before };
+        self.set_recent(id, recent);
+        for node in &nodes {
+            self.judge_node(*node, since.at_s, now_s);
+        }
+        if left.is_none() {
+            return;
+        }
+        let is_nodes = is_slower && nodes.iter().any(|node| self.nodes[*node].slowness.is_some());
+        let number = if is_nodes { 0 } else { number + 1 };
+        let Some(attempt) = self.attempts.get_mut(&id) else { return };
+        if number >= DEPARTURES {
+            attempt.warm = Some(since);
+            attempt.slowed = since.slowed;
+            attempt.recorded = None;
+            attempt.recent = Some(new(since, attempt.here(), Some(1.0)));
+            return;
+        }
+        // What is on record stays on record.
+        let out = attempt.recorded.filter(|mark| mark.step > from.step).unwrap_or(from);
+        let (steps, taken_s) = attempt.clocked_since(out);
+        attempt.slowed.steps += steps;
+        attempt.slowed.seconds += taken_s;
+        attempt.recent =
+            Some(Recent { from: attempt.here(), departed: Some((since, number)), ..recent });
+    }
+
+    fn set_recent(&mut self, id: AttemptId, recent: Recent) {
+        if let Some(attempt) = self.attempts.get_mut(&id) {
+            attempt.recent = Some(recent);
+        }
+    }
+
+    /// Attempts on a node that hold devices of it.
+    fn attempts_on(&self, node: usize) -> BTreeSet<AttemptId> {
+        self.nodes[node].devices.iter().filter_map(|device| device.held_by).collect()
+    }
+
+    /// Judges a node by the paces of its attempts. One of them was compared just now, and has its
+    /// pace since `from_s`.
+    fn judge_node(&mut self, node: usize, from_s: f64, now_s: f64) {
+        let known = self.nodes[node].slowness.filter(|one| now_s < one.until_s());
+        let since_s = known.map_or(from_s, |one| one.since_s.min(from_s));
+        let attempts = self.attempts_on(node).into_iter().filter_map(|id| self.attempts.get(&id));
+        let all = attempts.filter(|one| one.purpose == Purpose::Train);
+        let all = all.filter_map(|one| one.recent);
+        let mut ratios: Vec<f64> = all
+            .filter(|recent| recent.began_s >= since_s)
+            .filter_map(|recent| recent.ratio)
+            .collect();
+        ratios.sort_by(f64::total_cmp);
+        let Some(factor) = ratios.get(ratios.len().saturating_sub(1) / 2).copied() else { return };
+        let slowness = Slowness { factor, since_s, seen_s: now_s };
+        self.nodes[node].slowness = (factor > TOLERANCE).then_some(slowness);
+    }
+}
