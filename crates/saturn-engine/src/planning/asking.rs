@@ -20,7 +20,6 @@ use crate::planning::adopting::{choose, places};
 use crate::planning::experiment::{Luck, choose_trials};
 use crate::planning::fingerprint::Fingerprint;
 use crate::planning::problem::{Remaining, plannable};
-use crate::state::run::State;
 
 /// The time between two solves is at least this many times as long as the last solve took. So a
 /// queue that never ends does not keep the solver busy.
@@ -30,7 +29,9 @@ const RETRY_SOLVE_S: f64 = 10.0;
 
 /// The share of the makespan that remains which a solve may take.
 const SOLVE_SHARE: f64 = 0.01;
-/// A run that may still get tasks asks so many times as much of a plan that moves running tasks.
+/// While further tasks may come, the last planned end is not the end of the run, and a move for it
+/// is often undone. Then a plan that moves running tasks must gain so many times `min_gain` over
+/// the best plan that moves none.
 const OPEN: f64 = 4.0;
 /// Seconds that a solve may take whatever remains: at least, and for each task.
 const LEAST_SOLVE_S: f64 = 0.1;
@@ -151,6 +152,7 @@ impl Planning {
         let policy = &ledger.state.config.policy;
         let time_limit_s = time_limit_s(policy, &remaining);
         let is_makespan = remaining.objective == Objective::Makespan;
+        let is_open = !ledger.state.is_closed;
         let expected = remaining.with_unmeasured(&ledger.state, Luck::None);
         let optimistic = remaining.optimistic(&ledger.state);
         let warm_start = remaining.warm_start(&ledger.state);
@@ -165,8 +167,8 @@ impl Planning {
             seed: policy.seed,
             max_switches: if is_makespan { policy.max_switches } else { 0 },
             min_switch_gain: policy.min_switch_gain,
-            min_move_gain: min_move_gain(&ledger.state),
-            min_move_gain_s: policy.min_gain_s,
+            min_move_gain: if is_open { (OPEN * policy.min_gain).min(1.0) } else { 0.0 },
+            min_move_gain_s: if is_open { policy.min_gain_s } else { 0.0 },
             warm_start,
         };
         self.pending = Some(PendingSolve { request, remaining, has_deadlines, time_limit_s });
@@ -225,14 +227,6 @@ impl Planning {
         }
         ledger.commit(Record::NotSolved { reason: reason.to_owned() }, now_s);
     }
-}
-
-/// The share of the time left that a plan must gain over a plan that moves no running task. While
-/// further tasks may come, the last planned end is not the end of the run, and a move for it is
-/// often undone.
-fn min_move_gain(state: &State) -> f64 {
-    let min_gain = state.config.policy.min_gain;
-    if state.is_closed { min_gain } else { (OPEN * min_gain).min(1.0) }
 }
 
 /// Seconds that a solve may take: in proportion to what is at stake.
