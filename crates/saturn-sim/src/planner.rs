@@ -166,6 +166,8 @@ impl Planner {
             threads: 1,
             max_switches: order.max_switches,
             min_switch_gain: order.min_switch_gain,
+            min_move_gain: order.min_move_gain,
+            min_move_gain_s: order.min_move_gain_s,
             warm_start: order.warm_start.clone(),
             ..Options::default()
         };

@@ -316,6 +316,10 @@ pub struct SolveOrder {
     pub max_switches: usize,
     /// What a plan with switches must gain over the best without, as a part of that.
     pub min_switch_gain: f64,
+    /// What a plan that moves running tasks must gain, as a part of the best plan that moves none.
+    pub min_move_gain: f64,
+    /// The same in seconds.
+    pub min_move_gain_s: f64,
     /// What is left of the plan in force, as a plan of the problem, to start from.
     pub warm_start: Option<Plan>,
 }
@@ -427,6 +431,8 @@ mod tests {
             seed: 0,
             max_switches: 0,
             min_switch_gain: 0.0,
+            min_move_gain: 0.0,
+            min_move_gain_s: 0.0,
             warm_start: None,
         }
     }

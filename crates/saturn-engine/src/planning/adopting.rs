@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use saturn_core::{Assignment, PlanStatus, WHOLE};
+use saturn_core::{Assignment, Objective, PlanStatus, WHOLE};
 
 use crate::facts::event::SolveAnswer;
 use crate::facts::ids::{DeviceId, NodeId, devices};
@@ -28,6 +28,9 @@ use crate::state::trial::TrialState;
 /// Share of the time left that a new plan must save where it moves no running task. Such a plan
 /// costs nothing, but the forecasts that are compared are not exact.
 const MIN_GAIN_IN_PLACE: f64 = 0.005;
+/// Makespans that differ by less, as a share, are equal: the forecasts of two plans differ by a step
+/// where a task is cut.
+const EQUAL: f64 = 1e-4;
 /// A planned start that is this close to the present counts as the present, seconds.
 const AT_ONCE_S: f64 = 1e-6;
 
@@ -45,8 +48,14 @@ pub(crate) fn choose(
     let open: Vec<Place> = state.open_places().map(|(_, place)| place.clone()).collect();
     let is_complete = without_place(state, &tasks, &open).is_empty();
     let value = |rival: &Rival| rival.forecast.value(state, objective, now_s);
+    // The mean end decides only between plans of equal makespans.
+    let ends = |rival: &Rival| match objective {
+        Objective::Makespan => rival.forecast.value(state, Objective::Completion, now_s),
+        _ => 0.0,
+    };
     let standing = Rival::new(state, extended(state, open, &tasks, now_s), now_s);
     let standing_value = value(&standing);
+    let standing_ends = ends(&standing);
     let (answer, places) = solved.unzip();
     let rivals = places.into_iter().flat_map(|places| {
         let in_place = keep_in_place(state, places);
@@ -72,7 +81,9 @@ pub(crate) fn choose(
                 let stops = !rival.forecast.moved.is_empty() || switches_idly(&rival.places);
                 if stops { min_gain_s } else { 0.0 }
             };
-            (a + bar(one)).total_cmp(&(b + bar(other)))
+            let (a, b) = (a + bar(one), b + bar(other));
+            let are_equal = (a - b).abs() <= EQUAL * standing_value;
+            if are_equal { ends(one).total_cmp(&ends(other)) } else { a.total_cmp(&b) }
         });
     let best_s = best.as_ref().map(|(_, best)| best.forecast.end_s - now_s);
     let min_gain = ledger.state.config.policy.min_gain;
@@ -82,7 +93,11 @@ pub(crate) fn choose(
         // If some tasks have no place in the plan in force, any better plan will do.
         let needed = if is_complete { needed * standing_value } else { 0.0 };
         let needed = if is_moving { needed.max(min_gain_s) } else { needed };
-        standing_value - value > needed
+        let ends_needed = if is_complete { MIN_GAIN_IN_PLACE * standing_ends } else { 0.0 };
+        let ends_earlier = !is_moving
+            && *value <= standing_value * (1.0 + EQUAL)
+            && standing_ends - ends(best) > ends_needed;
+        standing_value - value > needed || ends_earlier
     });
     let instead_of_s =
         (ledger.state.plan.is_some() && is_complete).then_some(standing.forecast.end_s - now_s);

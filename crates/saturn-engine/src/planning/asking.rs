@@ -29,6 +29,10 @@ const RETRY_SOLVE_S: f64 = 10.0;
 
 /// The share of the makespan that remains which a solve may take.
 const SOLVE_SHARE: f64 = 0.01;
+/// While further tasks may come, the last planned end is not the end of the run, and a move for it
+/// is often undone. Then a plan that moves running tasks must gain so many times `min_gain` over
+/// the best plan that moves none.
+const OPEN: f64 = 4.0;
 /// Seconds that a solve may take whatever remains: at least, and for each task.
 const LEAST_SOLVE_S: f64 = 0.1;
 const LEAST_SOLVE_A_TASK_S: f64 = 0.001;
@@ -148,6 +152,7 @@ impl Planning {
         let policy = &ledger.state.config.policy;
         let time_limit_s = time_limit_s(policy, &remaining);
         let is_makespan = remaining.objective == Objective::Makespan;
+        let is_open = !ledger.state.is_closed;
         let expected = remaining.with_unmeasured(&ledger.state, Luck::None);
         let optimistic = remaining.optimistic(&ledger.state);
         let warm_start = remaining.warm_start(&ledger.state);
@@ -162,6 +167,8 @@ impl Planning {
             seed: policy.seed,
             max_switches: if is_makespan { policy.max_switches } else { 0 },
             min_switch_gain: policy.min_switch_gain,
+            min_move_gain: if is_open { (OPEN * policy.min_gain).min(1.0) } else { 0.0 },
+            min_move_gain_s: if is_open { policy.min_gain_s } else { 0.0 },
             warm_start,
         };
         self.pending = Some(PendingSolve { request, remaining, has_deadlines, time_limit_s });

@@ -114,6 +114,14 @@ pub struct Options {
     /// from 0 to 1. Otherwise the plan without switches is the answer. If no plan with switches can end
     /// so early, the bound is that of plans without switches.
     pub min_switch_gain: f64,
+    /// The part, and the seconds, by which a plan for the makespan must end earlier to move tasks
+    /// that run: earlier than the best plan that leaves them all as they run. With 0 for both, no
+    /// such plan is looked for, and moves cost only their switch costs.
+    pub min_move_gain: f64,
+    /// See `min_move_gain`.
+    pub min_move_gain_s: f64,
+    /// Whether a plan for the makespan is made to have early ends, within that makespan.
+    pub has_early_ends: bool,
     /// A plan of this problem to start from. The parts that fit are used, others are ignored.
     pub warm_start: Option<Plan>,
 }
@@ -129,6 +137,9 @@ impl Default for Options {
             threads: 2,
             max_switches: 0,
             min_switch_gain: 0.0,
+            min_move_gain: 0.0,
+            min_move_gain_s: 0.0,
+            has_early_ends: true,
             warm_start: None,
         }
     }
@@ -157,6 +168,20 @@ impl Options {
                 option: "min switch gain",
                 found: self.min_switch_gain.to_string(),
                 expected: "a number from 0 to 1",
+            });
+        }
+        if !(0.0..=1.0).contains(&self.min_move_gain) {
+            return Err(SolveError::Option {
+                option: "min move gain",
+                found: self.min_move_gain.to_string(),
+                expected: "a number from 0 to 1",
+            });
+        }
+        if !(0.0..=1e9).contains(&self.min_move_gain_s) {
+            return Err(SolveError::Option {
+                option: "min move gain seconds",
+                found: self.min_move_gain_s.to_string(),
+                expected: "a number of seconds from 0 to 1e9",
             });
         }
         if !(1..=64).contains(&self.threads) {

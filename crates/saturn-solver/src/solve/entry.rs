@@ -17,6 +17,8 @@ use crate::problem::model::Model;
 use crate::problem::options::{Backend, Options};
 use crate::solve::auto;
 use crate::solve::general::{self, Exact};
+use crate::solve::staying;
+use crate::split::early;
 use crate::split::solve as split;
 
 use crate::lists::search::Search;
@@ -27,6 +29,8 @@ use crate::problem::grade::grade;
 const PRICES: f64 = 0.5;
 /// The share of the time for a search before the exact program.
 const FIRST_SEARCH: f64 = 0.05;
+/// The share of the time for early ends within the makespan.
+const EARLY: f64 = 0.05;
 /// A plan that is better by less than this, relative, is not better.
 const ROUNDING: f64 = 1e-12;
 
@@ -42,8 +46,7 @@ pub fn solve(problem: &Problem, options: &Options, clock: &dyn Clock) -> Result<
     let mut plan = Plan::none(options.objective);
     let unplaceable = problem.unplaceable();
     if unplaceable.is_empty() {
-        plan_tasks(problem, options, deadline, &mut plan);
-        take_warm_start(problem, options, &mut plan);
+        staying::plan(problem, options, deadline, &mut plan);
     } else {
         let reason = |(task, reason)| Reason { task: Some(task), reason };
         plan.reasons = unplaceable.into_iter().map(reason).collect();
@@ -63,21 +66,46 @@ pub fn solve(problem: &Problem, options: &Options, clock: &dyn Clock) -> Result<
     Ok(plan)
 }
 
-/// Plans a problem each of whose tasks fits the cluster: whole tasks first, then with switches.
-fn plan_tasks(problem: &Problem, options: &Options, deadline: Deadline, plan: &mut Plan) {
+/// Plans a problem each of whose tasks fits the cluster: for its objective, and then, if that is the
+/// makespan, for early ends within it.
+pub(crate) fn plan_early(
+    problem: &Problem,
+    options: &Options,
+    deadline: Deadline,
+    plan: &mut Plan,
+) {
     let model = Model::new(problem);
+    // Only a makespan leaves open when the other tasks end.
+    let has_early =
+        options.has_early_ends && is_for_lists(problem, &model, options) && !model.has_places();
+    let share = if has_early { 1.0 - EARLY } else { 1.0 };
+    plan_tasks(problem, options, &model, deadline.within(deadline.left_s() * share), plan);
+    take_warm_start(problem, options, plan);
+    if has_early && plan.is_usable() && !deadline.is_over() {
+        early::end_early(problem, options, &model, deadline, plan);
+    }
+}
+
+/// Plans a problem each of whose tasks fits the cluster: whole tasks first, then with switches.
+fn plan_tasks(
+    problem: &Problem,
+    options: &Options,
+    model: &Model,
+    deadline: Deadline,
+    plan: &mut Plan,
+) {
     let bounding = deadline.within(deadline.left_s() * PRICES);
     // Types that fit no task can't be priced; those that do keep their prices.
     let bound = if model.has_modes() {
-        area_bound(&model, bounding)
+        area_bound(model, bounding)
     } else {
         AreaBound { makespan: 0.0, prices: vec![1.0; model.num_kinds] }
     };
-    let may_switch = split::applies(problem, &model, options);
-    if is_for_lists(problem, &model, options) {
+    let may_switch = split::applies(problem, model, options);
+    if is_for_lists(problem, model, options) {
         plan.lower_bound_s = bound.makespan;
         if !deadline.is_over() {
-            let solve = Solve { problem, options, model: &model, bound, deadline };
+            let solve = Solve { problem, options, model, bound, deadline };
             if !may_switch {
                 by_lists(&solve, solve.begin(), plan);
             } else if let Some(whole) = split::solve(&solve, Some(solve.begin()), plan) {
@@ -86,11 +114,11 @@ fn plan_tasks(problem: &Problem, options: &Options, deadline: Deadline, plan: &m
         }
     } else if may_switch {
         let (whole, until) = split::whole(options, deadline);
-        general::solve(problem, &whole, &model, &bound.prices, until, plan);
-        let solve = Solve { problem, options, model: &model, bound, deadline };
+        general::solve(problem, &whole, model, &bound.prices, until, plan);
+        let solve = Solve { problem, options, model, bound, deadline };
         split::solve(&solve, None, plan);
     } else {
-        general::solve(problem, options, &model, &bound.prices, deadline, plan);
+        general::solve(problem, options, model, &bound.prices, deadline, plan);
     }
 }
 
@@ -106,7 +134,10 @@ fn take_warm_start(problem: &Problem, options: &Options, plan: &mut Plan) {
         num_segments[one.task] += 1;
     }
     let found = Plan::of(problem, options.objective, warm.assignments.clone());
-    let is_better = !plan.is_usable() || found.value() < plan.value() * (1.0 - ROUNDING);
+    let is_early =
+        found.value() <= plan.value() && found.completion_s < plan.completion_s * (1.0 - ROUNDING);
+    let is_better =
+        !plan.is_usable() || found.value() < plan.value() * (1.0 - ROUNDING) || is_early;
     if is_better
         && num_segments.iter().all(|segments| *segments <= options.max_switches + 1)
         && check(problem, &found).is_ok()

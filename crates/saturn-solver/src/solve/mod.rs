@@ -12,4 +12,5 @@ pub(crate) mod auto;
 pub(crate) mod entry;
 pub(crate) mod general;
 pub(crate) mod sizes;
+pub(crate) mod staying;
 pub(crate) mod taking;

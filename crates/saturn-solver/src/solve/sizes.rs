@@ -184,6 +184,8 @@ fn solve_size(
         threads: THREADS,
         max_switches: 0,
         min_switch_gain: 0.0,
+        // Sizes are compared by their makespans alone.
+        has_early_ends: false,
         warm_start: before.or(how.warm_start.as_ref()).cloned(),
         ..how.clone()
     };

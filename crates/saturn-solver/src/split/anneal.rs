@@ -21,14 +21,39 @@ const MOVES_PER_LOOK: u64 = 64;
 
 /// One run: from a hot to a cold temperature, both in seconds of cost.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Cooling {
+pub(crate) struct Cooling<'a> {
     pub(crate) from: f64,
     pub(crate) to: f64,
     pub(crate) num_moves: u64,
-    /// A device that ends by then is in time, seconds.
-    pub(crate) target: f64,
-    /// Weight of the area over all devices of the region.
-    pub(crate) area: f64,
+    pub(crate) goal: Goal<'a>,
+}
+
+/// What a run makes small.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Goal<'a> {
+    /// When the last device ends.
+    Makespan {
+        /// A device that ends by then is in time, seconds.
+        target: f64,
+        /// Weight of the area over all devices of the region.
+        area: f64,
+    },
+    /// When the tasks end, by weight.
+    Ends(Ends<'a>),
+}
+
+/// Early ends, within a makespan and with no more launches.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ends<'a> {
+    /// No piece may end later, seconds.
+    pub(crate) cap: f64,
+    /// For each task.
+    pub(crate) weights: &'a [f64],
+    /// What a second beyond the cap costs.
+    pub(crate) late: f64,
+    /// The most pieces that don't stay, in the region, and what each of them costs.
+    pub(crate) most_launches: usize,
+    pub(crate) launch: f64,
 }
 
 /// Some nodes and all pieces on them.
@@ -41,6 +66,8 @@ pub(crate) struct Region<'a> {
     may_switch: &'a [bool],
     num_gpus: f64,
     has_running: bool,
+    /// The tasks of the pieces.
+    tasks: Vec<usize>,
     pieces: Vec<Piece>,
     scratch: Vec<Piece>,
 }
@@ -55,43 +82,81 @@ impl<'a> Region<'a> {
     ) -> Self {
         let num_gpus = nodes.iter().map(|node| f64::from(player.model.nodes[*node].gpus)).sum();
         let (has_running, scratch) = (player.model.has_running(), pieces.clone());
-        Self { player, nodes, max_pieces, may_switch, num_gpus, has_running, pieces, scratch }
+        let mut tasks: Vec<usize> = pieces.iter().map(|piece| piece.task).collect();
+        tasks.sort_unstable();
+        tasks.dedup();
+        Self {
+            player,
+            nodes,
+            max_pieces,
+            may_switch,
+            num_gpus,
+            has_running,
+            tasks,
+            pieces,
+            scratch,
+        }
     }
 
     fn model(&self) -> &'a Model {
         self.player.model
     }
 
-    /// Latest end and cost of the scratch pieces; `None` where their area alone costs more than
-    /// `limit`.
+    /// Value and cost of the scratch pieces; `None` where their area alone costs more than `limit`.
+    /// The value is what the run makes small, the cost is what leads there.
     #[inline]
-    fn worth(&mut self, cooling: &Cooling, limit: f64) -> Option<(f64, f64)> {
+    fn worth(&mut self, goal: &Goal, limit: f64) -> Option<(f64, f64)> {
         let even = self.player.area(&self.scratch) / self.num_gpus;
-        let least = (LAST + ALL) * (even - cooling.target).max(0.0) + cooling.area * even;
+        let least = match goal {
+            Goal::Makespan { target, area } => {
+                (LAST + ALL) * (even - target).max(0.0) + area * even
+            }
+            Goal::Ends(ends) => ends.late * (even - ends.cap).max(0.0),
+        };
         if least > limit {
             return None;
         }
         self.player.play(&self.nodes, &self.scratch);
+        let target = match goal {
+            Goal::Makespan { target, .. } => *target,
+            Goal::Ends(ends) => ends.cap,
+        };
         let (mut end, mut late) = (0.0f64, 0.0);
         for node in &self.nodes {
             let free = &self.player.free[*node];
             end = end.max(free.last().copied().unwrap_or(0.0));
-            let beyond = free.iter().rev().take_while(|time| **time > cooling.target);
-            late += beyond.map(|time| time - cooling.target).sum::<f64>();
+            let beyond = free.iter().rev().take_while(|time| **time > target);
+            late += beyond.map(|time| time - target).sum::<f64>();
         }
-        let cost = LAST * (end - cooling.target).max(0.0)
-            + ALL * late / self.num_gpus
-            + cooling.area * even;
-        Some((end, cost))
+        let late = late / self.num_gpus;
+        Some(match goal {
+            Goal::Makespan { target, area } => {
+                (end, LAST * (end - target).max(0.0) + ALL * late + area * even)
+            }
+            Goal::Ends(ends) => self.worth_of_ends(ends, end, late),
+        })
     }
 
-    /// Does `most` moves of a cooling and returns the pieces met that end first, if they end before
+    /// Value and cost of the pieces that were just played. They end at `end`, and the devices are
+    /// late by `late` on average.
+    #[inline]
+    fn worth_of_ends(&self, ends: &Ends, end: f64, late: f64) -> (f64, f64) {
+        let sum: f64 =
+            self.tasks.iter().map(|task| ends.weights[*task] * self.player.ended[*task]).sum();
+        let launches = self.scratch.iter().filter(|piece| !piece.stays()).count();
+        let value = sum + ends.launch * launches as f64;
+        let beyond = (end - ends.cap).max(0.0);
+        let is_allowed = beyond == 0.0 && launches <= ends.most_launches;
+        (if is_allowed { value } else { f64::INFINITY }, value + ends.late * (beyond + late))
+    }
+
+    /// Does `most` moves of a cooling and returns the pieces met of least value, if it is less than
     /// `bar`.
     ///
     /// Stops early at the deadline.
     pub(crate) fn run(
         &mut self,
-        cooling: Cooling,
+        cooling: Cooling<'_>,
         most: u64,
         bar: f64,
         deadline: Deadline,
@@ -100,7 +165,8 @@ impl<'a> Region<'a> {
         let mut best: Option<Vec<Piece>> = None;
         let mut bar = bar;
         self.scratch.clone_from(&self.pieces);
-        let mut cost = self.worth(&cooling, f64::INFINITY).map_or(f64::INFINITY, |(_, cost)| cost);
+        let mut cost =
+            self.worth(&cooling.goal, f64::INFINITY).map_or(f64::INFINITY, |(_, cost)| cost);
         let looks = (cooling.num_moves / MOVES_PER_LOOK).max(1);
         let factor = (cooling.to / cooling.from).powf(1.0 / looks as f64);
         let mut temperature = cooling.from;
@@ -117,14 +183,16 @@ impl<'a> Region<'a> {
                     stays_first(&mut self.scratch);
                 }
                 let threshold = -temperature * (1.0 - random.unit()).ln();
-                let Some((end, new)) = self.worth(&cooling, cost + threshold) else { continue };
+                let Some((value, new)) = self.worth(&cooling.goal, cost + threshold) else {
+                    continue;
+                };
                 if new > cost + threshold {
                     continue;
                 }
                 cost = new;
                 std::mem::swap(&mut self.pieces, &mut self.scratch);
-                if end < bar * (1.0 - 1e-12) {
-                    bar = end;
+                if value < bar * (1.0 - 1e-12) {
+                    bar = value;
                     match &mut best {
                         Some(pieces) => pieces.clone_from(&self.pieces),
                         None => best = Some(self.pieces.clone()),

@@ -49,6 +49,11 @@ impl Piece {
         self.mode == STAY
     }
 
+    /// Whether it is not all of its task.
+    pub(crate) fn is_part(&self) -> bool {
+        self.share < WHOLE
+    }
+
     /// Seconds of work.
     #[inline]
     pub(crate) fn work(&self) -> f64 {
@@ -76,7 +81,7 @@ pub(crate) struct Player<'a> {
     /// For each node, when its devices fall free, ascending.
     pub(crate) free: Vec<Vec<f64>>,
     /// When the last piece of each task ended; negative before the first.
-    ended: Vec<f64>,
+    pub(crate) ended: Vec<f64>,
 }
 
 /// The end of a piece that has not begun.

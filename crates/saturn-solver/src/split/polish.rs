@@ -18,6 +18,15 @@ pub(crate) const LEAST_SHARE: f64 = 0.01;
 /// plan.
 const MOST_WORK: usize = 15_000_000;
 
+/// What the program makes small.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Shape<'a> {
+    /// The end of the last piece.
+    Makespan,
+    /// The weighted sum of the tasks' ends, none of which may be later than `cap` seconds.
+    Ends { cap: f64, weights: &'a [f64] },
+}
+
 /// A piece that stays starts at once.
 fn latest_start(piece: &Piece) -> f64 {
     if piece.stays() { 0.0 } else { f64::INFINITY }
@@ -25,7 +34,12 @@ fn latest_start(piece: &Piece) -> f64 {
 
 /// The pieces with the best shares for their structure, in the order of their new starts; `None` if
 /// HiGHS has no answer.
-pub(crate) fn polish(player: &Player, pieces: &[Piece], deadline: Deadline) -> Option<Vec<Piece>> {
+pub(crate) fn polish(
+    player: &Player,
+    pieces: &[Piece],
+    shape: Shape,
+    deadline: Deadline,
+) -> Option<Vec<Piece>> {
     let placed = player.trace(pieces);
     // Times in units of the makespan.
     let unit = placed.iter().map(|one| one.end).fold(0.0, f64::max);
@@ -37,14 +51,32 @@ pub(crate) fn polish(player: &Player, pieces: &[Piece], deadline: Deadline) -> O
         num_pieces[piece.task] += 1;
     }
     let mut program = Program::default();
-    let makespan = program.continuous(1.0, 0.0, f64::INFINITY);
-    let starts: Vec<_> =
-        pieces.iter().map(|piece| program.continuous(0.0, 0.0, latest_start(piece))).collect();
+    let makespan = match shape {
+        Shape::Makespan => program.continuous(1.0, 0.0, f64::INFINITY),
+        Shape::Ends { cap, .. } => program.continuous(0.0, 0.0, cap / unit),
+    };
+    // What a second of each piece's end costs.
+    let mut weights = vec![0.0; pieces.len()];
+    if let Shape::Ends { weights: of_tasks, .. } = shape {
+        let mut last: Vec<Option<usize>> = vec![None; of_tasks.len()];
+        for (index, piece) in pieces.iter().enumerate() {
+            last[piece.task] = Some(index);
+        }
+        for index in last.into_iter().flatten() {
+            weights[index] = of_tasks[pieces[index].task];
+        }
+    }
+    let starts: Vec<_> = pieces
+        .iter()
+        .zip(&weights)
+        .map(|(piece, weight)| program.continuous(*weight, 0.0, latest_start(piece)))
+        .collect();
     let shares: Vec<_> = pieces
         .iter()
-        .map(|piece| {
+        .zip(&weights)
+        .map(|(piece, weight)| {
             let least = if num_pieces[piece.task] > 1 { LEAST_SHARE } else { WHOLE };
-            program.continuous(0.0, least, WHOLE)
+            program.continuous(weight * piece.runtime / unit, least, WHOLE)
         })
         .collect();
     for (index, (piece, one)) in pieces.iter().zip(&placed).enumerate() {

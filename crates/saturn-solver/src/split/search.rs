@@ -7,12 +7,12 @@ use crate::course::random::Random;
 use crate::course::rounds::{Course, Limits};
 use crate::lists::search as lists;
 use crate::lists::solve::Solve;
-use crate::lists::warm::is_staying;
-use crate::problem::model::{Model, Task};
+use crate::problem::model::Model;
 use crate::problem::options::Options;
-use crate::split::anneal::{Cooling, Region};
+use crate::split::anneal::{Cooling, Goal, Region};
 use crate::split::pieces::{Piece, Player, settle_shares, stays_first};
-use crate::split::polish;
+use crate::split::polish::{self, Shape};
+use crate::split::reading;
 use crate::split::region;
 
 /// Moves with switches for each move without, in small problems.
@@ -89,16 +89,14 @@ impl<'a, 'b> Search<'a, 'b> {
         low: f64,
         without: &'b mut Plan,
     ) -> Option<Self> {
-        let costs = solve.problem.tasks.iter().map(|task| task.switch_cost_s);
-        let may_switch = |(task, cost): (&Task, Option<f64>)| cost.is_some() && !task.is_fixed();
         let Options { seed, threads, .. } = *solve.options;
         let mut search = Self {
             solve,
             model,
             low,
             is_small: model.tasks.len() <= SMALL_TASKS && model.nodes.len() <= SMALL_NODES,
-            switch_costs: costs.clone().map(|cost| cost.unwrap_or(0.0)).collect(),
-            may_switch: model.tasks.iter().zip(costs).map(may_switch).collect(),
+            switch_costs: reading::switch_costs(solve.problem),
+            may_switch: reading::may_switch(solve.problem, model),
             whole,
             without,
             course: Course::new(seed, threads),
@@ -194,41 +192,11 @@ impl<'a, 'b> Search<'a, 'b> {
         }
     }
 
-    /// A plan as pieces; `None` where a task is missing, cut too often, or not on one node.
+    /// A plan as pieces; `None` where it has none.
     fn incumbent(&self, plan: &Plan) -> Option<Incumbent> {
-        let model = self.model;
-        let num_tasks = model.tasks.len();
-        let mut assignments: Vec<_> = plan.assignments.iter().collect();
-        assignments.sort_by(|left, right| left.start_s.total_cmp(&right.start_s));
-        let mut num_pieces = vec![0; num_tasks];
-        let mut pieces = Vec::with_capacity(assignments.len());
-        for one in assignments {
-            let [part] = one.gang.as_slice() else { return None };
-            model.nodes.get(part.node)?;
-            let strategy = self.solve.problem.tasks.get(one.task)?.strategies.get(one.strategy)?;
-            num_pieces[one.task] += 1;
-            let stay = model.tasks[one.task].stay.as_ref();
-            let stay = stay.filter(|_| is_staying(model, one));
-            if let Some(piece) = stay.and_then(|stay| Piece::staying(one.task, stay, one.share)) {
-                pieces.push(piece);
-                continue;
-            }
-            let modes = model.modes_on(one.task, part.node);
-            let narrower = modes.partition_point(|mode| mode.gpus <= strategy.gpus);
-            let index = narrower.checked_sub(1)?;
-            pieces.push(Piece::new(one.task, part.node, index, &modes[index], one.share));
-        }
-        let most = |task: usize| {
-            if self.may_switch[task] { self.solve.options.max_switches + 1 } else { 1 }
-        };
-        if (0..num_tasks).any(|task| num_pieces[task] == 0 || num_pieces[task] > most(task)) {
-            return None;
-        }
-        stays_first(&mut pieces);
-        settle_shares(&mut pieces, num_tasks);
-        if pieces.iter().any(|piece| piece.share <= 0.0 || piece.share > WHOLE) {
-            return None;
-        }
+        let Options { max_switches, .. } = *self.solve.options;
+        let pieces =
+            reading::pieces(self.solve.problem, self.model, plan, &self.may_switch, max_switches)?;
         let end = self.end(&pieces);
         Some(Incumbent { end, pieces })
     }
@@ -241,7 +209,9 @@ impl<'a, 'b> Search<'a, 'b> {
     fn improve(&mut self, mut pieces: Vec<Piece>) {
         settle_shares(&mut pieces, self.model.tasks.len());
         let mut end = self.end(&pieces);
-        while let Some(polished) = polish::polish(&self.player(), &pieces, self.solve.deadline) {
+        while let Some(polished) =
+            polish::polish(&self.player(), &pieces, Shape::Makespan, self.solve.deadline)
+        {
             let polished_end = self.end(&polished);
             if polished_end >= end * (1.0 - 1e-7) {
                 break;
@@ -265,8 +235,7 @@ impl<'a, 'b> Search<'a, 'b> {
             from: self.low * random.log_between(WARM.0, WARM.1),
             to: self.low * COLD,
             num_moves,
-            target,
-            area: random.log_between(AREA.0, AREA.1),
+            goal: Goal::Makespan { target, area: random.log_between(AREA.0, AREA.1) },
         };
         let max_pieces = self.solve.options.max_switches + 1;
         let mut region =

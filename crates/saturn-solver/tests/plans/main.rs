@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail as the test does")]
 
 mod completion;
+mod early;
 mod facts;
 mod limits;
 mod more;

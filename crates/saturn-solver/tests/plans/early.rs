@@ -1,0 +1,141 @@
+//! Early ends within a makespan: never longer, never later in sum, never more launches.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use crate::support::{MEDIUM, Sizes, cases, problems};
+use proptest::prelude::*;
+use saturn_core::{Plan, PlanStatus, Problem, check};
+use saturn_solver::{Backend, FrozenClock, Options, solve};
+
+fn options(max_switches: usize, has_early_ends: bool) -> Options {
+    let max_moves = Some(100_000);
+    Options { max_moves, max_switches, has_early_ends, threads: 2, ..Options::default() }
+}
+
+fn plan(problem: &Problem, options: &Options) -> Plan {
+    solve(problem, options, &FrozenClock).unwrap()
+}
+
+/// The sum of the tasks' ends, from the assignments alone.
+fn sum_of_ends(problem: &Problem, plan: &Plan) -> f64 {
+    let end = |task: usize| {
+        let own = plan.assignments.iter().filter(|one| one.task == task);
+        own.map(|one| one.end_s).fold(0.0, f64::max)
+    };
+    (0..problem.tasks.len()).map(end).sum()
+}
+
+fn switchable(mut problem: Problem) -> Problem {
+    problem.tasks.iter_mut().for_each(|task| task.switch_cost_s = Some(1.0));
+    problem
+}
+
+proptest! {
+    #![proptest_config(cases(60))]
+
+    #[test]
+    fn a_plan_with_early_ends_is_as_good(problem in problems(MEDIUM), max_switches in 0usize..3) {
+        let problem = switchable(problem);
+        let late = plan(&problem, &options(max_switches, false));
+        let early = plan(&problem, &options(max_switches, true));
+        check(&problem, &early).unwrap();
+        prop_assert!(early.makespan_s <= late.makespan_s * (1.0 + 1e-8));
+        prop_assert!(sum_of_ends(&problem, &early) <= sum_of_ends(&problem, &late) * (1.0 + 1e-9));
+        prop_assert!(early.assignments.len() <= late.assignments.len());
+        prop_assert!((early.lower_bound_s - late.lower_bound_s).abs() <= 1e-9 * late.makespan_s);
+        if late.status == PlanStatus::Optimal {
+            prop_assert_eq!(early.status, PlanStatus::Optimal);
+        }
+    }
+
+    #[test]
+    fn equal_seeds_give_equal_early_ends(
+        problem in problems(Sizes { nodes: 1..=8, ..MEDIUM }),
+        seed in any::<u64>(),
+    ) {
+        let options = Options { seed, ..options(1, true) };
+        let one = plan(&switchable(problem.clone()), &options);
+        let other = plan(&switchable(problem), &Options { threads: 1, ..options });
+        prop_assert_eq!(one.assignments, other.assignments);
+    }
+}
+
+fn task(name: &str, runtime_s: u32, running: &str) -> String {
+    format!(
+        r#"{{"name": "{name}", "switch_cost_s": 1, "strategies": [
+            {{"technique": "ddp", "gpus": 1, "runtime_s": {runtime_s}}}]{running}}}"#
+    )
+}
+
+fn on_gpus(gpus: u32, tasks: &[String]) -> Problem {
+    let tasks = tasks.join(",");
+    let text = format!(
+        r#"{{"cluster": {{"nodes": [{{"name": "n0", "gpus": {gpus}}}]}}, "tasks": [{tasks}]}}"#
+    );
+    Problem::from_json(&text).unwrap()
+}
+
+/// Any order of tasks on one GPU has the same makespan. The shortest first has the earliest ends.
+#[test]
+fn the_shortest_task_is_first_where_the_order_is_free() {
+    let tasks: Vec<String> =
+        [70, 20, 50, 10, 60, 30, 40].iter().map(|s| task(&format!("t{s}"), *s, "")).collect();
+    let problem = on_gpus(1, &tasks);
+    for backend in [Backend::Auto, Backend::Search, Backend::Milp] {
+        for seed in 0..5 {
+            let options = Options { backend, seed, ..options(0, true) };
+            let plan = plan(&problem, &options);
+            assert_eq!(plan.status, PlanStatus::Optimal);
+            assert!((plan.makespan_s - 280.0).abs() < 1e-6, "{plan:?}");
+            let sum = sum_of_ends(&problem, &plan);
+            assert!((sum - 840.0).abs() < 1e-6, "{backend}, seed {seed}: {sum}");
+        }
+    }
+}
+
+/// The task that runs is the longest. To put it behind all others would have them end earlier, but
+/// would move it.
+#[test]
+fn no_running_task_is_moved_for_early_ends() {
+    let running = r#", "running": {"technique": "ddp", "gpus": 1, "movable": true,
+        "placement": [{"node": "n0", "devices": [0]}]}"#;
+    let problem = on_gpus(1, &[task("long", 100, running), task("b", 10, ""), task("c", 20, "")]);
+    let plan = plan(&problem, &options(0, true));
+    let long = plan.assignments.iter().find(|one| one.task == 0).unwrap();
+    assert!(long.start_s.abs() < 1e-12, "{plan:?}");
+    assert!((sum_of_ends(&problem, &plan) - (100.0 + 110.0 + 130.0)).abs() < 1e-6, "{plan:?}");
+}
+
+/// Two GPUs. `a` trains alone on both for 60 s more, or for 100 s on one. `b` takes 100 s on one.
+/// With `a` left alone, all is done after 160 s; with `a` moved, after 101 s.
+fn moved_or_left() -> Problem {
+    let text = r#"{"cluster": {"nodes": [{"name": "n0", "gpus": 2}]}, "tasks": [
+        {"name": "a", "switch_cost_s": 1, "strategies": [
+            {"technique": "ddp", "gpus": 1, "runtime_s": 100},
+            {"technique": "ddp", "gpus": 2, "runtime_s": 60}],
+         "running": {"technique": "ddp", "gpus": 2, "movable": true,
+            "placement": [{"node": "n0", "devices": [0, 1]}]}},
+        {"name": "b", "strategies": [{"technique": "ddp", "gpus": 1, "runtime_s": 100}]}]}"#;
+    Problem::from_json(text).unwrap()
+}
+
+#[test]
+fn running_tasks_are_moved_for_what_the_options_ask() {
+    let problem = moved_or_left();
+    let makespan_s = |min_move_gain: f64, min_move_gain_s: f64| {
+        let options = Options { min_move_gain, min_move_gain_s, ..options(0, true) };
+        let plan = plan(&problem, &options);
+        assert!((plan.lower_bound_s - 101.0).abs() < 1.1, "{plan:?}");
+        plan.makespan_s
+    };
+    assert!((makespan_s(0.0, 0.0) - 101.0).abs() < 1e-6);
+    assert!((makespan_s(0.3, 50.0) - 160.0).abs() < 1e-6, "59 s are gained, 98 s asked for");
+    assert!((makespan_s(0.0, 60.0) - 160.0).abs() < 1e-6, "59 s are gained");
+    assert!((makespan_s(0.4, 0.0) - 160.0).abs() < 1e-6, "37% are gained");
+    assert!((makespan_s(0.3, 5.0) - 101.0).abs() < 1e-6);
+    let moved = plan(&problem, &options(0, true));
+    let options =
+        Options { warm_start: Some(moved.clone()), min_move_gain: 0.5, ..options(0, true) };
+    let kept = plan(&problem, &options);
+    assert!(kept.makespan_s <= moved.makespan_s * (1.0 + 1e-9), "the moves were decided: {kept:?}");
+}
