@@ -3,6 +3,7 @@
 
 mod completion;
 mod facts;
+mod further;
 mod limits;
 mod more;
 mod properties;
