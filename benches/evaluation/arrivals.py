@@ -4,9 +4,17 @@
 
 The file is `simulation/data/Venus/cluster_throughput.csv` of github.com/S-Lab-System-Group/Lucid at
 commit 63685a3. It says how many GPU jobs were submitted in each ten minutes to Venus, a cluster of
-Helios, from 1 April to 28 September 2020. The trace itself is S-Lab-System-Group/HeliosData, under
-CC BY 4.0: Hu et al., "Characterization and Prediction of Deep Learning Workloads in Large-Scale GPU
-Datacenters", SC '21. Only the figures that this program writes are kept here, in `venus.json`.
+Helios, from 1 April to 28 September 2020. Two licences are concerned:
+
+- The trace that was counted is github.com/S-Lab-System-Group/HeliosData, commit 159f0ca, under
+  CC BY 4.0 (its `LICENSE.txt`): Hu et al., "Characterization and Prediction of Deep Learning
+  Workloads in Large-Scale GPU Datacenters", SC '21, doi.org/10.1145/3458817.3476223.
+- The file of counts is part of Lucid, under the S-Lab License 1.0 (its `LICENSE.txt`, copyright
+  2022 S-Lab): use and redistribution for non-commercial purposes, with that notice; for others
+  its contributors are to be asked. Hu et al., "Lucid", ASPLOS '23.
+
+No row of either is kept here. `venus.json` has sums and means that this program computes from the
+file of counts.
 """
 
 from __future__ import annotations
@@ -45,7 +53,10 @@ def figures(rows: list[dict[str, str]]) -> dict[str, Any]:
     num_gpus = sum(int(row["submit_gpu_num"]) for row in rows)
     variance = statistics.fmean(map(statistics.variance, whole))
     return {
-        "source": "Helios, cluster Venus, GPU jobs, 1 April to 28 September 2020 (CC BY 4.0)",
+        "source": "Helios, cluster Venus, GPU jobs, 1 April to 28 September 2020",
+        "trace": "S-Lab-System-Group/HeliosData at 159f0ca (CC BY 4.0)",
+        "computed_from": "cluster_throughput.csv of S-Lab-System-Group/Lucid at 63685a3 "
+        "(S-Lab License 1.0: non-commercial)",
         "jobs": num_jobs,
         "jobs_a_day": round(24 * TEN_MINUTES * num_jobs / len(rows), 1),
         "gpus_a_job": round(num_gpus / num_jobs, 2),

@@ -1,8 +1,8 @@
 """The runs that are recorded: each function trains a workload of its own in the present directory.
 
-Each run takes half a minute to two minutes on two CPU slots. Models, data and losses come from
-`examples/sweep.py`. Steps of `slow_loss` wait instead of computing, so that such a run's steps
-take the same time whatever else the machine does.
+Each run takes half a minute to two minutes on two CPU slots, or on two nodes of two slots each.
+Models, data and losses come from `examples/sweep.py`. Steps of `slow_loss` wait instead of
+computing, so that such a run's steps take the same time whatever else the machine does.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "examples"))
 
+import cluster as ray_cluster  # noqa: E402
 import sweep  # noqa: E402
 from saturn import HParams, StartedRun, Task, orchestrate, start  # noqa: E402
 
@@ -385,6 +386,41 @@ def replanned() -> None:
     """Planned again every five seconds, where moves between one and two slots may pay."""
     tasks = [gpt2(lr, 300) for lr in (1e-4, 8e-4)] + [vit(1e-3, 900), vit(2e-3, 300, batch_size=32)]
     orchestrate(tasks, interval=5, profile="none", name=NAME)
+
+
+def _on_two_nodes(trouble: Callable[[StartedRun, ray_cluster.Cluster, Any], None]) -> None:
+    """Tasks on a Ray cluster of two nodes, and what befalls its second node."""
+    lengths = (400, 300, 250, 300, 200, 250, 150, 200)
+    tasks = [slow(f"task{index}", steps) for index, steps in enumerate(lengths)]
+    with ray_cluster.cluster() as made:
+        made.add("one")
+        second = made.add("two")
+        run = start(
+            tasks,
+            cluster=made.address,
+            checkpoint_every_s=3.0,
+            profile="none",
+            name=NAME,
+        )
+        trouble(run, made, second)
+        run.wait()
+
+
+def two_nodes() -> None:
+    """A cluster of two nodes, on which nothing happens."""
+    _on_two_nodes(lambda *_: None)
+
+
+def lost_node() -> None:
+    """A node dies with everything on it, and another joins later."""
+
+    def trouble(run: StartedRun, made: ray_cluster.Cluster, second: Any) -> None:
+        watch_out(run.run_dir, 120, "task0")
+        made.kill(second)
+        time.sleep(12.0)
+        made.add("three")
+
+    _on_two_nodes(trouble)
 
 
 def watch_out(run_dir: Path, step: int, task: str, within_s: float = 200.0) -> None:

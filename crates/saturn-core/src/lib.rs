@@ -25,6 +25,6 @@ pub use error::ProblemError;
 pub use inspection::{Finding, Inspection, Verdict};
 pub use objective::Objective;
 pub use plan::{Assignment, Gang, Placement, Plan, PlanStatus, Reason, SolveEnd, WHOLE};
-pub use problem::{Candidate, Cluster, HeldDevices, Node, Problem, ProblemTask, Running};
+pub use problem::{Candidate, Cluster, HeldDevices, Node, Problem, ProblemTask, Running, Wide};
 pub use profile::{Knobs, Origin, Profile, Strategy, StrategyKey, Trial, TrialOutcome};
 pub use trained::Trained;

@@ -124,6 +124,37 @@ pub struct Candidate {
     pub pack: bool,
 }
 
+/// A measured strategy of a task that no node of a cluster can hold, and the nodes that could.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Wide {
+    /// The task's number in the problem; `None` if the problem can't use the strategy whatever
+    /// nodes there are.
+    pub task: Option<usize>,
+    /// Tasks with equal numbers share their strategies.
+    pub group: usize,
+    /// The strategy.
+    pub candidate: Candidate,
+    /// Of a strategy across nodes: devices of the nodes on which it was measured. `None`: it was
+    /// measured within a node.
+    pub across: Option<u32>,
+    /// The most nodes that a gang may take.
+    pub max_nodes: u32,
+}
+
+impl Wide {
+    /// Whether nodes like `node` can hold it, if there are enough of them.
+    pub fn is_held_by(&self, node: &Node) -> bool {
+        let gpus = self.candidate.gpus;
+        let is_of_type = self.candidate.gpu_type.as_deref().is_none_or(|one| one == node.gpu_type);
+        is_of_type
+            && match self.across {
+                None => gpus <= node.gpus,
+                // On wider nodes the same number of devices is another gang.
+                Some(width) => node.gpus <= width && gpus.div_ceil(node.gpus) <= self.max_nodes,
+            }
+    }
+}
+
 /// Devices of one node, by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -30,6 +30,9 @@ pub(crate) use server::ControlSocket;
 
 /// The version of requests.
 const VERSION: u64 = 1;
+/// How errors begin that say that a request was not understood.
+const MALFORMED: &str = "malformed request";
+const OTHER_VERSION: &str = "`version` is";
 /// The longest line that either side reads, bytes: a submission may hold many tasks.
 const MAX_LINE: u64 = 256 << 20;
 /// How long a client waits for an answer. A run acts within a second, unless its disk is full.
@@ -108,6 +111,12 @@ impl Reply {
         Self { ok: true, ..Self::default() }
     }
 
+    /// Whether the request was not understood. This version wrote it, so another version read it.
+    pub(crate) fn is_of_other_version(&self) -> bool {
+        let error = self.error.as_deref().filter(|_| !self.ok).unwrap_or_default();
+        error.starts_with(MALFORMED) || error.starts_with(OTHER_VERSION)
+    }
+
     /// The answer that the request was refused.
     pub(crate) fn refused(error: impl Into<String>) -> Self {
         Self { error: Some(error.into()), ..Self::default() }
@@ -129,12 +138,12 @@ impl Request {
 
     /// Reads a client's line. The error is meant for that client.
     pub fn from_line(line: &str) -> Result<Self, String> {
-        let malformed = |error: serde_json::Error| format!("malformed request: {error}");
+        let malformed = |error: serde_json::Error| format!("{MALFORMED}: {error}");
         let mut fields: Map<String, Value> = serde_json::from_str(line).map_err(malformed)?;
         match fields.remove("version") {
             Some(version) if version == VERSION => {}
-            Some(version) => return Err(format!("`version` is {version}, not {VERSION}")),
-            None => return Err(format!("malformed request: no `version`; this one is {VERSION}")),
+            Some(version) => return Err(format!("{OTHER_VERSION} {version}, not {VERSION}")),
+            None => return Err(format!("{MALFORMED}: no `version`; this one is {VERSION}")),
         }
         let is_query = fields.contains_key("query");
         let value = Value::Object(fields);
@@ -223,6 +232,12 @@ mod tests {
     }
 
     #[test]
+    fn what_a_run_refuses_is_no_matter_of_versions() {
+        assert!(!Reply::refused("there is no task `x`").is_of_other_version());
+        assert!(!Reply::done().is_of_other_version());
+    }
+
+    #[test]
     fn what_is_no_request_is_refused_in_words() {
         for (line, words) in [
             ("nonsense", "malformed request"),
@@ -235,6 +250,7 @@ mod tests {
         ] {
             let error = Request::from_line(line).unwrap_err();
             assert!(error.contains(words), "{line}: {error}");
+            assert!(Reply::refused(error).is_of_other_version(), "{line}");
         }
     }
 }

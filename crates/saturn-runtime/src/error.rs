@@ -18,8 +18,11 @@ pub enum RuntimeError {
         /// Why.
         reason: String,
     },
-    /// This version does not understand the answer of the process that drives the run.
-    #[error("the process that drives the run is of another version of Saturn: {reason}")]
+    /// The process that drives the run does not understand this version, or the reverse.
+    #[error(
+        "the process that drives the run is of another version of Saturn ({reason}); `saturn stop`, \
+         then `saturn resume`: then this version drives the run, from its checkpoints"
+    )]
     Answer {
         /// What is not understood.
         reason: String,

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use saturn_core::{Node, Plan, Problem};
+use saturn_core::{Node, Plan, Problem, Wide};
 use saturn_engine::{Forecast, Rest, Stage, State, TaskId, forecast, rest};
 use saturn_solver::Objective;
 use saturn_view::{History, RunStatus, replay};
@@ -50,9 +50,9 @@ pub struct Left {
     /// The nodes that it has, each with all of its devices, usable or not.
     #[serde(default)]
     pub nodes: Vec<Node>,
-    /// Measured strategies that no plan can use, since the run's nodes can't hold them now.
+    /// Measured strategies that the run's nodes can't hold now.
     #[serde(default)]
-    pub num_too_wide: usize,
+    pub wide: Vec<Wide>,
     /// The tasks that count as cancelled: those that were named, and those that come after them.
     pub cancelled: Vec<String>,
     /// Tasks that no plan can contain now.
@@ -120,7 +120,7 @@ fn of(state: &State, history: &History, without: &[String], now_s: f64) -> Resul
         max_switches,
         min_switch_gain,
         warm_start,
-        num_too_wide,
+        wide,
         cancelled,
         unplanned,
     } = rest(state, &without, now_s);
@@ -141,7 +141,7 @@ fn of(state: &State, history: &History, without: &[String], now_s: f64) -> Resul
         expected_end_s: expected.map(|expected| expected.end_s),
         node: usual_node(state),
         nodes: state.present_nodes().map(|id| state.cluster.nodes[id.0].clone()).collect(),
-        num_too_wide,
+        wide,
         cancelled: cancelled.into_iter().map(name).collect(),
         unplanned: unplanned.into_iter().map(of_task).collect(),
     })

@@ -103,7 +103,14 @@ pub(crate) fn ask_or_read(run_dir: &Path, query: &Query) -> Result<Reply, Runtim
             answer(&state, &history, query, state.now_s)
         }
     };
+    carried_out(reply)
+}
+
+/// A reply to a question that was answered.
+fn carried_out(reply: Reply) -> Result<Reply, RuntimeError> {
+    let is_of_other_version = reply.is_of_other_version();
     match reply.error {
+        Some(reason) if is_of_other_version => Err(RuntimeError::Answer { reason }),
         Some(reason) if !reply.ok => Err(RuntimeError::Refused { reason }),
         _ => Ok(reply),
     }
@@ -265,4 +272,33 @@ fn profile(state: &State, platform: Option<&Platform>) -> Profile {
         })
     });
     Profile { trials: trials.collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::left::Left;
+
+    #[test]
+    fn a_driver_of_an_older_version_is_named_with_what_to_do() {
+        // What drivers answer that know no such question, and what is no answer to it.
+        let refused = json!({
+            "ok": false,
+            "error": "malformed request: unknown variant `left`, expected `status` or `explain`",
+        });
+        let other_version = json!({"ok": false, "error": "`version` is 1, not 2"});
+        let lacking = json!({"ok": true, "left": {"status": "unfinished", "now_s": 1.0}});
+        for reply in [refused, other_version, lacking] {
+            let reply: Reply = serde_json::from_value(reply).unwrap();
+            let found = carried_out(reply).and_then(|reply| read_back::<Left>(reply.left));
+            let error = found.unwrap_err();
+            assert!(matches!(error, RuntimeError::Answer { .. }), "{error}");
+            let words = error.to_string();
+            assert!(words.contains("another version") && words.contains("saturn stop"), "{words}");
+        }
+        let refused = Reply::refused("there is no task `x`");
+        assert!(matches!(carried_out(refused), Err(RuntimeError::Refused { .. })));
+    }
 }

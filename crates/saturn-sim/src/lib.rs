@@ -54,7 +54,7 @@ pub use run::{Verdict, digest, run, run_with};
 pub use saboteur::Bug;
 pub use scale::{WEEK_S, week};
 pub use scenario::{MAX_S, scenario};
-pub use simulation::{Deed, Simulation, Violation};
+pub use simulation::{Deed, Found, Simulation, Violation};
 pub use table::{Curve, Model, Table, TableError};
 pub use truth::{GroupTruth, TechniqueTruth, Truth};
 pub use workload::{Size, TECHNIQUES, TYPES, Workload, task, technique};

@@ -22,7 +22,7 @@ use crate::saboteur::Bug;
 use crate::truth::least_host_bytes;
 use crate::world::World;
 
-pub use deeds::Deed;
+pub use deeds::{Deed, Found};
 
 /// Events at one moment after which the driver counts as running in circles.
 const MAX_EVENTS_AT_ONCE: u32 = 5000;

@@ -97,6 +97,8 @@ pub struct World {
     /// Present nodes, by name.
     nodes: BTreeMap<String, Node>,
     numbered: Vec<(String, String)>,
+    /// Present nodes that are dead, by name.
+    silent: BTreeSet<String>,
     bad: BTreeSet<DeviceId>,
     save_every_s: f64,
     lost_device_s: f64,
@@ -123,6 +125,7 @@ impl World {
             disk: BTreeMap::new(),
             nodes: BTreeMap::new(),
             numbered: Vec::new(),
+            silent: BTreeSet::new(),
             bad: BTreeSet::new(),
             save_every_s,
             lost_device_s: 0.0,
@@ -354,8 +357,12 @@ impl World {
             Purpose::Trial => gang.load_s + self.manners.trial_s + trial_steps_s,
             Purpose::Inspection | Purpose::Train => gang.load_s,
         };
+        let is_silent = self.is_silent(&gang);
         self.gangs.insert(attempt, gang);
         self.next_turn(attempt, self.now_s + first_s);
+        if is_silent {
+            self.stand_still(attempt);
+        }
         self.settle_neighbours();
         Ok(())
     }

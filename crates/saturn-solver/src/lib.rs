@@ -56,4 +56,8 @@ pub use problem::error::SolveError;
 pub use problem::options::{Backend, Options};
 pub use saturn_core::Objective;
 pub use solve::entry::solve;
-pub use solve::sizes::{AsRun, Sized, longest, on_nodes, solve_further, solve_sizes, with_further};
+pub use solve::further::{
+    Further, ManyPrices, RestOfRun, RestPlans, num_left_out, one_price, solve_further, solve_rest,
+    widened,
+};
+pub use solve::sizes::{Sized, longest, on_nodes, solve_sizes, with_further};

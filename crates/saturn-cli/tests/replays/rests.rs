@@ -82,6 +82,32 @@ fn further_nodes_and_cancelled_tasks_end_a_run_sooner() {
 }
 
 #[test]
+fn further_nodes_hold_strategies_that_the_runs_nodes_cannot_hold_now() {
+    // Before it is asked, a device is set aside: of the tasks' strategies on two devices, measured
+    // before, none has a node.
+    let path = root().join("benches/replay/runs/full-trials.jsonl");
+    let text = std::fs::read_to_string(path).unwrap();
+    let is_before = |line: &&str| {
+        let at_s = line.strip_prefix('[').and_then(|row| row.split_once(','));
+        at_s.is_none_or(|(at_s, _)| at_s.parse::<f64>().unwrap() < 80.0)
+    };
+    let mut lines: Vec<&str> = text.lines().filter(is_before).collect();
+    let record = r#"{"record":"set_aside","node":0,"devices":[1],"reason":"x"}"#;
+    let aside = format!("[80.0,{record}]");
+    lines.push(&aside);
+    let folder = tempfile::TempDir::new().unwrap();
+    let path = folder.path().join("aside.jsonl");
+    std::fs::write(&path, lines.join("\n") + "\n").unwrap();
+    let found = |add: &str| data(path.to_str().unwrap(), &["--at", "80s", "--add", add]);
+    assert!(found("0")["run"]["num_too_wide"].as_u64().unwrap() > 0);
+    let more = found("1");
+    assert_eq!(more["run"]["num_too_wide"], 0, "{more}");
+    // Further nodes of one device hold none of them either.
+    let narrow = data(path.to_str().unwrap(), &["--at", "80s", "--add", "1", "--gpus", "1"]);
+    assert!(narrow["run"]["num_too_wide"].as_u64().unwrap() > 0);
+}
+
+#[test]
 fn tasks_after_a_cancelled_task_are_cancelled_too() {
     let found = data("wishes.jsonl", &["--at", "10s", "--add", "0", "--without", "first"]);
     assert_eq!(found["run"]["cancelled"], serde_json::json!(["first", "second", "third"]));

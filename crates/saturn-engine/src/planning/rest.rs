@@ -4,14 +4,13 @@
 //! whose trials go on are in it too, as far as they are measured: nothing is to be launched. Nothing
 //! is recorded: the state that is asked about stays as it is.
 
-use std::collections::BTreeMap;
+use saturn_core::{Candidate, Objective, Plan, Problem, Wide};
 
-use saturn_core::{Objective, Plan, Problem};
-
+use crate::facts::config::Level;
 use crate::facts::ids::TaskId;
 use crate::facts::record::{AttemptEnd, Record, TaskEnd};
 use crate::knowledge::paces::LEAST_NEWS;
-use crate::planning::problem::Remaining;
+use crate::planning::problem::{LEAST_RUNTIME_S, Remaining};
 use crate::state::breadth::holds;
 use crate::state::run::State;
 
@@ -30,8 +29,8 @@ pub struct Rest {
     pub min_switch_gain: f64,
     /// What is open of the plan in force. Only its order, places and shares mean anything.
     pub warm_start: Option<Plan>,
-    /// Measured strategies of models with open tasks that the nodes can't hold now.
-    pub num_too_wide: usize,
+    /// Measured strategies of open tasks that the nodes can't hold now.
+    pub wide: Vec<Wide>,
     /// The tasks that count as cancelled: those that were named, and those that come after them.
     pub cancelled: Vec<TaskId>,
     /// Tasks that have not ended and that a plan can't contain now.
@@ -55,7 +54,7 @@ pub fn rest(state: &State, without: &[TaskId], now_s: f64) -> Rest {
     let remaining = Remaining::new(&state, &tasks, true, now_s);
     let is_planned = |task: &TaskId| remaining.tasks.iter().any(|one| one.id == *task);
     let unplanned = state.open_tasks.iter().copied().filter(|task| !is_planned(task)).collect();
-    let num_too_wide = num_too_wide(&state, &remaining);
+    let wide = wide(&state, &remaining);
     let policy = &state.config.policy;
     let is_makespan = remaining.objective == Objective::Makespan;
     Rest {
@@ -65,27 +64,45 @@ pub fn rest(state: &State, without: &[TaskId], now_s: f64) -> Rest {
         min_switch_gain: policy.min_switch_gain,
         tasks: remaining.tasks.iter().map(|task| task.id).collect(),
         problem: remaining.problem,
-        num_too_wide,
+        wide,
         cancelled,
         unplanned,
     }
 }
 
-/// Counts the strategies that tasks could use, were there nodes for them. Tasks of one group share
-/// their strategies.
-fn num_too_wide(state: &State, remaining: &Remaining) -> usize {
-    let mut groups = BTreeMap::new();
-    for task in &state.open_tasks {
-        if state.task(*task).is_to_rest() {
-            continue;
-        }
-        let wide = state
-            .choices(*task)
-            .filter(|one| !holds(&remaining.breadths, one.gpu_type, one.trial.strategy.gpus));
-        let most = groups.entry(state.task(*task).group).or_insert(0);
-        *most = wide.count().max(*most);
-    }
-    groups.values().sum()
+/// The strategies that tasks could use, were there nodes for them.
+fn wide(state: &State, remaining: &Remaining) -> Vec<Wide> {
+    let max_nodes = state.config.policy.max_nodes;
+    let open = state.open_tasks.iter().copied().filter(|task| !state.task(*task).is_to_rest());
+    let of_task = |id: TaskId| {
+        let task = remaining.tasks.iter().position(|one| one.id == id);
+        let group = state.task(id).group;
+        let is_too_wide = |gpu_type: &str, gpus| !holds(&remaining.breadths, gpu_type, gpus);
+        let choices = state.choices(id);
+        let choices = choices.filter(move |one| is_too_wide(one.gpu_type, one.trial.strategy.gpus));
+        let pace = state.pace(id);
+        choices.map(move |choice| {
+            let strategy = &choice.trial.strategy;
+            let runtime_s = pace.time_s(choice);
+            // A switch in mid-run is planned among managed techniques only.
+            let is_managed = state.config.level_of(&strategy.technique) == Level::Managed;
+            let width = state.exceeded_width(choice.gpu_type, strategy.gpus);
+            Wide {
+                task: task.filter(|_| is_managed && runtime_s.is_some()),
+                group,
+                candidate: Candidate {
+                    technique: strategy.technique.as_str().into(),
+                    gpus: strategy.gpus,
+                    gpu_type: Some(choice.gpu_type.into()),
+                    runtime_s: runtime_s.unwrap_or(0.0).max(LEAST_RUNTIME_S),
+                    pack: true,
+                },
+                across: width.filter(|_| max_nodes > 1),
+                max_nodes,
+            }
+        })
+    };
+    open.flat_map(of_task).collect()
 }
 
 /// Cancels tasks, and the tasks that come after them, as a run does. Returns those that were

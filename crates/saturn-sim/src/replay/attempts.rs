@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, VecDeque};
 use saturn_core::{Inspection, Strategy, StrategyKey, TrialOutcome};
 use saturn_engine::{AttemptEnd, AttemptId, Purpose, Record, TaskId, TaskSpec};
 
+use crate::simulation::Found;
+
 /// What is so close in time is at once, seconds.
 const AT_ONCE_S: f64 = 1e-6;
 
@@ -50,6 +52,8 @@ pub(super) struct Attempt {
     pub(super) purpose: Purpose,
     pub(super) strategy: Strategy,
     pub(super) gpu_type: String,
+    /// Numbers of its nodes.
+    pub(super) nodes: Vec<usize>,
     pub(super) launched_s: f64,
     pub(super) inspected: Option<(f64, Inspection)>,
     pub(super) tried: Option<Tried>,
@@ -63,6 +67,8 @@ pub(super) struct Attempt {
     /// Its intervals of training: when each was put on record, its steps, seconds a step.
     pub(super) intervals: Vec<(f64, u64, f64)>,
     pub(super) ended: Option<Ended>,
+    /// When it was last heard of, seconds; `None` if it was lost before its first word.
+    pub(super) heard_s: Option<f64>,
 }
 
 impl Attempt {
@@ -148,6 +154,7 @@ impl Attempts {
                             .and_then(|node| types.get(&node))
                             .cloned()
                             .unwrap_or_default(),
+                        nodes: gang.iter().map(|part| part.node).collect(),
                         launched_s: *at_s,
                         inspected: None,
                         tried: None,
@@ -157,11 +164,13 @@ impl Attempts {
                         evaluations: Vec::new(),
                         intervals: Vec::new(),
                         ended: None,
+                        heard_s: None,
                     });
                 }
                 Record::Inspected { group, inspection } => {
                     let is_of = |one: &Attempt| one.purpose == Purpose::Inspection;
                     if let Some(one) = attempts.open_of(&open, group, is_of) {
+                        one.heard_s = Some(*at_s);
                         one.inspected = Some((*at_s, inspection.clone()));
                     }
                 }
@@ -174,6 +183,7 @@ impl Attempts {
                     };
                     if let Some(one) = attempts.open_of(&open, group, is_of) {
                         let (strategy, outcome) = (strategy.clone(), outcome.clone());
+                        one.heard_s = Some(*at_s);
                         one.tried = Some(Tried { at_s: *at_s, strategy, outcome });
                     }
                 }
@@ -198,6 +208,35 @@ impl Attempts {
         self.found.push_back(found.collect());
     }
 
+    /// When a node was last heard of that left at `left_s`, with the checkpoints that were found
+    /// later of tasks that trained there; `None` if nothing was lost with it.
+    pub(super) fn last_heard(
+        &self,
+        node: usize,
+        left_s: f64,
+    ) -> Option<(f64, BTreeMap<TaskId, Found>)> {
+        let is_there = |one: &&Attempt| one.nodes.contains(&node) && one.launched_s <= left_s;
+        let is_lost = |one: &Attempt| {
+            one.ended.as_ref().is_some_and(|ended| {
+                matches!(ended.end, AttemptEnd::Lost) && (ended.at_s - left_s).abs() < AT_ONCE_S
+            })
+        };
+        let lost = || self.all.iter().enumerate().filter(|(_, one)| is_there(one) && is_lost(one));
+        lost().next()?;
+        let heard = self.all.iter().filter(is_there).filter_map(|one| one.heard_s);
+        let heard_s = heard.filter(|heard_s| *heard_s < left_s).fold(0.0, f64::max);
+        let found = lost().filter_map(|(index, one)| {
+            let after = self.all.get(index + 1..)?.iter();
+            let mut later = after.filter(|later| later.task == one.task);
+            let (_, step) = later.find_map(|later| later.started)?;
+            let before = self.all.iter().take(index + 1).filter(|before| before.task == one.task);
+            let heard = before.flat_map(|before| &before.saves).map(|save| save.step);
+            let heard = heard.max().unwrap_or(0);
+            (step > heard).then(|| (one.task, Found { step, unheard: step - heard }))
+        });
+        Some((heard_s, found.collect()))
+    }
+
     /// What a record says of an attempt that it names.
     fn take(&mut self, open: &mut BTreeMap<AttemptId, usize>, record: &Record, at_s: f64) {
         let (Record::Started { attempt, .. }
@@ -212,6 +251,9 @@ impl Attempts {
         let Some(one) = open.get(attempt).and_then(|index| self.all.get_mut(*index)) else {
             return;
         };
+        if !matches!(record, Record::Ended { end: AttemptEnd::Lost, .. }) {
+            one.heard_s = Some(at_s);
+        }
         match record {
             Record::Started { step, .. } => one.started = Some((at_s, *step)),
             Record::WentOn { step, .. } => one.went_on = Some((at_s, *step)),

@@ -18,6 +18,8 @@ use crate::simulation::Deed;
 
 /// What follows an event so soon is taken to be because of it, seconds.
 const BECAUSE_WITHIN_S: f64 = 2.0;
+/// A node dies so soon after its last word: the replay's last word may come a little later.
+const LAST_WORD_S: f64 = 0.05;
 /// Why a task is cancelled by a command (`commands.rs` of the engine), not by what became of
 /// another.
 const BY_ITS_USER: &str = "cancelled by its user";
@@ -111,7 +113,13 @@ impl<'a> Reader<'a> {
                 }
             }
             Record::NodeLeft { node, .. } => {
-                if let Some(node) = self.nodes.get(node.0) {
+                let number = node.0;
+                if let Some(node) = self.nodes.get(number) {
+                    if let Some((heard_s, found)) = self.attempts.last_heard(number, at_s) {
+                        let silent = Due::At(at_s.min(heard_s + LAST_WORD_S));
+                        let deed = Deed::NodeFallsSilent { name: node.name.clone(), found };
+                        script.items.push(Item { due: silent, deed });
+                    }
                     let deed = Deed::NodeGoes(node.name.clone());
                     script.items.push(Item { due: at, deed });
                 }

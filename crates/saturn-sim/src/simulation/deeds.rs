@@ -1,7 +1,9 @@
 //! Deeds from outside a run: commands of people, nodes that come and go, devices that turn bad.
 
+use std::collections::BTreeMap;
+
 use saturn_core::Node;
-use saturn_engine::{AttemptId, Command, DeviceId, Event};
+use saturn_engine::{AttemptId, Command, DeviceId, Event, TaskId};
 
 use super::Simulation;
 use crate::faults::Fault;
@@ -13,6 +15,13 @@ pub enum Deed {
     Ask(Command),
     /// A person interrupts the run this many times.
     Interrupt(u32),
+    /// A node dies, which the run does not know before the node goes.
+    NodeFallsSilent {
+        /// Its name.
+        name: String,
+        /// The checkpoints that are found later of tasks that trained there.
+        found: BTreeMap<TaskId, Found>,
+    },
     /// A node goes.
     NodeGoes(String),
     /// A node comes.
@@ -33,6 +42,15 @@ pub enum Deed {
     Calm(Vec<Node>),
 }
 
+/// A checkpoint of a task whose node died.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    /// Its finished steps.
+    pub step: u64,
+    /// How many of these steps came after the task was last heard of.
+    pub unheard: u64,
+}
+
 impl Simulation {
     pub(crate) fn do_deed(&mut self, deed: Deed) {
         match deed {
@@ -49,6 +67,7 @@ impl Simulation {
                     }
                 }
             }
+            Deed::NodeFallsSilent { name, found } => self.world.silence_node(&name, &found),
             Deed::NodeGoes(name) => {
                 if self.world.remove_node(&name).is_some() {
                     self.world.hit(Fault::NodeLost);

@@ -57,7 +57,9 @@ impl World {
 
     /// Kills all processes of a gang.
     pub(crate) fn kill_all(&mut self, attempt: AttemptId) {
-        let Some(gang) = self.gangs.get_mut(&attempt) else { return };
+        // Nothing on a dead node answers.
+        let is_silent = self.gangs.get(&attempt).is_some_and(|gang| self.is_silent(gang));
+        let Some(gang) = self.gangs.get_mut(&attempt).filter(|_| !is_silent) else { return };
         if gang.is_killed {
             return;
         }

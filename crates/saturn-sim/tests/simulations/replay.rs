@@ -7,7 +7,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use saturn_core::Node;
 use saturn_engine::{Command, Judgement, Metrics, NamedJudgement, Record, Ruling, RunEnd};
 use saturn_sim::replay::{ReplayError, Replayed, Spent, replay};
-use saturn_sim::{ByProof, Calm, Deed, Fault, Manners, Planner, Simulation, Size, Workload};
+use saturn_sim::{ByProof, Calm, Deed, Fault, Found, Manners, Planner, Simulation, Size, Workload};
 
 const MAX_S: f64 = 1e6;
 /// A replay ends when its run ended, up to what sums of floats lose.
@@ -162,6 +162,26 @@ fn nodes_and_drivers_go_and_come_when_they_did() {
         let back = simulation.world.nodes().last().unwrap().clone();
         simulation.plan_deed(110.0, Deed::NodeComes(back));
         simulation.plan_deed(150.0, Deed::Ask(Command::Stop { at_once: false }));
+        simulation
+    });
+}
+
+#[test]
+fn a_dead_node_does_nothing_until_it_is_missed() {
+    replay_exactly(|seed| {
+        let mut simulation = simulation(seed, 2);
+        while simulation.state().ended.is_none() && simulation.world.now_s() < 70.0 {
+            simulation.step();
+        }
+        // What trained there has saved a step of which nobody has heard.
+        let tasks: Vec<_> = simulation.state().task_ids().collect();
+        let found = tasks.into_iter().map(|task| {
+            let step = simulation.world.saved_step(task) + 1;
+            (task, Found { step, unheard: 1 })
+        });
+        let found = found.collect();
+        simulation.plan_deed(71.0, Deed::NodeFallsSilent { name: "n1".to_owned(), found });
+        simulation.plan_deed(110.0, Deed::NodeGoes("n1".to_owned()));
         simulation
     });
 }

@@ -5,11 +5,13 @@
 //! - [`general`]: the backends where there are facts that lists do not know
 //! - [`taking`]: how gangs that a search or the exact program placed become the plan
 //! - [`sizes`]: the same tasks on several clusters, for `saturn whatif`
+//! - [`further`]: what is left of a run, on further nodes too
 //!
 //! May use: every room.
 
 pub(crate) mod auto;
 pub(crate) mod entry;
+pub(crate) mod further;
 pub(crate) mod general;
 pub(crate) mod sizes;
 pub(crate) mod staying;

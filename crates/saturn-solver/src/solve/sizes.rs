@@ -6,7 +6,7 @@
 //! further size is solved.
 //!
 //! The same holds for the tasks of a run in progress, where further nodes join the nodes that it
-//! has ([`solve_further`]). There some tasks run already, on nodes that stay.
+//! has ([`crate::solve_further`]). There some tasks run already, on nodes that stay.
 
 use saturn_core::{Cluster, Node, Objective, Plan, Problem, ProblemTask};
 
@@ -70,19 +70,6 @@ pub fn with_further(problem: &Problem, node: &Node, further: usize) -> Problem {
     problem
 }
 
-/// How the sizes of a run in progress are planned: as the run itself plans.
-#[derive(Debug, Clone)]
-pub struct AsRun<'a> {
-    /// What plans make small.
-    pub objective: Objective,
-    /// Switches that may be planned for each task.
-    pub max_switches: usize,
-    /// The part by which a plan with switches must end earlier.
-    pub min_switch_gain: f64,
-    /// The plan in force, from which the plan without further nodes starts.
-    pub warm_start: Option<&'a Plan>,
-}
-
 /// Plans `problem` for each number of nodes like `node`: `counts` ascend. The problem's own cluster
 /// is not used. After each size, `done` is told how many sizes are done.
 ///
@@ -107,34 +94,8 @@ pub fn solve_sizes(
     solve_each(problem, &of, counts, &how, clock, done)
 }
 
-/// Plans what is left of a run on its own nodes and on further nodes like `node`, for each number
-/// of further nodes: `further` ascend. Sizes count all nodes. Otherwise it is like [`solve_sizes`].
-/// With another objective than the makespan, makespans may rise with the number of nodes.
-pub fn solve_further(
-    problem: &Problem,
-    node: &Node,
-    further: &[usize],
-    how: &AsRun,
-    seed: u64,
-    clock: &dyn Clock,
-    done: &mut dyn FnMut(usize),
-) -> Result<Vec<Sized>, SolveError> {
-    let present = problem.cluster.nodes.len();
-    let counts: Vec<usize> = further.iter().map(|further| present + further).collect();
-    let how = Options {
-        seed,
-        objective: how.objective,
-        max_switches: how.max_switches,
-        min_switch_gain: how.min_switch_gain,
-        warm_start: how.warm_start.cloned(),
-        ..Options::default()
-    };
-    let of = |nodes: usize| with_further(problem, node, nodes.saturating_sub(present));
-    solve_each(problem, &of, &counts, &how, clock, done)
-}
-
 /// Plans `of(nodes)` for each number of nodes. The first size starts from the warm start of `how`.
-fn solve_each(
+pub(super) fn solve_each(
     problem: &Problem,
     of: &dyn Fn(usize) -> Problem,
     counts: &[usize],

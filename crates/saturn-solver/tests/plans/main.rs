@@ -4,6 +4,7 @@
 mod completion;
 mod early;
 mod facts;
+mod further;
 mod limits;
 mod more;
 mod properties;

@@ -6,8 +6,8 @@ use crate::support::{TINY, brute_force, cases, problems};
 use proptest::prelude::*;
 use saturn_core::{Candidate, Cluster, HeldDevices, Node, Problem, ProblemTask, Running, check};
 use saturn_solver::{
-    AsRun, Clock, FrozenClock, Objective, Sized, longest, on_nodes, solve_further, solve_sizes,
-    with_further,
+    Clock, FrozenClock, Further, Objective, RestOfRun, Sized, longest, on_nodes, solve_further,
+    solve_sizes, with_further,
 };
 
 fn sizes(problem: &Problem, node: &Node, counts: &[usize]) -> Vec<Sized> {
@@ -143,17 +143,20 @@ fn further_nodes_join_those_of_a_run_whose_tasks_stay_where_they_are() {
         placement: vec![HeldDevices { node: "further-0".to_owned(), devices: vec![1] }],
         movable: false,
     });
-    let how = |warm_start| AsRun {
+    let rest = |warm_start| RestOfRun {
+        problem: &problem,
+        wide: &[],
         objective: Objective::Makespan,
         max_switches: 1,
         min_switch_gain: 0.02,
         warm_start,
     };
     let node = Node::new("n", 2, "gpu");
-    let solve = |further: &[usize], how: &AsRun| {
-        solve_further(&problem, &node, further, how, 0, &FrozenClock, &mut |_| {}).unwrap()
+    let solve = |counts: &[usize], rest: &RestOfRun| {
+        let further = Further { node: &node, counts };
+        solve_further(rest, further, 0, &FrozenClock, &mut |_| {}).unwrap()
     };
-    let found = solve(&[0, 1, 3], &how(None));
+    let found = solve(&[0, 1, 3], &rest(None));
     assert_eq!(found.iter().map(|size| size.nodes).collect::<Vec<_>>(), [1, 2, 4]);
     for (size, further) in found.iter().zip([0, 1, 3]) {
         let on = with_further(&problem, &node, further);
@@ -167,6 +170,6 @@ fn further_nodes_join_those_of_a_run_whose_tasks_stay_where_they_are() {
     assert!(ends_s[0] >= 110.0 && ends_s.is_sorted_by(|a, b| a >= b), "{ends_s:?}");
     assert!((ends_s[2] - 70.0).abs() < 1e-6, "the task that runs bounds it: {ends_s:?}");
     // The plan in force is never made worse.
-    let again = solve(&[0], &how(Some(&found[0].plan)));
+    let again = solve(&[0], &rest(Some(&found[0].plan)));
     assert!(again[0].plan.makespan_s <= ends_s[0]);
 }

@@ -142,7 +142,8 @@ pub fn count(number: usize, noun: &str) -> String {
     }
 }
 
-fn significant(value: f64) -> String {
+/// A value to three significant digits: `0.0192`, `1.25`, `24.3`, `473`.
+pub fn significant(value: f64) -> String {
     let size = value.abs();
     if size == 0.0 || !size.is_finite() {
         return value.to_string();

@@ -4,7 +4,7 @@ use saturn_core::names::escape_terminal;
 
 use crate::layout::paint::Paint;
 use crate::layout::text::{Align, Table, bar};
-use crate::layout::units::{duration, percent};
+use crate::layout::units::{duration, percent, significant};
 use crate::report::whatif::{Size, Whatif};
 
 /// Columns of a bar.
@@ -28,7 +28,7 @@ pub(crate) fn cells(size: &Size) -> [String; 7] {
         duration(planned.makespan_s),
         planned.longest_ends_s.map(duration).unwrap_or_default(),
         duration(planned.lower_bound_s),
-        format!("{:.1}", planned.node_hours),
+        significant(planned.node_hours),
         planned.cost.map(|cost| format!("{cost:.2}")).unwrap_or_default(),
         percent(planned.utilisation),
         planned.saved_per_node_s.map(duration).unwrap_or_default(),

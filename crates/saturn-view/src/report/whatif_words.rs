@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use saturn_core::names::escape_terminal;
 
-use crate::layout::units::{count, duration};
+use crate::layout::units::{count, duration, significant};
 use crate::report::whatif::{Knee, Longest, Size, Whatif};
 
 impl Size {
@@ -92,11 +92,11 @@ impl Whatif {
             let within = self.asked.deadline_s.map(|s| format!(" within {}", duration(s)));
             let cost = planned.cost.map(|cost| format!(", {cost:.2}")).unwrap_or_default();
             answers.push(format!(
-                "cheapest{}: {}; {}, {:.1} node-hours{cost}",
+                "cheapest{}: {}; {}, {} node-hours{cost}",
                 within.unwrap_or_default(),
                 count(nodes, "node"),
                 duration(planned.makespan_s),
-                planned.node_hours,
+                significant(planned.node_hours),
             ));
         }
         warnings.extend(self.lateness());

@@ -1,13 +1,15 @@
 //! `saturn whatif RUN`: what is left of a run, on the nodes that it has and on more.
 
 use std::path::Path;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use saturn_core::names::escape_terminal;
 use saturn_core::{Node, Plan, Problem, ProblemTask};
 use saturn_engine::Stage;
-use saturn_runtime::{Left, left, left_at, left_of_recording, with_causes};
-use saturn_solver::{AsRun, Sized, longest, solve_further};
+use saturn_runtime::{Left, RuntimeError, left, left_at, left_of_recording, with_causes};
+use saturn_solver::{
+    Further, RestOfRun, RestPlans, longest, num_left_out, one_price, solve_rest, widened,
+};
 use saturn_view::whatif::{Asked, Size};
 use saturn_view::{LeftOut, OfRun, RunStatus, Whatif, left_out};
 
@@ -65,12 +67,13 @@ fn asked(args: &WhatifArgs) -> Result<(String, Rests), Exit> {
             None => left(&found.path, without),
         };
         // A recording is a file that a user gives; nothing is lost if it is damaged.
-        read.map_err(|error| {
-            if is_recording {
-                fail(Exit::BadInput, with_causes(&error))
-            } else {
-                run_failed(&error)
+        read.map_err(|error| match error {
+            _ if is_recording => fail(Exit::BadInput, with_causes(&error)),
+            RuntimeError::Answer { .. } => {
+                let why = with_causes(&error);
+                fail(Exit::Machine, format!("{why}. Or ask with --at, which reads its journal"))
             }
+            _ => run_failed(&error),
         })
     };
     let all = of(&[])?;
@@ -149,91 +152,165 @@ fn further(args: &WhatifArgs, present: usize) -> Result<Vec<usize>, String> {
 fn answer(
     args: &WhatifArgs,
     name: &str,
-    Rests { mut all, without }: Rests,
+    rests: Rests,
     interrupt: &Interrupt,
 ) -> Result<Whatif, Exit> {
-    if let Some(exit) = nothing(name, &all) {
-        return Err(exit);
+    let Rests { all, without } = rests;
+    for left in std::iter::once(&all).chain(&without) {
+        nothing(name, left).map_or(Ok(()), Err)?;
     }
-    if let Some(exit) = without.as_ref().and_then(|left| nothing(name, left)) {
-        return Err(exit);
-    }
-    // Nodes of which no device can be used are held all the same.
-    let present = all.nodes.len().max(all.problem.cluster.nodes.len());
-    let idle = present - all.problem.cluster.nodes.len();
-    let further =
-        further(args, present).map_err(|what| fail(Exit::BadInput, format!("{name}: {what}")))?;
-    let mut node = all.node.clone().unwrap_or_else(|| Node::new("", 1, ""));
-    node.gpus = args.gpus.unwrap_or(node.gpus);
-    let has_further = further.iter().any(|further| *further > 0);
-    if let Some(what) = too_wide(&all.problem, &node).filter(|_| has_further) {
-        return Err(fail(Exit::BadInput, format!("{name}: {what}")));
-    }
-    let price = price(args).or((node.price_per_hour > 0.0).then_some(node.price_per_hour));
-    let usual = all.nodes.first().filter(|_| !has_further).unwrap_or(&node);
-    let has_one_price = all.nodes.iter().all(|one| {
-        one.gpu_type == usual.gpu_type
-            && one.gpus == usual.gpus
-            && (args.price.is_some() || one.price_per_hour.total_cmp(&usual.price_per_hour).is_eq())
-    });
-    let mut solver = Solver { args, name, node: &node, interrupt, leaves_out_deadlines: false };
-    let has_cancelled = without.is_some();
-    let mut left = without.unwrap_or_else(|| all.clone());
-    let mut sizes = solver.solved(&mut left, &further)?;
-    // With cancelled tasks, the run as it is only has the nodes that it has. Its tasks' deadlines
-    // count as they do for the sizes.
-    let mut as_it_is =
-        if has_cancelled { solver.solved_alike(&mut all, &[0])? } else { Vec::new() };
-    let late = solver.late(&left, &sizes)?;
-    let is_as_it_is_late = !solver.late(&all, &as_it_is)?.is_empty();
-    let is_partial = sizes.len() < further.len();
-    for size in sizes.iter_mut().chain(&mut as_it_is) {
-        size.nodes += idle;
-    }
-    if !is_partial && sizes.iter().all(|size| !size.plan.is_usable()) {
-        let why = why_none(&left.problem, &sizes);
+    let question = Question::of(args, name, &all)?;
+    let plans = question.planned(&all, without.as_ref(), interrupt)?;
+    let left = without.as_ref().unwrap_or(&all);
+    if question.has_all_sizes(&plans) && plans.sizes.iter().all(|size| !size.plan.is_usable()) {
+        let why = why_none(&left.problem, &plans.sizes);
         return Err(fail(Exit::Infeasible, format!("{name}: {why}")));
     }
-    let mut asked = Asked {
-        workload: args.file.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
-        num_tasks: left.problem.tasks.len(),
-        gpus_per_node: node.gpus,
-        price_per_hour: price.filter(|_| has_one_price),
-        deadline_s: args.deadline,
-        reclaimed_every_s: None,
-        run: Some(OfRun {
-            status: left.status,
-            now_s: left.now_s,
-            nodes: present,
-            gpus: left.problem.cluster.nodes.iter().map(|node| node.gpus).sum(),
-            objective: left.objective,
-            expected_s: all.expected_end_s.map(|end_s| end_s - all.now_s),
-            leaves_out_deadlines: solver.leaves_out_deadlines,
-            lacks_one_price: price.is_some() && !has_one_price,
-            num_too_wide: left.num_too_wide,
-            cancelled: left.cancelled.clone(),
-            unplanned: unplanned(&left),
-            as_it_is: None,
-        }),
-    };
-    let first = if has_cancelled { (&all, as_it_is.first()) } else { (&left, sizes.first()) };
-    let is_late = |nodes: usize| late.iter().any(|late| late + idle == nodes);
-    let as_it_is = first.1.map(|size| {
-        let longest = longest(&first.0.problem).map_or(0, |longest| longest.0);
-        let found = asked.size(size.nodes, &size.plan, longest, None);
-        let misses = if has_cancelled { is_as_it_is_late } else { is_late(size.nodes) };
-        Size { misses_tasks_deadline: misses, ..found }
-    });
-    if let Some(run) = &mut asked.run {
-        run.as_it_is = as_it_is;
+    let asked = question.asked(&all, left, &plans);
+    Ok(question.told(asked, left, &plans))
+}
+
+/// What is asked about a run.
+struct Question<'a> {
+    args: &'a WhatifArgs,
+    name: &'a str,
+    /// What further nodes are like.
+    node: Node,
+    /// Numbers of further nodes, ascending from 0.
+    further: Vec<usize>,
+    /// Its nodes, and how many of them have no usable device: these are held all the same.
+    present: usize,
+    idle: usize,
+}
+
+impl<'a> Question<'a> {
+    fn of(args: &'a WhatifArgs, name: &'a str, all: &Left) -> Result<Self, Exit> {
+        let usable = all.problem.cluster.nodes.len();
+        let present = all.nodes.len().max(usable);
+        let refused = |what: String| fail(Exit::BadInput, format!("{name}: {what}"));
+        let further = further(args, present).map_err(refused)?;
+        let mut node = all.node.clone().unwrap_or_else(|| Node::new("", 1, ""));
+        node.gpus = args.gpus.unwrap_or(node.gpus);
+        let question = Self { args, name, node, further, present, idle: present - usable };
+        match too_wide(&all.problem, &question.node).filter(|_| question.has_further()) {
+            Some(what) => Err(refused(what)),
+            None => Ok(question),
+        }
     }
-    let longest = longest_of(&left.problem);
-    let plans: Vec<(usize, &Plan)> = sizes.iter().map(|size| (size.nodes, &size.plan)).collect();
-    let mut whatif = Whatif::of(asked, longest, &plans, is_partial);
-    for size in &mut whatif.sizes {
-        size.misses_tasks_deadline = is_late(size.nodes);
+
+    fn has_further(&self) -> bool {
+        self.further.iter().any(|further| *further > 0)
     }
-    Ok(whatif)
+
+    fn has_all_sizes(&self, plans: &RestPlans) -> bool {
+        plans.sizes.len() == self.further.len()
+    }
+
+    /// What each further node is like, if there are any.
+    fn further_node(&self) -> Option<&Node> {
+        Some(&self.node).filter(|_| self.has_further())
+    }
+
+    /// Plans of all sizes, and of the run as it is if tasks count as cancelled.
+    fn planned(
+        &self,
+        all: &Left,
+        without: Option<&Left>,
+        interrupt: &Interrupt,
+    ) -> Result<RestPlans, Exit> {
+        let num_all = AtomicUsize::new(self.further.len());
+        let line = |done| {
+            let num_all = num_all.load(Ordering::Relaxed);
+            format!("planned {done} of {num_all} sizes (Ctrl-C: those that are done)")
+        };
+        let as_it_is = without.map(|_| rest_of(all));
+        let rest = rest_of(without.unwrap_or(all));
+        let further = Further { node: &self.node, counts: &self.further };
+        let plans = with_count(line, |num_done| {
+            let mut done = |sizes, all| {
+                num_all.store(all, Ordering::Relaxed);
+                num_done.store(sizes, Ordering::Relaxed);
+            };
+            let clock = UntilStopped(interrupt);
+            solve_rest(&rest, as_it_is.as_ref(), further, self.args.seed, &clock, &mut done)
+        });
+        plans.map_err(|error| {
+            let error = escape_terminal(&with_causes(&error));
+            fail(Exit::Machine, format!("{}: {error}", self.name))
+        })
+    }
+
+    /// The question as data, with what there is to say of the run.
+    fn asked(&self, all: &Left, left: &Left, plans: &RestPlans) -> Asked {
+        let price = one_price(&all.nodes, self.further_node(), price(self.args));
+        let mut asked = Asked {
+            workload: self.args.file.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+            num_tasks: left.problem.tasks.len(),
+            gpus_per_node: self.node.gpus,
+            price_per_hour: price.ok().flatten(),
+            deadline_s: self.args.deadline,
+            reclaimed_every_s: None,
+            run: Some(OfRun {
+                status: left.status,
+                now_s: left.now_s,
+                nodes: self.present,
+                gpus: left.problem.cluster.nodes.iter().map(|node| node.gpus).sum(),
+                objective: left.objective,
+                expected_s: all.expected_end_s.map(|end_s| end_s - all.now_s),
+                leaves_out_deadlines: plans.leaves_out_deadlines,
+                lacks_one_price: price.is_err(),
+                num_too_wide: num_left_out(&left.wide, self.further_node()),
+                cancelled: left.cancelled.clone(),
+                unplanned: unplanned(left),
+                as_it_is: None,
+            }),
+        };
+        let as_it_is = self.as_it_is(&asked, all, plans);
+        if let Some(run) = &mut asked.run {
+            run.as_it_is = as_it_is;
+        }
+        asked
+    }
+
+    /// The run with all of its tasks, on the nodes that it has.
+    fn as_it_is(&self, asked: &Asked, all: &Left, plans: &RestPlans) -> Option<Size> {
+        let size = plans.as_it_is.as_ref().or(plans.sizes.first())?;
+        let longest = longest(&all.problem).map_or(0, |longest| longest.0);
+        let found = asked.size(size.nodes + self.idle, &size.plan, longest, None);
+        let is_late = match plans.as_it_is {
+            Some(_) => plans.is_as_it_is_late,
+            None => plans.late.contains(&size.nodes),
+        };
+        Some(Size { misses_tasks_deadline: is_late, ..found })
+    }
+
+    /// The answer.
+    fn told(&self, asked: Asked, left: &Left, plans: &RestPlans) -> Whatif {
+        let tasks = match self.further_node() {
+            Some(node) => widened(&left.problem, &left.wide, node),
+            None => left.problem.clone(),
+        };
+        let sizes = plans.sizes.iter().map(|size| (size.nodes + self.idle, &size.plan));
+        let sizes: Vec<(usize, &Plan)> = sizes.collect();
+        let is_partial = !self.has_all_sizes(plans);
+        let mut whatif = Whatif::of(asked, longest_of(&tasks), &sizes, is_partial);
+        for size in &mut whatif.sizes {
+            size.misses_tasks_deadline =
+                plans.late.iter().any(|late| late + self.idle == size.nodes);
+        }
+        whatif
+    }
+}
+
+fn rest_of(left: &Left) -> RestOfRun<'_> {
+    RestOfRun {
+        problem: &left.problem,
+        wide: &left.wide,
+        objective: left.objective,
+        max_switches: left.max_switches,
+        min_switch_gain: left.min_switch_gain,
+        warm_start: left.warm_start.as_ref(),
+    }
 }
 
 /// Why further nodes can't be so large. A gang that is wider than a node takes whole nodes of one
@@ -259,83 +336,4 @@ fn too_wide(problem: &Problem, node: &Node) -> Option<String> {
 fn longest_of(problem: &Problem) -> (usize, &str, f64) {
     let (index, fastest_s) = longest(problem).unwrap_or((0, 0.0));
     (index, problem.tasks.get(index).map_or("", |task| task.name.as_str()), fastest_s)
-}
-
-fn has_deadlines(left: &Left) -> bool {
-    left.problem.tasks.iter().any(|task| task.deadline_s.is_some())
-}
-
-fn leave_out_deadlines(left: &mut Left) {
-    for task in &mut left.problem.tasks {
-        task.deadline_s = None;
-    }
-}
-
-struct Solver<'a> {
-    args: &'a WhatifArgs,
-    name: &'a str,
-    node: &'a Node,
-    interrupt: &'a Interrupt,
-    leaves_out_deadlines: bool,
-}
-
-impl Solver<'_> {
-    /// Plans what is left on each number of further nodes. If no plan keeps the tasks' deadlines
-    /// even on the most nodes, deadlines are left out, as the run leaves them out.
-    fn solved(&mut self, left: &mut Left, further: &[usize]) -> Result<Vec<Sized>, Exit> {
-        let sizes = self.solved_as_is(left, further)?;
-        let is_whole = sizes.len() == further.len();
-        let keeps_deadlines = sizes.last().is_none_or(|size| size.plan.is_usable());
-        if keeps_deadlines || !is_whole || !has_deadlines(left) {
-            return Ok(sizes);
-        }
-        self.leaves_out_deadlines = true;
-        self.solved_alike(left, further)
-    }
-
-    /// Plans with or without the tasks' deadlines, as was decided before.
-    fn solved_alike(&self, left: &mut Left, further: &[usize]) -> Result<Vec<Sized>, Exit> {
-        if self.leaves_out_deadlines {
-            leave_out_deadlines(left);
-        }
-        self.solved_as_is(left, further)
-    }
-
-    /// The sizes, by their numbers of nodes, that lack a plan because of tasks' deadlines alone.
-    fn late(&self, left: &Left, sizes: &[Sized]) -> Result<Vec<usize>, Exit> {
-        let lacking = sizes.iter().filter(|size| !size.plan.is_usable()).map(|size| size.nodes);
-        let lacking: Vec<usize> = lacking.collect();
-        if lacking.is_empty() || !has_deadlines(left) {
-            return Ok(Vec::new());
-        }
-        let present = left.problem.cluster.nodes.len();
-        let further: Vec<usize> = lacking.iter().map(|nodes| nodes - present).collect();
-        let mut left = left.clone();
-        leave_out_deadlines(&mut left);
-        let sizes = self.solved_as_is(&left, &further)?;
-        let usable = sizes.iter().filter(|size| size.plan.is_usable());
-        Ok(usable.map(|size| size.nodes).collect())
-    }
-
-    fn solved_as_is(&self, left: &Left, further: &[usize]) -> Result<Vec<Sized>, Exit> {
-        let how = AsRun {
-            objective: left.objective,
-            max_switches: left.max_switches,
-            min_switch_gain: left.min_switch_gain,
-            warm_start: left.warm_start.as_ref(),
-        };
-        let clock = UntilStopped(self.interrupt);
-        let num_all = further.len();
-        let line =
-            |done| format!("planned {done} of {num_all} sizes (Ctrl-C: those that are done)");
-        let sizes = with_count(line, |num_done| {
-            let mut done = |sizes| num_done.store(sizes, Ordering::Relaxed);
-            let (problem, seed) = (&left.problem, self.args.seed);
-            solve_further(problem, self.node, further, &how, seed, &clock, &mut done)
-        });
-        sizes.map_err(|error| {
-            let error = escape_terminal(&with_causes(&error));
-            fail(Exit::Machine, format!("{}: {error}", self.name))
-        })
-    }
 }
