@@ -182,13 +182,6 @@ impl Run {
         end_s - start_s
     }
 
-    /// Seconds that a task has left by a technique, in the problem that was asked about last.
-    fn runtime_s(&self, task: usize, technique: &str) -> f64 {
-        let order = self.asked.as_ref().expect("a plan was asked for");
-        let mut all = order.problem.tasks[task].strategies.iter();
-        all.find(|one| *one.technique == *technique).expect("it was measured").runtime_s
-    }
-
     /// Steps timed as slower than `step_s`, of those that were put on record.
     fn num_slow(&self, least_s: f64) -> u64 {
         let slow = |record: &Record| match record {
@@ -314,15 +307,4 @@ fn a_task_that_becomes_slow_alone_is_slow_itself() {
     assert_eq!(run.factor(), None);
     assert!(near(run.step_s(0, "ddp"), 2.0) && near(run.step_s(1, "ddp"), 1.0));
     assert!(run.num_slow(1.9) > 0, "it is put on record");
-}
-
-#[test]
-fn a_wrong_profile_is_seen_as_one_and_another_strategy_pays() {
-    let mut run = Run::of(&[("a", "k"), ("b", "k")], ["ddp", "offload"]);
-    run.pace(0, 4.0);
-    run.pace(1, 1.5);
-    run.train_s(2500.0);
-    assert_eq!(run.factor(), None);
-    assert!(near(run.step_s(0, "ddp"), 4.0) && near(run.step_s(0, "offload"), 1.5));
-    assert!(run.runtime_s(0, "offload") < 0.5 * run.runtime_s(0, "ddp"));
 }
