@@ -293,7 +293,7 @@ mod tests {
         inputs: &Receiver<Input>,
         is_seen: impl Fn(&Parents, &[String]) -> bool,
     ) -> Vec<String> {
-        let (until, mut notes) = (deadline(Duration::from_secs(60)), Vec::new());
+        let (until, mut notes) = (deadline(Duration::from_mins(1)), Vec::new());
         while !is_seen(parents, &notes) {
             assert!(!is_past(until), "{notes:#?}");
             if let Ok(Input::ParentGone { parent }) = inputs.recv_timeout(Duration::from_millis(20))

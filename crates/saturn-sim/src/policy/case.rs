@@ -28,7 +28,7 @@ const FIRST_MOVES: (u64, u64) = (100_000, 10_000_000);
 /// The same of a solve that starts from a plan. A case has many such solves, so they have fewer moves
 /// than a run's.
 const MOVES_AGAIN_OF_ALL: u64 = 20_000_000;
-const MOVES_AGAIN: (u64, u64) = (20_000, 100_000);
+const MOVES_AGAIN: (u64, u64) = (20_000, 1_000_000);
 /// Reports of progress in the longest task: each is an event for the engine.
 const NUM_WORDS: u64 = 200;
 /// Fewest steps between two reports.

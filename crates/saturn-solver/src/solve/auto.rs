@@ -13,8 +13,7 @@ use crate::lists::search::Search;
 use crate::lists::solve::Solve;
 use crate::problem::grade::grade;
 use crate::proof::decide::{self as proof, Verdict};
-use crate::solve::entry::exact;
-use crate::solve::general;
+use crate::solve::general::{self, Exact};
 
 /// The share of the time limit for the search before all other work, and the most seconds of it.
 const FIRST_SEARCH: f64 = 0.1;
@@ -146,7 +145,7 @@ fn prove_exactly_beside(solve: &Solve, search: &mut Search, plan: &mut Plan) {
         |limits| advance(search, limits),
         |until| {
             let mut proven = start;
-            general::solve_exactly(&exact(solve, until), &mut proven);
+            general::solve_exactly(&Exact::of(solve, until), &mut proven);
             proven
         },
     );

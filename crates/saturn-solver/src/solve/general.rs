@@ -17,6 +17,7 @@ use crate::general::play::{Genome, Placed, Player};
 use crate::general::search::Search;
 use crate::general::warm::genome;
 use crate::general::yardsticks::yardstick;
+use crate::lists::solve as lists;
 use crate::problem::baselines::Pace;
 use crate::problem::grade::grade;
 use crate::problem::model::Model;
@@ -96,6 +97,20 @@ pub(crate) struct Exact<'a> {
     pub(crate) objective: Objective,
     pub(crate) deadline: Deadline<'a>,
     pub(crate) max_nodes: Option<i32>,
+}
+
+impl<'a> Exact<'a> {
+    /// The whole of a problem for lists.
+    pub(crate) fn of(solve: &'a lists::Solve, deadline: Deadline<'a>) -> Self {
+        Self {
+            problem: solve.problem,
+            model: solve.model,
+            prices: &solve.bound.prices,
+            objective: solve.options.objective,
+            deadline,
+            max_nodes: None,
+        }
+    }
 }
 
 /// Improves the plan of a plain problem, and its bound, by the exact program.

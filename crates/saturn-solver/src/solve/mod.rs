@@ -1,6 +1,9 @@
 //! One solve, from a problem to a plan that has passed the checker.
 //!
-//! - [`entry`]: the way in; chooses lists or general, with or without switches
+//! - [`entry`]: the way in: checks of the problem and of the plan
+//! - [`staying`]: plans that move running tasks, only where that gains enough
+//! - [`stages`]: chooses lists or general, with or without switches; then early ends
+//! - [`warm`]: the plan at hand
 //! - [`auto`]: the default backend for lists: a search with a proof or bounds beside it
 //! - [`general`]: the backends where there are facts that lists do not know
 //! - [`taking`]: how gangs that a search or the exact program placed become the plan
@@ -14,5 +17,7 @@ pub(crate) mod entry;
 pub(crate) mod further;
 pub(crate) mod general;
 pub(crate) mod sizes;
+pub(crate) mod stages;
 pub(crate) mod staying;
 pub(crate) mod taking;
+pub(crate) mod warm;

@@ -5,16 +5,17 @@
 //! task stays. The other half may move them, from that plan on. Its plan is the answer only if it
 //! ends earlier by as much as the options ask for.
 
-use saturn_core::{Objective, Plan, Problem, check};
+use saturn_core::{Objective, Plan, Problem, Running};
 
 use crate::course::clock::Deadline;
 use crate::problem::grade::grade;
 use crate::problem::options::Options;
-use crate::solve::entry::plan_early;
+use crate::solve::stages::plan_early;
+use crate::solve::warm;
 
 /// Plans a problem each of whose tasks fits the cluster.
 pub(crate) fn plan(problem: &Problem, options: &Options, deadline: Deadline, plan: &mut Plan) {
-    let is_movable = |running: &saturn_core::Running| running.movable;
+    let is_movable = |running: &Running| running.movable;
     let may_move = problem.tasks.iter().filter_map(|task| task.running.as_ref()).any(is_movable);
     let must_gain = options.min_move_gain > 0.0 || options.min_move_gain_s > 0.0;
     let is_asked = options.objective == Objective::Makespan && options.backend.baseline().is_none();
@@ -26,7 +27,7 @@ pub(crate) fn plan(problem: &Problem, options: &Options, deadline: Deadline, pla
     let still = without_moves(problem);
     plan_early(&still, &half, deadline.within(deadline.left_s() / 2.0), &mut left);
     // The plan at hand may move tasks already, and for less: its moves were decided.
-    let at_hand = options.warm_start.as_ref().and_then(|warm| valid(problem, options, warm));
+    let at_hand = warm::valid(problem, options);
     let is_better = |one: &Plan| !left.is_usable() || one.makespan_s < left.makespan_s;
     let start = at_hand.filter(is_better).or_else(|| left.is_usable().then(|| left.clone()));
     let warm_start = start.clone().or_else(|| options.warm_start.clone());
@@ -47,18 +48,4 @@ fn without_moves(problem: &Problem) -> Problem {
         running.movable = false;
     }
     still
-}
-
-/// A plan at hand, if it is a plan of this problem.
-fn valid(problem: &Problem, options: &Options, warm: &Plan) -> Option<Plan> {
-    let is_known = |one: &saturn_core::Assignment| one.task < problem.tasks.len();
-    let mut num_segments = vec![0; problem.tasks.len()];
-    for one in warm.assignments.iter().filter(|one| is_known(one)) {
-        num_segments[one.task] += 1;
-    }
-    let plan = Plan::of(problem, options.objective, warm.assignments.clone());
-    let is_valid = warm.assignments.iter().all(is_known)
-        && num_segments.iter().all(|segments| *segments <= options.max_switches + 1)
-        && check(problem, &plan).is_ok();
-    is_valid.then_some(plan)
 }

@@ -1,0 +1,38 @@
+//! The plan at hand: a plan of the problem that a solve starts from, and falls back on.
+
+use saturn_core::{Assignment, Plan, Problem, check};
+
+use crate::problem::grade::grade;
+use crate::problem::options::Options;
+
+/// A plan that is better by less than this, relative, is not better.
+const ROUNDING: f64 = 1e-12;
+
+/// The warm start, if it is a plan of this problem.
+pub(crate) fn valid(problem: &Problem, options: &Options) -> Option<Plan> {
+    let warm = options.warm_start.as_ref()?;
+    let is_known = |one: &Assignment| one.task < problem.tasks.len();
+    if options.backend.baseline().is_some() || !warm.assignments.iter().all(is_known) {
+        return None;
+    }
+    let mut num_segments = vec![0; problem.tasks.len()];
+    for one in &warm.assignments {
+        num_segments[one.task] += 1;
+    }
+    let plan = Plan::of(problem, options.objective, warm.assignments.clone());
+    let is_valid = num_segments.iter().all(|segments| *segments <= options.max_switches + 1)
+        && check(problem, &plan).is_ok();
+    is_valid.then_some(plan)
+}
+
+/// The plan at hand is the answer if no better plan was found, even if none seemed to exist.
+pub(crate) fn take(problem: &Problem, options: &Options, plan: &mut Plan) {
+    let Some(found) = valid(problem, options) else { return };
+    let is_early =
+        found.value() <= plan.value() && found.completion_s < plan.completion_s * (1.0 - ROUNDING);
+    if !plan.is_usable() || found.value() < plan.value() * (1.0 - ROUNDING) || is_early {
+        plan.reasons.clear();
+        plan.set_assignments(problem, found.assignments);
+        grade(plan);
+    }
+}
