@@ -73,13 +73,14 @@ def adapted(
     layers: Sequence[str],
     rank: int = 4,
     adapter_dropout: float = 0.0,
-    config: dict[str, Any] | None = None,
+    config: peft.PeftConfig | None = None,
     **options: Any,
 ) -> nn.Module:
-    settings = {"r": rank, "lora_alpha": 2 * rank, "lora_dropout": adapter_dropout}
+    settings: dict[str, Any] = {"r": rank, "lora_alpha": 2 * rank, "lora_dropout": adapter_dropout}
+    settings["fan_in_fan_out"] = kind == "gpt2"
     if kind == "bert":
         settings["task_type"] = "SEQ_CLS"
-    adapters = peft.LoraConfig(target_modules=list(layers), **settings, **(config or {}))
+    adapters = config or peft.LoraConfig(target_modules=list(layers), **settings)
     model: nn.Module = peft.get_peft_model(base(kind, **options), adapters)
     return model
 
@@ -109,18 +110,18 @@ def task(name: str, kind: str, *, data: Any = None, model: Any = None, **changes
     """A task that adapts the base of this kind."""
     about = {"layers": FEW[kind], "dropout": 0.1, **(model or {})}
     data = {"batch_size": 2, "length": 16, "classes": kind == "bert", **(data or {})}
-    return model_kinds.definition(
-        name,
-        get_model=partial(adapted, kind, **about),
-        get_dataloader=partial(rows, **data),
-        loss_function=None,
-        **{"batch_count": 12, **changes},
-    )
+    fields: dict[str, Any] = {
+        "get_model": partial(adapted, kind, **about),
+        "get_dataloader": partial(rows, **data),
+        "loss_function": None,
+        "batch_count": 12,
+    }
+    return model_kinds.definition(name, **{**fields, **changes})
 
 
 def sweep(kind: str, **changes: Any) -> list[TaskDefinition]:
     """Four tasks over one base, different in all that may be different."""
-    many, few = MANY[kind], FEW[kind]
+    many = MANY[kind]
     cosine = partial(torch.optim.lr_scheduler.CosineAnnealingLR, T_max=10)
     return [
         task("a", kind, seed=11, lr=1e-2, data={"batch_size": 1, "length": 17}, **changes),
@@ -212,7 +213,10 @@ def fused(definitions: Sequence[TaskDefinition], directory: Path, **options: Any
     with gang_of_one(directory) as gang:
         group = Group(gang.device)
         members = [
-            group.add(each.definition.name, lambda technique, each=each: each.train(technique, gang, **options))
+            group.add(
+                each.definition.name,
+                lambda technique, each=each: each.train(technique, gang, **options),
+            )
             for each in trained
         ]
         while group.round():
