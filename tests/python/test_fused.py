@@ -343,12 +343,15 @@ class Restless(torch.optim.SGD):
                 parameter.data.mul_(1 + 1e-3 * noise)
 
 
-def test_what_a_member_draws_between_passes_is_its_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize("knobs", [{}, RECOMPUTED], ids=["kept", "recomputed"])
+def test_what_a_member_draws_between_passes_is_its_own(
+    knobs: dict[str, Any], tmp_path: Path
+) -> None:
     tasks = [
         task(name, "gpt2", seed=seed, optimizer_cls=Restless) for seed, name in ((4, "a"), (5, "b"))
     ]
-    for found in fused(tasks, tmp_path, steps=3):
-        assert_same(found, alone(found.definition, tmp_path, steps=3))
+    for found in fused(tasks, tmp_path, steps=3, knobs=knobs):
+        assert_same(found, alone(found.definition, tmp_path, steps=3, knobs=knobs))
 
 
 def test_one_row_is_computed_by_itself(tmp_path: Path, calls: list[int]) -> None:
