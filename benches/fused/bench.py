@@ -192,7 +192,7 @@ work when it began. [Fused training](../fused.md) says what this is; no plan cho
 Columns of fused members say how many times as fast a step of all of them is as their steps alone,
 one after another: 1.00 gains nothing. Members adapt all linear layers of the blocks, with ranks of
 4 to 32. Optimizer, clipping and data are part of a step. Times are processor time, the least of
-many steps.
+many steps. Beside other work, ratios scatter by some tenths, and single ones mean little.
 
 """ + "\n".join(tables)
     print(text)
