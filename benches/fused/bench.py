@@ -186,7 +186,8 @@ def main() -> None:
 
 *How much faster do adapters of one base train together than each alone?*
 
-`{command}` ({time.perf_counter() - begun:.0f} s), on one core, with a load of {load:.1f} from other
+`{command}` ({time.perf_counter() - begun:.0f} s), on one core,
+with a load of {load:.1f} from other
 work when it began. [Fused training](../fused.md) says what this is; no plan chooses it yet.
 
 Columns of fused members say how many times as fast a step of all of them is as their steps alone,
