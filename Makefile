@@ -139,7 +139,7 @@ gpu-check-fake: setup
 	  $(bin)/python tests/python/gpu_check.py --small --out "$$out" && rm -rf "$$out"
 
 # Overwrite the kept pages: commit them only from a machine that does nothing else.
-bench: bench-solver bench-techniques bench-engine bench-profile bench-cluster bench-tuning bench-build bench-report
+bench: bench-solver bench-techniques bench-engine bench-profile bench-cluster bench-tuning bench-build bench-fused bench-report
 
 bench-solver: setup
 	@$(bin)/python -m pip --disable-pip-version-check install --quiet ortools
@@ -152,6 +152,9 @@ bench-techniques: setup
 
 bench-build: setup
 	@$(bin)/python benches/build/bench.py --out docs/bench/build.md
+
+bench-fused: setup
+	@$(bin)/python benches/fused/bench.py --out docs/bench/fused.md
 
 # Prints how fast the report of a thousand tasks opens and scrolls in Chromium.
 bench-report: setup

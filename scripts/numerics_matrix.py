@@ -41,10 +41,10 @@ SETTINGS: dict[str, dict[str, str]] = {
 }
 FILES = [
     *("attention", "balance", "batch_norm", "black_box", "checkpoints", "closeness", "compile"),
-    *("derived_plans", "evaluated_training", "evaluation", "frozen_weights", "fsdp_knobs", "mesh"),
-    *("offload", "optimizer_groups", "pipeline", "precision", "random_chains", "same_training"),
-    *("scalar_parameters", "slices", "stages", "tensor", "trainers", "training_options"),
-    *("training_step", "trl_trainers"),
+    *("derived_plans", "evaluated_training", "evaluation", "frozen_weights", "fsdp_knobs"),
+    *("fused", "mesh", "offload", "optimizer_groups", "pipeline", "precision", "random_chains"),
+    *("same_training", "scalar_parameters", "slices", "stages", "tensor", "trainers"),
+    *("training_options", "training_step", "trl_trainers"),
 ]
 
 

@@ -49,7 +49,7 @@ FLOORS: Floors = (
         "tensor": "techniques.tensor/",
         "offload": "techniques.offload/",
     },
-    {"pipeline": "techniques.pipeline/"},  # whose stages may be split and sharded
+    {"pipeline": "techniques.pipeline/", "fused": "fused/"},  # stages may be split and sharded
     {
         "worker": "worker/ trainers.rest",
         "face": ". cluster/ core/ library native notebook/ optuna runs/ scripts/ sweeps/ tasks/ "

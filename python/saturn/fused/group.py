@@ -1,0 +1,121 @@
+"""A group: members that train over one base, and the technique under which each of them trains.
+
+A member is a function of the group's caller, on a thread of its own. It trains as a task alone
+does: it makes a `Stepper` with the technique that it is given, and steps, saves, evaluates and ends
+as it likes. So its checkpoints, random numbers, optimizer, schedule and accumulation are those of
+the task alone. Only its passes meet those of the others.
+
+While one member is outside its passes, as in an evaluation or a save, all others wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from saturn.data.seeds import RandomState
+from saturn.fused.base import Kind, SharedWeights, kind_of, model_of
+from saturn.fused.layers import Handed, Layers
+from saturn.fused.turns import BACKWARD, Member, Turns, Visit
+from saturn.techniques.interface import Knobs, Objective, ParallelModel, Technique
+from saturn.techniques.model import attention
+
+if TYPE_CHECKING:
+    from saturn.rank.gang import Gang
+
+
+class Group:
+    """Members that train together on one device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.handed = Handed()
+        self._shared = SharedWeights()
+        self._kind: Kind | None = None
+        self._turns = Turns()
+
+    def add(self, name: str, work: Callable[[Technique], Any]) -> Member:
+        """Let a member join from the next round on; its `work` gets the technique to train under.
+
+        The member's `result` and `error` say how the work ended. Another member's work never ends
+        by this error, unless it is `FailedTogether`.
+        """
+        member = Member(name, self.device)
+        technique = Fused(self, member)
+        member.start(lambda: work(technique))
+        self._turns.add(member)
+        return member
+
+    def round(self) -> bool:
+        """Let each member finish a pass; returns whether the work of any member is left."""
+        return self._turns.round()
+
+    def close(self) -> None:
+        """End the work of all members, where they wait."""
+        self._turns.close()
+
+    def join(self, model: Any, kind: Kind) -> None:
+        """Have `model` share the group's frozen weights; raises `CannotFuse` if it can't."""
+        if self._kind is not None and (refusal := self._kind.reason_against(kind)) is not None:
+            raise refusal
+        self._shared.share(model)
+        self._kind = kind
+
+
+class Fused(Technique):
+    """One member's way to train: as `ddp` on one device, with the others of its group.
+
+    No plan can choose it: it isn't among the built-in techniques.
+    """
+
+    def __init__(self, group: Group, member: Member) -> None:
+        self._group = group
+        self._member = member
+
+    def parallelise(self, module: nn.Module, gang: Gang, knobs: Knobs) -> ParallelModel:
+        attention.set_back_end(module, knobs)
+        module.to(gang.device)
+        return _MemberModel(module, self._group, self._member, kind_of(model_of(module), knobs))
+
+
+class _MemberModel(ParallelModel):
+    """The member's own model, whose layers compute together with those of other members."""
+
+    def __init__(self, module: nn.Module, group: Group, member: Member, kind: Kind) -> None:
+        self.module = module
+        self.data_rank, self.data_size = 0, 1
+        self._group = group
+        self._member = member
+        self._kind = kind
+        self._model = model_of(module)
+        self._layers = Layers(self._model, member, group.handed, kind)
+        self._has_joined = False
+
+    def forward_backward(self, batch: Any, objective: Objective, share: float) -> Tensor | None:
+        if not self._has_joined:
+            # Not before the first pass: a checkpoint is loaded into the model's own weights first.
+            self._group.join(self._model, self._kind)
+            self._has_joined = True
+        before = RandomState.now(self._group.device)
+        self._layers.is_passing = True
+        try:
+            loss = objective.loss_of(self.module, batch)
+        finally:
+            self._layers.is_passing = False
+        given = loss if share == 1.0 else loss * share
+        self._member.meet(BACKWARD, (given, self._group.handed), _backward)
+        # Other members have seeded Python's and numpy's generators since; torch's are the member's.
+        before.set()
+        self._member.stream.use()
+        return loss.detach()
+
+
+def _backward(visits: Sequence[Visit]) -> list[None]:
+    """Add the gradients of all members' passes; no gradient holds a number of another member."""
+    for visit in visits:
+        visit.given[1].forget()
+    torch.autograd.backward([visit.given[0] for visit in visits])
+    return [None] * len(visits)
