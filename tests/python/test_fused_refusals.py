@@ -230,8 +230,9 @@ def test_layers_that_are_called_differently_are_refused(gang: Gang) -> None:
         task("a", "gpt2", model={"layers": MANY["gpt2"]}),
         task("b", "gpt2", training_step=with_attentions),
     ]
-    with pytest.raises(Exception, match="called with different arguments"):
+    with pytest.raises(CannotFuse, match="called with different arguments") as refused:
         check(tasks, gang, {}, print)
+    assert refused.value.reason is Reason.ARGUMENTS
 
 
 def with_attentions(model: nn.Module, batch: Any) -> torch.Tensor:

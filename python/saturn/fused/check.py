@@ -51,7 +51,8 @@ def check(
         pass
     for member, expected in zip(members, alone, strict=True):
         if member.error is not None:
-            raise member.error
+            cause = member.error.__cause__
+            raise cause if isinstance(cause, CannotFuse) else member.error
         for number, (found, wanted) in enumerate(zip(member.result, expected, strict=True)):
             apart = _apart(found, wanted)
             if not apart <= tolerance:

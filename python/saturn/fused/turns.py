@@ -47,6 +47,8 @@ class Visit:
     together: Sequence[Visit] = ()
     result: Any = None
     error: BaseException | None = None
+    #: Whether the error came where no other member was, so it is this member's own.
+    is_alone: bool = False
 
 
 class Member:
@@ -114,6 +116,8 @@ class Member:
         if visit.together:
             _compute(visit)
         self.stream.use()
+        if visit.error is not None and visit.is_alone:
+            raise visit.error
         if visit.error is not None:
             raise FailedTogether(
                 "what several tasks computed together failed, and none of them is to blame: "
@@ -127,9 +131,10 @@ def _compute(first: Visit) -> None:
         results = first.compute(first.together)
         for visit, result in zip(first.together, results, strict=True):
             visit.result = result
-    except Exception as error:
+    except BaseException as error:  # else the others would go on with no result
         for visit in first.together:
             visit.error = error
+            visit.is_alone = len(first.together) == 1
 
 
 class Turns:

@@ -84,7 +84,9 @@ impl State {
         if number >= DEPARTURES {
             attempt.warm = Some(since);
             attempt.slowed = since.slowed;
-            attempt.recorded = None;
+            // What is on record stays on record.
+            let on_record = attempt.recorded.filter(|mark| mark.step > since.step);
+            attempt.recorded = on_record.map(|mark| Warm { slowed: since.slowed, ..mark });
             attempt.recent = Some(new(since, attempt.here(), Some(1.0)));
             return;
         }

@@ -24,7 +24,7 @@ impl State {
     /// steps don't, until they have been compared.
     pub(crate) fn well_until(&self, attempt: &Attempt) -> Warm {
         let slowness = self.slowness_of(&attempt.gang, attempt.stepped_s);
-        let compared = attempt.recent.map(|recent| recent.from);
+        let compared = attempt.recent.map(|recent| recent.from).or(attempt.warm);
         compared.filter(|_| slowness.is_some()).unwrap_or_else(|| attempt.here())
     }
 

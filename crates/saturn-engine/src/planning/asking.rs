@@ -33,6 +33,8 @@ const SOLVE_SHARE: f64 = 0.01;
 /// is often undone. Then a plan that moves running tasks must gain so many times `min_gain` over
 /// the best plan that moves none.
 const OPEN: f64 = 4.0;
+/// A gain that no plan has, seconds: the most that the solver may be asked for.
+const FOREVER_S: f64 = 1e9;
 /// Seconds that a solve may take whatever remains: at least, and for each task.
 const LEAST_SOLVE_S: f64 = 0.1;
 const LEAST_SOLVE_A_TASK_S: f64 = 0.001;
@@ -167,8 +169,8 @@ impl Planning {
             seed: policy.seed,
             max_switches: if is_makespan { policy.max_switches } else { 0 },
             min_switch_gain: policy.min_switch_gain,
-            min_move_gain: if is_open { (OPEN * policy.min_gain).min(1.0) } else { 0.0 },
-            min_move_gain_s: if is_open { policy.min_gain_s } else { 0.0 },
+            min_move_gain: if is_open { (OPEN * policy.min_gain).clamp(0.0, 1.0) } else { 0.0 },
+            min_move_gain_s: if is_open { policy.min_gain_s.clamp(0.0, FOREVER_S) } else { 0.0 },
             warm_start,
         };
         self.pending = Some(PendingSolve { request, remaining, has_deadlines, time_limit_s });

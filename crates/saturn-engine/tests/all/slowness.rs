@@ -333,3 +333,19 @@ fn a_wrong_profile_is_seen_as_one_and_another_strategy_pays() {
     assert!(near(step_s.0, 4.0) && near(step_s.1, 1.6), "{step_s:?}");
     assert!(run.runtime_s(0, "offload") < 0.5 * run.runtime_s(0, "ddp"));
 }
+
+#[test]
+fn a_task_that_begins_on_a_slow_node_is_no_proof_that_the_node_is_well() {
+    let mut run = Run::of(&[("a", "k")], ["ddp", "offload"]);
+    run.train_s(300.0);
+    run.pace(0, 2.0);
+    run.train_s(3000.0);
+    assert!(near(run.factor().expect("it is slow"), 2.0), "{:?}", run.factor());
+    // Its strategy was measured, and has not trained in this run.
+    run.submit(&[("b", "l")]);
+    run.pace(1, 3.0);
+    run.train_s(1000.0);
+    assert!(near(run.factor().expect("it is slow"), 2.0), "{:?}", run.factor());
+    assert!(near(run.step_s(0, "ddp"), 1.0) && near(run.step_s(1, "offload"), 1.5));
+    assert_eq!(run.num_slow(1.6), 0, "nothing slow is kept for later runs");
+}

@@ -4,8 +4,8 @@
 //! The makespan leaves much of a plan open: the order of tasks on a device, and the strategies of
 //! tasks that are not late. So the pieces of the plan are annealed once more. The cost is the
 //! weighted sum of the tasks' ends. The cap on each end is the plan's own makespan, so all proofs
-//! about that hold of the new plan too. The number of launches may not grow: neither a running
-//! task that stays nor a task in one piece is moved for earlier ends.
+//! about that hold of the new plan too. The number of launches may not grow, so a running task that
+//! stays is moved, or a task is cut, only where that saves another launch.
 
 use saturn_core::{Plan, Problem};
 
@@ -77,7 +77,7 @@ pub(crate) fn end_early(
     let found = early.search(pieces);
     let assignments = early.player().assignments(&found);
     let better = Plan::of(problem, plan.objective, assignments);
-    if better.makespan_s <= makespan_s * (1.0 + ROUNDING)
+    if better.makespan_s <= makespan_s
         && better.completion_s < completion_s
         && launches(&found) <= num_launches
     {

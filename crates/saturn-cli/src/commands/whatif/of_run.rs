@@ -265,16 +265,18 @@ impl<'a> Question<'a> {
                 as_it_is: None,
             }),
         };
-        let as_it_is = self.as_it_is(&asked, all, plans);
+        let as_it_is = self.as_it_is(&asked, all, left, plans);
         if let Some(run) = &mut asked.run {
             run.as_it_is = as_it_is;
         }
         asked
     }
 
-    /// The run with all of its tasks, on the nodes that it has.
-    fn as_it_is(&self, asked: &Asked, all: &Left, plans: &RestPlans) -> Option<Size> {
-        let size = plans.as_it_is.as_ref().or(plans.sizes.first())?;
+    /// The run with all of its tasks, on the nodes that it has. `None` if Ctrl-C came before.
+    fn as_it_is(&self, asked: &Asked, all: &Left, left: &Left, plans: &RestPlans) -> Option<Size> {
+        // The sizes are of the run as it is only if no task is left out.
+        let of_all = plans.sizes.first().filter(|_| left.cancelled.is_empty());
+        let size = plans.as_it_is.as_ref().or(of_all)?;
         let longest = longest(&all.problem).map_or(0, |longest| longest.0);
         let found = asked.size(size.nodes + self.idle, &size.plan, longest, None);
         let is_late = match plans.as_it_is {
@@ -292,7 +294,8 @@ impl<'a> Question<'a> {
         };
         let sizes = plans.sizes.iter().map(|size| (size.nodes + self.idle, &size.plan));
         let sizes: Vec<(usize, &Plan)> = sizes.collect();
-        let is_partial = !self.has_all_sizes(plans);
+        let lacks_as_it_is = !left.cancelled.is_empty() && plans.as_it_is.is_none();
+        let is_partial = !self.has_all_sizes(plans) || lacks_as_it_is;
         let mut whatif = Whatif::of(asked, longest_of(&tasks), &sizes, is_partial);
         for size in &mut whatif.sizes {
             size.misses_tasks_deadline =
