@@ -22,6 +22,7 @@ from saturn.fused import turns
 from saturn.fused.group import Group
 from saturn.fused.packed import PackedCall
 from saturn.fused.turns import FailedTogether
+from saturn.rank.exceptions import TaskError
 from saturn.rank.gang import Gang
 from saturn.techniques.ddp import Ddp
 from saturn.techniques.interface import Technique
@@ -124,7 +125,7 @@ def interrupted(outputs: Any, batch: Any) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("loss", "error"), [(failing, RuntimeError), (interrupted, Interrupted), (diverging, None)]
+    ("loss", "error"), [(failing, TaskError), (interrupted, Interrupted), (diverging, None)]
 )
 def test_a_member_that_fails_or_diverges_concerns_itself_alone(
     loss: Callable[..., Any], error: type[BaseException] | None, gang: Gang, tmp_path: Path

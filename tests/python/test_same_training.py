@@ -90,7 +90,7 @@ def test_one_uninterrupted_ddp_rank_is_plain_torch_bit_for_bit(run: Runtime) -> 
     assert chain(run, task, [("ddp", 1, 12)]) == expected
 
 
-@pytest.mark.slow(quick=["ddp-3"])
+@pytest.mark.slow(quick=["ddp-1"])
 @pytest.mark.parametrize(("technique", "ranks"), [("ddp", 1), ("ddp", 3), ("fsdp", 3)])
 def test_stop_and_resume_under_the_same_strategy_is_bit_equal(
     run: Runtime, technique: str, ranks: int

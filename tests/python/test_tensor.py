@@ -151,7 +151,7 @@ def test_stop_and_resume_with_dropout_is_bit_equal(
     assert chain(run, definition("parts", get_model=model), parts) == whole
 
 
-@pytest.mark.slow(quick=["tensor-2"])
+@pytest.mark.slow
 @pytest.mark.parametrize(("technique", "ranks"), [("tensor", 2), ("tensor+fsdp", 4)])
 def test_layers_that_run_again_in_the_backward_change_nothing(
     run: Runtime, technique: str, ranks: int
