@@ -82,7 +82,7 @@ class Fused(Technique):
 
 
 class _MemberModel(ParallelModel):
-    """The member's own model, whose layers compute together with those of other members."""
+    """The member's own model. Its layers compute together with the layers of other members."""
 
     def __init__(self, module: nn.Module, group: Group, member: Member, kind: Kind) -> None:
         self.module = module

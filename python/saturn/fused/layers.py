@@ -79,7 +79,7 @@ class Layers:
     """The layers of a member's model; `model` must be as the task builds it."""
 
     def __init__(self, model: Any, member: Member, handed: Handed, kind: Kind) -> None:
-        #: Whether the member computes a pass, in which its layers meet those of others.
+        #: Whether the member computes a pass. Only then do its layers wait for other members.
         self.is_passing = False
         self._member = member
         self._handed = handed

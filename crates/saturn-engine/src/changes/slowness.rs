@@ -1,15 +1,16 @@
 //! Which nodes are slow, as the paces of the attempts on them show.
 //!
 //! The newest steps of each attempt are compared with its steps before, again and again. If an
-//! attempt leaves its pace and no other attempt on its node contradicts, the node is slow: what
-//! changes in mid-training is seldom the strategy. A node is as slow as the lower median of its
-//! attempts, of those that were compared since. The steps on a slow node are left out of the
-//! attempt's clock.
+//! attempt becomes slower and no other attempt on its node contradicts, the node is slow: a
+//! strategy seldom changes in mid-training. Each attempt on the node says by which factor it became
+//! slower. The node's factor is the lower median of all attempts that were compared since the node
+//! became slow. The attempt's clock leaves out its steps on a slow node.
 //!
-//! If others on the node keep their pace, the attempt has a new pace of its own. If it becomes
-//! faster than ever, its steps before were those of a slow node that nobody knew as one. Either
-//! way its clock begins anew, once enough comparisons agree. If more attempts have come to its
-//! node, they may be what slows it, and newer steps are compared with those beside them.
+//! If other attempts on the node keep their pace, only this attempt has become slower. If an attempt
+//! becomes faster than ever, its node was slow before, and nobody knew. In both cases the attempt's
+//! clock begins anew, once enough comparisons agree. If more attempts have come to the node, they
+//! may be what slows this attempt. Then its newest steps are compared with the steps since they
+//! came.
 //!
 //! All this is live: a resumed run sees the slowness of its nodes anew.
 
@@ -57,7 +58,8 @@ impl State {
         let here = attempt.here();
         let is_slow = self.slowness_of(&attempt.gang, attempt.stepped_s).is_some();
         if num_neighbours > before.num_neighbours && !is_slow {
-            // What training takes beside more tasks is its strategy's pace there, not the node's.
+            // More tasks beside it may slow it down. Then the node is not slow, and the new pace is
+            // what the strategy has beside so many tasks.
             return self.set_recent(id, new(here, here, None));
         }
         let gpu_type = self.gang_type(&attempt.gang);

@@ -6,16 +6,15 @@
 use std::num::NonZeroU64;
 
 use saturn_core::{
-    Assignment, Cluster, Knobs, Node, Origin, Placement, Plan, PlanStatus, Strategy, Trial,
-    TrialOutcome, WHOLE,
+    Assignment, Knobs, Origin, Placement, Plan, PlanStatus, Strategy, Trial, TrialOutcome, WHOLE,
 };
 use saturn_engine::{
-    Action, AttemptId, BestEvaluation, Command, Decision, DeviceKind, Engine, Evaluation,
-    EvaluationSpec, Event, FailureKind, Level, Mode, NewTask, Policy, RankReport, Record,
-    RunConfig, SolveAnswer, SolveOrder, TaskId, TaskSpec, TechniqueRef, forecast,
+    Action, AttemptId, BestEvaluation, Command, Decision, Engine, Evaluation, EvaluationSpec,
+    Event, FailureKind, NewTask, Policy, RankReport, Record, SolveAnswer, SolveOrder, TaskId,
+    TaskSpec, forecast,
 };
 
-use crate::specs::spec;
+use crate::specs::{engine, spec};
 
 const STEPS: u64 = 100;
 const EVERY: u64 = 30;
@@ -81,20 +80,7 @@ fn launched(decision: &Decision) -> AttemptId {
 
 /// A run of one task that is evaluated every so many steps, and what it asks the solver.
 fn begun(every_steps: Option<u64>) -> (Engine, Decision) {
-    let technique = |name: &str| TechniqueRef {
-        name: name.to_owned(),
-        level: Level::Managed,
-        import: None,
-        pickle: None,
-    };
-    let mut engine = Engine::new(RunConfig {
-        mode: Mode::Orchestrate,
-        device_kind: DeviceKind::Cpu,
-        device_memory_bytes: None,
-        techniques: TRIED.iter().map(|(name, ..)| technique(name)).collect(),
-        policy: Policy::default(),
-    });
-    engine.handle(Event::Begin { cluster: Cluster { nodes: vec![Node::new("n", 1, "cpu")] } }, 0.0);
+    let mut engine = engine(&TRIED.map(|(name, ..)| name), 1, Policy::default());
     let tasks = vec![task(every_steps)];
     let asked = engine.handle(Event::Command { command: Command::Submit { tasks } }, 0.0);
     (engine, asked)

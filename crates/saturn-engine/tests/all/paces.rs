@@ -3,15 +3,15 @@
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
 use saturn_core::{
-    Assignment, Cluster, Knobs, Node, Origin, Placement, Plan, PlanStatus, Strategy, Trained,
-    Trial, TrialOutcome, WHOLE,
+    Assignment, Knobs, Origin, Placement, Plan, PlanStatus, Strategy, Trained, Trial, TrialOutcome,
+    WHOLE,
 };
 use saturn_engine::{
-    Action, AttemptId, Command, Decision, DeviceKind, Engine, Event, Level, Mode, NewTask, Policy,
-    RankReport, Record, RunConfig, SolveAnswer, SolveOrder, TaskId, TaskSpec, TechniqueRef,
+    Action, AttemptId, Command, Decision, Engine, Event, NewTask, Policy, RankReport, Record,
+    SolveAnswer, SolveOrder, TaskId, TaskSpec,
 };
 
-use crate::specs::spec;
+use crate::specs::{engine, spec};
 
 const STEPS: u64 = 1000;
 const INTERVAL_S: f64 = 100.0;
@@ -91,22 +91,9 @@ fn answer((request, order): (u64, &SolveOrder)) -> Event {
 }
 
 /// An engine of one device that knows the techniques.
-fn engine() -> Engine {
-    let technique = |name: &str| TechniqueRef {
-        name: name.to_owned(),
-        level: Level::Managed,
-        import: None,
-        pickle: None,
-    };
-    let mut engine = Engine::new(RunConfig {
-        mode: Mode::Orchestrate,
-        device_kind: DeviceKind::Cpu,
-        device_memory_bytes: None,
-        techniques: TRIED.iter().map(|(name, _)| technique(name)).collect(),
-        policy: Policy { interval_s: INTERVAL_S, ..Policy::default() },
-    });
-    engine.handle(Event::Begin { cluster: Cluster { nodes: vec![Node::new("n", 1, "cpu")] } }, 0.0);
-    engine
+fn begun() -> Engine {
+    let policy = Policy { interval_s: INTERVAL_S, ..Policy::default() };
+    engine(&TRIED.map(|(name, _)| name), 1, policy)
 }
 
 fn launched(decision: &Decision) -> AttemptId {
@@ -121,7 +108,7 @@ fn launched(decision: &Decision) -> AttemptId {
 /// its steps `step_s` each but for the first. What the engine decides where it asks for a plan
 /// again, at a step or at the first interval, and the engine then.
 fn at_the_next_plan(step_s: f64, variation: f64) -> (Decision, Engine) {
-    let mut engine = engine();
+    let mut engine = begun();
     let tasks = vec![task("a", variation), task("b", variation)];
     let asked = engine.handle(Event::Command { command: Command::Submit { tasks } }, 0.0);
     let (request, first) = order(&asked).expect("all is measured");
@@ -182,7 +169,7 @@ fn what_trains_far_otherwise_than_planned_is_noted_at_once_for_all_of_its_group(
 
 #[test]
 fn a_task_that_continues_another_is_planned_from_where_that_ended() {
-    let mut engine = engine();
+    let mut engine = begun();
     let mut new = task("longer", 0.0);
     new.spec.start_step = 400;
     let asked =
@@ -229,7 +216,7 @@ fn rests(names: [&str; 2]) -> Vec<NewTask> {
 
 #[test]
 fn the_rest_of_a_script_is_planned_as_long_as_another_of_its_group_took() {
-    let mut engine = engine();
+    let mut engine = begun();
     let command = Command::Submit { tasks: rests(["a-rest", "b-rest"]) };
     let asked = engine.handle(Event::Command { command }, 0.0);
     let (request, first) = order(&asked).expect("both are guessed");
@@ -289,7 +276,7 @@ fn earlier(step_s: f64) -> Trained {
 
 #[test]
 fn what_an_earlier_run_s_training_found_counts_for_more_than_its_trial() {
-    let mut engine = engine();
+    let mut engine = begun();
     let mut new = task("a", 0.0);
     new.spec.measured[0].trained = Some(earlier(0.5));
     let asked =
@@ -305,7 +292,7 @@ fn what_an_earlier_run_s_training_found_counts_for_more_than_its_trial() {
 
 #[test]
 fn what_trained_on_an_estimate_alone_needs_no_trial_later() {
-    let mut engine = engine();
+    let mut engine = begun();
     let mut new = task("a", 0.0);
     let trial = &mut new.spec.measured[0];
     (trial.outcome, trial.trained) = (None, Some(earlier(0.5)));

@@ -3,16 +3,14 @@
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
 use saturn_core::{
-    Assignment, Cluster, Knobs, Node, Origin, Placement, Plan, PlanStatus, Strategy, Trial,
-    TrialOutcome, WHOLE,
+    Assignment, Knobs, Origin, Placement, Plan, PlanStatus, Strategy, Trial, TrialOutcome, WHOLE,
 };
 use saturn_engine::{
-    Action, AttemptId, Command, Decision, DeviceKind, Engine, Event, Level, Mode, NewTask, Policy,
-    RankReport, Record, RunConfig, SolveAnswer, SolveOrder, TaskId, TaskSpec, TechniqueRef,
-    forecast,
+    Action, AttemptId, Command, Decision, Engine, Event, NewTask, Policy, RankReport, Record,
+    SolveAnswer, SolveOrder, TaskId, TaskSpec, forecast,
 };
 
-use crate::specs::spec;
+use crate::specs::{engine, spec};
 
 const STEPS: u64 = 10_000;
 const INTERVAL_S: f64 = 1000.0;
@@ -64,21 +62,8 @@ struct Run {
 impl Run {
     /// Tasks, each with its group; the first two train at once by these techniques.
     fn of(tasks: &[(&str, &str)], techniques: [&'static str; 2]) -> Self {
-        let technique = |name: &str| TechniqueRef {
-            name: name.to_owned(),
-            level: Level::Managed,
-            import: None,
-            pickle: None,
-        };
-        let mut engine = Engine::new(RunConfig {
-            mode: Mode::Orchestrate,
-            device_kind: DeviceKind::Cpu,
-            device_memory_bytes: None,
-            techniques: TRIED.iter().map(|(name, _)| technique(name)).collect(),
-            policy: Policy { interval_s: INTERVAL_S, ..Policy::default() },
-        });
-        let cluster = Cluster { nodes: vec![Node::new("n", 2, "cpu")] };
-        engine.handle(Event::Begin { cluster }, 0.0);
+        let policy = Policy { interval_s: INTERVAL_S, ..Policy::default() };
+        let engine = engine(&TRIED.map(|(name, _)| name), 2, policy);
         let (gangs, records, asked) = Default::default();
         let mut run = Self { engine, now_s: 0.0, gangs, records, asked, techniques };
         run.submit(tasks);
@@ -195,7 +180,7 @@ impl Run {
         all.find(|one| *one.technique == *technique).expect("it was measured").runtime_s
     }
 
-    /// Steps timed as slower than `step_s`, of those that were put on record.
+    /// How many of the recorded steps took more than `least_s` seconds each.
     fn num_slow(&self, least_s: f64) -> u64 {
         let slow = |record: &Record| match record {
             Record::Clocked { trained, .. } if trained.step_s > least_s => trained.steps,

@@ -1,9 +1,13 @@
-//! The task that most tests submit. A test names only the fields that matter to it.
+//! The task that most tests submit, and the engine that some begin with. A test names only what
+//! matters to it.
 
 use std::num::NonZeroU64;
 
-use saturn_core::Knobs;
-use saturn_engine::{Allowed, TaskSpec, Wishes};
+use saturn_core::{Cluster, Knobs, Node};
+use saturn_engine::{
+    Allowed, DeviceKind, Engine, Event, Level, Mode, Policy, RunConfig, TaskSpec, TechniqueRef,
+    Wishes,
+};
 
 /// A task of 1,000 steps that performs like no other task, and of which nothing was measured.
 pub(crate) fn spec(name: &str) -> TaskSpec {
@@ -25,4 +29,24 @@ pub(crate) fn spec(name: &str) -> TaskSpec {
         is_rest: false,
         start_step: 0,
     }
+}
+
+/// The engine of a run that has begun on one node, with managed techniques of these names.
+pub(crate) fn engine(techniques: &[&str], gpus: u32, policy: Policy) -> Engine {
+    let technique = |name: &&str| TechniqueRef {
+        name: (*name).to_owned(),
+        level: Level::Managed,
+        import: None,
+        pickle: None,
+    };
+    let mut engine = Engine::new(RunConfig {
+        mode: Mode::Orchestrate,
+        device_kind: DeviceKind::Cpu,
+        device_memory_bytes: None,
+        techniques: techniques.iter().map(technique).collect(),
+        policy,
+    });
+    let cluster = Cluster { nodes: vec![Node::new("n", gpus, "cpu")] };
+    engine.handle(Event::Begin { cluster }, 0.0);
+    engine
 }
