@@ -29,7 +29,8 @@ sys.path[:0] = [str(BENCHES), str(REPOSITORY / "python"), str(REPOSITORY / "test
 
 import tasks  # noqa: E402
 import torch  # noqa: E402
-from harness import Gang, Runtime, runtime  # noqa: E402
+from harness import Runtime, runtime  # noqa: E402
+from live_gangs import Gang  # noqa: E402
 from saturn.tasks.definition import TaskDefinition  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 from warm_parent import Warm  # noqa: E402

@@ -16,7 +16,8 @@ from typing import Any
 
 import cloudpickle
 import pair_models
-from harness import Result, Runtime
+from harness import Runtime
+from live_gangs import Result
 from models import Calls
 from pair_strikes import STRUCK, dies_at, held_at, nowhere_to_save, reports_late
 from pairs import Case

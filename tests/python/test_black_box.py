@@ -12,7 +12,8 @@ import closeness
 import pytest
 import reference
 import torch
-from harness import Result, Runtime
+from harness import Runtime
+from live_gangs import Result
 from models import Mlp, definition, shuffled_loader
 from saturn.rank.process import cores_a_gpu
 from techniques_of_tests import spec_of

@@ -11,7 +11,8 @@ import closeness
 import pytest
 import reference
 import torch
-from harness import Gang, Runtime
+from harness import Runtime
+from live_gangs import Gang
 from models import Mlp, definition
 from saturn.checkpoint import manifest
 

@@ -10,7 +10,8 @@ from typing import Any
 import memory_models
 import pytest
 import torch
-from harness import Result, Runtime
+from harness import Runtime
+from live_gangs import Result
 from saturn.rank.device_memory import DeviceMemory, is_limited, limit_gpus_when_used
 from techniques_of_tests import spec_of
 from torch import nn

@@ -12,7 +12,8 @@ import memory_models
 import pytest
 import techniques_of_tests as techniques
 import torch
-from harness import Result, Runtime
+from harness import Runtime
+from live_gangs import Result
 from models import Calls, definition
 from saturn.techniques import Knobs, ParallelModel, Setting, Technique
 from saturn.techniques.ddp import Ddp

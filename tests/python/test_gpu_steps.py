@@ -18,7 +18,8 @@ import closeness
 import model_kinds
 import pytest
 import torch
-from harness import Result, Runtime
+from harness import Runtime
+from live_gangs import Result
 from models import Mlp, shuffled_loader
 from saturn.techniques import BUILT_IN
 from step_waits import LAST, waits_in, watched

@@ -15,7 +15,8 @@ import pytest
 import saturn
 import torch
 from faces import make_task
-from harness import Result, Runtime
+from harness import Runtime
+from live_gangs import Result
 from models import Mlp, definition, shuffled_loader
 from saturn import HParams
 from saturn.techniques import Knobs, Setting

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import saturn
-from harness import Result, Runtime
+from harness import Runtime
+from live_gangs import Result
 from saturn import Task
 from saturn.scripts.key import counted_args
 from saturn.scripts.task import ScriptTask

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import techniques_of_tests as techniques
 import torch
-from harness import Result, Runtime
+from harness import Runtime
+from live_gangs import Result
 from models import Calls, Mlp, dataset, definition
 from saturn.checkpoint import manifest
 from saturn.checkpoint.checkpoints import Checkpoints

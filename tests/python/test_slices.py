@@ -15,7 +15,8 @@ import saturn
 import sliced_models as sliced
 import torch
 from faces import make_task
-from harness import Result, Runtime
+from harness import Runtime
+from live_gangs import Result
 from models import Calls, definition
 from saturn import HParams
 from saturn.tasks.definition import TaskDefinition

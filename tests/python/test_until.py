@@ -8,7 +8,8 @@ from typing import Any
 import closeness
 import pytest
 import reference
-from harness import Gang, Runtime
+from harness import Runtime
+from live_gangs import Gang
 from models import Mlp, definition, shuffled_loader
 
 MANY = 100_000
