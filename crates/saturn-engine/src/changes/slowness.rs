@@ -12,6 +12,8 @@
 //! may be what slows this attempt. Then its newest steps are compared with the steps since they
 //! came.
 //!
+//! A gang across nodes can't say which of its nodes is slow, so it speaks for each of them.
+//!
 //! All this is live: a resumed run sees the slowness of its nodes anew.
 
 use std::collections::BTreeSet;
