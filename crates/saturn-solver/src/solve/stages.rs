@@ -41,7 +41,7 @@ pub(crate) fn plan_early(
         options.has_early_ends && is_for_lists(problem, &model, options) && !model.has_places();
     let share = if has_early { 1.0 - EARLY } else { 1.0 };
     plan_tasks(problem, options, &model, deadline.within(deadline.left_s() * share), plan);
-    warm::take(problem, options, plan);
+    warm::take(problem, options, deadline, plan);
     if has_early && plan.is_usable() && !deadline.is_over() {
         early::end_early(problem, options, &model, deadline, plan);
     }

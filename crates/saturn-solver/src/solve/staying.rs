@@ -5,10 +5,13 @@
 //! task stays. The other half may move them, from that plan on. Its plan is the answer only if it
 //! ends earlier by as much as the options ask for.
 
-use saturn_core::{Objective, Plan, Problem, Running};
+use std::collections::BTreeSet;
+
+use saturn_core::{Assignment, Objective, Plan, Problem, Running, WHOLE};
 
 use crate::course::clock::Deadline;
-use crate::problem::grade::grade;
+use crate::lists::warm::is_staying;
+use crate::problem::model::Model;
 use crate::problem::options::Options;
 use crate::solve::stages::plan_early;
 use crate::solve::warm;
@@ -34,11 +37,20 @@ pub(crate) fn plan(problem: &Problem, options: &Options, deadline: Deadline, pla
     plan_early(problem, &Options { warm_start, ..half }, deadline, plan);
     let Some(start) = start else { return };
     let enough_s = start.makespan_s * (1.0 - options.min_move_gain) - options.min_move_gain_s;
-    if !plan.is_usable() || plan.makespan_s > enough_s {
-        plan.reasons.clear();
-        plan.set_assignments(problem, start.assignments);
-        grade(plan);
+    let model = Model::new(problem);
+    let at_start = moved(&model, &start);
+    let moves_more = |plan: &Plan| !moved(&model, plan).is_subset(&at_start);
+    if !plan.is_usable() || plan.makespan_s > enough_s && moves_more(plan) {
+        warm::answer_with(problem, start, deadline, plan);
     }
+}
+
+/// The running tasks that a plan moves: at once, or later.
+fn moved(model: &Model, plan: &Plan) -> BTreeSet<usize> {
+    let is_moved = |one: &&Assignment| {
+        model.tasks[one.task].stay.is_some() && !(is_staying(model, one) && one.share >= WHOLE)
+    };
+    plan.assignments.iter().filter(is_moved).map(|one| one.task).collect()
 }
 
 /// The problem in which every running task stays as it runs.

@@ -1,9 +1,12 @@
 //! The plan at hand: a plan of the problem that a solve starts from, and falls back on.
 
-use saturn_core::{Assignment, Plan, Problem, check};
+use saturn_core::{Assignment, Objective, Plan, Problem, check};
 
+use crate::course::clock::Deadline;
 use crate::problem::grade::grade;
+use crate::problem::model::Model;
 use crate::problem::options::Options;
+use crate::split::solve::quick_bound;
 
 /// A plan that is better by less than this, relative, is not better.
 const ROUNDING: f64 = 1e-12;
@@ -26,13 +29,25 @@ pub(crate) fn valid(problem: &Problem, options: &Options) -> Option<Plan> {
 }
 
 /// The plan at hand is the answer if no better plan was found, even if none seemed to exist.
-pub(crate) fn take(problem: &Problem, options: &Options, plan: &mut Plan) {
+pub(crate) fn take(problem: &Problem, options: &Options, deadline: Deadline, plan: &mut Plan) {
     let Some(found) = valid(problem, options) else { return };
     let is_early =
         found.value() <= plan.value() && found.completion_s < plan.completion_s * (1.0 - ROUNDING);
     if !plan.is_usable() || found.value() < plan.value() * (1.0 - ROUNDING) || is_early {
-        plan.reasons.clear();
-        plan.set_assignments(problem, found.assignments);
-        grade(plan);
+        answer_with(problem, found, deadline, plan);
     }
+}
+
+/// Makes another plan of the problem the answer, under bounds that hold for it.
+///
+/// Where switches can't gain enough, the bound of an answer is that of plans without switches. The
+/// other plan may switch, and end before that bound.
+pub(crate) fn answer_with(problem: &Problem, other: Plan, deadline: Deadline, plan: &mut Plan) {
+    let is_beaten = other.makespan_s < plan.lower_bound_s * (1.0 - ROUNDING);
+    if plan.objective == Objective::Makespan && is_beaten {
+        plan.lower_bound_s = quick_bound(&Model::new(problem), deadline);
+    }
+    plan.reasons.clear();
+    plan.set_assignments(problem, other.assignments);
+    grade(plan);
 }

@@ -33,6 +33,8 @@ const ROUNDS: u64 = 3;
 const ITEMS: usize = 8;
 /// Moves of a round for each piece, where a plan is too large to be annealed whole.
 const REGIONAL: u64 = 500;
+/// The search gives up after this many rounds in a row whose regions were all too large.
+const MOST_IDLE: u32 = 100;
 /// The first temperature, least and most, and the last, relative to the mean weighted end of a task.
 const WARM: (f64, f64) = (0.1, 1.0);
 const COLD: f64 = 0.0005;
@@ -122,7 +124,8 @@ impl Early<'_> {
         let limits = Limits::new(self.deadline, Some(most), threads);
         let mut course = Course::new(seed, threads);
         let is_small = pieces.len() <= SMALL_PIECES && self.model.nodes.len() <= SMALL_NODES;
-        while !course.is_over(&limits) {
+        let mut num_idle = 0;
+        while !course.is_over(&limits) && num_idle <= MOST_IDLE {
             let before = course.num_moves();
             let length = (most / (ROUNDS * ITEMS as u64)).max(1);
             pieces = if is_small {
@@ -130,9 +133,7 @@ impl Early<'_> {
             } else {
                 self.round_of_regions(&mut course, &limits, most, &pieces)
             };
-            if course.num_moves() == before {
-                break;
-            }
+            num_idle = if course.num_moves() == before { num_idle + 1 } else { 0 };
         }
         self.with_best_shares(pieces)
     }

@@ -32,9 +32,12 @@ const LONGEST: u64 = 2_000_000;
 const ROUNDS_PER_LENGTH: u64 = 2;
 /// One run in so many starts at random, not from the best plan.
 const FRESH: usize = 8;
-/// The first temperature, least and most, and the last, relative to the bound.
+/// The first temperature, least and most, relative to the bound.
 const WARM: (f64, f64) = (0.01, 0.3);
-const COLD: f64 = 0.0003;
+/// The last temperature, relative to the bound, where all nodes are annealed and where some are. The
+/// long annealings of small problems end with the shares of the work, which only the cold settles.
+const COLD_WHOLE: f64 = 0.000_05;
+const COLD_REGION: f64 = 0.0003;
 /// How far to the bound a target of small problems is, at most.
 const REACH: f64 = 0.5;
 /// Weight of the area, least and most.
@@ -231,9 +234,10 @@ impl<'a, 'b> Search<'a, 'b> {
         deadline: Deadline,
         random: &mut Random,
     ) -> Option<Vec<Piece>> {
+        let cold = if self.is_small { COLD_WHOLE } else { COLD_REGION };
         let cooling = Cooling {
             from: self.low * random.log_between(WARM.0, WARM.1),
-            to: self.low * COLD,
+            to: self.low * cold,
             num_moves,
             goal: Goal::Makespan { target, area: random.log_between(AREA.0, AREA.1) },
         };
