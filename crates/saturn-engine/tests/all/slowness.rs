@@ -320,6 +320,17 @@ fn a_wrong_profile_is_seen_as_one_and_another_strategy_pays() {
 }
 
 #[test]
+fn a_strategy_that_trains_as_tried_is_not_corrected_as_another_was() {
+    let mut run = Run::of(&[("a", "k"), ("b", "k")], ["ddp", "offload"]);
+    run.pace(0, 4.0);
+    run.pace(1, 1.5);
+    run.train_s(2500.0);
+    assert!(near(run.step_s(0, "ddp"), 4.0), "{}", run.step_s(0, "ddp"));
+    // For a task that does not train under it, too.
+    assert!(near(run.step_s(0, "offload"), 1.5), "{}", run.step_s(0, "offload"));
+}
+
+#[test]
 fn a_task_that_begins_on_a_slow_node_is_no_proof_that_the_node_is_well() {
     let mut run = Run::of(&[("a", "k")], ["ddp", "offload"]);
     run.train_s(300.0);
