@@ -12,11 +12,18 @@
 //! may be what slows this attempt. Then its newest steps are compared with the steps since they
 //! came.
 //!
-//! A gang across nodes can't say which of its nodes is slow, so it speaks for each of them.
+//! A gang across nodes waits for its slowest node, and can't say which node that is. So if it keeps
+//! its pace, all of its nodes are well. If it becomes slower, that says something of a node only
+//! where nothing else tells of the node, and only if no other node of the gang is known by its own
+//! attempts to be as slow. If several nodes remain, each may be the slow one, and all of them are
+//! taken to be slow: otherwise the slow steps would correct the gang's strategy, for later runs too.
+//! The next attempt on one of these nodes shows whether that node is well.
 //!
 //! All this is live: a resumed run sees the slowness of its nodes anew.
 
 use std::collections::BTreeSet;
+
+use saturn_core::Gang;
 
 use crate::facts::ids::AttemptId;
 use crate::facts::record::Purpose;
@@ -121,14 +128,35 @@ impl State {
         let since_s = known.map_or(from_s, |one| one.since_s.min(from_s));
         let attempts = self.attempts_on(node).into_iter().filter_map(|id| self.attempts.get(&id));
         let all = attempts.filter(|one| one.purpose == Purpose::Train);
-        let all = all.filter_map(|one| one.recent);
-        let mut ratios: Vec<f64> = all
-            .filter(|recent| recent.began_s >= since_s)
-            .filter_map(|recent| recent.ratio)
-            .collect();
+        let all = all.filter_map(|one| Some((&one.gang, one.recent?)));
+        let all = all.filter(|(_, recent)| recent.began_s >= since_s);
+        let all = all.filter_map(|(gang, recent)| Some((gang, recent.ratio?)));
+        let (clear, vague): (Vec<_>, Vec<_>) =
+            all.partition(|(gang, ratio)| gang.len() == 1 || *ratio <= TOLERANCE);
+        let is_vague = clear.is_empty() && !vague.is_empty();
+        let told = if is_vague { vague } else { clear }.into_iter();
+        let told = told.filter(|(gang, ratio)| {
+            !is_vague || !self.is_of_another_node(gang, node, *ratio, now_s)
+        });
+        let mut ratios: Vec<f64> = told.map(|(_, ratio)| ratio).collect();
         ratios.sort_by(f64::total_cmp);
-        let Some(factor) = ratios.get(ratios.len().saturating_sub(1) / 2).copied() else { return };
-        let slowness = Slowness { factor, since_s, seen_s: now_s };
-        self.nodes[node].slowness = (factor > TOLERANCE).then_some(slowness);
+        let factor = ratios.get(ratios.len().saturating_sub(1) / 2).copied();
+        let is_guess = is_vague && known.is_none_or(|known| known.is_guess);
+        if factor.is_none() && !is_guess {
+            return;
+        }
+        let slowness = factor.map(|factor| Slowness { factor, since_s, seen_s: now_s, is_guess });
+        self.nodes[node].slowness = slowness.filter(|one| one.factor > TOLERANCE);
+    }
+
+    /// Whether another node of a gang is known to be slow, and that is why the gang's steps take so
+    /// much longer.
+    fn is_of_another_node(&self, gang: &Gang, node: usize, ratio: f64, now_s: f64) -> bool {
+        let others = gang.iter().filter(|part| part.node != node);
+        let mut slow = others.filter_map(|part| self.nodes[part.node].slowness);
+        slow.any(|other| {
+            let is_known = !other.is_guess && now_s < other.until_s();
+            is_known && ratio <= other.factor * TOLERANCE
+        })
     }
 }

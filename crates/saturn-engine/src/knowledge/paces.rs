@@ -39,9 +39,18 @@ impl State {
             let group = &self.groups[group];
             let trial: &TrialState = group.trials.get(&*key)?;
             let step_s = trial.clocked_step_s(sum.steps, sum.taken_s);
-            let counted_s = trial.trained_step_s.or_else(|| trial.known_step_s());
             let is_news = |counted_s: f64| (step_s / counted_s - 1.0).abs() > least;
-            counted_s.is_none_or(is_news).then(|| Record::Observed {
+            let is_new = match (trial.trained_step_s, trial.known_step_s()) {
+                (Some(trained_s), _) => is_news(trained_s),
+                // Plans count on the corrected figure. Training that departs from the trial alone
+                // confirms the correction.
+                (None, Some(tried_s)) => {
+                    let factor = group.lesson.correction.of(&trial.strategy.technique);
+                    is_news(tried_s) || is_news(tried_s * factor)
+                }
+                (None, None) => true,
+            };
+            is_new.then(|| Record::Observed {
                 group: group.key.clone(),
                 gpu_type: key.gpu_type.clone(),
                 strategy: Strategy::clone(&trial.strategy),

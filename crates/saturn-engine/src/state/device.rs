@@ -34,6 +34,8 @@ pub struct Slowness {
     pub since_s: f64,
     /// When the node was last seen to be slow, seconds.
     pub seen_s: f64,
+    /// Only gangs across nodes say so, and another of their nodes may be the slow one.
+    pub is_guess: bool,
 }
 
 impl Slowness {

@@ -14,6 +14,7 @@ mod overtaking;
 mod paces;
 mod records;
 mod rooms;
+mod slow_gangs;
 mod slowness;
 mod specs;
 mod staying;

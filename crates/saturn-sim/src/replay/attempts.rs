@@ -213,9 +213,12 @@ impl Attempts {
     pub(super) fn last_heard(
         &self,
         node: usize,
+        joined_s: f64,
         left_s: f64,
     ) -> Option<(f64, BTreeMap<TaskId, Found>)> {
-        let is_there = |one: &&Attempt| one.nodes.contains(&node) && one.launched_s <= left_s;
+        let is_there = |one: &&Attempt| {
+            one.nodes.contains(&node) && (joined_s..=left_s).contains(&one.launched_s)
+        };
         let is_lost = |one: &Attempt| {
             one.ended.as_ref().is_some_and(|ended| {
                 matches!(ended.end, AttemptEnd::Lost) && (ended.at_s - left_s).abs() < AT_ONCE_S
@@ -224,7 +227,7 @@ impl Attempts {
         let lost = || self.all.iter().enumerate().filter(|(_, one)| is_there(one) && is_lost(one));
         lost().next()?;
         let heard = self.all.iter().filter(is_there).filter_map(|one| one.heard_s);
-        let heard_s = heard.filter(|heard_s| *heard_s < left_s).fold(0.0, f64::max);
+        let heard_s = heard.filter(|heard_s| *heard_s < left_s).fold(joined_s, f64::max);
         let found = lost().filter_map(|(index, one)| {
             let after = self.all.get(index + 1..)?.iter();
             let mut later = after.filter(|later| later.task == one.task);

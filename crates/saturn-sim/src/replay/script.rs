@@ -81,8 +81,8 @@ struct Reader<'a> {
     attempts: &'a Attempts,
     costs: &'a mut Costs,
     names: Vec<String>,
-    /// Nodes by number.
-    nodes: Vec<Node>,
+    /// Nodes by number, and when each joined last, seconds.
+    nodes: Vec<(Node, f64)>,
     /// When the run was interrupted, while it is.
     stopped_s: Option<f64>,
 }
@@ -99,9 +99,9 @@ impl<'a> Reader<'a> {
         match record {
             Record::NodeJoined { node, spec } => {
                 if node.0 < self.nodes.len() {
-                    self.nodes[node.0] = spec.clone();
+                    self.nodes[node.0] = (spec.clone(), at_s);
                 } else {
-                    self.nodes.push(spec.clone());
+                    self.nodes.push((spec.clone(), at_s));
                 }
                 let is_first = before.iter().all(|(record, _)| {
                     matches!(record, Record::Began { .. } | Record::NodeJoined { .. })
@@ -114,8 +114,9 @@ impl<'a> Reader<'a> {
             }
             Record::NodeLeft { node, .. } => {
                 let number = node.0;
-                if let Some(node) = self.nodes.get(number) {
-                    if let Some((heard_s, found)) = self.attempts.last_heard(number, at_s) {
+                if let Some((node, joined_s)) = self.nodes.get(number) {
+                    let heard = self.attempts.last_heard(number, *joined_s, at_s);
+                    if let Some((heard_s, found)) = heard {
                         let silent = Due::At(at_s.min(heard_s + LAST_WORD_S));
                         let deed = Deed::NodeFallsSilent { name: node.name.clone(), found };
                         script.items.push(Item { due: silent, deed });
@@ -125,7 +126,7 @@ impl<'a> Reader<'a> {
                 }
             }
             Record::TakenBack { node, devices, .. } => {
-                if let Some(node) = self.nodes.get(node.0) {
+                if let Some((node, _)) = self.nodes.get(node.0) {
                     let (node, devices) = (node.name.clone(), devices.clone());
                     ask(at, Command::TakeBack { node, devices });
                 }

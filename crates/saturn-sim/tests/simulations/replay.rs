@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::collections::BTreeMap;
+
 use rand::SeedableRng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use saturn_core::Node;
@@ -182,6 +184,42 @@ fn a_dead_node_does_nothing_until_it_is_missed() {
         let found = found.collect();
         simulation.plan_deed(71.0, Deed::NodeFallsSilent { name: "n1".to_owned(), found });
         simulation.plan_deed(110.0, Deed::NodeGoes("n1".to_owned()));
+        simulation
+    });
+}
+
+#[test]
+fn a_node_that_dies_again_does_nothing_in_its_second_life_either() {
+    replay_exactly(|seed| {
+        let mut simulation = simulation(seed, 2);
+        let second = simulation.world.nodes().last().unwrap().clone();
+        let is_busy = |simulation: &Simulation| {
+            let nodes = &simulation.state().nodes;
+            nodes.get(1).is_some_and(|node| node.devices.iter().any(|one| one.held_by.is_some()))
+        };
+        for (from_s, missed_s) in [(40.0, 80.0), (90.0, 160.0)] {
+            let is_under_way = |simulation: &Simulation| {
+                simulation.state().ended.is_none() && simulation.world.now_s() < missed_s - 10.0
+            };
+            while is_under_way(&simulation)
+                && (simulation.world.now_s() < from_s || !is_busy(&simulation))
+            {
+                simulation.step();
+            }
+            // In its second life it dies before anything on it has said a word.
+            let now_s = simulation.world.now_s();
+            let name = second.name.clone();
+            let silent = Deed::NodeFallsSilent { name: name.clone(), found: BTreeMap::new() };
+            simulation.plan_deed(now_s + 0.01, silent);
+            simulation.plan_deed(missed_s, Deed::NodeGoes(name));
+            simulation.plan_deed(missed_s + 10.0, Deed::NodeComes(second.clone()));
+            while is_under_way(&simulation) || simulation.world.now_s() < missed_s + 10.0 {
+                if simulation.state().ended.is_some() {
+                    break;
+                }
+                simulation.step();
+            }
+        }
         simulation
     });
 }

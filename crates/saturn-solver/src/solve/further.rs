@@ -43,10 +43,14 @@ pub struct RestPlans {
     pub sizes: Vec<Sized>,
     /// The sizes, by their numbers of nodes, that lack a plan because of tasks' deadlines alone.
     pub late: Vec<usize>,
+    /// The sizes that lack a plan, where the clock was interrupted before it was known why.
+    pub unexplained: Vec<usize>,
     /// The run with all of its tasks on the nodes that it has, if some count as cancelled.
     pub as_it_is: Option<Sized>,
     /// Whether that lacks a plan because of tasks' deadlines alone.
     pub is_as_it_is_late: bool,
+    /// Whether it lacks a plan and the clock was interrupted before it was known why.
+    pub is_as_it_is_unexplained: bool,
     /// Whether tasks' deadlines were left out.
     pub leaves_out_deadlines: bool,
 }
@@ -79,7 +83,7 @@ pub fn solve_rest(
     if leaves_out_deadlines {
         sizes = solve(&RestOfRun { problem: &undue, ..*rest }, further.counts)?;
     }
-    let mut late = Vec::new();
+    let (mut late, mut unexplained) = (Vec::new(), Vec::new());
     let lacking = sizes.iter().filter(|size| !size.plan.is_usable()).map(|size| size.nodes);
     let lacking: Vec<usize> = lacking.collect();
     if !lacking.is_empty() && !leaves_out_deadlines && has_deadlines(rest.problem) {
@@ -87,19 +91,30 @@ pub fn solve_rest(
         let counts: Vec<usize> = lacking.iter().map(|nodes| nodes - present).collect();
         let found = solve(&RestOfRun { problem: &undue, ..*rest }, &counts)?;
         late = found.iter().filter(|size| size.plan.is_usable()).map(|size| size.nodes).collect();
+        unexplained = lacking.get(found.len()..).unwrap_or_default().to_vec();
     }
     let (mut as_it_is, mut is_as_it_is_late) = (None, false);
+    let mut is_as_it_is_unexplained = false;
     if let Some(all) = all {
         let undue = without_deadlines(all.problem);
         let without = RestOfRun { problem: &undue, ..*all };
         as_it_is = solve(if leaves_out_deadlines { &without } else { all }, &[0])?.pop();
         let lacks = as_it_is.as_ref().is_some_and(|size| !size.plan.is_usable());
-        is_as_it_is_late = lacks
-            && !leaves_out_deadlines
-            && has_deadlines(all.problem)
-            && solve(&without, &[0])?.iter().any(|size| size.plan.is_usable());
+        if lacks && !leaves_out_deadlines && has_deadlines(all.problem) {
+            let found = solve(&without, &[0])?;
+            is_as_it_is_late = found.iter().any(|size| size.plan.is_usable());
+            is_as_it_is_unexplained = found.is_empty();
+        }
     }
-    Ok(RestPlans { sizes, late, as_it_is, is_as_it_is_late, leaves_out_deadlines })
+    Ok(RestPlans {
+        sizes,
+        late,
+        unexplained,
+        as_it_is,
+        is_as_it_is_late,
+        is_as_it_is_unexplained,
+        leaves_out_deadlines,
+    })
 }
 
 fn has_deadlines(problem: &Problem) -> bool {

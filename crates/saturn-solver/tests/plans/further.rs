@@ -3,10 +3,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use saturn_core::{Candidate, Cluster, Node, Objective, Problem, ProblemTask, Wide, check};
 use saturn_solver::{
-    FrozenClock, Further, ManyPrices, RestOfRun, RestPlans, num_left_out, one_price, solve_further,
-    solve_rest, widened, with_further,
+    Clock, FrozenClock, Further, ManyPrices, RestOfRun, RestPlans, num_left_out, one_price,
+    solve_further, solve_rest, widened, with_further,
 };
 
 fn candidate(gpus: u32, runtime_s: f64) -> Candidate {
@@ -120,6 +122,49 @@ fn deadlines_count_if_the_most_nodes_keep_them() {
     let found = plans(90.0, Some(1));
     assert!(found.leaves_out_deadlines && !found.is_as_it_is_late);
     assert!(found.as_it_is.unwrap().plan.is_usable());
+}
+
+/// A clock that Ctrl-C stops.
+#[derive(Default)]
+struct Stopped(AtomicBool);
+
+impl Clock for Stopped {
+    fn elapsed_s(&self) -> f64 {
+        0.0
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn a_size_without_a_plan_is_unexplained_if_ctrl_c_came_before_the_reason() {
+    let mut all = two_tasks();
+    all.cluster.nodes[0].gpus = 1;
+    for task in &mut all.tasks {
+        task.deadline_s = Some(120.0);
+    }
+    let node = Node::new("more", 1, "gpu");
+    // One device misses the deadlines, two keep them.
+    let further = Further { node: &node, counts: &[0, 1] };
+    let whole = rest(&all, &[]);
+    let stopped_after = |most: usize| {
+        let (clock, mut num_done) = (Stopped::default(), 0);
+        let mut done = |_, _| {
+            num_done += 1;
+            clock.0.store(num_done >= most, Ordering::Relaxed);
+        };
+        solve_rest(&whole, Some(&whole), further, 0, &clock, &mut done).unwrap()
+    };
+    let found = stopped_after(2);
+    assert_eq!((&found.late[..], &found.unexplained[..]), (&[][..], &[1][..]));
+    assert!(found.as_it_is.is_none());
+    let found = stopped_after(4);
+    assert_eq!((&found.late[..], &found.unexplained[..]), (&[1][..], &[][..]));
+    assert!(found.is_as_it_is_unexplained && !found.is_as_it_is_late);
+    let found = stopped_after(9);
+    assert!(!found.is_as_it_is_unexplained && found.is_as_it_is_late);
 }
 
 #[test]

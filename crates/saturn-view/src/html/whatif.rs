@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::curves::{Chart, ChartSize, Curve};
 use super::frame::{Page, section, tile};
 use super::parts::task_class;
-use crate::layout::units::{count, duration};
+use crate::layout::units::{axis_unit, count, duration};
 use crate::report::metrics::LossPoint;
 use crate::report::whatif::{HOUR_S, Planned, Size, Whatif};
 use crate::report::whatif_text::{COLUMNS, cells, most_s};
@@ -69,11 +69,12 @@ fn charts(whatif: &Whatif) -> Markup {
         let sizes = whatif.sizes.iter();
         sizes.filter_map(|size| Some((size.nodes as u64, of(size.planned.as_ref()?)?))).collect()
     };
-    let makespans = points(&|planned| Some(planned.makespan_s / HOUR_S));
+    let (unit, unit_s) = axis_unit(most_s(whatif));
+    let makespans = points(&|planned| Some(planned.makespan_s / unit_s));
     let (Some(first), Some(last)) = (makespans.first().copied(), makespans.last().copied()) else {
         return Markup::default();
     };
-    let flat = |hours: f64| vec![(first.0, hours), (last.0, hours)];
+    let flat = |seconds: f64| [first, last].map(|(nodes, _)| (nodes, seconds / unit_s)).to_vec();
     // An upright line, from the least value to the greatest.
     let knee_of = |all: &[LossPoint]| -> Option<Curve<'static>> {
         let nodes = whatif.knee?.nodes as u64;
@@ -82,24 +83,25 @@ fn charts(whatif: &Whatif) -> Markup {
         Some(curve(4, "knee", ends.map(|value| (nodes, value)).to_vec()))
     };
     let knee = knee_of(&makespans);
-    let mut hours = vec![
+    let mut times = vec![
         curve(0, "makespan", makespans),
-        curve(1, "lower bound", points(&|planned| Some(planned.lower_bound_s / HOUR_S))),
-        curve(2, "longest task", flat(whatif.longest.fastest_s / HOUR_S)),
+        curve(1, "lower bound", points(&|planned| Some(planned.lower_bound_s / unit_s))),
+        curve(2, "longest task", flat(whatif.longest.fastest_s)),
     ];
-    hours.extend(whatif.asked.deadline_s.map(|s| curve(3, "deadline", flat(s / HOUR_S))));
-    hours.extend(knee);
+    times.extend(whatif.asked.deadline_s.map(|s| curve(3, "deadline", flat(s))));
+    times.extend(knee);
     let (price_name, prices) = if whatif.asked.price_per_hour.is_some() {
-        ("cost", points(&|planned| planned.cost))
+        ("cost".to_owned(), points(&|planned| planned.cost))
     } else {
-        ("node-hours", points(&|planned| Some(planned.node_hours)))
+        let node_times = points(&|planned| Some(planned.node_hours * HOUR_S / unit_s));
+        (format!("node-{unit}"), node_times)
     };
     let knee = knee_of(&prices);
-    let mut costs = vec![curve(0, price_name, prices)];
+    let mut costs = vec![curve(0, &price_name, prices)];
     costs.extend(knee);
     let charts = [
-        ("hours", "Hours until the last task is done".to_owned(), hours),
-        (price_name, format!("The {price_name} of all nodes until then"), costs),
+        (unit, format!("The {unit} until the last task is done"), times),
+        (price_name.as_str(), format!("The {price_name} of all nodes until then"), costs),
     ];
     html! {
         div.multiples {
@@ -114,7 +116,7 @@ fn charts(whatif: &Whatif) -> Markup {
     }
 }
 
-fn curve(look: usize, name: &'static str, points: Vec<LossPoint>) -> Curve<'static> {
+fn curve(look: usize, name: &str, points: Vec<LossPoint>) -> Curve<'_> {
     Curve { key: look.to_string(), class: task_class(look), name, points, value: None }
 }
 
@@ -152,7 +154,7 @@ fn sizes(whatif: &Whatif) -> Markup {
                             }
                             @let cells = cells(size);
                             @for column in &columns { td.n { (cells[*column]) } }
-                            td.why { (marks) }
+                            td.marks { (marks) }
                         }
                     }
                 }

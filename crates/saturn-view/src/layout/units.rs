@@ -27,6 +27,17 @@ pub fn duration(seconds: f64) -> String {
     format!("{sign}{text}")
 }
 
+/// The unit for an axis of times up to so many seconds, by its plural, and its seconds.
+pub fn axis_unit(most_s: f64) -> (&'static str, f64) {
+    if most_s < 120.0 {
+        ("seconds", 1.0)
+    } else if most_s < 7200.0 {
+        ("minutes", 60.0)
+    } else {
+        ("hours", 3600.0)
+    }
+}
+
 /// A time on the run's clock: `0:07`, `12:31`, `3:05:09`.
 pub fn clock(seconds: f64) -> String {
     let whole = whole_seconds(seconds);
@@ -223,6 +234,14 @@ mod tests {
         for (seconds, text) in cases {
             assert_eq!(duration(seconds), text);
         }
+    }
+
+    #[test]
+    fn an_axis_has_the_unit_of_its_largest_value() {
+        let unit = |most_s| axis_unit(most_s).0;
+        assert_eq!([0.0, 25.0, 119.0].map(unit), ["seconds"; 3]);
+        assert_eq!([120.0, 7199.0].map(unit), ["minutes"; 2]);
+        assert_eq!([7200.0, 1e6].map(unit), ["hours"; 2]);
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl Asked {
         let ends_s = plan.assignments.iter().filter(|one| one.task == longest);
         let ends_s = ends_s.map(|one| one.end_s).reduce(f64::max).filter(|_| self.run.is_some());
         let planned = planned.map(|one| Planned { longest_ends_s: ends_s, ..one });
-        Size { nodes, gpus, planned, misses_tasks_deadline: false }
+        Size { nodes, gpus, planned, misses_tasks_deadline: false, is_unexplained: false }
     }
 }
 
@@ -117,6 +117,9 @@ pub struct Size {
     /// There is no plan because some task would miss its own deadline. Only of a run in progress.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub misses_tasks_deadline: bool,
+    /// There is no plan, and Ctrl-C came before it was known why. Only of a run in progress.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_unexplained: bool,
 }
 
 /// What the plan of a size comes to.
@@ -329,6 +332,26 @@ mod tests {
             assert!(found.is_late());
             assert_eq!(found.answers().1, [why]);
         }
+    }
+
+    #[test]
+    fn a_size_of_which_nobody_knows_why_it_has_no_plan_says_so() {
+        let mut plans = hours(&[(2, 4.0)]);
+        plans.insert(0, (1, Plan::none(Objective::Makespan)));
+        let mut found = whatif(&plans, None);
+        assert!(whatif_text(&found, 200, Paint::PLAIN).contains("a task does not fit"));
+        found.sizes[0].is_unexplained = true;
+        let text = whatif_text(&found, 200, Paint::PLAIN);
+        assert!(text.contains("stopped before it was known why"), "{text}");
+        assert!(!text.contains("a task does not fit"), "{text}");
+    }
+
+    #[test]
+    fn charts_of_a_short_run_are_in_seconds() {
+        let found = whatif(&hours(&[(1, 0.01), (2, 0.005)]), None);
+        let page = crate::whatif_html(&found);
+        assert!(page.contains("The seconds until the last task is done"), "{page}");
+        assert!(page.contains("[1,36") && page.contains("[2,18"), "{page}");
     }
 
     #[test]

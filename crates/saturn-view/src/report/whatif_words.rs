@@ -10,7 +10,13 @@ use crate::report::whatif::{Knee, Longest, Size, Whatif};
 impl Size {
     /// Why there is no plan.
     fn why_none(&self) -> &'static str {
-        if self.misses_tasks_deadline { "misses a task's deadline" } else { "a task does not fit" }
+        if self.is_unexplained {
+            "no plan, stopped before it was known why"
+        } else if self.misses_tasks_deadline {
+            "misses a task's deadline"
+        } else {
+            "a task does not fit"
+        }
     }
 }
 

@@ -279,11 +279,11 @@ impl<'a> Question<'a> {
         let size = plans.as_it_is.as_ref().or(of_all)?;
         let longest = longest(&all.problem).map_or(0, |longest| longest.0);
         let found = asked.size(size.nodes + self.idle, &size.plan, longest, None);
-        let is_late = match plans.as_it_is {
-            Some(_) => plans.is_as_it_is_late,
-            None => plans.late.contains(&size.nodes),
+        let (misses_tasks_deadline, is_unexplained) = match plans.as_it_is {
+            Some(_) => (plans.is_as_it_is_late, plans.is_as_it_is_unexplained),
+            None => (plans.late.contains(&size.nodes), plans.unexplained.contains(&size.nodes)),
         };
-        Some(Size { misses_tasks_deadline: is_late, ..found })
+        Some(Size { misses_tasks_deadline, is_unexplained, ..found })
     }
 
     /// The answer.
@@ -295,11 +295,13 @@ impl<'a> Question<'a> {
         let sizes = plans.sizes.iter().map(|size| (size.nodes + self.idle, &size.plan));
         let sizes: Vec<(usize, &Plan)> = sizes.collect();
         let lacks_as_it_is = !left.cancelled.is_empty() && plans.as_it_is.is_none();
-        let is_partial = !self.has_all_sizes(plans) || lacks_as_it_is;
+        let is_unexplained = !plans.unexplained.is_empty() || plans.is_as_it_is_unexplained;
+        let is_partial = !self.has_all_sizes(plans) || lacks_as_it_is || is_unexplained;
         let mut whatif = Whatif::of(asked, longest_of(&tasks), &sizes, is_partial);
         for size in &mut whatif.sizes {
-            size.misses_tasks_deadline =
-                plans.late.iter().any(|late| late + self.idle == size.nodes);
+            let is_in = |all: &[usize]| all.iter().any(|nodes| nodes + self.idle == size.nodes);
+            size.misses_tasks_deadline = is_in(&plans.late);
+            size.is_unexplained = is_in(&plans.unexplained);
         }
         whatif
     }
