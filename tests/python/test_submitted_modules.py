@@ -15,8 +15,12 @@ import pytest
 import saturn
 import torch
 from live_gangs import Result
+from saturn.errors import InvalidInput
+from saturn.runs import exporting, run_directory
+from saturn.tasks import directories as directories_of_tasks
 from saturn.tasks.importing import set_aside_others
 from saturn.tasks.surroundings import SUBMITTED, Surroundings
+from saturn.trainers.rest import Trained
 from warm_parent import worker_env
 
 #: The name of two modules: one has the run's technique, the other has the task's functions.
@@ -98,3 +102,42 @@ def test_only_modules_that_are_found_elsewhere_are_set_aside(directories: dict[s
     set_aside_others()
     assert {name for name in sys.modules if name != NAME} == before
     assert importlib.import_module(NAME).model().in_features == 4
+
+
+def test_a_task_is_found_though_another_can_not_be_loaded(
+    directories: dict[str, str], tmp_path: Path
+) -> None:
+    sys.path.insert(0, directories["task"])
+    theirs = importlib.import_module(NAME)
+    loss: Any = torch.nn.functional.cross_entropy
+    hparams = saturn.HParams(lr=0.1, batch_count=2)
+
+    def task(name: str, model: Any) -> saturn.Task:
+        return saturn.Task(model, list, loss, hparams, name=name)
+
+    # No directory can be called by these names, and the first task's module is not here later.
+    tasks = [task("their/task", theirs.model), task("my/task", dict), task("plain", dict)]
+    pickles = [each.definition().dumps() for each in tasks]
+    run_dir = tmp_path / "it"
+    run_dir.mkdir()
+    (run_dir / "journal.db").touch()
+    refused = run_directory.write_tasks(run_dir, tasks[1:2], pickles[1:2])
+    places = run_directory.write_tasks(run_dir, tasks, pickles)
+    assert (refused, places) == (
+        ["tasks/_task-0"],
+        ["tasks/_task-1", "tasks/_task-2", "tasks/plain"],
+    )
+    (run_dir / places[1] / "attempts").mkdir()  # the run took this one
+    sys.path.remove(directories["task"])
+    del sys.modules[NAME]
+    assert Trained(run_dir, "my/task")._task_dir == run_dir / places[1]
+    found, definition = exporting.find(run_dir, "my/task")
+    assert (found, definition.name) == (run_dir / places[1], "my/task")
+    assert exporting.find(run_dir, "plain")[0] == run_dir / "tasks/plain"
+    with pytest.raises(InvalidInput, match="has no task `task`"):
+        Trained(run_dir, "task")
+    for name in (refused[0], *places[:2]):  # as an earlier version left them
+        (run_dir / name / directories_of_tasks.NAME).unlink()
+    with pytest.raises(ModuleNotFoundError):
+        exporting.find(run_dir, "my/task")
+    assert exporting.find(run_dir, "plain")[0] == run_dir / "tasks/plain"
