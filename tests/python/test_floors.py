@@ -27,7 +27,7 @@ FLOORS: Floors = (
     {
         "plain": "_core plain/ errors loggers/ runs.result scripts scripts.command "
         "scripts.reporting stoppers/ tasks tasks.definition tasks.evaluation tasks.strategy "
-        "tasks.surroundings runs"
+        "tasks.directories tasks.importing tasks.sources tasks.surroundings runs"
     },
     {"rank": "rank/"},
     {

@@ -61,6 +61,35 @@ def finish(group: Group) -> None:
         pass
 
 
+def test_the_caller_gets_its_own_stream_of_an_accelerator_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Accelerator:
+        state = torch.tensor([1])
+
+        def get_rng_state(self, device: torch.device) -> torch.Tensor:
+            return self.state
+
+        def set_rng_state(self, state: torch.Tensor, device: torch.device) -> None:
+            self.state = state
+
+    accelerator = Accelerator()
+    monkeypatch.setattr(torch, "get_device_module", lambda device: accelerator)
+    members = turns.Turns(torch.device("cuda", 0))
+    member = turns.Member("a", torch.device("cuda", 0))
+
+    def work() -> None:
+        accelerator.state = torch.tensor([2])
+        member.meet(turns.BACKWARD, None, lambda visits: [None])
+        accelerator.state = torch.tensor([3])
+
+    member.start(work)
+    members.add(member)
+    while members.round():
+        assert accelerator.state == 1
+    assert accelerator.state == 1 and member.error is None
+
+
 @pytest.mark.slow(quick=["gpt2-float32-kept", "llama-bf16-recomputed", "bert-float32-kept"])
 @pytest.mark.parametrize("knobs", [{}, RECOMPUTED], ids=["kept", "recomputed"])
 @pytest.mark.parametrize("precision", ["float32", "bf16", "fp16"])
@@ -159,15 +188,54 @@ class Unlucky(torch.autograd.Function):
         raise MemoryError("no memory is left")
 
 
-def unlucky(outputs: Any, batch: Any) -> torch.Tensor:
-    made: torch.Tensor = Unlucky.apply(outputs.loss)
-    return made
-
-
-def test_what_fails_in_common_code_blames_no_member(gang: Gang) -> None:
+@pytest.mark.parametrize("passes", [1, 2])
+def test_an_error_in_a_members_own_backward_pass_concerns_itself_alone(
+    passes: int, gang: Gang, tmp_path: Path
+) -> None:
     from saturn.rank.failure import describe
 
-    tasks = [task("a", "gpt2"), task("b", "gpt2", loss_function=unlucky)]
+    tasks = [
+        task(name, "gpt2", seed=seed, gradient_accumulation_steps=passes)
+        for seed, name in enumerate("ab", 5)
+    ]
+    good = [Trained(each) for each in tasks]
+    bad = Trained(task("bad", "gpt2", seed=7, loss_function=unlucky_later()))
+    group = Group(gang.device)
+    works = [good[0], bad, good[1]]
+    members = [
+        group.add(each.definition.name, lambda technique, each=each: each.train(technique, gang))
+        for each in works
+    ]
+    finish(group)
+    assert isinstance(members[1].error, MemoryError) and len(bad.losses) == 1
+    assert describe(members[1].error).kind == "out_of_memory"
+    # The failing pass was the second of a step where a step has two: its first is not lost.
+    for each in good:
+        assert_same(each, alone(each.definition, tmp_path))
+
+
+def unlucky_later() -> Callable[..., Any]:
+    """A loss whose second backward pass fails."""
+    calls: list[int] = []
+
+    def loss(outputs: Any, batch: Any) -> torch.Tensor:
+        calls.append(1)
+        made: torch.Tensor = outputs.loss if len(calls) == 1 else Unlucky.apply(outputs.loss)
+        return made
+
+    return loss
+
+
+def test_what_fails_in_a_common_layer_blames_no_member(
+    gang: Gang, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from saturn.rank.failure import describe
+
+    def pack(call: PackedCall, values: Any) -> torch.Tensor:
+        raise MemoryError("no memory is left")
+
+    monkeypatch.setattr(PackedCall, "pack", pack)
+    tasks = [task("a", "gpt2"), task("b", "gpt2")]
     group = Group(gang.device)
     members = [
         group.add(each.name, lambda technique, each=each: Trained(each).train(technique, gang))

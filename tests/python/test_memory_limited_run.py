@@ -12,6 +12,8 @@ import pytest
 import saturn
 import saturn._core
 from saturn import HParams, InvalidInput, Task
+from saturn.plain.sizes import parse_limit
+from saturn.runs.request import Settings
 from torch import nn
 
 #: State of the model with AdamW: 168 MB. Half of it, and what a step needs besides, fits here.
@@ -122,3 +124,13 @@ def test_a_bad_size_is_refused_before_anything_is_written(
 def test_a_size_of_another_type_is_refused() -> None:
     with pytest.raises(TypeError, match="device_memory is a float"):
         saturn.search([task()], device_memory=1.5e9)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("said", "limit"), [("none", None), (" None ", None), ("2MB", 2 * 10**6)])
+def test_no_limit_may_be_said_wherever_a_limit_may(said: str, limit: int | None) -> None:
+    described = Settings(mode="orchestrate", device_memory=said).checked().described
+    assert described.get("device_memory_bytes") == limit
+    # A resume takes the run's limit if none is given, so it has another value for no limit.
+    assert parse_limit("device_memory", said, unlimited=0) == (limit or 0)
+    with pytest.raises(InvalidInput, match="host_memory"):
+        Settings(mode="orchestrate", host_memory="none").checked()

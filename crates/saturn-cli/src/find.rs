@@ -12,7 +12,7 @@ use crate::exit::{Exit, fail};
 /// The default directory of runs.
 pub(crate) const RUNS_DIR: &str = "saturn_runs";
 /// What the newest pool is called.
-const POOL: &str = "pool";
+pub(crate) const POOL: &str = "pool";
 /// Names that a message lists.
 const MAX_LISTED: usize = 8;
 
@@ -27,7 +27,7 @@ pub(crate) struct Found {
 
 /// The run of that path or name. If there is none, the error has been printed.
 pub(crate) fn run(named: &Path) -> Result<Found, Exit> {
-    let candidates = [named.to_owned(), Path::new(RUNS_DIR).join(named)];
+    let candidates = places(named);
     let shown = shell_quoted(&named.to_string_lossy());
     if let Some(path) = candidates.iter().find(|path| is_run(path)) {
         return Ok(Found { path: path.clone(), shown });
@@ -59,6 +59,19 @@ pub(crate) fn pool() -> Result<Found, Exit> {
         || Err(fail(Exit::BadInput, "there is no pool; to start one: saturn serve")),
         |path| Ok(Found { path, shown: POOL.to_owned() }),
     )
+}
+
+/// The newest pool, as other verbs find it: by its path where a run is called `pool`.
+pub(crate) fn listed_pool() -> Option<Found> {
+    let path = saturn_runtime::newest_pool()?;
+    let is_hidden = places(Path::new(POOL)).iter().any(|place| is_run(place));
+    let shown = if is_hidden { shell_quoted(&path.to_string_lossy()) } else { POOL.to_owned() };
+    Some(Found { path, shown })
+}
+
+/// Where a run of that name may be.
+fn places(named: &Path) -> [PathBuf; 2] {
+    [named.to_owned(), Path::new(RUNS_DIR).join(named)]
 }
 
 /// The run of that path or name, or the newest run, which is then named on standard error.

@@ -182,9 +182,12 @@ class RandomState:
 
 
 @contextlib.contextmanager
-def forked() -> Iterator[None]:
-    """Within this context code may draw and seed; afterwards the CPU generators are restored."""
-    before = RandomState.now(torch.device("cpu"))
+def forked(device: torch.device | None = None) -> Iterator[None]:
+    """Within this context code may draw and seed; afterwards the generators are restored.
+
+    These are the CPU generators, and the generator of `device`.
+    """
+    before = RandomState.now(device or torch.device("cpu"))
     try:
         yield
     finally:

@@ -10,6 +10,7 @@ While one member is outside its passes, as in an evaluation or a save, all other
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from saturn.data.seeds import RandomState
 from saturn.fused.base import Kind, SharedWeights, kind_of, model_of
 from saturn.fused.layers import Handed, Layers
-from saturn.fused.turns import BACKWARD, Member, Turns, Visit
+from saturn.fused.turns import BACKWARD, FailedTogether, Member, Turns, Visit
 from saturn.techniques.interface import Knobs, Objective, ParallelModel, Technique
 from saturn.techniques.model import attention
 
@@ -35,7 +36,7 @@ class Group:
         self.handed = Handed()
         self._shared = SharedWeights()
         self._kind: Kind | None = None
-        self._turns = Turns()
+        self._turns = Turns(device)
 
     def add(self, name: str, work: Callable[[Technique], Any]) -> Member:
         """Let a member join from the next round on; its `work` gets the technique to train under.
@@ -100,22 +101,63 @@ class _MemberModel(ParallelModel):
             self._group.join(self._model, self._kind)
             self._has_joined = True
         before = RandomState.now(self._group.device)
+        gradients = self._gradients()
         self._layers.is_passing = True
         try:
             loss = objective.loss_of(self.module, batch)
         finally:
             self._layers.is_passing = False
         given = loss if share == 1.0 else loss * share
-        self._member.meet(BACKWARD, (given, self._group.handed), _backward)
+        try:
+            self._member.meet(BACKWARD, (given, self._group.handed), _backward)
+        except FailedTogether as failed:
+            if not isinstance(failed.__cause__, Exception):
+                raise  # somebody ends this process
+            traceback.clear_frames(failed.__cause__.__traceback__)  # they hold everyone's tensors
+        else:
+            self._go_on_from(before)
+            return loss.detach()
+        del loss, given
+        self._put_back(gradients)
+        before.set()
+        return self._pass_alone(batch, objective, share, before)
+
+    def _pass_alone(
+        self, batch: Any, objective: Objective, share: float, before: RandomState
+    ) -> Tensor:
+        """Repeat a pass whose gradients could not be computed with those of other members.
+
+        So an error in a member's own backward pass comes back in this member's pass, and in no
+        other's.
+        """
+        loss = objective.loss_of(self.module, batch)
+        (loss if share == 1.0 else loss * share).backward()  # type: ignore[no-untyped-call]
+        self._member.stream.keep()
+        self._go_on_from(before)
+        return loss.detach()
+
+    def _go_on_from(self, before: RandomState) -> None:
         # Other members have seeded Python's and numpy's generators since; torch's are the member's.
         before.set()
         self._member.stream.use()
-        return loss.detach()
+
+    def _gradients(self) -> list[tuple[nn.Parameter, Tensor | None]]:
+        """What earlier passes of this step have left; there is nothing in a step's first pass."""
+        trained = [each for each in self.module.parameters() if each.requires_grad]
+        return [(each, None if each.grad is None else each.grad.clone()) for each in trained]
+
+    def _put_back(self, gradients: Sequence[tuple[nn.Parameter, Tensor | None]]) -> None:
+        for parameter, gradient in gradients:
+            parameter.grad = gradient
 
 
 def _backward(visits: Sequence[Visit]) -> list[None]:
     """Add the gradients of all members' passes; no gradient holds a number of another member."""
+    losses = []
     for visit in visits:
-        visit.given[1].forget()
-    torch.autograd.backward([visit.given[0] for visit in visits])
+        loss, handed = visit.given
+        handed.forget()
+        losses.append(loss)
+        visit.given = None  # if this fails, nothing else may hold the tensors of all passes
+    torch.autograd.backward(losses)
     return [None] * len(visits)

@@ -140,7 +140,8 @@ def _compute(first: Visit) -> None:
 class Turns:
     """The members of a group, and whose turn it is."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
         #: Whose work is not over, in the order in which they came.
         self.members: list[Member] = []
 
@@ -153,7 +154,7 @@ class Turns:
 
         Returns whether the work of any member is left.
         """
-        with seeds.forked():
+        with seeds.forked(self._device):
             for member in self.members:
                 if member.visit is None:  # it has just come
                     member.turn()
@@ -171,7 +172,7 @@ class Turns:
 
     def close(self) -> None:
         """End the work of all members, where they wait."""
-        with seeds.forked():
+        with seeds.forked(self._device):
             for member in self.members:
                 member.abandon()
         self.members = []

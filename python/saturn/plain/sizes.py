@@ -28,6 +28,13 @@ _LEAST_BYTES = 10**6
 _MOST_BYTES = 9 * 10**15
 
 
+def parse_limit(field: str, value: int | str | None, *, unlimited: int | None) -> int | None:
+    """As `parse_size`, where a person may also say "none" for no limit, which is `unlimited`."""
+    if isinstance(value, str) and value.strip().lower() == "none":
+        return unlimited
+    return parse_size(field, value)
+
+
 def parse_size(field: str, value: int | str | None) -> int | None:
     """The bytes of a size such as `"600MB"`, `"2GiB"` or 600_000_000; None stays None.
 

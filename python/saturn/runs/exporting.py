@@ -13,6 +13,7 @@ from saturn.runs import run_directory
 from saturn.runs.result import RunResult
 from saturn.scripts.command import ScriptDefinition
 from saturn.tasks import definition as definitions
+from saturn.tasks import directories
 from saturn.tasks.definition import TaskDefinition
 from saturn.tasks.importing import imports_of
 
@@ -86,21 +87,14 @@ def find(run_dir: Path, task: str) -> tuple[Path, TaskDefinition]:
     pickles = sorted(run_dir.glob("tasks/*/task.pkl"))
     if not pickles or not run_directory.has_begun(run_dir):
         raise InvalidInput(f"{run_dir} is no run directory: it holds no tasks")
-    # The directory has the task's name if that is safe in a path; else only the definition has it.
-    named = [path for path in pickles if path.parent.name == task]
-    for path in named or pickles:
-        definition = _load(path)
-        if definition.name == task:
-            if isinstance(definition, ScriptDefinition):
-                raise InvalidInput(
-                    f"task `{task}` is the script {definition.path}, which saves its model itself"
-                )
-            return path.parent, definition
+    if (task_dir := directories.of_task(run_dir, task)) is not None:
+        with imports_of(task_dir):
+            definition = definitions.load(task_dir / "task.pkl")
+        if isinstance(definition, ScriptDefinition):
+            raise InvalidInput(
+                f"task `{task}` is the script {definition.path}, which saves its model itself"
+            )
+        return task_dir, definition
     # Other tasks may import what is not here any more, so they are named by their directories.
     known = ", ".join(f"`{path.parent.name}`" for path in pickles)
     raise InvalidInput(f"{run_dir} has no task `{task}`; it has {known}")
-
-
-def _load(path: Path) -> TaskDefinition | ScriptDefinition:
-    with imports_of(path.parent):
-        return definitions.load(path)

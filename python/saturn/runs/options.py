@@ -55,7 +55,8 @@ class SearchOptions(ClusterOptions, total=False):
         all that are free.
     nodes_per_task: how many nodes a task may use at once; all by default.
     device_memory: how much each device may hold, as bytes or a size such as "600MB" or "2GiB";
-        enforced, on CPU slots too. By default only the device's own memory is the limit.
+        enforced, on CPU slots too. By default, and for "none", only the device's own memory is the
+        limit.
     host_memory: how much of a machine's own memory all its trials and tasks together may be
         expected to take, as bytes or a size; by default what is available at the start.
     name: the run's name, unique in `runs_dir`; made from the time by default.

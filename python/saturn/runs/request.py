@@ -21,7 +21,7 @@ from saturn.errors import InvalidInput
 from saturn.library import Entry
 from saturn.loggers import Logger, choosing
 from saturn.plain.given_numbers import check_seconds, check_whole
-from saturn.plain.sizes import parse_size, size_text
+from saturn.plain.sizes import parse_limit, parse_size, size_text
 from saturn.runs.preload import functions_of, preload_entries
 from saturn.runs.profiles import Profile
 from saturn.runs.result import trial_of
@@ -100,7 +100,7 @@ class Settings:
             check_seconds("checkpoint_every_s", self.checkpoint_every_s)
         check_seconds("stall_s", self.stall_s)
         check_seconds("solver_time_limit_s", self.solver_time_limit_s)
-        device_memory_bytes = parse_size("device_memory", self.device_memory)
+        device_memory_bytes = parse_limit("device_memory", self.device_memory, unlimited=None)
         host_memory_bytes = parse_size("host_memory", self.host_memory)
         entries = library.select(self.techniques)
         loggers = choosing.checked(self.loggers)

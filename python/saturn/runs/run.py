@@ -19,7 +19,7 @@ from saturn.checkpoint import place
 from saturn.cluster import wish
 from saturn.cluster.opening import open_cluster
 from saturn.errors import InvalidInput, SaturnError
-from saturn.plain.sizes import parse_size
+from saturn.plain.sizes import parse_limit
 from saturn.plain.supported import check_torch
 from saturn.runs import pool, profiles, request, run_directory
 from saturn.runs.live import Run, StartedRun
@@ -152,7 +152,7 @@ def resume(
     began_s = time.monotonic()
     run_dir = found(run, options.get("runs_dir", DEFAULTS["runs_dir"]))
     # For the runtime, 0 means no limit.
-    memory = 0 if device_memory == "none" else parse_size("device_memory", device_memory)
+    memory = parse_limit("device_memory", device_memory, unlimited=0)
     waits = options.get("wait", False)
     wished = wish.checked(
         cluster=options.get("cluster"),

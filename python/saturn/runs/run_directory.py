@@ -20,6 +20,7 @@ from saturn.library import Entry
 from saturn.loggers import Logger
 from saturn.plain import durable
 from saturn.plain.names import SAFE_RULE, is_path_safe, slug
+from saturn.tasks.directories import NAME
 from saturn.tasks.pickling import dump
 from saturn.tasks.surroundings import STARTED, SUBMITTED, Surroundings
 from saturn.tasks.task import Task
@@ -74,6 +75,9 @@ def write_tasks(
         for index, task in enumerate(tasks, first)
     ]
     files = {f"{path}/task.pkl": data for path, data in zip(directories, pickles, strict=True)}
+    for path, task in zip(directories, tasks, strict=True):
+        if Path(path).name != task.name:
+            files[f"{path}/{NAME}"] = task.name.encode()
     if surroundings is not None:
         files |= {f"{path}/{SUBMITTED}": surroundings.dumps() for path in directories}
     if (run_dir / LOGGERS).exists():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,6 +34,35 @@ def imports_of(task_dir: Path) -> Iterator[None]:
         for name in _own():
             del sys.modules[name]
         sys.modules.update(own)
+
+
+def set_aside_others() -> None:
+    """Forget modules of the user's own that would be found elsewhere now.
+
+    For a process that has taken up a task's surroundings: it may have imported modules of the run
+    that have the names of the task's modules. A module that would be found where it is stays, so
+    that no class exists twice. Whoever has imported a forgotten module keeps it.
+    """
+    own = _own()
+    moved = {top for top in {name.partition(".")[0] for name in own} if _is_elsewhere(top)}
+    for name in own:
+        if name.partition(".")[0] in moved:
+            del sys.modules[name]
+
+
+def _is_elsewhere(name: str) -> bool:
+    """Whether an imported module would now be found in another file."""
+    module = sys.modules.pop(name, None)
+    if module is None:
+        return False
+    try:
+        found = importlib.util.find_spec(name)
+    finally:
+        sys.modules[name] = module
+    if found is None:
+        return False
+    # A package without a file of its own may have parts in several places.
+    return found.origin is None or found.origin != getattr(module, "__file__", None)
 
 
 def _own() -> dict[str, ModuleType]:

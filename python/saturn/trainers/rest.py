@@ -22,7 +22,7 @@ from saturn.errors import InvalidInput
 from saturn.plain.measures import number
 from saturn.scripts.command import LAUNCHER_VARIABLES, RUN_DIR
 from saturn.scripts.reporting import report
-from saturn.tasks import definition as definitions
+from saturn.tasks import directories
 from saturn.trainers.script import training_by
 
 
@@ -84,11 +84,8 @@ def main() -> None:
 
 
 def _task_dir(run_dir: Path, task: str) -> Path:
-    pickles = run_dir.glob("tasks/*/task.pkl")
-    # A task's directory has the task's name if that is safe in a path: it is looked at first.
-    for path in sorted(pickles, key=lambda path: path.parent.name != task):
-        if definitions.load(path).name == task:
-            return path.parent
+    if (found := directories.of_task(run_dir, task)) is not None:
+        return found
     raise InvalidInput(f"{run_dir} has no task `{task}`")
 
 

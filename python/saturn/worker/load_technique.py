@@ -5,7 +5,10 @@ A class of the wrong kind raises `TypeError`. Nothing here runs a technique.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import importlib
+from collections.abc import Iterable
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -16,8 +19,19 @@ from saturn.techniques.pinned import Pinned
 from saturn.worker.spec import TechniqueRef
 
 
+def load_ahead(refs: Iterable[TechniqueRef]) -> None:
+    """Load classes before a task's own modules can be found, which may have the same names.
+
+    A class that can't be loaded is no error yet: whoever needs the class is told.
+    """
+    for ref in refs:
+        with contextlib.suppress(Exception):
+            load_class(ref)
+
+
+@functools.cache
 def load_class(ref: TechniqueRef) -> type[Any]:
-    """The technique's class; `TypeError` if the reference leads to something else."""
+    """The technique's class, loaded once; `TypeError` if the reference leads to something else."""
     if ref.import_path is not None:
         module_name, _, qualified_name = ref.import_path.partition(":")
         found: Any = importlib.import_module(module_name)

@@ -12,7 +12,6 @@ import faulthandler
 import os
 import sys
 import traceback
-from pathlib import Path
 from typing import NoReturn
 
 import torch
@@ -32,6 +31,7 @@ from saturn.rank.process import (
 from saturn.scripts.command import ScriptDefinition
 from saturn.tasks import definition as definitions
 from saturn.tasks.definition import TaskDefinition
+from saturn.tasks.importing import set_aside_others
 from saturn.tasks.surroundings import SUBMITTED, Surroundings
 from saturn.training import numerics
 from saturn.training.slicing import LabelsDifferError
@@ -63,7 +63,7 @@ def run(spec_path: str, rank: int) -> int:
 
 
 def _work(spec: specs.Spec | specs.InspectionSpec, rank: int, reporter: Reporter) -> None:
-    definition = _definition(spec.task_dir)
+    definition = _definition(spec)
     if isinstance(definition, ScriptDefinition):
         assert isinstance(spec, specs.Spec)  # scripts aren't inspected: they have no model
         script.run(spec, definition, reporter)
@@ -130,11 +130,16 @@ def _limit_black_box(spec: specs.Spec) -> None:
     memory.training()
 
 
-def _definition(task_dir: Path) -> TaskDefinition | ScriptDefinition:
-    if (surroundings := Surroundings.read(task_dir / SUBMITTED)) is not None:
+def _definition(spec: specs.Spec | specs.InspectionSpec) -> TaskDefinition | ScriptDefinition:
+    if (surroundings := Surroundings.read(spec.task_dir / SUBMITTED)) is not None:
+        # Techniques are the run's, and the task's modules may have the names of theirs.
+        load_technique.load_ahead(
+            [spec.technique] if isinstance(spec, specs.Spec) else spec.techniques
+        )
         surroundings.take_up()
+        set_aside_others()
     try:
-        return definitions.load(task_dir / "task.pkl")
+        return definitions.load(spec.task_dir / "task.pkl")
     except (ImportError, AttributeError) as error:
         raise TaskError(
             f"the task's functions can't be loaded in a worker: {error}; the modules that "

@@ -13,7 +13,7 @@ const QUESTION_CODES: &str = "0 told, 2 no such run or task, 5 the machine faile
 /// `saturn runs`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = more(&[
-    ("saturn runs", "those in saturn_runs"),
+    ("saturn runs", "those in saturn_runs, and the pool"),
     ("saturn runs /data/runs", "those of another directory"),
     ("saturn runs --json", "as data"),
 ], "0 listed, 2 no such directory, 5 the machine failed"))]

@@ -1,4 +1,4 @@
-//! `saturn runs`.
+//! `saturn runs`: the runs of a directory, and the pool beside those of `saturn_runs`.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -15,18 +15,26 @@ use serde_json::json;
 
 use crate::args::RunsArgs;
 use crate::exit::{Exit, fail, print_data, print_json};
-use crate::find::{self, RUNS_DIR};
+use crate::find::{self, Found, RUNS_DIR};
 
 /// A run as it is listed.
 #[derive(Debug, PartialEq)]
 struct Listed {
     name: String,
+    pool: Option<Pool>,
     standing: Standing,
     /// When it began, seconds of Unix time.
     begun_unix_s: u64,
     tasks: Tasks,
     /// The command that continues the run, or tells more.
     next: String,
+}
+
+/// Whether the pool takes more tasks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Pool {
+    Open,
+    Closed,
 }
 
 /// The state of a run.
@@ -64,7 +72,10 @@ pub(crate) fn run(args: &RunsArgs) -> Exit {
             return fail(Exit::BadInput, message);
         }
     };
-    let runs: Vec<Listed> = paths.iter().map(|path| listed(path)).collect();
+    // The pool belongs to no directory: it is listed where nobody asked for a certain one.
+    let pool = (args.dir == Path::new(RUNS_DIR)).then(find::listed_pool).flatten();
+    let runs: Vec<Listed> =
+        pool.iter().map(listed_pool).chain(paths.iter().map(|path| listed(path))).collect();
     if args.json {
         let runs: Vec<serde_json::Value> = runs.iter().map(Listed::to_json).collect();
         print_json(&json!({"version": 1, "runs": runs}));
@@ -78,12 +89,7 @@ pub(crate) fn run(args: &RunsArgs) -> Exit {
 
 fn listed(path: &Path) -> Listed {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    // Read first: a run that ends meanwhile is then found complete.
-    let driver = control::driver_of(path);
-    let (standing, tasks) = match saturn_runtime::read(path) {
-        Ok((state, _)) => (standing(&state, driver), Tasks::of(&state)),
-        Err(error) => (Standing::Damaged(saturn_runtime::with_causes(&error)), Tasks::default()),
-    };
+    let (standing, tasks, _) = read(path);
     let is_by_name = path.parent() == Some(Path::new(RUNS_DIR));
     let shown = if is_by_name { name.clone() } else { path.to_string_lossy().into_owned() };
     let verb = match standing {
@@ -93,10 +99,40 @@ fn listed(path: &Path) -> Listed {
     };
     Listed {
         name,
+        pool: None,
         standing,
         begun_unix_s: unix_s(find::begun(path)),
         tasks,
         next: format!("saturn {verb} {}", shell_quoted(&shown)),
+    }
+}
+
+fn listed_pool(pool: &Found) -> Listed {
+    let (standing, tasks, is_closed) = read(&pool.path);
+    let next = match standing {
+        Standing::Interrupted | Standing::Died => "saturn serve".to_owned(),
+        Standing::Running(_) => format!("saturn status {}", pool.shown),
+        Standing::Complete | Standing::Damaged(_) => format!("saturn report {}", pool.shown),
+    };
+    Listed {
+        name: find::POOL.to_owned(),
+        pool: Some(if is_closed { Pool::Closed } else { Pool::Open }),
+        standing,
+        begun_unix_s: unix_s(find::begun(&pool.path)),
+        tasks,
+        next,
+    }
+}
+
+/// Where the run stands, and whether more tasks are refused.
+fn read(path: &Path) -> (Standing, Tasks, bool) {
+    // Read first: a run that ends meanwhile is then found complete.
+    let driver = control::driver_of(path);
+    match saturn_runtime::read(path) {
+        Ok((state, _)) => (standing(&state, driver), Tasks::of(&state), state.is_closed),
+        Err(error) => {
+            (Standing::Damaged(saturn_runtime::with_causes(&error)), Tasks::default(), true)
+        }
     }
 }
 
@@ -152,6 +188,22 @@ impl Tasks {
 }
 
 impl Listed {
+    /// What a person may do about the run, or would want to know of it.
+    fn advice(&self) -> Option<String> {
+        Some(match (&self.standing, self.pool) {
+            (Standing::Interrupted | Standing::Died, _) => format!("to go on: {}", self.next),
+            (Standing::Damaged(error), _) => error.clone(),
+            (Standing::Running(_), Some(Pool::Open)) => {
+                "to add the tasks of a sweep: saturn submit SWEEP.toml".to_owned()
+            }
+            (Standing::Running(_), Some(Pool::Closed)) => {
+                "closed: it ends once its tasks have ended".to_owned()
+            }
+            (Standing::Complete, Some(_)) => "to begin another pool: saturn serve".to_owned(),
+            (Standing::Running(_) | Standing::Complete, None) => return None,
+        })
+    }
+
     fn to_json(&self) -> serde_json::Value {
         let pid = match &self.standing {
             Standing::Running(pid) => Some(*pid),
@@ -162,7 +214,7 @@ impl Listed {
             _ => None,
         };
         json!({
-            "name": self.name, "state": self.standing.word(), "pid": pid, "error": error,
+            "name": self.name, "pool": self.pool.is_some(), "state": self.standing.word(), "pid": pid, "error": error,
             "begun_unix_s": self.begun_unix_s, "tasks": self.tasks.all, "done": self.tasks.done,
             "diverged": self.tasks.diverged, "failed": self.tasks.failed,
             "cancelled": self.tasks.cancelled, "stopped": self.tasks.stopped, "next": self.next,
@@ -197,11 +249,7 @@ fn table(runs: &[Listed], now_unix_s: u64) -> String {
         lines.push_str(line.join("  ").trim_end());
         lines.push('\n');
         // The advice is below the table: commands can't be cut to a column.
-        let more = match &run.standing {
-            Standing::Interrupted | Standing::Died => format!("to go on: {}", run.next),
-            Standing::Damaged(error) => error.clone(),
-            Standing::Running(_) | Standing::Complete => continue,
-        };
+        let Some(more) = run.advice() else { continue };
         let _ = writeln!(lines, "  {}", escape_terminal(&more));
     }
     lines
