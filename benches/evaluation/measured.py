@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import tempfile
 from pathlib import Path
@@ -23,6 +24,8 @@ SATURNS = POLICIES[:3]
 CASES = [(grid, nodes) for grid in MEASURED for nodes in NODES]
 #: Makespans below this multiple of the bound meet the goal.
 GOAL = 1.03
+#: Seeds of the solver's search, whose luck shows in a plan.
+SEEDS = 5
 #: Seconds of a solve that shows how near a plan comes.
 SOLVE_S = 20
 
@@ -32,9 +35,10 @@ def workload(grid: str, nodes: int) -> Path:
     return HERE / "measured" / f"{grid}-{nodes}.toml"
 
 
+@functools.cache
 def found(grid: str, nodes: int) -> dict[str, Any]:
     """Every policy on a grid."""
-    return simulated(workload(grid, nodes), POLICIES)
+    return simulated(workload(grid, nodes), POLICIES, "--seeds", str(SEEDS))
 
 
 def policies(quick: bool) -> Rows:
@@ -48,9 +52,9 @@ def policies(quick: bool) -> Rows:
 
 def verdict(quick: bool) -> Rows:
     """How Saturn stands on each grid."""
+    if quick:
+        return
     for grid, nodes in CASES:
-        if quick and (grid, nodes) != ("large", 1):
-            continue
         case = found(grid, nodes)
         saturn, bound_s = case["saturn"]["makespan_s"], case["bound_s"]
         others = {policy: case[policy]["makespan_s"] for policy in POLICIES[1:]}
@@ -60,6 +64,7 @@ def verdict(quick: bool) -> Rows:
         yield [
             *(grid, str(nodes), f"{bound_s / 3600:.2f}", f"{saturn / 3600:.2f}"),
             f"{saturn / bound_s:.3f}",
+            f"{case['saturn']['most_makespan_s'] / bound_s:.3f}",
             "yes" if saturn <= GOAL * bound_s else "no",
             *(f"`{best}`", *(f"{one:+.1f} %" for one in ahead), f"{saturn / practice:.3f}"),
         ]
@@ -91,7 +96,8 @@ TABLES = [
         "verdict",
         PAGE,
         [
-            *("grid", "nodes", "bound, h", "Saturn, h", "over the bound", "within 3%"),
+            *("grid", "nodes", "bound, h", "Saturn, h", "over the bound"),
+            *("its worst seed", "within 3%"),
             *("best of the others", "ahead of it by", "ahead of `saturn-static` by"),
             "over practice",
         ],

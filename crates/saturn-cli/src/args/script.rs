@@ -16,7 +16,7 @@ pub(crate) struct StartArgs {
     /// How many GPUs to use, or CPU slots on a machine without a GPU; all by default.
     #[arg(long, value_name = "N", conflicts_with = "cluster")]
     pub(crate) devices: Option<u32>,
-    /// How much each device may hold, such as 600MB or 2GiB.
+    /// How much each device may hold, such as 600MB or 2GiB; `none` for no limit.
     #[arg(long, value_name = "SIZE")]
     pub(crate) device_memory: Option<String>,
     /// Wait for devices that other runs hold.
@@ -103,7 +103,7 @@ pub(crate) struct ServeArgs {
     /// How many GPUs to use, or CPU slots on a machine without a GPU; all by default.
     #[arg(long, value_name = "N")]
     pub(crate) devices: Option<u32>,
-    /// How much each device may hold, such as 600MB or 2GiB.
+    /// How much each device may hold, such as 600MB or 2GiB; `none` for no limit.
     #[arg(long, value_name = "SIZE")]
     pub(crate) device_memory: Option<String>,
     /// Wait for devices that other runs hold.
