@@ -133,9 +133,10 @@ GPU_CHECK ?= gpu-check
 gpu-check: setup
 	@$(bin)/python tests/python/gpu_check.py --out $(GPU_CHECK)
 
-# The same on a fake GPU, with small models.
+# The same on a fake GPU, or on several: `make gpu-check-fake GPUS=4`; with small models.
+GPUS ?= 1
 gpu-check-fake: setup
-	@out=$$(mktemp -d) && PYTHONPATH=tests $(bin)/python -m fake_gpu --devices 1 -- \
+	@out=$$(mktemp -d) && PYTHONPATH=tests $(bin)/python -m fake_gpu --devices $(GPUS) -- \
 	  $(bin)/python tests/python/gpu_check.py --small --out "$$out" && rm -rf "$$out"
 
 # Overwrite the kept pages: commit them only from a machine that does nothing else.

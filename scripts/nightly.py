@@ -103,11 +103,13 @@ PARTS = (
     ),
     Part(
         "gpus",
-        "the demo and `make gpu-check` on fake GPUs, and 40 chains of techniques there",
+        "the demo on eight fake GPUs, `make gpu-check` on one and on four, and 40 chains of "
+        "techniques there",
         18,
         (
             ("make", "demo-fake-gpus"),
             ("make", "gpu-check-fake"),
+            ("make", "gpu-check-fake", "GPUS=4"),
             (
                 *with_variables("SATURN_GPU_CHAIN_SEEDS=40"),
                 *(*PYTEST, *files(["gpu_training"])),
