@@ -15,9 +15,13 @@ import contextlib
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from saturn.checkpoint import manifest
@@ -130,3 +134,36 @@ def test_random_kills_change_no_loss(tmp_path_factory: pytest.TempPathFactory) -
             run.assert_nothing_lives(ORPHANS_S)
             assert_trained_as_plain_torch_does(run)
     assert set(WITH_DRIVER) & set(kills)
+
+
+class Now(random.Random):
+    """Kills the driver at once."""
+
+    def random(self) -> float:
+        return 0.0
+
+    def uniform(self, a: float, b: float) -> float:
+        return 0.0
+
+    def choice(self, seq: Any) -> Any:
+        return "driver"
+
+
+def kill_of(program: str, tmp_path: Path) -> str | None:
+    """What a kill says of a driver that ends by itself, where the killer last saw it alive."""
+    process = subprocess.Popen([sys.executable, "-c", program])
+    if "sleep" not in program:
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    process.poll = lambda: None  # type: ignore[method-assign]
+    (tmp_path / "stderr").write_text("it broke")
+    none: Callable[..., list[int]] = lambda *_: []  # noqa: E731
+    run = SimpleNamespace(process=process, ranks=none, warm_parents=none, checkpoints=none)
+    run.processes, run.stderr = none, tmp_path / "stderr"
+    return Killer(cast(Run, run), Now()).kill()
+
+
+def test_a_run_that_ends_before_its_kill_is_over(tmp_path: Path) -> None:
+    assert kill_of("", tmp_path) is None
+    assert kill_of("import time; time.sleep(100)", tmp_path) == "driver"
+    with pytest.raises(AssertionError, match="it broke"):
+        kill_of("raise SystemExit(3)", tmp_path)
