@@ -36,7 +36,7 @@ SEED = int(os.environ.get("SATURN_TEST_SEED", str(time.time_ns() % 1_000_000)))
 #: still imports torch, before it sees that its driver is gone.
 ORPHANS_S = 30.0
 #: Longest from the start of a driver to its first rank, on a busy machine.
-FIRST_RANK_S = 90.0
+FIRST_RANK_S = 180.0
 #: Victims of which one is the driver.
 WITH_DRIVER = ("driver", "all at once")
 
