@@ -21,7 +21,7 @@ help:
 	@echo 'make demo-cluster  the short demo on a Ray cluster of two nodes on this machine, of which one dies and another joins'
 	@echo 'make check       what the change can have broken: formatter, lints, types, nearest tests; a minute'
 	@echo 'make test        all quick tests, ten to sixteen minutes'
-	@echo 'make test-nightly  what make test leaves out: slow tests, more kills, more seeds, other instructions, busy cores; three hours'
+	@echo 'make test-nightly  what make test leaves out: slow tests, more kills, more seeds, other instructions, busy cores; three and a half hours'
 	@echo '                 PARTS="kills busy" runs these parts; scripts/nightly.py --list says what each is for'
 	@echo 'make test-numerics  the tests of numbers under each instruction set, mode of MKL, number of threads, size of pages: two hours'
 	@echo 'make test-torch  a chosen part of the tests with another torch, from PyPI: make test-torch TORCH=2.9.1'
@@ -133,9 +133,10 @@ GPU_CHECK ?= gpu-check
 gpu-check: setup
 	@$(bin)/python tests/python/gpu_check.py --out $(GPU_CHECK)
 
-# The same on a fake GPU, with small models.
+# The same on a fake GPU, or on several: `make gpu-check-fake GPUS=4`; with small models.
+GPUS ?= 1
 gpu-check-fake: setup
-	@out=$$(mktemp -d) && PYTHONPATH=tests $(bin)/python -m fake_gpu --devices 1 -- \
+	@out=$$(mktemp -d) && PYTHONPATH=tests $(bin)/python -m fake_gpu --devices $(GPUS) -- \
 	  $(bin)/python tests/python/gpu_check.py --small --out "$$out" && rm -rf "$$out"
 
 # Overwrite the kept pages: commit them only from a machine that does nothing else.

@@ -2,14 +2,16 @@
 
 Saturn measures each kind of model for a few steps, plans which runs where, with which technique
 and on how many devices, then trains them all. A device holds 200 MB here, as if it were small: the
-readers don't fit, and must be split over devices or streamed through one. No downloads: the text
-is Python's own standard library, and the images are scikit-learn's handwritten digits. A second run
-measures nothing: what the first has found is kept in SATURN_HOME (see `saturn profile list`).
+readers don't fit, and must be split over devices or streamed through one. The largest must be
+split, so a device that is alone holds 300 MB. No downloads: the text is Python's own standard
+library, and the images are scikit-learn's handwritten digits. A second run measures nothing: what
+the first has found is kept in SATURN_HOME (see `saturn profile list`).
 
     python examples/sweep.py [--short] [--devices N] [--device-memory SIZE] [--name NAME]
 """
 
 import argparse
+import os
 import re
 import sys
 import sysconfig
@@ -22,6 +24,8 @@ from saturn import HParams, RunInterrupted, RunResult, SaturnError, Task, orches
 
 #: What a device may hold, unless the command line says otherwise.
 DEVICE_MEMORY = "200MB"
+#: The same for a device that is alone: the largest reader can't be split there, and needs 250 MB.
+LONE_DEVICE_MEMORY = "300MB"
 #: Symbols that a reader looks at to tell the next.
 CONTEXT = 16
 
@@ -246,6 +250,21 @@ def accuracy(checkpoint: Path) -> float:
         return (model.eval()(images).logits.argmax(-1) == labels).float().mean().item()
 
 
+def num_devices() -> int:
+    """GPUs, or CPU cores without any."""
+    import torch
+
+    return torch.cuda.device_count() or len(os.sched_getaffinity(0))
+
+
+def device_memory(asked: str | None, devices: int | None) -> str | None:
+    """What a device may hold, by the command line; None: all it has."""
+    if asked is not None:
+        return None if asked == "none" else asked
+    is_alone = (devices or num_devices()) == 1
+    return LONE_DEVICE_MEMORY if is_alone else DEVICE_MEMORY
+
+
 def show(result: RunResult) -> None:
     """What came of it, on standard output."""
     for task in result.tasks:
@@ -271,9 +290,8 @@ def main() -> None:
     parser.add_argument(
         "--device-memory",
         metavar="SIZE",
-        default=DEVICE_MEMORY,
         help="what each may hold, such as 600MB or 2GiB, enforced; none: all it has "
-        "(default: %(default)s)",
+        f"(default: {DEVICE_MEMORY}, or {LONE_DEVICE_MEMORY} for one device alone)",
     )
     parser.add_argument("--name", help="name of the run directory in saturn_runs/")
     args = parser.parse_args()
@@ -281,7 +299,7 @@ def main() -> None:
         sweep(short=args.short),
         interval=60,
         devices=args.devices,
-        device_memory=None if args.device_memory == "none" else args.device_memory,
+        device_memory=device_memory(args.device_memory, args.devices),
         name=args.name,
     )
     show(result)

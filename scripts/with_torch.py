@@ -24,12 +24,11 @@ def main() -> int:
     python, is_ready = environment / "bin" / "python", environment / "saturn-ready"
     if not is_ready.exists():
         packages = [*listed("dependencies", "dev"), f"torch=={version}"]
-        for command in (
-            [sys.executable, "-m", "venv", "--clear", environment],
-            installing(packages, python),
-        ):
-            if code := subprocess.call(command):
-                return code
+        if code := subprocess.call([sys.executable, "-m", "venv", "--clear", environment]):
+            return code
+        # Only now: what installs depends on the settings of the environment's own pip.
+        if code := subprocess.call(installing(packages, python)):
+            return code
         show_package(environment)
         is_ready.touch()
     return subprocess.call([python, *arguments], cwd=ROOT)

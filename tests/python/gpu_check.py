@@ -189,7 +189,10 @@ def demo(machine: Machine) -> dict[str, Any]:
     report = json.loads((run / "report.json").read_text())
     (machine.out / "profile.json").write_text((run / "profile.json").read_text())
     tasks = {task["name"]: task["status"] for task in report["tasks"]}
-    return {"wall_s": time.monotonic() - began, "tasks": tasks}
+    # On one GPU the demo has another limit of memory than on several (`examples/sweep.py`).
+    limit = {"device_memory_bytes": report["device_memory_bytes"]}
+    techniques = sorted({f"{task['technique']} x {task['gpus']}" for task in report["tasks"]})
+    return {"wall_s": time.monotonic() - began, **limit, "techniques": techniques, "tasks": tasks}
 
 
 PARTS: dict[str, Callable[[Machine], dict[str, Any]]] = {

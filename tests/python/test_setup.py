@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "scripts"))
+
+import with_torch  # noqa: E402
+
 SETUP = ROOT / "scripts" / "setup.py"
 
 
@@ -71,3 +75,29 @@ def test_make_says_so_where_there_is_no_python_at_all() -> None:
     )
     assert done.returncode != 0
     assert done.stdout.startswith("missing: Python 3.10 or later; get it from")
+
+
+def test_another_torch_gets_an_environment_before_its_pip_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / ".venv-torch-2.9.1" / "bin" / "python"
+    called: list[list[str]] = []
+
+    def call(command: list[str | Path], cwd: Path | None = None) -> int:
+        called.append([str(word) for word in command])
+        if "venv" in command:
+            python.parent.mkdir(parents=True)
+            python.symlink_to(sys.executable)
+            (python.parents[1] / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
+        return 0
+
+    monkeypatch.setattr(with_torch, "ROOT", tmp_path)
+    monkeypatch.setattr(with_torch.subprocess, "call", call)
+    monkeypatch.setattr(sys, "argv", ["with_torch.py", "2.9.1", "-m", "pytest"])
+    for _ in range(2):
+        assert with_torch.main() == 0
+    made, installed, *runs = called
+    assert made[1:4] == ["-m", "venv", "--clear"]
+    assert "torch==2.9.1" in installed and str(python) in " ".join(installed)
+    # The second call finds all of it ready.
+    assert runs == [[str(python), "-m", "pytest"]] * 2

@@ -4,5 +4,6 @@ mod cli;
 mod estimate;
 mod live;
 mod profile;
+mod readers;
 mod simulate;
 mod whatif;
