@@ -286,14 +286,9 @@ impl World {
         {
             *step_s *= (self.manners.trial_noise * normal(&mut self.rng)).exp();
         }
-        let pace = self.pace(&order.gang);
-        if let Some(TrialOutcome::Measured { step_s, evaluation_s, .. }) = &mut fate.outcome {
-            *step_s *= pace;
-            *evaluation_s = evaluation_s.map(|evaluation_s| evaluation_s * pace);
-        }
         let true_step_s = self.truth.step_s(&group, &order.strategy, &gpu_type);
         let trial_steps = f64::from(self.manners.trial_steps);
-        let trial_steps_s = true_step_s.as_ref().map_or(0.0, |step_s| step_s * pace * trial_steps);
+        let trial_steps_s = true_step_s.as_ref().map_or(0.0, |step_s| step_s * trial_steps);
         let noise =
             if self.is_hit(Fault::NoisySteps) { self.rng.random_range(0.8..1.25) } else { 1.0 };
         let known = self.truth.groups.get(&group);
@@ -313,7 +308,7 @@ impl World {
             stops: false,
             is_killed: false,
             load_s,
-            step_s: true_step_s.unwrap_or(1.0) * noise * pace,
+            step_s: true_step_s.unwrap_or(1.0) * noise * self.pace(&order.gang),
             warmup_s: 0.0,
             save_s,
             block_s: save_s,

@@ -6,9 +6,6 @@
 //! are already free for it are kept for it. If it waits for training to end, they are not kept. A
 //! task may train on them under a measured strategy, and the trial runs when there is room again.
 //! If a trial only waits for inspections, its devices are kept for it too (`inspections`).
-//!
-//! A trial on a node that is known to be slow is put on record with the times that it would have
-//! found on a node that is well: the node is slow, not the strategy (`knowledge/slowness`).
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -24,13 +21,11 @@ use crate::measuring::going_on::{let_go_on, subject};
 use crate::measuring::inspections::{group_failed, trials_keep_apart};
 use crate::measuring::rests::{Rests, waits_for_space};
 use crate::state::attempt::Attempt;
-use crate::state::trial::{TRIAL_SD, TrialKey};
+use crate::state::trial::TrialKey;
 use crate::state::vacancies::Vacancies;
 
 /// How many failures that may be chance a trial may have before it counts as failed.
 const MAX_TRIAL_FAILURES: u32 = 2;
-/// Standard deviation of how slow a node is for one task and for another, as a part.
-const SLOWNESS_SD: f64 = 0.1;
 
 /// Launches the trials that fit, and keeps devices for trials that will soon fit.
 pub(crate) fn launch_trials(
@@ -232,30 +227,10 @@ pub(crate) fn trial_reported(
     }
     state.completed = true;
     let state = state.clone();
-    let outcome = match ledger.state.slowness_of(&state.gang, now_s) {
-        // Where it is a guess that this node is slow, its figures may be right as they are.
-        Some(slowness) if !slowness.is_guess => as_if_well(outcome, slowness.factor),
-        _ => outcome,
-    };
     tried(ledger, &state, knobs, outcome, now_s);
     if let Some(step) = step {
         let_go_on(ledger, host_memory, attempt, step, now_s);
     }
-}
-
-/// The outcome of a trial on a slow node, as it would be on a node that is well. How slow the node
-/// is was seen of other tasks, so the figure is less sure.
-fn as_if_well(mut outcome: TrialOutcome, factor: f64) -> TrialOutcome {
-    if let TrialOutcome::Measured { step_s, warmup_s, evaluation_s, relative_error, .. } =
-        &mut outcome
-    {
-        *step_s /= factor;
-        for seconds in [warmup_s, evaluation_s].into_iter().flatten() {
-            *seconds /= factor;
-        }
-        *relative_error = Some(relative_error.unwrap_or(TRIAL_SD).hypot(SLOWNESS_SD));
-    }
-    outcome
 }
 
 fn tried(ledger: &mut Ledger, attempt: &Attempt, knobs: Knobs, outcome: TrialOutcome, now_s: f64) {

@@ -3,8 +3,7 @@
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
 use saturn_core::{
-    Assignment, Inspection, Knobs, Origin, Placement, Plan, PlanStatus, Strategy, Trial,
-    TrialOutcome, WHOLE,
+    Assignment, Knobs, Origin, Placement, Plan, PlanStatus, Strategy, Trial, TrialOutcome, WHOLE,
 };
 use saturn_engine::{
     Action, AttemptId, Command, Decision, Engine, Event, NewTask, Policy, RankReport, Record,
@@ -318,40 +317,6 @@ fn a_wrong_profile_is_seen_as_one_and_another_strategy_pays() {
     let step_s = (run.step_s(0, "ddp"), run.step_s(0, "offload"));
     assert!(near(step_s.0, 4.0) && near(step_s.1, 1.6), "{step_s:?}");
     assert!(run.runtime_s(0, "offload") < 0.5 * run.runtime_s(0, "ddp"));
-}
-
-#[test]
-fn a_trial_on_a_slow_node_does_not_make_its_strategy_slow() {
-    let mut run = Run::of(&[("a", "k")], ["ddp", "ddp"]);
-    run.train_s(300.0);
-    run.pace(0, 2.0);
-    run.train_s(3000.0);
-    assert!(near(run.factor().expect("it is slow"), 2.0), "{:?}", run.factor());
-    let new = NewTask {
-        spec: TaskSpec { steps: Some(STEPS), gpu_range: Some(vec![1]), ..spec("b") },
-        after: Vec::new(),
-    };
-    run.tell(Event::Command { command: Command::Submit { tasks: vec![new] } });
-    let inspection = Box::new(Inspection {
-        parameters: 10,
-        parameter_bytes: 40,
-        trainable_bytes: 40,
-        layers: None,
-        checkpoint_bytes: 120,
-        optimizer_state_ratio: 2.0,
-        batches_per_epoch: None,
-        verdicts: Vec::new(),
-    });
-    let (inspecting, ..) = run.gangs[1];
-    run.say(inspecting, RankReport::Inspected { inspection });
-    let last_words = String::new();
-    run.tell(Event::RankExited { attempt: inspecting, rank: 0, code: 0, last_words });
-    let (trying, ..) = run.gangs[2];
-    let technique = run.engine.state().attempts[&trying].strategy.technique.clone();
-    // Its node is half as fast as it should be.
-    let outcome = trial((&technique, 2.0)).outcome.expect("it is measured");
-    run.say(trying, RankReport::Trial { knobs: Knobs::new(), outcome, step: None });
-    assert!(near(run.step_s(1, &technique), 1.0), "{}", run.step_s(1, &technique));
 }
 
 #[test]
