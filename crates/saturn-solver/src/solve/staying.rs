@@ -2,8 +2,8 @@
 //!
 //! A move costs more than the seconds that a plan counts: another launch may fail, and a task that
 //! could have ended soon waits. So half of a solve looks for the best plan in which every running
-//! task stays. The other half may move them, from that plan on. Its plan is the answer only if it
-//! ends earlier by as much as the options ask for.
+//! task stays. The other half may move them, from that plan on. A plan that moves more tasks is the
+//! answer only if it ends earlier by as much as the options ask for.
 
 use std::collections::BTreeSet;
 
