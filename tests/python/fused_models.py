@@ -16,6 +16,7 @@ from in_process import gang_of_one
 from saturn.data import seeds
 from saturn.data.slices import Position
 from saturn.fused.group import Group
+from saturn.fused.turns import Member
 from saturn.rank.gang import Gang
 from saturn.tasks.definition import TaskDefinition
 from saturn.techniques.ddp import Ddp
@@ -211,20 +212,31 @@ def alone(definition: TaskDefinition, directory: Path, **options: Any) -> Traine
     return trained
 
 
+def finish(group: Group) -> None:
+    """Let the members of a group train until the work of each is over."""
+    while group.round():
+        pass
+
+
+def train_together(works: Sequence[Trained], gang: Gang, **options: Any) -> list[Member]:
+    """Each as a member of one group; an error is left with the member."""
+    group = Group(gang.device)
+    members = [
+        group.add(
+            each.definition.name,
+            lambda technique, each=each: each.train(technique, gang, **options),
+        )
+        for each in works
+    ]
+    finish(group)
+    return members
+
+
 def fused(definitions: Sequence[TaskDefinition], directory: Path, **options: Any) -> list[Trained]:
     """Trained together."""
     trained = [Trained(each) for each in definitions]
     with gang_of_one(directory) as gang:
-        group = Group(gang.device)
-        members = [
-            group.add(
-                each.definition.name,
-                lambda technique, each=each: each.train(technique, gang, **options),
-            )
-            for each in trained
-        ]
-        while group.round():
-            pass
+        members = train_together(trained, gang, **options)
     for member in members:
         if member.error is not None:
             raise member.error

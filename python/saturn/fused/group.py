@@ -125,10 +125,10 @@ class _MemberModel(ParallelModel):
     def _pass_alone(
         self, batch: Any, objective: Objective, share: float, before: RandomState
     ) -> Tensor:
-        """Repeat a pass whose gradients could not be computed with those of other members.
+        """Repeat this member's pass alone, after the members' common backward pass has failed.
 
-        So an error in a member's own backward pass comes back in this member's pass, and in no
-        other's.
+        The member whose own backward pass causes the error meets the error again here. The other
+        members' passes succeed.
         """
         loss = objective.loss_of(self.module, batch)
         (loss if share == 1.0 else loss * share).backward()  # type: ignore[no-untyped-call]
