@@ -1,4 +1,4 @@
-//! `saturn runs`: the runs of a directory, and the pool beside those of `saturn_runs`.
+//! `saturn runs`: lists the runs of a directory. If no directory is named, it lists the pool too.
 
 use std::fmt::Write as _;
 use std::path::Path;

@@ -3,15 +3,14 @@
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
 use saturn_core::{
-    Assignment, Cluster, Gang, Knobs, Node, Origin, Placement, Plan, PlanStatus, Strategy, Trial,
-    TrialOutcome, WHOLE,
+    Assignment, Gang, Knobs, Node, Origin, Placement, Plan, PlanStatus, Strategy, Trial, WHOLE,
 };
 use saturn_engine::{
-    Action, AttemptId, Command, Decision, DeviceKind, Engine, Event, Level, Mode, NewTask, Policy,
-    RankReport, RunConfig, SolveAnswer, TaskSpec, TechniqueRef,
+    Action, AttemptId, Command, Decision, Engine, Event, NewTask, Policy, RankReport, SolveAnswer,
+    TaskSpec,
 };
 
-use crate::specs::spec;
+use crate::specs::{engine_on, measured, spec};
 
 /// Seconds a step on nodes that are well.
 const STEP_S: f64 = 1.0;
@@ -24,7 +23,7 @@ struct Run {
     now_s: f64,
     /// Attempts in the order of the tasks, each with its finished steps.
     attempts: Vec<(AttemptId, u64)>,
-    /// Of these tasks, when they next report, and seconds a step.
+    /// For each task, when its next report comes, and how many seconds a step takes.
     due_s: Vec<f64>,
     step_s: Vec<f64>,
 }
@@ -35,21 +34,9 @@ type Parts<'a> = &'a [(usize, u32)];
 impl Run {
     /// A run whose tasks train on these parts of nodes.
     fn of(places: &[Parts]) -> Self {
-        let technique = TechniqueRef {
-            name: "ddp".to_owned(),
-            level: Level::Managed,
-            import: None,
-            pickle: None,
-        };
-        let mut engine = Engine::new(RunConfig {
-            mode: Mode::Orchestrate,
-            device_kind: DeviceKind::Cpu,
-            device_memory_bytes: None,
-            techniques: vec![technique],
-            policy: Policy { max_nodes: 3, ..Policy::default() },
-        });
         let nodes = (0..3).map(|index| Node::new(format!("n{index}"), 3, "cpu")).collect();
-        engine.handle(Event::Begin { cluster: Cluster { nodes } }, 0.0);
+        let policy = Policy { max_nodes: 3, ..Policy::default() };
+        let engine = engine_on(nodes, &["ddp"], policy);
         let mut run = Self {
             engine,
             now_s: 0.0,
@@ -166,38 +153,27 @@ fn task(index: usize, gang: &Gang) -> TaskSpec {
     let devices: usize = gang.iter().map(|part| part.devices.len()).sum();
     let gpus = u32::try_from(devices).expect("few");
     let name = format!("t{index}");
-    let measured = Trial {
+    let trial = Trial {
         task: name.clone(),
         profile_key: None,
         gpu_type: None,
         device_memory_bytes: None,
         strategy: Strategy { technique: "ddp".to_owned(), gpus, knobs: Knobs::new() },
-        outcome: Some(TrialOutcome::Measured {
-            step_s: STEP_S,
-            setup_s: 2.0,
-            checkpoint_s: Some(0.0),
-            peak_memory_bytes: 1,
-            timed_steps: 9,
-            relative_error: Some(0.03),
-            warmup_s: None,
-            variation: None,
-            batches_per_epoch: None,
-            evaluation_s: None,
-        }),
+        outcome: Some(measured(STEP_S)),
         trained: None,
         origin: Origin { node_gpus: (gpus > 3).then_some(3), ..Origin::default() },
     };
     TaskSpec {
         steps: Some(100_000),
         gpu_range: Some(vec![gpus]),
-        measured: vec![measured],
+        measured: vec![trial],
         ..spec(&name)
     }
 }
 
 #[test]
 fn a_node_that_is_slow_for_its_own_task_explains_a_gang_across_nodes() {
-    // A gang on nodes 0 and 1, and a task on the rest of node 1.
+    // The first task trains on nodes 0 and 1, the second on the other devices of node 1.
     let mut run = Run::of(&[&[(0, 3), (1, 1)], &[(1, 2)]]);
     run.train_s(300.0);
     assert!(run.slow().is_empty());

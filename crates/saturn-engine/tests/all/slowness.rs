@@ -2,15 +2,13 @@
 
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
-use saturn_core::{
-    Assignment, Knobs, Origin, Placement, Plan, PlanStatus, Strategy, Trial, TrialOutcome, WHOLE,
-};
+use saturn_core::{Assignment, Knobs, Origin, Placement, Plan, PlanStatus, Strategy, Trial, WHOLE};
 use saturn_engine::{
     Action, AttemptId, Command, Decision, Engine, Event, NewTask, Policy, RankReport, Record,
     SolveAnswer, SolveOrder, TaskId, TaskSpec, forecast,
 };
 
-use crate::specs::{engine, spec};
+use crate::specs::{engine, measured, spec};
 
 const STEPS: u64 = 10_000;
 const INTERVAL_S: f64 = 1000.0;
@@ -26,18 +24,7 @@ fn trial((technique, step_s): (&str, f64)) -> Trial {
         gpu_type: None,
         device_memory_bytes: None,
         strategy: strategy(technique),
-        outcome: Some(TrialOutcome::Measured {
-            step_s,
-            setup_s: 2.0,
-            checkpoint_s: Some(0.0),
-            peak_memory_bytes: 1,
-            timed_steps: 9,
-            relative_error: Some(0.03),
-            warmup_s: None,
-            variation: None,
-            batches_per_epoch: None,
-            evaluation_s: None,
-        }),
+        outcome: Some(measured(step_s)),
         trained: None,
         origin: Origin::default(),
     }

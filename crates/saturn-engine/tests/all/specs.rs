@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU64;
 
-use saturn_core::{Cluster, Knobs, Node};
+use saturn_core::{Cluster, Knobs, Node, TrialOutcome};
 use saturn_engine::{
     Allowed, DeviceKind, Engine, Event, Level, Mode, Policy, RunConfig, TaskSpec, TechniqueRef,
     Wishes,
@@ -33,6 +33,11 @@ pub(crate) fn spec(name: &str) -> TaskSpec {
 
 /// The engine of a run that has begun on one node, with managed techniques of these names.
 pub(crate) fn engine(techniques: &[&str], gpus: u32, policy: Policy) -> Engine {
+    engine_on(vec![Node::new("n", gpus, "cpu")], techniques, policy)
+}
+
+/// The same on these nodes.
+pub(crate) fn engine_on(nodes: Vec<Node>, techniques: &[&str], policy: Policy) -> Engine {
     let technique = |name: &&str| TechniqueRef {
         name: (*name).to_owned(),
         level: Level::Managed,
@@ -46,7 +51,22 @@ pub(crate) fn engine(techniques: &[&str], gpus: u32, policy: Policy) -> Engine {
         techniques: techniques.iter().map(technique).collect(),
         policy,
     });
-    let cluster = Cluster { nodes: vec![Node::new("n", gpus, "cpu")] };
-    engine.handle(Event::Begin { cluster }, 0.0);
+    engine.handle(Event::Begin { cluster: Cluster { nodes } }, 0.0);
     engine
+}
+
+/// A trial that found these seconds a step, whose checkpoints take no time.
+pub(crate) fn measured(step_s: f64) -> TrialOutcome {
+    TrialOutcome::Measured {
+        step_s,
+        setup_s: 2.0,
+        checkpoint_s: Some(0.0),
+        peak_memory_bytes: 1,
+        timed_steps: 9,
+        relative_error: Some(0.03),
+        warmup_s: None,
+        variation: None,
+        batches_per_epoch: None,
+        evaluation_s: None,
+    }
 }
