@@ -12,7 +12,7 @@ demo_flags := $(if $(DEVICES),--devices $(DEVICES)) $(if $(DEVICE_MEMORY),--devi
 
 .DEFAULT_GOAL := help
 .PHONY: help setup docs demo demo-short demo-fake-gpus demo-cluster check test test-rust test-python test-nightly test-numerics test-torch test-loggers wheel release zoo gpu-check gpu-check-fake fuzz fuzz-readers mutants mutants-python bench \
-  record-runs evaluate bench-solver bench-techniques bench-engine bench-profile bench-cluster bench-build bench-report bench-tuning lint format clean
+  record-runs evaluate bench-solver bench-techniques bench-engine bench-profile bench-cluster bench-build bench-report bench-tuning lint lint-rust lint-python format clean
 
 help:
 	@echo 'make demo        measure, plan and train a sweep of 12 models; a second time nothing is measured'
@@ -212,9 +212,15 @@ docs: setup
 	@$(bin)/python -m sphinx -q -W --keep-going -b html -c docs -d target/site-sources . target/site
 	@echo "$(CURDIR)/target/site/index.html"
 
+# mypy keeps one core busy and clippy the other, so they go side by side.
 lint: setup
+	@$(MAKE) --no-print-directory --jobs=2 lint-rust lint-python
+
+lint-rust:
 	@$(PYTHON) $(setup) --run cargo fmt --all --check
 	@$(PYTHON) $(setup) --run cargo clippy --release --workspace --all-targets -- -D warnings
+
+lint-python:
 	@$(bin)/ruff format --check .
 	@$(bin)/ruff check .
 	@$(bin)/mypy

@@ -63,16 +63,17 @@ MATRIX = "scripts/numerics_matrix.py"
 PARTS = (
     Part(
         "rust",
-        "three times the simulated promises, four times the replays, 20 times the solver's random "
-        "cases, 5,000 of each property, every operation on a run's files made to fail, half of "
-        "the tables of `docs/evaluation`",
+        "three times the simulated promises, four times the replays, 40 times the solver's random "
+        "cases, four times those of policies, 5,000 of each property, every operation on a run's "
+        "files made to fail, half of the tables of `docs/evaluation`",
         16,
         (
             (
                 *with_variables("PROMISES_NUM=300", "REPLAY_NUM=40"),
                 *(*CARGO, "--test", "simulations", "--", "promises", "replay"),
             ),
-            (*with_variables("SATURN_TEST_CASES=20"), *CARGO, "--test", "plans"),
+            (*with_variables("SATURN_TEST_CASES=4"), *CARGO, "--test", "simulations"),
+            (*with_variables("SATURN_TEST_CASES=40"), *CARGO, "--test", "plans"),
             (
                 *with_variables("PROPTEST_CASES=5000", "SATURN_TEST_OPERATIONS=all"),
                 *(*CARGO, "--lib", "--test", "all", "--"),

@@ -42,6 +42,7 @@ def same(one: Any, other: Any) -> None:
         torch.testing.assert_close(one[name], other[name], rtol=0, atol=0, equal_nan=True)
 
 
+@pytest.mark.slow(quick=[f"7-{kind}" for kind in drawing.LOADERS])
 @pytest.mark.parametrize("kind", drawing.LOADERS)
 @pytest.mark.parametrize("data_size", [2, 7])
 def test_the_ranks_slices_are_the_batch_of_one_rank(kind: str, data_size: int) -> None:

@@ -194,6 +194,7 @@ def tensors(batch: Any) -> list[torch.Tensor]:
     return list(batch.values()) if isinstance(batch, dict) else list(batch)
 
 
+@pytest.mark.slow(quick=[f"7-{kind}" for kind in LOADERS])
 @pytest.mark.parametrize("kind", LOADERS)
 @pytest.mark.parametrize("data_size", [2, 3, 7])
 def test_the_ranks_slices_are_the_global_batch(kind: str, data_size: int) -> None:

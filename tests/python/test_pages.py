@@ -86,6 +86,9 @@ import saturn
 for step in (1, 2, 3):
     saturn.report(step, 0.5, total_steps=3)
 """
+#: Commands that compute for half a minute. `make test` checks their arguments, and runs them on the
+#: README's example alone; `make test-nightly` runs them as they are.
+COSTLY = ["saturn simulate benches/evaluation/*", "saturn simulate examples/simulate.toml --*"]
 #: Verbs that need a run in progress, or train for long: only their arguments are checked, and those
 #: of `plan` where it would measure a sweep. That they do what they say is tested elsewhere.
 ARGUMENTS_ONLY = {"pause", "unpause", "priority", "cancel", "stop", "run", "sweep", "doctor"}
@@ -196,13 +199,13 @@ def test_python_runs(programs: subprocess.CompletedProcess[str]) -> None:
     assert "4 of 4 tasks done" in programs.stderr  # the README's sweep
 
 
-@pytest.mark.timeout(600)
-def test_commands_run(place: Path, programs: subprocess.CompletedProcess[str]) -> None:
-    assert programs.returncode == 0
+def failures_of_commands(place: Path, *, costly: bool) -> str:
+    """What went wrong in the pages' commands; those that are `COSTLY` are run only if `costly`."""
     wrong = []
     computed = []
     for block, line in commands():
-        if block.not_here(line):
+        is_costly = any(fnmatch.fnmatch(line, pattern) for pattern in COSTLY)
+        if block.not_here(line) or (costly and not is_costly):
             continue
         command = shlex.split(smaller(line).partition(" > ")[0], comments=True)
         if command[1] in COMPUTING:
@@ -215,14 +218,31 @@ def test_commands_run(place: Path, programs: subprocess.CompletedProcess[str]) -
             assert command[0] == "saturn", f"{block.page}: nobody here knows how to run {line}"
             if command[1] == "run":  # what comes behind the script is the script's
                 command.insert(2, CHECKED)
-            elif command[1:3] == ["plan", "sweep.toml"] or (
-                command[1] in ARGUMENTS_ONLY and "--list" not in command
+            elif (
+                command[1:3] == ["plan", "sweep.toml"]
+                or (command[1] in ARGUMENTS_ONLY and "--list" not in command)
+                or (is_costly and not costly)
             ):
                 command.append(CHECKED)
             done = call(command, place, place / "home")
         if done.returncode != 0:
             wrong.append(f"{block.page}: {line}: {done.stderr}")
-    assert not wrong, "\n".join(wrong)
+    return "\n".join(wrong)
+
+
+@pytest.mark.timeout(600)
+def test_commands_run(place: Path, programs: subprocess.CompletedProcess[str]) -> None:
+    assert programs.returncode == 0
+    wrong = failures_of_commands(place, costly=False)
+    assert not wrong, wrong
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_costly_commands_run(place: Path) -> None:
+    assert any(fnmatch.fnmatch(line, COSTLY[0]) for _, line in commands())
+    wrong = failures_of_commands(place, costly=True)
+    assert not wrong, wrong
 
 
 def test_each_page_begins_with_its_question() -> None:

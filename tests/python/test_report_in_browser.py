@@ -85,6 +85,9 @@ HIDDEN = """
   .filter((one) => !one.checkVisibility()).length"""
 
 
+@pytest.mark.slow(
+    quick=["run-wide", "run-phone", "run-print", "runs-phone", "many-wide"],
+)
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("name", PAGES)
 def test_nothing_overflows_or_overlaps_and_it_looks_as_it_did(

@@ -1,13 +1,10 @@
 //! Saturn without one of its parts does without that part.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
-
 use std::collections::BTreeSet;
 
-use saturn_sim::WorkloadFile;
 use saturn_sim::policy::{Case, Held};
 
-use crate::cases::outcome;
+use crate::cases::{case as small, outcome};
 
 /// Tasks whose fastest technique and best GPU count differ.
 fn case(more: &str) -> Case {
@@ -31,7 +28,7 @@ fn case(more: &str) -> Case {
         step_s = {{ ddp = {{ 1 = 1.0, 2 = 0.55, 4 = 0.3 }} }}
         "#
     );
-    WorkloadFile::parse(&text).unwrap().case(None).unwrap()
+    small(&text)
 }
 
 /// Techniques and GPU counts under which the first three tasks were trained.

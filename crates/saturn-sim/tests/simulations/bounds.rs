@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use saturn_sim::policy::{Case, POLICIES};
 
-use crate::cases::{case, outcome};
+use crate::cases::{case, outcome, seeds};
 
 /// Six tasks on a node. An attempt saves every few steps, and most tasks are shorter on one
 /// strategy than the time between two checkpoints.
@@ -43,7 +43,7 @@ fn drawn(seed: u64, more: &str) -> Case {
 #[test]
 fn no_policy_ends_before_the_lower_bound_which_counts_checkpoints() {
     let mut closest: Vec<f64> = Vec::new();
-    for seed in 0..12 {
+    for seed in seeds(5) {
         let case = drawn(seed, "");
         let bound_s = case.lower_bound_s().unwrap();
         let ratios = POLICIES.map(|policy| {
@@ -55,13 +55,13 @@ fn no_policy_ends_before_the_lower_bound_which_counts_checkpoints() {
     }
     closest.sort_by(f64::total_cmp);
     // A bound with one checkpoint a task is a twentieth lower.
-    assert!(closest[6] < 1.04, "{closest:?}");
+    assert!(closest[closest.len() / 2] < 1.04, "{closest:?}");
 }
 
 #[test]
 fn no_policy_ends_before_the_lower_bound_with_evaluations_and_trials() {
     for more in ["# evaluations\n", "trials = true\n"] {
-        for seed in 0..6 {
+        for seed in seeds(2) {
             let case = drawn(seed, more);
             let bound_s = case.lower_bound_s().unwrap();
             for policy in POLICIES {

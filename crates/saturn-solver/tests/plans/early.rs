@@ -31,7 +31,7 @@ fn switchable(mut problem: Problem) -> Problem {
 }
 
 proptest! {
-    #![proptest_config(cases(60))]
+    #![proptest_config(cases(20))]
 
     #[test]
     fn a_plan_with_early_ends_is_as_good(problem in problems(MEDIUM), max_switches in 0usize..3) {

@@ -76,7 +76,7 @@ fn objective() -> impl Strategy<Value = Objective> {
 }
 
 proptest! {
-    #![proptest_config(cases(24))]
+    #![proptest_config(cases(10))]
 
     #[test]
     fn more_moves_are_never_worse(

@@ -49,7 +49,7 @@ fn is_close(left: f64, right: f64) -> bool {
 }
 
 proptest! {
-    #![proptest_config(cases(80))]
+    #![proptest_config(cases(40))]
 
     #[test]
     fn tiny_problems_equal_brute_force(problem in problems(TINY)) {
@@ -108,7 +108,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(cases(16))]
+    #![proptest_config(cases(10))]
 
     #[test]
     fn every_backend_is_checked_and_bounded(problem in problems(MEDIUM), seed in any::<u64>()) {

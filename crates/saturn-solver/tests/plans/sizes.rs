@@ -35,7 +35,7 @@ fn pool() -> impl Strategy<Value = (Problem, Node)> {
 }
 
 proptest! {
-    #![proptest_config(cases(40))]
+    #![proptest_config(cases(20))]
 
     #[test]
     fn more_nodes_are_never_longer_and_bounds_hold((problem, node) in pool()) {

@@ -143,7 +143,7 @@ fn only_what_can_plan_switches_is_asked_to() {
 }
 
 proptest! {
-    #![proptest_config(cases(100))]
+    #![proptest_config(cases(40))]
 
     /// Config LP ≤ plan with switches ≤ plan without, and the bound ≤ the optimum without, which brute
     /// force knows; whatever the tasks, the nodes and the cost.

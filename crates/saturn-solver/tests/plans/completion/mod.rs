@@ -38,7 +38,7 @@ fn run(problem: &Problem, max_moves: u64, seed: u64) -> Plan {
 }
 
 proptest! {
-    #![proptest_config(cases(100))]
+    #![proptest_config(cases(40))]
 
     #[test]
     fn six_tasks_are_bounded_and_planned_as_all_orders_say(problem in problems(SIX)) {

@@ -163,7 +163,7 @@ fn exercise(text: &str) {
 }
 
 proptest! {
-    #![proptest_config(cases(150))]
+    #![proptest_config(cases(60))]
 
     #[test]
     fn a_file_with_numbers_changed_is_solved_or_refused(

@@ -45,7 +45,7 @@ fn agree(left: Option<f64>, right: Option<f64>) -> bool {
 }
 
 proptest! {
-    #![proptest_config(cases(150))]
+    #![proptest_config(cases(60))]
 
     #[test]
     fn tiny_problems_equal_exhaustion(problem in problems(TINY)) {
@@ -143,7 +143,7 @@ fn relaxed(problem: &Problem, pick: usize) -> Problem {
 }
 
 proptest! {
-    #![proptest_config(cases(60))]
+    #![proptest_config(cases(30))]
 
     #[test]
     fn order_and_scale_and_what_is_dominated_leave_the_optimum(problem in problems(TINY)) {

@@ -55,7 +55,7 @@ fn limited(max_moves: u64) -> Options {
 }
 
 proptest! {
-    #![proptest_config(cases(300))]
+    #![proptest_config(cases(120))]
 
     #[test]
     fn tiny_problems_equal_exhaustion(problem in problems(TINY)) {
