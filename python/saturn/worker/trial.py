@@ -16,7 +16,7 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -91,46 +91,11 @@ def trial(
     are_fresh = "trained" not in gang.exchange(
         "has-trained", "trained" if spec.has_checkpoints else "fresh"
     )
-    best: tuple[Knobs, Outcome] | None = None
-    failed: tuple[Knobs, Outcome] | None = None
-    changed: Knobs | None = None
-    for rung in rungs:
-        pending = list(rung)
-        of_rung: tuple[Knobs, Outcome] | None = None
-        measurement.keeps_steps = are_fresh and len(rung) == 1
-        out_of_memory = False
-        while pending:
-            knobs = pending.pop(0)
-            if (reason := fit.why_not(knobs)) is not None:
-                outcome: Outcome = {"outcome": "out_of_memory", "detail": reason}
-            else:
-                outcome = measurement.agreed_outcome_of(knobs)
-            if outcome["outcome"] == "measured":
-                if best is None and measurement.changes is not None:
-                    changed = {**knobs, **measurement.changes}
-                    pending.insert(0, changed)
-                if best is None or outcome["step_s"] < best[1]["step_s"]:
-                    best = (knobs, outcome)
-                    measurement.enough_s = _HOPELESS * outcome["step_s"]
-                    if knobs is changed and measurement.changes is not None:
-                        pending = [technique.changed(each, measurement.changes) for each in pending]
-                continue
-            if outcome["outcome"] in ("failed", "not_applicable"):
-                error = outcome.get("error") or outcome["reason"]
-                again = technique.retry_knobs(knobs, error)
-                if again is not None:
-                    pending.insert(0, again)  # its outcome stands for both sets
-                    continue
-            of_rung = of_rung or (knobs, outcome)
-            out_of_memory |= outcome["outcome"] == "out_of_memory"
-        # If nothing fits, the outcome of the thriftiest knobs says most.
-        if failed is None or (of_rung is not None and of_rung[1]["outcome"] == "out_of_memory"):
-            failed = of_rung
-        if best is not None or not out_of_memory:
-            break
-    if best is not None:
+    search = _Search(technique, fit, measurement)
+    search.climb(rungs, are_fresh=are_fresh)
+    if (best := search.best) is not None:
         _note_what_was_left_out(spec, reporter, fit)
-    if (found := best or failed) is None:
+    if (found := best or search.failed) is None:
         return
     if measurement.taken is None or best is None:
         _report(gang, reporter, *found)
@@ -345,6 +310,73 @@ class _Measurement:
             self.gang.device_memory.building()
             built = self.builds.fresh()
         return built.definition, built.module
+
+
+@dataclass
+class _Search:
+    """The knob sets of a trial, rung after rung: the fastest set, and what became of the others."""
+
+    technique: Technique
+    fit: Fit
+    measurement: _Measurement
+    best: tuple[Knobs, Outcome] | None = None
+    #: If no set could be measured, the failure that says most.
+    failed: tuple[Knobs, Outcome] | None = None
+    #: The set with the changes that the technique asked for after its first set was measured.
+    changed: Knobs | None = None
+
+    def climb(self, rungs: Iterable[list[Knobs]], *, are_fresh: bool) -> None:
+        """Try the sets of each rung; the next, thriftier rung only if memory ran out for all."""
+        for rung in rungs:
+            self.measurement.keeps_steps = are_fresh and len(rung) == 1
+            failures = self._try(rung)
+            first = failures[0] if failures else None
+            # If nothing fits, the outcome of the thriftiest knobs says most.
+            if self.failed is None or (first is not None and _is_out_of_memory(first[1])):
+                self.failed = first
+            if self.best is not None or not any(_is_out_of_memory(one) for _, one in failures):
+                break
+
+    def _try(self, rung: list[Knobs]) -> list[tuple[Knobs, Outcome]]:
+        """Try the sets of a rung; returns the failures."""
+        failures = []
+        pending = list(rung)
+        while pending:
+            knobs = pending.pop(0)
+            if (reason := self.fit.why_not(knobs)) is not None:
+                outcome: Outcome = {"outcome": "out_of_memory", "detail": reason}
+            else:
+                outcome = self.measurement.agreed_outcome_of(knobs)
+            if outcome["outcome"] == "measured":
+                pending = self._measured(knobs, outcome, pending)
+            elif (again := self._again(knobs, outcome)) is not None:
+                pending.insert(0, again)  # its outcome stands for both sets
+            else:
+                failures.append((knobs, outcome))
+        return failures
+
+    def _measured(self, knobs: Knobs, outcome: Outcome, pending: list[Knobs]) -> list[Knobs]:
+        """Note a set that was measured; returns the sets that are still to be tried."""
+        changes = self.measurement.changes
+        if self.best is None and changes is not None:
+            self.changed = {**knobs, **changes}
+            pending = [self.changed, *pending]
+        if self.best is None or outcome["step_s"] < self.best[1]["step_s"]:
+            self.best = (knobs, outcome)
+            self.measurement.enough_s = _HOPELESS * outcome["step_s"]
+            if knobs is self.changed and changes is not None:
+                return [self.technique.changed(each, changes) for each in pending]
+        return pending
+
+    def _again(self, knobs: Knobs, outcome: Outcome) -> Knobs | None:
+        """The set to try in place of one that failed; None if there is none."""
+        if outcome["outcome"] not in ("failed", "not_applicable"):
+            return None
+        return self.technique.retry_knobs(knobs, outcome.get("error") or outcome["reason"])
+
+
+def _is_out_of_memory(outcome: Outcome) -> bool:
+    return bool(outcome["outcome"] == "out_of_memory")
 
 
 def _agree(outcomes: list[Outcome]) -> Outcome:

@@ -16,10 +16,11 @@ use crate::following::dispatch::follow_plan;
 use crate::following::host_memory::HostMemoryQueue;
 use crate::ledger::book::Ledger;
 use crate::ledger::timers::Timer;
-use crate::planning::adopting::{Rival, adopt};
+use crate::planning::adopting::adopt;
 use crate::planning::asking::Planning;
 use crate::planning::extend::extended;
 use crate::planning::problem::plannable;
+use crate::planning::rival::Rival;
 use crate::state::run::State;
 use crate::state::task::TaskStatus;
 

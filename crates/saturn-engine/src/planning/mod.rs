@@ -4,8 +4,9 @@
 //! - `asking` decides when the solver is asked; `fingerprint` tells whether the problem is a new
 //!   one.
 //! - `extend` puts tasks without a place behind the plan in force, without the solver.
-//! - `validity` finds places that can't be followed. `adopting` chooses among the plans by the
-//!   forecast, and `taking_up` tells running attempts what the adopted plan has them do.
+//! - `validity` finds places that can't be followed. `variants` are plans like the solver's answer
+//!   that stop fewer tasks. `rival` judges plans by the forecast, `adopting` adopts the best, and
+//!   `taking_up` tells running attempts what the adopted plan has them do.
 //! - `experiment` chooses the trials that may save more than they cost.
 //! - `outlook` is the planning problem of a run that has not begun; `rest` is that of a run in
 //!   progress, for plans that are only looked at.
@@ -23,5 +24,7 @@ pub(crate) mod fingerprint;
 pub(crate) mod outlook;
 pub(crate) mod problem;
 pub(crate) mod rest;
+pub(crate) mod rival;
 pub(crate) mod taking_up;
 pub(crate) mod validity;
+pub(crate) mod variants;

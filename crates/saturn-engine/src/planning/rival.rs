@@ -1,0 +1,189 @@
+//! The plans that may be adopted, each with its forecast, and which of them is better.
+//!
+//! One forecast (`forecast`) judges every plan, from the present state and by the rules by which
+//! plans are followed. So a plan promises the times that following it gives. Where running tasks
+//! are moved, the gain must be `min_gain` of the time left, and `min_gain_s`. Where none is moved,
+//! a little is enough.
+
+use saturn_core::{Objective, PlanStatus};
+
+use crate::facts::event::SolveAnswer;
+use crate::facts::ids::{NodeId, TaskId};
+use crate::facts::plan::{Place, PlanSource, RunPlan};
+use crate::forecast::follow::{Forecast, follow};
+use crate::planning::extend::extended;
+use crate::planning::validity::too_early;
+use crate::planning::variants::switches_idly;
+use crate::state::run::State;
+use crate::state::trial::TrialState;
+
+/// Share of the time left that a new plan must save where it moves no running task. Such a plan
+/// costs nothing, but the forecasts that are compared are not exact.
+const MIN_GAIN_IN_PLACE: f64 = 0.005;
+/// Makespans that differ by less, as a share, are equal: the forecasts of two plans differ by a step
+/// where a task is cut.
+const EQUAL: f64 = 1e-4;
+
+/// A plan that might be adopted, and its forecast.
+pub(crate) struct Rival {
+    pub(crate) places: Vec<Place>,
+    pub(crate) forecast: Forecast,
+}
+
+impl Rival {
+    pub(crate) fn new(state: &State, mut places: Vec<Place>, now_s: f64) -> Self {
+        for place in &mut places {
+            place.is_estimate = is_estimate(state, place);
+        }
+        let forecast = follow(state, &places, now_s);
+        Self { places, forecast }
+    }
+
+    /// The plan with the times that the forecast promises.
+    pub(crate) fn into_plan(
+        self,
+        answer: Option<&SolveAnswer>,
+        source: PlanSource,
+        now_s: f64,
+    ) -> RunPlan {
+        let Self { mut places, forecast } = self;
+        for (place, times) in places.iter_mut().zip(&forecast.places) {
+            if let Some((start_s, end_s)) = times {
+                (place.start_s, place.end_s) = (*start_s, *end_s);
+            }
+        }
+        let makespan_s = (forecast.end_s - now_s).max(0.0);
+        let lower_bound_s = answer.map_or(0.0, |answer| answer.plan.lower_bound_s).min(makespan_s);
+        let is_optimal = lower_bound_s > 0.0 && makespan_s <= lower_bound_s * (1.0 + 1e-6);
+        RunPlan {
+            at_s: now_s,
+            source,
+            status: if is_optimal { PlanStatus::Optimal } else { PlanStatus::Feasible },
+            makespan_s,
+            lower_bound_s,
+            solve_s: answer.map_or(0.0, |answer| answer.plan.solve_s),
+            current_practice_s: answer.and_then(|answer| answer.current_practice_s),
+            practice_is_estimate: answer.is_some_and(|answer| answer.practice_is_estimate),
+            instead_of_s: None,
+            places,
+        }
+    }
+}
+
+/// The plan in force with new tasks put behind it, which a new plan must beat.
+pub(crate) struct Standing<'a> {
+    /// The plan, and its forecast.
+    pub(crate) rival: Rival,
+    state: &'a State,
+    /// Whether each task has a place in the plan in force. If not, any better plan will do.
+    is_complete: bool,
+    objective: Objective,
+    now_s: f64,
+    value: f64,
+    ends: f64,
+}
+
+impl<'a> Standing<'a> {
+    pub(crate) fn new(
+        state: &'a State,
+        places: Vec<Place>,
+        is_complete: bool,
+        objective: Objective,
+        now_s: f64,
+    ) -> Self {
+        let rival = Rival::new(state, places, now_s);
+        let (value, ends) = (0.0, 0.0);
+        let standing = Self { rival, state, is_complete, objective, now_s, value, ends };
+        let (value, ends) = (standing.value_of(&standing.rival), standing.ends_of(&standing.rival));
+        Self { value, ends, ..standing }
+    }
+
+    /// The best of some plans by the forecast, each with places for the tasks that it leaves out.
+    /// Plans that can't be followed are none.
+    pub(crate) fn best_of(
+        &self,
+        plans: impl IntoIterator<Item = Vec<Place>>,
+        tasks: &[TaskId],
+    ) -> Option<Rival> {
+        let state = self.state;
+        let places = plans.into_iter().map(|places| extended(state, places, tasks, self.now_s));
+        let rivals = places
+            .filter(|places| is_followable(state, places))
+            .map(|places| Rival::new(state, places, self.now_s))
+            .filter(|rival| {
+                // Attempts that could not be resumed are not stopped, so a plan that moves one
+                // would not be followed.
+                let mut moved = rival.forecast.moved.iter();
+                moved.all(|id| !state.is_to_stay(&state.attempts[id]))
+            });
+        rivals.min_by(|one, other| {
+            let (a, b) =
+                (self.value_of(one) + self.bar(one), self.value_of(other) + self.bar(other));
+            let are_equal = (a - b).abs() <= EQUAL * self.value;
+            if are_equal {
+                self.ends_of(one).total_cmp(&self.ends_of(other))
+            } else {
+                a.total_cmp(&b)
+            }
+        })
+    }
+
+    /// Whether a plan is enough better than the plan in force to be adopted.
+    pub(crate) fn is_enough_better(&self, rival: &Rival) -> bool {
+        let policy = &self.state.config.policy;
+        let is_moving = rival.forecast.moved.len() > self.rival.forecast.moved.len();
+        let share =
+            if is_moving { policy.min_gain } else { policy.min_gain.min(MIN_GAIN_IN_PLACE) };
+        let needed = if self.is_complete { share * self.value } else { 0.0 };
+        let needed = if is_moving { needed.max(policy.min_gain_s) } else { needed };
+        let value = self.value_of(rival);
+        let ends_needed = if self.is_complete { MIN_GAIN_IN_PLACE * self.ends } else { 0.0 };
+        let ends_earlier = !is_moving
+            && value <= self.value * (1.0 + EQUAL)
+            && self.ends - self.ends_of(rival) > ends_needed;
+        self.value - value > needed || ends_earlier
+    }
+
+    fn value_of(&self, rival: &Rival) -> f64 {
+        rival.forecast.value(self.state, self.objective, self.now_s)
+    }
+
+    /// The mean end. It decides only between plans of equal makespans.
+    fn ends_of(&self, rival: &Rival) -> f64 {
+        match self.objective {
+            Objective::Makespan => {
+                rival.forecast.value(self.state, Objective::Completion, self.now_s)
+            }
+            _ => 0.0,
+        }
+    }
+
+    /// What a plan that stops tasks must also gain over a plan that leaves them running.
+    fn bar(&self, rival: &Rival) -> f64 {
+        let stops = !rival.forecast.moved.is_empty() || switches_idly(&rival.places);
+        if stops { self.state.config.policy.min_gain_s } else { 0.0 }
+    }
+}
+
+/// Whether a place's times rest on an estimate alone.
+fn is_estimate(state: &State, place: &Place) -> bool {
+    place.gang.first().is_some_and(|part| {
+        let gpu_type = state.gpu_type(NodeId(part.node));
+        let trial = state.trial_of(place.task, &place.strategy, gpu_type);
+        trial.is_some_and(TrialState::is_estimate)
+    })
+}
+
+/// Whether the places can be followed. Every place must have as many devices as its strategy says,
+/// each once. All must be usable, on as many nodes as the strategy may take. No task may stand
+/// before a task that it must come after. The engine checks this itself, whatever the solver's own
+/// checker said.
+fn is_followable(state: &State, places: &[Place]) -> bool {
+    too_early(state, places).is_empty()
+        && places.iter().all(|place| {
+            let mut parts = place.gang.iter();
+            parts.all(|part| part.devices.windows(2).all(|pair| pair[0] < pair[1]))
+                && state.has_shape_for(&place.gang, place.strategy.gpus)
+                && state.can_hold(&place.gang)
+        })
+}
