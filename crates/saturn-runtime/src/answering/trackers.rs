@@ -4,7 +4,7 @@
 //! A thread of the driver tells this process of moves and ends, and the process reads the metrics
 //! by itself. So the run never waits for this process. If the process dies, people get a note, and
 //! nothing else happens. At the end of a run the process has some time to pass on the remaining
-//! metrics. end of a run it has a while to hand over the rest.
+//! metrics.
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Write};
