@@ -23,53 +23,42 @@
 //! Threads: the driver owns the engine, the journal and the launcher. Followers fold the records
 //! for people who watch or ask. Every other thread only reads from a pipe, a socket or a child
 //! process, and passes on what it reads.
+//!
+//! The source is in *rooms*, folders in one direction: `system` → `devices` → `store` →
+//! `launching` → `asking` → `run_files` → `cluster` → `answering` → `opening` → `driving` →
+//! `doctor`. A room uses the rooms before it, never those after it. Each room opens with a page,
+//! its `mod.rs`.
 
-mod bell;
-mod claims;
-mod clock;
+mod answering;
+mod asking;
 mod cluster;
-pub mod control;
 mod devices;
-mod disk;
 mod doctor;
-mod driver;
 mod driving;
-mod error;
-mod followers;
-mod ground;
-mod hardware;
-mod host_memory;
-mod journal;
-mod journal_seat;
-mod launcher;
-mod left;
-mod outlook;
-mod pools;
-mod recording;
-mod reports;
-mod request;
-mod run;
-mod run_dir;
-mod solve;
-mod space;
+mod launching;
+mod opening;
+mod run_files;
 mod store;
-mod trackers;
-mod waiting;
+mod system;
 
-pub use cluster::{Agent, AgentSetup, Exchange, StoreOpener};
-pub use disk::{Disk, Operation};
-pub use doctor::{Finding, Mark, examine};
-pub use driving::Outcome;
-pub use error::{RuntimeError, io_words, with_causes};
-pub use journal_seat::elsewhere;
-pub use left::{Left, Unplanned, left, left_at, left_of_recording};
-pub use outlook::{Outlook, outlook};
-pub use pools::newest_pool;
-pub use recording::{Recorded, recorded};
-pub use reports::{
+pub use answering::left::{Left, Unplanned, left, left_at, left_of_recording};
+pub use answering::reports::{
     Reported, explain, judged, read, read_report, report, status, trace, write_page, write_trace,
 };
-pub use request::RunRequest;
-pub use run::{DeviceMemory, Interpreter, ResumeOptions, Watcher, interpreter_of, resume, start};
-pub use solve::{PlanError, Solved, Stopwatch, solve_file};
-pub use store::{Added, Store, is_key};
+pub use asking::control;
+pub use cluster::agent::{Agent, AgentSetup, StoreOpener};
+pub use cluster::exchange::Exchange;
+pub use doctor::examine::examine;
+pub use doctor::finding::{Finding, Mark};
+pub use driving::drive::Outcome;
+pub use driving::run::{DeviceMemory, Interpreter, ResumeOptions, interpreter_of, resume, start};
+pub use driving::solve::{PlanError, Solved, Stopwatch, solve_file};
+pub use opening::outlook::{Outlook, outlook};
+pub use opening::request::RunRequest;
+pub use opening::watcher::Watcher;
+pub use run_files::journal_seat::elsewhere;
+pub use run_files::pools::newest_pool;
+pub use run_files::recording::{Recorded, recorded};
+pub use store::directory::{Added, Store, is_key};
+pub use system::disk::{Disk, Operation};
+pub use system::error::{RuntimeError, io_words, with_causes};

@@ -1,6 +1,6 @@
 """The directory of this user that outlives runs: `SATURN_HOME`, by default under the user's data.
 
-The runtime finds it in the same way (`saturn-runtime`: `store.rs`).
+The runtime finds it in the same way (`saturn-runtime`: `system/home.rs`).
 """
 
 from __future__ import annotations

@@ -1,11 +1,16 @@
-//! The rooms of the sources of engine, views and solver. A file uses its own room and the rooms
-//! below it, never a room above.
+//! The rooms of the sources of engine, views, solver, runtime and simulator. A file uses its own
+//! room and the rooms below it, never a room above.
 //!
 //! Read from the source alone. A file uses another where it names the other's path, or calls a
 //! method that the other defines in an `impl` block. A method on `State` belongs to the room of the
 //! file that holds it. Methods are known by name, so a call counts as an arrow up only where every
 //! method of that name is defined above the caller. Names that the standard library has too are
 //! left out. Rooms above `changes` add no methods to `State`.
+//!
+//! A file may have parts, `room/file/part.rs`, where they share its private fields. They count as
+//! the file.
+//!
+//! A file names another by its path from the crate, so that a reader sees the room.
 
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
@@ -84,7 +89,45 @@ const SOLVER: House = House {
     methods_up_to: &[("Model", "problem"), ("Course", "course"), ("Lists", "lists")],
 };
 
-const HOUSES: [House; 3] = [ENGINE, VIEW, SOLVER];
+const RUNTIME: House = House {
+    name: "saturn-runtime",
+    rooms: &[
+        "system",
+        "devices",
+        "store",
+        "launching",
+        "asking",
+        "run_files",
+        "cluster",
+        "answering",
+        "opening",
+        "driving",
+        "doctor",
+    ],
+    follows_calls: false,
+    methods_up_to: &[],
+};
+
+const SIM: House = House {
+    name: "saturn-sim",
+    rooms: &[
+        "workloads",
+        "world",
+        "solving",
+        "driving",
+        "cases",
+        "policies",
+        "replaying",
+        "judge",
+        "watch",
+        "fuzz",
+        "studies",
+    ],
+    follows_calls: false,
+    methods_up_to: &[("World", "world"), ("Simulation", "driving"), ("Case", "cases")],
+};
+
+const HOUSES: [House; 5] = [ENGINE, VIEW, SOLVER, RUNTIME, SIM];
 
 /// Arrows up, circles and long files that are still there. Take a line out with the code that
 /// needed it; add none.
@@ -163,6 +206,7 @@ fn arrows_up_and_circles_are_seen() {
             "use crate::planning::z::Z;\n#[cfg(test)]\nmod tests {\n    use crate::engine::d;\n}\n",
         ),
         source("planning/z", "use crate::planning::x::X;\nimpl Z {\n    fn get(&self) {}\n}\n"),
+        source("planning/z/part", "use crate::engine::d;\nuse super::Z;\nimpl Ledger {\n}\n"),
     ]);
     let found: Vec<String> = offences(&ENGINE, &sources).into_iter().collect();
     assert_eq!(
@@ -173,6 +217,9 @@ fn arrows_up_and_circles_are_seen() {
             "facts/a → state/b",
             "facts/a → state/c",
             "health/e has methods of State",
+            "planning/z → engine/d",
+            "planning/z/part has methods of Ledger",
+            "planning/z/part names a file by `super::`, which hides its room",
             "state/c → engine/d",
         ]
     );
@@ -188,21 +235,31 @@ fn sources(house: &House) -> Sources {
     for entry in fs::read_dir(&root).expect("the source is there") {
         let path = entry.expect("an entry").path();
         let name = stem(&path);
+        if name == "bin" {
+            continue;
+        }
         if path.is_dir() {
             assert!(house.rooms.contains(&name.as_str()), "{name} is no room");
-            for file in fs::read_dir(&path).expect("a room can be read") {
-                let file = file.expect("a file").path();
-                let is_source = file.extension().is_some_and(|ending| ending == "rs");
-                if is_source && stem(&file) != "mod" {
-                    let text = fs::read_to_string(&file).expect("a source is text");
-                    sources.insert(format!("{name}/{}", stem(&file)), text);
-                }
-            }
+            add_files(&mut sources, &path, &name);
         } else {
             assert_eq!(name, "lib", "a file outside of the rooms");
         }
     }
     sources
+}
+
+/// Adds the files of a folder, and of the folders in it, each as `within/file`.
+fn add_files(sources: &mut Sources, folder: &Path, within: &str) {
+    for file in fs::read_dir(folder).expect("a room can be read") {
+        let file = file.expect("a file").path();
+        let name = format!("{within}/{}", stem(&file));
+        let is_source = file.extension().is_some_and(|ending| ending == "rs");
+        if file.is_dir() {
+            add_files(sources, &file, &name);
+        } else if is_source && !matches!(stem(&file).as_str(), "mod" | "tests") {
+            sources.insert(name, fs::read_to_string(&file).expect("a source is text"));
+        }
+    }
 }
 
 fn stem(path: &Path) -> String {
@@ -222,7 +279,7 @@ fn arrows<'a>(
     }
     let (mut arrows, mut strays) = (BTreeMap::new(), BTreeSet::new());
     for (path, code) in codes {
-        let mut used: BTreeSet<&str> = BTreeSet::new();
+        let used: &mut BTreeSet<&str> = arrows.entry(file_of(path)).or_default();
         for named in paths(code) {
             if let Some((other, _)) = codes.get_key_value(&named) {
                 used.insert(other);
@@ -238,8 +295,7 @@ fn arrows<'a>(
                 files.into_iter().flatten().min_by_key(|file| (floor(house, file), **file)),
             );
         }
-        used.remove(path.as_str());
-        arrows.insert(path.as_str(), used);
+        used.remove(file_of(path));
     }
     (arrows, strays)
 }
@@ -249,14 +305,19 @@ fn arrows<'a>(
 fn offences(house: &House, sources: &Sources) -> BTreeSet<String> {
     let codes: Sources = sources.iter().map(|(path, text)| (path.clone(), code(text))).collect();
     let (arrows, mut found) = arrows(house, &codes);
-    let mut within: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for (path, used) in arrows {
+    for (path, code) in &codes {
         for (owner, highest) in house.methods_up_to {
-            let has_methods = codes[path].lines().any(|line| line == format!("impl {owner} {{"));
+            let has_methods = code.lines().any(|line| line == format!("impl {owner} {{"));
             if has_methods && floor(house, path) > floor(house, highest) {
                 found.insert(format!("{path} has methods of {owner}"));
             }
         }
+        if code.contains("super::") {
+            found.insert(format!("{path} names a file by `super::`, which hides its room"));
+        }
+    }
+    let mut within: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (path, used) in arrows {
         for other in used {
             if floor(house, other) > floor(house, path) {
                 found.insert(format!("{path} → {other}"));
@@ -271,6 +332,11 @@ fn offences(house: &House, sources: &Sources) -> BTreeSet<String> {
     found
 }
 
+/// The file whose part a path is, or the path itself.
+fn file_of(path: &str) -> &str {
+    path.match_indices('/').nth(1).map_or(path, |(end, _)| &path[..end])
+}
+
 fn room_of(path: &str) -> &str {
     path.split('/').next().unwrap_or_default()
 }
@@ -281,7 +347,9 @@ fn floor(house: &House, path: &str) -> Option<usize> {
 
 /// Without comments and tests; tests stand at a file's end.
 fn code(text: &str) -> String {
-    let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let doors = ["mod tests {", "pub(super) mod tests {", "pub(crate) mod tests {"];
+    let starts = doors.iter().filter_map(|door| text.find(&format!("#[cfg(test)]\n{door}")));
+    let text = &text[..starts.min().unwrap_or(text.len())];
     let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default());
     lines.collect::<Vec<_>>().join("\n")
 }

@@ -20,17 +20,19 @@ use std::time::{Duration, Instant};
 
 use saturn_engine::{AttemptId, Event, Launcher, News};
 
-use super::letters::{FromAgent, Inbox, ToAgent};
-use super::outgoing::Outgoing;
-use crate::bell::Bell;
-use crate::claims::Claims;
-use crate::clock::{self, pause};
-use crate::devices::{Machine, Pool};
-use crate::disk::Disk;
-use crate::error::{RuntimeError, with_causes};
-use crate::launcher::{LocalLauncher, Share, Site};
-use crate::request::LaunchSettings;
-use crate::run_dir::workers_lock_of;
+use crate::cluster::letters::{FromAgent, Inbox, ToAgent};
+use crate::cluster::outgoing::Outgoing;
+use crate::devices::claims::Claims;
+use crate::devices::machine::{Machine, Pool};
+use crate::launching::files::Share;
+use crate::launching::launcher::LocalLauncher;
+use crate::launching::settings::LaunchSettings;
+use crate::launching::site::Site;
+use crate::run_files::run_dir::workers_lock_of;
+use crate::system::bell::Bell;
+use crate::system::clock::{self, pause};
+use crate::system::disk::Disk;
+use crate::system::error::{RuntimeError, with_causes};
 
 /// How long a driver may be silent. The driver waits longer than this before it gives up an agent
 /// that does not answer. A driver may stand still for minutes, because of a swap storm, a hung disk

@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use saturn_engine::{AttemptId, RankReport};
 
-use super::letters::{FromAgent, Inbox, is_sign_of_life};
-use crate::bell::Bell;
-use crate::error::RuntimeError;
-use crate::hardware::Hardware;
+use crate::cluster::letters::{FromAgent, Inbox, is_sign_of_life};
+use crate::devices::hardware::Hardware;
+use crate::system::bell::Bell;
+use crate::system::error::RuntimeError;
 
 /// Something that the driver takes from an exchange.
 #[derive(Debug)]
@@ -98,7 +98,7 @@ impl Rooms {
 }
 
 impl Exchange {
-    /// Adds an agent; `description` is [`Agent::description`](super::Agent::description).
+    /// Adds an agent; `description` is [`Agent::description`](crate::Agent::description).
     pub fn join(&self, agent: u64, description: &str) -> Result<(), RuntimeError> {
         let hardware = serde_json::from_str(description).map_err(|error| {
             let reason = format!("what a node says of itself can't be read: {error}");
@@ -110,7 +110,7 @@ impl Exchange {
     }
 
     /// Letters of an agent, in their order; letters that came before are skipped. Gives how many of
-    /// the agent's letters were read so far, for [`Agent::news`](super::Agent::news). An error says
+    /// the agent's letters were read so far, for [`Agent::news`](crate::Agent::news). An error says
     /// why a letter can't be understood: then the agent is to be given up.
     pub fn deliver(&self, agent: u64, letters: &[String]) -> Result<u64, RuntimeError> {
         let mut words = Vec::new();
@@ -207,8 +207,8 @@ impl Exchange {
 
 #[cfg(test)]
 mod tests {
-    use super::super::letters::Outbox;
     use super::*;
+    use crate::cluster::letters::Outbox;
 
     const HARDWARE: &str =
         r#"{"kind": "cpu", "host_memory_bytes": null, "warnings": [], "nodes": []}"#;

@@ -26,18 +26,19 @@ use saturn_engine::{
     RankReport,
 };
 
-use self::across::Store;
-use self::leaving::LATE;
-use self::marking::Marker;
-use super::exchange::{Arrival, Exchange};
-use super::letters::{FromAgent, Outbox, ToAgent};
-use crate::bell::Bell;
-use crate::clock::{deadline, is_past, pause};
-use crate::disk::Disk;
-use crate::error::RuntimeError;
-use crate::hardware::Hardware;
-use crate::launcher::{Share, attempt_dir};
-use crate::request::{LaunchSettings, new_run_id};
+use crate::cluster::exchange::{Arrival, Exchange};
+use crate::cluster::launcher::across::Store;
+use crate::cluster::launcher::leaving::LATE;
+use crate::cluster::launcher::marking::Marker;
+use crate::cluster::letters::{FromAgent, Outbox, ToAgent};
+use crate::devices::hardware::Hardware;
+use crate::launching::files::{Share, attempt_dir};
+use crate::launching::settings::LaunchSettings;
+use crate::system::bell::Bell;
+use crate::system::clock::{deadline, is_past, pause};
+use crate::system::disk::Disk;
+use crate::system::error::RuntimeError;
+use crate::system::run_id::new_run_id;
 
 /// Deliveries of heartbeats that all agents together make in a second. Each is a call of Ray, which
 /// costs the driver some hundred microseconds.

@@ -12,7 +12,7 @@ use saturn_engine::{AttemptEnd, AttemptId, FailureKind, LaunchOrder, RankReport}
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::request::LaunchSettings;
+use crate::launching::settings::LaunchSettings;
 
 /// The version of letters. Driver and agents must have the same.
 const VERSION: u32 = 3;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use saturn_engine::{AttemptId, RankReport};
 
-use super::letters::{FromAgent, Outbox, is_sign_of_life};
-use crate::clock;
+use crate::cluster::letters::{FromAgent, Outbox, is_sign_of_life};
+use crate::system::clock;
 
 /// Letters and heartbeats on their way to the driver.
 #[derive(Debug, Default)]
@@ -84,8 +84,8 @@ impl Outgoing {
 
 #[cfg(test)]
 mod tests {
-    use super::super::letters::Inbox;
     use super::*;
+    use crate::cluster::letters::Inbox;
 
     /// The reports in letters, as the driver reads them.
     fn read(letters: &[String]) -> Vec<(u32, RankReport)> {

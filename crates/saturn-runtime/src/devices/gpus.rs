@@ -7,7 +7,7 @@ use std::path::Path;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 
-use super::others;
+use crate::devices::others;
 
 /// The GPUs of a machine that `CUDA_VISIBLE_DEVICES` leaves visible.
 #[derive(Debug, Clone, PartialEq, Eq)]

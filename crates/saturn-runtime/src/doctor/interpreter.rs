@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::Finding;
-use crate::clock::{deadline, is_past, pause};
-use crate::error::io_words;
-use crate::launcher::set_up_python;
+use crate::doctor::finding::Finding;
+use crate::launching::parent::set_up_python;
+use crate::system::clock::{deadline, is_past, pause};
+use crate::system::error::io_words;
 
 /// How long the interpreter may take: torch is large, and may come from a cold disk.
 const PATIENCE: Duration = Duration::from_mins(3);
@@ -136,7 +136,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::doctor::Mark;
+    use crate::doctor::finding::Mark;
 
     /// The findings for an interpreter that is this shell script.
     fn found(script: &str) -> Vec<Finding> {

@@ -8,11 +8,11 @@ use nvml_wrapper::Nvml;
 use nvml_wrapper::{cuda_driver_version_major, cuda_driver_version_minor};
 use saturn_view::units::{bytes, count};
 
-use super::Finding;
-use crate::claims::held_by_runs;
-use crate::devices::Machine;
-use crate::error::{io_words, with_causes};
-use crate::host_memory;
+use crate::devices::claims::held_by_runs;
+use crate::devices::host_memory;
+use crate::devices::machine::Machine;
+use crate::doctor::finding::Finding;
+use crate::system::error::{io_words, with_causes};
 
 /// Below this, ranks leave little memory for models: each needs some for itself.
 const LITTLE_MEMORY_BYTES: u64 = 4_000_000_000;
@@ -237,7 +237,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::doctor::Mark;
+    use crate::doctor::finding::Mark;
 
     const LIMITS: &str = "Limit                     Soft Limit           Hard Limit           Units\n\
                           Max processes             512                  95870                processes\n\

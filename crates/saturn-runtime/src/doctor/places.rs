@@ -7,13 +7,15 @@ use std::sync::Arc;
 use nix::sys::statvfs::statvfs;
 use saturn_view::units::bytes;
 
-use super::Finding;
-use crate::clock::RunClock;
-use crate::control::{self, ControlSocket, Query, Reply, Request};
-use crate::error::{RuntimeError, io_words, with_causes};
-use crate::journal::Journal;
-use crate::run_dir::network_file_system_of;
-use crate::store::{self, Store};
+use crate::asking::control::{self, Query, Reply, Request};
+use crate::asking::server::ControlSocket;
+use crate::doctor::finding::{Finding, Mark};
+use crate::run_files::journal::Journal;
+use crate::run_files::run_dir::network_file_system_of;
+use crate::store::directory::Store;
+use crate::system::clock::RunClock;
+use crate::system::error::{RuntimeError, io_words, with_causes};
+use crate::system::home::home;
 
 /// Below this, a few checkpoints fill the disk.
 const LITTLE_ROOM_BYTES: u64 = 10_000_000_000;
@@ -32,11 +34,7 @@ pub(super) fn examine(runs_dir: &Path) -> Vec<Finding> {
         Some(home) => {
             let found = room("SATURN_HOME", &home, "set SATURN_HOME to a directory of your own");
             // A run works without the store.
-            if found.mark == super::Mark::Bad {
-                Finding { mark: super::Mark::Warn, ..found }
-            } else {
-                found
-            }
+            if found.mark == Mark::Bad { Finding { mark: Mark::Warn, ..found } } else { found }
         }
         None => Finding::warn(
             "SATURN_HOME",
@@ -75,7 +73,7 @@ fn journal(runs_dir: &Path) -> Finding {
     let advice = "choose a directory on a local disk: runs_dir=";
     if let Some(kind) = network_file_system_of(&existing(runs_dir)) {
         let found = format!("{} is on a network file system ({kind})", runs_dir.display());
-        let home = store::home();
+        let home = home();
         return match home.filter(|home| network_file_system_of(&existing(home)).is_none()) {
             Some(home) => {
                 let journals = home.join("journals");
@@ -138,7 +136,6 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::doctor::Mark;
 
     #[test]
     fn a_place_that_is_not_there_yet_is_examined_where_it_will_be() {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use saturn_core::Trial;
 use saturn_engine::{Record, State};
 
-use super::Shelf;
-use crate::error::with_causes;
+use crate::store::shelf::Shelf;
+use crate::system::error::with_causes;
 
 /// How long the end of a run waits for the store's disk.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -9,7 +9,7 @@ use std::path::Path;
 use saturn_core::{Origin, Trial};
 use serde::{Deserialize, Serialize};
 
-use crate::hardware::Hardware;
+use crate::devices::hardware::Hardware;
 
 /// Variables that choose torch's kernels, and so how long a step takes.
 const KERNEL_VARIABLES: [&str; 3] = ["ATEN_CPU_CAPABILITY", "MKL_CBWR", "ONEDNN_MAX_CPU_ISA"];

@@ -8,9 +8,10 @@ use saturn_core::{Origin, Strategy, Trained, Trial, TrialOutcome};
 use saturn_engine::{DeviceKind, Group, NewTask, Record, RunConfig, State};
 use serde::{Deserialize, Serialize};
 
-use super::{Platform, Store};
-use crate::clock;
-use crate::error::with_causes;
+use crate::store::directory::{Store, is_key, is_like};
+use crate::store::platform::Platform;
+use crate::system::clock;
+use crate::system::error::with_causes;
 
 /// How a run uses the store; the journal keeps this for a resume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,7 +58,7 @@ impl Shelf {
         let mut recalled = BTreeSet::new();
         for NewTask { spec, .. } in tasks {
             let key = &spec.profile_key;
-            if !super::is_key(key) {
+            if !is_key(key) {
                 continue;
             }
             let trials = known
@@ -120,11 +121,11 @@ impl Shelf {
                 self.worth_keeping(state, group, &key.gpu_type, &trial.strategy, outcome)
             });
             let found: Vec<Trial> = found.collect();
-            if found.is_empty() || !super::is_key(&group.key) {
+            if found.is_empty() || !is_key(&group.key) {
                 continue;
             }
             let kept = self.store.read(&group.key, &mut |line| lines.push(line));
-            let is_missing = |trial: &Trial| !kept.iter().any(|one| super::is_like(one, trial));
+            let is_missing = |trial: &Trial| !kept.iter().any(|one| is_like(one, trial));
             missing.extend(found.into_iter().filter(is_missing));
         }
         if let Err(error) = self.store.add(missing, &mut |line| lines.push(line)) {

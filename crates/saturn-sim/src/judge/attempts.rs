@@ -6,10 +6,10 @@ use saturn_engine::{
     TaskEnd, TaskId, devices,
 };
 
-use crate::truth::PEAK_MEMORY_BYTES;
+use crate::workloads::truth::PEAK_MEMORY_BYTES;
 
-use super::books::{AttemptBook, Books};
-use super::duties::Duty;
+use crate::judge::books::{AttemptBook, Books};
+use crate::judge::duty::Duty;
 
 impl Books {
     pub(super) fn stored_of_attempt(&mut self, record: &Record) {

@@ -8,9 +8,9 @@ use saturn_engine::{
     RunEnd, TaskEnd, TaskId, devices,
 };
 
-use super::duties::Duty;
-use super::recovery::Failures;
-use crate::simulation::Violation;
+use crate::driving::seam::Violation;
+use crate::judge::duty::Duty;
+use crate::judge::recovery::Failures;
 
 /// A task.
 #[derive(Debug)]

@@ -1,12 +1,12 @@
 //! Rules on host memory: what runs on a node at the same time fits it.
 //!
-//! Who may start before whom: `crate::invariants::host_memory`.
+//! Who may start before whom: `crate::watch::host_memory`.
 
 use saturn_core::{Gang, Strategy};
 use saturn_engine::Purpose;
 
-use super::books::Books;
-use crate::host_bytes::Taker;
+use crate::judge::books::Books;
+use crate::workloads::host_bytes::Taker;
 
 impl Books {
     /// Why a gang does not fit the host memory of its nodes beside what runs there; `None` if it does.

@@ -3,7 +3,7 @@
 use saturn_core::{Gang, Inspection, Strategy};
 use saturn_engine::{Level, Purpose, RankReport, TechniqueRef};
 
-use super::books::{AttemptBook, Books};
+use crate::judge::books::{AttemptBook, Books};
 
 /// Models that may be inspected at the same time.
 const MAX_LOOKS: usize = 2;

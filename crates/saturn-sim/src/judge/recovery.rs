@@ -11,8 +11,8 @@ use saturn_engine::{
     devices,
 };
 
-use super::books::Books;
-use super::duties::Duty;
+use crate::judge::books::Books;
+use crate::judge::duty::Duty;
 
 /// Seconds that a task waits for a full disk if nobody says that there is room again.
 const FULL_DISK_WAIT_S: f64 = 60.0;

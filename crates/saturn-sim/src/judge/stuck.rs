@@ -6,7 +6,7 @@
 use saturn_core::StrategyKey;
 use saturn_engine::{Ruling, TaskId};
 
-use super::books::Books;
+use crate::judge::books::Books;
 
 impl Books {
     /// Nobody asked the run to stop, and it has ended with tasks left.

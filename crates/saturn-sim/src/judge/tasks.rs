@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use saturn_core::{StrategyKey, TrialOutcome};
 use saturn_engine::{Command, DeviceId, Purpose, RankReport, Record, Ruling, TaskId, TaskSpec};
 
-use super::books::{Books, TaskBook};
-use super::duties::Duty;
-use super::recovery::Failures;
+use crate::judge::books::{Books, TaskBook};
+use crate::judge::duty::Duty;
+use crate::judge::recovery::Failures;
 
 /// Failures of Saturn's own that a task is forgiven in a row.
 const FORGIVEN: usize = 10;

@@ -6,6 +6,7 @@
 //! falls as T grows, and the devices can pay T times their price. So no plan ends before the T at
 //! which both are equal.
 
+use crate::bounds::area::longest_task;
 use crate::problem::model::{Model, Task};
 
 /// Shaved off so that rounding can't lift the bound above a true makespan.
@@ -68,7 +69,7 @@ pub(super) fn free_switches(model: &Model, prices: &[f64]) -> FreeSwitches {
     let budget: f64 =
         prices.iter().zip(&model.capacity).map(|(price, capacity)| price * capacity).sum();
     let cost = |seconds: f64| hulls.iter().map(|hull| hull.at(seconds).0).sum::<f64>();
-    let mut low = super::area::longest_task(model);
+    let mut low = longest_task(model);
     // Any task alone, and the cheapest modes one after another, fit into this.
     let mut high = low.max(cost(f64::MAX) / budget);
     if cost(low) > budget * low {

@@ -2,9 +2,9 @@
 
 use maud::{Markup, html};
 
-use super::curves::{Chart, ChartSize, Curve};
-use super::frame::{Page, section, tile};
-use super::parts::task_class;
+use crate::html::curves::{Chart, ChartSize, Curve};
+use crate::html::frame::{Page, section, tile};
+use crate::html::parts::task_class;
 use crate::layout::units::{axis_unit, count, duration};
 use crate::report::metrics::LossPoint;
 use crate::report::whatif::{HOUR_S, Planned, Size, Whatif};

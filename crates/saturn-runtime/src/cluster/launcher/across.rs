@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use saturn_engine::{AttemptId, Event, FailureKind, LaunchOrder};
 
-use super::ClusterLauncher;
+use crate::cluster::launcher::ClusterLauncher;
 use crate::cluster::letters::ToAgent;
 
 /// The store of an agent, where ranks of several nodes meet.

@@ -5,9 +5,9 @@ use std::time::Duration;
 use saturn_core::Node;
 use saturn_engine::{AttemptId, Event, FailureKind, Launcher, News};
 
-use super::across::Store;
-use super::{ClusterLauncher, Seat};
-use crate::clock::is_past;
+use crate::cluster::launcher::across::Store;
+use crate::cluster::launcher::{ClusterLauncher, Seat};
+use crate::system::clock::is_past;
 
 /// How long a run's start waits for other agents after the first is ready.
 pub(super) const LATE: Duration = Duration::from_mins(1);

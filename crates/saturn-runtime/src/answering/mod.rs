@@ -1,0 +1,15 @@
+//! What people and trackers are told about a run.
+//!
+//! - `followers` are threads beside the driver that fold the records for the console and for
+//!   questions. `trackers` is the process that passes metrics on.
+//! - `reports` answers questions about any run: it asks the driver, or reads the journal if no
+//!   process drives the run. `left` poses the rest of a run as a planning problem.
+//!
+//! Invariants: an observer never delays a run.
+//!
+//! May use: `run_files`, `asking`, `launching`, `store` and `system`.
+
+pub(crate) mod followers;
+pub(crate) mod left;
+pub(crate) mod reports;
+pub(crate) mod trackers;

@@ -1,0 +1,11 @@
+//! Commands to a run that another process drives, and questions about it.
+//!
+//! - `control` has the requests, the replies, and the client.
+//! - `server` is the socket on which the driver listens.
+//!
+//! Invariants: a client never delays the run. Only the run's user can open its socket.
+//!
+//! May use: `system`.
+
+pub mod control;
+pub(crate) mod server;

@@ -1,0 +1,217 @@
+//! Machine-wide locks on devices: two runs of one user never share a device.
+//!
+//! A lock is an `flock` on a file of the device's own. The kernel releases it when the process that
+//! holds it ends, however the process ends. The file names the holder. All runs of a user on a
+//! machine keep these files in one directory.
+//!
+//! The directory is `/tmp/saturn-<uid>`, or what `SATURN_LOCKS_DIR` names. `$XDG_RUNTIME_DIR` would
+//! not do. Some processes of a user have none (cron jobs, batch jobs), and systemd removes it at
+//! the user's last logout, while a run may go on. A run also holds a shared lock on the directory
+//! itself. systemd-tmpfiles, which clears old files from `/tmp`, leaves a locked directory alone.
+
+use std::fmt;
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::unistd::geteuid;
+use serde::{Deserialize, Serialize};
+
+use crate::system::error::RuntimeError;
+
+/// The environment variable that overrides where locks are.
+const VARIABLE: &str = "SATURN_LOCKS_DIR";
+
+/// The process, and its run, that holds a device.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Holder {
+    pid: u32,
+    run: PathBuf,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {} (run `{}`)", self.pid, self.run.display())
+    }
+}
+
+/// The devices that a run holds. Dropping this releases them.
+#[derive(Debug)]
+pub(crate) struct Claims {
+    directory: PathBuf,
+    me: Holder,
+    held: Vec<File>,
+}
+
+/// The devices that runs of this user hold, by name, each with its holder. This takes no lock: a
+/// run that starts at the same moment still finds every free device free.
+pub(crate) fn held_by_runs() -> Result<Vec<(String, Holder)>, RuntimeError> {
+    held_in(&Claims::new(None, Path::new(""))?.directory)
+}
+
+fn held_in(directory: &Path) -> Result<Vec<(String, Holder)>, RuntimeError> {
+    let failed = |error| RuntimeError::file("read", directory)(error);
+    let mut held = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(failed)? {
+        let path = entry.map_err(failed)?.path();
+        let device = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".lock"));
+        let holder = std::fs::read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        if let (Some(device), Some(holder)) = (device, holder)
+            && has_open(&holder, &path)
+        {
+            held.push((device.to_owned(), holder));
+        }
+    }
+    held.sort();
+    Ok(held)
+}
+
+/// Whether the holder still has the lock file open. The lock lasts exactly as long.
+fn has_open(holder: &Holder, path: &Path) -> bool {
+    let files = std::fs::read_dir(format!("/proc/{}/fd", holder.pid));
+    let mut files = files.into_iter().flatten().flatten();
+    files.any(|file| std::fs::read_link(file.path()).is_ok_and(|open| open == path))
+}
+
+impl Claims {
+    /// Claims without a device so far. `directory` replaces the usual directory of locks.
+    pub(crate) fn new(directory: Option<&Path>, run: &Path) -> Result<Self, RuntimeError> {
+        let uid = geteuid().as_raw();
+        let directory = directory
+            .map(Path::to_owned)
+            .or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from))
+            .unwrap_or_else(|| std::env::temp_dir().join(format!("saturn-{uid}")));
+        let open = own_directory(&directory, uid)?;
+        open.try_lock_shared().map_err(|error| {
+            let error = match error {
+                TryLockError::Error(error) => error,
+                TryLockError::WouldBlock => std::io::ErrorKind::WouldBlock.into(),
+            };
+            RuntimeError::file("lock", &directory)(error)
+        })?;
+        let me = Holder { pid: std::process::id(), run: run.to_owned() };
+        Ok(Self { directory, me, held: vec![open] })
+    }
+
+    /// Takes the device named `device`, or says who holds it.
+    pub(crate) fn claim(
+        &mut self,
+        device: &str,
+    ) -> Result<Result<(), Option<Holder>>, RuntimeError> {
+        let path = self.directory.join(format!("{device}.lock"));
+        let mut file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(RuntimeError::file("open", &path))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut text = String::new();
+                // The holder may not have written its name yet.
+                let _ = file.read_to_string(&mut text);
+                return Ok(Err(serde_json::from_str(&text).ok()));
+            }
+            Err(TryLockError::Error(error)) => {
+                return Err(RuntimeError::file("lock", &path)(error));
+            }
+        }
+        let me = serde_json::to_vec(&self.me).map_err(std::io::Error::other);
+        me.and_then(|me| {
+            file.set_len(0)?;
+            file.write_all(&me)
+        })
+        .map_err(RuntimeError::file("write", &path))?;
+        self.held.push(file);
+        Ok(Ok(()))
+    }
+}
+
+/// Opens a directory that belongs to this user and that nobody else can write to. Creates it if
+/// needed.
+fn own_directory(path: &Path, uid: u32) -> Result<File, RuntimeError> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(RuntimeError::file("create", path))?;
+    let wrong = |reason: &str| RuntimeError::LocksDirectory {
+        path: path.to_owned(),
+        reason: reason.to_owned(),
+    };
+    // Does not follow a link: anybody can make a link in /tmp.
+    let metadata = path.symlink_metadata().map_err(RuntimeError::file("look at", path))?;
+    if !metadata.is_dir() {
+        return Err(wrong("it is not a directory"));
+    }
+    if metadata.uid() != uid {
+        return Err(wrong("it belongs to another user"));
+    }
+    if metadata.mode() & 0o022 != 0 {
+        return Err(wrong("other users may write to it"));
+    }
+    File::open(path).map_err(RuntimeError::file("open", path))
+}
+
+/// Repeats `attempt` until released devices are free, and returns its result. A child process that
+/// another test forks at that moment inherits the lock files, and keeps the locks until it calls
+/// exec.
+#[cfg(test)]
+pub(crate) fn once_let_go<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
+    let until = crate::system::clock::deadline(std::time::Duration::from_secs(20));
+    loop {
+        if let Some(found) = attempt() {
+            return found;
+        }
+        assert!(!crate::system::clock::is_past(until), "the devices stay taken");
+        crate::system::clock::pause(std::time::Duration::from_millis(5));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    #[test]
+    fn a_device_is_held_by_one_run_until_that_lets_go() {
+        let dir = TempDir::new().unwrap();
+        let locks = dir.path().join("locks");
+        let mut one = Claims::new(Some(&locks), Path::new("/runs/one")).unwrap();
+        let mut two = Claims::new(Some(&locks), Path::new("/runs/two")).unwrap();
+        assert_eq!(one.claim("core-0").unwrap(), Ok(()));
+        let holder = two.claim("core-0").unwrap().unwrap_err().unwrap();
+        assert_eq!(holder.to_string(), format!("process {} (run `/runs/one`)", std::process::id()));
+        assert_eq!(two.claim("core-1").unwrap(), Ok(()));
+        drop(one);
+        once_let_go(|| two.claim("core-0").unwrap().ok());
+    }
+
+    #[test]
+    fn what_is_held_is_told_without_holding_it() {
+        let dir = TempDir::new().unwrap();
+        let locks = dir.path().canonicalize().unwrap().join("locks");
+        let mut one = Claims::new(Some(&locks), Path::new("/runs/one")).unwrap();
+        assert_eq!(one.claim("core-1").unwrap(), Ok(()));
+        let me = Holder { pid: std::process::id(), run: PathBuf::from("/runs/one") };
+        assert_eq!(held_in(&locks).unwrap(), [("core-1".to_owned(), me)]);
+        drop(one);
+        once_let_go(|| held_in(&locks).unwrap().is_empty().then_some(()));
+    }
+
+    #[test]
+    fn a_directory_that_others_may_write_to_is_refused() {
+        let dir = TempDir::new().unwrap();
+        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o777)).unwrap();
+        let error = Claims::new(Some(dir.path()), Path::new("/run")).unwrap_err().to_string();
+        assert!(error.contains("other users may write to it"), "{error}");
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("/etc", &link).unwrap();
+        let error = Claims::new(Some(&link), Path::new("/run")).unwrap_err().to_string();
+        assert!(error.contains("it is not a directory"), "{error}");
+    }
+}

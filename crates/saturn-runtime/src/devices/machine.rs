@@ -1,0 +1,434 @@
+//! The devices of this machine: its GPUs, or CPU slots if it has no GPU. A CPU slot is one pinned
+//! core.
+//!
+//! NVML counts the GPUs. It initialises no CUDA context, so the warm parent's children can still
+//! choose their GPU. The GPUs of one type are a node; a machine with two types is two nodes.
+
+use std::collections::BTreeSet;
+
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::unistd::{Pid, gethostname};
+use saturn_core::Node;
+use saturn_engine::{DeviceKind, State};
+
+use crate::devices::claims::{Claims, Holder};
+use crate::devices::gpus::{self, Gpu, Gpus};
+use crate::devices::hardware::{Hardware, NodeHardware, missing, processor};
+use crate::devices::host_memory;
+use crate::system::error::RuntimeError;
+
+/// The type name of CPU slots.
+const CPU: &str = "cpu";
+
+/// The devices that a machine has.
+#[derive(Debug, Clone)]
+pub(crate) struct Machine {
+    name: String,
+    gpus: Gpus,
+    /// Cores that this process may use.
+    cores: Vec<usize>,
+}
+
+/// One device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Device {
+    /// A CPU slot, with the core that it is pinned to.
+    Core(usize),
+    /// A GPU.
+    Gpu {
+        /// Its UUID.
+        uuid: String,
+        /// Its memory, bytes.
+        memory_bytes: u64,
+    },
+}
+
+/// A node: devices of one type.
+#[derive(Debug, Clone)]
+pub(crate) struct PoolNode {
+    node: Node,
+    devices: Vec<Device>,
+}
+
+/// The devices that a run holds. Other runs can't take them while this lives.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    kind: DeviceKind,
+    nodes: Vec<PoolNode>,
+    /// Warnings that a person should read before trusting measurements on these devices.
+    warnings: Vec<String>,
+    _claims: Claims,
+}
+
+impl Machine {
+    /// Looks at this machine.
+    pub(crate) fn look() -> Self {
+        let allowed = sched_getaffinity(Pid::from_raw(0)).unwrap_or_default();
+        let mut cores: Vec<usize> =
+            (0..CpuSet::count()).filter(|core| allowed.is_set(*core).unwrap_or(false)).collect();
+        if cores.is_empty() {
+            cores.push(0);
+        }
+        let name = gethostname().ok().and_then(|name| name.into_string().ok());
+        Self { name: name.unwrap_or_else(|| "localhost".to_owned()), gpus: gpus::look(), cores }
+    }
+
+    /// The same machine under another name.
+    pub(crate) fn named(self, name: String) -> Self {
+        Self { name, ..self }
+    }
+
+    /// The GPUs by model and memory in bytes. An error says why the machine's GPUs can't be used.
+    pub(crate) fn gpus(&self) -> Result<Vec<(&str, u64)>, &str> {
+        match &self.gpus {
+            Gpus::None | Gpus::Others(_) => Ok(Vec::new()),
+            Gpus::Unusable(why) => Err(why),
+            Gpus::There(gpus) => {
+                Ok(gpus.iter().map(|gpu| (gpu.model.as_str(), gpu.memory_bytes)).collect())
+            }
+        }
+    }
+
+    /// The GPUs of other makers, in words, on a machine that has none of NVIDIA.
+    pub(crate) fn other_gpus(&self) -> Option<&str> {
+        if let Gpus::Others(what) = &self.gpus { Some(what) } else { None }
+    }
+
+    /// The cores that this process may use.
+    pub(crate) fn cores(&self) -> &[usize] {
+        &self.cores
+    }
+
+    /// Takes devices for a run: exactly as many as `asked`, or all that are free. There may be more
+    /// CPU slots than cores; the slots then share cores.
+    pub(crate) fn claim(
+        &self,
+        asked: Option<u32>,
+        mut claims: Claims,
+    ) -> Result<Pool, RuntimeError> {
+        if asked == Some(0) {
+            let why = "but a run needs at least 1".to_owned();
+            return Err(RuntimeError::Devices { asked: 0, why });
+        }
+        let (kind, taken) = match &self.gpus {
+            Gpus::There(gpus) => (DeviceKind::Cuda, Self::claim_gpus(gpus, asked, &mut claims)?),
+            _ => (DeviceKind::Cpu, self.claim_slots(asked, &mut claims)?),
+        };
+        let mut warnings = Vec::new();
+        if let Gpus::Unusable(why) | Gpus::Others(why) = &self.gpus {
+            warnings.push(format!("training on CPU slots, not on GPUs: {why}"));
+        }
+        if asked.is_none() && !taken.held.is_empty() {
+            warnings.push(format!("other runs hold devices: {}", taken.holders()));
+        }
+        let num_cores = taken.num_cores;
+        let nodes = self.nodes(taken.devices);
+        let num_devices: usize = nodes.iter().map(|node| node.devices.len()).sum();
+        if kind == DeviceKind::Cpu && num_devices > num_cores {
+            warnings.push(format!(
+                "{num_devices} CPU slots share {num_cores} cores: training is right, times are not"
+            ));
+        }
+        Ok(Pool { kind, nodes, warnings, _claims: claims })
+    }
+
+    fn claim_gpus(
+        gpus: &[Gpu],
+        asked: Option<u32>,
+        claims: &mut Claims,
+    ) -> Result<Taken, RuntimeError> {
+        if let Some(asked) = asked
+            && asked as usize > gpus.len()
+        {
+            let why = format!("but this machine has {} GPUs", gpus.len());
+            return Err(RuntimeError::Devices { asked, why });
+        }
+        let wanted = gpus.iter().map(|gpu| {
+            let Gpu { uuid, model, memory_bytes, .. } = gpu.clone();
+            (uuid.clone(), Device::Gpu { uuid, memory_bytes }, model)
+        });
+        Taken::claim(wanted, asked, claims)?.checked(asked, "GPUs")
+    }
+
+    fn claim_slots(&self, asked: Option<u32>, claims: &mut Claims) -> Result<Taken, RuntimeError> {
+        let wanted = self
+            .cores
+            .iter()
+            .map(|core| (format!("core-{core}"), Device::Core(*core), CPU.to_owned()));
+        // More slots than cores were asked for: they share the cores that are free.
+        let shared = asked.filter(|asked| *asked as usize > self.cores.len());
+        let exactly = if shared.is_some() { None } else { asked };
+        let mut taken = Taken::claim(wanted, exactly, claims)?.checked(exactly, "CPU slots")?;
+        if let Some(num_slots) = shared {
+            let cores = taken.devices.clone();
+            taken.devices = cores.into_iter().cycle().take(num_slots as usize).collect();
+        }
+        Ok(taken)
+    }
+
+    /// Groups devices by type, in the order in which the types first appear.
+    fn nodes(&self, devices: Vec<(Device, String)>) -> Vec<PoolNode> {
+        let mut types: Vec<(String, Vec<Device>)> = Vec::new();
+        for (device, gpu_type) in devices {
+            match types.iter_mut().find(|(other, _)| *other == gpu_type) {
+                Some((_, devices)) => devices.push(device),
+                None => types.push((gpu_type, vec![device])),
+            }
+        }
+        // The machine's types decide the names, not the devices that this run has. So a resumed run
+        // that gets other devices finds its nodes under the same names.
+        let has_types = match &self.gpus {
+            Gpus::There(gpus) => gpus.iter().any(|gpu| gpu.model != gpus[0].model),
+            _ => false,
+        };
+        types
+            .into_iter()
+            .map(|(gpu_type, devices)| {
+                let name = &self.name;
+                let name = if has_types { format!("{name}/{gpu_type}") } else { name.clone() };
+                let gpus = u32::try_from(devices.len()).unwrap_or(u32::MAX);
+                PoolNode { node: Node::new(name, gpus, gpu_type), devices }
+            })
+            .collect()
+    }
+
+    /// What a run needs and this machine lacks, if the run can't go on here: devices of the run's
+    /// kind, or a device of one of its types.
+    pub(crate) fn missing_for(&self, state: &State) -> Option<String> {
+        let types: Vec<&str> = match &self.gpus {
+            Gpus::There(gpus) => gpus.iter().map(|gpu| gpu.model.as_str()).collect(),
+            Gpus::None | Gpus::Others(_) | Gpus::Unusable(_) => vec![CPU],
+        };
+        let why = match &self.gpus {
+            Gpus::Unusable(why) => why.clone(),
+            Gpus::None | Gpus::Others(_) => "it has no NVIDIA GPU".to_owned(),
+            Gpus::There(_) => format!("it has {}", types.join(", ")),
+        };
+        missing(state, &types, &why)
+    }
+}
+
+/// Devices that a run took, with their types, and devices that other runs hold.
+#[derive(Debug, Default)]
+struct Taken {
+    devices: Vec<(Device, String)>,
+    held: Vec<(String, Option<Holder>)>,
+    num_cores: usize,
+}
+
+impl Taken {
+    /// Takes devices (name, device, type) until there are as many as asked.
+    fn claim(
+        wanted: impl Iterator<Item = (String, Device, String)>,
+        asked: Option<u32>,
+        claims: &mut Claims,
+    ) -> Result<Self, RuntimeError> {
+        let mut taken = Self::default();
+        for (name, device, gpu_type) in wanted {
+            if asked.is_some_and(|asked| taken.devices.len() >= asked as usize) {
+                break;
+            }
+            match claims.claim(&name)? {
+                Ok(()) => taken.devices.push((device, gpu_type)),
+                Err(holder) => taken.held.push((name, holder)),
+            }
+        }
+        taken.num_cores = taken.devices.len();
+        Ok(taken)
+    }
+
+    /// Fails if fewer devices were taken than asked, or none.
+    fn checked(self, asked: Option<u32>, what: &str) -> Result<Self, RuntimeError> {
+        match asked {
+            Some(asked) if (asked as usize) > self.devices.len() => {
+                let num_free = self.devices.len();
+                let what = format!("`devices` is {asked}, but {num_free} {what} are free");
+                Err(RuntimeError::DevicesHeld { what, held: self.holders() })
+            }
+            None if self.devices.is_empty() => {
+                let what = "no device is free".to_owned();
+                Err(RuntimeError::DevicesHeld { what, held: self.holders() })
+            }
+            _ => Ok(self),
+        }
+    }
+
+    /// Who holds which devices, in words, holder by holder.
+    fn holders(&self) -> String {
+        let mut holders: Vec<(&Option<Holder>, Vec<&str>)> = Vec::new();
+        for (device, holder) in &self.held {
+            match holders.iter_mut().find(|(other, _)| *other == holder) {
+                Some((_, devices)) => devices.push(device),
+                None => holders.push((holder, vec![device])),
+            }
+        }
+        let holders: Vec<String> = holders
+            .into_iter()
+            .map(|(holder, devices)| match holder {
+                Some(holder) => format!("{holder} holds {}", devices.join(", ")),
+                None => format!("another run holds {}", devices.join(", ")),
+            })
+            .collect();
+        holders.join("; ")
+    }
+}
+
+impl Pool {
+    /// The kind of these devices.
+    pub(crate) fn kind(&self) -> DeviceKind {
+        self.kind
+    }
+
+    /// A description of these devices.
+    pub(crate) fn hardware(&self) -> Hardware {
+        let nodes = self.nodes.iter().map(|PoolNode { node, .. }| NodeHardware {
+            node: node.clone(),
+            device_memory_bytes: self.memory_bytes(&node.gpu_type),
+            text: match self.kind {
+                DeviceKind::Cuda => node.gpu_type.clone(),
+                DeviceKind::Cpu => format!("{}, {}", processor(), self.slots()),
+            },
+        });
+        Hardware {
+            kind: self.kind,
+            nodes: nodes.collect(),
+            host_memory_bytes: host_memory::available_bytes(),
+            warnings: self.warnings.clone(),
+        }
+    }
+
+    /// How processors are cut into slots, in words. Timings are valid only for the same cut.
+    fn slots(&self) -> String {
+        let slots: Vec<&Device> = self.nodes.iter().flat_map(|node| &node.devices).collect();
+        let cores: BTreeSet<usize> = slots
+            .iter()
+            .filter_map(|device| if let Device::Core(core) = device { Some(*core) } else { None })
+            .collect();
+        if slots.len() > cores.len() {
+            format!("{} slots on {} cores", slots.len(), cores.len())
+        } else {
+            "1 thread a slot".to_owned()
+        }
+    }
+
+    /// A device of a node, by its number within the node.
+    pub(crate) fn device(&self, node: &Node, number: u32) -> Option<&Device> {
+        let same =
+            |one: &&PoolNode| one.node.name == node.name && one.node.gpu_type == node.gpu_type;
+        self.nodes.iter().find(same)?.devices.get(number as usize)
+    }
+
+    /// The memory of the smallest device of a type, bytes; `None` if it is unknown.
+    pub(crate) fn memory_bytes(&self, gpu_type: &str) -> Option<u64> {
+        let nodes = self.nodes.iter().filter(|node| node.node.gpu_type == gpu_type);
+        let known = nodes.flat_map(|node| &node.devices).filter_map(|device| match device {
+            Device::Core(_) => None,
+            Device::Gpu { memory_bytes, .. } => Some(*memory_bytes),
+        });
+        known.min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use saturn_core::Cluster;
+    use saturn_engine::{Engine, Event, Mode, Policy, RunConfig};
+    use tempfile::TempDir;
+
+    use crate::devices::claims::once_let_go;
+
+    use super::*;
+    use crate::devices::gpus::tests::gpu;
+
+    fn machine(gpus: Gpus, num_cores: usize) -> Machine {
+        Machine { name: "host".to_owned(), gpus, cores: (0..num_cores).collect() }
+    }
+
+    fn claims(dir: &TempDir, run: &str) -> Claims {
+        Claims::new(Some(&dir.path().join("locks")), Path::new(run)).unwrap()
+    }
+
+    fn nodes(pool: &Pool) -> Vec<(String, u32, String)> {
+        let nodes = pool.hardware().cluster().nodes.into_iter();
+        nodes.map(|node| (node.name, node.gpus, node.gpu_type)).collect()
+    }
+
+    #[test]
+    fn gpus_of_different_types_are_different_nodes() {
+        let dir = TempDir::new().unwrap();
+        let gpus = vec![gpu("G0", "H200"), gpu("G1", "A100"), gpu("G2", "H200")];
+        let pool = machine(Gpus::There(gpus), 2).claim(None, claims(&dir, "/a")).unwrap();
+        let node = |name: &str, gpus, gpu_type: &str| (name.to_owned(), gpus, gpu_type.to_owned());
+        assert_eq!(nodes(&pool), [node("host/H200", 2, "H200"), node("host/A100", 1, "A100")]);
+        let second = &pool.hardware().cluster().nodes[0];
+        let third = Device::Gpu { uuid: "G2".to_owned(), memory_bytes: 141 << 30 };
+        assert_eq!(pool.device(second, 1), Some(&third));
+        assert_eq!(pool.memory_bytes("A100"), Some(80 << 30));
+        assert_eq!(pool.memory_bytes("cpu"), None);
+        assert_eq!(pool.device(second, 2), None);
+    }
+
+    #[test]
+    fn a_second_run_takes_what_is_free_or_is_told_who_holds_the_rest() {
+        let dir = TempDir::new().unwrap();
+        let gpus = vec![gpu("G0", "H200"), gpu("G1", "H200"), gpu("G2", "H200")];
+        let machine = machine(Gpus::There(gpus), 2);
+        let one = machine.claim(Some(2), claims(&dir, "/runs/one")).unwrap();
+        assert!(one.warnings.is_empty());
+        let error = machine.claim(Some(2), claims(&dir, "/runs/two")).unwrap_err().to_string();
+        let pid = std::process::id();
+        let holder = format!("process {pid} (run `/runs/one`) holds G0, G1");
+        let why = format!("`devices` is 2, but 1 GPUs are free: {holder}; ");
+        assert!(error.starts_with(&why), "{error}");
+        assert!(error.contains("`wait=True`") && error.contains("`--wait`"), "{error}");
+        let two = machine.claim(None, claims(&dir, "/runs/two")).unwrap();
+        assert_eq!(nodes(&two)[0].1, 1);
+        assert_eq!(two.warnings, [format!("other runs hold devices: {holder}")]);
+        let error = machine.claim(None, claims(&dir, "/runs/three")).unwrap_err().to_string();
+        assert!(error.starts_with("no device is free: ") && error.contains("G2"), "{error}");
+        let error = machine.claim(Some(4), claims(&dir, "/runs/three")).unwrap_err().to_string();
+        assert_eq!(error, "`devices` is 4, but this machine has 3 GPUs");
+        drop(one);
+        once_let_go(|| machine.claim(Some(2), claims(&dir, "/runs/three")).ok());
+    }
+
+    #[test]
+    fn more_slots_than_cores_share_them_and_say_so() {
+        let dir = TempDir::new().unwrap();
+        let machine = machine(Gpus::None, 2);
+        let pool = machine.claim(Some(1000), claims(&dir, "/a")).unwrap();
+        assert_eq!(pool.hardware().cluster().num_gpus(), 1000);
+        assert!(pool.warnings[0].starts_with("1000 CPU slots share 2 cores"));
+        assert!(machine.claim(Some(1000), claims(&dir, "/b")).is_err());
+        drop(pool);
+        once_let_go(|| {
+            machine.claim(None, claims(&dir, "/b")).ok().filter(|pool| pool.warnings.is_empty())
+        });
+    }
+
+    #[test]
+    fn what_a_run_was_on_is_missed_by_name() {
+        let config = RunConfig {
+            mode: Mode::Orchestrate,
+            device_kind: DeviceKind::Cuda,
+            device_memory_bytes: None,
+            techniques: Vec::new(),
+            policy: Policy::default(),
+        };
+        let mut engine = Engine::new(config);
+        let cluster = Cluster { nodes: vec![Node::new("host", 2, "H200")] };
+        engine.handle(Event::Begin { cluster }, 0.0);
+        let missing = |gpus| machine(gpus, 2).missing_for(engine.state());
+        assert_eq!(missing(Gpus::There(vec![gpu("G0", "H200")])), None);
+        let broken = Gpus::Unusable("the NVIDIA driver does not work: no".to_owned());
+        assert_eq!(
+            missing(broken).unwrap(),
+            "the run was on 2 × H200, which is not there: the NVIDIA driver does not work: no"
+        );
+        assert!(missing(Gpus::None).unwrap().ends_with("it has no NVIDIA GPU"));
+        let other = missing(Gpus::There(vec![gpu("G0", "A100")])).unwrap();
+        assert!(other.ends_with("it has A100"), "{other}");
+    }
+}

@@ -1,0 +1,18 @@
+//! The devices of this machine, and which run holds which of them.
+//!
+//! - `machine` finds the devices (`gpus` by NVML, `others` that NVML does not know) and gives a run
+//!   its pool of them. `hardware` describes a pool in words that other machines can compare.
+//! - `claims` has a lock for each device.
+//! - `host_memory` reads what the machine's memory and the limits of this process are.
+//!
+//! Invariants: two runs of a user never hold the same device. Looking at devices initialises no
+//! CUDA context.
+//!
+//! May use: `system`.
+
+pub(crate) mod claims;
+pub(crate) mod gpus;
+pub(crate) mod hardware;
+pub(crate) mod host_memory;
+pub(crate) mod machine;
+pub(crate) mod others;

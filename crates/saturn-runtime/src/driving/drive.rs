@@ -1,0 +1,243 @@
+//! Driving a run that was started or resumed, from its launcher to its report.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use saturn_engine::{Command, Engine, Event, Launcher, Observer, RunEnd, TaskEnd, TaskStatus};
+use saturn_view::{Report, Results};
+
+use crate::answering::followers::Followers;
+use crate::answering::reports::{self, Written};
+use crate::answering::trackers::{self, Trackers};
+use crate::asking::control::Request;
+use crate::asking::server::ControlSocket;
+use crate::cluster::launcher::ClusterLauncher;
+use crate::driving::driver::{Driven, Driver, DriverDoor};
+use crate::driving::space::SpaceWatch;
+use crate::launching::launcher::{Earlier, LocalLauncher};
+use crate::launching::settings::LaunchSettings;
+use crate::opening::ground::Ground;
+use crate::run_files::journal::Journal;
+use crate::run_files::run_dir::RunDir;
+use crate::store::platform::Platform;
+use crate::store::shelf::Shelf;
+use crate::system::bell::Bell;
+use crate::system::clock::RunClock;
+use crate::system::disk::Disk;
+use crate::system::error::RuntimeError;
+
+/// The outcome of a run that this process drove.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The run directory.
+    pub run_dir: PathBuf,
+    /// Whether all tasks ended, or a person stopped the run.
+    pub end: RunEnd,
+    /// How many tasks failed.
+    pub num_failed: usize,
+    /// The content of `report.json`.
+    pub report: Report,
+    /// Killed processes that still live, since the kernel can't end them yet.
+    pub left_behind: Vec<i32>,
+}
+
+/// What a run needs for launching.
+pub(crate) struct Launching {
+    pub(crate) ground: Ground,
+    pub(crate) settings: LaunchSettings,
+    /// Warnings that a person should read before trusting measurements.
+    pub(crate) warnings: Vec<String>,
+    pub(crate) earlier: Vec<Earlier>,
+    /// Directories of attempts that were live when the earlier driver died.
+    pub(crate) cut_off: Vec<PathBuf>,
+}
+
+/// A run that this process has started or resumed.
+pub(crate) struct Opened {
+    pub(crate) run: RunDir,
+    pub(crate) engine: Engine,
+    pub(crate) journal: Journal,
+    /// The hardware and software that all of its trials are valid for, if known.
+    pub(crate) platform: Option<Platform>,
+    pub(crate) shelf: Option<Shelf>,
+    pub(crate) disk: Disk,
+    pub(crate) actions: VecDeque<saturn_engine::Action>,
+    pub(crate) trackers: Tracked,
+    /// Seconds since this process began to start or resume the run. The time spent waiting for
+    /// other runs' devices does not count.
+    pub(crate) starting: RunClock,
+}
+
+/// A run's trackers, or a note about them if they could not start. Both are `None` if the run has
+/// no trackers.
+#[derive(Default)]
+pub(crate) struct Tracked {
+    trackers: Option<Trackers>,
+    failure: Option<String>,
+}
+
+impl Tracked {
+    pub(crate) fn start(
+        run: &RunDir,
+        settings: &LaunchSettings,
+        observers: &mut Vec<Box<dyn Observer>>,
+    ) -> Self {
+        match trackers::start(run.path(), settings) {
+            None => Self::default(),
+            Some(Ok((trackers, teller))) => {
+                observers.push(teller);
+                Self { trackers: Some(trackers), failure: None }
+            }
+            Some(Err(error)) => {
+                Self { trackers: None, failure: Some(trackers::not_started(&error)) }
+            }
+        }
+    }
+}
+
+/// A launcher that this process owns and ends after the run.
+trait OwnLauncher: Launcher {
+    /// Ends every process. Returns those that live on.
+    fn end(self) -> Vec<i32>;
+}
+
+impl OwnLauncher for LocalLauncher {
+    fn end(self) -> Vec<i32> {
+        LocalLauncher::end(self)
+    }
+}
+
+impl OwnLauncher for ClusterLauncher {
+    fn end(self) -> Vec<i32> {
+        ClusterLauncher::end(self)
+    }
+}
+
+pub(crate) fn drive(
+    opened: Opened,
+    launching: Launching,
+    followers: Followers,
+    is_interrupted: &mut dyn FnMut() -> bool,
+    first: Option<Event>,
+) -> Result<Outcome, RuntimeError> {
+    let now_s = opened.engine.state().now_s;
+    let Launching { ground, settings, warnings, earlier, cut_off } = launching;
+    for warning in warnings {
+        followers.note(&warning, now_s);
+    }
+    let (bell, disk) = (Bell::default(), opened.disk.clone());
+    match ground {
+        Ground::Here(pool) => {
+            let site = opened.run.site();
+            let mut launcher = LocalLauncher::start(site, settings, pool, bell.clone(), disk)?;
+            launcher.take_over(earlier);
+            drive_with(launcher, bell, opened, followers, is_interrupted, first)
+        }
+        Ground::Cluster(exchange, founders) => {
+            let run_dir = opened.run.path().to_owned();
+            let launcher =
+                ClusterLauncher::start(exchange, founders, run_dir, settings, bell.clone(), disk)?;
+            launcher.give_up(&cut_off, "another process drives the run");
+            drive_with(launcher, bell, opened, followers, is_interrupted, first)
+        }
+    }
+}
+
+fn drive_with(
+    launcher: impl OwnLauncher,
+    bell: Bell,
+    opened: Opened,
+    followers: Followers,
+    is_interrupted: &mut dyn FnMut() -> bool,
+    first: Option<Event>,
+) -> Result<Outcome, RuntimeError> {
+    let Opened { run, engine, journal, platform, shelf, disk, actions, trackers, starting } =
+        opened;
+    let Tracked { mut trackers, failure } = trackers;
+    let now_s = engine.state().now_s;
+    if let Some(trackers) = &mut trackers {
+        trackers.tell(followers.notes());
+    }
+    if let Some(failure) = failure {
+        followers.note(&failure, now_s);
+    }
+    let (door, inputs) = DriverDoor::new(bell.clone());
+    followers.note("starting workers: importing torch", now_s);
+    let desk = followers.desk();
+    let asked = door.clone();
+    let (notes, config) = (followers.notes(), engine.state().config.clone());
+    let control = ControlSocket::listen(
+        run.path(),
+        Arc::new(move |request| match request {
+            Request::Command(mut command) => {
+                if let (Command::Submit { tasks }, Some(shelf)) = (&mut command, &shelf) {
+                    for line in shelf.recall(tasks, &config) {
+                        notes.note(&line);
+                    }
+                }
+                asked.ask(command)
+            }
+            Request::Query(query) => desk.ask(query),
+        }),
+    )?;
+    let driver = Driver {
+        engine,
+        journal,
+        launcher,
+        followers,
+        bell,
+        door,
+        inputs,
+        is_interrupted,
+        clock: RunClock::standing_at(now_s),
+        starting,
+        solver: None,
+        actions,
+        interrupts: 0,
+        space: SpaceWatch::of(run.path()),
+    };
+    let Driven { end, launcher, followers, journal } = driver.drive(first)?;
+    drop(control);
+    let left_behind = launcher.end();
+    // Closing the journal removes its write-ahead log. From now on the run consists of its files.
+    drop(journal);
+    if let Some(slow) = trackers.and_then(Trackers::wait) {
+        followers.notes().note(&slow);
+    }
+    finish(run.path(), end, followers, platform.as_ref(), &disk, left_behind)
+}
+
+pub(crate) fn finish(
+    run: &Path,
+    end: RunEnd,
+    mut followers: Followers,
+    platform: Option<&Platform>,
+    disk: &Disk,
+    left_behind: Vec<i32>,
+) -> Result<Outcome, RuntimeError> {
+    // A desk that is gone has panicked. The run must not fail for that.
+    let (state, history) = followers.close_desk().map_or_else(|| reports::read(run), Ok)?;
+    let written = Written::of(run, &state, &history, platform, disk);
+    for note in written.notes() {
+        followers.note(&note, state.now_s);
+    }
+    if !left_behind.is_empty() {
+        let pids: Vec<String> = left_behind.iter().map(ToString::to_string).collect();
+        let text = format!("processes that were killed and have not ended: {}", pids.join(", "));
+        followers.note(&text, state.now_s);
+    }
+    let text =
+        |path: &Option<PathBuf>| path.as_ref().map(|path| path.to_string_lossy().into_owned());
+    followers.finish(Results {
+        run_dir: run.to_string_lossy().into_owned(),
+        report: text(&written.page),
+        profile: text(&written.profile),
+    });
+    let num_failed = state
+        .tasks
+        .iter()
+        .filter(|task| matches!(task.status, TaskStatus::Ended(TaskEnd::Failed { .. })))
+        .count();
+    Ok(Outcome { run_dir: run.to_owned(), end, num_failed, report: written.report, left_behind })
+}

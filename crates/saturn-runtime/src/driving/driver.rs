@@ -1,0 +1,310 @@
+//! The loop that drives a run. It gives events to the engine, stores the engine's decisions in the
+//! journal, tells the followers, and then passes actions to the launcher and the solver.
+//!
+//! In each round the loop looks once at each source of input: the launcher's news, the solver's
+//! answers, commands, Ctrl-C, and the engine's timers. It takes a limited number from each, so that
+//! a busy source does not delay the others.
+
+use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use saturn_engine::{
+    Action, Command, Decision, Engine, Event, LaunchOrder, Launcher, News, RankReport, Record,
+    RunEnd, SolveAnswer,
+};
+
+use crate::answering::followers::{Followers, Progress};
+use crate::asking::control::Reply;
+use crate::driving::solve::SolverThread;
+use crate::driving::space::SpaceWatch;
+use crate::opening::request::check_tasks;
+use crate::run_files::journal::Journal;
+use crate::system::bell::Bell;
+use crate::system::clock::{self, RunClock};
+use crate::system::error::RuntimeError;
+
+/// How often the driver looks for Ctrl-C.
+const POLL: Duration = Duration::from_millis(50);
+/// The most news taken from the launcher in one round.
+const MAX_NEWS: usize = 256;
+/// The wait before the driver tries again to write to a full disk.
+const FULL_DISK_WAIT: Duration = Duration::from_secs(1);
+/// This many presses of Ctrl-C end a run whose disk is full.
+const MAX_INTERRUPTS: u32 = 3;
+
+/// Input to the driver from other threads.
+pub(crate) enum Input {
+    /// The solver has answered.
+    Solved { request: u64, answer: Result<SolveAnswer, String> },
+    /// A person gives a command.
+    Asked { command: Command, reply: Sender<Reply> },
+}
+
+/// How other threads reach the driver.
+#[derive(Clone)]
+pub(crate) struct DriverDoor {
+    inputs: Sender<Input>,
+    bell: Bell,
+}
+
+impl DriverDoor {
+    /// A door, and the receiver of what comes through it.
+    pub(crate) fn new(bell: Bell) -> (Self, Receiver<Input>) {
+        let (inputs, received) = channel();
+        (Self { inputs, bell }, received)
+    }
+
+    fn send(&self, input: Input) {
+        // The driver may have ended already.
+        let _ = self.inputs.send(input);
+        self.bell.ring();
+    }
+
+    /// Gives the run a command. Returns once the command is on record, or refused.
+    pub(crate) fn ask(&self, command: Command) -> Reply {
+        let (reply, answer) = channel();
+        self.send(Input::Asked { command, reply });
+        answer.recv().unwrap_or_else(|_| Reply::refused("the run has ended"))
+    }
+}
+
+/// Everything that a run in progress holds.
+pub(crate) struct Driver<'a, L> {
+    pub(crate) engine: Engine,
+    pub(crate) journal: Journal,
+    pub(crate) launcher: L,
+    pub(crate) followers: Followers,
+    pub(crate) bell: Bell,
+    pub(crate) door: DriverDoor,
+    pub(crate) inputs: Receiver<Input>,
+    /// Whether Ctrl-C was pressed since the last call.
+    pub(crate) is_interrupted: &'a mut dyn FnMut() -> bool,
+    pub(crate) clock: RunClock,
+    /// Seconds since this process began to start or resume the run.
+    pub(crate) starting: RunClock,
+    /// The newest solve. Dropping it stops the solver and waits for it.
+    pub(crate) solver: Option<SolverThread>,
+    /// Actions that are on record but not yet performed.
+    pub(crate) actions: VecDeque<Action>,
+    /// Presses of Ctrl-C that the engine has not heard of yet.
+    pub(crate) interrupts: u32,
+    /// Checks whether a disk that was full has space again.
+    pub(crate) space: SpaceWatch,
+}
+
+/// A run that has ended, and what is left of the driver.
+pub(crate) struct Driven<L> {
+    pub(crate) end: RunEnd,
+    pub(crate) launcher: L,
+    pub(crate) followers: Followers,
+    pub(crate) journal: Journal,
+}
+
+impl<L: Launcher> Driver<'_, L> {
+    /// Drives a run whose beginning is on record, until the run has ended.
+    pub(crate) fn drive(mut self, begin: Option<Event>) -> Result<Driven<L>, RuntimeError> {
+        if let Some(event) = begin {
+            self.decide(event)?;
+        }
+        self.wait_for_launcher()?;
+        self.clock = RunClock::starting_at(self.clock.now_s());
+        self.followers.clock(self.clock);
+        self.tell(Event::DriverStarted { startup_s: self.starting.now_s() })?;
+        loop {
+            if let Some(end) = self.engine.state().ended {
+                let Self { launcher, followers, journal, .. } = self;
+                return Ok(Driven { end, launcher, followers, journal });
+            }
+            self.bell.wait(self.until_next_look());
+            self.look_at_launcher()?;
+            self.look_at_inputs()?;
+            self.look_at_interrupts()?;
+            if self.space.has_grown() {
+                self.tell(Event::SpaceFreed)?;
+            }
+            if self.engine.next_tick_s().is_some_and(|at_s| at_s <= self.clock.now_s()) {
+                self.tell(Event::Tick)?;
+            }
+        }
+    }
+
+    /// Waits until the launcher can start workers. The run's clock stands still meanwhile, so that
+    /// imports, which every run must wait for, count for no task; a record of its own says how long
+    /// they took. The driver obeys commands all the same, and attempts that they launch wait in the
+    /// launcher.
+    fn wait_for_launcher(&mut self) -> Result<(), RuntimeError> {
+        while !self.launcher.is_ready() && self.engine.state().ended.is_none() {
+            self.bell.wait(POLL);
+            if (self.is_interrupted)() {
+                self.interrupts += 1;
+                return Ok(());
+            }
+            self.look_at_launcher()?;
+            self.look_at_inputs()?;
+        }
+        Ok(())
+    }
+
+    fn until_next_look(&self) -> Duration {
+        let tick_s = self.engine.next_tick_s().map(|at_s| (at_s - self.clock.now_s()).max(0.0));
+        tick_s.map_or(POLL, |tick_s| Duration::try_from_secs_f64(tick_s).unwrap_or(POLL).min(POLL))
+    }
+
+    fn look_at_launcher(&mut self) -> Result<(), RuntimeError> {
+        for _ in 0..MAX_NEWS {
+            match self.launcher.poll() {
+                Some(News::Event(event)) => self.tell(event)?,
+                Some(News::Note(text)) => self.followers.note(&text, self.clock.now_s()),
+                None => return Ok(()),
+            }
+        }
+        // There may be more news, so the next round must not wait.
+        self.bell.ring();
+        Ok(())
+    }
+
+    fn look_at_inputs(&mut self) -> Result<(), RuntimeError> {
+        // The few threads that send input wait for its answer, so this loop ends.
+        while let Ok(input) = self.inputs.try_recv() {
+            match input {
+                Input::Solved { request, answer } => {
+                    self.tell(Event::Solved { request, answer })?;
+                }
+                Input::Asked { command, reply } => {
+                    let answer = self.obey(command)?;
+                    // The thread that asked may have gone.
+                    let _ = reply.send(answer);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Carries out a command, or answers why not.
+    fn obey(&mut self, mut command: Command) -> Result<Reply, RuntimeError> {
+        if let Command::Submit { tasks } = &mut command {
+            let limit = self.engine.state().config.device_memory_bytes;
+            if let Err(error) = check_tasks(tasks, limit) {
+                return Ok(Reply::refused(error));
+            }
+        }
+        let refusal = self.decide(Event::Command { command })?;
+        // Prepares the answer before the actions: the decision is on record, whatever becomes of
+        // them.
+        let reply = refusal.map_or_else(Reply::done, Reply::refused);
+        self.act()?;
+        Ok(reply)
+    }
+
+    fn look_at_interrupts(&mut self) -> Result<(), RuntimeError> {
+        if (self.is_interrupted)() {
+            self.interrupts += 1;
+        }
+        while self.interrupts > 0 {
+            self.interrupts -= 1;
+            self.tell(Event::Interrupt)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the engine an event, stores its decisions and performs its actions.
+    fn tell(&mut self, event: Event) -> Result<(), RuntimeError> {
+        if let Event::Reported {
+            attempt, report: RankReport::Progress { step, loss, step_s }, ..
+        } = &event
+            && self.engine.state().attempts.contains_key(attempt)
+        {
+            let at_s = self.clock.now_s();
+            let progress = Progress { step: *step, loss: *loss, step_s: *step_s, at_s };
+            self.followers.progress(*attempt, progress);
+        }
+        self.decide(event)?;
+        self.act()
+    }
+
+    /// Gives the engine an event and stores its decisions. Returns the engine's refusal, if any.
+    fn decide(&mut self, event: Event) -> Result<Option<String>, RuntimeError> {
+        let now_s = self.clock.now_s();
+        let Decision { records, actions, refusal } = self.engine.handle(event, now_s);
+        self.append(&records, now_s)?;
+        for record in &records {
+            if let Record::Ended { attempt, end, .. } = record {
+                self.launcher.ended(*attempt, end);
+            }
+        }
+        self.space.note(&records);
+        self.followers.records(records, now_s);
+        self.actions.extend(actions);
+        Ok(refusal)
+    }
+
+    /// Performs the decided actions in order. Events that result from them go to the engine after
+    /// all of these actions.
+    fn act(&mut self) -> Result<(), RuntimeError> {
+        let mut events = VecDeque::new();
+        loop {
+            while let Some(action) = self.actions.pop_front() {
+                events.extend(self.perform(action));
+            }
+            let Some(event) = events.pop_front() else { return Ok(()) };
+            self.decide(event)?;
+        }
+    }
+
+    /// Performs an action. Returns an event if a launch fails.
+    fn perform(&mut self, action: Action) -> Option<Event> {
+        match action {
+            Action::Launch { attempt, .. } => {
+                let order = LaunchOrder::of(self.engine.state(), &action)?;
+                let launched = order.and_then(|order| self.launcher.launch(order));
+                let failed = launched.err()?;
+                let (kind, error) = (failed.kind, failed.error);
+                return Some(Event::LaunchFailed { attempt, kind, error });
+            }
+            Action::Stop { attempt } => self.launcher.stop(attempt),
+            Action::GoOn { attempt, steps } => self.launcher.go_on(attempt, steps),
+            Action::Until { attempt, step } => self.launcher.until(attempt, step),
+            Action::Kill { attempt } => self.launcher.kill(attempt),
+            Action::Solve { request, order } => {
+                let door = self.door.clone();
+                self.solver = Some(SolverThread::start(*order, move |answer| {
+                    door.send(Input::Solved { request, answer });
+                }));
+            }
+        }
+        None
+    }
+
+    /// Stores records. While the disk is full the run stands still: the engine decides nothing, so
+    /// nothing is lost.
+    fn append(&mut self, records: &[Record], now_s: f64) -> Result<(), RuntimeError> {
+        let mut was_full = false;
+        loop {
+            match self.journal.append(records, now_s) {
+                Err(error) if error.is_disk_full() => {
+                    if !was_full {
+                        was_full = true;
+                        let text = "the disk is full: the run stands still until there is space";
+                        self.followers.note(text, self.clock.now_s());
+                    }
+                    let until = clock::deadline(FULL_DISK_WAIT);
+                    while !clock::is_past(until) {
+                        if (self.is_interrupted)() {
+                            self.interrupts += 1;
+                            if self.interrupts >= MAX_INTERRUPTS {
+                                return Err(error);
+                            }
+                        }
+                        clock::pause(POLL);
+                    }
+                }
+                Ok(()) if was_full => {
+                    self.followers.note("there is space again", self.clock.now_s());
+                    return Ok(());
+                }
+                appended => return appended,
+            }
+        }
+    }
+}

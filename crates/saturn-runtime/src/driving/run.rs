@@ -1,0 +1,234 @@
+//! Starting and resuming a run.
+
+use std::collections::VecDeque;
+use std::path::Path;
+
+use saturn_engine::{Command, Decision, Engine, Event, NewTask, RunEnd, State};
+use saturn_view::History;
+
+use crate::answering::followers::Followers;
+use crate::cluster::exchange::Exchange;
+use crate::devices::claims::Claims;
+use crate::devices::machine::Machine;
+use crate::driving::drive::{Launching, Opened, Outcome, Tracked, drive, finish};
+use crate::launching::files::attempt_dir;
+use crate::launching::launcher::Earlier;
+use crate::launching::settings::LaunchSettings;
+use crate::opening::ground::Ground;
+use crate::opening::request::{Parts, RunRequest};
+use crate::opening::watcher::Watcher;
+use crate::run_files::contents::Contents;
+use crate::run_files::journal::Journal;
+use crate::run_files::journal_seat;
+use crate::run_files::run_dir::{RunDir, journal_of};
+use crate::store::platform::Platform;
+use crate::system::clock::RunClock;
+use crate::system::disk::Disk;
+use crate::system::error::RuntimeError;
+
+/// What may differ when a run is resumed.
+#[derive(Debug, Clone, Default)]
+pub struct ResumeOptions {
+    /// How much each device may hold.
+    pub device_memory: DeviceMemory,
+    /// Whether to continue on devices of another kind or type than the run had.
+    pub allow_other_hardware: bool,
+    /// The disk to use; tests make it fail.
+    pub disk: Disk,
+    /// The exchange with the agents of a cluster, whose devices the run uses; `None`: this
+    /// machine's devices.
+    pub cluster: Option<Exchange>,
+    /// Whether to wait for devices that other runs hold.
+    pub wait: bool,
+    /// Seconds that the caller has already spent on this resume.
+    pub prepared_s: f64,
+}
+
+/// How much each device of a resumed run may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DeviceMemory {
+    /// As much as before.
+    #[default]
+    AsBefore,
+    /// All of its memory.
+    Unlimited,
+    /// This many bytes.
+    Bytes(u64),
+}
+
+/// Starts a run and drives it to its end.
+pub fn start(request: RunRequest, mut watcher: Watcher<'_>) -> Result<Outcome, RuntimeError> {
+    let (ground, hardware) = if let Some(exchange) = request.cluster.clone() {
+        Ground::of(exchange)?
+    } else {
+        let claims = || Claims::new(request.locks_dir(), &request.run_dir);
+        let (machine, devices) = (Machine::look(), request.devices());
+        Ground::here(&machine, devices, claims, request.waits(), &mut watcher)?
+    };
+    let starting = RunClock::starting_at(request.prepared_s());
+    let disk = request.disk.clone();
+    let run = RunDir::claim(&request.run_dir)?;
+    let Parts { config, settings, mut tasks, keep_open } = request.into_parts(&hardware)?;
+    let shelf = settings.shelf();
+    let recalled = shelf.as_ref().map(|shelf| shelf.recall(&mut tasks, &config));
+    // Decides before it writes anything, so that a run is created completely or not at all.
+    let mut engine = Engine::new(config);
+    let mut records = Vec::new();
+    let mut actions = VecDeque::new();
+    let close = (!keep_open).then_some(Command::Close);
+    let begin = Event::Begin { cluster: hardware.cluster() };
+    let commands = [Command::Submit { tasks }].into_iter().chain(close);
+    let commands = commands.map(|command| Event::Command { command });
+    for event in std::iter::once(begin).chain(commands) {
+        if let Event::Command { command: Command::Submit { tasks } } = &event
+            && !keep_open
+        {
+            refuse_what_never_fits(engine.state(), tasks)?;
+        }
+        let decision = engine.handle(event, 0.0);
+        if let Some(reason) = decision.refusal {
+            return Err(RuntimeError::Request { reason });
+        }
+        let Decision { records: new, actions: more, .. } = decision;
+        records.extend(new);
+        actions.extend(more);
+    }
+    let journal = Journal::create(&run.journal(), &settings, &records, disk.clone())?;
+    let fresh = State::new(engine.state().config.clone());
+    let Watcher { console, mut observers, is_interrupted } = watcher;
+    let trackers = Tracked::start(&run, &settings, &mut observers);
+    let followers = Followers::of(&fresh, History::default(), console, observers, shelf.clone());
+    for line in recalled.unwrap_or_default() {
+        followers.note(&line, 0.0);
+    }
+    followers.records(records, 0.0);
+    let platform = settings.platform.clone();
+    let (warnings, earlier, cut_off) = (hardware.warnings, Vec::new(), Vec::new());
+    let launching = Launching { ground, settings, warnings, earlier, cut_off };
+    let opened =
+        Opened { run, engine, journal, platform, shelf, disk, actions, trackers, starting };
+    drive(opened, launching, followers, is_interrupted, None)
+}
+
+/// Refuses a task if no node of the pool is wide enough for it. Only a run that is kept open may
+/// wait for a wider node.
+fn refuse_what_never_fits(state: &State, tasks: &[NewTask]) -> Result<(), RuntimeError> {
+    let wrong = tasks.iter().find_map(|task| Some((&task.spec, state.out_of_range(&task.spec)?)));
+    wrong.map_or(Ok(()), |(spec, why)| {
+        Err(RuntimeError::Refused { reason: format!("task `{}`: {why}", spec.name) })
+    })
+}
+
+/// The Python of a run's workers.
+#[derive(Debug, Clone)]
+pub struct Interpreter {
+    /// The program.
+    pub python: String,
+    /// Where the program finds modules.
+    pub python_path: Vec<String>,
+}
+
+/// The Python of a run. On a cluster, only this Python can continue the run.
+pub fn interpreter_of(path: &Path) -> Result<Interpreter, RuntimeError> {
+    let LaunchSettings { python, python_path, .. } = Contents::read(&journal_of(path))?.settings;
+    Ok(Interpreter { python, python_path })
+}
+
+/// Continues a run that was interrupted or whose driver died. If the run is complete, only writes
+/// its report.
+pub fn resume(
+    path: &Path,
+    options: ResumeOptions,
+    mut watcher: Watcher<'_>,
+) -> Result<Outcome, RuntimeError> {
+    // Checks for a journal first: claiming would make files in a directory that is not a run.
+    if !journal_of(path).is_file() {
+        let reason = journal_seat::missing(path);
+        return Err(RuntimeError::NoRun { path: path.to_owned(), reason });
+    }
+    let ResumeOptions { device_memory, allow_other_hardware, disk, cluster, wait, prepared_s } =
+        options;
+    let run = RunDir::claim(path)?;
+    let (journal, contents) = Journal::open(&run.journal(), disk.clone())?;
+    let mut settings = contents.settings;
+    let damaged = || RuntimeError::Damaged {
+        path: run.journal(),
+        reason: "its first record is not a run's beginning".to_owned(),
+    };
+    let engine = Engine::restore(contents.records.iter().map(|(record, at_s)| (record, *at_s)))
+        .ok_or_else(damaged)?;
+    let (_, history) = saturn_view::replay(contents.records).ok_or_else(damaged)?;
+    if engine.state().ended == Some(RunEnd::Complete) {
+        let Watcher { console, observers, .. } = watcher;
+        let followers = Followers::of(engine.state(), history, console, observers, None);
+        let platform = settings.platform.as_ref();
+        return finish(run.path(), RunEnd::Complete, followers, platform, &disk, Vec::new());
+    }
+    let refuse_other = |missing: Option<String>| match missing {
+        Some(missing) if !allow_other_hardware => Err(RuntimeError::OtherHardware { missing }),
+        _ => Ok(()),
+    };
+    let is_cluster = cluster.is_some();
+    let (ground, hardware) = if let Some(exchange) = cluster {
+        let (ground, hardware) = Ground::of(exchange)?;
+        refuse_other(hardware.missing_for(engine.state()))?;
+        (ground, hardware)
+    } else {
+        let machine = Machine::look();
+        refuse_other(machine.missing_for(engine.state()))?;
+        let claims = || Claims::new(settings.locks_dir.as_deref(), run.path());
+        Ground::here(&machine, settings.devices, claims, wait, &mut watcher)?
+    };
+    let starting = RunClock::starting_at(prepared_s);
+    let Watcher { console, mut observers, is_interrupted } = watcher;
+    let device_memory_bytes = match device_memory {
+        DeviceMemory::AsBefore => engine.state().config.device_memory_bytes,
+        DeviceMemory::Unlimited => None,
+        DeviceMemory::Bytes(bytes) => Some(bytes),
+    };
+    let machines = settings.machines(&hardware, is_cluster);
+    let first = Event::Resume { cluster: hardware.cluster(), device_memory_bytes, machines };
+    let platform = settings
+        .store
+        .as_ref()
+        .and_then(|store| Platform::of(&hardware, &settings.python_path, &store.techniques));
+    // Trials that were measured on another platform must not enter the store as measured on this
+    // one.
+    let is_same = settings.platform == platform;
+    settings.platform = platform;
+    let platform = settings.platform.clone().filter(|_| is_same);
+    let shelf = settings.shelf();
+    let before = shelf.as_ref().filter(|_| is_same);
+    let lines = before.map(|shelf| shelf.catch_up(engine.state()));
+    let earlier = earlier_attempts(engine.state(), &history);
+    let cut_off = engine.state().attempts.iter().map(|(id, attempt)| {
+        attempt_dir(run.path(), &engine.state().task(attempt.task).spec.dir, *id)
+    });
+    let cut_off = cut_off.collect();
+    let now_s = engine.state().now_s;
+    let trackers = Tracked::start(&run, &settings, &mut observers);
+    let followers = Followers::of(engine.state(), history, console, observers, shelf.clone());
+    for line in lines.unwrap_or_default() {
+        followers.note(&line, now_s);
+    }
+    let warnings = hardware.warnings;
+    let launching = Launching { ground, settings, warnings, earlier, cut_off };
+    let actions = VecDeque::new();
+    let opened =
+        Opened { run, engine, journal, platform, shelf, disk, actions, trackers, starting };
+    drive(opened, launching, followers, is_interrupted, Some(first))
+}
+
+/// The ended attempts of earlier drivers, in order.
+fn earlier_attempts(state: &State, history: &History) -> Vec<Earlier> {
+    let ended = history.attempts.iter().filter_map(|(attempt, past)| {
+        Some(Earlier {
+            attempt: *attempt,
+            task: past.task,
+            task_dir: state.task(past.task).spec.dir.clone(),
+            purpose: past.purpose,
+            end: past.ended.as_ref()?.end.clone(),
+        })
+    });
+    ended.collect()
+}

@@ -1,0 +1,57 @@
+//! The settings for launching a run's workers.
+
+use std::path::PathBuf;
+
+use saturn_engine::Machines;
+use serde::{Deserialize, Serialize};
+
+use crate::devices::hardware::Hardware;
+use crate::store::platform::Platform;
+use crate::store::shelf::{Shelf, StoreSettings};
+
+/// The settings for launching workers, which the journal keeps for a resume.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LaunchSettings {
+    /// The user's interpreter.
+    pub(crate) python: String,
+    /// The user's `sys.path`.
+    pub(crate) python_path: Vec<String>,
+    /// The user's working directory.
+    pub(crate) cwd: PathBuf,
+    /// Modules that the warm parent imports besides torch.
+    pub(crate) preload: Vec<String>,
+    /// How many devices the user asked for; `None`: all that are free.
+    pub(crate) devices: Option<u32>,
+    /// The directory of device locks, if not the usual one.
+    #[serde(default)]
+    pub(crate) locks_dir: Option<PathBuf>,
+    /// A name of this run that no other run ever had. Workers carry it in their environment.
+    #[serde(default)]
+    pub(crate) run_id: String,
+    /// How the run uses the store; `None`: not at all.
+    #[serde(default)]
+    pub(crate) store: Option<StoreSettings>,
+    /// How much of a machine's memory the user lets all attempts together take, bytes. `None`: as
+    /// much as is available when a process starts or resumes the run.
+    #[serde(default)]
+    pub(crate) host_memory_bytes: Option<u64>,
+    /// The hardware and software that the run's trials are valid for, if known.
+    #[serde(default)]
+    pub(crate) platform: Option<Platform>,
+}
+
+impl LaunchSettings {
+    /// The machines that this process has for the run.
+    pub(crate) fn machines(&self, hardware: &Hardware, is_cluster: bool) -> Machines {
+        Machines {
+            device_kind: hardware.kind,
+            host_memory_bytes: self.host_memory_bytes.or(hardware.host_memory_bytes),
+            pool_may_grow: is_cluster,
+        }
+    }
+
+    /// The run's view of the store, if it uses the store.
+    pub(crate) fn shelf(&self) -> Option<Shelf> {
+        Shelf::open(self.store.as_ref()?, self.platform.clone()?)
+    }
+}

@@ -1,0 +1,16 @@
+//! What a run needs before it can begin: its request and its devices.
+//!
+//! - `request` reads what the Python face asks for.
+//! - `ground` takes the devices: those of this machine, after `waiting` for other runs, or those of
+//!   a cluster's agents.
+//! - `watcher` is the people who watch the run. `outlook` plans tasks without running them.
+//!
+//! Invariants: a run that waits for devices holds none.
+//!
+//! May use: `cluster`, `launching`, `store`, `devices` and `system`.
+
+pub(crate) mod ground;
+pub(crate) mod outlook;
+pub(crate) mod request;
+pub(crate) mod waiting;
+pub(crate) mod watcher;

@@ -1,0 +1,19 @@
+//! The files of a run: its directory, its locks and its journal.
+//!
+//! - `run_dir` claims a run directory for a driver.
+//! - `journal` stores records; `contents` reads them, and `plans` stores a plan as its differences
+//!   from the plan before it. `journal_seat` says where the journal is.
+//! - `recording` reads an ended run for its replay. `pools` finds the user's open run.
+//!
+//! Invariants: one process drives a run at a time. The records of a decision are stored all or not
+//! at all.
+//!
+//! May use: `asking`, `launching`, `store` and `system`.
+
+pub(crate) mod contents;
+pub(crate) mod journal;
+pub(crate) mod journal_seat;
+pub(crate) mod plans;
+pub(crate) mod pools;
+pub(crate) mod recording;
+pub(crate) mod run_dir;

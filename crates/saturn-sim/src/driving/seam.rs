@@ -1,0 +1,40 @@
+//! The seam between engine and world, at which others may look on, or do harm.
+
+use std::fmt::Debug;
+
+use saturn_engine::{Decision, Event, Record, State};
+
+use crate::world::cluster::World;
+
+/// A broken rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// The name of the rule.
+    pub rule: &'static str,
+    /// How it was broken.
+    pub what: String,
+}
+
+/// Looks on at each event.
+pub(crate) trait Watcher: Debug {
+    /// Takes in a record that was stored.
+    fn stored(&mut self, record: &Record, now_s: f64);
+
+    /// The broken rule, if any. `is_turn`: the engine has also looked at tasks that may start.
+    fn check(&mut self, state: &State, world: &World, is_turn: bool) -> Result<(), Violation>;
+}
+
+/// A bug between engine and world.
+pub(crate) trait Sabotage: Debug {
+    /// The events that the engine is told in place of one.
+    fn told(&self, event: Event, state: &State) -> Vec<Event>;
+
+    /// Alters a decision on its way out.
+    fn decided(&self, decision: &mut Decision);
+
+    /// Whether actions are performed before the records are stored.
+    fn acts_first(&self) -> bool;
+
+    /// Whether the last record is lost with the driver.
+    fn tears_journal(&self) -> bool;
+}

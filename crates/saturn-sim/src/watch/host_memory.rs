@@ -1,0 +1,300 @@
+//! The order in which tasks get host memory.
+//!
+//! Written from what the engine promises. On each node, memory is kept for the task that has waited
+//! longest for it as the first of its queues. Nothing that would delay this task starts before it.
+//! Whatever would not delay it, and has room, starts.
+//!
+//! The engine expects when an attempt ends. This rule works out an expectation of its own from
+//! trials, so rules about times have slack.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use saturn_core::{Gang, TrialOutcome};
+use saturn_engine::{
+    Attempt, AttemptId, DeviceId, NodeId, Place, Purpose, Record, State, TaskId, TaskStatus,
+    TrialKey, devices,
+};
+
+use crate::driving::seam::Violation;
+use crate::watch::invariants::broken;
+use crate::workloads::host_bytes::Taker;
+
+/// How long a trial is expected to hold host memory, seconds.
+const TRIAL_S: f64 = 60.0;
+/// The engine may expect a time up to `TIMES` times as long as this rule does, plus `MORE_S`
+/// seconds.
+const TIMES: f64 = 6.0;
+const MORE_S: f64 = 70.0;
+/// Used in place of `MORE_S` where enough memory is free already: nobody has to guess when memory
+/// will be freed.
+const MORE_IF_FREE_S: f64 = 30.0;
+
+/// A task that is first in the queue of each of its devices. Only busy devices or host memory keep
+/// the task from starting.
+#[derive(Debug, Clone, PartialEq)]
+struct First {
+    task: TaskId,
+    place: Place,
+}
+
+/// A task that waits for host memory.
+#[derive(Debug, Clone, Copy)]
+struct Waiter {
+    task: TaskId,
+    /// The turn in which it may have begun to wait. A trial may have kept its devices, too.
+    maybe_since: u64,
+    /// The turn in which it waited for sure.
+    surely_since: Option<u64>,
+}
+
+/// Who waits for host memory, and what has been launched in this turn.
+#[derive(Debug, Default)]
+pub(super) struct HostMemory {
+    turn: u64,
+    waiters: Vec<Waiter>,
+    /// The firsts at the end of the last turn.
+    firsts: Vec<First>,
+    launched: Vec<AttemptId>,
+    is_inspected: bool,
+}
+
+impl HostMemory {
+    pub(super) fn stored(&mut self, record: &Record) {
+        match record {
+            // A new driver does not know who waited.
+            Record::Resumed { .. } => *self = Self::default(),
+            Record::Launched { attempt, purpose, .. } if *purpose != Purpose::Inspection => {
+                self.launched.push(*attempt);
+            }
+            // What a strategy takes may be another figure now.
+            Record::Inspected { .. } | Record::Tried { .. } => self.is_inspected = true,
+            _ => {}
+        }
+    }
+
+    /// A turn is over.
+    pub(super) fn check(&mut self, state: &State, now_s: f64) -> Result<(), Violation> {
+        let launched = std::mem::take(&mut self.launched);
+        let is_inspected = std::mem::take(&mut self.is_inspected);
+        let Some(total) = state.config.policy.host_memory_bytes else { return Ok(()) };
+        self.turn += 1;
+        if state.ended.is_some() || state.interrupted.is_some() {
+            return Ok(());
+        }
+        let firsts = firsts(state, now_s);
+        if !is_inspected {
+            self.check_order(state, total, now_s, &launched, &firsts)?;
+            Self::check_starts(state, total, &firsts)?;
+        }
+        self.waiters.retain(|one| state.task(one.task).status == TaskStatus::Waiting);
+        let are_trials_open = state.num_open_trials() > 0;
+        for first in &firsts {
+            if !devices(&first.place.gang).all(|device| state.is_free(device)) {
+                continue;
+            }
+            let index = self.waiters.iter().position(|one| one.task == first.task);
+            let index = index.unwrap_or_else(|| {
+                let (task, maybe_since) = (first.task, self.turn);
+                self.waiters.push(Waiter { task, maybe_since, surely_since: None });
+                self.waiters.len() - 1
+            });
+            if !are_trials_open {
+                self.waiters[index].surely_since.get_or_insert(self.turn);
+            }
+        }
+        self.firsts = firsts;
+        Ok(())
+    }
+
+    /// Nothing that was launched in this turn delays the task that has waited longest.
+    fn check_order(
+        &self,
+        state: &State,
+        total: u64,
+        now_s: f64,
+        launched: &[AttemptId],
+        firsts: &[First],
+    ) -> Result<(), Violation> {
+        for (number, id) in launched.iter().enumerate() {
+            let Some(new) = state.attempts.get(id) else { continue };
+            for part in &new.gang {
+                let node = part.node;
+                // The task was first on the node before this turn, and still is.
+                let was = |first: &&First| self.firsts.contains(first);
+                let kept = firsts.iter().filter(was).find(|first| {
+                    first.task != new.task
+                        && ranks_on(&first.place.gang, node) > 0
+                        && self.is_oldest(first.task)
+                });
+                let Some(first) = kept else { continue };
+                let later = &launched[number..];
+                let before = || state.attempts.iter().filter(|(id, _)| !later.contains(id));
+                let taken: u64 = before().map(|(_, one)| bytes_of(state, one, node)).sum();
+                let needed = bytes_of(state, new, node);
+                let kept = bytes_of_place(state, &first.place, node);
+                if needed == 0 || taken + kept + needed <= total {
+                    continue;
+                }
+                // It delays the other task unless it ends before that task could start.
+                let end_s = expected_end_s(state, new, now_s);
+                let mut others: Vec<(f64, u64)> = before()
+                    .map(|(_, one)| {
+                        let end_s = expected_end_s(state, one, now_s) + save_s(state, one);
+                        (end_s, bytes_of(state, one, node))
+                    })
+                    .collect();
+                others.sort_by(|a, b| a.0.total_cmp(&b.0));
+                let (mut left, mut free_s) = (taken, now_s);
+                for (at_s, bytes) in others {
+                    if left + kept <= total {
+                        break;
+                    }
+                    (left, free_s) = (left - bytes, at_s);
+                }
+                let more_s = if taken + kept <= total { MORE_IF_FREE_S } else { MORE_S };
+                if end_s - now_s > TIMES * (free_s - now_s) + more_s {
+                    let what = format!(
+                        "{id} takes {needed} of {total} bytes of host memory on node {node} until \
+                         {end_s:.0} s; {:?} has waited longer, needs {kept}, and {taken} were taken \
+                         until {free_s:.0} s",
+                        first.task
+                    );
+                    return broken("nothing overtakes on host memory", what);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a task has surely waited longer than every other task.
+    fn is_oldest(&self, task: TaskId) -> bool {
+        let own = self.waiters.iter().find(|one| one.task == task);
+        let Some(since) = own.and_then(|one| one.surely_since) else { return false };
+        self.waiters.iter().all(|other| other.task == task || other.maybe_since > since)
+    }
+
+    /// A task that is first, whose devices are free, and for which there is host memory beside what
+    /// is kept for all others, has started.
+    fn check_starts(state: &State, total: u64, firsts: &[First]) -> Result<(), Violation> {
+        if state.num_open_trials() > 0 {
+            return Ok(());
+        }
+        for first in firsts {
+            let gang = &first.place.gang;
+            if !devices(gang).all(|device| state.is_free(device)) {
+                continue;
+            }
+            let fits = gang.iter().all(|part| {
+                let node = part.node;
+                let taken: u64 =
+                    state.attempts.values().map(|one| bytes_of(state, one, node)).sum();
+                let others = firsts.iter().filter(|other| other.task != first.task);
+                let kept = others.map(|other| bytes_of_place(state, &other.place, node)).max();
+                let needed = bytes_of_place(state, &first.place, node);
+                let is_alone = taken == 0 && kept.unwrap_or(0) == 0;
+                is_alone || taken + kept.unwrap_or(0) + needed <= total
+            });
+            if fits {
+                let what = format!("{:?} is first, and fits {total} bytes", first.place);
+                return broken("what has host memory starts", what);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The tasks that are the first of all of their devices, and that nothing else holds up.
+fn firsts(state: &State, now_s: f64) -> Vec<First> {
+    let mut taken: BTreeSet<DeviceId> = BTreeSet::new();
+    let mut place_of: BTreeMap<TaskId, usize> = BTreeMap::new();
+    let mut firsts = Vec::new();
+    for (index, place) in state.open_places() {
+        let is_own = *place_of.entry(place.task).or_insert(index) == index;
+        let is_first = devices(&place.gang).all(|device| !taken.contains(&device));
+        taken.extend(devices(&place.gang));
+        let task = state.task(place.task);
+        let may = task.status == TaskStatus::Waiting
+            && !task.is_to_rest()
+            && task.not_before_s.max(task.spec.wishes.release_s) < now_s
+            && state.waits_for(place.task).next().is_none();
+        if is_own && is_first && may {
+            firsts.push(First { task: place.task, place: place.clone() });
+        }
+    }
+    firsts
+}
+
+fn ranks_on(gang: &Gang, node: usize) -> u64 {
+    let parts = gang.iter().filter(|part| part.node == node).map(|part| part.devices.len());
+    u64::try_from(parts.sum::<usize>()).unwrap_or(u64::MAX)
+}
+
+/// Bytes that an attempt is expected to take of a node's host memory.
+fn bytes_of(state: &State, attempt: &Attempt, node: usize) -> u64 {
+    if attempt.purpose == Purpose::Inspection {
+        return 0;
+    }
+    bytes(state, attempt.task, &attempt.strategy, &attempt.gang, node)
+}
+
+/// Bytes that a task will take in its place.
+fn bytes_of_place(state: &State, place: &Place, node: usize) -> u64 {
+    bytes(state, place.task, &place.strategy, &place.gang, node)
+}
+
+fn bytes(
+    state: &State,
+    task: TaskId,
+    strategy: &saturn_core::Strategy,
+    gang: &Gang,
+    node: usize,
+) -> u64 {
+    let ranks = ranks_on(gang, node);
+    let group = &state.groups[state.task(task).group];
+    // Not asked of the engine, so that a fault there is seen.
+    let found = group.inspection.found.as_deref().or(group.inspection.outdated.as_deref());
+    let Some(found) = found.filter(|_| ranks > 0) else { return 0 };
+    let gpu_type = state.gpu_type(NodeId(gang[0].node));
+    let key = TrialKey { strategy: strategy.key(), gpu_type: gpu_type.to_owned() };
+    let outcome = group.trials.get(&key).and_then(|trial| trial.outcome.as_ref());
+    let is_measured = matches!(outcome, Some(TrialOutcome::Measured { .. }));
+    let kind = state.config.device_kind;
+    Taker { found, kind, strategy, gpu_type, is_measured }.bytes(ranks)
+}
+
+/// Seconds that the last checkpoint of an attempt may take.
+fn save_s(state: &State, attempt: &Attempt) -> f64 {
+    let group = &state.groups[state.task(attempt.task).group];
+    let of_tasks = group.tasks.iter().filter_map(|task| state.task(*task).save_s);
+    of_tasks.fold(0.0, f64::max)
+}
+
+/// When an attempt is about to end, by its trial's figures.
+fn expected_end_s(state: &State, attempt: &Attempt, now_s: f64) -> f64 {
+    if attempt.is_dying() {
+        return now_s;
+    }
+    if attempt.purpose != Purpose::Train {
+        return now_s.max(attempt.launched_s + TRIAL_S);
+    }
+    let task = state.task(attempt.task);
+    let group = &state.groups[task.group];
+    let gpu_type = state.gpu_type(NodeId(attempt.gang.first().map_or(0, |part| part.node)));
+    let trial = group.trial(&attempt.strategy, gpu_type);
+    let (mut step_s, mut setup_s) = (0.0, 0.0);
+    if let Some(trial) = trial {
+        if let Some(TrialOutcome::Measured { step_s: one, setup_s: load_s, .. }) = &trial.outcome {
+            (step_s, setup_s) = (*one, *load_s);
+        }
+        step_s = trial.trained_step_s.unwrap_or(step_s);
+    }
+    step_s = attempt.step_s.unwrap_or(step_s);
+    let left = match attempt.stopping {
+        Some(_) => 1,
+        None => attempt.until_step.or(task.steps).unwrap_or(0).saturating_sub(attempt.step),
+    };
+    #[expect(clippy::cast_precision_loss, reason = "few steps")]
+    let train_s = left as f64 * step_s;
+    let load_s = if attempt.started.is_some() { 0.0 } else { setup_s };
+    now_s + load_s + train_s
+}

@@ -1,0 +1,303 @@
+//! The invariants at every event: the engine's state agrees with the world, and with its own
+//! journal.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use saturn_core::TrialOutcome;
+use saturn_engine::{
+    Attempt, AttemptId, DeviceId, Purpose, Record, Ruling, Slowed, State, TaskId, TaskStatus,
+    TrialKey, devices,
+};
+
+use crate::driving::seam::{Violation, Watcher};
+use crate::watch::host_memory::HostMemory;
+use crate::world::cluster::World;
+
+/// Watches a run at each event.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    /// The fold of the journal.
+    folded: State,
+    /// Each task's newest checkpoint so far.
+    saved: BTreeMap<TaskId, u64>,
+    host_memory: HostMemory,
+    /// Tasks that the stopper has let go on in this turn, after it held them.
+    let_go_on: Vec<TaskId>,
+}
+
+impl Watcher for Watch {
+    fn stored(&mut self, record: &Record, now_s: f64) {
+        if let Record::Judged { task, judgement } = record
+            && judgement.ruling == Some(Ruling::GoOn)
+            && self.folded.task(*task).held().is_some()
+        {
+            self.let_go_on.push(*task);
+        }
+        self.folded.apply(record, now_s);
+        self.host_memory.stored(record);
+    }
+
+    fn check(&mut self, state: &State, world: &World, is_turn: bool) -> Result<(), Violation> {
+        if is_turn {
+            Self::check_starts(state, world.now_s())?;
+            self.host_memory.check(state, world.now_s())?;
+            Self::check_let_go_on(state, &self.let_go_on)?;
+        }
+        self.let_go_on.clear();
+        Self::check_devices(state)?;
+        Self::check_gangs(state, world)?;
+        self.check_steps(state, world)?;
+        Self::check_places(state)?;
+        self.check_fold(state)
+    }
+}
+
+impl Watch {
+    /// A watch on a run that has stored these records.
+    pub(crate) fn after(state: &State, journal: &[(Record, f64)]) -> Self {
+        let mut watch = Self {
+            folded: State::new(state.config.clone()),
+            saved: BTreeMap::new(),
+            host_memory: HostMemory::default(),
+            let_go_on: Vec::new(),
+        };
+        for (record, at_s) in journal {
+            watch.stored(record, *at_s);
+        }
+        watch
+    }
+
+    /// The plan in force has no place that can't be followed, although the engine looks only at
+    /// places that may have changed.
+    fn check_places(state: &State) -> Result<(), Violation> {
+        let mut last: BTreeMap<TaskId, usize> = BTreeMap::new();
+        last.extend(state.open_places().map(|(index, place)| (place.task, index)));
+        for (index, place) in state.open_places() {
+            let task = state.task(place.task);
+            let is_excluded = task.excluded.iter().any(|(key, _)| place.strategy.is_of(key));
+            let is_early = state.attempt_of(place.task).is_none()
+                && state
+                    .waits_for(place.task)
+                    .any(|before| last.get(&before).is_none_or(|last| *last > index));
+            if task.is_to_rest() || is_excluded || is_early || !state.can_hold(&place.gang) {
+                return broken("what is planned can be followed", format!("{place:?} is open"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A task that is first on all of its devices, and that nothing holds up, has started.
+    ///
+    /// Trials may keep devices, and host memory may be short. Then the rule is not checked, unless
+    /// nothing runs at all.
+    fn check_starts(state: &State, now_s: f64) -> Result<(), Violation> {
+        let is_over = state.ended.is_some() || state.interrupted.is_some();
+        let is_idle = state.attempts.values().all(|one| one.gang.is_empty());
+        let may_be_short = state.config.policy.host_memory_bytes.is_some() && !is_idle;
+        if is_over || may_be_short || state.num_open_trials() > 0 {
+            return Ok(());
+        }
+        let mut first: BTreeMap<DeviceId, usize> = BTreeMap::new();
+        let mut place_of: BTreeMap<TaskId, usize> = BTreeMap::new();
+        for (index, place) in state.open_places() {
+            let is_own = *place_of.entry(place.task).or_insert(index) == index;
+            let mut is_first = true;
+            for device in devices(&place.gang) {
+                is_first &= *first.entry(device).or_insert(index) == index;
+            }
+            let task = state.task(place.task);
+            let is_held = task.status != TaskStatus::Waiting
+                || task.is_to_rest()
+                || task.not_before_s.max(task.spec.wishes.release_s) >= now_s
+                || state.waits_for(place.task).next().is_some();
+            let are_free = devices(&place.gang).all(|device| state.is_free(device));
+            if is_own && is_first && !is_held && are_free {
+                return broken("what may start starts", format!("{place:?} is first and free"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A task that the stopper lets go on gets a place in the same turn. This holds if a plan is in
+    /// force and a measured strategy of the task fits a node.
+    ///
+    /// Trials and inspections may find better strategies; then the rule is not checked.
+    fn check_let_go_on(state: &State, let_go_on: &[TaskId]) -> Result<(), Violation> {
+        let is_looking = state.num_open_trials() > 0
+            || state.attempts.values().any(|one| one.purpose != Purpose::Train)
+            || state.groups.iter().any(|group| group.inspection.found.is_none());
+        if state.plan.is_none() || state.interrupted.is_some() || is_looking {
+            return Ok(());
+        }
+        for id in let_go_on {
+            let task = state.task(*id);
+            let fits = |key: &TrialKey| {
+                state.present_nodes().any(|node| {
+                    state.gpu_type(node) == key.gpu_type
+                        && state.usable_devices(node).count() >= key.strategy.gpus as usize
+                })
+            };
+            let is_allowed = |key: &TrialKey| {
+                let range = task.spec.gpu_range.as_ref();
+                range.is_none_or(|range| range.contains(&key.strategy.gpus))
+                    && task.excluded.iter().all(|(excluded, _)| *excluded != key.strategy)
+            };
+            let has_choice = state.groups[task.group].trials.iter().any(|(key, trial)| {
+                let is_measured = matches!(trial.outcome, Some(TrialOutcome::Measured { .. }));
+                is_measured && is_allowed(key) && fits(key)
+            });
+            let may = task.status == TaskStatus::Waiting
+                && !task.is_to_rest()
+                && task.steps.is_some()
+                && state.waits_for(*id).next().is_none();
+            let has_place = state.open_places().any(|(_, place)| place.task == *id);
+            if may && has_choice && !has_place {
+                return broken("what may go on has a place", format!("{id:?} has none"));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_devices(state: &State) -> Result<(), Violation> {
+        let mut held: BTreeMap<DeviceId, AttemptId> = BTreeMap::new();
+        let mut training: BTreeSet<TaskId> = BTreeSet::new();
+        for (id, attempt) in &state.attempts {
+            for device in devices(&attempt.gang) {
+                if let Some(other) = held.insert(device, *id) {
+                    return broken(
+                        "one gang a device",
+                        format!("{device:?} is held by {other} and {id}"),
+                    );
+                }
+                let holder = state.device(device).and_then(|one| one.held_by);
+                if holder != Some(*id) {
+                    return broken(
+                        "a gang is whole",
+                        format!("{device:?} of {id} is held by {holder:?}"),
+                    );
+                }
+            }
+            let is_train = state.task(attempt.task).status == TaskStatus::Running(*id);
+            if is_train && !training.insert(attempt.task) {
+                return broken("one attempt a task", format!("{:?} trains twice", attempt.task));
+            }
+        }
+        for (node, of_node) in (0..).zip(&state.nodes) {
+            for (device, one) in (0..).zip(&of_node.devices) {
+                let id = DeviceId { node: saturn_engine::NodeId(node), device };
+                if one.held_by.is_some() && !held.contains_key(&id) {
+                    return broken("a gang is whole", format!("{id:?} is held by what is over"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_gangs(state: &State, world: &World) -> Result<(), Violation> {
+        let mut held: BTreeMap<DeviceId, AttemptId> = BTreeMap::new();
+        for (id, _, of_gang) in world.processes() {
+            for device in &of_gang {
+                if let Some(other) = held.insert(*device, id) {
+                    let what = format!("{device:?} is used by {other} and {id}");
+                    return broken("one gang a device", what);
+                }
+            }
+            let is_known = state.attempts.contains_key(&id);
+            if !is_known && of_gang.iter().any(|device| state.is_usable(*device)) {
+                let what = format!("processes of {id} live on devices that may be used");
+                return broken("one gang a device", what);
+            }
+        }
+        Ok(())
+    }
+
+    fn check_steps(&mut self, state: &State, world: &World) -> Result<(), Violation> {
+        for task in state.task_ids() {
+            let now = state.task(task).checkpoint_step;
+            let before = self.saved.insert(task, now).unwrap_or(0);
+            if now < before {
+                let what = format!("{task:?} was at {before} and is at {now}");
+                return broken("no step is lost", what);
+            }
+            if now > world.saved_step(task) {
+                let what = format!(
+                    "{task:?} is said to be at {now}, the disk has {}",
+                    world.saved_step(task)
+                );
+                return broken("no step is lost", what);
+            }
+        }
+        Ok(())
+    }
+
+    fn check_fold(&self, state: &State) -> Result<(), Violation> {
+        let (live, folded) = (durable(state), durable(&self.folded));
+        if live == folded {
+            return Ok(());
+        }
+        let mut what = "the state is not its journal's".to_owned();
+        if live.tasks != folded.tasks {
+            let pairs = live.tasks.iter().zip(&folded.tasks);
+            for (live, folded) in pairs.filter(|(live, folded)| live != folded) {
+                let (live, folded) = (format!("{live:?}"), format!("{folded:?}"));
+                what = format!(
+                    "a task is {}, by the journal {}",
+                    differing(&live, &folded),
+                    differing(&folded, &live)
+                );
+            }
+        } else if live.attempts != folded.attempts {
+            what =
+                format!("attempts are {:?}, by the journal {:?}", live.attempts, folded.attempts);
+        } else if live.nodes != folded.nodes {
+            what = format!("nodes are {:?}, by the journal {:?}", live.nodes, folded.nodes);
+        }
+        broken("the state is its journal's", what)
+    }
+}
+
+/// The state without the progress that reports give between records.
+fn durable(state: &State) -> State {
+    let mut state = state.clone();
+    for task in &mut state.tasks {
+        task.loss = None;
+    }
+    for attempt in state.attempts.values() {
+        state.tasks[attempt.task.0].step = 0;
+    }
+    for node in &mut state.nodes {
+        node.slowness = None;
+    }
+    for attempt in state.attempts.values_mut() {
+        *attempt = Attempt {
+            step: 0,
+            stepped_s: 0.0,
+            warm: None,
+            recorded: None,
+            slowed: Slowed::default(),
+            recent: None,
+            step_s: None,
+            heard_s: 0.0,
+            live_ranks: 0,
+            failure: None,
+            failed_ranks: BTreeSet::new(),
+            echo_s: None,
+            killed_s: None,
+            is_lost: false,
+            completed: false,
+            says_trained: false,
+            ..attempt.clone()
+        };
+    }
+    state
+}
+
+/// The texts from their first difference on.
+fn differing(text: &str, other: &str) -> String {
+    let same = text.chars().zip(other.chars()).take_while(|(a, b)| a == b).count();
+    text.chars().skip(same.saturating_sub(30)).take(60).collect()
+}
+
+pub(super) fn broken(rule: &'static str, what: String) -> Result<(), Violation> {
+    Err(Violation { rule, what })
+}

@@ -1,0 +1,11 @@
+//! The rules that hold at every event, checked while a run goes on.
+//!
+//! - `invariants` compares the engine's state with the world, and with the fold of its journal.
+//! - `host_memory` says whether a waiting task should have been given host memory.
+//!
+//! Invariants: a watch changes nothing: a run has the same history with it and without it.
+//!
+//! May use: `driving`, `world` and `workloads`.
+
+pub(crate) mod host_memory;
+pub(crate) mod invariants;
