@@ -15,6 +15,7 @@ from typing import Any
 from saturn.errors import (
     InvalidInput,
     NotPicklable,
+    Refused,
     RunFailed,
     RunInterrupted,
     RunOver,
@@ -42,6 +43,7 @@ __all__ = [
     "HParams",
     "InvalidInput",
     "NotPicklable",
+    "Refused",
     "Run",
     "RunFailed",
     "RunInterrupted",

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from saturn import native
-from saturn.errors import InvalidInput, RunInterrupted, RunOver, SaturnError, TasksFailed
+from saturn.errors import InvalidInput, Refused, RunInterrupted, SaturnError, TasksFailed
 from saturn.runs import pool, serving
 from saturn.runs.live import Run
 from saturn.runs.outlook import outlook
@@ -82,10 +82,8 @@ def submit_sweep(asked: Mapping[str, Any]) -> int:
     tasks = sweep.prefixed(found.tasks, asked["name"] or sweep.safe(path.stem))
     try:
         run.submit(tasks, priority=asked["priority"])
-    except RunOver:
-        raise
-    except InvalidInput as error:
-        if "names must be unique" not in str(error):
+    except Refused as error:
+        if error.code != "name_taken":
             raise
         raise InvalidInput(f"{error}; --name NAME gives them other names") from None
     names = [task.name for task in tasks]

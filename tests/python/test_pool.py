@@ -22,7 +22,7 @@ import reference
 import saturn
 from closeness import ACROSS, ulps
 from saturn import native, verbs
-from saturn.errors import InvalidInput, RunOver
+from saturn.errors import InvalidInput, Refused, RunOver
 from saturn.runs import pool, serving
 from saturn.sweeps import sweep
 from saturn.tasks.importing import imports_of
@@ -159,7 +159,7 @@ def test_sweeps_of_several_directories_share_a_pool_that_is_taken_up_again(
     }
     if strike != "nothing":
         _, again = served.verb("submit", "sweep.toml", "--name", "one", cwd=one, code=2)
-        assert "there is a task `one-lr=0.1` already" in again
+        assert "there is a task `one-lr=0.1` already" in again and "--name NAME gives" in again
         _, second = served.verb("serve", cwd=one, code=2)
         assert "a process drives the pool already" in second
         served.until(lambda: len(served.losses("one-lr=0.1")) > 5)
@@ -260,6 +260,21 @@ def test_what_steers_a_whole_run_is_not_submitted(
     asked = {"file": str(file), "run_dir": str(tmp_path), "run": "pool"}
     with pytest.raises(InvalidInput, match=f"has {what}, which steers a whole run: saturn sweep"):
         verbs.submit_sweep({**asked, "name": None, "priority": None, "json": False})
+
+
+@pytest.mark.parametrize("code", ["name_taken", "bad_value", None])
+def test_other_names_are_offered_if_a_name_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str | None
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise Refused("in whatever words", code)
+
+    monkeypatch.setattr(saturn.Run, "submit", refuse)
+    directory = project(tmp_path / "it")
+    asked = {"file": str(directory / "sweep.toml"), "run_dir": str(tmp_path), "run": "it"}
+    with pytest.raises(InvalidInput, match="in whatever words") as refused:
+        verbs.submit_sweep({**asked, "name": None, "priority": None, "json": False})
+    assert ("--name NAME" in str(refused.value)) == (code == "name_taken")
 
 
 def test_a_sweeps_tasks_keep_their_order_under_their_new_names() -> None:

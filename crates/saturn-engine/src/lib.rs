@@ -77,6 +77,7 @@ pub use facts::plan::{Place, PlanSource, RunPlan};
 pub use facts::record::{
     AttemptEnd, ChosenTrial, Purpose, Record, RunEnd, StopReason, TaskEnd, no_strategy,
 };
+pub use facts::refusal::{Refusal, RefusalCode};
 pub use forecast::follow::{Forecast, forecast};
 pub use interfaces::launcher::{GangPart, LaunchError, LaunchOrder, Launcher, News, Widths, Work};
 pub use interfaces::observer::Observer;

@@ -19,7 +19,7 @@ pub(crate) fn is_driven(py: Python<'_>, run_dir: &str) -> bool {
 /// drives the run.
 #[pyfunction]
 pub(crate) fn ask(py: Python<'_>, run_dir: &str, line: &str) -> PyResult<Option<String>> {
-    let request = Request::from_line(line).map_err(|reason| invalid_input(py, &reason))?;
+    let request = Request::from_line(line).map_err(|refusal| invalid_input(py, &refusal.reason))?;
     match py.detach(|| control::ask(Path::new(run_dir), &request)) {
         Ok(reply) => to_json(py, &reply).map(Some),
         Err(ControlError::NotDriven { .. }) => Ok(None),

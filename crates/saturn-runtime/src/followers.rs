@@ -84,7 +84,7 @@ impl Desk {
         let (sender, answer) = channel();
         let asked = self.0.send(Told::Ask(query, sender));
         let answer = asked.ok().and_then(|()| answer.recv().ok());
-        answer.unwrap_or_else(|| Reply::refused("the run has ended"))
+        answer.unwrap_or_else(Reply::run_ended)
     }
 }
 

@@ -23,7 +23,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from saturn import library, native
-from saturn.errors import InvalidInput, RunFailed, RunInterrupted, RunOver, TasksFailed
+from saturn.errors import (
+    InvalidInput,
+    Refused,
+    RunFailed,
+    RunInterrupted,
+    RunOver,
+    TasksFailed,
+)
 from saturn.notebook import view
 from saturn.notebook.view import View
 from saturn.runs import request, run_directory, stopping
@@ -50,8 +57,8 @@ class Run:
     """A run, from any process on its machine. `saturn.attach` makes it.
 
     Commands return when they are in the run's journal, and the run acts on them within a second.
-    They raise `InvalidInput`, with the reason, if the run refuses them. They raise `RunOver` if no
-    process drives the run.
+    They raise `Refused`, with the reason and its code, if the run refuses them. They raise
+    `RunOver` if the run has ended or no process drives it.
     """
 
     def __init__(self, run_dir: Path) -> None:
@@ -204,8 +211,11 @@ class Run:
                 f"{shlex.quote(str(self._run_dir))}` tells where the run stands"
             )
         reply = json.loads(answer)
-        if not reply["ok"]:
-            raise InvalidInput(reply["error"])
+        if reply["ok"]:
+            return
+        if reply.get("code") == "run_ended":
+            raise RunOver(reply["error"])
+        raise Refused(reply["error"], reply.get("code"))
 
     def _wish(self, name: str, **wishes: Any) -> None:
         self._command({"command": "wish", "task": name, **wishes})

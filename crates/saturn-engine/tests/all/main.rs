@@ -13,6 +13,7 @@ mod judgements;
 mod overtaking;
 mod paces;
 mod records;
+mod refusals;
 mod rooms;
 mod slow_gangs;
 mod slowness;
