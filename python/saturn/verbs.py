@@ -80,8 +80,14 @@ def submit_sweep(asked: Mapping[str, Any]) -> int:
     run_dir = Path(asked["run_dir"])
     run = serving.connect() if run_dir == pool.newest() else Run(run_dir)
     tasks = sweep.prefixed(found.tasks, asked["name"] or sweep.safe(path.stem))
+    due = asked["due"]
     try:
-        run.submit(tasks, priority=asked["priority"])
+        if asked["preview"]:
+            preview = json.dumps(run.preview(tasks, priority=asked["priority"], due=due))
+            print(preview if asked["json"] else native.preview_text(preview))
+            return _OK
+        wishes = run._wishes(None, asked["priority"], None, None, due)
+        foreseen = run._submit(tasks, wishes, is_due=due is not None)
     except Refused as error:
         if error.code != "name_taken":
             raise
@@ -91,12 +97,31 @@ def submit_sweep(asked: Mapping[str, Any]) -> int:
         _say(f"not used, since the run has its own: {', '.join(unused)} of `[run]` in {path}")
     shown = shlex.quote(asked["run"])
     if asked["json"]:
-        print(json.dumps({"version": 1, "run": str(run.run_dir), "tasks": names}))
+        more = {} if foreseen is None else {"preview": foreseen}
+        print(json.dumps({"version": 1, "run": str(run.run_dir), "tasks": names, **more}))
     else:
         count = "1 task" if len(names) == 1 else f"{len(names)} tasks"
         print("\n".join(names))
         _say(f"submitted {count}; where each stands: saturn status {shown}")
+        if foreseen is not None:
+            _say(_due_words(foreseen, shown))
     return _OK
+
+
+def _due_words(foreseen: Mapping[str, Any], run: str) -> str:
+    """Whether the due time of a submission is known to be kept."""
+    num_unknown = sum(task["end_s"] is None for task in foreseen["tasks"])
+    if num_unknown == 0:
+        return "the plan keeps the due time"
+    whose = (
+        "its end is"
+        if num_unknown == len(foreseen["tasks"]) == 1
+        else (f"the ends of {num_unknown} of them are")
+    )
+    return (
+        f"whether the due time is kept is not known yet: {whose} known once measured; then "
+        f"saturn status {run} tells it, and saturn explain {run} TASK"
+    )
 
 
 def table(asked: Mapping[str, Any]) -> int:

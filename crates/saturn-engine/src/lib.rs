@@ -62,6 +62,7 @@ mod measuring;
 mod planning;
 mod state;
 
+pub use engine::rehearsal::Rehearsal;
 pub use engine::turn::Engine;
 pub use facts::config::{
     Allowed, DeviceKind, EvaluationSpec, Goal, GoalMode, Level, Machines, Mode, Policy, RunConfig,

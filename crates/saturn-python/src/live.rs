@@ -5,7 +5,7 @@ use std::path::Path;
 use pyo3::prelude::*;
 use saturn_runtime::RuntimeError;
 use saturn_runtime::control::{self, ControlError, Request};
-use saturn_view::{Paint, Status};
+use saturn_view::{Paint, Preview, Status};
 
 use crate::errors::{invalid_input, run_failed, to_python};
 
@@ -40,6 +40,14 @@ pub(crate) fn status_text(py: Python<'_>, status: &str, width: usize) -> PyResul
     let status: Status =
         serde_json::from_str(status).map_err(|error| invalid_input(py, &error.to_string()))?;
     Ok(saturn_view::status_text(&status, width, Paint::PLAIN))
+}
+
+/// The JSON of a preview as lines for people.
+#[pyfunction]
+pub(crate) fn preview_text(py: Python<'_>, preview: &str) -> PyResult<String> {
+    let preview: Preview =
+        serde_json::from_str(preview).map_err(|error| invalid_input(py, &error.to_string()))?;
+    Ok(preview.text())
 }
 
 /// Why a task, or the run, is where it is, as JSON.

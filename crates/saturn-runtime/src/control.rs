@@ -11,6 +11,8 @@
 //!   If `task` is missing or `null`, the explanation is of the run as a whole.
 //! - `{"version":1,"query":"left","without":["x"]}`: the answer is `{"ok":true,"left":{…}}`, what is
 //!   left of the run as a planning problem, if the tasks `without` were cancelled.
+//! - `{"version":1,"query":"preview","tasks":[…]}`: the answer is `{"ok":true,"preview":{…}}`, when
+//!   these tasks would end and whom they would delay, if they were submitted now.
 
 mod server;
 
@@ -23,7 +25,7 @@ use std::time::Duration;
 
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
-use saturn_engine::{Command, Refusal, RefusalCode};
+use saturn_engine::{Command, NewTask, Refusal, RefusalCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -50,7 +52,7 @@ pub enum Request {
 }
 
 /// The questions that a run answers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "query", deny_unknown_fields)]
 pub enum Query {
     /// Every task's stage and expectations.
@@ -66,6 +68,11 @@ pub enum Query {
         /// The names of tasks that count as cancelled.
         #[serde(default)]
         without: Vec<String>,
+    },
+    /// What submitting tasks would do. Nothing is submitted.
+    Preview {
+        /// The tasks.
+        tasks: Vec<NewTask>,
     },
 }
 
@@ -89,6 +96,12 @@ pub struct Reply {
     /// The answer to [`Query::Left`]: [`crate::Left`] as JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<Value>,
+    /// The answer to [`Query::Preview`]: `saturn_view::Preview` as JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preview: Option<Value>,
+    /// Why that answer shows that a due time can't be kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why_late: Option<String>,
 }
 
 /// Why a run gave no answer.

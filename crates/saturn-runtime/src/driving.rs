@@ -10,7 +10,7 @@ use saturn_view::{Report, Results};
 use crate::bell::Bell;
 use crate::clock::RunClock;
 use crate::cluster::ClusterLauncher;
-use crate::control::{ControlSocket, Request};
+use crate::control::{ControlSocket, Query, Request};
 use crate::disk::Disk;
 use crate::driver::{Driven, Driver, DriverDoor};
 use crate::error::RuntimeError;
@@ -175,6 +175,12 @@ fn drive_with(
                     }
                 }
                 asked.ask(command)
+            }
+            Request::Query(Query::Preview { mut tasks }) => {
+                if let Some(shelf) = &shelf {
+                    shelf.recall(&mut tasks, &config);
+                }
+                desk.ask_aside(&Query::Preview { tasks })
             }
             Request::Query(query) => desk.ask(query),
         }),

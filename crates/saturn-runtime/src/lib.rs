@@ -45,6 +45,7 @@ mod launcher;
 mod left;
 mod outlook;
 mod pools;
+mod preview;
 mod recording;
 mod reports;
 mod request;

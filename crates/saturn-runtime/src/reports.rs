@@ -17,6 +17,7 @@ use crate::disk::Disk;
 use crate::error::{RuntimeError, with_causes};
 use crate::journal::Contents;
 use crate::left;
+use crate::preview::preview;
 use crate::run_dir::journal_of;
 use crate::store::Platform;
 
@@ -163,6 +164,14 @@ pub(crate) fn answer(state: &State, history: &History, query: &Query, now_s: f64
     let answered = match query {
         Query::Status => as_json(serde_json::to_value(saturn_view::status(state, history, now_s)))
             .map(|status| Reply { status: Some(status), ..Reply::done() }),
+        Query::Preview { tasks } => preview(state, history, tasks, now_s).and_then(|preview| {
+            let why_late = preview.why_late();
+            as_json(serde_json::to_value(preview)).map(|preview| Reply {
+                preview: Some(preview),
+                why_late,
+                ..Reply::done()
+            })
+        }),
         Query::Left { without } => left::answer(state, history, without, now_s),
         Query::Explain { task } => named(state, task.as_deref()).and_then(|task| {
             let explanation = saturn_view::explain(state, history, task, now_s);

@@ -110,7 +110,7 @@ pub(crate) fn command(
 
 /// Takes tasks into a run that has not ended. A closed run takes them too: it only ends as soon as
 /// nothing is left to do. But no wider node is waited for in a closed run.
-fn submit(ledger: &mut Ledger, tasks: Vec<NewTask>, now_s: f64) -> Result<(), Refusal> {
+pub(crate) fn submit(ledger: &mut Ledger, tasks: Vec<NewTask>, now_s: f64) -> Result<(), Refusal> {
     let mut added: Vec<String> = Vec::new();
     let mut specs = Vec::new();
     for NewTask { mut spec, after } in tasks {

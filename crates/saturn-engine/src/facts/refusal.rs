@@ -32,6 +32,7 @@ codes! {
     NoSuchDevice "no_such_device" "the run has no such node or device",
     OutOfRange "out_of_range" "the task can't train on any number of devices that the run has or \
         waits for",
+    Late "late" "a due time can't be kept, by the plan that the run would adopt",
     RunEnded "run_ended" "the run has ended",
     Malformed "malformed" "the process that drives the run does not understand the request",
     OtherVersion "other_version" "the request is of another version",

@@ -4,8 +4,9 @@
 //! the rules by which plans are followed. The candidates are the solver's answer, and the same
 //! answer with running tasks left where they are. Both must beat the plan in force with new tasks
 //! put behind it (`extend`). Where running tasks are moved, the gain must be `min_gain` of the time
-//! left, and `min_gain_s`. Where none is moved, a little is enough. So a plan promises the times
-//! that following it gives, and a solve that fails costs a better plan, never a task.
+//! left, and `min_gain_s`. Where none is moved, a little is enough. Deadlines come before any gain,
+//! if the solver was told to keep them. So a plan promises the times that following it gives, and
+//! a solve that fails costs a better plan, never a task.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,12 +14,13 @@ use std::sync::Arc;
 use saturn_core::{Assignment, Objective, PlanStatus, WHOLE};
 
 use crate::facts::event::SolveAnswer;
-use crate::facts::ids::{DeviceId, NodeId, devices};
+use crate::facts::ids::{DeviceId, NodeId, TaskId, devices};
 use crate::facts::plan::{Place, PlanSource, RunPlan};
 use crate::facts::record::Record;
 use crate::forecast::follow::{Forecast, follow};
 use crate::ledger::book::Ledger;
 use crate::planning::extend::{extended, without_place};
+use crate::planning::idle_switches::{switches_idly, without_idle_switches};
 use crate::planning::problem::{Remaining, RemainingTask, plannable};
 use crate::planning::taking_up::take_up_plan;
 use crate::planning::validity::{stale, too_early};
@@ -35,27 +37,33 @@ const EQUAL: f64 = 1e-4;
 const AT_ONCE_S: f64 = 1e-6;
 
 /// Adopts the plan that is best by the forecast, if it is enough better than the plan in force.
+/// `tasks` are those that must have a place in it.
 pub(crate) fn choose(
     ledger: &mut Ledger,
     solved: Option<(&SolveAnswer, Vec<Place>)>,
     remaining: &Remaining,
+    tasks: &[TaskId],
     reason: Option<String>,
     now_s: f64,
 ) {
     let state = &ledger.state;
     let objective = remaining.objective;
-    let tasks = plannable(state);
     let open: Vec<Place> = state.open_places().map(|(_, place)| place.clone()).collect();
-    let is_complete = without_place(state, &tasks, &open).is_empty();
+    let is_complete = without_place(state, tasks, &open).is_empty();
     let value = |rival: &Rival| rival.forecast.value(state, objective, now_s);
+    // Deadlines come first, if the solver was told to keep them.
+    let lateness = |rival: &Rival| {
+        if remaining.keeps_deadlines { rival.forecast.lateness_s(state, now_s) } else { 0.0 }
+    };
     // The mean end decides only between plans of equal makespans.
     let ends = |rival: &Rival| match objective {
         Objective::Makespan => rival.forecast.value(state, Objective::Completion, now_s),
         _ => 0.0,
     };
-    let standing = Rival::new(state, extended(state, open, &tasks, now_s), now_s);
+    let standing = Rival::new(state, extended(state, open, tasks, now_s), now_s);
     let standing_value = value(&standing);
     let standing_ends = ends(&standing);
+    let standing_late = lateness(&standing);
     let (answer, places) = solved.unzip();
     let rivals = places.into_iter().flat_map(|places| {
         let in_place = keep_in_place(state, places);
@@ -65,7 +73,7 @@ pub(crate) fn choose(
     });
     let min_gain_s = ledger.state.config.policy.min_gain_s;
     let best = rivals
-        .map(|places| extended(state, places, &tasks, now_s))
+        .map(|places| extended(state, places, tasks, now_s))
         .filter(|places| is_followable(state, places))
         .map(|places| Rival::new(state, places, now_s))
         .filter(|rival| {
@@ -74,8 +82,11 @@ pub(crate) fn choose(
             let mut moved = rival.forecast.moved.iter();
             moved.all(|id| !state.is_to_stay(&state.attempts[id]))
         })
-        .map(|rival| (value(&rival), rival))
-        .min_by(|(a, one), (b, other)| {
+        .map(|rival| (lateness(&rival), value(&rival), rival))
+        .min_by(|(late, a, one), (later, b, other)| {
+            if (late - later).abs() > EQUAL * standing_value {
+                return late.total_cmp(later);
+            }
             // A plan that stops tasks must gain its cost also over a plan that leaves them running.
             let bar = |rival: &Rival| {
                 let stops = !rival.forecast.moved.is_empty() || switches_idly(&rival.places);
@@ -85,9 +96,12 @@ pub(crate) fn choose(
             let are_equal = (a - b).abs() <= EQUAL * standing_value;
             if are_equal { ends(one).total_cmp(&ends(other)) } else { a.total_cmp(&b) }
         });
-    let best_s = best.as_ref().map(|(_, best)| best.forecast.end_s - now_s);
+    let best_s = best.as_ref().map(|(.., best)| best.forecast.end_s - now_s);
     let min_gain = ledger.state.config.policy.min_gain;
-    let better = best.filter(|(value, best)| {
+    let better = best.filter(|(late, value, best)| {
+        if (late - standing_late).abs() > EQUAL * standing_value {
+            return *late < standing_late;
+        }
         let is_moving = best.forecast.moved.len() > standing.forecast.moved.len();
         let needed = if is_moving { min_gain } else { min_gain.min(MIN_GAIN_IN_PLACE) };
         // If some tasks have no place in the plan in force, any better plan will do.
@@ -102,7 +116,7 @@ pub(crate) fn choose(
     let instead_of_s =
         (ledger.state.plan.is_some() && is_complete).then_some(standing.forecast.end_s - now_s);
     match (better, answer) {
-        (Some((_, best)), Some(answer)) => {
+        (Some((.., best)), Some(answer)) => {
             let plan = best.into_plan(Some(answer), PlanSource::Solver, now_s);
             adopt(ledger, of_all(RunPlan { instead_of_s, ..plan }, remaining), now_s);
         }
@@ -303,32 +317,6 @@ fn moves_any(state: &State, places: &[Place]) -> bool {
     state.running().any(|(task, _)| !staying.contains(&task))
 }
 
-/// Whether a task is to be switched between places under the same strategy. Such a switch only
-/// makes room for others; the task itself becomes no faster.
-fn switches_idly(places: &[Place]) -> bool {
-    let mut last = BTreeMap::new();
-    places.iter().any(|place| {
-        let before = last.insert(place.task, &place.strategy);
-        before.is_some_and(|before| *before == place.strategy)
-    })
-}
-
-/// The same places, but each task stays in one place for as long as its strategy is the same.
-fn without_idle_switches(places: &[Place]) -> Vec<Place> {
-    let mut kept: Vec<Place> = Vec::new();
-    for place in places {
-        let before = kept.iter_mut().rev().find(|one| one.task == place.task);
-        match before {
-            Some(before) if before.strategy == place.strategy => {
-                before.share += place.share;
-                before.until_step = place.until_step;
-            }
-            _ => kept.push(place.clone()),
-        }
-    }
-    kept
-}
-
 /// The same places, with running tasks first, as they train now, and all others behind them in
 /// order.
 fn leave_running(state: &State, places: &[Place]) -> Vec<Place> {
@@ -404,43 +392,4 @@ fn keep_in_place(state: &State, mut places: Vec<Place>) -> Vec<Place> {
         }
     }
     places
-}
-
-#[cfg(test)]
-mod tests {
-    use saturn_core::{Knobs, Placement, Strategy};
-
-    use super::*;
-    use crate::facts::ids::TaskId;
-
-    /// Half of a task on one device.
-    fn half(task: usize, technique: &str, device: u32, until_step: Option<u64>) -> Place {
-        let (technique, knobs) = (technique.into(), Knobs::new());
-        Place {
-            task: TaskId(task),
-            strategy: Arc::new(Strategy { technique, gpus: 1, knobs }),
-            gang: vec![Placement { node: 0, devices: vec![device] }],
-            share: 0.5,
-            until_step,
-            is_estimate: false,
-            start_s: 0.0,
-            end_s: 0.0,
-        }
-    }
-
-    #[test]
-    fn a_switch_from_device_to_device_under_one_strategy_is_left_out() {
-        let idle = [half(0, "ddp", 0, Some(50)), half(1, "ddp", 2, None), half(0, "ddp", 1, None)];
-        assert!(switches_idly(&idle));
-        let kept = without_idle_switches(&idle);
-        let whole = Place { share: 1.0, ..half(0, "ddp", 0, None) };
-        assert_eq!(kept, [whole, half(1, "ddp", 2, None)]);
-    }
-
-    #[test]
-    fn a_switch_to_another_strategy_is_kept() {
-        let real = [half(0, "ddp", 0, Some(50)), half(0, "offload", 1, None)];
-        assert!(!switches_idly(&real));
-        assert_eq!(without_idle_switches(&real), real);
-    }
 }

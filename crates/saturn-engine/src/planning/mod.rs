@@ -5,7 +5,7 @@
 //!   one.
 //! - `extend` puts tasks without a place behind the plan in force, without the solver.
 //! - `validity` finds places that can't be followed. `adopting` chooses among the plans by the
-//!   forecast, and `taking_up` tells running attempts what the adopted plan has them do.
+//!   forecast (`idle_switches`: plans that switch for nothing), and `taking_up` tells running attempts what the adopted plan has them do.
 //! - `experiment` chooses the trials that may save more than they cost.
 //! - `outlook` is the planning problem of a run that has not begun; `rest` is that of a run in
 //!   progress, for plans that are only looked at.
@@ -20,6 +20,7 @@ pub(crate) mod asking;
 pub(crate) mod experiment;
 pub(crate) mod extend;
 pub(crate) mod fingerprint;
+pub(crate) mod idle_switches;
 pub(crate) mod outlook;
 pub(crate) mod problem;
 pub(crate) mod rest;

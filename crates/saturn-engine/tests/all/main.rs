@@ -14,6 +14,7 @@ mod overtaking;
 mod paces;
 mod records;
 mod refusals;
+mod rehearsals;
 mod rooms;
 mod slow_gangs;
 mod slowness;
