@@ -24,7 +24,7 @@ pub fn command(text: &str) {
 /// Lines on the control socket of a run: a request, or words that say why not.
 pub fn control_line(line: &str) {
     if let Err(error) = Request::from_line(line) {
-        assert!(!error.is_empty());
+        assert!(!error.reason.is_empty());
     }
 }
 

@@ -15,6 +15,7 @@ from typing import Any
 from saturn.errors import (
     InvalidInput,
     NotPicklable,
+    Refused,
     RunFailed,
     RunInterrupted,
     RunOver,
@@ -24,10 +25,11 @@ from saturn.errors import (
 )
 from saturn.library import deregister, register, retrieve
 from saturn.runs.exporting import export
-from saturn.runs.live import Run, StartedRun
+from saturn.runs.live import Run
 from saturn.runs.result import RunResult, TaskResult
 from saturn.runs.run import attach, orchestrate, resume, search, start
 from saturn.runs.serving import connect
+from saturn.runs.started import StartedRun
 from saturn.runs.status import Status
 from saturn.scripts.reporting import report, should_stop
 from saturn.sweeps.grid import grid
@@ -42,6 +44,7 @@ __all__ = [
     "HParams",
     "InvalidInput",
     "NotPicklable",
+    "Refused",
     "Run",
     "RunFailed",
     "RunInterrupted",

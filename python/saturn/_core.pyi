@@ -13,6 +13,7 @@ __all__ = [
     "is_driven",
     "judged",
     "outlook",
+    "preview_text",
     "read_profile",
     "report",
     "resume",
@@ -169,6 +170,9 @@ def status(run_dir: str) -> str:
 
 def status_text(status: str, width: int) -> str:
     """The JSON of `status` as a table for people, in `width` columns, without colour."""
+
+def preview_text(preview: str) -> str:
+    """The JSON of a preview (the answer to the query `preview`) as lines for people."""
 
 def explain(run_dir: str, task: str | None = None) -> str:
     """Why a task, or the run, is where it is, as JSON: a reason code and a sentence.

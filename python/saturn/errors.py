@@ -35,7 +35,16 @@ class UnknownTechnique(InvalidInput):
 
 
 class RunOver(InvalidInput):
-    """No process drives the run any more, so it takes no commands."""
+    """The run has ended, or no process drives it any more, so it takes no commands."""
+
+
+class Refused(InvalidInput):
+    """A run refused a command, and nothing has changed; `code` says why, for programs. Code 2."""
+
+    def __init__(self, message: str, code: str | None) -> None:
+        """Keep the code, which is None from a process of an early version."""
+        super().__init__(message)
+        self.code = code
 
 
 class RunFailed(SaturnError):

@@ -174,6 +174,12 @@ def status_text(status: str, width: int) -> str:
     return text
 
 
+def preview_text(preview: str) -> str:
+    """The JSON of a preview as lines for people."""
+    text: str = _core().preview_text(preview)
+    return text
+
+
 def explain(run_dir: Path, task: str | None) -> str:
     """Why a task, or the run, is in its state, as JSON: from the driver or the journal."""
     found: str = _core().explain(str(run_dir), task)

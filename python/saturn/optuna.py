@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from saturn.errors import InvalidInput
 from saturn.runs import run as runs
-from saturn.runs.live import StartedRun
 from saturn.runs.request import PathLike, Settings
 from saturn.runs.result import RunResult
+from saturn.runs.started import StartedRun
 from saturn.stoppers.given import stoppers_of
 from saturn.tuning import keeping
 from saturn.tuning.study import MakeTask, StudyTuner, optuna_for

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from saturn import native
-from saturn.errors import InvalidInput, RunInterrupted, RunOver, SaturnError, TasksFailed
+from saturn.errors import InvalidInput, Refused, RunInterrupted, SaturnError, TasksFailed
 from saturn.runs import pool, serving
 from saturn.runs.live import Run
 from saturn.runs.outlook import outlook
@@ -80,12 +80,16 @@ def submit_sweep(asked: Mapping[str, Any]) -> int:
     run_dir = Path(asked["run_dir"])
     run = serving.connect() if run_dir == pool.newest() else Run(run_dir)
     tasks = sweep.prefixed(found.tasks, asked["name"] or sweep.safe(path.stem))
+    due = asked["due"]
     try:
-        run.submit(tasks, priority=asked["priority"])
-    except RunOver:
-        raise
-    except InvalidInput as error:
-        if "names must be unique" not in str(error):
+        if asked["preview"]:
+            preview = json.dumps(run.preview(tasks, priority=asked["priority"], due=due))
+            print(preview if asked["json"] else native.preview_text(preview))
+            return _OK
+        wishes = run._wishes(None, asked["priority"], None, None, due)
+        foreseen = run._submit(tasks, wishes, is_due=due is not None)
+    except Refused as error:
+        if error.code != "name_taken":
             raise
         raise InvalidInput(f"{error}; --name NAME gives them other names") from None
     names = [task.name for task in tasks]
@@ -93,12 +97,31 @@ def submit_sweep(asked: Mapping[str, Any]) -> int:
         _say(f"not used, since the run has its own: {', '.join(unused)} of `[run]` in {path}")
     shown = shlex.quote(asked["run"])
     if asked["json"]:
-        print(json.dumps({"version": 1, "run": str(run.run_dir), "tasks": names}))
+        more = {} if foreseen is None else {"preview": foreseen}
+        print(json.dumps({"version": 1, "run": str(run.run_dir), "tasks": names, **more}))
     else:
         count = "1 task" if len(names) == 1 else f"{len(names)} tasks"
         print("\n".join(names))
         _say(f"submitted {count}; where each stands: saturn status {shown}")
+        if foreseen is not None:
+            _say(_due_words(foreseen, shown))
     return _OK
+
+
+def _due_words(foreseen: Mapping[str, Any], run: str) -> str:
+    """Whether the due time of a submission is known to be kept."""
+    num_unknown = sum(task["end_s"] is None for task in foreseen["tasks"])
+    if num_unknown == 0:
+        return "the plan keeps the due time"
+    whose = (
+        "its end is"
+        if num_unknown == len(foreseen["tasks"]) == 1
+        else (f"the ends of {num_unknown} of them are")
+    )
+    return (
+        f"whether the due time is kept is not known yet: {whose} known once measured; then "
+        f"saturn status {run} tells it, and saturn explain {run} TASK"
+    )
 
 
 def table(asked: Mapping[str, Any]) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from saturn import HParams, Task
-from saturn.runs import live
+from saturn.runs import started
 
 
 def _ask_for_token() -> None:
@@ -92,7 +92,7 @@ def cluster(home: Path, *, slots: tuple[int, ...]) -> Iterator[TestCluster]:
         finally:
             import ray
 
-            live._stop_unfinished()  # those of a test that has failed
+            started._stop_unfinished()  # those of a test that has failed
             ray.shutdown()
             made.shutdown()
 

@@ -354,6 +354,7 @@ def test_a_shell_sees_and_steers_a_run_of_a_script(tmp_path: Path) -> None:
         "version": 1,
         "run": "saturn_runs/it",
         "ok": True,
+        "code": None,
         "error": None,
     }
     _, error = follow.communicate(timeout=60)

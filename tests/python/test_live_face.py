@@ -28,7 +28,7 @@ class FakeDriver:
     def __init__(self) -> None:
         self.request: dict[str, Any] = {}
         self.commands: list[dict[str, Any]] = []
-        self.refusal: str | None = None
+        self.refusal: dict[str, str] | None = None
         self.presses = 0
         self.end = threading.Event()
         self.ended = threading.Event()
@@ -58,7 +58,7 @@ class FakeDriver:
         if not self.is_driven(run_dir):
             return None
         if self.refusal is not None:
-            return json.dumps({"ok": False, "error": self.refusal})
+            return json.dumps({"ok": False, **self.refusal})
         self.commands.append(json.loads(line))
         if self.commands[-1]["command"] == "close":
             self.end.set()
@@ -165,8 +165,14 @@ def test_each_command_is_a_line_to_the_driver(
 
 def test_a_refusal_says_why_and_leaves_nothing_behind(driver: FakeDriver) -> None:
     run = saturn.start([make_task("a")], log=False)
-    driver.refusal = "there is a task `a` already; names must be unique"
-    with pytest.raises(saturn.InvalidInput, match="there is a task `a` already"):
+    # A driver of an early version gives no code.
+    for code in ({"code": "name_taken"}, {}):
+        driver.refusal = {**code, "error": "there is a task `a` already"}
+        with pytest.raises(saturn.Refused, match="there is a task `a` already") as refused:
+            run.submit(make_task("a"))
+        assert refused.value.code == code.get("code")
+    driver.refusal = {"code": "run_ended", "error": "it is over"}
+    with pytest.raises(saturn.RunOver, match=r"it is over\. It takes no more tasks"):
         run.submit(make_task("a"))
     assert [path.name for path in (run.run_dir / "tasks").iterdir()] == ["a"]
     assert (run.run_dir / "tasks" / "a" / "task.pkl").is_file(), "the first task's own"

@@ -22,7 +22,7 @@ import reference
 import saturn
 from closeness import ACROSS, ulps
 from saturn import native, verbs
-from saturn.errors import InvalidInput, RunOver
+from saturn.errors import InvalidInput, Refused, RunOver
 from saturn.runs import pool, serving
 from saturn.sweeps import sweep
 from saturn.tasks.importing import imports_of
@@ -159,7 +159,7 @@ def test_sweeps_of_several_directories_share_a_pool_that_is_taken_up_again(
     }
     if strike != "nothing":
         _, again = served.verb("submit", "sweep.toml", "--name", "one", cwd=one, code=2)
-        assert "there is a task `one-lr=0.1` already" in again
+        assert "there is a task `one-lr=0.1` already" in again and "--name NAME gives" in again
         _, second = served.verb("serve", cwd=one, code=2)
         assert "a process drives the pool already" in second
         served.until(lambda: len(served.losses("one-lr=0.1")) > 5)
@@ -174,6 +174,38 @@ def test_sweeps_of_several_directories_share_a_pool_that_is_taken_up_again(
         expected = plain_losses(directory, rate, monkeypatch)
         assert ulps(served.losses(f"{directory.name}-lr={rate}"), expected) < ACROSS
     assert "4 of 4 tasks done" in served.verb("status", "pool", cwd=other)[0]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_submission_is_previewed_and_refused_if_it_would_be_late(
+    served: Served, tmp_path: Path
+) -> None:
+    one = project(tmp_path / "one")
+
+    def submit(*more: str, code: int = 0) -> tuple[str, str]:
+        return served.verb("submit", "sweep.toml", *more, cwd=one, code=code)
+
+    unknown, _ = submit("--preview")
+    assert unknown.strip() == "2 tasks: the end is not known before the task is measured"
+    # Nothing is known yet, so even this is accepted.
+    _, said = submit("--name", "first", "--due", "+1s")
+    assert "whether the due time is kept is not known yet" in said
+    served.until(lambda: len(served.losses("first-lr=0.1")) > 5)
+    told = json.loads(submit("--name", "more", "--preview", "--json")[0])
+    assert [task["name"] for task in told["tasks"]] == ["more-lr=0.1", "more-lr=0.01"]
+    assert all(task["end_s"] > told["now_s"] for task in told["tasks"])
+    assert "`more-lr=0.1` would end in" in submit("--name", "more", "--preview")[0]
+    _, late = submit("--name", "more", "--due", "+0.01s", code=2)
+    assert "the due time can't be kept: `more-lr=" in late
+    _, again = submit("--name", "first", "--preview", code=2)
+    assert "there is a task `first-lr=0.1` already" in again and "--name NAME" in again
+    _, kept = submit("--name", "more", "--due", "+10h")
+    assert "the plan keeps the due time" in kept
+    status = json.loads(served.verb("status", "pool", "--json", cwd=one)[0])
+    names = [task["name"] for task in status["tasks"]]
+    assert names == ["first-lr=0.1", "first-lr=0.01", "more-lr=0.1", "more-lr=0.01"]
+    assert all(task["deadline_s"] > 30000 for task in status["tasks"][2:])
 
 
 @pytest.fixture
@@ -259,7 +291,26 @@ def test_what_steers_a_whole_run_is_not_submitted(
     file.write_text(f'function = "nets.py:make"\n{more}')
     asked = {"file": str(file), "run_dir": str(tmp_path), "run": "pool"}
     with pytest.raises(InvalidInput, match=f"has {what}, which steers a whole run: saturn sweep"):
-        verbs.submit_sweep({**asked, "name": None, "priority": None, "json": False})
+        verbs.submit_sweep(
+            {**asked, "name": None, "priority": None, "due": None, "preview": False, "json": False}
+        )
+
+
+@pytest.mark.parametrize("code", ["name_taken", "bad_value", None])
+def test_other_names_are_offered_if_a_name_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str | None
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise Refused("in whatever words", code)
+
+    monkeypatch.setattr(saturn.Run, "_submit", refuse)
+    directory = project(tmp_path / "it")
+    asked = {"file": str(directory / "sweep.toml"), "run_dir": str(tmp_path), "run": "it"}
+    with pytest.raises(InvalidInput, match="in whatever words") as refused:
+        verbs.submit_sweep(
+            {**asked, "name": None, "priority": None, "due": None, "preview": False, "json": False}
+        )
+    assert ("--name NAME" in str(refused.value)) == (code == "name_taken")
 
 
 def test_a_sweeps_tasks_keep_their_order_under_their_new_names() -> None:

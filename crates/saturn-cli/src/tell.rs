@@ -27,9 +27,13 @@ pub(crate) fn tell(named: &Path, json: bool, what: impl FnOnce(&str) -> Told) ->
         Err(exit) => return exit,
     };
     let Told { command, done, next } = what(&run.shown);
+    let mut code = None;
     let (exit, error) = match ask(&run.path, &Request::Command(command)) {
         Ok(reply) if reply.ok => (Exit::Ok, None),
-        Ok(reply) => (Exit::BadInput, Some(reply.error.unwrap_or_else(|| "refused".to_owned()))),
+        Ok(reply) => {
+            code = reply.code;
+            (Exit::BadInput, Some(reply.error.unwrap_or_else(|| "refused".to_owned())))
+        }
         Err(error @ ControlError::NotDriven { .. }) => {
             let hint = format!("where the run stands: saturn status {}", run.shown);
             (Exit::BadInput, Some(format!("{error}; {hint}")))
@@ -40,7 +44,9 @@ pub(crate) fn tell(named: &Path, json: bool, what: impl FnOnce(&str) -> Told) ->
     };
     if json {
         let run = run.path.to_string_lossy();
-        print_json(&json!({"version": 1, "run": run, "ok": error.is_none(), "error": error}));
+        let is_ok = error.is_none();
+        let answer = json!({"version": 1, "run": run, "ok": is_ok, "code": code, "error": error});
+        print_json(&answer);
     }
     match error {
         Some(error) => return fail(exit, escape_terminal(&error)),

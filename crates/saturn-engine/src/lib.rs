@@ -62,6 +62,7 @@ mod measuring;
 mod planning;
 mod state;
 
+pub use engine::rehearsal::Rehearsal;
 pub use engine::turn::Engine;
 pub use facts::config::{
     Allowed, DeviceKind, EvaluationSpec, Goal, GoalMode, Level, Machines, Mode, Policy, RunConfig,
@@ -77,6 +78,7 @@ pub use facts::plan::{Place, PlanSource, RunPlan};
 pub use facts::record::{
     AttemptEnd, ChosenTrial, Purpose, Record, RunEnd, StopReason, TaskEnd, no_strategy,
 };
+pub use facts::refusal::{Refusal, RefusalCode};
 pub use forecast::follow::{Forecast, forecast};
 pub use interfaces::launcher::{GangPart, LaunchError, LaunchOrder, Launcher, News, Widths, Work};
 pub use interfaces::observer::Observer;

@@ -5,7 +5,7 @@ use std::path::Path;
 use pyo3::prelude::*;
 use saturn_runtime::RuntimeError;
 use saturn_runtime::control::{self, ControlError, Request};
-use saturn_view::{Paint, Status};
+use saturn_view::{Paint, Preview, Status};
 
 use crate::errors::{invalid_input, run_failed, to_python};
 
@@ -19,7 +19,7 @@ pub(crate) fn is_driven(py: Python<'_>, run_dir: &str) -> bool {
 /// drives the run.
 #[pyfunction]
 pub(crate) fn ask(py: Python<'_>, run_dir: &str, line: &str) -> PyResult<Option<String>> {
-    let request = Request::from_line(line).map_err(|reason| invalid_input(py, &reason))?;
+    let request = Request::from_line(line).map_err(|refusal| invalid_input(py, &refusal.reason))?;
     match py.detach(|| control::ask(Path::new(run_dir), &request)) {
         Ok(reply) => to_json(py, &reply).map(Some),
         Err(ControlError::NotDriven { .. }) => Ok(None),
@@ -40,6 +40,14 @@ pub(crate) fn status_text(py: Python<'_>, status: &str, width: usize) -> PyResul
     let status: Status =
         serde_json::from_str(status).map_err(|error| invalid_input(py, &error.to_string()))?;
     Ok(saturn_view::status_text(&status, width, Paint::PLAIN))
+}
+
+/// The JSON of a preview as lines for people.
+#[pyfunction]
+pub(crate) fn preview_text(py: Python<'_>, preview: &str) -> PyResult<String> {
+    let preview: Preview =
+        serde_json::from_str(preview).map_err(|error| invalid_input(py, &error.to_string()))?;
+    Ok(preview.text())
 }
 
 /// Why a task, or the run, is where it is, as JSON.

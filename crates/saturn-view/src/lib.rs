@@ -4,6 +4,7 @@
 //! - [`Console`] shows a run while it goes on: on a terminal or as plain lines.
 //! - [`status`] says where a run and each of its tasks stand, as data; [`status_text`] says it as
 //!   text.
+//! - [`Preview`] says when submitted tasks would end, and whom they would delay.
 //! - [`explain`] says why a task, or the run, is where it is.
 //! - [`Report`] is a run as data (`report.json`) and as a page (`report.html`).
 //! - [`Comparison`] is several runs side by side, as data and as a page.
@@ -63,6 +64,7 @@ pub use report::whatif_types::{self, whatif_types_text};
 pub use status::data::{
     DevicesOn, NodeStatus, PoolStatus, RunningTrial, SetAside, Status, TaskStatus, status,
 };
+pub use status::preview::{NewEnd, OtherEnd, Preview};
 pub use status::text::status_text;
 pub use terminal::console::{Console, Sink};
 pub use terminal::live;

@@ -1,45 +1,39 @@
 """A run in progress: its commands and status, and its result when it is over.
 
 `Run` talks to the process that drives the run, whichever that is, over the socket in the run
-directory. `StartedRun` is a run of this process; a thread that doesn't hold the interpreter's lock
-drives it. When a command returns, it is in the run's journal.
+directory. When a command returns, it is in the run's journal. A run of this process: `started`.
 """
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import json
-import os
 import shlex
 import shutil
-import sys
-import threading
 import time
-import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from saturn import library, native
-from saturn.errors import InvalidInput, RunFailed, RunInterrupted, RunOver, TasksFailed
-from saturn.notebook import view
-from saturn.notebook.view import View
-from saturn.runs import request, run_directory, stopping
+from saturn.errors import (
+    InvalidInput,
+    Refused,
+    RunFailed,
+    RunInterrupted,
+    RunOver,
+    TasksFailed,
+)
+from saturn.runs import request, run_directory
 from saturn.runs.profiles import Profile
-from saturn.runs.request import CheckedSettings, Packed, Wishes
+from saturn.runs.request import Packed, Wishes
 from saturn.runs.result import RunResult, strategies_by_task
 from saturn.runs.status import Status
+from saturn.tasks.due import Due, seconds_until
 from saturn.tasks.surroundings import STARTED, Surroundings
 from saturn.tasks.task import Task
 from saturn.tasks.wishes import checked_deadline, checked_priority, checked_time, names_before
-from saturn.tuning.tuner import Tuner
-from saturn.tuning.watch import Watch
 
 if TYPE_CHECKING:
-    from saturn.cluster.cluster import Cluster
-    from saturn.native import Exchange
     from saturn.tasks.wishes import Before
 
 #: Seconds between two questions to another process whether its run is over.
@@ -50,8 +44,8 @@ class Run:
     """A run, from any process on its machine. `saturn.attach` makes it.
 
     Commands return when they are in the run's journal, and the run acts on them within a second.
-    They raise `InvalidInput`, with the reason, if the run refuses them. They raise `RunOver` if no
-    process drives the run.
+    They raise `Refused`, with the reason and its code, if the run refuses them. They raise
+    `RunOver` if the run has ended or no process drives it.
     """
 
     def __init__(self, run_dir: Path) -> None:
@@ -86,6 +80,7 @@ class Run:
         priority: int | None = None,
         deadline: float | None = None,
         release: float | None = None,
+        due: Due | None = None,
     ) -> None:
         """Add tasks to a run that is in progress: all of them, or none if one is refused.
 
@@ -93,16 +88,21 @@ class Run:
 
         The other arguments hold for each of the tasks, and replace the task's own (see `Task`). The
         tasks may train under the techniques with which the run was started.
+
+        `due` is a deadline by this machine's clock: `"18:00"`, `"+3h"`, a `timedelta` or a
+        `datetime`. The tasks are refused, with the code `late`, if the plan that the run would
+        adopt ends one of them later, or has another task miss its deadline.
         """
-        wishes = Wishes.checked(after=after, priority=priority, deadline=deadline, release=release)
-        workload = request.checked_tasks([tasks] if isinstance(tasks, Task) else tasks)
-        self._check(workload)
-        here, of_run = Surroundings.here(), Surroundings.read(self._run_dir / STARTED)
-        if of_run is not None:
-            here.refuse_other_python(of_run)
-        # From elsewhere, the same code may read other files.
-        is_elsewhere = of_run is not None and here.cwd != of_run.cwd
-        packed = request.pack(workload, cwd=here.cwd if is_elsewhere else None)
+        wishes = self._wishes(after, priority, deadline, release, due)
+        self._submit(tasks, wishes, is_due=due is not None)
+
+    def _submit(
+        self, tasks: Task | Iterable[Task], wishes: Wishes, *, is_due: bool
+    ) -> dict[str, Any] | None:
+        """Submit the tasks. Returns what `preview` says of them, if that decides whether to."""
+        packed, here = self._packed_here(tasks)
+        workload = [each.task for each in packed]
+        preview = self._in_time(self._previewed(packed, wishes)) if is_due else None
         directories = run_directory.write_tasks(
             self._run_dir, workload, [each.pickle for each in packed], here
         )
@@ -126,6 +126,26 @@ class Run:
         for each, directory in zip(packed, directories, strict=True):
             self._packed[each.task.name] = each
             self._directories[each.task.name] = directory
+        return preview
+
+    def preview(
+        self,
+        tasks: Task | Iterable[Task],
+        *,
+        after: Before | None = None,
+        priority: int | None = None,
+        deadline: float | None = None,
+        release: float | None = None,
+        due: Due | None = None,
+    ) -> dict[str, Any]:
+        """When tasks would end if they were submitted now, and whom they would delay.
+
+        The arguments are those of `submit`. Submits nothing. Times are seconds on the run's clock,
+        as in `status`; the end of a task is None if it is not known before it is measured.
+        """
+        wishes = self._wishes(after, priority, deadline, release, due)
+        found: dict[str, Any] = self._previewed(self._packed_here(tasks)[0], wishes)["preview"]
+        return found
 
     def close(self) -> None:
         """Say that no more tasks will come: the run ends when all its tasks have."""
@@ -195,17 +215,56 @@ class Run:
         """Show class and run directory."""
         return f"{type(self).__name__}({str(self._run_dir)!r})"
 
+    def _wishes(self, after: Any, priority: Any, deadline: Any, release: Any, due: Any) -> Wishes:
+        if due is not None:
+            if deadline is not None:
+                raise InvalidInput("`deadline` and `due` are both given; they say the same")
+            deadline = self.status()["now_s"] + seconds_until(due)
+        return Wishes.checked(after=after, priority=priority, deadline=deadline, release=release)
+
+    def _packed_here(self, tasks: Task | Iterable[Task]) -> tuple[list[Packed], Surroundings]:
+        """The tasks, ready to travel from this program, and its surroundings."""
+        workload = request.checked_tasks([tasks] if isinstance(tasks, Task) else tasks)
+        self._check(workload)
+        here, of_run = Surroundings.here(), Surroundings.read(self._run_dir / STARTED)
+        if of_run is not None:
+            here.refuse_other_python(of_run)
+        # From elsewhere, the same code may read other files.
+        is_elsewhere = of_run is not None and here.cwd != of_run.cwd
+        return request.pack(workload, cwd=here.cwd if is_elsewhere else None), here
+
+    def _previewed(self, packed: Sequence[Packed], wishes: Wishes) -> dict[str, Any]:
+        """The run's reply to the question what these tasks would do."""
+        # Nothing is written, so no task has a directory.
+        tasks = [self._described(each, "tasks/none", wishes) for each in packed]
+        return self._ask({"query": "preview", "tasks": tasks})
+
+    @staticmethod
+    def _in_time(reply: dict[str, Any]) -> dict[str, Any]:
+        """The preview of a reply; raises if it shows that a due time can't be kept."""
+        if reply.get("why_late") is not None:
+            raise Refused(f"the due time can't be kept: {reply['why_late']}", "late")
+        preview: dict[str, Any] = reply["preview"]
+        return preview
+
     def _command(self, command: dict[str, Any]) -> None:
-        text = json.dumps({"version": 1, **command}, allow_nan=False)
+        self._ask(command)
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The run's reply to a command or a question; raises if it is refused."""
+        text = json.dumps({"version": 1, **request}, allow_nan=False)
         answer = native.ask(self._run_dir, text)
         if answer is None:
             raise RunOver(
                 f"no process drives the run `{self._run_dir}`; `saturn status "
                 f"{shlex.quote(str(self._run_dir))}` tells where the run stands"
             )
-        reply = json.loads(answer)
-        if not reply["ok"]:
-            raise InvalidInput(reply["error"])
+        reply: dict[str, Any] = json.loads(answer)
+        if reply["ok"]:
+            return reply
+        if reply.get("code") == "run_ended":
+            raise RunOver(reply["error"])
+        raise Refused(reply["error"], reply.get("code"))
 
     def _wish(self, name: str, **wishes: Any) -> None:
         self._command({"command": "wish", "task": name, **wishes})
@@ -253,176 +312,3 @@ class Run:
                 f"{len(failed)} of {len(result.tasks)} tasks failed\n" + "\n".join(lines), result
             )
         return result
-
-
-class StartedRun(Run):
-    """A run that this process drives. `saturn.start` makes it.
-
-    As a context manager, it closes the run and waits for it. If the block raises, the run is first
-    stopped at checkpoints. If a program ends without waiting, its runs are stopped at checkpoints.
-    """
-
-    def __init__(
-        self,
-        run_dir: Path,
-        packed: Sequence[Packed],
-        settings: CheckedSettings | None,
-        reused: Profile,
-        directories: dict[str, str],
-        tuner: Tuner | None = None,
-        cluster: Cluster | None = None,
-    ) -> None:
-        """Make it; `_begin` begins the run. `settings` is None for a resumed run."""
-        super().__init__(run_dir)
-        self._directories = directories
-        #: The view that shows the run in a notebook.
-        self._view: View | None = None
-        self._packed = {each.task.name: each for each in packed}
-        self._settings = settings
-        self._reused = reused
-        self._cluster = cluster
-        self._interrupts = native.interrupts()
-        self._over = threading.Event()
-        #: The run's report, once it is over.
-        self._report = ""
-        self._error: BaseException | None = None
-        self._process = os.getpid()
-        self._watch = None if tuner is None else Watch(tuner, self)
-
-    @property
-    def _resume_command(self) -> str:
-        where = "" if self._cluster is None else f" --cluster {self._cluster.address}"
-        return super()._resume_command + where
-
-    @property
-    def _suggests(self) -> bool:
-        """Whether a study suggests its tasks, so that their names don't show their parameters."""
-        return self._watch is not None and self._watch.tuner.suggests
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the run has ended."""
-        return self._over.is_set()
-
-    def wait(self, timeout: float | None = None) -> RunResult:
-        """Wait until the run is over, and return its result.
-
-        On the main thread, Ctrl-C, SIGTERM and SIGHUP stop the run meanwhile. The first stops it at
-        checkpoints, the second at once, the third without waiting for processes that can't be
-        killed.
-
-        Raises `TimeoutError` after `timeout` seconds (the run goes on), `TasksFailed` once
-        everything has ended (its `result` has the other tasks; not with `raise_on_failure=False`),
-        `RunInterrupted` if the run was stopped, and `RunFailed`.
-        """
-        if not stopping.wait(self._over, self._interrupts.press, timeout):
-            raise self._timed_out(timeout)
-        if self._view is not None:
-            self._view.wait()
-        if self._error is not None:
-            raise self._error
-        if self._watch is not None and self._watch.cause is not None:
-            raise self._watch.cause
-        return self._conclude(self._report)
-
-    def __enter__(self) -> StartedRun:
-        """Enter the block in which tasks are submitted."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close the run and wait for it; if the block raised, stop it at checkpoints."""
-        if kind is not None:
-            self._stop_and_wait()
-            return
-        if not self.is_over:
-            with contextlib.suppress(RunOver):  # the run may have ended since
-                self.close()
-        self.wait()
-
-    def _begin(self, drive: Callable[[Any, Exchange | None], str], write: Any) -> None:
-        """Begin to drive the run; returns once it takes commands, or raises why it is refused.
-
-        `drive` gets a function for the run's output: `write`, or in a notebook the view's; with
-        None, nothing is shown. It also gets the exchange with the agents of the run's cluster.
-        """
-        # For a resumed run, the tasks' directories are not known here, so it is shown as lines.
-        display = view.display_of_kernel() if write is not None and self._directories else None
-        if display is not None:
-            self._view = View(self._run_dir, self._directories, write)
-            write = self._view.write
-        threading.Thread(
-            target=self._drive,
-            args=(lambda exchange: drive(write, exchange),),
-            name=f"saturn {self._run_dir.name}",
-            daemon=True,
-        ).start()
-        try:
-            while not self._over.wait(0.01) and not native.is_driven(self._run_dir):
-                pass
-        except BaseException:
-            self._stop_and_wait()
-            raise
-        if self._error is not None:
-            raise self._error
-        if self._view is not None:
-            self._view.begin(display)
-        if not self.is_over:
-            _unfinished.add(self)
-
-    def _drive(self, drive: Callable[[Exchange | None], str]) -> None:
-        cluster = self._cluster
-        if self._watch is not None:
-            self._watch.begin()
-        try:
-            press = self._interrupts.press
-            self._report = drive(None if cluster is None else cluster.serve(self._run_dir, press))
-        except BaseException as error:
-            self._error = error
-        finally:
-            try:
-                if self._view is not None:
-                    self._view.over()
-                if self._watch is not None:
-                    self._watch.end()
-                if cluster is not None:
-                    cluster.close()
-            finally:
-                self._over.set()
-
-    def _check(self, workload: Sequence[Task]) -> None:
-        if self._settings is None:
-            super()._check(workload)
-        else:
-            request.check_techniques(workload, self._settings.entries)
-
-    def _described(self, packed: Packed, directory: str, wishes: Wishes) -> dict[str, Any]:
-        entries = [] if self._settings is None else self._settings.entries
-        goal = {} if self._watch is None else self._watch.tuner.goal
-        return goal | packed.described(directory, self._reused, entries, wishes)
-
-    def _stop_and_wait(self) -> None:
-        if self._process == os.getpid() and not self.is_over:
-            self._interrupts.press()
-            stopping.wait(self._over, self._interrupts.press, None)
-
-
-#: Runs of this process that may not be over yet.
-_unfinished: weakref.WeakSet[StartedRun] = weakref.WeakSet()
-
-
-@atexit.register
-def _stop_unfinished() -> None:
-    """Stop runs at checkpoints for which the ending program has not waited."""
-    for run in list(_unfinished):
-        if not run.is_over and run._process == os.getpid():
-            command = run._resume_command
-            sys.stderr.write(
-                "the program ends and has not waited for its run, which stops at checkpoints; to "
-                f"go on: {command}\n"
-            )
-            run._stop_and_wait()

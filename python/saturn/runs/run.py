@@ -22,11 +22,12 @@ from saturn.errors import InvalidInput, SaturnError
 from saturn.plain.sizes import parse_limit
 from saturn.plain.supported import check_torch
 from saturn.runs import pool, profiles, request, run_directory
-from saturn.runs.live import Run, StartedRun
+from saturn.runs.live import Run
 from saturn.runs.options import DEFAULTS, ClusterOptions, RunOptions, SearchOptions, takes
 from saturn.runs.profiles import Profile
 from saturn.runs.request import CheckedSettings, Packed, PathLike, Settings, Wishes
 from saturn.runs.result import RunResult
+from saturn.runs.started import StartedRun
 from saturn.stoppers.given import stoppers_of, with_metrics
 from saturn.tasks.task import Task
 from saturn.tuning import keeping

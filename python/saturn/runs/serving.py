@@ -7,8 +7,9 @@ import json
 from saturn import native
 from saturn.errors import InvalidInput, RunOver
 from saturn.runs import pool
-from saturn.runs.live import Run, StartedRun
+from saturn.runs.live import Run
 from saturn.runs.run import resume, start
+from saturn.runs.started import StartedRun
 from saturn.tasks.surroundings import STARTED, Surroundings
 
 

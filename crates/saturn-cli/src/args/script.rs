@@ -119,6 +119,8 @@ pub(crate) struct ServeArgs {
 #[command(after_help = more(&[
     ("saturn submit sweep.toml", "to the pool of saturn serve"),
     ("saturn submit sweep.toml --name try2 --priority 3", "tasks are called try2-…, and hurry"),
+    ("saturn submit sweep.toml --preview", "when they would end, and whom they would delay"),
+    ("saturn submit sweep.toml --due 18:00", "refused if the plan shows that they would be late"),
     ("saturn submit sweep.toml --to my-run", "to a run in progress"),
 ], "0 submitted, 2 refused, or no process drives the run, 5 the machine failed"))]
 pub(crate) struct SubmitArgs {
@@ -134,7 +136,14 @@ pub(crate) struct SubmitArgs {
     /// Priority of the tasks, in place of their own: those with a higher number end sooner.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) priority: Option<i32>,
-    /// Print the names of the tasks as JSON.
+    /// When every task should have ended, in place of their own deadlines: 18:00, 2026-11-28 09:00,
+    /// +3h or +1h30m. They are refused if the plan shows that this can't be kept.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) due: Option<String>,
+    /// Submit nothing: print when the tasks would end, and which tasks they would delay.
+    #[arg(long)]
+    pub(crate) preview: bool,
+    /// Print the names of the tasks as JSON; with --due or --preview also the ends.
     #[arg(long)]
     pub(crate) json: bool,
 }

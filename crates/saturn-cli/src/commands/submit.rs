@@ -34,6 +34,8 @@ pub(crate) fn run(args: &SubmitArgs) -> Exit {
         "run": run.shown,
         "name": args.name,
         "priority": args.priority,
+        "due": args.due,
+        "preview": args.preview,
         "json": args.json,
     });
     python::become_verb("submit", &asked)

@@ -76,6 +76,7 @@ fn help() {
         "close",
         "stop",
         "sweep",
+        "submit",
         "doctor",
         "completions",
     ] {

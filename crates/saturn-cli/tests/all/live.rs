@@ -181,7 +181,8 @@ fn a_run_in_progress_is_shown_and_steered() {
     assert!(error.contains("to unpause the task: saturn unpause it long"), "{error}");
     assert_eq!(place.stage("it", "long"), "paused");
     let answer = place.json(&["unpause", "saturn_runs/it", "long", "--json"]);
-    let expected = json!({"version": 1, "run": "saturn_runs/it", "ok": true, "error": null});
+    let expected =
+        json!({"version": 1, "run": "saturn_runs/it", "ok": true, "code": null, "error": null});
     assert_eq!(answer, expected);
     assert_ne!(place.stage("it", "long"), "paused");
 
@@ -206,7 +207,10 @@ fn a_run_in_progress_is_shown_and_steered() {
     }
     let refused = place.saturn(&["cancel", "it", "spare", "--json"]);
     let answer: Value = serde_json::from_str(&refused.1).unwrap();
-    assert_eq!((refused.0, &answer["ok"]), (2, &json!(false)));
+    assert_eq!(
+        (refused.0, &answer["ok"], &answer["code"]),
+        (2, &json!(false), &json!("task_ended"))
+    );
 
     // The newest run is taken where none is named, and named.
     for verb in ["status", "explain"] {

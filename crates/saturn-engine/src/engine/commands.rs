@@ -1,4 +1,4 @@
-//! What a person asks of a run in progress: checked, then made a record, or refused in words.
+//! What a person asks of a run in progress: checked, then made a record, or refused by a code and in words.
 //!
 //! A command that changes nothing (a task that is paused already) is accepted. A refusal says what
 //! would be right, and changes nothing.
@@ -8,6 +8,7 @@ use crate::engine::names::{open_task, unknown_task};
 use crate::facts::event::{Command, NewTask};
 use crate::facts::ids::{DeviceId, NodeId, TaskId};
 use crate::facts::record::{Purpose, Record, StopReason, TaskEnd};
+use crate::facts::refusal::{Refusal, RefusalCode};
 use crate::health::devices::take_back;
 use crate::health::memory::Health;
 use crate::ledger::book::Ledger;
@@ -21,15 +22,9 @@ pub(crate) fn command(
     health: &mut Health,
     command: Command,
     now_s: f64,
-) -> Result<(), String> {
+) -> Result<(), Refusal> {
     if ledger.state.ended.is_some() {
-        return Err(match command {
-            Command::Submit { .. } => "the run has ended, and takes no more tasks: start \
-                another run for them. A run that is started with `keep_open=True` goes on until \
-                it is told to `close`"
-                .to_owned(),
-            _ => "the run has ended".to_owned(),
-        });
+        return Err(RefusalCode::RunEnded.because("the run has ended"));
     }
     match command {
         Command::Submit { tasks } => submit(ledger, tasks, now_s),
@@ -60,13 +55,14 @@ pub(crate) fn command(
             let state = ledger.state.task(task);
             if !state.is_paused {
                 let name = ledger.state.name(task);
-                return Err(match state.held() {
+                let reason = match state.held() {
                     Some(why) => format!(
                         "`{name}` is not paused: the stopper holds it ({why}), and takes it up \
                          again where it does well enough"
                     ),
                     None => format!("`{name}` is not paused"),
-                });
+                };
+                return Err(RefusalCode::NotPaused.because(reason));
             }
             ledger.commit(Record::Unpaused { task }, now_s);
             Ok(())
@@ -83,7 +79,8 @@ pub(crate) fn command(
             check_times(wishes.deadline_s, wishes.release_s)?;
             if wishes.after.iter().any(|before| comes_after(&ledger.state, *before, task)) {
                 let name = ledger.state.name(task);
-                return Err(format!("`{name}` would have to come after itself"));
+                let reason = format!("`{name}` would have to come after itself");
+                return Err(RefusalCode::BadOrder.because(reason));
             }
             if wishes != ledger.state.task(task).spec.wishes {
                 ledger.commit(Record::Wished { task, wishes }, now_s);
@@ -113,20 +110,21 @@ pub(crate) fn command(
 
 /// Takes tasks into a run that has not ended. A closed run takes them too: it only ends as soon as
 /// nothing is left to do. But no wider node is waited for in a closed run.
-fn submit(ledger: &mut Ledger, tasks: Vec<NewTask>, now_s: f64) -> Result<(), String> {
+pub(crate) fn submit(ledger: &mut Ledger, tasks: Vec<NewTask>, now_s: f64) -> Result<(), Refusal> {
     let mut added: Vec<String> = Vec::new();
     let mut specs = Vec::new();
     for NewTask { mut spec, after } in tasks {
         let name = &spec.name;
         if ledger.state.task_named(name).is_some() || added.contains(name) {
-            return Err(format!("there is a task `{name}` already; names must be unique"));
+            let reason = format!("there is a task `{name}` already; names must be unique");
+            return Err(RefusalCode::NameTaken.because(reason));
         }
         let wishes = &spec.wishes;
         check_times(wishes.deadline_s, wishes.release_s)?;
         if ledger.state.is_closed
             && let Some(why) = ledger.state.out_of_range(&spec)
         {
-            return Err(format!("task `{name}`: {why}"));
+            return Err(RefusalCode::OutOfRange.because(format!("task `{name}`: {why}")));
         }
         spec.wishes.after = predecessors(&ledger.state, &after, &added)?;
         added.push(spec.name.clone());
@@ -145,7 +143,7 @@ fn submit(ledger: &mut Ledger, tasks: Vec<NewTask>, now_s: f64) -> Result<(), St
 }
 
 /// The tasks of these names: of the run, or among those that are being added, in order.
-fn predecessors(state: &State, names: &[String], added: &[String]) -> Result<Vec<TaskId>, String> {
+fn predecessors(state: &State, names: &[String], added: &[String]) -> Result<Vec<TaskId>, Refusal> {
     let first = state.tasks.len();
     names
         .iter()
@@ -155,9 +153,9 @@ fn predecessors(state: &State, names: &[String], added: &[String]) -> Result<Vec
             if let Some(task) = task
                 && matches!(state.stage(task), Stage::Failed | Stage::Cancelled | Stage::Stopped)
             {
-                return Err(format!(
-                    "`{name}` has ended without being done, so nothing can come after it"
-                ));
+                let reason =
+                    format!("`{name}` has ended without being done, so nothing can come after it");
+                return Err(RefusalCode::BadOrder.because(reason));
             }
             task.or(position.map(|position| TaskId(first + position)))
                 .ok_or_else(|| unknown_task(state, name))
@@ -186,15 +184,17 @@ fn take_back_devices(
     name: &str,
     devices: Vec<u32>,
     now_s: f64,
-) -> Result<(), String> {
+) -> Result<(), Refusal> {
     let nodes = &ledger.state.cluster.nodes;
     let Some(node) = nodes.iter().position(|node| node.name == name).map(NodeId) else {
         let names: Vec<String> = nodes.iter().map(|node| format!("`{}`", node.name)).collect();
-        return Err(format!("there is no node `{name}`; there are {}", names.join(", ")));
+        let reason = format!("there is no node `{name}`; there are {}", names.join(", "));
+        return Err(RefusalCode::NoSuchDevice.because(reason));
     };
     let gpus = ledger.state.cluster.nodes[node.0].gpus;
     if let Some(device) = devices.iter().find(|device| **device >= gpus) {
-        return Err(format!("node `{name}` has devices 0 to {}, not {device}", gpus - 1));
+        let reason = format!("node `{name}` has devices 0 to {}, not {device}", gpus - 1);
+        return Err(RefusalCode::NoSuchDevice.because(reason));
     }
     let devices: Vec<u32> = if devices.is_empty() { (0..gpus).collect() } else { devices };
     let devices: Vec<DeviceId> =
@@ -219,11 +219,12 @@ pub(crate) fn stop_run(ledger: &mut Ledger, at_once: bool, now_s: f64) {
     ledger.timers.set(now_s, Timer::Solve);
 }
 
-fn check_times(deadline_s: Option<f64>, release_s: f64) -> Result<(), String> {
+fn check_times(deadline_s: Option<f64>, release_s: f64) -> Result<(), Refusal> {
     let times = [("deadline_s", deadline_s.unwrap_or(0.0)), ("release_s", release_s)];
     for (name, value) in times {
         if !(value.is_finite() && value >= 0.0) {
-            return Err(format!("`{name}` is {value}; it must be a number of seconds from 0 on"));
+            let reason = format!("`{name}` is {value}; it must be a number of seconds from 0 on");
+            return Err(RefusalCode::BadValue.because(reason));
         }
     }
     Ok(())

@@ -14,6 +14,7 @@ use crate::engine::names::unknown_task;
 use crate::facts::ids::TaskId;
 use crate::facts::judgement::{Judgement, NamedJudgement, Ruling};
 use crate::facts::record::{Record, StopReason, TaskEnd};
+use crate::facts::refusal::Refusal;
 use crate::ledger::book::Ledger;
 use crate::planning::adopting::adopt_extended;
 use crate::planning::problem::plannable;
@@ -25,13 +26,13 @@ pub(crate) fn take_judgements(
     ledger: &mut Ledger,
     judgements: Vec<NamedJudgement>,
     now_s: f64,
-) -> Result<(), String> {
+) -> Result<(), Refusal> {
     let known = judgements.into_iter().map(|NamedJudgement { task, judgement }| {
         let id =
             ledger.state.task_named(&task).ok_or_else(|| unknown_task(&ledger.state, &task))?;
         Ok((id, judgement))
     });
-    let known: Vec<(TaskId, Judgement)> = known.collect::<Result<_, String>>()?;
+    let known: Vec<(TaskId, Judgement)> = known.collect::<Result<_, Refusal>>()?;
     let mut let_go_on = false;
     for (task, judgement) in known {
         let ruling = judgement.ruling;

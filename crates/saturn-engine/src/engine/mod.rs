@@ -3,7 +3,7 @@
 //! [`Engine::handle`](crate::Engine::handle), in `turn`, takes an event in and then lets each room
 //! bring the run forward, always in the same order. `reports` takes in what ranks report,
 //! `commands` what people ask (`names`: the tasks that they name), and `judgements` what the run's
-//! stopper rules.
+//! stopper rules. `rehearsal` tries a submission on a copy of the run.
 //!
 //! Invariants: the order of the rooms within a turn is fixed here and nowhere else.
 //!
@@ -12,5 +12,6 @@
 pub(crate) mod commands;
 pub(crate) mod judgements;
 pub(crate) mod names;
+pub(crate) mod rehearsal;
 pub(crate) mod reports;
 pub(crate) mod turn;

@@ -4,6 +4,7 @@
 //! - `event`: what happens to the engine, and the actions that the engine asks for.
 //! - `record`, `plan`: what a journal keeps. `migrate` reads journals of earlier versions.
 //! - `failure`, `evaluation`, `judgement`: parts of events and records.
+//! - `refusal`: why a command is refused.
 //!
 //! Invariants: a value here means the same in every process and in every later version. The
 //! serialized names are frozen by the tests of the journal's format.
@@ -19,3 +20,4 @@ pub(crate) mod judgement;
 pub mod migrate;
 pub(crate) mod plan;
 pub(crate) mod record;
+pub(crate) mod refusal;

@@ -7,6 +7,7 @@ use saturn_core::{Gang, StrategyKey};
 use crate::facts::event::Action;
 use crate::facts::ids::{DeviceId, TaskId, devices};
 use crate::facts::record::Record;
+use crate::facts::refusal::Refusal;
 use crate::ledger::agenda::Agenda;
 use crate::ledger::idle::Idle;
 use crate::ledger::queues::Queues;
@@ -21,7 +22,7 @@ pub struct Decision {
     /// What to do, in order.
     pub actions: Vec<Action>,
     /// Why a command was refused.
-    pub refusal: Option<String>,
+    pub refusal: Option<Refusal>,
 }
 
 /// The state, the decision so far, and what is to be looked at.
@@ -83,8 +84,8 @@ impl Ledger {
     }
 
     /// Says why a command was refused.
-    pub(crate) fn refuse(&mut self, reason: String) {
-        self.decision.refusal = Some(reason);
+    pub(crate) fn refuse(&mut self, refusal: Refusal) {
+        self.decision.refusal = Some(refusal);
     }
 
     /// The decision of the turn; the next turn begins with an empty one.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use saturn_core::Assignment;
 
 use crate::facts::event::SolveAnswer;
+use crate::facts::ids::TaskId;
 use crate::facts::plan::{Place, PlanSource, RunPlan};
 use crate::facts::record::Record;
 use crate::ledger::book::Ledger;
@@ -22,21 +23,22 @@ use crate::planning::variants::variants;
 use crate::state::run::State;
 
 /// Adopts the plan that is best by the forecast, if it is enough better than the plan in force.
+/// `tasks` are those that must have a place in it.
 pub(crate) fn choose(
     ledger: &mut Ledger,
     solved: Option<(&SolveAnswer, Vec<Place>)>,
     remaining: &Remaining,
+    tasks: &[TaskId],
     reason: Option<String>,
     now_s: f64,
 ) {
     let state = &ledger.state;
-    let tasks = plannable(state);
     let open: Vec<Place> = state.open_places().map(|(_, place)| place.clone()).collect();
-    let is_complete = without_place(state, &tasks, &open).is_empty();
-    let open = extended(state, open, &tasks, now_s);
-    let standing = Standing::new(state, open, is_complete, remaining.objective, now_s);
+    let is_complete = without_place(state, tasks, &open).is_empty();
+    let open = extended(state, open, tasks, now_s);
+    let standing = Standing::new(state, open, is_complete, remaining, now_s);
     let (answer, places) = solved.unzip();
-    let best = places.and_then(|places| standing.best_of(variants(state, places), &tasks));
+    let best = places.and_then(|places| standing.best_of(variants(state, places), tasks));
     let best_s = best.as_ref().map(|best| best.forecast.end_s - now_s);
     let better = best.filter(|best| standing.is_enough_better(best));
     let standing = standing.rival;

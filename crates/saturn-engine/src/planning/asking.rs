@@ -20,6 +20,7 @@ use crate::planning::adopting::{choose, places};
 use crate::planning::experiment::{Luck, choose_trials};
 use crate::planning::fingerprint::Fingerprint;
 use crate::planning::problem::{Remaining, plannable};
+use crate::state::run::State;
 
 /// The time between two solves is at least this many times as long as the last solve took. So a
 /// queue that never ends does not keep the solver busy.
@@ -151,28 +152,9 @@ impl Planning {
         }
         self.num_solves += 1;
         let request = self.num_solves;
-        let policy = &ledger.state.config.policy;
-        let time_limit_s = time_limit_s(policy, &remaining);
-        let is_makespan = remaining.objective == Objective::Makespan;
-        let is_open = !ledger.state.is_closed;
-        let expected = remaining.with_unmeasured(&ledger.state, Luck::None);
-        let optimistic = remaining.optimistic(&ledger.state);
-        let warm_start = remaining.warm_start(&ledger.state);
-        let problem = std::mem::take(&mut remaining.problem);
-        let has_deadlines = problem.tasks.iter().any(|task| task.deadline_s.is_some());
-        let order = SolveOrder {
-            problem,
-            optimistic,
-            expected,
-            objective: remaining.objective,
-            time_limit_s,
-            seed: policy.seed,
-            max_switches: if is_makespan { policy.max_switches } else { 0 },
-            min_switch_gain: policy.min_switch_gain,
-            min_move_gain: if is_open { (OPEN * policy.min_gain).clamp(0.0, 1.0) } else { 0.0 },
-            min_move_gain_s: if is_open { policy.min_gain_s.clamp(0.0, FOREVER_S) } else { 0.0 },
-            warm_start,
-        };
+        let order = order(&ledger.state, &mut remaining);
+        let time_limit_s = order.time_limit_s;
+        let has_deadlines = remaining.keeps_deadlines;
         self.pending = Some(PendingSolve { request, remaining, has_deadlines, time_limit_s });
         ledger.act(Action::Solve { request, order: Box::new(order) });
     }
@@ -207,11 +189,13 @@ impl Planning {
                 if let Some(optimistic) = &answer.optimistic {
                     choose_trials(ledger, &remaining, &answer.plan, optimistic, now_s);
                 }
-                choose(ledger, Some((&answer, places)), &remaining, None, now_s);
+                let tasks = plannable(&ledger.state);
+                choose(ledger, Some((&answer, places)), &remaining, &tasks, None, now_s);
             }
             Err(reason) => {
                 self.not_solved(ledger, &reason, has_deadlines, now_s);
-                choose(ledger, None, &remaining, Some(reason), now_s);
+                let tasks = plannable(&ledger.state);
+                choose(ledger, None, &remaining, &tasks, Some(reason), now_s);
             }
         }
     }
@@ -228,6 +212,30 @@ impl Planning {
             self.num_failed += 1;
         }
         ledger.commit(Record::NotSolved { reason: reason.to_owned() }, now_s);
+    }
+}
+
+/// The question to the solver. The problem leaves `remaining`, which keeps what its indices mean.
+pub(crate) fn order(state: &State, remaining: &mut Remaining) -> SolveOrder {
+    let policy = &state.config.policy;
+    let time_limit_s = time_limit_s(policy, remaining);
+    let is_makespan = remaining.objective == Objective::Makespan;
+    let is_open = !state.is_closed;
+    let expected = remaining.with_unmeasured(state, Luck::None);
+    let optimistic = remaining.optimistic(state);
+    let warm_start = remaining.warm_start(state);
+    SolveOrder {
+        problem: std::mem::take(&mut remaining.problem),
+        optimistic,
+        expected,
+        objective: remaining.objective,
+        time_limit_s,
+        seed: policy.seed,
+        max_switches: if is_makespan { policy.max_switches } else { 0 },
+        min_switch_gain: policy.min_switch_gain,
+        min_move_gain: if is_open { (OPEN * policy.min_gain).clamp(0.0, 1.0) } else { 0.0 },
+        min_move_gain_s: if is_open { policy.min_gain_s.clamp(0.0, FOREVER_S) } else { 0.0 },
+        warm_start,
     }
 }
 

@@ -33,6 +33,8 @@ pub(crate) const LEAST_RUNTIME_S: f64 = 1e-3;
 pub(crate) struct Remaining {
     pub(crate) problem: Problem,
     pub(crate) objective: Objective,
+    /// Whether tasks of the problem have deadlines that a plan must keep.
+    pub(crate) keeps_deadlines: bool,
     /// One for each task of the problem.
     pub(crate) tasks: Vec<RemainingTask>,
     /// For each node of the problem, ascending, its number in the run, and which of its devices are
@@ -102,6 +104,17 @@ pub(crate) fn plannable(state: &State) -> Vec<TaskId> {
     }
 }
 
+/// Tasks that a plan could have a place for if no trials were waited for. The problem leaves out
+/// those of which no strategy is measured.
+pub(crate) fn measured(state: &State) -> Vec<TaskId> {
+    let is_known = |task: &TaskId| {
+        let of_task = state.task(*task);
+        let may_train = of_task.steps.is_some() && state.fits_pool(*task);
+        !of_task.is_to_rest() && (may_train || state.attempt_of(*task).is_some())
+    };
+    state.open_tasks.iter().copied().filter(is_known).collect()
+}
+
 impl Remaining {
     /// The problem of these tasks. With `deadlines`, tasks must end by the deadlines that they
     /// have.
@@ -116,6 +129,8 @@ impl Remaining {
             remaining.add_task(state, *task, deadlines, now_s);
         }
         remaining.add_order(state);
+        let mut tasks = remaining.problem.tasks.iter();
+        remaining.keeps_deadlines = tasks.any(|task| task.deadline_s.is_some());
         remaining
     }
 

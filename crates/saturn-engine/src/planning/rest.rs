@@ -10,7 +10,7 @@ use crate::facts::config::Level;
 use crate::facts::ids::TaskId;
 use crate::facts::record::{AttemptEnd, Record, TaskEnd};
 use crate::knowledge::paces::LEAST_NEWS;
-use crate::planning::problem::{LEAST_RUNTIME_S, Remaining};
+use crate::planning::problem::{LEAST_RUNTIME_S, Remaining, measured};
 use crate::state::breadth::holds;
 use crate::state::run::State;
 
@@ -45,13 +45,7 @@ pub fn rest(state: &State, without: &[TaskId], now_s: f64) -> Rest {
         state.apply(&record, now_s);
     }
     let cancelled = cancel(&mut state, without, now_s);
-    let is_known = |task: &TaskId| {
-        let of_task = state.task(*task);
-        let may_train = of_task.steps.is_some() && state.fits_pool(*task);
-        !of_task.is_to_rest() && (may_train || state.attempt_of(*task).is_some())
-    };
-    let tasks: Vec<TaskId> = state.open_tasks.iter().copied().filter(is_known).collect();
-    let remaining = Remaining::new(&state, &tasks, true, now_s);
+    let remaining = Remaining::new(&state, &measured(&state), true, now_s);
     let is_planned = |task: &TaskId| remaining.tasks.iter().any(|one| one.id == *task);
     let unplanned = state.open_tasks.iter().copied().filter(|task| !is_planned(task)).collect();
     let wide = wide(&state, &remaining);

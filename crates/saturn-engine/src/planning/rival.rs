@@ -3,7 +3,7 @@
 //! One forecast (`forecast`) judges every plan, from the present state and by the rules by which
 //! plans are followed. So a plan promises the times that following it gives. Where running tasks
 //! are moved, the gain must be `min_gain` of the time left, and `min_gain_s`. Where none is moved,
-//! a little is enough.
+//! a little is enough. Deadlines come before any gain, if the solver was told to keep them.
 
 use saturn_core::{Objective, PlanStatus};
 
@@ -12,6 +12,7 @@ use crate::facts::ids::{NodeId, TaskId};
 use crate::facts::plan::{Place, PlanSource, RunPlan};
 use crate::forecast::follow::{Forecast, follow};
 use crate::planning::extend::extended;
+use crate::planning::problem::Remaining;
 use crate::planning::validity::too_early;
 use crate::planning::variants::switches_idly;
 use crate::state::run::State;
@@ -78,9 +79,12 @@ pub(crate) struct Standing<'a> {
     /// Whether each task has a place in the plan in force. If not, any better plan will do.
     is_complete: bool,
     objective: Objective,
+    /// Whether the solver was told to keep deadlines.
+    keeps_deadlines: bool,
     now_s: f64,
     value: f64,
     ends: f64,
+    lateness: f64,
 }
 
 impl<'a> Standing<'a> {
@@ -88,14 +92,24 @@ impl<'a> Standing<'a> {
         state: &'a State,
         places: Vec<Place>,
         is_complete: bool,
-        objective: Objective,
+        asked: &Remaining,
         now_s: f64,
     ) -> Self {
-        let rival = Rival::new(state, places, now_s);
-        let (value, ends) = (0.0, 0.0);
-        let standing = Self { rival, state, is_complete, objective, now_s, value, ends };
-        let (value, ends) = (standing.value_of(&standing.rival), standing.ends_of(&standing.rival));
-        Self { value, ends, ..standing }
+        let mut standing = Self {
+            rival: Rival::new(state, places, now_s),
+            state,
+            is_complete,
+            objective: asked.objective,
+            keeps_deadlines: asked.keeps_deadlines,
+            now_s,
+            value: 0.0,
+            ends: 0.0,
+            lateness: 0.0,
+        };
+        standing.value = standing.value_of(&standing.rival);
+        standing.ends = standing.ends_of(&standing.rival);
+        standing.lateness = standing.lateness_of(&standing.rival);
+        standing
     }
 
     /// The best of some plans by the forecast, each with places for the tasks that it leaves out.
@@ -117,6 +131,10 @@ impl<'a> Standing<'a> {
                 moved.all(|id| !state.is_to_stay(&state.attempts[id]))
             });
         rivals.min_by(|one, other| {
+            let (late, later) = (self.lateness_of(one), self.lateness_of(other));
+            if !self.are_as_late(late, later) {
+                return late.total_cmp(&later);
+            }
             let (a, b) =
                 (self.value_of(one) + self.bar(one), self.value_of(other) + self.bar(other));
             let are_equal = (a - b).abs() <= EQUAL * self.value;
@@ -132,6 +150,11 @@ impl<'a> Standing<'a> {
     pub(crate) fn is_enough_better(&self, rival: &Rival) -> bool {
         let policy = &self.state.config.policy;
         let is_moving = rival.forecast.moved.len() > self.rival.forecast.moved.len();
+        let lateness = self.lateness_of(rival);
+        if !self.are_as_late(lateness, self.lateness) {
+            let needed_s = if is_moving { policy.min_gain_s } else { 0.0 };
+            return self.lateness - lateness > needed_s;
+        }
         let share =
             if is_moving { policy.min_gain } else { policy.min_gain.min(MIN_GAIN_IN_PLACE) };
         let needed = if self.is_complete { share * self.value } else { 0.0 };
@@ -146,6 +169,15 @@ impl<'a> Standing<'a> {
 
     fn value_of(&self, rival: &Rival) -> f64 {
         rival.forecast.value(self.state, self.objective, self.now_s)
+    }
+
+    /// Seconds by which tasks miss their deadlines.
+    fn lateness_of(&self, rival: &Rival) -> f64 {
+        if self.keeps_deadlines { rival.forecast.lateness_s(self.state, self.now_s) } else { 0.0 }
+    }
+
+    fn are_as_late(&self, one: f64, other: f64) -> bool {
+        (one - other).abs() <= EQUAL * self.value
     }
 
     /// The mean end. It decides only between plans of equal makespans.

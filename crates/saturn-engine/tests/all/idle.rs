@@ -18,7 +18,7 @@ use crate::specs::spec;
 const SOLVE_S: f64 = 5.0;
 const REST_S: f64 = 10.0 * SOLVE_S;
 
-fn config() -> RunConfig {
+pub(crate) fn config() -> RunConfig {
     let technique =
         TechniqueRef { name: "ddp".into(), level: Level::Managed, import: None, pickle: None };
     RunConfig {
@@ -42,7 +42,13 @@ fn submit_wide(name: &str, setup_s: f64, gpus: u32, node_gpus: Option<u32>) -> E
 }
 
 /// The same of so many seconds.
-fn submit_long(name: &str, steps: u64, setup_s: f64, gpus: u32, node_gpus: Option<u32>) -> Event {
+pub(crate) fn submit_long(
+    name: &str,
+    steps: u64,
+    setup_s: f64,
+    gpus: u32,
+    node_gpus: Option<u32>,
+) -> Event {
     let outcome = TrialOutcome::Measured {
         step_s: 1.0,
         setup_s,
@@ -98,7 +104,7 @@ fn answer(request: u64, order: &SolveOrder) -> Event {
     Event::Solved { request, answer: Ok(answer) }
 }
 
-fn order(decision: &Decision) -> Option<Event> {
+pub(crate) fn order(decision: &Decision) -> Option<Event> {
     decision.actions.iter().find_map(|action| match action {
         Action::Solve { request, order } => Some(answer(*request, order)),
         _ => None,

@@ -3,8 +3,8 @@
 use saturn_core::{Node, TrialOutcome};
 use saturn_engine::{
     Action, AttemptEnd, AttemptId, Command, DeviceKind, Event, FailureKind, LaunchOrder, Level,
-    Mode, Policy, Purpose, RankReport, Record, RunConfig, RunEnd, Stage, State, TaskEnd, TaskId,
-    TaskStatus, Work,
+    Mode, Policy, Purpose, RankReport, Record, RefusalCode, RunConfig, RunEnd, Stage, State,
+    TaskEnd, TaskId, TaskStatus, Work,
 };
 
 use crate::inspected::{BOTH, DEVICES, Run, config, outcome, task, technique};
@@ -305,8 +305,10 @@ fn a_run_in_progress_takes_tasks_also_where_it_is_closed() {
     wide.spec.gpu_range = Some(vec![64]);
     let command = Command::Submit { tasks: vec![wide] };
     let refusal = run.engine.handle(Event::Command { command }, run.now_s).refusal;
-    assert!(refusal.unwrap().starts_with("task `wide`: its `gpu_range` is 64"));
-    // Once it has ended it takes none, and says what would.
+    let refusal = refusal.unwrap();
+    assert_eq!(refusal.code, RefusalCode::OutOfRange);
+    assert!(refusal.reason.starts_with("task `wide`: its `gpu_range` is 64"));
+    // Once it has ended it takes none.
     run.tell(Event::Command { command: Command::Stop { at_once: true } });
     for purpose in [Purpose::Inspection, Purpose::Trial] {
         for attempt in run.live(purpose) {
@@ -315,7 +317,7 @@ fn a_run_in_progress_takes_tasks_also_where_it_is_closed() {
     }
     let command = Command::Submit { tasks: vec![task("c", "one")] };
     let refusal = run.engine.handle(Event::Command { command }, run.now_s).refusal;
-    assert!(refusal.unwrap().contains("started with `keep_open=True`"));
+    assert_eq!(refusal.unwrap().code, RefusalCode::RunEnded);
 }
 
 /// A node may come that is wide enough, as long as the run is open; once it is closed, none is

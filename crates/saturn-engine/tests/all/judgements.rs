@@ -6,8 +6,9 @@ use saturn_core::{
 };
 use saturn_engine::{
     Action, AttemptEnd, AttemptId, Command, Decision, DeviceKind, Engine, Event, Judgement, Level,
-    Metrics, Mode, NamedJudgement, NewTask, Policy, RankReport, Record, Ruling, RunConfig, RunEnd,
-    SolveAnswer, Stage, StopReason, TaskEnd, TaskId, TaskSpec, TechniqueRef,
+    Metrics, Mode, NamedJudgement, NewTask, Policy, RankReport, Record, Refusal, RefusalCode,
+    Ruling, RunConfig, RunEnd, SolveAnswer, Stage, StopReason, TaskEnd, TaskId, TaskSpec,
+    TechniqueRef,
 };
 
 use crate::specs::spec;
@@ -22,7 +23,7 @@ struct Run {
     /// Actions that were not looked at yet.
     actions: Vec<Action>,
     now_s: f64,
-    refusal: Option<String>,
+    refusal: Option<Refusal>,
     solver: Solver,
 }
 
@@ -206,7 +207,7 @@ fn a_task_that_is_held_gives_its_device_to_others_and_goes_on_from_there() {
     run.judge("a", 10, None);
     assert_eq!(run.stage(A), Stage::Held);
     run.ask(Command::Unpause { task: "a".to_owned() });
-    let refusal = run.refusal.clone().expect("nobody paused it");
+    let refusal = run.refusal.clone().expect("nobody paused it").reason;
     assert!(
         refusal.contains("`a` is not paused: the stopper holds it (third of five)"),
         "{refusal}"
@@ -311,7 +312,8 @@ fn a_word_on_what_has_ended_is_kept_and_changes_nothing_and_nobody_is_no_task() 
         "the stopper has seen the value, and that is all"
     );
     run.judge("nobody", 9, None);
-    assert_eq!(run.refusal.as_deref(), Some("there is no task `nobody`; there are `a`"));
+    let refusal = RefusalCode::UnknownTask.because("there is no task `nobody`; there are `a`");
+    assert_eq!(run.refusal, Some(refusal));
 }
 
 #[test]

@@ -13,6 +13,8 @@ mod judgements;
 mod overtaking;
 mod paces;
 mod records;
+mod refusals;
+mod rehearsals;
 mod rooms;
 mod slow_gangs;
 mod slowness;

@@ -46,6 +46,8 @@ enum Told {
     Note(Arc<str>, Option<f64>),
     Clock(RunClock),
     Ask(Query, Sender<Reply>),
+    /// The state and history as they stand, and the run's time.
+    Look(Sender<(State, History, f64)>),
     Finish(Results),
     Close,
 }
@@ -85,7 +87,17 @@ impl Desk {
         let (sender, answer) = channel();
         let asked = self.0.send(Told::Ask(query, sender));
         let answer = asked.ok().and_then(|()| answer.recv().ok());
-        answer.unwrap_or_else(|| Reply::refused("the run has ended"))
+        answer.unwrap_or_else(Reply::run_ended)
+    }
+
+    /// Answers a question that takes long, in this thread. The desk only hands out a copy.
+    pub(crate) fn ask_aside(&self, query: &Query) -> Reply {
+        let (sender, found) = channel();
+        let asked = self.0.send(Told::Look(sender));
+        match asked.ok().and_then(|()| found.recv().ok()) {
+            Some((state, history, now_s)) => reports::answer(&state, &history, query, now_s),
+            None => Reply::run_ended(),
+        }
     }
 }
 
@@ -236,7 +248,7 @@ fn show(
                 console.finish(&fold.state, fold.state.now_s, &results);
                 return;
             }
-            Ok(Told::Ask(..)) | Err(RecvTimeoutError::Timeout) => {}
+            Ok(Told::Ask(..) | Told::Look(_)) | Err(RecvTimeoutError::Timeout) => {}
             Ok(Told::Close) | Err(RecvTimeoutError::Disconnected) => return,
         }
         if ticked.elapsed() >= TICK {
@@ -277,6 +289,10 @@ fn answer(
                 let now_s = fold.catch_up();
                 // The thread that asked may have gone.
                 let _ = reply.send(reports::answer(&fold.state, &history, &query, now_s));
+            }
+            Told::Look(found) => {
+                let now_s = fold.catch_up();
+                let _ = found.send((fold.state.clone(), history.clone(), now_s));
             }
             Told::Note(..) | Told::Finish(_) => {}
             Told::Close => break,

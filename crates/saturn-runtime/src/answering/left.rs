@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use saturn_core::{Node, Plan, Problem, Wide};
-use saturn_engine::{Forecast, Rest, Stage, State, TaskId, forecast, rest};
+use saturn_engine::{Forecast, Refusal, RefusalCode, Rest, Stage, State, TaskId, forecast, rest};
 use saturn_solver::Objective;
 use saturn_view::{History, RunStatus, replay};
 use serde::{Deserialize, Serialize};
@@ -83,7 +83,8 @@ pub fn left_at(run: &Path, without: &[String], at_s: f64) -> Result<Left, Runtim
     let Some((state, history)) = replay(records) else {
         return Err(RuntimeError::Refused { reason: "the run had not begun then".to_owned() });
     };
-    of(&state, &history, without, at_s).map_err(|reason| RuntimeError::Refused { reason })
+    of(&state, &history, without, at_s)
+        .map_err(|refusal| RuntimeError::Refused { reason: refusal.reason })
 }
 
 /// A time on a run's clock, as `--at` takes it.
@@ -104,13 +105,14 @@ pub(crate) fn answer(
     history: &History,
     without: &[String],
     now_s: f64,
-) -> Result<Reply, String> {
+) -> Result<Reply, Refusal> {
     let left = of(state, history, without, now_s)?;
-    let left: Value = serde_json::to_value(left).map_err(|error| error.to_string())?;
+    let left: Value = serde_json::to_value(left)
+        .map_err(|error| RefusalCode::Internal.because(error.to_string()))?;
     Ok(Reply { left: Some(left), ..Reply::done() })
 }
 
-fn of(state: &State, history: &History, without: &[String], now_s: f64) -> Result<Left, String> {
+fn of(state: &State, history: &History, without: &[String], now_s: f64) -> Result<Left, Refusal> {
     let without: Vec<TaskId> =
         without.iter().map(|name| open_task(state, name)).collect::<Result<_, _>>()?;
     let Rest {
@@ -147,11 +149,12 @@ fn of(state: &State, history: &History, without: &[String], now_s: f64) -> Resul
     })
 }
 
-fn open_task(state: &State, name: &str) -> Result<TaskId, String> {
+fn open_task(state: &State, name: &str) -> Result<TaskId, Refusal> {
     let task = crate::answering::reports::task_named(state, name)?;
     if state.has_ended(task) {
         let word = state.stage(task).word();
-        return Err(format!("task `{name}` has ended ({word}): it can't be cancelled"));
+        let reason = format!("task `{name}` has ended ({word}): it can't be cancelled");
+        return Err(RefusalCode::TaskEnded.because(reason));
     }
     Ok(task)
 }

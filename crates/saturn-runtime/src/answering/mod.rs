@@ -4,6 +4,7 @@
 //!   questions. `trackers` is the process that passes metrics on.
 //! - `reports` answers questions about any run: it asks the driver, or reads the journal if no
 //!   process drives the run. `left` poses the rest of a run as a planning problem.
+//!   `preview` says what a submission would do.
 //!
 //! Invariants: an observer never delays a run.
 //!
@@ -11,5 +12,6 @@
 
 pub(crate) mod followers;
 pub(crate) mod left;
+pub(crate) mod preview;
 pub(crate) mod reports;
 pub(crate) mod trackers;

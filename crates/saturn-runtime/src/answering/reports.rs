@@ -8,11 +8,12 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use saturn_core::{Origin, Profile, Trial};
-use saturn_engine::{NamedJudgement, Record, State, TaskId};
+use saturn_engine::{NamedJudgement, Record, Refusal, RefusalCode, State, TaskId};
 use saturn_view::{Explanation, History, Report, Status};
 use serde_json::Value;
 
 use crate::answering::left;
+use crate::answering::preview::preview;
 use crate::asking::control::{self, ControlError, Query, Reply, Request};
 use crate::run_files::contents::Contents;
 use crate::run_files::run_dir::journal_of;
@@ -157,11 +158,20 @@ fn no_beginning(run_dir: &Path) -> RuntimeError {
 
 /// Answers a question about a run.
 pub(crate) fn answer(state: &State, history: &History, query: &Query, now_s: f64) -> Reply {
-    let as_json =
-        |value: Result<Value, serde_json::Error>| value.map_err(|error| error.to_string());
+    let as_json = |value: Result<Value, serde_json::Error>| {
+        value.map_err(|error| RefusalCode::Internal.because(error.to_string()))
+    };
     let answered = match query {
         Query::Status => as_json(serde_json::to_value(saturn_view::status(state, history, now_s)))
             .map(|status| Reply { status: Some(status), ..Reply::done() }),
+        Query::Preview { tasks } => preview(state, history, tasks, now_s).and_then(|preview| {
+            let why_late = preview.why_late();
+            as_json(serde_json::to_value(preview)).map(|preview| Reply {
+                preview: Some(preview),
+                why_late,
+                ..Reply::done()
+            })
+        }),
         Query::Left { without } => left::answer(state, history, without, now_s),
         Query::Explain { task } => named(state, task.as_deref()).and_then(|task| {
             let explanation = saturn_view::explain(state, history, task, now_s);
@@ -173,17 +183,18 @@ pub(crate) fn answer(state: &State, history: &History, query: &Query, now_s: f64
 }
 
 /// The task with this name; `None` if the question names no task.
-fn named(state: &State, name: Option<&str>) -> Result<Option<TaskId>, String> {
+fn named(state: &State, name: Option<&str>) -> Result<Option<TaskId>, Refusal> {
     name.map(|name| task_named(state, name)).transpose()
 }
 
 /// The task with this name.
-pub(crate) fn task_named(state: &State, name: &str) -> Result<TaskId, String> {
+pub(crate) fn task_named(state: &State, name: &str) -> Result<TaskId, Refusal> {
     state.task_named(name).ok_or_else(|| {
         let names: Vec<String> =
             state.tasks.iter().take(12).map(|task| format!("`{}`", task.spec.name)).collect();
         let more = if state.tasks.len() > names.len() { " …" } else { "" };
-        format!("there is no task `{name}`; there are {}{more}", names.join(", "))
+        let reason = format!("there is no task `{name}`; there are {}{more}", names.join(", "));
+        RefusalCode::UnknownTask.because(reason)
     })
 }
 
@@ -298,7 +309,7 @@ mod tests {
             let words = error.to_string();
             assert!(words.contains("another version") && words.contains("saturn stop"), "{words}");
         }
-        let refused = Reply::refused("there is no task `x`");
+        let refused = Reply::refused(RefusalCode::UnknownTask.because("there is no task `x`"));
         assert!(matches!(carried_out(refused), Err(RuntimeError::Refused { .. })));
     }
 }

@@ -4,12 +4,15 @@
 //! can open this Unix socket. A client writes one JSON value a line and reads one line for each:
 //!
 //! - `{"version":1,"command":"cancel","task":"x"}`: a [`Command`]. The answer is `{"ok":true}` once
-//!   its records are in the journal, or `{"ok":false,"error":"…"}` if the run refuses it.
+//!   its records are in the journal, or `{"ok":false,"code":"…","error":"…"}` if the run refuses it.
+//!   The codes are those of [`RefusalCode`].
 //! - `{"version":1,"query":"status"}`: the answer is `{"ok":true,"status":{…}}`.
 //! - `{"version":1,"query":"explain","task":"x"}`: the answer is `{"ok":true,"explanation":{…}}`.
 //!   If `task` is missing or `null`, the explanation is of the run as a whole.
 //! - `{"version":1,"query":"left","without":["x"]}`: the answer is `{"ok":true,"left":{…}}`, what is
 //!   left of the run as a planning problem, if the tasks `without` were cancelled.
+//! - `{"version":1,"query":"preview","tasks":[…]}`: the answer is `{"ok":true,"preview":{…}}`, when
+//!   these tasks would end and whom they would delay, if they were submitted now.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -20,13 +23,14 @@ use std::time::Duration;
 
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
-use saturn_engine::Command;
+use saturn_engine::{Command, NewTask, Refusal, RefusalCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// The version of requests.
 const VERSION: u64 = 1;
-/// How errors begin that say that a request was not understood.
+/// How errors begin that say that a request was not understood. Replies of versions without codes
+/// are recognised by these words.
 const MALFORMED: &str = "malformed request";
 const OTHER_VERSION: &str = "`version` is";
 /// The longest line that either side reads, bytes: a submission may hold many tasks.
@@ -44,7 +48,7 @@ pub enum Request {
 }
 
 /// The questions that a run answers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "query", deny_unknown_fields)]
 pub enum Query {
     /// Every task's stage and expectations.
@@ -61,6 +65,11 @@ pub enum Query {
         #[serde(default)]
         without: Vec<String>,
     },
+    /// What submitting tasks would do. Nothing is submitted.
+    Preview {
+        /// The tasks.
+        tasks: Vec<NewTask>,
+    },
 }
 
 /// A run's answer.
@@ -68,7 +77,10 @@ pub enum Query {
 pub struct Reply {
     /// Whether the request was carried out.
     pub ok: bool,
-    /// Why the request was refused.
+    /// Why the request was refused, for programs. Early versions gave no code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<RefusalCode>,
+    /// Why the request was refused, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// The answer to [`Query::Status`]: `saturn_view::Status` as JSON.
@@ -80,6 +92,12 @@ pub struct Reply {
     /// The answer to [`Query::Left`]: [`crate::Left`] as JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<Value>,
+    /// The answer to [`Query::Preview`]: `saturn_view::Preview` as JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preview: Option<Value>,
+    /// Why that answer shows that a due time can't be kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why_late: Option<String>,
 }
 
 /// Why a run gave no answer.
@@ -109,13 +127,25 @@ impl Reply {
 
     /// Whether the request was not understood. This version wrote it, so another version read it.
     pub(crate) fn is_of_other_version(&self) -> bool {
-        let error = self.error.as_deref().filter(|_| !self.ok).unwrap_or_default();
-        error.starts_with(MALFORMED) || error.starts_with(OTHER_VERSION)
+        if self.ok {
+            return false;
+        }
+        let Some(code) = self.code else {
+            let error = self.error.as_deref().unwrap_or_default();
+            return error.starts_with(MALFORMED) || error.starts_with(OTHER_VERSION);
+        };
+        matches!(code, RefusalCode::Malformed | RefusalCode::OtherVersion)
     }
 
     /// The answer that the request was refused.
-    pub(crate) fn refused(error: impl Into<String>) -> Self {
-        Self { error: Some(error.into()), ..Self::default() }
+    pub(crate) fn refused(refusal: Refusal) -> Self {
+        let Refusal { code, reason } = refusal;
+        Self { code: Some(code), error: Some(reason), ..Self::default() }
+    }
+
+    /// The answer that the run has ended.
+    pub(crate) fn run_ended() -> Self {
+        Self::refused(RefusalCode::RunEnded.because("the run has ended"))
     }
 }
 
@@ -132,14 +162,22 @@ impl Request {
         serde_json::to_string(&value)
     }
 
-    /// Reads a client's line. The error is meant for that client.
-    pub fn from_line(line: &str) -> Result<Self, String> {
-        let malformed = |error: serde_json::Error| format!("{MALFORMED}: {error}");
+    /// Reads a client's line. The refusal is meant for that client.
+    pub fn from_line(line: &str) -> Result<Self, Refusal> {
+        let malformed = |error: serde_json::Error| {
+            RefusalCode::Malformed.because(format!("{MALFORMED}: {error}"))
+        };
         let mut fields: Map<String, Value> = serde_json::from_str(line).map_err(malformed)?;
         match fields.remove("version") {
             Some(version) if version == VERSION => {}
-            Some(version) => return Err(format!("{OTHER_VERSION} {version}, not {VERSION}")),
-            None => return Err(format!("{MALFORMED}: no `version`; this one is {VERSION}")),
+            Some(version) => {
+                let reason = format!("{OTHER_VERSION} {version}, not {VERSION}");
+                return Err(RefusalCode::OtherVersion.because(reason));
+            }
+            None => {
+                let reason = format!("{MALFORMED}: no `version`; this one is {VERSION}");
+                return Err(RefusalCode::Malformed.because(reason));
+            }
         }
         let is_query = fields.contains_key("query");
         let value = Value::Object(fields);
@@ -229,7 +267,8 @@ mod tests {
 
     #[test]
     fn what_a_run_refuses_is_no_matter_of_versions() {
-        assert!(!Reply::refused("there is no task `x`").is_of_other_version());
+        let refused = RefusalCode::UnknownTask.because("there is no task `x`");
+        assert!(!Reply::refused(refused).is_of_other_version());
         assert!(!Reply::done().is_of_other_version());
     }
 
@@ -244,9 +283,14 @@ mod tests {
             (r#"{"version":1,"command":"cancel","task":"x","soon":1}"#, "soon"),
             (r#"{"version":1,"query":"weather"}"#, "unknown variant `weather`"),
         ] {
-            let error = Request::from_line(line).unwrap_err();
-            assert!(error.contains(words), "{line}: {error}");
-            assert!(Reply::refused(error).is_of_other_version(), "{line}");
+            let refusal = Request::from_line(line).unwrap_err();
+            assert!(refusal.reason.contains(words), "{line}: {}", refusal.reason);
+            let reply = Reply::refused(refusal);
+            assert!(reply.is_of_other_version(), "{line}");
+            // The words may change, and versions without codes are recognised by theirs.
+            let other_words = Reply { error: Some("eh?".to_owned()), ..reply.clone() };
+            assert!(other_words.is_of_other_version(), "{line}");
+            assert!(Reply { code: None, ..reply }.is_of_other_version(), "{line}");
         }
     }
 }

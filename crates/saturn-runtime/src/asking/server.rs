@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use saturn_engine::RefusalCode;
+
 use crate::asking::control::{Reply, Request, read_line, socket_of};
 use crate::system::clock::pause;
 use crate::system::error::RuntimeError;
@@ -88,7 +90,7 @@ fn accept(listener: &UnixListener, is_closing: &AtomicBool, answer: &Answer) {
         if num_clients.fetch_add(1, Ordering::AcqRel) >= MAX_CLIENTS {
             num_clients.fetch_sub(1, Ordering::AcqRel);
             let error = format!("{MAX_CLIENTS} programs are asking this run already; try again");
-            let _ = write(&mut stream, &Reply::refused(error));
+            let _ = write(&mut stream, &Reply::refused(RefusalCode::Busy.because(error)));
             continue;
         }
         let (answer, num_clients) = (Arc::clone(answer), Arc::clone(&num_clients));
@@ -118,7 +120,7 @@ fn serve(stream: UnixStream, answer: &Answer) -> std::io::Result<()> {
     while let Some(line) = read_line(&mut reader)? {
         let reply = match Request::from_line(&line) {
             Ok(request) => answer(request),
-            Err(error) => Reply::refused(error),
+            Err(refusal) => Reply::refused(refusal),
         };
         write(&mut writer, &reply)?;
     }

@@ -10,7 +10,7 @@ use saturn_view::{Report, Results};
 use crate::answering::followers::Followers;
 use crate::answering::reports::{self, Written};
 use crate::answering::trackers::{self, Trackers};
-use crate::asking::control::Request;
+use crate::asking::control::{Query, Request};
 use crate::asking::server::ControlSocket;
 use crate::cluster::launcher::ClusterLauncher;
 use crate::driving::driver::{Driven, Driver, DriverDoor};
@@ -177,6 +177,12 @@ fn drive_with(
                     }
                 }
                 asked.ask(command)
+            }
+            Request::Query(Query::Preview { mut tasks }) => {
+                if let Some(shelf) = &shelf {
+                    shelf.recall(&mut tasks, &config);
+                }
+                desk.ask_aside(&Query::Preview { tasks })
             }
             Request::Query(query) => desk.ask(query),
         }),

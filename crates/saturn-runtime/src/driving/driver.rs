@@ -11,18 +11,18 @@ use std::time::Duration;
 
 use saturn_engine::{
     Action, Command, Decision, Engine, Event, LaunchOrder, Launcher, News, RankReport, Record,
-    RunEnd, SolveAnswer,
+    Refusal, RefusalCode, RunEnd, SolveAnswer,
 };
 
 use crate::answering::followers::{Followers, Progress};
 use crate::asking::control::Reply;
-use crate::driving::solve::SolverThread;
 use crate::driving::space::SpaceWatch;
-use crate::opening::request::check_tasks;
 use crate::run_files::journal::Journal;
+use crate::run_files::new_tasks::check_tasks;
 use crate::system::bell::Bell;
 use crate::system::clock::{self, RunClock};
 use crate::system::error::RuntimeError;
+use crate::system::solve::SolverThread;
 
 /// How often the driver looks for Ctrl-C.
 const POLL: Duration = Duration::from_millis(50);
@@ -65,7 +65,7 @@ impl DriverDoor {
     pub(crate) fn ask(&self, command: Command) -> Reply {
         let (reply, answer) = channel();
         self.send(Input::Asked { command, reply });
-        answer.recv().unwrap_or_else(|_| Reply::refused("the run has ended"))
+        answer.recv().unwrap_or_else(|_| Reply::run_ended())
     }
 }
 
@@ -186,7 +186,7 @@ impl<L: Launcher> Driver<'_, L> {
         if let Command::Submit { tasks } = &mut command {
             let limit = self.engine.state().config.device_memory_bytes;
             if let Err(error) = check_tasks(tasks, limit) {
-                return Ok(Reply::refused(error));
+                return Ok(Reply::refused(RefusalCode::BadValue.because(error)));
             }
         }
         let refusal = self.decide(Event::Command { command })?;
@@ -224,7 +224,7 @@ impl<L: Launcher> Driver<'_, L> {
     }
 
     /// Gives the engine an event and stores its decisions. Returns the engine's refusal, if any.
-    fn decide(&mut self, event: Event) -> Result<Option<String>, RuntimeError> {
+    fn decide(&mut self, event: Event) -> Result<Option<Refusal>, RuntimeError> {
         let now_s = self.clock.now_s();
         let Decision { records, actions, refusal } = self.engine.handle(event, now_s);
         self.append(&records, now_s)?;

@@ -2,7 +2,7 @@
 //!
 //! - `run` starts and resumes runs. `drive` takes a run from its launcher to its report.
 //! - `driver` is the loop: it asks the engine, stores the records, then performs the actions.
-//! - `solve` runs the solver on a thread and a real clock. `space` watches a full disk.
+//! - `space` watches a full disk.
 //!
 //! Invariants: records reach the disk before the actions that were decided with them are
 //! performed. One thread owns the engine, the journal and the launcher.
@@ -12,5 +12,4 @@
 pub(crate) mod drive;
 pub(crate) mod driver;
 pub(crate) mod run;
-pub(crate) mod solve;
 pub(crate) mod space;

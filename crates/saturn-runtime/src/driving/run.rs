@@ -86,8 +86,8 @@ pub fn start(request: RunRequest, mut watcher: Watcher<'_>) -> Result<Outcome, R
             refuse_what_never_fits(engine.state(), tasks)?;
         }
         let decision = engine.handle(event, 0.0);
-        if let Some(reason) = decision.refusal {
-            return Err(RuntimeError::Request { reason });
+        if let Some(refusal) = decision.refusal {
+            return Err(RuntimeError::Request { reason: refusal.reason });
         }
         let Decision { records: new, actions: more, .. } = decision;
         records.extend(new);

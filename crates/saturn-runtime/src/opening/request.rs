@@ -1,15 +1,15 @@
 //! The request of the Python face, and the part of it that a resume needs again.
 
 use std::num::NonZeroU32;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
-use saturn_core::Profile;
 use saturn_engine::{Mode, NewTask, Policy, RunConfig, TechniqueRef, TrialBudget};
 use serde::Deserialize;
 
 use crate::cluster::exchange::Exchange;
 use crate::devices::hardware::Hardware;
 use crate::launching::settings::LaunchSettings;
+use crate::run_files::new_tasks::check_tasks;
 use crate::store::platform::Platform;
 use crate::store::shelf::StoreSettings;
 use crate::system::disk::Disk;
@@ -214,33 +214,4 @@ impl RunRequest {
     pub(crate) fn locks_dir(&self) -> Option<&Path> {
         self.locks_dir.as_deref()
     }
-}
-
-/// Checks those fields of new tasks that the engine does not check. Drops trials that were measured
-/// under another limit of device memory, or of strategies that the task does not allow. The error
-/// says what is wrong.
-pub(crate) fn check_tasks(
-    tasks: &mut [NewTask],
-    device_memory_bytes: Option<u64>,
-) -> Result<(), String> {
-    for task in tasks {
-        let spec = &mut task.spec;
-        let mut parts = Path::new(&spec.dir).components();
-        if spec.dir.is_empty() || !parts.all(|part| matches!(part, Component::Normal(_))) {
-            return Err(format!(
-                "directory `{}` of task `{}` is not within the run directory",
-                spec.dir, spec.name
-            ));
-        }
-        let known = Profile { trials: std::mem::take(&mut spec.measured) };
-        known
-            .validate()
-            .map_err(|error| format!("known trials of task `{}`: {error}", spec.name))?;
-        let mut known = known.trials;
-        known.retain(|trial| {
-            trial.device_memory_bytes == device_memory_bytes && spec.allows(&trial.strategy)
-        });
-        spec.measured = known;
-    }
-    Ok(())
 }

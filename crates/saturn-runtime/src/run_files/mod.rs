@@ -4,6 +4,7 @@
 //! - `journal` stores records; `contents` reads them, and `plans` stores a plan as its differences
 //!   from the plan before it. `journal_seat` says where the journal is.
 //! - `recording` reads an ended run for its replay. `pools` finds the user's open run.
+//! - `new_tasks` checks tasks that are to join a run.
 //!
 //! Invariants: one process drives a run at a time. The records of a decision are stored all or not
 //! at all.
@@ -13,6 +14,7 @@
 pub(crate) mod contents;
 pub(crate) mod journal;
 pub(crate) mod journal_seat;
+pub(crate) mod new_tasks;
 pub(crate) mod plans;
 pub(crate) mod pools;
 pub(crate) mod recording;

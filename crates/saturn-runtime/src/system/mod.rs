@@ -4,6 +4,7 @@
 //! - `clock` is the only reader of the machine's clock; `bell` wakes the driver's thread.
 //! - `disk` has the operations on files that tests make fail. `home` is the user's Saturn home;
 //!   `run_id` makes names of runs.
+//! - `solve` runs the solver on a real clock.
 //!
 //! Invariants: a file that is replaced is complete and on disk before it gets its name.
 //!
@@ -15,3 +16,4 @@ pub(crate) mod disk;
 pub(crate) mod error;
 pub(crate) mod home;
 pub(crate) mod run_id;
+pub(crate) mod solve;

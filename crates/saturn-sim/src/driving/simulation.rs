@@ -314,7 +314,7 @@ impl Simulation {
             }
         }
         if let Some(refusal) = refusal {
-            self.world.history.add(now_s, || Fact::Refused(refusal));
+            self.world.history.add(now_s, || Fact::Refused(refusal.reason));
         }
         if !actions.is_empty() && self.driver_dies(Fault::DriverDiesAfterJournal) {
             return;

@@ -37,6 +37,12 @@ pub struct Explanation {
     pub expected_end_s: Option<f64>,
     /// The earliest and the latest end within the error band.
     pub expected_end_band_s: Option<(f64, f64)>,
+    /// The time by which the task should end.
+    #[serde(default)]
+    pub deadline_s: Option<f64>,
+    /// Whether it is expected to end after that time; null while its end is not known.
+    #[serde(default)]
+    pub is_late: Option<bool>,
     /// The task's strategies: first its present one, then the others by time.
     pub candidates: Vec<Candidate>,
     /// Each time that the task continued under another strategy or on other devices.
@@ -55,12 +61,15 @@ pub fn explain(state: &State, history: &History, task: Option<TaskId>, now_s: f6
             expected_start_s: None,
             expected_end_s: expected.end_s(),
             expected_end_band_s: expected.end_s().map(|end_s| expected.band.around(end_s, now_s)),
+            deadline_s: None,
+            is_late: None,
             candidates: Vec::new(),
             moves: Vec::new(),
         };
     };
     let times = expected.times(task).filter(|_| !state.has_ended(task));
     let is_waiting = state.attempt_of(task).is_none();
+    let deadline_s = state.task(task).spec.wishes.deadline_s.filter(|_| !state.has_ended(task));
     Explanation {
         version: VERSION,
         task: Some(state.name(task).to_owned()),
@@ -69,6 +78,8 @@ pub fn explain(state: &State, history: &History, task: Option<TaskId>, now_s: f6
         expected_start_s: times.filter(|_| is_waiting).map(|(start_s, _)| start_s),
         expected_end_s: times.map(|(_, end_s)| end_s),
         expected_end_band_s: times.and_then(|_| expected.end_band(task)),
+        deadline_s,
+        is_late: deadline_s.zip(times).map(|(due_s, (_, end_s))| end_s > due_s),
         candidates: candidates::of(state, history, task, now_s),
         moves: moves::of(state, history, task),
     }

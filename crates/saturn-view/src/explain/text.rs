@@ -15,7 +15,6 @@ const LEGEND: &str =
     "+ and − compare with the task's strategy; devices' time is seconds × devices.";
 /// The most facts of one kind that the text shows.
 const MAX_SHOWN: usize = 12;
-
 impl Explanation {
     /// The explanation as text of at most `width` columns. The last line has no line end.
     pub fn text(&self, width: usize, paint: Paint) -> String {
@@ -39,6 +38,7 @@ impl Explanation {
                 band.unwrap_or_default()
             ));
         }
+        lines.extend(self.due_words());
         if !self.candidates.is_empty() {
             lines.extend([String::new(), paint.bold("strategies")]);
             lines.extend(self.candidate_lines(width, paint));
@@ -59,6 +59,19 @@ impl Explanation {
             }
         }
         lines.join("\n")
+    }
+
+    /// Whether the task's deadline is expected to be kept.
+    fn due_words(&self) -> Option<String> {
+        let due_s = self.deadline_s?;
+        let due = clock(due_s);
+        Some(match self.expected_end_s {
+            None => format!("due at {due}: whether it ends in time is not known yet"),
+            Some(end_s) if end_s > due_s => {
+                format!("due at {due}: it is expected to end {} late", duration(end_s - due_s))
+            }
+            Some(_) => format!("due at {due}: it is expected to end in time"),
+        })
     }
 
     fn candidate_lines(&self, width: usize, paint: Paint) -> Vec<String> {

@@ -150,6 +150,10 @@ pub struct TaskStatus {
     pub priority: i32,
     /// The time by which it should end.
     pub deadline_s: Option<f64>,
+    /// Whether it is expected to end, or has ended, after its deadline; null without a deadline,
+    /// and while its end is not known.
+    #[serde(default)]
+    pub is_late: Option<bool>,
     /// The time before which it must not train.
     pub release_s: f64,
     /// The names of tasks that must be done before it starts.
@@ -239,6 +243,7 @@ fn task(
     let live = state.attempt_of(id);
     let wishes = &task.spec.wishes;
     let times = expected.times(id).filter(|_| !state.has_ended(id));
+    let ended_s = history.task(id).and_then(|past| past.ended_s);
     TaskStatus {
         name: task.spec.name.clone(),
         stage: state.stage(id),
@@ -266,10 +271,14 @@ fn task(
         expected_start_s: times.filter(|_| live.is_none()).map(|(start_s, _)| start_s),
         expected_end_s: times.map(|(_, end_s)| end_s),
         expected_end_band_s: times.and_then(|_| expected.end_band(id)),
-        ended_s: history.task(id).and_then(|past| past.ended_s),
+        ended_s,
         train_s: train_s(history, id, expected.now_s),
         priority: wishes.priority,
         deadline_s: wishes.deadline_s,
+        is_late: wishes
+            .deadline_s
+            .zip(times.map(|(_, end_s)| end_s).or(ended_s))
+            .map(|(due_s, end_s)| end_s > due_s),
         release_s: wishes.release_s,
         after: wishes.after.iter().map(|before| state.name(*before).to_owned()).collect(),
         error: match &task.status {

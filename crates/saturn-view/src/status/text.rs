@@ -163,7 +163,7 @@ fn table(status: &Status, width: usize, paint: Paint) -> Vec<String> {
         row.extend([start(task), end(task)]);
         row.extend(has_bands.then(|| task.expected_end_band_s.map(band_words).unwrap_or_default()));
         row.push(if task.priority == 0 { String::new() } else { task.priority.to_string() });
-        row.push(task.deadline_s.map(clock).unwrap_or_default());
+        row.push(deadline(task));
         table.push(row);
     }
     let mut lines = table.without_empty_columns().lines(width, paint, |row, column, cell| {
@@ -180,6 +180,12 @@ fn table(status: &Status, width: usize, paint: Paint) -> Vec<String> {
     });
     lines.extend((num_more > 0).then(|| format!("and {}", count(num_more, "more task"))));
     lines
+}
+
+/// A task's deadline, and whether it is expected to miss it.
+fn deadline(task: &TaskStatus) -> String {
+    let late = if task.is_late == Some(true) { " late" } else { "" };
+    task.deadline_s.map(|due_s| clock(due_s) + late).unwrap_or_default()
 }
 
 /// The position of a task's stage in the order of the lines.

@@ -22,6 +22,7 @@ mod live;
 mod open_world;
 #[cfg(test)]
 mod plans;
+mod preview;
 #[cfg(test)]
 mod report;
 #[cfg(test)]

@@ -11,6 +11,7 @@ use saturn_view::{
     Code, MIN_ENDED, Paint, Report, Status, explain, status, status_text, without_driver,
 };
 
+use crate::explained::at as explained_at;
 use crate::open_world::{self, on, place, plan};
 use crate::scripted::{self, Script, strategy};
 
@@ -104,6 +105,26 @@ fn wishes_are_shown_where_there_are_any() {
     script.tell(20.0, Record::Wished { task: open_world::VIT, wishes });
     insta::assert_snapshot!(text(&script, 20.0, 80));
     insta::assert_snapshot!(text(&script, 20.0, 130));
+}
+
+#[test]
+fn a_task_says_whether_it_is_expected_to_keep_its_deadline() {
+    let mut script = open_world::training();
+    let task = open_world::VIT;
+    let end_s = at(&script, 20.0).tasks[task.0].expected_end_s.unwrap();
+    for (deadline_s, is_late) in
+        [(None, None), (Some(end_s + 1.0), Some(false)), (Some(end_s - 1.0), Some(true))]
+    {
+        let wishes = Wishes { deadline_s, ..Wishes::default() };
+        script.tell(20.0, Record::Wished { task, wishes });
+        assert_eq!(at(&script, 20.0).tasks[task.0].is_late, is_late);
+        assert_eq!(text(&script, 20.0, 130).contains(" late"), is_late == Some(true));
+        let explanation = explained_at(&script, task, 20.0);
+        assert_eq!((explanation.deadline_s, explanation.is_late), (deadline_s, is_late));
+        let words = explanation.text(100, Paint::PLAIN);
+        assert_eq!(words.contains("it is expected to end in time"), is_late == Some(false));
+        assert_eq!(words.contains("it is expected to end 1.0 s late"), is_late == Some(true));
+    }
 }
 
 #[test]

@@ -108,29 +108,35 @@ impl SolverThread {
         let is_stopped = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&is_stopped);
         let order = order.in_microseconds();
-        let thread = std::thread::spawn(move || {
-            let SolveOrder { problem, .. } = &order;
-            let options = Options {
-                objective: order.objective,
-                time_limit_s: order.time_limit_s,
-                seed: order.seed,
-                max_switches: order.max_switches,
-                min_switch_gain: order.min_switch_gain,
-                min_move_gain: order.min_move_gain,
-                min_move_gain_s: order.min_move_gain_s,
-                warm_start: order.warm_start.clone(),
-                ..Options::default()
-            };
-            let beside = (order.optimistic.as_ref(), order.expected.as_ref());
-            let solve = AssertUnwindSafe(|| solve_run(problem, beside, &options, &flag));
-            // A panic of the solver must reach the run as an answer, or the run would wait for its
-            // plan forever.
-            let answer = catch_unwind(solve)
-                .unwrap_or_else(|_| Err("the solver panicked, which is a fault in Saturn".into()));
-            done(answer);
-        });
+        let thread = std::thread::spawn(move || done(answered(&order, &flag)));
         Self { is_stopped, thread: Some(thread) }
     }
+}
+
+/// Solves in this thread.
+pub(crate) fn solve_once(order: SolveOrder) -> Result<SolveAnswer, String> {
+    answered(&order.in_microseconds(), &AtomicBool::new(false))
+}
+
+fn answered(order: &SolveOrder, is_stopped: &AtomicBool) -> Result<SolveAnswer, String> {
+    let SolveOrder { problem, .. } = order;
+    let options = Options {
+        objective: order.objective,
+        time_limit_s: order.time_limit_s,
+        seed: order.seed,
+        max_switches: order.max_switches,
+        min_switch_gain: order.min_switch_gain,
+        min_move_gain: order.min_move_gain,
+        min_move_gain_s: order.min_move_gain_s,
+        warm_start: order.warm_start.clone(),
+        ..Options::default()
+    };
+    let beside = (order.optimistic.as_ref(), order.expected.as_ref());
+    let solve = AssertUnwindSafe(|| solve_run(problem, beside, &options, is_stopped));
+    // A panic of the solver must reach the run as an answer, or the run would wait for its plan
+    // forever.
+    catch_unwind(solve)
+        .unwrap_or_else(|_| Err("the solver panicked, which is a fault in Saturn".into()))
 }
 
 impl Drop for SolverThread {
@@ -193,7 +199,7 @@ fn current_practice_s(problem: &Problem, clock: &dyn Clock) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use crate::driving::solve::{CHOICE_S, choice_limit_s};
+    use crate::system::solve::{CHOICE_S, choice_limit_s};
 
     #[test]
     #[expect(clippy::float_cmp, reason = "a limit is one of the numbers given, not a sum")]

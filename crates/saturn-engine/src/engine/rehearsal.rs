@@ -1,0 +1,81 @@
+//! What a submission would do, decided on a copy of a run: nothing is stored or launched.
+//!
+//! The copy takes the tasks in as the run would, poses the problem that the run's solver would get,
+//! and adopts a plan by the same rules. Tasks whose trials go on, or are still to come, are in the
+//! problem as far as they are measured, as in `planning/rest`.
+
+use crate::engine::commands::submit;
+use crate::facts::event::{NewTask, SolveAnswer, SolveOrder};
+use crate::facts::ids::TaskId;
+use crate::facts::refusal::{Refusal, RefusalCode};
+use crate::knowledge::paces::LEAST_NEWS;
+use crate::ledger::book::Ledger;
+use crate::planning::adopting::{choose, places};
+use crate::planning::asking::order;
+use crate::planning::problem::{Remaining, measured};
+use crate::state::run::State;
+
+/// A submission that is tried on a copy of a run.
+#[derive(Debug)]
+pub struct Rehearsal {
+    ledger: Ledger,
+    now_s: f64,
+    new: Vec<TaskId>,
+    /// What the solver was asked about last.
+    asked: Option<Remaining>,
+}
+
+impl Rehearsal {
+    /// Takes the tasks into a copy of a run, or says why the run would refuse them.
+    pub fn of(state: &State, tasks: Vec<NewTask>, now_s: f64) -> Result<Self, Refusal> {
+        if state.ended.is_some() {
+            return Err(RefusalCode::RunEnded.because("the run has ended"));
+        }
+        let mut ledger = Ledger::of(state.clone());
+        let num_before = state.tasks.len();
+        submit(&mut ledger, tasks, now_s)?;
+        for record in ledger.state.departures(LEAST_NEWS, |_| true) {
+            ledger.commit(record, now_s);
+        }
+        let new = ledger.state.task_ids().skip(num_before).collect();
+        Ok(Self { ledger, now_s, new, asked: None })
+    }
+
+    /// The question to the solver, with or without the deadlines of tasks; `None` if no task is
+    /// measured.
+    pub fn ask(&mut self, deadlines: bool) -> Option<SolveOrder> {
+        let state = &self.ledger.state;
+        let mut remaining = Remaining::new(state, &measured(state), deadlines, self.now_s);
+        if remaining.tasks.is_empty() {
+            return None;
+        }
+        let order = order(state, &mut remaining);
+        self.asked = Some(remaining);
+        // Trials are not chosen here.
+        Some(SolveOrder { optimistic: None, expected: None, ..order })
+    }
+
+    /// Takes the solver's answer, and adopts a plan as the run would. Returns whether the answer
+    /// has a plan that can be followed.
+    pub fn solved(&mut self, answer: &SolveAnswer) -> bool {
+        let Some(remaining) = self.asked.take() else { return false };
+        let found = Some(answer).filter(|answer| answer.plan.is_usable());
+        let found = found.and_then(|answer| {
+            Some((answer, places(&self.ledger.state, &remaining, answer).ok()?))
+        });
+        let is_found = found.is_some();
+        let tasks = measured(&self.ledger.state);
+        choose(&mut self.ledger, found, &remaining, &tasks, None, self.now_s);
+        is_found
+    }
+
+    /// The copy of the run, with the tasks and the plan.
+    pub fn state(&self) -> &State {
+        &self.ledger.state
+    }
+
+    /// The new tasks.
+    pub fn new_tasks(&self) -> &[TaskId] {
+        &self.new
+    }
+}

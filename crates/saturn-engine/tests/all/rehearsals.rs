@@ -1,0 +1,122 @@
+//! What a submission would do, tried on a copy of a run.
+
+#![expect(clippy::expect_used, reason = "a test may panic")]
+
+use saturn_core::{Assignment, Cluster, Node, Placement, Plan, PlanStatus, WHOLE};
+use saturn_engine::{
+    Command, Decision, Engine, Event, NewTask, RefusalCode, Rehearsal, SolveAnswer, SolveOrder,
+    TaskId, forecast,
+};
+
+use crate::idle::{config, order, submit_long};
+
+const LONG: TaskId = TaskId(0);
+const SHORT: TaskId = TaskId(1);
+
+/// On one device `long` trains for 1000 s, and `short` waits, which takes 50 s.
+fn run() -> Engine {
+    let mut engine = Engine::new(config());
+    engine
+        .handle(Event::Begin { cluster: Cluster { nodes: vec![Node::new("n0", 1, "cpu")] } }, 0.0);
+    let mut solved = Vec::new();
+    for (name, steps) in [("long", 1000), ("short", 50)] {
+        let decision = engine.handle(submit_long(name, steps, 0.0, 1, None), 0.0);
+        solved.extend(order(&decision));
+    }
+    for answer in solved {
+        let Decision { actions, .. } = engine.handle(answer, 0.0);
+        drop(actions);
+    }
+    engine
+}
+
+/// A task of 200 s, due after so many seconds.
+fn new(name: &str, deadline_s: Option<f64>) -> Vec<NewTask> {
+    let Event::Command { command: Command::Submit { mut tasks } } =
+        submit_long(name, 200, 0.0, 1, None)
+    else {
+        return Vec::new();
+    };
+    tasks[0].spec.wishes.deadline_s = deadline_s;
+    tasks
+}
+
+/// The tasks one after the other on the one device.
+fn in_order(order: &SolveOrder, names: &[&str]) -> SolveAnswer {
+    let mut start_s = 0.0;
+    let assignments = names.iter().map(|name| {
+        let tasks = &order.problem.tasks;
+        let task = tasks.iter().position(|task| task.name == *name).expect("it is asked");
+        let end_s = start_s + tasks[task].strategies[0].runtime_s;
+        let gang = vec![Placement { node: 0, devices: vec![0] }];
+        let place = Assignment { task, strategy: 0, gang, share: WHOLE, start_s, end_s };
+        start_s = end_s;
+        place
+    });
+    let plan = Plan::of(&order.problem, order.objective, assignments.collect());
+    let plan = Plan { status: PlanStatus::Feasible, ..plan };
+    let (current_practice_s, practice_is_estimate, optimistic) = (None, false, None);
+    SolveAnswer { plan, current_practice_s, practice_is_estimate, optimistic }
+}
+
+/// When tasks end by the plan in force, rounded seconds.
+fn ends(state: &saturn_engine::State) -> Vec<i64> {
+    let found = forecast(state, 1.0).tasks;
+    #[expect(clippy::cast_possible_truncation, reason = "small numbers")]
+    found.values().map(|(_, end_s)| end_s.round() as i64).collect()
+}
+
+#[test]
+fn a_copy_takes_the_tasks_in_and_the_run_stays_as_it_is() {
+    let engine = run();
+    let before = ends(engine.state());
+    let mut rehearsal = Rehearsal::of(engine.state(), new("late", None), 1.0).expect("taken");
+    let order = rehearsal.ask(true).expect("it is measured");
+    assert!(rehearsal.solved(&in_order(&order, &["long", "short", "late"])));
+    let after = ends(rehearsal.state());
+    assert_eq!(after.len(), 3);
+    assert_eq!(after[..2], before[..2]);
+    assert_eq!(after[2] - after[1], 200);
+    assert_eq!(rehearsal.new_tasks(), [TaskId(2)]);
+    assert_eq!((engine.state().tasks.len(), ends(engine.state())), (2, before));
+}
+
+/// The plan that keeps the deadline has later ends, and no earlier makespan.
+#[test]
+fn a_plan_that_keeps_a_deadline_is_adopted_before_one_with_earlier_ends() {
+    let engine = run();
+    let before = ends(engine.state());
+    let long_s = forecast(engine.state(), 1.0).tasks[&LONG].1;
+    let due = new("due", Some(long_s + 210.0));
+    let mut rehearsal = Rehearsal::of(engine.state(), due, 1.0).expect("taken");
+    let order = rehearsal.ask(true).expect("it is measured");
+    assert!(order.problem.tasks.iter().any(|task| task.deadline_s.is_some()));
+    assert!(rehearsal.solved(&in_order(&order, &["long", "due", "short"])));
+    let after = ends(rehearsal.state());
+    assert_eq!(after[2] - after[LONG.0], 200, "{after:?}");
+    assert_eq!(after[SHORT.0] - before[SHORT.0], 200, "{after:?}");
+    // Without deadlines, the plan with the earlier ends stays.
+    rehearsal = Rehearsal::of(engine.state(), new("due", None), 1.0).expect("taken");
+    let order = rehearsal.ask(false).expect("it is measured");
+    assert!(rehearsal.solved(&in_order(&order, &["long", "due", "short"])));
+    assert_eq!(ends(rehearsal.state())[..2], before[..2]);
+}
+
+#[test]
+fn what_the_run_would_refuse_is_refused() {
+    let engine = run();
+    let refused = Rehearsal::of(engine.state(), new("short", None), 1.0).map(|_| ());
+    assert_eq!(refused.map_err(|refusal| refusal.code), Err(RefusalCode::NameTaken));
+}
+
+#[test]
+fn a_task_that_is_not_measured_has_no_end() {
+    let engine = run();
+    let mut tasks = new("fresh", None);
+    tasks[0].spec.measured.clear();
+    tasks[0].spec.profile_key = "fresh".to_owned();
+    let mut rehearsal = Rehearsal::of(engine.state(), tasks, 1.0).expect("taken");
+    let order = rehearsal.ask(true).expect("others are measured");
+    assert!(rehearsal.solved(&in_order(&order, &["long", "short"])));
+    assert!(!forecast(rehearsal.state(), 1.0).tasks.contains_key(&TaskId(2)));
+}
