@@ -1,4 +1,5 @@
-//! What a person asks of a run in progress: checked, then made a record, or refused by a code and in words.
+//! What a person asks of a run in progress: checked, then made a record, or refused by a code and
+//! in words.
 //!
 //! A command that changes nothing (a task that is paused already) is accepted. A refusal says what
 //! would be right, and changes nothing.
