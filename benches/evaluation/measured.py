@@ -41,6 +41,12 @@ def found(grid: str, nodes: int) -> dict[str, Any]:
     return simulated(workload(grid, nodes), POLICIES, "--seeds", str(SEEDS))
 
 
+@functools.cache
+def of_saturn(grid: str, nodes: int) -> dict[str, Any]:
+    """Saturn alone on a grid, which takes a quarter as long."""
+    return simulated(workload(grid, nodes), POLICIES[:1], "--seeds", str(SEEDS))
+
+
 def policies(quick: bool) -> Rows:
     """Makespan over the bound, for each policy and grid."""
     if quick:
@@ -83,11 +89,12 @@ def planner(quick: bool) -> Rows:
                 answer("plan", file.name, *limit, "--max-switches", most) for most in ("0", "1")
             )
         bound_s = moved["lower_bound_s"]
-        simulated_s = found(grid, nodes)["saturn"]["makespan_s"]
+        alone = of_saturn(grid, nodes)
+        simulated_s = alone["saturn"]["makespan_s"]
         yield [
             *(grid, str(nodes), f"{simulated_s / bound_s:.3f}"),
             *(f"{whole['makespan_s'] / bound_s:.3f}", f"{moved['makespan_s'] / bound_s:.3f}"),
-            f"{100 * (bound_s / found(grid, nodes)['bound_s'] - 1):+.1f} %",
+            f"{100 * (bound_s / alone['bound_s'] - 1):+.1f} %",
         ]
 
 
