@@ -1,4 +1,4 @@
-"""A member's checkpoints are those of a task alone, and go from alone to groups and back."""
+"""A member writes the checkpoints of a task alone; a task resumes them alone or in a group."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ class Run:
     ) -> dict[str, Any]:
         """When tasks would end if they were submitted now, and whom they would delay.
 
-        The arguments are those of `submit`. Submits nothing. Times are seconds on the run's clock,
+        Takes the arguments of `submit`, and submits nothing. Times are seconds on the run's clock,
         as in `status`; the end of a task is None if it is not known before it is measured.
         """
         wishes = self._wishes(after, priority, deadline, release, due)

@@ -34,7 +34,7 @@ def seconds_until(due: Due, now: datetime | None = None) -> float:
         raise InvalidInput(f"due is a {type(due).__name__}; {_EXPECTED}")
     seconds = due.total_seconds()
     if seconds <= 0:
-        raise InvalidInput("the due time has passed")
+        raise InvalidInput("the due time has passed; expected a time that is still to come")
     return seconds
 
 

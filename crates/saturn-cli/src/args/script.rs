@@ -119,8 +119,8 @@ pub(crate) struct ServeArgs {
 #[command(after_help = more(&[
     ("saturn submit sweep.toml", "to the pool of saturn serve"),
     ("saturn submit sweep.toml --name try2 --priority 3", "tasks are called try2-…, and hurry"),
-    ("saturn submit sweep.toml --preview", "when they would end, and whom they would delay"),
-    ("saturn submit sweep.toml --due 18:00", "refused if the plan shows that they would be late"),
+    ("saturn submit sweep.toml --preview", "when they would end, and whom they delay"),
+    ("saturn submit sweep.toml --due 18:00", "refused if the plan has them late"),
     ("saturn submit sweep.toml --to my-run", "to a run in progress"),
 ], "0 submitted, 2 refused, or no process drives the run, 5 the machine failed"))]
 pub(crate) struct SubmitArgs {

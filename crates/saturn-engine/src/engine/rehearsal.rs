@@ -12,7 +12,7 @@ use crate::knowledge::paces::LEAST_NEWS;
 use crate::ledger::book::Ledger;
 use crate::planning::adopting::{choose, places};
 use crate::planning::asking::order;
-use crate::planning::problem::{Remaining, measured};
+use crate::planning::problem::{Remaining, plannable_at_once};
 use crate::state::run::State;
 
 /// A submission that is tried on a copy of a run.
@@ -45,7 +45,7 @@ impl Rehearsal {
     /// measured.
     pub fn ask(&mut self, deadlines: bool) -> Option<SolveOrder> {
         let state = &self.ledger.state;
-        let mut remaining = Remaining::new(state, &measured(state), deadlines, self.now_s);
+        let mut remaining = Remaining::new(state, &plannable_at_once(state), deadlines, self.now_s);
         if remaining.tasks.is_empty() {
             return None;
         }
@@ -64,7 +64,7 @@ impl Rehearsal {
             Some((answer, places(&self.ledger.state, &remaining, answer).ok()?))
         });
         let is_found = found.is_some();
-        let tasks = measured(&self.ledger.state);
+        let tasks = plannable_at_once(&self.ledger.state);
         choose(&mut self.ledger, found, &remaining, &tasks, None, self.now_s);
         is_found
     }

@@ -37,7 +37,7 @@ codes! {
     Malformed "malformed" "the process that drives the run does not understand the request",
     OtherVersion "other_version" "the request is of another version",
     Busy "busy" "too many programs are asking the run at once",
-    Internal "internal" "the answer could not be written",
+    Internal "internal" "the answer could not be computed or written",
 }
 
 /// A refused request. It changes nothing.

@@ -105,8 +105,8 @@ pub(crate) fn plannable(state: &State) -> Vec<TaskId> {
 }
 
 /// Tasks that a plan could have a place for if no trials were waited for. The problem leaves out
-/// those of which no strategy is measured.
-pub(crate) fn measured(state: &State) -> Vec<TaskId> {
+/// tasks that have no measured strategy.
+pub(crate) fn plannable_at_once(state: &State) -> Vec<TaskId> {
     let is_known = |task: &TaskId| {
         let of_task = state.task(*task);
         let may_train = of_task.steps.is_some() && state.fits_pool(*task);

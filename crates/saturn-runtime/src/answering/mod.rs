@@ -3,7 +3,7 @@
 //! - `followers` are threads beside the driver that fold the records for the console and for
 //!   questions. `trackers` is the process that passes metrics on.
 //! - `reports` answers questions about any run: it asks the driver, or reads the journal if no
-//!   process drives the run. `left` poses the rest of a run as a planning problem.
+//!   process drives the run. `left` makes a planning problem of the work that a run has left.
 //!   `preview` says what a submission would do.
 //!
 //! Invariants: an observer never delays a run.

@@ -5,7 +5,7 @@
 //!
 //! - `{"version":1,"command":"cancel","task":"x"}`: a [`Command`]. The answer is `{"ok":true}` once
 //!   its records are in the journal, or `{"ok":false,"code":"…","error":"…"}` if the run refuses it.
-//!   The codes are those of [`RefusalCode`].
+//!   [`RefusalCode`] has the codes.
 //! - `{"version":1,"query":"status"}`: the answer is `{"ok":true,"status":{…}}`.
 //! - `{"version":1,"query":"explain","task":"x"}`: the answer is `{"ok":true,"explanation":{…}}`.
 //!   If `task` is missing or `null`, the explanation is of the run as a whole.
