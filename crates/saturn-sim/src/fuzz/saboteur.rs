@@ -269,38 +269,10 @@ impl Bug {
                 let steps = task.and_then(|task| state.task(task).steps).unwrap_or(step);
                 RankReport::Finished { step: steps, loss: None }
             }
-            (
-                Self::TrialMiscopied,
-                RankReport::Trial {
-                    knobs,
-                    outcome:
-                        TrialOutcome::Measured {
-                            step_s,
-                            setup_s,
-                            checkpoint_s,
-                            peak_memory_bytes,
-                            timed_steps,
-                            relative_error,
-                            warmup_s,
-                            variation,
-                            batches_per_epoch,
-                            evaluation_s,
-                        },
-                    step,
-                },
-            ) => {
-                let outcome = TrialOutcome::Measured {
-                    step_s: step_s * 2.0,
-                    setup_s,
-                    checkpoint_s,
-                    peak_memory_bytes,
-                    timed_steps,
-                    relative_error,
-                    warmup_s,
-                    variation,
-                    batches_per_epoch,
-                    evaluation_s,
-                };
+            (Self::TrialMiscopied, RankReport::Trial { knobs, mut outcome, step }) => {
+                if let TrialOutcome::Measured { step_s, .. } = &mut outcome {
+                    *step_s *= 2.0;
+                }
                 RankReport::Trial { knobs, outcome, step }
             }
             (

@@ -19,8 +19,7 @@ use crate::driving::calm::Calm;
 use crate::driving::simulation::Simulation;
 use crate::driving::simulation::deeds::Deed;
 use crate::solving::planner::Planner;
-use crate::studies::scale::{GPUS, large};
-use crate::world::cluster::Manners;
+use crate::studies::scale::{GPUS, MANNERS, large};
 
 const HOUR_S: f64 = 3600.0;
 /// For how long a node is gone.
@@ -122,15 +121,6 @@ fn simulation(scale: Scale, seed: u64) -> Simulation {
         seed,
         ..Policy::default()
     };
-    let manners = Manners {
-        look_up_every: 2000,
-        tell_every_s: 0.0,
-        teardown_s: 1.0,
-        trial_s: 60.0,
-        trial_steps: 0,
-        trials_train: false,
-        trial_noise: 0.0,
-    };
     let max_moves = MOVES_A_TASK * scale.num_tasks as u64;
     let planner = Planner {
         max_moves,
@@ -140,7 +130,8 @@ fn simulation(scale: Scale, seed: u64) -> Simulation {
         in_microseconds: false,
         is_greedy: false,
     };
-    let mut simulation = Calm { planner, manners, save_every_s: 1800.0, seed }.simulation(drawn);
+    let mut simulation =
+        Calm { planner, manners: MANNERS, save_every_s: 1800.0, seed }.simulation(drawn);
     simulation.keep_no_journal();
     simulation
 }

@@ -14,6 +14,16 @@ use crate::world::faults::{Fault, Odds};
 
 /// Devices of a node.
 pub(crate) const GPUS: u32 = 8;
+/// How a large pool behaves: its tasks report seldom, since their steps are many.
+pub(crate) const MANNERS: Manners = Manners {
+    look_up_every: 2000,
+    tell_every_s: 0.0,
+    teardown_s: 1.0,
+    trial_s: 60.0,
+    trial_steps: 0,
+    trials_train: false,
+    trial_noise: 0.0,
+};
 /// A week, seconds.
 pub const WEEK_S: f64 = 7.0 * 86_400.0;
 
@@ -85,17 +95,8 @@ fn play(drawn: Workload, rng: &mut Xoshiro256PlusPlus, seed: u64) -> Simulation 
         (Fault::NoisySteps, 0.5),
         (Fault::Unkillable, 0.05),
     ]);
-    let manners = Manners {
-        look_up_every: 2000,
-        tell_every_s: 0.0,
-        teardown_s: 1.0,
-        trial_s: 60.0,
-        trial_steps: 0,
-        trials_train: false,
-        trial_noise: 0.0,
-    };
     let every_s = config.policy.checkpoint_every_s.unwrap_or(f64::MAX);
-    let mut world = World::new(truth, odds, manners, every_s, seed);
+    let mut world = World::new(truth, odds, MANNERS, every_s, seed);
     world.history.is_off = true;
     for node in &nodes {
         world.add_node(node.clone());

@@ -73,6 +73,7 @@ impl Preview {
         let (before, expected) =
             (Expected::of(state, history, now_s), Expected::of(after, history, now_s));
         let due_s = |task: TaskId| after.task(task).spec.wishes.deadline_s;
+        let is_late = |task, end_s: f64| due_s(task).is_some_and(|due_s| end_s > due_s);
         let end_s = |expected: &Expected, task| expected.times(task).map(|(_, end_s)| end_s);
         let new_end = |task: &TaskId| {
             let end_s = end_s(&expected, *task);
@@ -92,12 +93,11 @@ impl Preview {
                 unknown += 1;
                 continue;
             };
-            let is_late = |end_s: f64| due_s(task).is_some_and(|due_s| end_s > due_s);
             changed.push(OtherEnd {
                 name: state.name(task).to_owned(),
                 end_before_s,
                 end_after_s,
-                becomes_late: is_late(end_after_s) && !is_late(end_before_s),
+                becomes_late: is_late(task, end_after_s) && !is_late(task, end_before_s),
             });
         }
         let of_sign = |sign: f64| {
@@ -106,10 +106,9 @@ impl Preview {
             found.sort_by(|a, b| (sign * b.delay_s()).total_cmp(&(sign * a.delay_s())));
             found
         };
-        let is_late = |task: TaskId| {
-            let times = due_s(task).zip(end_s(&expected, task));
-            !after.has_ended(task) && times.is_some_and(|(due_s, end_s)| end_s > due_s)
-        };
+        let mut open = after.task_ids().filter(|task| !after.has_ended(*task));
+        let is_expected_late =
+            |task: TaskId| end_s(&expected, task).is_some_and(|end_s| is_late(task, end_s));
         Self {
             version: VERSION,
             now_s,
@@ -117,18 +116,16 @@ impl Preview {
             later: of_sign(1.0),
             sooner: of_sign(-1.0),
             unknown,
-            keeps_deadlines: !after.task_ids().any(is_late),
+            keeps_deadlines: !open.any(is_expected_late),
         }
     }
 
     /// The effect as lines for people. The last line has no line end.
     pub fn text(&self) -> String {
         let mut lines = Vec::new();
-        let known = self.tasks.iter().filter(|task| task.end_s.is_some());
-        for task in known.take(MAX_NAMED) {
-            lines.push(self.of_new(task));
-        }
-        let num_known = self.tasks.iter().filter(|task| task.end_s.is_some()).count();
+        let known: Vec<&NewEnd> = self.tasks.iter().filter(|task| task.end_s.is_some()).collect();
+        let num_known = known.len();
+        lines.extend(known.into_iter().take(MAX_NAMED).map(|task| self.of_new(task)));
         if num_known > MAX_NAMED {
             lines.push(format!("… and {}", count(num_known - MAX_NAMED, "more task")));
         }
