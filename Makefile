@@ -11,7 +11,7 @@ setup := scripts/setup.py
 demo_flags := $(if $(DEVICES),--devices $(DEVICES)) $(if $(DEVICE_MEMORY),--device-memory $(DEVICE_MEMORY))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup docs demo demo-short demo-fake-gpus demo-cluster check test test-rust test-python test-nightly test-numerics test-torch test-loggers wheel release zoo gpu-check gpu-check-fake fuzz fuzz-readers mutants mutants-python bench \
+.PHONY: help setup docs demo demo-short demo-fake-gpus demo-cluster check test test-rust test-python test-rust-waiting test-rust-computing test-nightly test-numerics test-torch test-loggers wheel release zoo gpu-check gpu-check-fake fuzz fuzz-readers mutants mutants-python bench \
   record-runs evaluate bench-solver bench-techniques bench-engine bench-profile bench-cluster bench-build bench-report bench-tuning lint lint-rust lint-python format clean
 
 help:
@@ -24,7 +24,7 @@ help:
 	@echo 'make test-nightly  what make test leaves out: slow tests, more kills, more seeds, other instructions, busy cores; three and a half hours'
 	@echo '                 PARTS="kills busy" runs these parts; scripts/nightly.py --list says what each is for'
 	@echo 'make test-numerics  the tests of numbers under each instruction set, mode of MKL, number of threads, size of pages: two hours'
-	@echo 'make test-torch  a chosen part of the tests with another torch, from PyPI: make test-torch TORCH=2.9.1'
+	@echo 'make test-torch  a chosen part of the tests with another torch, from PyPI: make test-torch TORCH=2.11.0'
 	@echo 'make wheel       one wheel of the program and the package, for every Python from 3.10 on: dist/'
 	@echo 'make release     the files of a release: make release VERSION=0.2.0 (docs/release.md)'
 	@echo 'make zoo         78 architectures under every technique, the losses compared, docs/zoo.md written: half an hour; ZOO="GPT-2,T5" for some'
@@ -73,7 +73,13 @@ test: test-rust test-python
 waiting := --profile bench --workspace --lib --bin saturn --test all
 computing := --release --workspace --test plans --test simulations --test views --test replays
 test-rust: setup
+	@$(MAKE) --no-print-directory --jobs=2 test-rust-waiting test-rust-computing
+
+# Side by side: cargo lets only one call compile at a time, and meanwhile the other runs its tests.
+test-rust-waiting:
 	@PROPTEST_RNG_SEED=1 RUST_TEST_THREADS=6 $(PYTHON) $(setup) --run cargo test $(waiting)
+
+test-rust-computing:
 	@PROPTEST_RNG_SEED=1 $(PYTHON) $(setup) --run cargo test $(computing)
 	@$(PYTHON) $(setup) --run cargo test --release --workspace --doc
 
@@ -103,7 +109,7 @@ test-numerics: setup
 
 # The oldest torch that is supported, and its tests: what Saturn takes of torch beyond its public
 # names has changed most since.
-TORCH ?= 2.9.1
+TORCH ?= 2.11.0
 TORCH_TESTS := walkthrough same_training pipeline tensor offload fsdp_knobs checkpoints precision trial warm_parent survival doctor
 test-torch: setup
 	@$(PYTHON) scripts/with_torch.py $(TORCH) -m pytest --nightly $(side_by_side) $(addprefix tests/python/test_,$(addsuffix .py,$(TORCH_TESTS)))

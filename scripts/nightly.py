@@ -31,7 +31,7 @@ WAITING = [
     *("replanning", "scripts", "signs_of_life", "survival", "told_at_once", "trainer_ends"),
     *("trial", "until", "warm_parent"),
 ]
-OLDEST_TORCH = "2.9.1"
+OLDEST_TORCH = "2.11.0"
 
 
 @dataclass(frozen=True)

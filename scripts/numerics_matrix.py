@@ -3,7 +3,7 @@
     .venv/bin/python scripts/numerics_matrix.py [--quick] [--only avx2+mkl-compatible] [ARGUMENT …]
 
 Ends with a table of settings and results, and with 1 if a setting failed. `make test-numerics` runs
-it; with the oldest torch it is `scripts/with_torch.py 2.9.1 scripts/numerics_matrix.py`. `--quick`
+it; with the oldest torch it is `scripts/with_torch.py 2.11.0 scripts/numerics_matrix.py`. `--quick`
 leaves out the tests that are marked `slow`, and `--only today` takes one setting, another each day.
 Arguments after `--` go to pytest, in place of the files.
 """

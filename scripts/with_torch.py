@@ -1,9 +1,10 @@
 """Runs Python with another version of torch than the checkout's own.
 
-    python3 scripts/with_torch.py 2.9.1 -m pytest tests/python/test_walkthrough.py
+    python3 scripts/with_torch.py 2.11.0 -m pytest tests/python/test_walkthrough.py
 
 That version comes from PyPI (some gigabytes) into `.venv-torch-VERSION`, with the packages that
-the tests need; Saturn itself is what `make setup` has built. A second call installs nothing.
+the tests need. Saturn's program and package are those that `make setup` has built. A second call
+installs nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from setup import ROOT, installing, listed, show_package
+from setup import BIN, ROOT, installing, listed, put, show_package
 
 
 def main() -> int:
@@ -31,6 +32,7 @@ def main() -> int:
             return code
         show_package(environment)
         is_ready.touch()
+    put(BIN / "saturn", python.with_name("saturn"))
     return subprocess.call([python, *arguments], cwd=ROOT)
 
 

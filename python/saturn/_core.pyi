@@ -1,12 +1,13 @@
 """The compiled part: plain data (JSON) in and out. See `saturn.native`, the only user."""
 
 from collections.abc import Callable
-from typing import final
+from typing import Any, final
 
 __all__ = [
     "Agent",
     "Exchange",
     "Interrupts",
+    "Namespaces",
     "__version__",
     "ask",
     "explain",
@@ -34,6 +35,24 @@ class Interrupts:
 
         The first stops the run at checkpoints, the second stops it at once, and the third leaves
         without waiting for anything.
+        """
+
+@final
+class Namespaces:
+    """A snapshot of namespaces, which are dictionaries whose keys are names.
+
+    It holds addresses, and counts no references: that would copy memory which a rank shares with
+    the warm parent.
+    """
+
+    def __new__(cls, spaces: list[dict[str, Any]], function: type) -> Namespaces:
+        """`function` is `types.FunctionType`."""
+
+    def changed(self) -> list[tuple[int, str | None, int, bool]]:
+        """The names that have another object now.
+
+        For each: the number of its namespace, the name (None if it is gone), the address that its
+        object had, and whether that was a function or a class.
         """
 
 @final

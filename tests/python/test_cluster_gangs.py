@@ -114,6 +114,7 @@ while num_joined < int(sys.argv[2]):
 """
 
 
+@pytest.mark.slow
 def test_a_slow_node_does_not_keep_the_others_waiting_and_joins_later(
     cluster: TestCluster,
     tmp_path: Path,

@@ -102,6 +102,7 @@ def test_layers_that_run_again_in_the_backward_change_nothing(run: Runtime, tech
     assert closeness.ulps(losses, expected(task, 3)) < closeness.ACROSS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["MPNet"])
 def test_where_attention_can_not_be_split_a_trial_splits_the_mlps(run: Runtime, name: str) -> None:
     task = ARCHITECTURES[name].task()

@@ -99,6 +99,7 @@ def test_what_fits_trains_and_what_does_not_runs_out_of_memory(run: Runtime, ran
     assert full.one("trial")["outcome"]["outcome"] == "out_of_memory", full.logs
 
 
+@pytest.mark.slow
 def test_building_the_model_takes_host_memory_not_the_devices(run: Runtime) -> None:
     # The whole state is 168 MB, half of it is on each device; building alone takes 42 MB more
     # than a device's share of the parameters.

@@ -102,10 +102,10 @@ def test_versions_that_pip_is_told_are_those_that_are_checked() -> None:
 @pytest.mark.parametrize(
     ("version", "words"),
     [
-        ("2.9.0", None),
+        ("2.11.0", None),
         ("2.15.0+cu132", None),
         ("2.15.1.dev20261101", None),
-        ("2.8.0", "torch 2.8.0 is none that this Saturn supports: "),
+        ("2.10.0", "torch 2.10.0 is none that this Saturn supports: "),
         ("2.16.0a0+git1234", "torch 2.16.0a0+git1234 is none that"),
         ("3.0", "torch 3.0 is none that"),
         (None, f"torch is not installed for {sys.executable}: "),

@@ -49,6 +49,7 @@ def told(messages: list[dict[str, Any]]) -> list[tuple[int, bool]]:
     return [(one["step"], one["evaluation_s"] is not None) for one in messages]
 
 
+@pytest.mark.slow
 def test_moves_change_neither_when_a_task_is_evaluated_nor_what_is_found(run: Runtime) -> None:
     task = partial(definition, get_model=partial(Mlp, 4), evaluate=EVALUATION, evaluate_every=4)
     run.write_task(task("whole"))

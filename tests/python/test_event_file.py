@@ -128,6 +128,7 @@ def test_a_file_that_cannot_be_written_is_told_of_once(tmp_path: Path) -> None:
     assert len(notes) == 1 and "training goes on" in notes[0]
 
 
+@pytest.mark.slow
 def test_a_task_is_one_curve_through_its_moves(run: Runtime) -> None:
     run.write_task(definition("moved", get_model=partial(Mlp, 4), max_grad_norm=1.0))
     for technique, ranks, stop in (("ddp", 1, 4), ("fsdp", 2, 12)):

@@ -82,7 +82,7 @@ def run(script: str, gpus: Mapping[str, str], **env: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.slow(quick=["default"])
+@pytest.mark.slow
 @pytest.mark.parametrize("capability", ["avx2", "default"])
 def test_one_process(capability: str) -> None:
     gpus = environment(devices=3, names=("Fake A", "Fake B"))

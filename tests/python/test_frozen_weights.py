@@ -205,6 +205,7 @@ def without_links() -> None:
     os.link = refused
 
 
+@pytest.mark.slow
 def test_a_file_system_without_links_gets_copies(run: Runtime) -> None:
     task = adapted_task(hints={"by": Calls(without_links)})
     expected, _ = reference.train(task, 5, loss_of=own_loss)

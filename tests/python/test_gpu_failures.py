@@ -69,7 +69,7 @@ def kinds(result: Result) -> dict[int, str]:
     return {rank: message["kind"] for rank, message in result.messages if "kind" in message}
 
 
-@pytest.mark.slow(quick=["GreedyFsdp"])
+@pytest.mark.slow
 @pytest.mark.parametrize("technique", GREEDY)
 def test_memory_that_runs_out_on_one_rank_of_a_trial_has_thriftier_knobs_tried(
     gpu_run: Runtime, technique: type[Any]

@@ -49,6 +49,7 @@ def expected_losses(steps: int) -> dict[int, float]:
     return reference.train(models.definition(), steps)[0]
 
 
+@pytest.mark.slow
 def test_a_run_finds_gpus_by_type_trains_on_them_and_survives_a_rank_that_raises(
     tmp_path: Path,
 ) -> None:

@@ -15,6 +15,7 @@ pytest.importorskip("accelerate")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
+@pytest.mark.slow
 def test_on_gpus_its_losses_are_the_trainers(
     gpu_run: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

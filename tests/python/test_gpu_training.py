@@ -114,7 +114,7 @@ def test_a_save_in_the_background_holds_its_own_step(
     assert gpu_run.losses(task.name) == losses
 
 
-@pytest.mark.slow(quick=["offloadx1 on cuda"])
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "strategy",
     [

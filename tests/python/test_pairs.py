@@ -142,6 +142,7 @@ def forgets_buffers() -> None:
     checkpoints.set_model_state_dict = forgetful
 
 
+@pytest.mark.slow
 def test_a_technique_that_forgets_a_buffer_is_seen(run: Runtime) -> None:
     case = Case(tuple({**PLAIN.as_dict, "buffer": "counter", "happening": "move"}.values()))
     definition = pair_tasks.task_of(case).definition()

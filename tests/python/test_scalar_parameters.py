@@ -77,6 +77,7 @@ def test_scalars_train_beside_layers_that_are_split_twice(run: Runtime) -> None:
     assert closeness.ulps(chain(run, task, moves), expected) < closeness.ACROSS
 
 
+@pytest.mark.slow
 def test_a_resume_is_bit_equal_and_a_checkpoint_holds_them_without_a_dimension(
     run: Runtime, tmp_path: Path
 ) -> None:

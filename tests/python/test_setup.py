@@ -80,7 +80,7 @@ def test_make_says_so_where_there_is_no_python_at_all() -> None:
 def test_another_torch_gets_an_environment_before_its_pip_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    python = tmp_path / ".venv-torch-2.9.1" / "bin" / "python"
+    python = tmp_path / ".venv-torch-2.11.0" / "bin" / "python"
     called: list[list[str]] = []
 
     def call(command: list[str | Path], cwd: Path | None = None) -> int:
@@ -91,13 +91,17 @@ def test_another_torch_gets_an_environment_before_its_pip_is_asked(
             (python.parents[1] / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
         return 0
 
+    built = tmp_path / "saturn"
+    built.write_text("a program")
+    monkeypatch.setattr(with_torch, "BIN", tmp_path)
     monkeypatch.setattr(with_torch, "ROOT", tmp_path)
     monkeypatch.setattr(with_torch.subprocess, "call", call)
-    monkeypatch.setattr(sys, "argv", ["with_torch.py", "2.9.1", "-m", "pytest"])
+    monkeypatch.setattr(sys, "argv", ["with_torch.py", "2.11.0", "-m", "pytest"])
     for _ in range(2):
         assert with_torch.main() == 0
     made, installed, *runs = called
     assert made[1:4] == ["-m", "venv", "--clear"]
-    assert "torch==2.9.1" in installed and str(python) in " ".join(installed)
+    assert "torch==2.11.0" in installed and str(python) in " ".join(installed)
     # The second call finds all of it ready.
     assert runs == [[str(python), "-m", "pytest"]] * 2
+    assert python.with_name("saturn").read_text() == "a program"

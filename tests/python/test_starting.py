@@ -147,6 +147,7 @@ def test_a_tied_weight_is_there_once(tmp_path: Path) -> None:
     assert torch.equal(model.head.weight, torch.ones(5, 4))
 
 
+@pytest.mark.slow
 def test_every_technique_starts_from_them(run: Runtime, tmp_path: Path) -> None:
     weights = saved(tmp_path)
     for technique, ranks in (("ddp", 1), ("fsdp", 2), ("pipeline", 2), ("offload", 1)):

@@ -208,6 +208,7 @@ def test_early_stopping_that_could_never_stop_is_refused(
         Task.from_trainer(make, **options)
 
 
+@pytest.mark.slow
 def test_in_a_run_it_is_done_and_its_device_goes_to_the_next(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

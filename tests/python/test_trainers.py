@@ -116,7 +116,7 @@ MOVES = {
 }
 
 
-@pytest.mark.slow(quick=["micro-batches", "lora"])
+@pytest.mark.slow(quick=["lora"])
 @pytest.mark.parametrize("kind", MOVES)
 def test_through_moves_its_losses_are_the_trainers(kind: str, ranks: Runtime) -> None:
     make, moves = MOVES[kind]

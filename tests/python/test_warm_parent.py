@@ -114,6 +114,7 @@ def test_ready_says_that_forking_is_safe(own_warm: Warm) -> None:
     assert 0 < own_warm.ready["import_s"] < 120
 
 
+@pytest.mark.slow
 def test_pyarrow_leaves_no_thread_behind(tmp_path: Path) -> None:
     # As pandas, datasets and scikit-learn import it. Its allocator would start a thread.
     pytest.importorskip("pyarrow")

@@ -4,6 +4,7 @@
 mod cluster;
 mod errors;
 mod live;
+mod namespaces;
 mod watch;
 
 use std::path::Path;
@@ -16,6 +17,7 @@ use saturn_view::Console;
 
 use crate::cluster::{PyAgent, PyExchange};
 use crate::errors::to_python;
+use crate::namespaces::Namespaces;
 use crate::watch::{Interrupts, python_sink};
 
 /// Drives a run to its end and returns its report as JSON.
@@ -129,6 +131,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Interrupts>()?;
     module.add_class::<PyAgent>()?;
     module.add_class::<PyExchange>()?;
+    module.add_class::<Namespaces>()?;
     module.add_function(wrap_pyfunction!(run, module)?)?;
     module.add_function(wrap_pyfunction!(resume, module)?)?;
     module.add_function(wrap_pyfunction!(outlook, module)?)?;

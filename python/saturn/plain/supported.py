@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from saturn.errors import RunFailed
 
 #: The first supported version, and the first that is no longer supported.
-FIRST_TORCH = (2, 9)
+FIRST_TORCH = (2, 11)
 NEXT_TORCH = (2, 16)
 #: The requirement in pip's form.
 TORCH_REQUIREMENT = "torch>={}.{},<{}.{}".format(*FIRST_TORCH, *NEXT_TORCH)

@@ -9,6 +9,7 @@ task. Changes inside a list or the like are not seen.
 
 from __future__ import annotations
 
+import gc
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 
+from saturn._core import Namespaces
 from saturn.plain.installed import is_installed
 
 _TORCH = str(Path(torch.__file__).parent)
@@ -58,24 +60,37 @@ class ProcessChanges:
 
     def __init__(self) -> None:
         self._settings = {name: _value(read) for name, read in _SETTINGS.items()}
-        # Shallow copies: which names there are, and which object each name has.
-        self._globals = {name: dict(vars(module)) for name, module in _modules()}
-        self._classes = {cls: dict(vars(cls)) for cls in _module_classes(nn.Module)}
+        modules = list(_modules())
+        self._modules = dict(modules)
+        #: The title of each namespace, and the module that it is of.
+        self._titles: list[tuple[str, types.ModuleType | None]] = []
+        spaces = []
+        for cls in _module_classes(nn.Module):
+            self._titles.append((f"{cls.__module__}.{cls.__qualname__}", None))
+            spaces.extend(gc.get_referents(vars(cls)))  # behind a view that can't be written to
+        for name, module in modules:
+            self._titles.append((name, module))
+            spaces.append(vars(module))
+        self._names = Namespaces(spaces, types.FunctionType)
+        self._spaces = spaces
 
     def first(self) -> str | None:
         """The first change found, in words; None if there is none."""
         for name, read in _SETTINGS.items():
             if _value(read) != self._settings[name]:
                 return name
-        for cls, before in self._classes.items():
-            if (attribute := _replaced(before, vars(cls), any_value=False)) is not None:
-                return f"{cls.__module__}.{cls.__qualname__}.{attribute}"
+        for number, changed, address, was_code in self._names.changed():
+            title, module = self._titles[number]
+            if changed is None:
+                if was_code or _is_own(module):
+                    return f"{title}, which has lost a name,"
+            elif not changed.startswith("__") and (
+                _is_own(module) or (was_code and not _wraps(self._spaces[number][changed], address))
+            ):
+                return f"{title}.{changed}"
         for name, module in _modules():
-            if name in self._globals:
-                own = _is_own(module)
-                changed = _replaced(self._globals[name], vars(module), any_value=own)
-                if changed is not None:
-                    return f"{name}.{changed}"
+            if self._modules.get(name, module) is not module:
+                return f"sys.modules[{name!r}]"
         return None
 
 
@@ -102,23 +117,13 @@ def _module_classes(cls: type[Any]) -> set[type[Any]]:
     return found
 
 
-def _replaced(before: dict[str, Any], now: Any, *, any_value: bool) -> str | None:
-    """The first name with another function or class, or, with `any_value`, another value."""
-    for name, value in before.items():
-        if (new := now.get(name)) is value or name.startswith("__"):
-            continue
-        if any_value or (isinstance(value, types.FunctionType | type) and not _wraps(new, value)):
-            return name
-    return None
-
-
-def _wraps(new: Any, old: Any) -> bool:
-    """Whether `new` is torch's own wrapper around `old`, as some imports of torch make."""
+def _wraps(new: Any, address: int) -> bool:
+    """Whether `new` is torch's wrapper of the object at an address, as imports of torch make it."""
     of_torch = getattr(getattr(new, "__code__", None), "co_filename", "").startswith(_TORCH)
-    return of_torch and getattr(new, "__wrapped__", None) is old
+    return of_torch and id(getattr(new, "__wrapped__", None)) == address
 
 
-def _is_own(module: types.ModuleType) -> bool:
+def _is_own(module: types.ModuleType | None) -> bool:
     path = getattr(module, "__file__", None)
     return path is not None and not is_installed(path)
 
