@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import colorsys
 import json
 import random
+import sys
+import types
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -309,6 +312,18 @@ class PatchesAModule(Mlp):
         nn.functional.relu6 = nn.functional.relu  # type: ignore[assignment]
 
 
+class RemovesAName(Mlp):
+    def __init__(self) -> None:
+        super().__init__()
+        del nn.functional.relu6
+
+
+class ReplacesAModule(Mlp):
+    def __init__(self) -> None:
+        super().__init__()
+        sys.modules["colorsys"] = types.ModuleType("colorsys")
+
+
 class SetsAGlobal(Mlp):
     def __init__(self) -> None:
         super().__init__()
@@ -333,6 +348,7 @@ def undone(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Put back what models of these tests change."""
     monkeypatch.setattr(nn.LayerNorm, "extra_repr", nn.LayerNorm.extra_repr)
     monkeypatch.setattr(nn.functional, "relu6", nn.functional.relu6)
+    monkeypatch.setitem(sys.modules, "colorsys", colorsys)
     hooks = nn.modules.module._global_forward_hooks
     precision = torch.get_float32_matmul_precision()
     yield
@@ -348,6 +364,8 @@ def undone(monkeypatch: pytest.MonkeyPatch) -> Any:
         (ChangesSettings, "get_model changes torch.set_float32_matmul_precision for the process"),
         (Patches, "get_model changes torch.nn.modules.normalization.LayerNorm.extra_repr"),
         (PatchesAModule, "get_model changes torch.nn.functional.relu6 for the process"),
+        (RemovesAName, "get_model changes torch.nn.functional, which has lost a name, for the"),
+        (ReplacesAModule, "get_model changes sys.modules['colorsys'] for the process"),
         (SetsAGlobal, f"get_model changes {__name__}.SEEN for the process"),
         (HooksAParameter, "its parameter `head.weight` has hooks of its own"),
         (HooksAllModules, "get_model changes hooks on all modules for the process"),
