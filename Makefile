@@ -77,11 +77,11 @@ test-rust: setup
 
 # Side by side: cargo lets only one call compile at a time, and meanwhile the other runs its tests.
 test-rust-waiting:
-	@PROPTEST_RNG_SEED=1 RUST_TEST_THREADS=6 $(PYTHON) $(setup) --run cargo test $(waiting)
+	@MAKEFLAGS= PROPTEST_RNG_SEED=1 RUST_TEST_THREADS=6 $(PYTHON) $(setup) --run cargo test $(waiting)
 
 test-rust-computing:
-	@PROPTEST_RNG_SEED=1 $(PYTHON) $(setup) --run cargo test $(computing)
-	@$(PYTHON) $(setup) --run cargo test --release --workspace --doc
+	@MAKEFLAGS= PROPTEST_RNG_SEED=1 $(PYTHON) $(setup) --run cargo test $(computing)
+	@MAKEFLAGS= $(PYTHON) $(setup) --run cargo test --release --workspace --doc
 
 # Three files at a time on two cores, the longest first: most tests wait for processes to start and to end.
 side_by_side := -n 3 --dist loadfile --no-loadscope-reorder

@@ -121,7 +121,7 @@ PARTS = (
     Part(
         "kills",
         "a hundred kills of a run's processes, at random moments",
-        12,
+        11,
         ((*with_variables("SATURN_TEST_KILLS=100"), *PYTEST, *files(["random_kills"])),),
     ),
     Part(
