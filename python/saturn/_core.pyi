@@ -1,4 +1,7 @@
-"""The compiled part: plain data (JSON) in and out. See `saturn.native`, the only user."""
+"""The compiled part: plain data (JSON) in and out.
+
+`saturn.native` calls it for the user's face. Ranks use `Namespaces` alone.
+"""
 
 from collections.abc import Callable
 from typing import Any, final
@@ -45,9 +48,7 @@ class Namespaces:
     the warm parent.
     """
 
-    def __new__(cls, spaces: list[dict[str, Any]], function: type) -> Namespaces:
-        """`function` is `types.FunctionType`."""
-
+    def __new__(cls, spaces: list[dict[str, Any]]) -> Namespaces: ...
     def changed(self) -> list[tuple[int, str | None, int, bool]]:
         """The names that have another object now.
 

@@ -1,6 +1,6 @@
-"""The only access to the compiled part, `saturn._core`.
+"""How the user's face calls the compiled part, `saturn._core`.
 
-It is imported at the first use, so that workers and the library run without it. Tests replace its
+It is imported at the first use, so that tasks can be defined without it. Tests replace its
 functions by fakes. Nothing here decides anything: each function only calls its counterpart.
 """
 

@@ -1,5 +1,6 @@
 //! `saturn._core`: the Rust side of the Python package. This crate is only glue: plain data (JSON)
-//! goes in and out, long calls release the GIL, and one module maps errors.
+//! goes in and out, long calls release the GIL, and one module maps errors. The exception is
+//! `namespaces`, which looks at objects of Python as Python itself can't.
 
 mod cluster;
 mod errors;

@@ -1,9 +1,9 @@
 //! Which names of modules and classes stand for another object than before.
 //!
 //! A rank is a fork of the warm parent, and shares its memory until one of them writes there. Python
-//! code that compares two namespaces counts references to the objects in them. To count is to write:
-//! in a rank that has transformers, 117 MB would be copied. Here objects are compared by their
-//! addresses, and no references are counted.
+//! code that compares two namespaces counts references to the objects in them. A count is written
+//! into its object, so the rank would get a copy of every page of memory that has such an object.
+//! Here objects are compared by their addresses, and no references are counted.
 //!
 //! An object that replaces another has another address, because it was made while the first was still
 //! there. Only a third object can have the first one's address again.
@@ -33,13 +33,13 @@ struct Entry {
 #[pymethods]
 impl Namespaces {
     #[new]
-    fn new(spaces: Vec<Bound<'_, PyDict>>, function: &Bound<'_, PyAny>) -> Self {
-        let function = function.as_ptr() as usize;
+    fn new(py: Python<'_>, spaces: Vec<Bound<'_, PyDict>>) -> PyResult<Self> {
+        let function = py.import("types")?.getattr("FunctionType")?.as_ptr() as usize;
         let taken = |space: Bound<'_, PyDict>| {
             let entries = entries(&space, function);
             (space.unbind(), entries)
         };
-        Self { spaces: spaces.into_iter().map(taken).collect(), function }
+        Ok(Self { spaces: spaces.into_iter().map(taken).collect(), function })
     }
 
     /// (number of the namespace, name, address of its object then, whether that was a function or

@@ -60,19 +60,9 @@ class ProcessChanges:
 
     def __init__(self) -> None:
         self._settings = {name: _value(read) for name, read in _SETTINGS.items()}
-        modules = list(_modules())
-        self._modules = dict(modules)
-        #: The title of each namespace, and the module that it is of.
-        self._titles: list[tuple[str, types.ModuleType | None]] = []
-        spaces = []
-        for cls in _module_classes(nn.Module):
-            self._titles.append((f"{cls.__module__}.{cls.__qualname__}", None))
-            spaces.extend(gc.get_referents(vars(cls)))  # behind a view that can't be written to
-        for name, module in modules:
-            self._titles.append((name, module))
-            spaces.append(vars(module))
-        self._names = Namespaces(spaces, types.FunctionType)
-        self._spaces = spaces
+        #: Of each class and module: its title, the module (None for a class), and its names.
+        self._spaces = [*_class_spaces(), *((name, one, vars(one)) for name, one in _modules())]
+        self._names = Namespaces([names for *_, names in self._spaces])
 
     def first(self) -> str | None:
         """The first change found, in words; None if there is none."""
@@ -80,16 +70,17 @@ class ProcessChanges:
             if _value(read) != self._settings[name]:
                 return name
         for number, changed, address, was_code in self._names.changed():
-            title, module = self._titles[number]
+            title, module, names = self._spaces[number]
             if changed is None:
                 if was_code or _is_own(module):
                     return f"{title}, which has lost a name,"
             elif not changed.startswith("__") and (
-                _is_own(module) or (was_code and not _wraps(self._spaces[number][changed], address))
+                _is_own(module) or (was_code and not _wraps(names[changed], address))
             ):
                 return f"{title}.{changed}"
+        before = {title: module for title, module, _ in self._spaces if module is not None}
         for name, module in _modules():
-            if self._modules.get(name, module) is not module:
+            if before.get(name, module) is not module:
                 return f"sys.modules[{name!r}]"
         return None
 
@@ -106,15 +97,17 @@ def _modules() -> Iterator[tuple[str, types.ModuleType]]:
             yield name, module
 
 
-def _module_classes(cls: type[Any]) -> set[type[Any]]:
-    """`cls` and all classes that derive from it."""
-    found = {cls}
-    pending = [cls]
+def _class_spaces() -> Iterator[tuple[str, None, dict[str, Any]]]:
+    """The names of `nn.Module` and of all classes that derive from it."""
+    found = {nn.Module}
+    pending = [nn.Module]
     while pending:
         fresh = set(pending.pop().__subclasses__()) - found
         found |= fresh
         pending += fresh
-    return found
+    for cls in found:
+        (names,) = gc.get_referents(vars(cls))  # `vars` gives a view, which is no dictionary
+        yield f"{cls.__module__}.{cls.__qualname__}", None, names
 
 
 def _wraps(new: Any, address: int) -> bool:
