@@ -76,6 +76,7 @@ test-rust: setup
 	@$(MAKE) --no-print-directory --jobs=2 test-rust-waiting test-rust-computing
 
 # Side by side: cargo lets only one call compile at a time, and meanwhile the other runs its tests.
+# Without MAKEFLAGS, cargo doesn't look for the job server of make, which the calls don't inherit.
 test-rust-waiting:
 	@MAKEFLAGS= PROPTEST_RNG_SEED=1 RUST_TEST_THREADS=6 $(PYTHON) $(setup) --run cargo test $(waiting)
 
