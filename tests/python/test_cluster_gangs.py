@@ -102,6 +102,20 @@ def test_a_task_is_kept_to_one_node_where_that_is_asked(
     assert signal.getsignal(signal.SIGTERM) is handler, "Ray has put its own in its place"
 
 
+def test_the_first_agent_is_waited_for_longer_and_that_is_said(
+    cluster: TestCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(seating, "_SEAT_S", 0.0)
+    task = clusters.task("t", batches=10, gpu_range=[3])
+    # Refused for what the task asks for, and so after an agent has started.
+    with pytest.raises(InvalidInput, match="its `gpu_range` is 3"):
+        saturn.orchestrate([task], cluster=cluster.address, runs_dir=tmp_path, nodes_per_task=1)
+    assert "within 0 s; the run waits for the first up to 5 minutes" in capfd.readouterr().err
+
+
 #: Ends when a run has taken up so many nodes.
 UNTIL_JOINED = """
 import sqlite3, sys, time

@@ -22,8 +22,10 @@ from saturn.errors import InvalidInput
 class Cluster:
     """Agents on the nodes that a run may use. `close` ends them all, in any state."""
 
-    def __init__(self, wish: ClusterWish, *, run: str) -> None:
+    def __init__(self, wish: ClusterWish, *, run: str, tell: Callable[[str], None]) -> None:
         """Connect to Ray, and seat the agents; `run` is where the run will be.
+
+        `tell` is given a line for the person who waits, if no agent starts soon.
 
         Raises `InvalidInput`, after undoing everything.
         """
@@ -38,7 +40,7 @@ class Cluster:
             nodes = seating.chosen(wish, seating.free_nodes({}))
             self._resource = nodes[0].resource
             refused: list[Unusable] = []
-            for found in seating.seat(nodes, wish, run=run):
+            for found in seating.seat(nodes, wish, run=run, tell=tell):
                 if isinstance(found, Seat):
                     self._seats.append(found)
                 else:

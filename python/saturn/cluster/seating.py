@@ -2,13 +2,14 @@
 
 A placement group of one bundle, bound to its node, keeps the devices from other users of the
 cluster. Nodes are seated in parallel: each step begins on all of them before any is waited for. A
-node that takes too long is reported as late, not as unusable, because it may be tried again.
+node that takes too long is reported as late, not as unusable, because it may be tried again. The
+first agent of a run is waited for longer, since there is nothing to begin with until it starts.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,13 @@ from saturn.cluster.wish import ClusterWish
 from saturn.errors import InvalidInput
 from saturn.tasks.surroundings import program_path
 
-#: Seconds that a placement group and an agent may take together.
+#: Seconds that a placement group and an agent may take together, while other nodes can train.
 _SEAT_S = 60.0
+#: The same while no agent has started: a run can't begin without one, and on a machine whose cores
+#: are all busy an agent takes minutes to import its modules.
+_FIRST_SEAT_S = 300.0
+#: Seconds that an agent's answer may take from its node, once it is there.
+_ANSWER_S = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,52 +144,93 @@ def chosen(wish: ClusterWish, nodes: Sequence[FreeNode]) -> list[FreeNode]:
     return usable
 
 
-def seat(nodes: Sequence[FreeNode], wish: ClusterWish, *, run: str) -> list[Seat | Unusable]:
-    """For each node, an agent on it, or why there is none."""
-    until = time.monotonic() + _SEAT_S
-    begun = []
-    agent = actor_class()
-    for node in nodes:
-        count = wish.gpus_per_node or node.free
-        group = placement_group(
-            [{node.resource: count}], bundle_label_selector=[{"ray.io/node-id": node.id}]
-        )
-        post = Post(
-            node=node.name,
-            devices=count,
-            python_path=program_path(),
-            cwd=str(Path.cwd()),
-            run=run,
-            driver=ray.util.get_node_ip_address(),
-            network_interface=wish.network_interface,
-        )
-        counts = {"num_gpus": count} if node.resource == "GPU" else {"num_cpus": count}
-        actor = agent.options(
-            **{"num_cpus": 0, **counts},
-            scheduling_strategy=PlacementGroupSchedulingStrategy(
-                group, placement_group_bundle_index=0
-            ),
-        ).remote(post)
-        begun.append((node, group, actor, actor.begin.remote()))
+def seat(
+    nodes: Sequence[FreeNode],
+    wish: ClusterWish,
+    *,
+    run: str,
+    tell: Callable[[str], None] | None = None,
+) -> list[Seat | Unusable]:
+    """For each node, an agent on it, or why there is none.
+
+    With `tell`, the run has no agent yet: the first is waited for longer, and `tell` is given a
+    line that says so.
+    """
+    began_s = time.monotonic()
+    begun = [_begin(node, wish, run) for node in nodes]
+    ready = _started(begun, tell)
+    waited_s = time.monotonic() - began_s
     seated: list[Seat | Unusable] = []
-    for node, group, actor, beginning in begun:
-        is_late = False
+    for each in begun:
+        node, is_late = each.node, each.about not in ready
         try:
-            about: About = ray.get(beginning, timeout=max(1.0, until - time.monotonic()))
-            wrong = about.error or _unfit(about)
+            # What is late may have started since; an answer that is there is taken.
+            about: About = ray.get(each.about, timeout=0 if is_late else _ANSWER_S)
+            is_late, wrong = False, about.error or _unfit(about)
         except GetTimeoutError:
-            is_late = True
-            wrong = f"its agent did not start within {_SEAT_S:.0f} s"
+            wrong = f"its agent did not start within {waited_s:.0f} s"
         except RayError as error:
-            wrong = in_words(error)
+            is_late, wrong = False, in_words(error)
         if wrong is None:
             seated.append(
-                Seat(node_id=node.id, name=node.name, actor=actor, group=group, about=about)
+                Seat(
+                    node_id=node.id,
+                    name=node.name,
+                    actor=each.actor,
+                    group=each.group,
+                    about=about,
+                )
             )
         else:
-            end(actor, group)
+            end(each.actor, each.group)
             seated.append(Unusable(node_id=node.id, name=node.name, reason=wrong, is_late=is_late))
     return seated
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Begun:
+    """An agent that has been asked to start."""
+
+    node: FreeNode
+    group: Any
+    actor: Any
+    about: Any  # Ray's reference to an `About`
+
+
+def _begin(node: FreeNode, wish: ClusterWish, run: str) -> _Begun:
+    """Ask for a node's devices and for an agent there; waits for neither."""
+    count = wish.gpus_per_node or node.free
+    group = placement_group(
+        [{node.resource: count}], bundle_label_selector=[{"ray.io/node-id": node.id}]
+    )
+    post = Post(
+        node=node.name,
+        devices=count,
+        python_path=program_path(),
+        cwd=str(Path.cwd()),
+        run=run,
+        driver=ray.util.get_node_ip_address(),
+        network_interface=wish.network_interface,
+    )
+    counts = {"num_gpus": count} if node.resource == "GPU" else {"num_cpus": count}
+    where = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0)
+    placed = actor_class().options(**{"num_cpus": 0, **counts}, scheduling_strategy=where)
+    actor = placed.remote(post)
+    return _Begun(node=node, group=group, actor=actor, about=actor.begin.remote())
+
+
+def _started(begun: Sequence[_Begun], tell: Callable[[str], None] | None) -> set[Any]:
+    """The answers of the agents that start in time, whatever they say."""
+    asked = [each.about for each in begun]
+    ready, _ = ray.wait(asked, num_returns=len(asked), timeout=_SEAT_S, fetch_local=False)
+    if not ready and tell is not None:
+        names = ", ".join(f"`{each.node.name}`" for each in begun)
+        tell(
+            f"saturn: no agent has started on {names} within {_SEAT_S:.0f} s; the run waits for "
+            f"the first up to {_FIRST_SEAT_S / 60:.0f} minutes"
+        )
+        ready, _ = ray.wait(asked, timeout=_FIRST_SEAT_S - _SEAT_S, fetch_local=False)
+    return set(ready)
 
 
 def end(actor: Any, group: Any) -> None:

@@ -167,7 +167,7 @@ def resume(
     tuner = keeping.read(run_dir)
     if tuner is not None:
         tuner.check()
-    agents = None if wished is None else open_cluster(wished, run=str(run_dir))
+    agents = None if wished is None else open_cluster(wished, run=str(run_dir), tell=_teller(log))
     going_on = StartedRun(run_dir, [], None, Profile([]), {}, tuner, agents)
     going_on._raises = options.get("raise_on_failure", True)
     going_on._begin(
@@ -244,7 +244,7 @@ def started(
     cluster = None
     if checked.cluster is not None:
         run = Path(settings.runs_dir, settings.name or "").absolute()
-        cluster = open_cluster(checked.cluster, run=str(run))
+        cluster = open_cluster(checked.cluster, run=str(run), tell=_teller(log))
     try:
         return _begin(workload, packed, settings, checked, reused, steers, cluster, log, began_s)
     except BaseException:
@@ -315,6 +315,11 @@ def _tuner(stopper: Any, workload: Sequence[Task]) -> Tuner | None:
         return None
     given = stoppers_of(stopper)
     return Stopping(with_metrics(given, [request.reports_of(task) for task in workload]))
+
+
+def _teller(log: bool) -> Callable[[str], None]:
+    """Writes a line for a person, if this run writes any."""
+    return (lambda line: _write(line + "\n")) if log else (lambda _: None)
 
 
 def _write(text: str) -> None:
