@@ -39,7 +39,7 @@ pub(crate) fn tell(named: &Path, json: bool, what: impl FnOnce(&str) -> Told) ->
             (Exit::BadInput, Some(format!("{error}; {hint}")))
         }
         Err(error @ ControlError::NoAnswer { .. }) => {
-            (Exit::Machine, Some(saturn_runtime::with_causes(&error)))
+            (Exit::Machine, Some(saturn_store::with_causes(&error)))
         }
     };
     if json {

@@ -10,7 +10,7 @@ use saturn_runtime::RuntimeError;
 pub(crate) fn to_python(py: Python<'_>, error: &(dyn Error + 'static)) -> PyErr {
     let is_bad_input = error.downcast_ref::<RuntimeError>().is_some_and(RuntimeError::is_bad_input)
         || error.is::<ProblemError>();
-    let message = saturn_runtime::with_causes(error);
+    let message = saturn_store::with_causes(error);
     if is_bad_input { invalid_input(py, &message) } else { run_failed(py, &message) }
 }
 

@@ -8,7 +8,7 @@
 //! - [`Exchange`] carries letters between a run and the [`Agent`]s of a cluster's nodes. Each agent
 //!   launches processes on its machine as a run on one machine does.
 //! - [`outlook`] makes a planning problem of tasks before they are run.
-//! - [`Store`] keeps the results of trials for later runs.
+//! - [`probe`] finds out about a machine and a directory before a run begins there.
 //! - [`status`], [`explain`] and [`report`] describe any run, whether a process drives it or not.
 //!   [`left`] poses what is left of it as a planning problem.
 //!
@@ -24,22 +24,31 @@
 //! for people who watch or ask. Every other thread only reads from a pipe, a socket or a child
 //! process, and passes on what it reads.
 //!
-//! The source is in *rooms*, folders in one direction: `system` → `devices` → `store` →
-//! `launching` → `asking` → `run_files` → `cluster` → `answering` → `opening` → `driving` →
-//! `doctor`. A room uses the rooms before it, never those after it. Each room opens with a page,
+//! The source is in *rooms*, folders in one direction: `system` → `devices` → `keeping` →
+//! `launching` → `asking` → `run_files` → `probing` → `cluster` → `answering` → `opening` →
+//! `driving`. A room uses the rooms before it, never those after it. Each room opens with a page,
 //! its `mod.rs`.
 
 mod answering;
 mod asking;
 mod cluster;
 mod devices;
-mod doctor;
 mod driving;
+mod keeping;
 mod launching;
 mod opening;
+mod probing;
 mod run_files;
-mod store;
 mod system;
+
+/// What can be found out about a machine and a directory before a run begins there.
+pub mod probe {
+    pub use crate::probing::interpreter::{Said, run_module};
+    pub use crate::probing::machine::{Machine, machine};
+    pub use crate::probing::places::{
+        SocketError, network_file_system, try_control_socket, try_journal,
+    };
+}
 
 pub use answering::left::{Left, Unplanned, left, left_at, left_of_recording};
 pub use answering::reports::{
@@ -48,8 +57,6 @@ pub use answering::reports::{
 pub use asking::control;
 pub use cluster::agent::{Agent, AgentSetup, StoreOpener};
 pub use cluster::exchange::Exchange;
-pub use doctor::examine::examine;
-pub use doctor::finding::{Finding, Mark};
 pub use driving::drive::Outcome;
 pub use driving::run::{DeviceMemory, Interpreter, ResumeOptions, interpreter_of, resume, start};
 pub use opening::outlook::{Outlook, outlook};
@@ -58,7 +65,5 @@ pub use opening::watcher::Watcher;
 pub use run_files::journal_seat::elsewhere;
 pub use run_files::pools::newest_pool;
 pub use run_files::recording::{Recorded, recorded};
-pub use store::directory::{Added, Store, is_key};
-pub use system::disk::{Disk, Operation};
-pub use system::error::{RuntimeError, io_words, with_causes};
+pub use system::error::RuntimeError;
 pub use system::solve::{PlanError, Solved, Stopwatch, solve_file};

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use saturn_core::names::escape_terminal;
-use saturn_runtime::{RuntimeError, control, io_words};
+use saturn_runtime::{RuntimeError, control};
+use saturn_store::io_words;
 use serde_json::json;
 
 use super::run_failed;

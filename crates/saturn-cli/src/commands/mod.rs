@@ -33,5 +33,5 @@ use crate::exit::{Exit, fail};
 /// Reports a run's failure, and returns the exit code.
 pub(crate) fn run_failed(error: &RuntimeError) -> Exit {
     let exit = if error.is_bad_input() { Exit::BadInput } else { Exit::Machine };
-    fail(exit, saturn_runtime::with_causes(error))
+    fail(exit, saturn_store::with_causes(error))
 }

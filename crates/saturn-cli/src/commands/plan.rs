@@ -3,8 +3,9 @@
 use std::io::Read;
 
 use saturn_core::PlanStatus;
-use saturn_runtime::{Stopwatch, io_words, solve_file};
+use saturn_runtime::{Stopwatch, solve_file};
 use saturn_solver::Options;
+use saturn_store::io_words;
 use saturn_view::{Paint, plan_html, plan_text};
 use serde_json::json;
 
@@ -58,7 +59,7 @@ pub(crate) fn run(args: &PlanArgs) -> Exit {
         Ok(solved) => solved,
         Err(error) => {
             let exit = if error.is_bad_input() { Exit::BadInput } else { Exit::Machine };
-            let error = saturn_runtime::with_causes(&error);
+            let error = saturn_store::with_causes(&error);
             return fail(exit, format!("{}: {error}", file_name(args)));
         }
     };

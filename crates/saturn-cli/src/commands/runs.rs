@@ -6,7 +6,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use saturn_core::names::escape_terminal;
 use saturn_engine::{RunEnd, Stage, State};
-use saturn_runtime::{control, io_words};
+use saturn_runtime::control;
+use saturn_store::io_words;
 use saturn_view::RunStatus;
 use saturn_view::text;
 use saturn_view::units::duration;
@@ -131,7 +132,7 @@ fn read(path: &Path) -> (Standing, Tasks, bool) {
     match saturn_runtime::read(path) {
         Ok((state, _)) => (standing(&state, driver), Tasks::of(&state), state.is_closed),
         Err(error) => {
-            (Standing::Damaged(saturn_runtime::with_causes(&error)), Tasks::default(), true)
+            (Standing::Damaged(saturn_store::with_causes(&error)), Tasks::default(), true)
         }
     }
 }

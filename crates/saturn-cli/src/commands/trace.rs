@@ -1,6 +1,6 @@
 //! `saturn trace`.
 
-use saturn_runtime::Disk;
+use saturn_store::Disk;
 
 use super::run_failed;
 use crate::args::TraceArgs;

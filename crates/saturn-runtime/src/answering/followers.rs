@@ -19,8 +19,8 @@ use saturn_view::{Console, History, Results};
 
 use crate::answering::reports;
 use crate::asking::control::{Query, Reply};
-use crate::store::keeper::{Keeper, Kept};
-use crate::store::shelf::Shelf;
+use crate::keeping::keeper::{Keeper, Kept};
+use crate::keeping::shelf::Shelf;
 use crate::system::clock::{self, RunClock};
 
 /// How often the screen tells observers that time has passed.

@@ -8,7 +8,7 @@
 //!
 //! Invariants: an observer never delays a run.
 //!
-//! May use: `run_files`, `asking`, `launching`, `store` and `system`.
+//! May use: `run_files`, `asking`, `launching`, `keeping` and `system`.
 
 pub(crate) mod followers;
 pub(crate) mod left;

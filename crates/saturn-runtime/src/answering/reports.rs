@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use saturn_core::{Origin, Profile, Trial};
 use saturn_engine::{NamedJudgement, Record, Refusal, RefusalCode, State, TaskId};
+use saturn_store::{Disk, Platform, with_causes};
 use saturn_view::{Explanation, History, Report, Status};
 use serde_json::Value;
 
@@ -17,9 +18,7 @@ use crate::answering::preview::preview;
 use crate::asking::control::{self, ControlError, Query, Reply, Request};
 use crate::run_files::contents::Contents;
 use crate::run_files::run_dir::journal_of;
-use crate::store::platform::Platform;
-use crate::system::disk::Disk;
-use crate::system::error::{RuntimeError, with_causes};
+use crate::system::error::RuntimeError;
 
 /// The status of every task of a run.
 pub fn status(run_dir: &Path) -> Result<Status, RuntimeError> {
@@ -75,7 +74,7 @@ pub fn read_report(run_dir: &Path) -> Result<Report, RuntimeError> {
 
 /// Writes a page that compares several runs, completely or not at all.
 pub fn write_page(path: &Path, page: &str) -> Result<(), RuntimeError> {
-    Disk::default().replace(path, page.as_bytes())
+    Ok(Disk::default().replace(path, page.as_bytes())?)
 }
 
 /// A run's trace for Perfetto, from what is on disk. Another process may drive the run.
@@ -236,7 +235,7 @@ impl Written {
             match disk.replace(&path, content.as_bytes()) {
                 Ok(()) => Some(path),
                 Err(error) => {
-                    failures.push(error);
+                    failures.push(error.into());
                     None
                 }
             }

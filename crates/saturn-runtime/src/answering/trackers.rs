@@ -14,6 +14,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use saturn_engine::{AttemptId, Observer, Purpose, Record, State, TaskEnd};
+use saturn_store::with_causes;
 use saturn_view::words;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -22,7 +23,7 @@ use crate::answering::followers::Notes;
 use crate::launching::parent::python_command;
 use crate::launching::settings::LaunchSettings;
 use crate::system::clock::{deadline, is_past, pause};
-use crate::system::error::{RuntimeError, with_causes};
+use crate::system::error::RuntimeError;
 
 /// Settings and state of a run's trackers, pickled.
 const LOGGERS: &str = "loggers.pkl";

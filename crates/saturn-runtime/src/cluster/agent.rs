@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use saturn_engine::{AttemptId, Event, Launcher, News};
+use saturn_store::{Disk, with_causes};
 
 use crate::cluster::letters::{FromAgent, Inbox, ToAgent};
 use crate::cluster::outgoing::Outgoing;
@@ -31,8 +32,7 @@ use crate::launching::site::Site;
 use crate::run_files::run_dir::workers_lock_of;
 use crate::system::bell::Bell;
 use crate::system::clock::{self, pause};
-use crate::system::disk::Disk;
-use crate::system::error::{RuntimeError, with_causes};
+use crate::system::error::RuntimeError;
 
 /// How long a driver may be silent. The driver waits longer than this before it gives up an agent
 /// that does not answer. A driver may stand still for minutes, because of a swap storm, a hung disk

@@ -25,6 +25,7 @@ use saturn_engine::{
     AttemptEnd, AttemptId, Event, FailureKind, GangPart, LaunchError, LaunchOrder, Launcher, News,
     RankReport,
 };
+use saturn_store::Disk;
 
 use crate::cluster::exchange::{Arrival, Exchange};
 use crate::cluster::launcher::across::Store;
@@ -36,7 +37,6 @@ use crate::launching::files::{Share, attempt_dir};
 use crate::launching::settings::LaunchSettings;
 use crate::system::bell::Bell;
 use crate::system::clock::{deadline, is_past, pause};
-use crate::system::disk::Disk;
 use crate::system::error::RuntimeError;
 use crate::system::run_id::new_run_id;
 

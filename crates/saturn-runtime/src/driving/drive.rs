@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use saturn_engine::{Command, Engine, Event, Launcher, Observer, RunEnd, TaskEnd, TaskStatus};
+use saturn_store::{Disk, Platform};
 use saturn_view::{Report, Results};
 
 use crate::answering::followers::Followers;
@@ -15,16 +16,14 @@ use crate::asking::server::ControlSocket;
 use crate::cluster::launcher::ClusterLauncher;
 use crate::driving::driver::{Driven, Driver, DriverDoor};
 use crate::driving::space::SpaceWatch;
+use crate::keeping::shelf::Shelf;
 use crate::launching::launcher::{Earlier, LocalLauncher};
 use crate::launching::settings::LaunchSettings;
 use crate::opening::ground::Ground;
 use crate::run_files::journal::Journal;
 use crate::run_files::run_dir::RunDir;
-use crate::store::platform::Platform;
-use crate::store::shelf::Shelf;
 use crate::system::bell::Bell;
 use crate::system::clock::RunClock;
-use crate::system::disk::Disk;
 use crate::system::error::RuntimeError;
 
 /// The outcome of a run that this process drove.

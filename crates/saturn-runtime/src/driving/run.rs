@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::path::Path;
 
 use saturn_engine::{Command, Decision, Engine, Event, NewTask, RunEnd, State};
+use saturn_store::{Disk, Platform};
 use saturn_view::History;
 
 use crate::answering::followers::Followers;
@@ -21,9 +22,7 @@ use crate::run_files::contents::Contents;
 use crate::run_files::journal::Journal;
 use crate::run_files::journal_seat;
 use crate::run_files::run_dir::{RunDir, journal_of};
-use crate::store::platform::Platform;
 use crate::system::clock::RunClock;
-use crate::system::disk::Disk;
 use crate::system::error::RuntimeError;
 
 /// What may differ when a run is resumed.
@@ -188,10 +187,9 @@ pub fn resume(
     };
     let machines = settings.machines(&hardware, is_cluster);
     let first = Event::Resume { cluster: hardware.cluster(), device_memory_bytes, machines };
-    let platform = settings
-        .store
-        .as_ref()
-        .and_then(|store| Platform::of(&hardware, &settings.python_path, &store.techniques));
+    let platform = settings.store.as_ref().and_then(|store| {
+        Platform::of(hardware.in_words(), &settings.python_path, &store.techniques)
+    });
     // Trials that were measured on another platform must not enter the store as measured on this
     // one.
     let is_same = settings.platform == platform;

@@ -7,11 +7,11 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use saturn_engine::{AttemptId, GangPart, LaunchOrder, Purpose, TechniqueRef, Widths, Work};
+use saturn_store::Disk;
 
 use crate::devices::machine::{Device, Pool};
 use crate::launching::protocol::{AskedPool, InspectionSpec, RankLaunch, Spec};
 use crate::launching::strays;
-use crate::system::disk::Disk;
 use crate::system::error::RuntimeError;
 
 /// How much of a dead rank's log is kept as its last words, bytes. This is more than the stacks of

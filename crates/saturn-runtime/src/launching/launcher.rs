@@ -18,6 +18,7 @@ use saturn_engine::{
     AttemptEnd, AttemptId, Event, FailureKind, LaunchError, LaunchOrder, Launcher, News, Purpose,
     RankReport, TaskId,
 };
+use saturn_store::{Disk, with_causes};
 
 use crate::devices::host_memory::OomKills;
 use crate::devices::machine::Pool;
@@ -30,8 +31,7 @@ use crate::launching::settings::LaunchSettings;
 use crate::launching::site::Site;
 use crate::launching::strays::{self, Sweeper};
 use crate::system::bell::Bell;
-use crate::system::disk::Disk;
-use crate::system::error::{RuntimeError, with_causes};
+use crate::system::error::RuntimeError;
 
 /// The error of a rank that the kernel killed because the machine ran out of memory.
 const OUT_OF_HOST_MEMORY: &str =

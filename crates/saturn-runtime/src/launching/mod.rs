@@ -10,7 +10,7 @@
 //! Invariants: an attempt is over only when no process of it lives. No worker outlives the driver,
 //! except those that the kernel can't end.
 //!
-//! May use: `store`, `devices` and `system`.
+//! May use: `keeping`, `devices` and `system`.
 
 pub(crate) mod files;
 pub(crate) mod gangs;

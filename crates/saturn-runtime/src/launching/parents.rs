@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use saturn_engine::{AttemptId, FailureKind, LaunchError};
+use saturn_store::with_causes;
 
 use crate::launching::input::Sending;
 use crate::launching::parent::{Kind, Parent};
@@ -15,7 +16,7 @@ use crate::launching::protocol::RankLaunch;
 use crate::launching::settings::LaunchSettings;
 use crate::launching::site::Site;
 use crate::system::clock::{deadline, is_past};
-use crate::system::error::{RuntimeError, with_causes};
+use crate::system::error::RuntimeError;
 
 /// The most warm parents in a row that may die before they have served.
 const MAX_STILLBORN: u32 = 2;

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use saturn_engine::Machines;
+use saturn_store::Platform;
 use serde::{Deserialize, Serialize};
 
 use crate::devices::hardware::Hardware;
-use crate::store::platform::Platform;
-use crate::store::shelf::{Shelf, StoreSettings};
+use crate::keeping::shelf::{Shelf, StoreSettings};
 
 /// The settings for launching workers, which the journal keeps for a resume.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -4,15 +4,14 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use saturn_engine::{Mode, NewTask, Policy, RunConfig, TechniqueRef, TrialBudget};
+use saturn_store::{Disk, Platform};
 use serde::Deserialize;
 
 use crate::cluster::exchange::Exchange;
 use crate::devices::hardware::Hardware;
+use crate::keeping::shelf::StoreSettings;
 use crate::launching::settings::LaunchSettings;
 use crate::run_files::new_tasks::check_tasks;
-use crate::store::platform::Platform;
-use crate::store::shelf::StoreSettings;
-use crate::system::disk::Disk;
 use crate::system::error::RuntimeError;
 use crate::system::run_id::new_run_id;
 
@@ -147,10 +146,9 @@ impl RunRequest {
 
     /// Splits the request into what the engine needs and what the launcher needs.
     pub(crate) fn into_parts(self, hardware: &Hardware) -> Result<Parts, RuntimeError> {
-        let platform = self
-            .store
-            .as_ref()
-            .and_then(|store| Platform::of(hardware, &self.python_path, &store.techniques));
+        let platform = self.store.as_ref().and_then(|store| {
+            Platform::of(hardware.in_words(), &self.python_path, &store.techniques)
+        });
         let defaults = Policy::default();
         let policy = Policy {
             interval_s: self.interval_s,

@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, OpenFlags, Transaction, params};
 use saturn_engine::Record;
 use saturn_engine::migrate::VERSION;
+use saturn_store::{Disk, Operation};
 
 use crate::launching::settings::LaunchSettings;
 use crate::run_files::contents::Contents;
 use crate::run_files::plans::Rows;
-use crate::system::disk::{Disk, Operation};
 use crate::system::error::RuntimeError;
 use crate::system::run_id::new_run_id;
 

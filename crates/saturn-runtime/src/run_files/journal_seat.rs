@@ -12,10 +12,10 @@ use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::Path;
 
 use nix::unistd::gethostname;
+use saturn_store::home;
 
 use crate::run_files::run_dir::{journal_of, network_file_system_of};
 use crate::system::error::RuntimeError;
-use crate::system::home::home;
 use crate::system::run_id::new_run_id;
 
 /// Makes sure that a run's journal is, or will be, on a file system that can be trusted.
@@ -81,7 +81,7 @@ mod tests {
     use crate::launching::settings::LaunchSettings;
     use crate::run_files::contents::Contents;
     use crate::run_files::journal::Journal;
-    use crate::system::disk::Disk;
+    use saturn_store::Disk;
 
     #[test]
     fn a_journal_is_kept_on_this_machine_and_found_by_its_link() {

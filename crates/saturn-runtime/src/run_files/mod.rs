@@ -9,7 +9,7 @@
 //! Invariants: one process drives a run at a time. The records of a decision are stored all or not
 //! at all.
 //!
-//! May use: `asking`, `launching`, `store` and `system`.
+//! May use: `asking`, `launching`, `keeping` and `system`.
 
 pub(crate) mod contents;
 pub(crate) mod journal;

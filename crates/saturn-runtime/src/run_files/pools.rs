@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use crate::system::home::home;
+use saturn_store::home;
 
 /// The directory of this user's newest pool; `None` if there is none.
 pub fn newest_pool() -> Option<PathBuf> {

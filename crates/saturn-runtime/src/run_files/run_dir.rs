@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::sys::statfs;
+use saturn_store::io_words;
 
 use crate::asking::control;
 use crate::launching::site::Site;
 use crate::run_files::journal_seat;
 use crate::system::clock::{deadline, is_past, pause};
-use crate::system::error::{RuntimeError, io_words};
+use crate::system::error::RuntimeError;
 
 /// How long to retry a lock that seems held. A process that a driver is starting inherits the
 /// driver's locks, and holds them until it calls exec.

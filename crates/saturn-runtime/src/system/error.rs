@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use saturn_store::FileError;
+
 /// An error that ends a run, or keeps it from starting.
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
@@ -139,15 +141,8 @@ pub enum RuntimeError {
         newest: i64,
     },
     /// A file or directory of the run can't be used.
-    #[error("failed to {action} `{}`", path.display())]
-    File {
-        /// The operation that failed.
-        action: &'static str,
-        /// The file or directory.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     /// The interpreter that runs workers can't be started.
     #[error("failed to start `{python}`")]
     Python {
@@ -176,8 +171,8 @@ impl RuntimeError {
         action: &'static str,
         path: impl Into<PathBuf>,
     ) -> impl FnOnce(io::Error) -> Self {
-        let path = path.into();
-        move |source| Self::File { action, path, source }
+        let of = FileError::of(action, path);
+        move |source| Self::File(of(source))
     }
 
     /// Whether the user's input is wrong, rather than the machine.
@@ -191,7 +186,7 @@ impl RuntimeError {
     /// Whether the disk is full or the user's quota is used up.
     pub fn is_disk_full(&self) -> bool {
         match self {
-            Self::File { source, .. } => is_full(source),
+            Self::File(error) => error.is_disk_full(),
             Self::Journal { source: rusqlite::Error::SqliteFailure(error, _), .. } => {
                 // `SQLITE_IOERR_SHMSIZE`: the index of the write-ahead log could not grow.
                 error.code == rusqlite::ErrorCode::DiskFull
@@ -199,55 +194,5 @@ impl RuntimeError {
             }
             _ => false,
         }
-    }
-}
-
-/// Whether an error means that there is no space to write.
-pub(crate) fn is_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-}
-
-/// An I/O error in plain words, without the system's error number if a word exists.
-pub fn io_words(error: &io::Error) -> String {
-    let words = match error.kind() {
-        io::ErrorKind::NotFound => "there is no such file or directory",
-        io::ErrorKind::PermissionDenied => "permission denied",
-        io::ErrorKind::IsADirectory => "it is a directory, not a file",
-        io::ErrorKind::NotADirectory => "what should be a directory on its path is a file",
-        io::ErrorKind::AlreadyExists => "it exists already",
-        io::ErrorKind::InvalidData => "it is not text in UTF-8",
-        io::ErrorKind::ReadOnlyFilesystem => "its file system is read-only",
-        io::ErrorKind::StorageFull => "no space is left on the disk",
-        io::ErrorKind::QuotaExceeded => "the user's share of the disk is used up",
-        _ => return error.to_string(),
-    };
-    words.to_owned()
-}
-
-/// An error and its causes in one line.
-pub fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let cause_text = cause.downcast_ref().map_or_else(|| cause.to_string(), io_words);
-        // Some errors already contain their cause's text.
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        next = cause.source();
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn causes_are_told_in_words() {
-        let source = io::Error::from_raw_os_error(2);
-        let error = RuntimeError::file("open", "/a")(source);
-        assert_eq!(with_causes(&error), "failed to open `/a`: there is no such file or directory");
     }
 }

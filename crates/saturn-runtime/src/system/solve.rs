@@ -10,9 +10,9 @@ use std::time::Instant;
 use saturn_core::{Problem, ProblemError};
 use saturn_engine::{SolveAnswer, SolveOrder};
 use saturn_solver::{Backend, Clock, Objective, Options, SolveError, solve};
+use saturn_store::with_causes;
 
 use crate::system::clock;
-use crate::system::error::with_causes;
 
 /// The time that the optimistic plan may take, seconds, where the plan itself took less.
 const CHOICE_S: f64 = 0.1;

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use saturn_engine::RunEnd;
-use saturn_runtime::{Disk, ResumeOptions, RunRequest, RuntimeError, Watcher};
+use saturn_runtime::{ResumeOptions, RunRequest, RuntimeError, Watcher};
+use saturn_store::Disk;
 
 use crate::harness::{GOOD, Run, quiet};
 

@@ -6,9 +6,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use saturn_runtime::{
-    DeviceMemory, Disk, Outcome, ResumeOptions, RunRequest, RuntimeError, Watcher,
-};
+use saturn_runtime::{DeviceMemory, Outcome, ResumeOptions, RunRequest, RuntimeError, Watcher};
+use saturn_store::Disk;
 use saturn_view::Console;
 use tempfile::TempDir;
 

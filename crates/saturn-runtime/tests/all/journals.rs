@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rusqlite::Connection;
 use saturn_engine::RunEnd;
-use saturn_runtime::{Disk, Operation, ResumeOptions, RuntimeError, Watcher};
+use saturn_runtime::{ResumeOptions, RuntimeError, Watcher};
+use saturn_store::{Disk, Operation};
 use tempfile::TempDir;
 
 use crate::harness::{GOOD, Run, quiet};

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use saturn_core::{Profile, Trial, TrialOutcome};
 use saturn_estimate::{Residuals, Source};
-use saturn_runtime::io_words;
+use saturn_store::io_words;
 
 use super::Row;
 

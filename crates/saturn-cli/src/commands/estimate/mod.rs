@@ -9,7 +9,7 @@ use saturn_core::names::escape_terminal;
 use saturn_estimate::{
     Attention, Choice, Constants, Kernels, Shape, ShapeSource, Training, Verdict, Workload, choose,
 };
-use saturn_runtime::io_words;
+use saturn_store::io_words;
 
 use self::known::Known;
 use crate::args::EstimateArgs;

@@ -2,7 +2,7 @@
 
 use saturn_core::Profile;
 use saturn_core::names::escape_terminal;
-use saturn_runtime::{Store, io_words};
+use saturn_store::{Store, io_words};
 use saturn_view::units::count;
 use serde_json::json;
 

@@ -1,7 +1,7 @@
 //! `saturn profile forget`.
 
 use saturn_core::Trial;
-use saturn_runtime::Store;
+use saturn_store::Store;
 use saturn_view::units::count;
 use serde_json::json;
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::Read;
 
 use saturn_core::{Profile, Trial, TrialOutcome};
-use saturn_runtime::{Store, io_words, is_key};
+use saturn_store::{Store, io_words, is_key};
 use saturn_view::units::count;
 use serde_json::json;
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use saturn_core::names::escape_terminal;
 use saturn_core::{Origin, Trial};
-use saturn_runtime::Store;
+use saturn_store::Store;
 use serde_json::json;
 
 use super::{Failure, age, keys, shown, table, trials};

@@ -8,7 +8,7 @@ mod show;
 
 use saturn_core::Trial;
 use saturn_core::names::escape_terminal;
-use saturn_runtime::{RuntimeError, Store};
+use saturn_store::{FileError, Store};
 
 use crate::args::{ProfileArgs, ProfileCommand};
 use crate::exit::{Exit, fail};
@@ -40,9 +40,9 @@ enum Failure {
     Machine(String),
 }
 
-impl From<RuntimeError> for Failure {
-    fn from(error: RuntimeError) -> Self {
-        Self::Machine(saturn_runtime::with_causes(&error))
+impl From<FileError> for Failure {
+    fn from(error: FileError) -> Self {
+        Self::Machine(saturn_store::with_causes(&error))
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use saturn_core::names::escape_terminal;
 use saturn_core::{Origin, Trial, TrialOutcome};
-use saturn_runtime::Store;
+use saturn_store::Store;
 use saturn_view::units::{bytes, count, step_time};
 use serde_json::json;
 

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use saturn_core::names::escape_terminal;
-use saturn_runtime::io_words;
 use saturn_sim::policy::{CURRENT_PRACTICE, Case, Held, Outcome, Policy, PolicyError, simulate};
+use saturn_store::io_words;
 use saturn_view::simulated::{
     Means, NotDone, Simulated, SimulatedBar, SimulatedPolicy, SimulatedRun, VERSION,
 };

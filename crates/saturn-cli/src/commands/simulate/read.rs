@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use saturn_runtime::io_words;
 use saturn_sim::policy::Case;
 use saturn_sim::{Table, WorkloadFile};
+use saturn_store::io_words;
 
 use crate::exit::Exit;
 

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use saturn_core::names::escape_terminal;
-use saturn_runtime::with_causes;
 use saturn_sim::replay::{ReplayError, Replayed, Spent, replay};
+use saturn_store::with_causes;
 use saturn_view::replayed::{ReplayedRun, ReplayedRuns, Times};
 use saturn_view::replayed_text;
 

@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 
 use saturn_core::Problem;
 use saturn_core::names::escape_terminal;
-use saturn_runtime::io_words;
 use saturn_solver::{Clock, Sized, longest, solve_sizes};
+use saturn_store::io_words;
 use saturn_view::whatif::Asked;
 use saturn_view::{Whatif, whatif_html, whatif_text};
 
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &WhatifArgs) -> Exit {
     let sizes = match sizes {
         Ok(sizes) => sizes,
         Err(error) => {
-            let error = escape_terminal(&saturn_runtime::with_causes(&error));
+            let error = escape_terminal(&saturn_store::with_causes(&error));
             return fail(Exit::Machine, format!("{name}: {error}"));
         }
     };

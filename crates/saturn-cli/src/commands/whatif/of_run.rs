@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use saturn_core::names::escape_terminal;
 use saturn_core::{Node, Plan, Problem, ProblemTask};
 use saturn_engine::Stage;
-use saturn_runtime::{Left, RuntimeError, left, left_at, left_of_recording, with_causes};
+use saturn_runtime::{Left, RuntimeError, left, left_at, left_of_recording};
 use saturn_solver::{
     Further, RestOfRun, RestPlans, longest, num_left_out, one_price, solve_rest, widened,
 };
+use saturn_store::with_causes;
 use saturn_view::whatif::{Asked, Size};
 use saturn_view::{LeftOut, OfRun, RunStatus, Whatif, left_out};
 

@@ -6,9 +6,9 @@ use std::io::Read as _;
 
 use saturn_core::names::escape_terminal;
 use saturn_core::{Node, Problem};
-use saturn_runtime::io_words;
 use saturn_sim::policy::{Case, Faults, PolicyError};
 use saturn_sim::{Table, WorkloadFile};
+use saturn_store::io_words;
 use serde_json::json;
 
 use crate::args::WhatifArgs;
@@ -276,7 +276,7 @@ fn workload(args: &WhatifArgs, name: &str) -> Result<Tasks, Exit> {
 fn problem(name: &str, text: &str) -> Result<Tasks, Exit> {
     let wrong = |what: &str| fail(Exit::BadInput, escape_terminal(&format!("{name}: {what}")));
     let problem =
-        Problem::from_json(text).map_err(|error| wrong(&saturn_runtime::with_causes(&error)))?;
+        Problem::from_json(text).map_err(|error| wrong(&saturn_store::with_causes(&error)))?;
     let nodes = &problem.cluster.nodes;
     let widest = nodes.iter().max_by_key(|node| node.gpus).cloned();
     let node = widest.ok_or_else(|| wrong("it has no node"))?;

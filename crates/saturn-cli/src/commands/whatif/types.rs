@@ -6,8 +6,8 @@
 use saturn_core::names::escape_terminal;
 use saturn_core::{Node, Problem};
 use saturn_estimate::{Device, Ratio};
-use saturn_runtime::with_causes;
 use saturn_solver::{Clock, Sized, solve_sizes};
+use saturn_store::with_causes;
 use saturn_view::whatif_types::{
     OfType, StepRatio, TypeLeftOut, TypeSize, VERSION, WhatifTypes, cheapest,
 };

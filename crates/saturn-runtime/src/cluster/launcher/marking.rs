@@ -4,9 +4,9 @@
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
+use saturn_store::{Disk, with_causes};
+
 use crate::cluster::exchange::{Arrival, Exchange};
-use crate::system::disk::Disk;
-use crate::system::error::with_causes;
 
 /// The file in an attempt's directory that says that it was given up.
 const GIVEN_UP: &str = "given-up";

@@ -158,7 +158,7 @@ fn each_damage_is_told_in_one_line_that_says_what_to_do() {
             matches!(error, RuntimeError::Damaged { .. }) && !error.is_bad_input(),
             "{error:?}"
         );
-        let told = crate::system::error::with_causes(&error);
+        let told = saturn_store::with_causes(&error);
         assert!(told.contains(expected) && told.lines().count() == 1, "{told}");
         assert!(told.contains("replace the file with a copy of it"), "{told}");
         assert!(told.contains(&format!("{}/tasks", dir.path().display())), "{told}");

@@ -18,9 +18,9 @@ use std::path::{Path, PathBuf};
 
 use saturn_core::{Profile, Trial, TrialOutcome};
 
-use crate::system::disk::Disk;
-use crate::system::error::{RuntimeError, io_words, with_causes};
-use crate::system::home::home;
+use crate::disk::Disk;
+use crate::error::{FileError, io_words, with_causes};
+use crate::home::home;
 
 /// The version is part of the file name, so another version of Saturn leaves these files alone.
 const ENDING: &str = ".v1.json";
@@ -67,8 +67,8 @@ impl Store {
     }
 
     /// The profile keys that the store has trials of, in order.
-    pub fn keys(&self) -> Result<Vec<String>, RuntimeError> {
-        let failed = |error| RuntimeError::file("read", &self.directory)(error);
+    pub fn keys(&self) -> Result<Vec<String>, FileError> {
+        let failed = |error| FileError::of("read", &self.directory)(error);
         let entries = match std::fs::read_dir(&self.directory) {
             Ok(entries) => entries,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -107,7 +107,7 @@ impl Store {
         &self,
         trials: Vec<Trial>,
         note: &mut dyn FnMut(String),
-    ) -> Result<Added, RuntimeError> {
+    ) -> Result<Added, FileError> {
         let mut by_key: BTreeMap<String, Vec<Trial>> = BTreeMap::new();
         for trial in trials {
             let has_failed = matches!(trial.outcome, Some(TrialOutcome::Failed { .. }));
@@ -143,7 +143,7 @@ impl Store {
         key: &str,
         keep: impl Fn(&Trial) -> bool,
         note: &mut dyn FnMut(String),
-    ) -> Result<usize, RuntimeError> {
+    ) -> Result<usize, FileError> {
         let lock = self.locked()?;
         let known = self.read_or_set_aside(key, &lock, note);
         let num_known = known.len();
@@ -151,7 +151,7 @@ impl Store {
         let num_gone = num_known - kept.len();
         let path = self.path(key);
         if kept.is_empty() && path.exists() {
-            std::fs::remove_file(&path).map_err(RuntimeError::file("remove", &path))?;
+            std::fs::remove_file(&path).map_err(FileError::of("remove", &path))?;
         } else if num_gone > 0 {
             let text = Profile { trials: kept }.to_json();
             self.disk.replace_private(&path, text.as_bytes())?;
@@ -203,13 +203,13 @@ impl Store {
 
     /// Takes the lock that every writer holds; dropping it releases the lock. Makes the store's
     /// directory if needed.
-    fn locked(&self) -> Result<File, RuntimeError> {
+    fn locked(&self) -> Result<File, FileError> {
         let directory = &self.directory;
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(directory)
-            .map_err(RuntimeError::file("create", directory))?;
+            .map_err(FileError::of("create", directory))?;
         let path = directory.join(".lock");
         let lock = OpenOptions::new()
             .create(true)
@@ -217,11 +217,11 @@ impl Store {
             .write(true)
             .mode(0o600)
             .open(&path)
-            .map_err(RuntimeError::file("open", &path))?;
+            .map_err(FileError::of("open", &path))?;
         // The directory may have been made by hand, or under another umask.
         std::fs::set_permissions(directory, PermissionsExt::from_mode(0o700))
             .and_then(|()| lock.lock())
-            .map_err(RuntimeError::file("lock", &path))?;
+            .map_err(FileError::of("lock", &path))?;
         Ok(lock)
     }
 }
@@ -233,7 +233,7 @@ pub fn is_key(key: &str) -> bool {
 
 /// Whether two trials of one profile key measure the same thing, so that the newer replaces the
 /// older.
-pub(crate) fn is_like(one: &Trial, other: &Trial) -> bool {
+pub fn is_like(one: &Trial, other: &Trial) -> bool {
     one.strategy.key() == other.strategy.key()
         && one.gpu_type == other.gpu_type
         && one.device_memory_bytes == other.device_memory_bytes

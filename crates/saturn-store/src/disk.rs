@@ -1,4 +1,4 @@
-//! The runtime's own operations on files, and the seam at which tests make them fail.
+//! Saturn's own operations on files, and the seam at which tests make them fail.
 //!
 //! A file that is replaced is complete and on disk before it gets its name. So a reader, or a
 //! process after a crash, finds either the old file or the new one.
@@ -10,7 +10,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::system::error::{RuntimeError, is_full};
+use crate::error::{FileError, is_full};
 
 /// An operation on a file or on the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl Disk {
 
     /// Whether the disk has no space for a small file beside `path`. This tries to write one, since
     /// `SQLite` reports an exceeded disk quota like any other error.
-    pub(crate) fn lacks_space(&self, path: &Path) -> bool {
+    pub fn lacks_space(&self, path: &Path) -> bool {
         const BYTES: usize = 16 << 10;
         let probe = path.with_added_extension("probe");
         let tried = self.before(Operation::Write, &probe).and_then(|()| {
@@ -71,35 +71,35 @@ impl Disk {
     }
 
     /// Tells a test which operation comes next.
-    pub(crate) fn before(&self, operation: Operation, path: &Path) -> io::Result<()> {
+    pub fn before(&self, operation: Operation, path: &Path) -> io::Result<()> {
         self.0.as_ref().map_or(Ok(()), |fault| fault(operation, path))
     }
 
     /// Makes a directory and its parents.
-    pub(crate) fn make_directory(&self, path: &Path) -> Result<(), RuntimeError> {
+    pub fn make_directory(&self, path: &Path) -> Result<(), FileError> {
         self.before(Operation::MakeDirectory, path)
             .and_then(|()| std::fs::create_dir_all(path))
-            .map_err(RuntimeError::file("create", path))
+            .map_err(FileError::of("create", path))
     }
 
     /// Writes a file that nobody reads before this returns.
-    pub(crate) fn write(&self, path: &Path, content: &[u8]) -> Result<(), RuntimeError> {
+    pub fn write(&self, path: &Path, content: &[u8]) -> Result<(), FileError> {
         self.before(Operation::Write, path)
             .and_then(|()| std::fs::write(path, content))
-            .map_err(RuntimeError::file("write", path))
+            .map_err(FileError::of("write", path))
     }
 
     /// Replaces a file in one step: a reader sees the old file or the new one.
-    pub(crate) fn replace(&self, path: &Path, content: &[u8]) -> Result<(), RuntimeError> {
+    pub fn replace(&self, path: &Path, content: &[u8]) -> Result<(), FileError> {
         self.replace_as(path, content, 0o666)
     }
 
     /// The same for a file that only the user may read.
-    pub(crate) fn replace_private(&self, path: &Path, content: &[u8]) -> Result<(), RuntimeError> {
+    pub fn replace_private(&self, path: &Path, content: &[u8]) -> Result<(), FileError> {
         self.replace_as(path, content, 0o600)
     }
 
-    fn replace_as(&self, path: &Path, content: &[u8], mode: u32) -> Result<(), RuntimeError> {
+    fn replace_as(&self, path: &Path, content: &[u8], mode: u32) -> Result<(), FileError> {
         // The name has the process's number, since `saturn report` may write while a run ends.
         let fresh = path.with_added_extension(format!("{}.tmp", std::process::id()));
         let written = self.write_durably(&fresh, content, mode);
@@ -107,15 +107,15 @@ impl Disk {
             // A partial file is of no use. If it can't be removed either, the error below names it.
             let _ = std::fs::remove_file(&fresh);
         }
-        written.map_err(RuntimeError::file("write", &fresh))?;
+        written.map_err(FileError::of("write", &fresh))?;
         self.before(Operation::Rename, path)
             .and_then(|()| std::fs::rename(&fresh, path))
-            .map_err(RuntimeError::file("replace", path))?;
+            .map_err(FileError::of("replace", path))?;
         let directory = path.parent().filter(|one| !one.as_os_str().is_empty());
         let directory = directory.unwrap_or(Path::new("."));
         self.before(Operation::SyncDirectory, directory)
             .and_then(|()| File::open(directory)?.sync_all())
-            .map_err(RuntimeError::file("sync", directory))
+            .map_err(FileError::of("sync", directory))
     }
 
     fn write_durably(&self, path: &Path, content: &[u8], mode: u32) -> io::Result<()> {

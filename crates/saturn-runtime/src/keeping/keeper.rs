@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use saturn_core::Trial;
 use saturn_engine::{Record, State};
+use saturn_store::with_causes;
 
-use crate::store::shelf::Shelf;
-use crate::system::error::with_causes;
+use crate::keeping::shelf::Shelf;
 
 /// How long the end of a run waits for the store's disk.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -1,27 +1,26 @@
 //! Examines the user's Python: `saturn.worker.doctor` runs there and prints its own findings.
 
-use std::fs::File;
-use std::io::{self, Read, Seek};
 use std::path::Path;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::time::Duration;
 
+use saturn_runtime::probe;
+use saturn_store::io_words;
 use serde::Deserialize;
 
-use crate::doctor::finding::Finding;
-use crate::launching::parent::set_up_python;
-use crate::system::clock::{deadline, is_past, pause};
-use crate::system::error::io_words;
+use super::finding::Finding;
 
 /// How long the interpreter may take: torch is large, and may come from a cold disk.
 const PATIENCE: Duration = Duration::from_mins(3);
+/// The module that examines the interpreter from within.
+const MODULE: &str = "saturn.worker.doctor";
 /// The subject of findings about an interpreter that printed none itself.
 const SUBJECT: &str = "Python";
 
 /// The output of `saturn.worker.doctor`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Said {
+struct Findings {
     saturn: String,
     findings: Vec<Finding>,
 }
@@ -29,8 +28,9 @@ struct Said {
 /// The interpreter's findings, or one finding that says why it printed none. `num_gpus` is how many
 /// GPUs torch should find on this machine.
 pub(super) fn examine(python: &Path, num_gpus: usize) -> Vec<Finding> {
-    let (status, said, complaint) = match run(python, num_gpus) {
-        Ok(done) => done,
+    let arguments = ["--gpus", &num_gpus.to_string()];
+    let said = match probe::run_module(python, MODULE, &arguments, PATIENCE) {
+        Ok(said) => said,
         Err(error) => {
             let found = format!("{} can't be started: {}", python.display(), io_words(&error));
             return vec![Finding::bad(
@@ -40,14 +40,14 @@ pub(super) fn examine(python: &Path, num_gpus: usize) -> Vec<Finding> {
             )];
         }
     };
-    let Some(status) = status else {
+    let Some(status) = said.status else {
         let found = format!("{} did not answer within {} s", python.display(), PATIENCE.as_secs());
         let advice =
             format!("see whether it imports torch: {} -c 'import torch'", python.display());
         return vec![Finding::bad(SUBJECT, found, advice)];
     };
-    match serde_json::from_str::<Said>(&said) {
-        Ok(Said { saturn, mut findings }) => {
+    match serde_json::from_str::<Findings>(&said.output) {
+        Ok(Findings { saturn, mut findings }) => {
             let here = env!("CARGO_PKG_VERSION");
             if saturn != here {
                 let found =
@@ -64,42 +64,8 @@ pub(super) fn examine(python: &Path, num_gpus: usize) -> Vec<Finding> {
                 "install the package and this program in one environment, from one version";
             vec![Finding::bad("saturn in Python", found, advice)]
         }
-        Err(_) => vec![without_saturn(python, status, &complaint)],
+        Err(_) => vec![without_saturn(python, status, &said.errors)],
     }
-}
-
-/// Runs the interpreter. Returns its exit status (`None` if it had to be killed), its output and
-/// its error output.
-fn run(python: &Path, num_gpus: usize) -> io::Result<(Option<ExitStatus>, String, String)> {
-    let (mut said, mut complaint) = (tempfile::tempfile()?, tempfile::tempfile()?);
-    let mut command = Command::new(python);
-    set_up_python(&mut command);
-    let mut child = command
-        .args(["-m", "saturn.worker.doctor", "--gpus", &num_gpus.to_string()])
-        .stdin(Stdio::null())
-        .stdout(said.try_clone()?)
-        .stderr(complaint.try_clone()?)
-        .spawn()?;
-    let until = deadline(PATIENCE);
-    let status = loop {
-        match child.try_wait()? {
-            Some(status) => break Some(status),
-            None if is_past(until) => {
-                child.kill()?;
-                child.wait()?;
-                break None;
-            }
-            None => pause(Duration::from_millis(10)),
-        }
-    };
-    Ok((status, text_of(&mut said)?, text_of(&mut complaint)?))
-}
-
-fn text_of(file: &mut File) -> io::Result<String> {
-    let mut text = Vec::new();
-    file.rewind()?;
-    file.read_to_end(&mut text)?;
-    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// Explains in one line why `saturn.worker.doctor` did not run in this interpreter.
@@ -136,7 +102,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::doctor::finding::Mark;
+    use crate::commands::doctor::finding::Mark;
 
     /// The findings for an interpreter that is this shell script.
     fn found(script: &str) -> Vec<Finding> {

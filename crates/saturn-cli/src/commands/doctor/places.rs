@@ -2,20 +2,13 @@
 //! work there.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use nix::sys::statvfs::statvfs;
+use saturn_runtime::probe;
+use saturn_store::{home, io_words, with_causes};
 use saturn_view::units::bytes;
 
-use crate::asking::control::{self, Query, Reply, Request};
-use crate::asking::server::ControlSocket;
-use crate::doctor::finding::{Finding, Mark};
-use crate::run_files::journal::Journal;
-use crate::run_files::run_dir::network_file_system_of;
-use crate::store::directory::Store;
-use crate::system::clock::RunClock;
-use crate::system::error::{RuntimeError, io_words, with_causes};
-use crate::system::home::home;
+use super::finding::{Finding, Mark};
 
 /// Below this, a few checkpoints fill the disk.
 const LITTLE_ROOM_BYTES: u64 = 10_000_000_000;
@@ -29,8 +22,7 @@ const SLOW_JOURNAL_S: f64 = 0.5;
 pub(super) fn examine(runs_dir: &Path) -> Vec<Finding> {
     let mut findings = vec![room("runs directory", runs_dir, "name another directory: runs_dir=")];
     findings.extend([journal(runs_dir), control_socket(runs_dir)]);
-    let home = Store::of_user().and_then(|store| store.directory().parent().map(Path::to_owned));
-    findings.push(match home {
+    findings.push(match home() {
         Some(home) => {
             let found = room("SATURN_HOME", &home, "set SATURN_HOME to a directory of your own");
             // A run works without the store.
@@ -71,10 +63,10 @@ fn room(subject: &str, path: &Path, advice: &str) -> Finding {
 fn journal(runs_dir: &Path) -> Finding {
     const SUBJECT: &str = "journal";
     let advice = "choose a directory on a local disk: runs_dir=";
-    if let Some(kind) = network_file_system_of(&existing(runs_dir)) {
+    if let Some(kind) = probe::network_file_system(&existing(runs_dir)) {
         let found = format!("{} is on a network file system ({kind})", runs_dir.display());
         let home = home();
-        return match home.filter(|home| network_file_system_of(&existing(home)).is_none()) {
+        return match home.filter(|home| probe::network_file_system(&existing(home)).is_none()) {
             Some(home) => {
                 let journals = home.join("journals");
                 Finding::ok(SUBJECT, format!("{found}; journals go to {}", journals.display()))
@@ -82,20 +74,15 @@ fn journal(runs_dir: &Path) -> Finding {
             None => Finding::bad(SUBJECT, found, advice),
         };
     }
-    let clock = RunClock::starting_at(0.0);
-    match trial_directory(runs_dir).and_then(|dir| Journal::try_out(&dir.path().join("journal.db")))
-    {
+    match probe::try_journal(&existing(runs_dir)) {
         Err(error) => Finding::bad(SUBJECT, with_causes(&error), advice),
-        Ok(()) if clock.now_s() > SLOW_JOURNAL_S => {
-            let found = format!(
-                "a journal was written and synced in {:.1} s, which is slow",
-                clock.now_s()
-            );
+        Ok(took_s) if took_s > SLOW_JOURNAL_S => {
+            let found = format!("a journal was written and synced in {took_s:.1} s, which is slow");
             Finding::warn(SUBJECT, found, advice)
         }
-        Ok(()) => Finding::ok(
+        Ok(took_s) => Finding::ok(
             SUBJECT,
-            format!("a journal was written and synced in {:.0} ms", clock.now_s() * 1e3),
+            format!("a journal was written and synced in {:.0} ms", took_s * 1e3),
         ),
     }
 }
@@ -104,24 +91,12 @@ fn journal(runs_dir: &Path) -> Finding {
 fn control_socket(runs_dir: &Path) -> Finding {
     const SUBJECT: &str = "control socket";
     let advice = "choose a directory whose file system has Unix sockets: runs_dir=";
-    let heard = trial_directory(runs_dir).and_then(|dir| {
-        let _listening = ControlSocket::listen(dir.path(), Arc::new(|_| Reply::done()))?;
-        Ok(control::ask(dir.path(), &Request::Query(Query::Status)))
-    });
-    match heard {
-        Ok(Ok(_)) => {
+    match probe::try_control_socket(&existing(runs_dir)) {
+        Ok(()) => {
             Finding::ok(SUBJECT, "a run takes commands there, such as saturn pause and saturn stop")
         }
-        Ok(Err(error)) => Finding::bad(SUBJECT, with_causes(&error), advice),
         Err(error) => Finding::bad(SUBJECT, with_causes(&error), advice),
     }
-}
-
-/// A temporary directory where runs go.
-fn trial_directory(runs_dir: &Path) -> Result<tempfile::TempDir, RuntimeError> {
-    let there = existing(runs_dir);
-    let made = tempfile::Builder::new().prefix(".saturn-doctor-").tempdir_in(&there);
-    made.map_err(RuntimeError::file("create a directory in", there))
 }
 
 /// The path itself, or its nearest ancestor that exists: a run makes missing directories.

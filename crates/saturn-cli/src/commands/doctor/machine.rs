@@ -4,15 +4,11 @@ use std::fs;
 use std::path::Path;
 
 use nix::sys::statvfs::statvfs;
-use nvml_wrapper::Nvml;
-use nvml_wrapper::{cuda_driver_version_major, cuda_driver_version_minor};
+use saturn_runtime::probe::Machine;
+use saturn_store::{io_words, with_causes};
 use saturn_view::units::{bytes, count};
 
-use crate::devices::claims::held_by_runs;
-use crate::devices::host_memory;
-use crate::devices::machine::Machine;
-use crate::doctor::finding::Finding;
-use crate::system::error::{io_words, with_causes};
+use super::finding::Finding;
 
 /// Below this, ranks leave little memory for models: each needs some for itself.
 const LITTLE_MEMORY_BYTES: u64 = 4_000_000_000;
@@ -28,28 +24,28 @@ const SHARED_MEMORY: &str = "/dev/shm";
 /// Examines the machine.
 pub(super) fn examine(machine: &Machine) -> Vec<Finding> {
     let mut findings = gpus(machine);
-    findings.extend([cores(machine, host_memory::allowed_cores()), held()]);
-    findings.extend([memory(), shared_memory(Path::new(SHARED_MEMORY))]);
+    findings.extend([cores(machine.num_cores, machine.allowed_cores), held(machine)]);
+    findings.extend([memory(machine), shared_memory(Path::new(SHARED_MEMORY))]);
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
     findings.extend(open_files(&limits));
-    findings.extend(processes(&limits, host_memory::allowed_processes()));
+    findings.extend(processes(&limits, machine.allowed_processes));
     findings.extend(locked_memory(&limits));
     findings
 }
 
 fn gpus(machine: &Machine) -> Vec<Finding> {
-    let gpus = match machine.gpus() {
+    let gpus = match &machine.gpus {
         Ok(gpus) => gpus,
         Err(why) => {
             let advice = "repair the driver (does nvidia-smi work?), or set CUDA_VISIBLE_DEVICES \
                           to the GPUs that are there; until then runs train on CPU slots";
-            return vec![Finding::bad("GPUs", why, advice)];
+            return vec![Finding::bad("GPUs", why.as_str(), advice)];
         }
     };
-    if let Some(others) = machine.other_gpus() {
+    if let Some(others) = &machine.other_gpus {
         return vec![Finding::warn(
             "GPUs",
-            others,
+            others.as_str(),
             "runs train on CPU slots; for GPUs, use a machine with those of NVIDIA",
         )];
     }
@@ -74,18 +70,11 @@ fn gpus(machine: &Machine) -> Vec<Finding> {
         .iter()
         .map(|(model, memory_bytes)| format!("{model} ({})", bytes(*memory_bytes)))
         .collect();
+    let driver = machine.driver.as_deref().unwrap_or("of unknown version");
     vec![
         Finding::ok("GPUs", format!("{}: {}", gpus.len(), each.join(", "))),
-        Finding::ok("driver", driver().unwrap_or_else(|| "of unknown version".to_owned())),
+        Finding::ok("driver", driver),
     ]
-}
-
-/// The driver's version, and the newest CUDA that it can run.
-fn driver() -> Option<String> {
-    let nvml = Nvml::init().ok()?;
-    let (version, cuda) = (nvml.sys_driver_version().ok()?, nvml.sys_cuda_driver_version().ok()?);
-    let (major, minor) = (cuda_driver_version_major(cuda), cuda_driver_version_minor(cuda));
-    Some(format!("{version}, for CUDA up to {major}.{minor}"))
 }
 
 /// The number of NVIDIA's display and compute cards that the kernel lists, with or without a
@@ -99,8 +88,7 @@ fn nvidia_cards(devices: &Path) -> usize {
     entries.filter(|entry| is_card(&entry.path())).count()
 }
 
-fn cores(machine: &Machine, allowed: Option<f64>) -> Finding {
-    let num = machine.cores().len();
+fn cores(num: usize, allowed: Option<f64>) -> Finding {
     let there = count(num, "core");
     match allowed {
         Some(allowed) if allowed < num as f64 - 0.01 => Finding::warn(
@@ -113,12 +101,12 @@ fn cores(machine: &Machine, allowed: Option<f64>) -> Finding {
     }
 }
 
-fn held() -> Finding {
+fn held(machine: &Machine) -> Finding {
     const SUBJECT: &str = "device locks";
-    match held_by_runs() {
+    match &machine.held {
         Err(error) => Finding::bad(
             SUBJECT,
-            with_causes(&error),
+            with_causes(error),
             "set SATURN_LOCKS_DIR to a directory of your own, the same one for all runs",
         ),
         Ok(held) if held.is_empty() => Finding::ok(SUBJECT, "no run holds a device"),
@@ -134,10 +122,9 @@ fn held() -> Finding {
     }
 }
 
-fn memory() -> Finding {
+fn memory(machine: &Machine) -> Finding {
     const SUBJECT: &str = "host memory";
-    let (total, available) = (host_memory::total_bytes(), host_memory::available_bytes());
-    let (Some(total), Some(available)) = (total, available) else {
+    let (Some(total), Some(available)) = (machine.memory_bytes, machine.available_bytes) else {
         let found = "/proc/meminfo can't be read";
         return Finding::warn(
             SUBJECT,
@@ -237,7 +224,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::doctor::finding::Mark;
+    use crate::commands::doctor::finding::Mark;
 
     const LIMITS: &str = "Limit                     Soft Limit           Hard Limit           Units\n\
                           Max processes             512                  95870                processes\n\
@@ -260,11 +247,9 @@ mod tests {
 
     #[test]
     fn a_share_of_the_cores_is_warned_of() {
-        let machine = Machine::look();
-        let all = machine.cores().len() as f64;
-        assert_eq!(cores(&machine, None).mark, Mark::Ok);
-        assert_eq!(cores(&machine, Some(all)).mark, Mark::Ok);
-        assert_eq!(cores(&machine, Some(all / 2.0)).mark, Mark::Warn);
+        assert_eq!(cores(4, None).mark, Mark::Ok);
+        assert_eq!(cores(4, Some(4.0)).mark, Mark::Ok);
+        assert_eq!(cores(4, Some(2.0)).mark, Mark::Warn);
     }
 
     #[test]

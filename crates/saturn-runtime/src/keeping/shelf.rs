@@ -6,12 +6,10 @@ use std::path::PathBuf;
 
 use saturn_core::{Origin, Strategy, Trained, Trial, TrialOutcome};
 use saturn_engine::{DeviceKind, Group, NewTask, Record, RunConfig, State};
+use saturn_store::{Platform, Store, is_key, is_like, with_causes};
 use serde::{Deserialize, Serialize};
 
-use crate::store::directory::{Store, is_key, is_like};
-use crate::store::platform::Platform;
 use crate::system::clock;
-use crate::system::error::with_causes;
 
 /// How a run uses the store; the journal keeps this for a resume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -198,5 +196,90 @@ impl Shelf {
             trained: None,
             origin: Origin { node_gpus: state.exceeded_width(gpu_type, strategy.gpus), ..origin },
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use saturn_core::Knobs;
+    use saturn_engine::{Level, Mode, Policy, TaskSpec, TechniqueRef};
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn key() -> String {
+        "a".repeat(64)
+    }
+
+    /// The guess that a rest brings with it.
+    fn guess() -> Trial {
+        Trial {
+            task: "t".to_owned(),
+            profile_key: Some(key()),
+            gpu_type: Some("cpu".to_owned()),
+            device_memory_bytes: None,
+            strategy: Strategy { technique: "ddp".to_owned(), gpus: 1, knobs: Knobs::new() },
+            outcome: Some(TrialOutcome::Measured {
+                step_s: 5.0,
+                setup_s: 1.0,
+                checkpoint_s: None,
+                peak_memory_bytes: 9,
+                timed_steps: 3,
+                relative_error: None,
+                warmup_s: None,
+                variation: None,
+                batches_per_epoch: None,
+                evaluation_s: None,
+            }),
+            trained: None,
+            origin: Origin { hardware: Some("a processor".to_owned()), ..Origin::default() },
+        }
+    }
+
+    #[test]
+    fn what_rests_took_in_earlier_runs_is_told_beside_the_guess_that_a_rest_brings() {
+        let dir = TempDir::new().unwrap();
+        let guess = guess();
+        let found =
+            Trained { step_s: 40.0, steps: 100, relative_error: 0.02, measured_unix_s: Some(7) };
+        let trained = Trial { outcome: None, trained: Some(found), ..guess.clone() };
+        let added = Store::at(dir.path()).add(vec![trained], &mut |line| panic!("{line}")).unwrap();
+        assert_eq!(added.new, 1);
+        let settings = serde_json::json!({"home": dir.path(), "reuse": true});
+        let platform = serde_json::json!({
+            "hardware": {"cpu": "a processor"}, "software": {}, "techniques": {},
+        });
+        let shelf = Shelf::open(
+            &serde_json::from_value(settings).unwrap(),
+            serde_json::from_value(platform).unwrap(),
+        );
+        let technique = TechniqueRef {
+            name: "ddp".to_owned(),
+            level: Level::Managed,
+            import: None,
+            pickle: None,
+        };
+        let config = RunConfig {
+            mode: Mode::Orchestrate,
+            device_kind: DeviceKind::Cpu,
+            device_memory_bytes: None,
+            techniques: vec![technique],
+            policy: Policy::default(),
+        };
+        let recalled = |is_rest: bool| {
+            let spec = serde_json::json!({
+                "name": "a-rest", "dir": "d", "steps": 1, "epochs": null, "gpu_range": [1],
+                "profile_key": key(), "is_rest": is_rest,
+            });
+            let mut spec: TaskSpec = serde_json::from_value(spec).unwrap();
+            spec.measured = vec![guess.clone()];
+            let mut tasks = [NewTask { spec, after: Vec::new() }];
+            let lines = shelf.as_ref().unwrap().recall(&mut tasks, &config);
+            assert_eq!(lines, Vec::<String>::new());
+            let measured = tasks[0].spec.measured.iter();
+            measured.filter_map(|one| one.trained.map(|trained| trained.step_s)).collect::<Vec<_>>()
+        };
+        assert_eq!(recalled(true), [40.0]);
+        assert!(recalled(false).is_empty());
     }
 }

@@ -1,10 +1,8 @@
 use saturn_core::{Knobs, Origin, Strategy, Trained};
-use saturn_engine::{DeviceKind, Level, Mode, NewTask, Policy, RunConfig, TaskSpec, TechniqueRef};
 use tempfile::TempDir;
 
 use super::*;
-use crate::store::shelf::Shelf;
-use crate::system::disk::Operation;
+use crate::disk::Operation;
 
 fn key(digit: char) -> String {
     std::iter::repeat_n(digit, KEY_DIGITS).collect()
@@ -222,44 +220,4 @@ fn what_trained_without_a_trial_is_known_by_that_until_there_is_one() {
     assert_eq!(read(&store, 'a'), [other.clone()], "it trained under other knobs");
     add(&store, vec![trained(&tried, 2.0, 8)]);
     assert_eq!(read(&store, 'a'), [other]);
-}
-
-#[test]
-fn what_rests_took_in_earlier_runs_is_told_beside_the_guess_that_a_rest_brings() {
-    let dir = TempDir::new().unwrap();
-    let store = Store::at(dir.path());
-    let guess = trial('a', 1, 5.0);
-    add(&store, vec![trained(&guess, 40.0, 7)]);
-    let settings = serde_json::json!({"home": dir.path(), "reuse": true});
-    let platform = serde_json::json!({
-        "hardware": {"cpu": "a processor"}, "software": {}, "techniques": {},
-    });
-    let shelf = Shelf::open(
-        &serde_json::from_value(settings).unwrap(),
-        serde_json::from_value(platform).unwrap(),
-    );
-    let technique =
-        TechniqueRef { name: "ddp".to_owned(), level: Level::Managed, import: None, pickle: None };
-    let config = RunConfig {
-        mode: Mode::Orchestrate,
-        device_kind: DeviceKind::Cpu,
-        device_memory_bytes: None,
-        techniques: vec![technique],
-        policy: Policy::default(),
-    };
-    let recalled = |is_rest: bool| {
-        let spec = serde_json::json!({
-            "name": "a-rest", "dir": "d", "steps": 1, "epochs": null, "gpu_range": [1],
-            "profile_key": key('a'), "is_rest": is_rest,
-        });
-        let mut spec: TaskSpec = serde_json::from_value(spec).unwrap();
-        spec.measured = vec![guess.clone()];
-        let mut tasks = [NewTask { spec, after: Vec::new() }];
-        let lines = shelf.as_ref().unwrap().recall(&mut tasks, &config);
-        assert_eq!(lines, Vec::<String>::new());
-        let measured = tasks[0].spec.measured.iter();
-        measured.filter_map(|one| one.trained.map(|trained| trained.step_s)).collect::<Vec<_>>()
-    };
-    assert_eq!(recalled(true), [40.0]);
-    assert!(recalled(false).is_empty());
 }

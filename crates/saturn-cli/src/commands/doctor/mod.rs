@@ -1,11 +1,22 @@
-//! `saturn doctor`.
+//! `saturn doctor`: tells what runs need, whether it is there, and what to do where it is not.
+//!
+//! The facts come from `saturn_runtime::probe` and from the user's Python; the words are here. A
+//! finding has one subject. Its advice says what follows from it.
+
+mod finding;
+mod interpreter;
+mod machine;
+mod places;
+
+use std::path::Path;
 
 use saturn_core::names::escape_terminal;
-use saturn_runtime::{Finding, Mark};
+use saturn_runtime::probe;
 use saturn_view::text;
 use saturn_view::units::count;
 use serde_json::json;
 
+use self::finding::{Finding, Mark};
 use crate::args::DoctorArgs;
 use crate::exit::{Exit, print_data, print_json};
 use crate::python;
@@ -16,7 +27,7 @@ const MARK_WIDTH: usize = 4;
 
 pub(crate) fn run(args: &DoctorArgs) -> Exit {
     let python = args.python.clone().or_else(python::of_user);
-    let mut findings = saturn_runtime::examine(&args.runs_dir, python.as_deref());
+    let mut findings = examine(&args.runs_dir, python.as_deref());
     if python.is_none() {
         findings.push(Finding {
             subject: "Python".to_owned(),
@@ -34,6 +45,20 @@ pub(crate) fn run(args: &DoctorArgs) -> Exit {
         eprintln!("{}", summary(&findings));
     }
     if worst == Mark::Bad { Exit::Machine } else { Exit::Ok }
+}
+
+/// Examines the machine, the directory where runs go, and the interpreter that runs scripts. Skips
+/// the interpreter if `python` is `None`.
+fn examine(runs_dir: &Path, python: Option<&Path>) -> Vec<Finding> {
+    let there = probe::machine();
+    let num_gpus = there.gpus.as_ref().map_or(0, Vec::len);
+    let mut findings = vec![Finding::ok("saturn", env!("CARGO_PKG_VERSION"))];
+    findings.extend(machine::examine(&there));
+    findings.extend(places::examine(runs_dir));
+    if let Some(python) = python {
+        findings.extend(interpreter::examine(python, num_gpus));
+    }
+    findings
 }
 
 /// A line for each finding; advice is on the line below it.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 /// The directory for what outlives runs of this user: `SATURN_HOME`, else
 /// `$XDG_DATA_HOME/saturn`, else `~/.local/share/saturn`. `None` if the user has no home directory.
-pub(crate) fn home() -> Option<PathBuf> {
+pub fn home() -> Option<PathBuf> {
     let directory =
         |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     directory("SATURN_HOME")

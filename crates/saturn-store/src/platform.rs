@@ -9,14 +9,12 @@ use std::path::Path;
 use saturn_core::{Origin, Trial};
 use serde::{Deserialize, Serialize};
 
-use crate::devices::hardware::Hardware;
-
 /// Variables that choose torch's kernels, and so how long a step takes.
 const KERNEL_VARIABLES: [&str; 3] = ["ATEN_CPU_CAPABILITY", "MKL_CBWR", "ONEDNN_MAX_CPU_ISA"];
 
 /// The devices of a run and the software on them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Platform {
+pub struct Platform {
     /// The description of each type of device.
     hardware: BTreeMap<String, String>,
     /// Versions by name.
@@ -26,10 +24,11 @@ pub(crate) struct Platform {
 }
 
 impl Platform {
-    /// The platform of a run with these devices, whose workers find torch on `python_path`. `None`
-    /// if torch is not found there, as then nobody knows what its trials are valid for.
-    pub(crate) fn of(
-        hardware: &Hardware,
+    /// The platform of a run whose types of devices are so described, and whose workers find torch
+    /// on `python_path`. `None` if torch is not found there, as then nobody knows what its trials
+    /// are valid for.
+    pub fn of(
+        hardware: BTreeMap<String, String>,
         python_path: &[String],
         techniques: &BTreeMap<String, String>,
     ) -> Option<Self> {
@@ -41,12 +40,12 @@ impl Platform {
         for name in KERNEL_VARIABLES {
             software.extend(std::env::var(name).ok().map(|value| (name.to_owned(), value)));
         }
-        Some(Self { hardware: hardware.in_words(), software, techniques: techniques.clone() })
+        Some(Self { hardware, software, techniques: techniques.clone() })
     }
 
     /// What a trial of a technique on a type of device is valid for. `None` if the run has no such
     /// device.
-    pub(crate) fn origin(&self, gpu_type: &str, technique: &str) -> Option<Origin> {
+    pub fn origin(&self, gpu_type: &str, technique: &str) -> Option<Origin> {
         let hardware = self.hardware.get(gpu_type)?.clone();
         let mut software = self.software.clone();
         if let Some(digest) = self.techniques.get(technique) {
@@ -57,13 +56,13 @@ impl Platform {
     }
 
     /// The types of its devices.
-    pub(crate) fn gpu_types(&self) -> impl Iterator<Item = &str> {
+    pub fn gpu_types(&self) -> impl Iterator<Item = &str> {
         self.hardware.keys().map(String::as_str)
     }
 
     /// Whether a trial is valid on a type of this platform's devices. A trial that does not name
     /// its hardware or software is valid for any.
-    pub(crate) fn is_held_by(&self, trial: &Trial, gpu_type: &str) -> bool {
+    pub fn is_held_by(&self, trial: &Trial, gpu_type: &str) -> bool {
         let Some(here) = self.origin(gpu_type, &trial.strategy.technique) else { return false };
         trial.gpu_type.as_deref().is_none_or(|there| there == gpu_type)
             && (trial.origin.hardware.is_none() || trial.origin.hardware == here.hardware)
