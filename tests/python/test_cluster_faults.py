@@ -246,7 +246,7 @@ def test_two_drivers_share_a_cluster(cluster: TestCluster, tmp_path: Path) -> No
     try:
         wait_until("two train", lambda: num_beyond(tmp_path / "program", 1) >= 2)
         run = begin(cluster.address, tmp_path, "other", gpus_per_node=1)
-        wait_until("the other trains too", lambda: num_beyond(run.run_dir, 1) >= 1)
+        # At once: on busy cores, the first may end before the other trains.
         with pytest.raises(InvalidInput, match="no node of the cluster has free devices"):
             begin(cluster.address, tmp_path, "third")
         result = run.wait()
