@@ -29,7 +29,7 @@ impl FileError {
 }
 
 /// Whether an error means that there is no space to write.
-pub fn is_full(error: &io::Error) -> bool {
+pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 

@@ -20,6 +20,6 @@ mod platform;
 
 pub use directory::{Added, Store, is_key, is_like};
 pub use disk::{Disk, Operation};
-pub use error::{FileError, io_words, is_full, with_causes};
+pub use error::{FileError, io_words, with_causes};
 pub use home::home;
 pub use platform::Platform;

@@ -162,15 +162,17 @@ def seat(
     waited_s = time.monotonic() - began_s
     seated: list[Seat | Unusable] = []
     for each in begun:
-        node, is_late = each.node, each.about not in ready
+        node, is_late = each.node, False
         try:
-            # What is late may have started since; an answer that is there is taken.
-            about: About = ray.get(each.about, timeout=0 if is_late else _ANSWER_S)
-            is_late, wrong = False, about.error or _unfit(about)
+            # An agent may have started since; an answer that is there is taken.
+            patience_s = _ANSWER_S if each.about in ready else 0
+            about: About = ray.get(each.about, timeout=patience_s)
+            wrong = about.error or _unfit(about)
         except GetTimeoutError:
+            is_late = True
             wrong = f"its agent did not start within {waited_s:.0f} s"
         except RayError as error:
-            is_late, wrong = False, in_words(error)
+            wrong = in_words(error)
         if wrong is None:
             seated.append(
                 Seat(

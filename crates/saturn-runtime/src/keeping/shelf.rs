@@ -201,7 +201,6 @@ impl Shelf {
 
 #[cfg(test)]
 mod tests {
-    use saturn_core::Knobs;
     use saturn_engine::{Level, Mode, Policy, TaskSpec, TechniqueRef};
     use tempfile::TempDir;
 
@@ -213,27 +212,12 @@ mod tests {
 
     /// The guess that a rest brings with it.
     fn guess() -> Trial {
-        Trial {
-            task: "t".to_owned(),
-            profile_key: Some(key()),
-            gpu_type: Some("cpu".to_owned()),
-            device_memory_bytes: None,
-            strategy: Strategy { technique: "ddp".to_owned(), gpus: 1, knobs: Knobs::new() },
-            outcome: Some(TrialOutcome::Measured {
-                step_s: 5.0,
-                setup_s: 1.0,
-                checkpoint_s: None,
-                peak_memory_bytes: 9,
-                timed_steps: 3,
-                relative_error: None,
-                warmup_s: None,
-                variation: None,
-                batches_per_epoch: None,
-                evaluation_s: None,
-            }),
-            trained: None,
-            origin: Origin { hardware: Some("a processor".to_owned()), ..Origin::default() },
-        }
+        let guess = serde_json::json!({
+            "task": "t", "profile_key": key(), "gpu_type": "cpu", "technique": "ddp", "gpus": 1,
+            "hardware": "a processor", "outcome": "measured", "step_s": 5.0, "setup_s": 1.0,
+            "peak_memory_bytes": 9, "timed_steps": 3,
+        });
+        serde_json::from_value(guess).unwrap()
     }
 
     #[test]
