@@ -7,7 +7,7 @@
 //! A history is bounded, though a run is not. If there are very many plans, plans in the middle
 //! lose their places. The oldest notes are dropped.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use saturn_core::Strategy;
 use saturn_engine::{
@@ -268,9 +268,23 @@ impl History {
     }
 
     /// The index of the plan that the run is judged by: the first plan that covers every task that
-    /// ever got a place. Earlier plans could not know all tasks.
+    /// ever got a place, unless it had ended. Earlier plans could not know all tasks, or left some
+    /// out that waited for another trial. If no plan covers all, the first after which no new task
+    /// got a place.
     pub fn reference_plan(&self) -> Option<usize> {
-        self.tasks.iter().filter_map(|task| task.first_plan).max()
+        let known = self.tasks.iter().filter_map(|task| task.first_plan).max()?;
+        let later = self.plans.iter().enumerate().skip(known);
+        let mut covering = later.filter(|(_, plan)| self.is_covered_by(plan));
+        Some(covering.next().map_or(known, |(index, _)| index))
+    }
+
+    /// Whether a plan has a place for each task that ever got one and had not ended by then.
+    fn is_covered_by(&self, plan: &RunPlan) -> bool {
+        let placed: BTreeSet<usize> = plan.places.iter().map(|place| place.task.0).collect();
+        self.tasks.iter().enumerate().all(|(index, task)| {
+            let has_ended = task.ended_s.is_some_and(|ended_s| ended_s <= plan.at_s);
+            task.first_plan.is_none() || has_ended || placed.contains(&index)
+        })
     }
 
     /// Mean seconds of a trial from launch to end; `None` before a trial has ended.

@@ -114,6 +114,28 @@ fn a_large_run_has_a_page_of_bearable_size() {
     assert!(text.len() < 40);
 }
 
+/// A task that waits for another trial has a place, then none, then one again.
+#[test]
+fn a_plan_that_leaves_a_task_out_is_not_what_the_run_is_judged_by() {
+    let mut script = crate::open_world::training();
+    script.add(20.0, scripted::task("late", 500, "gpt"));
+    let gpt = place(GPT, on(1, &[0, 1]), 9.5, 31.2);
+    let vit = place(VIT, on(0, &[0]), 9.5, 28.4);
+    let late = place(LATE, on(0, &[1]), 20.0, 45.5);
+    let extended = || PlanSource::Extended { reason: None };
+    script.tell(20.0, plan(20.0, extended(), vec![gpt.clone(), late.clone()]));
+    let judged_from = |script: &Script| {
+        let report = Report::build(&script.state, &script.history, "late", Vec::new());
+        (report.totals.reference_plan.unwrap(), report.plans.len() - 1)
+    };
+    let (first, last) = judged_from(&script);
+    assert_eq!(first, last, "no plan covers all yet");
+    script.tell(21.0, plan(21.0, extended(), vec![gpt.clone(), vit, late.clone()]));
+    assert_eq!(judged_from(&script), (first + 1, first + 1));
+    script.tell(22.0, plan(22.0, extended(), vec![gpt, late]));
+    assert_eq!(judged_from(&script), (first + 1, first + 2));
+}
+
 /// Training before the reference plan must appear at its own time, not at a negative one.
 #[test]
 fn a_page_counts_from_the_run_s_beginning() {
