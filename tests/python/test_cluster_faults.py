@@ -122,12 +122,17 @@ for row in journal.execute("select * from record"):
 """
 
 
+def records(run_dir: Path, kind: str) -> list[dict[str, Any]]:
+    """A journal's records of one kind."""
+    command = [sys.executable, "-c", RECORDS, run_dir / "journal.db"]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    read = [json.loads(line) for line in printed.splitlines()]
+    return [record for record in read if record["record"] == kind]
+
+
 def num_joined(run: saturn.StartedRun, node: str) -> int:
     """How often the run has taken a node up."""
-    command = [sys.executable, "-c", RECORDS, run.run_dir / "journal.db"]
-    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    records = [json.loads(line) for line in printed.splitlines()]
-    joined = [each["spec"]["name"] for each in records if each["record"] == "node_joined"]
+    joined = [record["spec"]["name"] for record in records(run.run_dir, "node_joined")]
     return joined.count(node)
 
 
@@ -185,7 +190,8 @@ def test_answers_that_get_lost_cost_no_agent_and_no_step(
     run = begin(cluster.address, tmp_path, "lossy", steps=500)
     result = run.wait()
     assert num_lost >= 10
-    assert [(task.status, task.attempts) for task in result.tasks] == [("done", 1)] * TASKS
+    attempts = [(task.status, task.attempts) for task in result.tasks]
+    assert attempts == [("done", 1)] * TASKS, records(run.run_dir, "ended")
     assert_all_trained_alike(run.run_dir, steps=500)
     assert not workers(run.run_dir)
 
