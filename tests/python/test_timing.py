@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import random
 import statistics
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +18,7 @@ from typing import Any
 import pytest
 import torch
 from saturn.data.slices import Position, Slice
+from saturn.rank.core_wait import CoreWait
 from saturn.training.agreement import Agreement
 from saturn.worker.step_times import StepTimes
 from saturn.worker.timing import KNOWN_TO, Limits, StepTimer, Timing
@@ -115,6 +121,9 @@ class FakeWorld:
     order: list[int] = field(default_factory=list)
     fetched: int = 0
     total: Callable[[Sequence[float]], list[float]] = list
+    #: Seconds for which step number so and so has no core, beyond its cost.
+    kept_s: Callable[[int], float] = lambda number: 0.0
+    waited_s: float = 0.0
 
     def clock(self) -> float:
         return self.now_s
@@ -130,6 +139,8 @@ class FakeWorld:
         self.now_s += self.given_s
         # What the device computes, or the host, until somebody asks for the result.
         done_s = self.now_s + self.cost(self.trained, staged.size)
+        done_s += self.kept_s(self.trained)
+        self.waited_s += self.kept_s(self.trained)
         self.trained += 1
         loss = float(self.trained)
         self.order.append(staged.after.batches)
@@ -151,7 +162,7 @@ class FakeWorld:
 
     def timer(self, limits: Limits) -> StepTimer:
         fake: Any = self
-        return StepTimer(fake, fake, limits, clock=self.clock)
+        return StepTimer(*(fake, fake, limits), clock=self.clock, waited_s=lambda: self.waited_s)
 
     def time(self, limits: Limits) -> Timing:
         return self.timer(limits).time(self.pieces())
@@ -190,6 +201,52 @@ def test_on_an_accelerator_fetching_costs_only_what_a_step_does_not_hide(
     assert timer.staged is not None
     following = [timer.staged.after.batches, next(timer.ahead)[0].after.batches]
     assert following == [world.trained + 1, world.trained + 2]
+
+
+def test_steps_that_were_kept_from_computing_are_timed_again_and_do_not_count() -> None:
+    world = FakeWorld(
+        lambda number, size: 0.1, sizes=[8], kept_s=lambda number: 0.3 if number < 9 else 0.0
+    )
+    timing = world.time(LIMITS)
+    assert timing.step.step_s == pytest.approx(0.1)
+    assert timing.step.relative_error < KNOWN_TO
+    assert timing.waited == 0
+    # One step warms up, eight are disturbed, and three are not.
+    assert world.trained == 12
+
+
+def test_if_a_trial_is_disturbed_to_its_end_its_error_says_by_how_much() -> None:
+    world = FakeWorld(lambda number, size: 0.1, sizes=[8], kept_s=lambda number: 0.3)
+    timing = world.time(LIMITS)
+    assert timing.step.step_s == pytest.approx(0.4)
+    assert timing.waited == pytest.approx(0.75)
+    assert timing.step.relative_error == pytest.approx(0.75)
+    assert world.now_s < 8
+
+
+def test_steps_that_wait_shortly_are_not_disturbed() -> None:
+    world = FakeWorld(lambda number, size: 0.1, sizes=[8], kept_s=lambda number: 0.004)
+    timing = world.time(LIMITS)
+    assert timing.num_timed == 3 and timing.waited == 0
+    assert timing.step.step_s == pytest.approx(0.104)
+
+
+def test_a_thread_that_is_kept_from_its_core_says_so() -> None:
+    with closing(CoreWait()) as wait:
+        before_s = wait.waited_s()
+        cores = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {min(cores)})
+        try:
+            with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as beside:
+                try:
+                    until = time.monotonic() + 20
+                    while wait.waited_s() - before_s < 0.05 and time.monotonic() < until:
+                        sum(range(100_000))
+                finally:
+                    beside.kill()
+        finally:
+            os.sched_setaffinity(0, cores)
+        assert wait.waited_s() - before_s >= 0.05
 
 
 def test_steady_steps_are_timed_no_longer_than_need_be() -> None:

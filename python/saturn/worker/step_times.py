@@ -13,6 +13,10 @@ robust: a few steps may take any time without moving it.
   Simul. 68, 2001). An outlier among few steps widens the error, which leads to more steps. Among
   many steps an outlier no longer matters.
 
+Steps that were kept from computing (`rank.core_wait`) count only if there are too few other steps.
+The estimate's error then contains the part of the time for which they waited, since nobody knows
+whether training will wait as long.
+
 The module only computes: it does not measure, wait or read a clock.
 """
 
@@ -28,6 +32,10 @@ from statistics import NormalDist, fmean, median, pstdev
 KNOWN_TO = 0.03
 #: After this many seconds of timed steps, only the required least number of steps is still timed.
 ENOUGH_S = 2.0
+#: The same where steps waited for a core. Most waits are short: an inspection, a task's launch.
+ENOUGH_DISTURBED_S = 6.0
+#: A step is disturbed if it waited for a core for more than this part of its time.
+_DISTURBED = 0.05
 
 
 @dataclass(frozen=True)
@@ -45,19 +53,43 @@ class StepTimes:
 
     seconds: list[float] = field(default_factory=list)
     sizes: list[float] = field(default_factory=list)
+    #: The seconds of each step in which a rank was ready to compute and had no core.
+    waited_s: list[float] = field(default_factory=list)
 
-    def add(self, seconds: float, size: float) -> None:
+    def add(self, seconds: float, size: float, waited_s: float = 0.0) -> None:
         """Add a timed step."""
         self.seconds.append(seconds)
         self.sizes.append(size)
+        self.waited_s.append(waited_s)
 
     @property
     def total_s(self) -> float:
         """The seconds of all steps together."""
         return math.fsum(self.seconds)
 
+    def undisturbed(self) -> StepTimes:
+        """The steps that waited for no core, or only for a small part of their time."""
+        steps = zip(self.seconds, self.sizes, self.waited_s, strict=True)
+        calm = [step for step in steps if step[2] <= _DISTURBED * step[0]]
+        return StepTimes(*([step[part] for step in calm] for part in range(3)))
+
+    def trusted(self, least: int) -> StepTimes:
+        """The undisturbed steps if there are `least` of them, else all steps."""
+        undisturbed = self.undisturbed()
+        return undisturbed if len(undisturbed.seconds) >= least else self
+
+    @property
+    def waited(self) -> float:
+        """The part of the steps' time for which ranks waited for a core, from 0 to 1."""
+        total_s = self.total_s
+        share = math.fsum(self.waited_s) / total_s if total_s > 0 else 0.0
+        return min(share, 1.0) if share > _DISTURBED else 0.0
+
     def at(self, size: float | None) -> Estimate:
-        """Estimate a step on batches of `size`; with None, a step on the sizes that were timed."""
+        """Estimate a step on batches of `size`; with None, a step on the sizes that were timed.
+
+        The error contains the part of the time for which the steps waited for a core.
+        """
         if not self.seconds:
             return Estimate(math.nan, math.inf)
         middle = fmean(self.sizes)
@@ -70,7 +102,8 @@ class StepTimes:
         step_s = median(levels) + slope * away
         if not step_s > 0:  # `size` is far below the few sizes that were timed
             return Estimate(median(self.seconds), math.inf)
-        return Estimate(step_s, math.hypot(_median_error(levels), slope_error * away) / step_s)
+        error_s = math.hypot(_median_error(levels), slope_error * away)
+        return Estimate(step_s, math.hypot(error_s / step_s, self.waited))
 
     def variation(self, sizes: Sequence[float]) -> float:
         """Standard deviation of steps on batches of these sizes, relative to their mean.

@@ -10,6 +10,9 @@ The ranks take each step together, and must agree on which step is the last. Aft
 sum tells all ranks the step's size and rank 0's seconds. Every rank draws the same conclusion from
 the same numbers.
 
+On a CPU slot a step can be kept from computing by something else on its core. Such steps are timed
+again, for a few seconds, and count only if no others could be timed.
+
 If batches differ in size, the trial fetches more batches than it trains on. It then reports the
 mean time of the task's steps, not the time of the few timed steps.
 
@@ -33,7 +36,13 @@ from saturn.data import nested
 from saturn.data.slices import Position, Slice
 from saturn.rank.gang import Gang
 from saturn.training.stepper import Staged, Stepper
-from saturn.worker.step_times import ENOUGH_S, KNOWN_TO, Estimate, StepTimes
+from saturn.worker.step_times import (
+    ENOUGH_DISTURBED_S,
+    ENOUGH_S,
+    KNOWN_TO,
+    Estimate,
+    StepTimes,
+)
 
 #: How many steps' batches are fetched to learn their sizes, and for how many seconds, at most.
 _LOOKED_AT_STEPS = 64
@@ -68,6 +77,8 @@ class Timing:
     #: Standard deviation of the task's steps, relative to `step`; None if sizes were not read,
     #: because the number of timed steps was fixed or the steps were too slow.
     variation: float | None
+    #: The part of the time of the steps behind `step` for which ranks waited for a core.
+    waited: float = 0.0
 
 
 class StepTimer:
@@ -81,13 +92,18 @@ class StepTimer:
         *,
         alive: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
+        waited_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """`alive` is called before each step; `clock` gives seconds."""
+        """`alive` is called before each step; `clock` gives seconds.
+
+        `waited_s` gives the seconds for which this rank has waited for a core so far.
+        """
         self._stepper = stepper
         self._gang = gang
         self._limits = limits
         self._alive = alive
         self._clock = clock
+        self._waited_s = waited_s
         self._warmup, self._timed = StepTimes(), StepTimes()
         #: The data of the steps to come, in order.
         self.ahead: Iterator[list[Slice]] = iter(())
@@ -113,17 +129,18 @@ class StepTimer:
         sizes = self._look() if looks else None
         mean_size = None if sizes is None else fmean(sizes)
         while (
-            timed.at(mean_size).relative_error > KNOWN_TO
+            (trusted := timed.trusted(limits.least)).at(mean_size).relative_error > KNOWN_TO
             and len(timed.seconds) < limits.most
-            and timed.total_s < ENOUGH_S
+            and timed.total_s < (ENOUGH_DISTURBED_S if trusted.waited else ENOUGH_S)
             and not self._is_too_slow()
         ):
             self._step(timed)
         return Timing(
-            timed.at(mean_size),
+            trusted.at(mean_size),
             len(timed.seconds),
-            self._warmup_s(),
-            None if sizes is None else timed.variation(sizes),
+            self._warmup_s(trusted),
+            None if sizes is None else trusted.variation(sizes),
+            trusted.waited,
         )
 
     def _is_too_slow(self) -> bool:
@@ -141,6 +158,7 @@ class StepTimer:
     def _step(self, into: StepTimes) -> None:
         """Take one step; its time includes a fetch of batches, its own or the next step's."""
         self._alive()
+        waited_before_s = self._waited_s()
         began = self._clock()
         staged, own_size = self._staged or self._stage()
         agreement = self._stepper.step(staged, stop=False, save=False)
@@ -155,8 +173,10 @@ class StepTimer:
         seconds = max(self._clock() - began, given_s + fetched_s)
         # Only rank 0's seconds are summed, so that all ranks get exactly those seconds.
         own_s = seconds if self._gang.rank == 0 else 0.0
-        agreed_s, size = self._gang.sum([own_s, own_size])
-        into.add(agreed_s, size)
+        # A rank that waits for a core makes all ranks wait, so the sum is the most that it cost.
+        own_waited_s = self._waited_s() - waited_before_s
+        agreed_s, size, waited_s = self._gang.sum([own_s, own_size, own_waited_s])
+        into.add(agreed_s, size, min(waited_s, agreed_s))
         self.losses.append(result.loss)
         self.position = staged.after
 
@@ -183,10 +203,10 @@ class StepTimer:
         # Steps that repeat earlier ones are left out.
         return sizes[:most]
 
-    def _warmup_s(self) -> float | None:
+    def _warmup_s(self, timed: StepTimes) -> float | None:
         if not self._warmup.seconds:
             return None
-        usual_s = sum(self._timed.at(size).step_s for size in self._warmup.sizes)
+        usual_s = sum(timed.at(size).step_s for size in self._warmup.sizes)
         return max(0.0, self._warmup.total_s - usual_s)
 
 

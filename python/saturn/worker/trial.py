@@ -25,6 +25,7 @@ from torch import nn
 
 from saturn.checkpoint import cost as checkpoint_cost
 from saturn.data.slices import Position
+from saturn.rank.core_wait import CoreWait
 from saturn.rank.device_memory import lift
 from saturn.rank.exceptions import PeerLost
 from saturn.rank.failure import Earlier, Failure, describe, is_of_data
@@ -251,8 +252,17 @@ class _Measurement:
         least = max(2, self.spec.timed_steps)
         most = max(least, self.spec.max_timed_steps)
         limits = Limits(self.spec.warmup_steps, least, most, self.enough_s)
-        timer = StepTimer(stepper, self.gang, limits, alive=self.reporter.alive)
-        timing = timer.time(ready)
+        with contextlib.closing(CoreWait()) as wait:
+            waited_s = wait.waited_s if self.gang.device.type == "cpu" else lambda: 0.0
+            timer = StepTimer(
+                *(stepper, self.gang, limits), alive=self.reporter.alive, waited_s=waited_s
+            )
+            timing = timer.time(ready)
+        if timing.waited and self.gang.rank == 0:
+            self.reporter.note(
+                f"{_named(self.spec, knobs)} waited for cores during {timing.waited:.0%} of its "
+                "trial, since other programs used them: its time is that uncertain"
+            )
         if self.asks_for_changes:
             self.changes = self.technique.changes_after(knobs, stepper.parallel)
             # The task goes on from these steps only if no other set is measured.
@@ -391,9 +401,13 @@ def _agree(outcomes: list[Outcome]) -> Outcome:
 
 def _note_what_was_left_out(spec: Spec, reporter: Reporter, fit: Fit) -> None:
     """Note which knob sets were not tried, since the outcome only shows those that were."""
-    devices = "1 device" if spec.gpus == 1 else f"{spec.gpus} devices"
     for knobs, reason in fit.left_out:
-        reporter.note(f"{spec.technique.name} on {devices} with {json.dumps(knobs)} {reason}")
+        reporter.note(f"{_named(spec, knobs)} {reason}")
+
+
+def _named(spec: Spec, knobs: Knobs) -> str:
+    devices = "1 device" if spec.gpus == 1 else f"{spec.gpus} devices"
+    return f"{spec.technique.name} on {devices} with {json.dumps(knobs)}"
 
 
 def _report(
