@@ -20,6 +20,7 @@ from saturn.data.slices import Data, Position
 from saturn.errors import InvalidInput
 from saturn.tasks.profile_key import profile_key
 from saturn.techniques.ddp import Ddp
+from saturn.techniques.fsdp import Fsdp
 from saturn.trainers.rest import Trained
 from saturn.training.accumulation import Accumulation
 from saturn.training.evaluation import Evaluator
@@ -131,6 +132,23 @@ def test_through_moves_its_losses_are_the_trainers(kind: str, ranks: Runtime) ->
     expected, _ = trainer_models.run(make)
     found = ranks.losses(task.name)
     assert closeness.ulps(found, {step: expected[step] for step in found}) < closeness.ACROSS
+
+
+def test_a_trainer_in_bf16_may_gather_in_bf16(tmp_path: Path) -> None:
+    make = trainer_models.causal(bf16=True)
+    task = Task.from_trainer(make, precision="bf16-params")
+    assert task.hparams.precision == "bf16-params"
+    found, _ = in_process.train(task.definition(), Fsdp(), tmp_path, steps=4)
+    expected, _ = trainer_models.run(make)
+    difference = closeness.ulps(found, {step: expected[step] for step in found}, of=torch.bfloat16)
+    assert 0 < difference < 4
+
+
+def test_another_precision_than_the_trainers_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="this trainer computes in float32"):
+        Task.from_trainer(trainer_models.causal(), precision="bf16-params")
+    with pytest.raises(InvalidInput, match="precision is 'fp16'; for a trainer it can only be"):
+        Task.from_trainer(trainer_models.causal(bf16=True), precision="fp16")
 
 
 EVALUATING: dict[str, MakeTrainer] = {

@@ -292,6 +292,8 @@ class Task:
         name: str | None = None,
         hints: Mapping[str, Any] | None = None,
         save_dir: str | os.PathLike[str] | None = None,
+        *,
+        precision: str | None = None,
         **options: Any,
     ) -> Task:
         """A task that trains exactly as the trainer from `make_trainer` would.
@@ -309,6 +311,8 @@ class Task:
             name: as for `Task`.
             hints: as for `Task`.
             save_dir: as for `Task`.
+            precision: "bf16-params" has a trainer with `bf16=True` train under `fsdp` as `HParams`
+                says; None, the default, is the trainer's own precision.
             options: `seed` (with which the random streams are seeded before `make_trainer` is
                 called), `priority`, `deadline`, `release`, `after`, `techniques`, `knobs`,
                 `parameters`, `continue_from`. `evaluate` replaces the trainer's own evaluation
@@ -327,7 +331,10 @@ class Task:
         from saturn.trainers.task import pieces_of
 
         pieces = pieces_of(
-            make_trainer, seed=options.get("seed", 0), evaluates="evaluate" not in options
+            make_trainer,
+            seed=options.get("seed", 0),
+            evaluates="evaluate" not in options,
+            precision=precision,
         )
         task = cls(
             *(pieces.source.get_model, pieces.source.get_dataloader, None),

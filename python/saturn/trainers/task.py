@@ -11,6 +11,7 @@ from typing import Any
 
 from saturn.data import seeds
 from saturn.errors import InvalidInput
+from saturn.tasks.definition import BF16, BF16_PARAMS
 from saturn.trainers import building, evaluating
 from saturn.trainers.reading import read
 from saturn.trainers.source import TrainerSource
@@ -36,12 +37,18 @@ class Pieces:
     notes: list[str]
 
 
-def pieces_of(make_trainer: Callable[[], Any], *, seed: int = 0, evaluates: bool = True) -> Pieces:
+def pieces_of(
+    make_trainer: Callable[[], Any],
+    *,
+    seed: int = 0,
+    evaluates: bool = True,
+    precision: str | None = None,
+) -> Pieces:
     """Make the trainer once, and read it; the process's random streams don't move.
 
     `make_trainer` is called again where the task trains. `evaluates` says whether the task uses the
-    trainer's evaluation. Raises `InvalidInput` for what can't be trained as the trainer would, and
-    the errors of `make_trainer`.
+    trainer's evaluation. `precision` replaces the trainer's, unless it is None. Raises
+    `InvalidInput` for settings that can't be kept, and the errors of `make_trainer`.
     """
     if not callable(make_trainer):
         wanted = "a function that returns an un-run transformers.Trainer"
@@ -73,7 +80,7 @@ def pieces_of(make_trainer: Callable[[], Any], *, seed: int = 0, evaluates: bool
         "parameter_groups": reading.optimizer.groups,
         "gradient_accumulation_steps": reading.batches_a_step,
         "max_grad_norm": reading.max_grad_norm,
-        "precision": reading.precision,
+        "precision": _precision(precision, reading.precision),
         "tf32": reading.tf32,
         "lr_scheduler": source.lr_scheduler,
     }
@@ -94,3 +101,19 @@ def pieces_of(make_trainer: Callable[[], Any], *, seed: int = 0, evaluates: bool
         saves_best=of_trainer is not None and of_trainer.loads_best,
         notes=reading.notes,
     )
+
+
+def _precision(asked: str | None, of_trainer: str) -> str:
+    if asked is None:
+        return of_trainer
+    if asked != BF16_PARAMS:
+        raise InvalidInput(
+            f"precision is {asked!r}; for a trainer it can only be {BF16_PARAMS!r}: any other is "
+            "said in the trainer's own arguments, bf16=True for autocast to bf16"
+        )
+    if of_trainer != BF16:
+        raise InvalidInput(
+            f"precision={BF16_PARAMS!r} is for a trainer whose arguments have bf16=True; this "
+            "trainer computes in float32"
+        )
+    return asked
