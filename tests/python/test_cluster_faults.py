@@ -1,7 +1,8 @@
 """Runs on a cluster whose agents, nodes and driver are killed, with real processes of Ray.
 
-All tasks are the same but for their names, so the losses of all must be the same, wherever and in
-however many pieces each was trained.
+All tasks are the same but for their names, and train on one slot. So the losses of all must be the
+same to the last bit, wherever and in however many pieces each was trained. (On two slots rounding
+differs, and over 2,000 steps the losses drift apart.)
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import closeness
 import clusters
 import pytest
 import saturn
@@ -41,7 +41,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestCluster]:
 
 
 def tasks(first: int, after_last: int, steps: int = STEPS) -> list[saturn.Task]:
-    return [clusters.task(f"t{number}", batches=steps) for number in range(first, after_last)]
+    return [
+        clusters.task(f"t{number}", batches=steps, gpu_range=[1])
+        for number in range(first, after_last)
+    ]
 
 
 def losses(run_dir: Path, task: str) -> dict[int, float]:
@@ -80,9 +83,7 @@ def assert_all_trained_alike(run_dir: Path, *, num_tasks: int = TASKS, steps: in
     first = losses(run_dir, "t0")
     assert sorted(first) == list(range(1, steps + 1))
     for number in range(num_tasks):
-        others = losses(run_dir, f"t{number}")
-        assert sorted(others) == sorted(first)
-        assert closeness.ulps(others, first) < closeness.ACROSS
+        assert losses(run_dir, f"t{number}") == first
 
 
 def agents(run: saturn.StartedRun) -> dict[str, int]:

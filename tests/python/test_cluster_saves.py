@@ -80,7 +80,12 @@ def begin(cluster: TestCluster, signs: Path) -> saturn.StartedRun:
     names = [f"t{number}" for number in range(TASKS)]
     return saturn.start(
         [
-            clusters.task(name, batches=STEPS, get_dataloader=partial(get_dataloader, signs, name))
+            clusters.task(
+                name,
+                batches=STEPS,
+                get_dataloader=partial(get_dataloader, signs, name),
+                gpu_range=[1],
+            )
             for name in names
         ],
         log=False,
