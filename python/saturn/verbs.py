@@ -23,7 +23,9 @@ from saturn.runs.outlook import outlook
 from saturn.runs.result import RunResult
 from saturn.runs.run import orchestrate, resume, search
 from saturn.sweeps import sweep
+from saturn.sweeps.search import Search
 from saturn.tasks.task import Task
+from saturn.tuning import steered
 
 _OK, _BAD_INPUT = 0, 2
 #: At most this many names of tasks are shown in a line.
@@ -73,39 +75,74 @@ def submit_sweep(asked: Mapping[str, Any]) -> int:
     """Add the tasks of a sweep to a run in progress."""
     path = Path(asked["file"])
     found = sweep.read(path)
-    for given, what in ((found.search, "a `[search]`"), (found.run.get("stopper"), "a `stopper`")):
-        if given is not None:
-            alone = f"saturn sweep {shlex.quote(str(path))}"
-            raise InvalidInput(f"{path} has {what}, which steers a whole run: {alone}")
+    stopper = found.run.pop("stopper", None)
     run_dir = Path(asked["run_dir"])
     run = serving.connect() if run_dir == pool.newest() else Run(run_dir)
-    tasks = sweep.prefixed(found.tasks, asked["name"] or sweep.safe(path.stem))
-    due = asked["due"]
-    try:
-        if asked["preview"]:
-            preview = json.dumps(run.preview(tasks, priority=asked["priority"], due=due))
-            print(preview if asked["json"] else native.preview_text(preview))
-            return _OK
-        wishes = run._wishes(None, asked["priority"], None, None, due)
-        foreseen = run._submit(tasks, wishes, is_due=due is not None)
-    except Refused as error:
-        if error.code != "name_taken":
-            raise
-        raise InvalidInput(f"{error}; --name NAME gives them other names") from None
-    names = [task.name for task in tasks]
+    for given, what in ((found.search, "a `[search]`"), (stopper, "a `stopper`")):
+        if given is not None and not steered.takes_steered(run_dir):
+            raise InvalidInput(
+                f"{path} has {what}, which only a pool takes: saturn serve. In a run of its own: "
+                f"saturn sweep {shlex.quote(str(path))}"
+            )
+    name = asked["name"] or sweep.safe(path.stem)
+    told: dict[str, Any] = {}
+    if found.search is not None:
+        _submit_search(run, name, found.search, stopper, asked)
+        names, told["search"] = [], {"name": name, "trials": found.search.trials}
+        submitted = f"submitted a search of {found.search.trials} tasks, `{name}-trial-0` and so on"
+        foreseen = None
+    else:
+        tasks = sweep.prefixed(found.tasks, name)
+        due, wishes = asked["due"], run._wishes(None, asked["priority"], None, None, asked["due"])
+        try:
+            if asked["preview"]:
+                preview = json.dumps(run.preview(tasks, priority=asked["priority"], due=due))
+                print(preview if asked["json"] else native.preview_text(preview))
+                return _OK
+            if stopper is None:
+                foreseen = run._submit(tasks, wishes, is_due=due is not None)
+            else:
+                foreseen = steered.submit(run, name, tasks, stopper, wishes, is_due=due is not None)
+        except Refused as error:
+            if error.code != "name_taken":
+                raise
+            raise InvalidInput(f"{error}; --name NAME gives them other names") from None
+        names = [task.name for task in tasks]
+        submitted = f"submitted {_count(names)}"
     if unused := sorted(found.run):
         _say(f"not used, since the run has its own: {', '.join(unused)} of `[run]` in {path}")
     shown = shlex.quote(asked["run"])
     if asked["json"]:
-        more = {} if foreseen is None else {"preview": foreseen}
-        print(json.dumps({"version": 1, "run": str(run.run_dir), "tasks": names, **more}))
-    else:
-        count = "1 task" if len(names) == 1 else f"{len(names)} tasks"
-        print("\n".join(names))
-        _say(f"submitted {count}; where each stands: saturn status {shown}")
-        if foreseen is not None:
-            _say(_due_words(foreseen, shown))
+        told |= {} if foreseen is None else {"preview": foreseen}
+        print(json.dumps({"version": 1, "run": str(run.run_dir), "tasks": names, **told}))
+        return _OK
+    print("\n".join(names), end="\n" if names else "")
+    _say(f"{submitted}; where each stands: saturn status {shown}")
+    if found.search is not None or stopper is not None:
+        _say(f"to end it: saturn cancel {shown} {shlex.quote(name)}")
+    if foreseen is not None:
+        _say(_due_words(foreseen, shown))
     return _OK
+
+
+def _submit_search(
+    run: Run, name: str, search: Search, stopper: Any, asked: Mapping[str, Any]
+) -> None:
+    for option in ("preview", "due"):
+        if asked[option]:
+            raise InvalidInput(
+                f"--{option} is not for a `[search]`: its tasks are suggested while it runs, each "
+                "by what earlier tasks reported"
+            )
+    sweep.check_name(f"{name}-trial-{search.trials}")
+    tuner = search.tuner(stopper, prefix=f"{name}-")
+    # The first task is made here, so that its errors are shown to the person who submits.
+    tuner.suggested()
+    steered.submit_search(run, name, tuner, priority=asked["priority"])
+
+
+def _count(tasks: Sequence[str]) -> str:
+    return "1 task" if len(tasks) == 1 else f"{len(tasks)} tasks"
 
 
 def _due_words(foreseen: Mapping[str, Any], run: str) -> str:

@@ -28,6 +28,8 @@ from saturn.sweeps import sweep
 from saturn.tasks.importing import imports_of
 from saturn.tasks.profile_key import Key
 from saturn.tasks.surroundings import SUBMITTED, Surroundings
+from saturn.tuning import keeping
+from saturn.tuning.study import StudyTuner
 
 SATURN = Path(sys.executable).with_name("saturn")
 EPOCHS = 30
@@ -120,6 +122,11 @@ class Served:
         while not is_so():
             assert time.monotonic() < deadline and self.process.poll() is None, self.log.read_text()
             time.sleep(0.05)
+
+    def stages(self, cwd: Path) -> dict[str, str]:
+        """The stage of each task."""
+        status = json.loads(self.verb("status", "pool", "--json", cwd=cwd)[0])
+        return {task["name"]: task["stage"] for task in status["tasks"]}
 
     def losses(self, task: str) -> dict[int, float]:
         """Loss of each step; of a step that was trained twice, the last."""
@@ -236,6 +243,7 @@ def test_which_pool_is_served(
     did: list[Any] = []
     monkeypatch.setattr(serving, "start", lambda tasks, **options: did.append(("start", options)))
     monkeypatch.setattr(serving, "resume", lambda run, **options: did.append(("resume", run)))
+    monkeypatch.setattr(serving, "supervise", lambda run: run)
     monkeypatch.setattr(native, "is_driven", lambda run: False)
     told = json.dumps({"status": status, "pool": {"devices": 4}})
     monkeypatch.setattr(native, "status", lambda run: told)
@@ -273,27 +281,79 @@ def test_a_pool_is_found_by_its_name_and_connected_to_while_it_is_driven(
     assert saturn.attach("pool").run_dir == near
 
 
-@pytest.mark.parametrize(
-    ("more", "what"),
-    [
-        (
-            "[search]\ntrials = 2\n[search.space]\nlr = { low = 0.1, high = 1.0 }\n",
-            r"a `\[search\]`",
-        ),
-        ('[grid]\nlr = [0.1]\n[run]\nstopper = "asha"\n', "a `stopper`"),
-    ],
-)
-def test_what_steers_a_whole_run_is_not_submitted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: str, what: str
-) -> None:
+SEARCH = "[search]\ntrials = 4\n[search.space]\nlr = { low = 0.01, high = 0.1 }\n"
+STOPPER = '[grid]\nlr = [0.1, 0.01, 1e-9]\n[run]\nstopper = "asha"\n'
+
+
+@pytest.mark.parametrize(("more", "what"), [(SEARCH, r"a `\[search\]`"), (STOPPER, "a `stopper`")])
+def test_only_a_pool_takes_what_steers(tmp_path: Path, more: str, what: str) -> None:
     directory = project(tmp_path / "it")
     file = directory / "sweep.toml"
     file.write_text(f'function = "nets.py:make"\n{more}')
-    asked = {"file": str(file), "run_dir": str(tmp_path), "run": "pool"}
-    with pytest.raises(InvalidInput, match=f"has {what}, which steers a whole run: saturn sweep"):
+    asked = {"file": str(file), "run_dir": str(tmp_path), "run": "other"}
+    with pytest.raises(InvalidInput, match=f"has {what}, which only a pool takes: saturn serve"):
         verbs.submit_sweep(
             {**asked, "name": None, "priority": None, "due": None, "preview": False, "json": False}
         )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("strike", ["nothing", "kill"])
+def test_stoppers_and_searches_steer_their_own_sweeps_of_a_pool(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strike: str
+) -> None:
+    one, other = project(tmp_path / "one"), project(tmp_path / "other")
+    (one / "sweep.toml").write_text(f'function = "nets.py:make"\n{STOPPER}')
+    (other / "search.toml").write_text(f'function = "nets.py:make"\n{SEARCH}')
+    # A third sweep, which nobody steers.
+    plain = project(tmp_path / "plain")
+    names, said = served.verb("submit", "sweep.toml", cwd=one)
+    assert names.split() == ["sweep-lr=0.1", "sweep-lr=0.01", "sweep-lr=1e-09"]
+    assert "to end it: saturn cancel pool sweep" in said
+    told, _ = served.verb("submit", "search.toml", "--json", cwd=other)
+    assert json.loads(told)["search"] == {"name": "search", "trials": 4}
+    _, again = served.verb("submit", "search.toml", cwd=other, code=2)
+    assert "the pool has a sweep `search` already; --name NAME" in again
+    served.verb("submit", "sweep.toml", "--name", "plain", cwd=plain)
+    _, refused = served.verb("submit", "search.toml", "--due", "+1h", cwd=other, code=2)
+    assert "--due is not for a `[search]`" in refused
+    if strike == "kill":
+        served.until(lambda: len(served.losses("search-trial-0")) > 5)
+        served.process.kill()
+        served.process.wait()
+        served.serve()
+    steered = served.run_dir / "steered"
+    served.until(lambda: all((steered / name / "over").exists() for name in ("sweep", "search")))
+    stages = served.stages(cwd=one)
+    trials = {name: stage for name, stage in stages.items() if name.startswith("search-trial-")}
+    assert trials == {f"search-trial-{number}": "done" for number in range(4)}
+    assert stages["sweep-lr=0.1"] == "done" and stages["sweep-lr=1e-09"] == "stopped"
+    served.verb("close", "pool", cwd=one)
+    assert served.process.wait(200) == 0, served.log.read_text()
+    assert served.stages(cwd=one)["plain-lr=0.1"] == "done"
+    expected = plain_losses(one, 0.1, monkeypatch)
+    assert ulps(served.losses("sweep-lr=0.1"), expected) < ACROSS
+    kept = keeping.read(steered / "search")
+    assert isinstance(kept, StudyTuner)
+    assert [trial.state.name for trial in kept.study.trials] == ["COMPLETE"] * 4
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_search_of_a_pool_is_cancelled_as_a_whole(served: Served, tmp_path: Path) -> None:
+    it = project(tmp_path / "it")
+    many = SEARCH.replace("trials = 4", "trials = 1000")
+    (it / "sweep.toml").write_text(f'function = "nets.py:make"\n{many}')
+    served.verb("submit", "sweep.toml", "--name", "long", cwd=it)
+    served.until(lambda: bool(served.losses("long-trial-1")))
+    _, said = served.verb("cancel", "pool", "long", cwd=it)
+    assert "the sweep `long` is cancelled" in said
+    served.until(lambda: (served.run_dir / "steered/long/over").exists())
+    stages = served.stages(cwd=it)
+    assert set(stages.values()) <= {"done", "cancelled"} and "cancelled" in stages.values()
+    _, unknown = served.verb("cancel", "pool", "other", cwd=it, code=2)
+    assert "no task `other`" in unknown or "there is no task" in unknown
 
 
 @pytest.mark.parametrize("code", ["name_taken", "bad_value", None])

@@ -206,8 +206,8 @@ def test_a_metric_that_nobody_reports_is_pointed_out_once(
     until(lambda: len(run.notes) == 2)
     one.end()
     assert run.notes == [
-        "the run's stopper goes by `acc`, which this task does not report: it reports `eval_loss`",
-        "the run's stopper goes by `acc`, which this task does not report: it was never evaluated",
+        "its stopper goes by `acc`, which this task does not report: it reports `eval_loss`",
+        "its stopper goes by `acc`, which this task does not report: it was never evaluated",
     ]
 
 

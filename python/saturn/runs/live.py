@@ -10,7 +10,7 @@ import json
 import shlex
 import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +57,8 @@ class Run:
         self._directories: dict[str, str] = {}
         #: Whether `wait` raises if tasks failed.
         self._raises = True
+        #: The metric and mode of tasks that this object submits, for tasks without their own.
+        self._goal: dict[str, Any] = {}
 
     @property
     def _resume_command(self) -> str:
@@ -71,6 +73,35 @@ class Run:
     def is_over(self) -> bool:
         """Whether the run has ended, or no process drives it any more."""
         return not native.is_driven(self._run_dir)
+
+    # What the run's tuner may see and do; `tuning.steered` has less of each.
+
+    @property
+    def _tuner_dir(self) -> Path:
+        """The directory in which the tuner is kept."""
+        return self._run_dir
+
+    @property
+    def _takes_suggestions(self) -> bool:
+        """Whether a study may still suggest tasks."""
+        return True
+
+    @property
+    def _of_sweep(self) -> str:
+        """Which tasks a message about the tuner concerns."""
+        return ""
+
+    def _is_steered(self, name: str) -> bool:
+        """Whether the tuner decides about this task."""
+        return True
+
+    def _is_complete(self, status: Mapping[str, Any]) -> bool:
+        """Whether no more tasks will come about which the tuner decides."""
+        return bool(status["is_closed"])
+
+    def _clock_s(self, status: Mapping[str, Any]) -> float:
+        """The time of a status on the tuner's clock."""
+        return float(status["now_s"])
 
     def submit(
         self,
@@ -276,7 +307,7 @@ class Run:
 
     def _described(self, packed: Packed, directory: str, wishes: Wishes) -> dict[str, Any]:
         # What the run may measure is not known here, so the run measures everything it needs.
-        return packed.described(directory, Profile([]), [], wishes)
+        return self._goal | packed.described(directory, Profile([]), [], wishes)
 
     def _timed_out(self, timeout: float | None) -> TimeoutError:
         return TimeoutError(f"the run `{self._run_dir}` is not over after {timeout} s; it goes on")

@@ -31,6 +31,8 @@ from saturn.runs.started import StartedRun
 from saturn.stoppers.given import stoppers_of, with_metrics
 from saturn.tasks.task import Task
 from saturn.tuning import keeping
+from saturn.tuning.steered import takes_steered
+from saturn.tuning.supervise import supervise
 from saturn.tuning.tuner import Stopping, Tuner
 
 if TYPE_CHECKING:
@@ -184,7 +186,7 @@ def resume(
         ),
         _write if log else None,
     )
-    return going_on
+    return supervise(going_on) if takes_steered(run_dir) else going_on
 
 
 def attach(run: PathLike, *, runs_dir: PathLike = "saturn_runs") -> Run:

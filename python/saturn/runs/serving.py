@@ -11,6 +11,7 @@ from saturn.runs.live import Run
 from saturn.runs.run import resume, start
 from saturn.runs.started import StartedRun
 from saturn.tasks.surroundings import STARTED, Surroundings
+from saturn.tuning.supervise import supervise
 
 
 def connect() -> Run:
@@ -58,7 +59,7 @@ def serve(
 
 
 def _begin(devices: int | None, device_memory: int | str | None, wait: bool) -> StartedRun:
-    return start(
+    begun = start(
         [],
         keep_open=True,
         devices=devices,
@@ -67,3 +68,4 @@ def _begin(devices: int | None, device_memory: int | str | None, wait: bool) -> 
         runs_dir=pool.directory(),
         name=pool.new_name(),
     )
+    return supervise(begun)

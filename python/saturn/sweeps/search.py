@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from saturn.optuna import optimize
+from saturn.stoppers.given import stoppers_of
 from saturn.sweeps.space import Space, spaces_of
 from saturn.tasks.evaluation import MAX, MIN
 from saturn.tasks.task import Task
-from saturn.tuning.study import optuna_for
+from saturn.tuning.study import StudyTuner, optuna_for
 
 if TYPE_CHECKING:
     import optuna
@@ -85,6 +86,14 @@ class Search:
     def task_of(self, trial: optuna.Trial) -> Task:
         """The task of a trial."""
         return self.make(self.values_of(trial))
+
+    def tuner(self, stopper: Any, *, prefix: str) -> StudyTuner:
+        """The tuner for a pool; `prefix` is the beginning of its tasks' names."""
+        stoppers = [] if stopper is None else stoppers_of(stopper)
+        return StudyTuner(
+            *(self.study(), self.task_of, self.trials, self.in_flight, self.metric, stoppers),
+            prefix=prefix,
+        )
 
     def train(self, **options: Any) -> RunResult:
         """Suggest tasks and train them; `options` are keywords of `saturn.orchestrate`."""

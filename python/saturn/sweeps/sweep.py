@@ -96,12 +96,17 @@ def prefixed(tasks: list[Task], prefix: str) -> list[Task]:
     """
     names = {task.name: f"{prefix}-{task.name}" for task in tasks}
     for name in names.values():
-        if not is_path_safe(name):
-            raise InvalidInput(f"a task would be called {name!r}; it must be {SAFE_RULE}")
+        check_name(name)
     for task in tasks:
         task.name = names[task.name]
         task.after = [names.get(name, name) for name in task.after]
     return tasks
+
+
+def check_name(task: str) -> None:
+    """Raise `InvalidInput` if no task can have this name."""
+    if not is_path_safe(task):
+        raise InvalidInput(f"a task would be called {task!r}; it must be {SAFE_RULE}")
 
 
 def safe(name: str) -> str:

@@ -55,8 +55,13 @@ class StudyTuner(Tuner):
         in_flight: int | None,
         metric: str | None,
         stoppers: Sequence[Stopper] = (),
+        *,
+        prefix: str = "",
     ) -> None:
-        """Raises `InvalidInput` for a study of several directions."""
+        """Raises `InvalidInput` for a study of several directions.
+
+        `prefix` is the beginning of the tasks' names.
+        """
         if len(study.directions) != 1:
             raise InvalidInput(
                 f"the study `{study.study_name}` has {len(study.directions)} directions; a run "
@@ -65,6 +70,7 @@ class StudyTuner(Tuner):
         self.study, self._make_task = study, make_task
         self._n_trials, self._in_flight, self._metric = n_trials, in_flight, metric
         self._direction = study.direction.name.lower()
+        self._prefix = prefix
         #: The stoppers as given; and with their metrics, which the first task determines.
         self._stoppers, self._stopping = list(stoppers), Stopping([])
         #: (number, parameters) of each trial that the study suggested, by its task's name.
@@ -156,7 +162,7 @@ class StudyTuner(Tuner):
         assert run is not None
         if self._in_flight is None:
             self._in_flight = max(1, run.status()["pool"]["devices"])
-        is_enough = self._stopping.is_enough(now_s, tasks)
+        is_enough = not run._takes_suggestions or self._stopping.is_enough(now_s, tasks)
         try:
             while (
                 not is_enough
@@ -164,7 +170,7 @@ class StudyTuner(Tuner):
                 and self._num_open(tasks) < self._in_flight
             ):
                 task = self.suggested()
-                keeping.write(run.run_dir, self)
+                keeping.write(run._tuner_dir, self)
                 run.submit(task)
             if (is_enough or len(self._asked) >= self._n_trials) and not self._is_closed:
                 run.close()
@@ -177,7 +183,7 @@ class StudyTuner(Tuner):
         """Tell the study which tasks have ended since."""
         self._tell_ends(tasks)
         if self._run is not None:
-            keeping.write(self._run.run_dir, self)
+            keeping.write(self._run._tuner_dir, self)
 
     def given_up(self, tasks: Tasks) -> Iterable[Ruling]:
         """Stop the run at checkpoints, so that it can be resumed; without a study it can't end."""
@@ -222,7 +228,7 @@ class StudyTuner(Tuner):
             raise TypeError(
                 f"make_task returned a {type(task).__name__}; it must return a saturn.Task"
             )
-        task.name = f"trial-{trial.number}"
+        task.name = f"{self._prefix}trial-{trial.number}"
         task.parameters = trial.params
         reports = reports_of(task)
         if self._metric is None:
@@ -269,7 +275,7 @@ class StudyTuner(Tuner):
             else:
                 self._tell(name, None, "FAIL")
         if len(self._told) > before and self._run is not None:
-            keeping.write(self._run.run_dir, self)
+            keeping.write(self._run._tuner_dir, self)
 
     def _tell(self, name: str, value: float | None, state: str) -> None:
         self._told.add(name)

@@ -47,7 +47,8 @@ class Watch:
         self._run = run
         self._tasks: dict[str, Progress] = {}
         self._reports: dict[str, TaskReports] = {}
-        self._is_closed = False
+        #: Whether no more tasks will come.
+        self._is_complete = False
         self._now_s = 0.0
         self._next_look = 0.0
         #: Tasks that the tuner has ended, even if they haven't stopped yet.
@@ -61,6 +62,8 @@ class Watch:
         self._is_over = threading.Event()
         #: The tuner's error, if the run was stopped because of it.
         self.cause: Exception | None = None
+        #: Whether the tuner has raised, and decides nothing any more.
+        self.has_given_up = False
         self._thread = threading.Thread(
             target=self._watch, name=f"saturn tuner {run.run_dir.name}", daemon=True
         )
@@ -68,6 +71,17 @@ class Watch:
     def begin(self) -> None:
         """Start the thread."""
         self._thread.start()
+
+    @property
+    def num_tasks(self) -> int:
+        """How many tasks there are, as far as the tuner was shown."""
+        return len(self._tasks)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing is left to decide: no more tasks will come, and all have ended."""
+        tasks = list(self._tasks.values())
+        return self._is_complete and bool(tasks) and all(task.end is not None for task in tasks)
 
     def end(self) -> None:
         """End the thread; returns once the tuner knows everything that the run realised."""
@@ -97,6 +111,8 @@ class Watch:
         """Restore the reports that an earlier process has seen."""
         self._look()
         for one in json.loads(native.judged(self._run.run_dir)):
+            if one["task"] not in self._tasks:
+                continue  # another tuner of the run has judged it
             found = numbers(one.get("values", {})).items()
             values = {name: math.nan if value is None else value for name, value in found}
             self._tasks[one["task"]].add(one["step"], values)
@@ -120,7 +136,7 @@ class Watch:
 
     def _is_at_rest(self) -> bool:
         """Whether every task left is held, or comes after a held one."""
-        if not self._is_closed:
+        if not self._is_complete:
             return False
         held = {name for name, task in self._tasks.items() if task.stage == HELD}
         blocked, before = set(held), set[str]()
@@ -171,9 +187,12 @@ class Watch:
     def _look(self) -> None:
         """Update the tasks from the run's status, which includes all rulings sent so far."""
         status = json.loads(native.status(self._run.run_dir))
-        self._is_closed, self._now_s = status["is_closed"], status["now_s"]
+        self._is_complete = self._run._is_complete(status)
+        self._now_s = self._run._clock_s(status)
         for one in status["tasks"]:
             name = one["name"]
+            if not self._run._is_steered(name):
+                continue
             is_new = name not in self._tasks
             if is_new:
                 path = Path(self._run.run_dir) / one["dir"] / "metrics.jsonl"
@@ -217,15 +236,22 @@ class Watch:
         else:
             return
         self._noted.add(task.name)
-        text = f"the run's stopper goes by `{missing[0]}`, which this task does not report: {what}"
+        text = f"its stopper goes by `{missing[0]}`, which this task does not report: {what}"
         self._command({"command": "note", "task": task.name, "text": text})
 
     def _give_up(self, error: Exception) -> None:
         """Go on without the tuner after it raised, or after the run couldn't be asked."""
+        self.has_given_up = True
+        of_sweep = self._run._of_sweep
         if self.tuner.suggests:
-            self.cause, text = error, "the search can't go on, so the run stops"
+            self.cause = error
+            then = "it suggests no more tasks" if of_sweep else "the run stops"
+            text = f"the search{of_sweep} can't go on, so {then}"
         else:
-            text = "the stopper fails: it decides nothing any more, and tasks that it held go on"
+            text = (
+                f"the stopper{of_sweep} fails: it decides nothing any more, and tasks that it held "
+                "go on"
+            )
         text = f"{text}: {type(error).__name__}: {error}"
         self._command({"command": "note", "text": text})
         rulings: Iterable[Ruling] = self.tuner.given_up(self._tasks)

@@ -16,6 +16,8 @@ use crate::python;
 
 /// The file of a run's stopper or study.
 const TUNER: &str = "tuner.pkl";
+/// The directory of a pool for sweeps that have a stopper or a study of their own.
+pub(crate) const STEERED: &str = "steered";
 
 pub(crate) fn run(args: &ResumeArgs) -> Exit {
     if let Some(option) = args.cluster.without_cluster() {
@@ -25,7 +27,8 @@ pub(crate) fn run(args: &ResumeArgs) -> Exit {
         Ok(run) => run,
         Err(exit) => return exit,
     };
-    if args.cluster.cluster.is_some() || run.path.join(TUNER).is_file() {
+    let has_tuner = run.path.join(TUNER).is_file() || run.path.join(STEERED).is_dir();
+    if args.cluster.cluster.is_some() || has_tuner {
         // Stoppers, studies and Ray need Python.
         return match saturn_runtime::interpreter_of(&run.path) {
             Ok(interpreter) => {

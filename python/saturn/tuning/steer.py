@@ -1,0 +1,95 @@
+"""The process of one steered sweep: `python -m saturn.tuning.steer RUN_DIR NAME`.
+
+It ends when nothing is left to decide, when the sweep is cancelled, and when nobody drives the pool
+any more; `tuning.supervise` starts it again with the pool. It learns the rest from the pool's
+journal and the tasks' files, so it may die at any moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from saturn import native
+from saturn.errors import InvalidInput, RunOver
+from saturn.tasks.surroundings import SUBMITTED, Surroundings
+from saturn.tuning import keeping
+from saturn.tuning.steered import SteeredSweep
+from saturn.tuning.watch import Watch
+
+#: Seconds between two looks whether to end.
+_LOOK_S = 0.1
+#: Seconds after which a sweep none of whose tasks were ever submitted is over.
+_NEVER_CAME_S = 600.0
+
+
+def main(run_dir: Path, name: str) -> None:
+    """Steer the sweep until it is over or the pool stops."""
+    sweep = SteeredSweep(run_dir, name)
+    # The process of an earlier pool may still be about to end.
+    lock = os.open(sweep.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    surroundings = Surroundings.read(sweep.directory / SUBMITTED)
+    if surroundings is not None:
+        surroundings.take_up()
+    try:
+        tuner = keeping.read(sweep.directory)
+        assert tuner is not None, "it is written before the sweep is"
+        tuner.check()
+    except Exception as error:
+        _release(sweep, error)
+        raise
+    sweep._goal = tuner.goal
+    watch = Watch(tuner, sweep)
+    watch.begin()
+    began = time.monotonic()
+    is_over = False
+    while not is_over and native.is_driven(run_dir):
+        time.sleep(_LOOK_S)
+        has_none = not watch.num_tasks and time.monotonic() - began > _NEVER_CAME_S
+        is_over = watch.is_finished or watch.has_given_up or sweep.is_cancelled or has_none
+    watch.end()
+    if sweep.is_cancelled:
+        _cancel(sweep)
+    if is_over:
+        sweep.mark_over()
+
+
+def _cancel(sweep: SteeredSweep) -> None:
+    """Cancel all tasks of the sweep that have not ended."""
+    for task in _open_tasks(sweep):
+        with contextlib.suppress(InvalidInput):  # it has ended since
+            sweep.cancel(task)
+
+
+def _release(sweep: SteeredSweep, error: Exception) -> None:
+    """Without its tuner, have all tasks of the sweep train to their ends."""
+    text = f"the tuner of the sweep `{sweep.name}` can't be loaded, so it decides nothing: {error}"
+    reason = "nothing holds it any more"
+    with contextlib.suppress(InvalidInput, RunOver):
+        sweep._command({"command": "note", "text": text})
+        judgements = [
+            {"task": task, "step": step, "ruling": "go_on", "reason": reason}
+            for task, step in _open_tasks(sweep).items()
+        ]
+        sweep._command({"command": "judge", "judgements": judgements})
+    sweep.mark_over()
+
+
+def _open_tasks(sweep: SteeredSweep) -> dict[str, int]:
+    """The tasks of the sweep that have not ended, with the steps that each has trained."""
+    tasks = [task for task in sweep.status()["tasks"] if sweep._is_steered(task["name"])]
+    return {task["name"]: task["step"] for task in tasks if task["ended_s"] is None}
+
+
+if __name__ == "__main__":
+    try:
+        main(Path(sys.argv[1]), sys.argv[2])
+    except Exception:
+        traceback.print_exc()
+        sys.exit(1)
