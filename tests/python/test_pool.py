@@ -299,7 +299,7 @@ def test_only_a_pool_takes_what_steers(tmp_path: Path, more: str, what: str) -> 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("strike", ["nothing", "kill"])
+@pytest.mark.parametrize("strike", ["nothing", "kill", "kill what steers"])
 def test_stoppers_and_searches_steer_their_own_sweeps_of_a_pool(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strike: str
 ) -> None:
@@ -318,11 +318,17 @@ def test_stoppers_and_searches_steer_their_own_sweeps_of_a_pool(
     served.verb("submit", "sweep.toml", "--name", "plain", cwd=plain)
     _, refused = served.verb("submit", "search.toml", "--due", "+1h", cwd=other, code=2)
     assert "--due is not for a `[search]`" in refused
-    if strike == "kill":
+    if strike != "nothing":
         served.until(lambda: len(served.losses("search-trial-0")) > 5)
+    if strike == "kill":
         served.process.kill()
         served.process.wait()
         served.serve()
+    elif strike == "kill what steers":
+        steering = subprocess.run(
+            ["pkill", "-KILL", "-f", f"saturn.tuning.steer {served.run_dir}"], check=False
+        )
+        assert steering.returncode == 0, "no process steers"
     steered = served.run_dir / "steered"
     served.until(lambda: all((steered / name / "over").exists() for name in ("sweep", "search")))
     stages = served.stages(cwd=one)

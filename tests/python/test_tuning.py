@@ -17,6 +17,7 @@ import saturn
 import torch
 from saturn import HParams, Task, native
 from saturn.errors import RunOver
+from saturn.runs.live import Run
 from saturn.stoppers import ASHA, Median, NaN, Progress, TimeLimit
 from saturn.stoppers.given import Reports, stoppers_of, with_metrics
 from saturn.tuning.reports import TaskReports
@@ -66,21 +67,22 @@ def test_what_was_seen_is_not_seen_again_though_it_is_trained_again(tmp_path: Pa
     assert [(look.step, look.values) for look in reports.read()] == [(3, {"loss": 4.0})]
 
 
-class FakeRun:
+class FakeRun(Run):
     """A run that is looked at and told things; tasks are what `stages` says."""
 
     def __init__(self, run_dir: Path, names: str) -> None:
-        self.run_dir = run_dir
+        super().__init__(run_dir)
         self.stages = dict.fromkeys(names, "running")
         self.after: dict[str, list[str]] = {}
         self.judged: list[dict[str, Any]] = []
         self.notes: list[str] = []
-        self.is_over = False
+        self.has_ended = False
         for name in names:
             (run_dir / name).mkdir()
         (run_dir / "journal.db").touch()
 
-    def status(self, run_dir: Path) -> str:
+    def told(self, run_dir: Path) -> str:
+        """What the run's process tells of its status."""
         tasks = [
             {
                 "name": name,
@@ -95,7 +97,7 @@ class FakeRun:
         return json.dumps({"is_closed": True, "now_s": 5.0, "tasks": tasks})
 
     def _command(self, command: dict[str, Any]) -> None:
-        if self.is_over:
+        if self.has_ended:
             raise RunOver("it has ended")
         if command["command"] == "note":
             self.notes.append(command["text"])
@@ -124,12 +126,12 @@ def until(is_so: Callable[[], bool]) -> None:
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, FakeRun], Watch]:
     def begun(stopper: Any, run: FakeRun) -> Watch:
-        monkeypatch.setattr(native, "status", run.status)
-        monkeypatch.setattr(native, "is_driven", lambda run_dir: not run.is_over)
+        monkeypatch.setattr(native, "status", run.told)
+        monkeypatch.setattr(native, "is_driven", lambda run_dir: not run.has_ended)
         monkeypatch.setattr(native, "judged", lambda run_dir: json.dumps(run.judged))
         script = Reports(name="a", only_loss=False, best=None, evaluates=False)
         tuner = Stopping(with_metrics(stoppers_of(stopper), [script]))
-        watch = Watch(tuner, run)  # type: ignore[arg-type]
+        watch = Watch(tuner, run)
         watch.begin()
         return watch
 
@@ -152,11 +154,11 @@ def test_what_is_said_reaches_the_run_with_the_values_that_it_rests_on(
     # All that is left is held, or comes after that: the best goes on, here the only one.
     until(lambda: run.stages["a"] == "running")
     assert run.words() == [("a", "hold"), ("b", "stop"), ("a", "go_on")]
-    run.is_over = True
+    run.has_ended = True
     one.end()
     # Another process sees nothing twice, and knows what the first saw.
     seen = len(run.judged)
-    run.is_over = False
+    run.has_ended = False
     two = watch([ASHA(min_steps=2, eta=2), NaN()], run)
     run.report("a", 4, 0.2)
     until(lambda: run.stages["a"] == "held" or len(run.judged) > seen + 1)
@@ -174,7 +176,7 @@ def test_any_stopper_ends_a_task_that_diverged_whatever_it_goes_by(
         run.report("a", step, "inf" if step % 2 else "nan")
         run.report("b", step, "nan" if step < 10 else 0.5)
     until(lambda: run.stages["a"] == "stopped")
-    run.is_over = True
+    run.has_ended = True
     one.end()
     assert run.words() == [("a", "stop")]
     assert run.judged[0]["reason"] == "it has diverged: its last 10 losses are no finite numbers"
@@ -187,7 +189,7 @@ def test_time_ends_all_and_a_run_that_has_ended_is_told_nothing(
     one = watch(TimeLimit(seconds=5), run)
     until(lambda: set(run.stages.values()) == {"stopped"})
     assert run.judged[0]["reason"] == "the run's time is over, after 5 s"
-    run.is_over = True
+    run.has_ended = True
     one.end()
     assert run.notes == []
 

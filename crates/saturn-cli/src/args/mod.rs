@@ -75,8 +75,11 @@ pub(crate) enum Command {
     Explain(ExplainArgs),
     /// Print the output of a task's workers.
     Logs(LogsArgs),
-    /// End a task, and all tasks that come after it.
-    #[command(after_help = more(&[("saturn cancel my-run wide-lr3", "")], COMMAND_CODES))]
+    /// End a task, and all tasks that come after it; or a search of the pool.
+    #[command(after_help = more(&[
+        ("saturn cancel my-run wide-lr3", ""),
+        ("saturn cancel pool my-search", "of a search: also all of its tasks that have not ended"),
+    ], COMMAND_CODES))]
     Cancel(TaskArgs),
     /// Stop a task at a checkpoint until it is unpaused; other tasks use its devices.
     #[command(after_help = more(&[

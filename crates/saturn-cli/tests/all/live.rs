@@ -281,7 +281,7 @@ fn logs_are_followed_from_one_attempt_to_the_next() {
     assert_eq!(place.saturn(&["pause", "it", "a"]).0, 0);
     until(|| {
         let status = place.json(&["status", "it", "--json"]);
-        status["tasks"][0]["place"].is_null() || status["tasks"][0]["stage"] == "paused"
+        status["tasks"][0]["stage"] == "paused" && status["tasks"][0]["attempt"].is_null()
     });
     assert_eq!(place.saturn(&["unpause", "it", "a"]).0, 0);
     assert_eq!(place.saturn(&["close", "it"]).0, 0);

@@ -1,0 +1,186 @@
+"""A steered sweep of a pool: its tuner sees and decides about the tasks of that sweep alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faces import make_task
+from saturn import native
+from saturn.errors import InvalidInput, Refused
+from saturn.runs.live import Run
+from saturn.runs.request import Wishes
+from saturn.stoppers import ASHA, Progress
+from saturn.stoppers.rules import Function
+from saturn.tasks.surroundings import SUBMITTED, Surroundings
+from saturn.tuning import steer, steered
+from saturn.tuning.steered import About, SteeredSweep
+from saturn.tuning.tuner import Stopping, Tuner
+
+
+class FakePool:
+    """What the process of a pool tells and is told; its tasks are what `stages` says."""
+
+    def __init__(self, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.run_dir = run_dir
+        self.stages: dict[str, str] = {}
+        self.told: list[dict[str, Any]] = []
+        self.is_closed = False
+        (run_dir / "steered").mkdir()
+        (run_dir / "journal.db").touch()
+        monkeypatch.setattr(native, "status", lambda _: json.dumps(self.status()))
+        monkeypatch.setattr(native, "judged", lambda _: "[]")
+        monkeypatch.setattr(native, "is_driven", lambda _: True)
+        monkeypatch.setattr(native, "ask", self.ask)
+        # The pool's process is this one, whose directory and paths stay as they are.
+        monkeypatch.setattr(Surroundings, "take_up", lambda _: None)
+
+    def status(self) -> dict[str, Any]:
+        tasks = [
+            {
+                "name": name,
+                "dir": f"tasks/{name}",
+                "step": 3,
+                "steps": 8,
+                "stage": stage,
+                "attempt": 1 if stage == "running" else None,
+                "ended_s": 9.0 if stage in ("done", "stopped", "cancelled") else None,
+                "after": [],
+            }
+            for name, stage in self.stages.items()
+        ]
+        pool = {"devices": 2}
+        return {"is_closed": self.is_closed, "now_s": 50.0, "tasks": tasks, "pool": pool}
+
+    def ask(self, run_dir: Path, text: str) -> str:
+        command = json.loads(text)
+        self.told.append(command)
+        if command["command"] == "cancel":
+            self.stages[command["task"]] = "cancelled"
+        stages = {"hold": "held", "stop": "stopped", "go_on": "running"}
+        for one in command.get("judgements", ()):
+            if "ruling" in one:
+                self.stages[one["task"]] = stages[one["ruling"]]
+        return '{"ok": true}'
+
+    def report(self, name: str, loss: float) -> None:
+        (self.run_dir / "tasks" / name).mkdir(parents=True, exist_ok=True)
+        path = self.run_dir / "tasks" / name / "metrics.jsonl"
+        path.write_text(json.dumps({"step": 1, "loss": loss}) + "\n")
+
+    def sweep(self, name: str, tuner: Tuner, tasks: list[str] | None) -> SteeredSweep:
+        steered._write(Run(self.run_dir), name, tuner, About(tasks, 20.0))
+        return SteeredSweep(self.run_dir, name)
+
+    def judged(self) -> list[tuple[str, str]]:
+        return [
+            (one["task"], one["ruling"])
+            for command in self.told
+            for one in command.get("judgements", ())
+            if "ruling" in one
+        ]
+
+
+@pytest.fixture
+def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePool:
+    return FakePool(tmp_path, monkeypatch)
+
+
+def is_bad(task: Progress) -> bool:
+    return task.values("loss")[-1][1] > 1
+
+
+def ends_bad() -> Stopping:
+    return Stopping([Function(function=is_bad, metric="loss", mode="min")])
+
+
+def test_a_stopper_decides_about_its_own_sweep_alone(pool: FakePool) -> None:
+    pool.stages = {"mine-a": "running", "mine-b": "done", "theirs": "running"}
+    for name in pool.stages:
+        pool.report(name, 5.0)
+    sweep = pool.sweep("mine", ends_bad(), ["mine-a", "mine-b"])
+    steer.main(pool.run_dir, "mine")
+    # It ends although another task trains.
+    assert pool.judged() == [("mine-a", "stop")]
+    assert (sweep.directory / "over").exists() and pool.stages["theirs"] == "running"
+
+
+def test_a_cancelled_sweep_ends_with_its_tasks(pool: FakePool) -> None:
+    pool.stages = {"mine-a": "running", "mine-b": "done", "theirs": "running"}
+    sweep = pool.sweep("mine", ends_bad(), ["mine-a", "mine-b"])
+    (sweep.directory / "cancel").touch()
+    steer.main(pool.run_dir, "mine")
+    assert pool.stages == {"mine-a": "cancelled", "mine-b": "done", "theirs": "running"}
+    assert (sweep.directory / "over").exists()
+
+
+def test_held_tasks_go_on_if_their_tuner_can_not_be_loaded(pool: FakePool) -> None:
+    pool.stages = {"mine-a": "held", "theirs": "held"}
+    sweep = pool.sweep("mine", ends_bad(), ["mine-a"])
+    (sweep.directory / "tuner.pkl").write_bytes(b"torn")
+    with pytest.raises(InvalidInput, match="can't be loaded"):
+        steer.main(pool.run_dir, "mine")
+    assert pool.judged() == [("mine-a", "go_on")]
+    assert "the tuner of the sweep `mine` can't be loaded" in pool.told[0]["text"]
+    assert (sweep.directory / "over").exists()
+
+
+def fails(task: Progress) -> bool:
+    raise ValueError("no such column")
+
+
+def test_a_stopper_that_raises_decides_no_more_and_is_named(pool: FakePool) -> None:
+    pool.stages = {"mine-a": "running", "mine-b": "held"}
+    pool.report("mine-a", 1.0)
+    failing = Stopping([Function(function=fails, metric="loss", mode="min")])
+    sweep = pool.sweep("mine", failing, ["mine-a", "mine-b"])
+    steer.main(pool.run_dir, "mine")
+    assert "the stopper of the sweep `mine` fails" in pool.told[0]["text"]
+    assert pool.judged() == [("mine-b", "go_on")] and (sweep.directory / "over").exists()
+
+
+def test_a_sweep_whose_tasks_never_came_is_over(
+    pool: FakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steer, "_NEVER_CAME_S", 0.0)
+    sweep = pool.sweep("mine", ends_bad(), ["mine-a"])
+    steer.main(pool.run_dir, "mine")
+    assert (sweep.directory / "over").exists() and not pool.told
+
+
+def test_a_searchs_tasks_are_known_by_their_names_and_its_time_counts_from_its_submission(
+    pool: FakePool,
+) -> None:
+    sweep = pool.sweep("mine", Tuner(), None)
+    names = ["mine-trial-0", "mine-trial-12", "mine-trial-x", "mine-trial-1-trial-0", "trial-0"]
+    assert [sweep._is_steered(name) for name in names] == [True, True, False, False, False]
+    assert sweep._clock_s(pool.status()) == 30.0
+    assert not sweep._is_complete(pool.status()) and sweep._takes_suggestions
+    pool.is_closed = True
+    assert not sweep._is_complete(pool.status()) and not sweep._takes_suggestions
+    sweep.close()
+    assert sweep._is_complete(pool.status()) and not pool.told
+
+
+def test_what_is_refused_leaves_no_sweep_behind(
+    pool: FakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goals = []
+
+    def refuse(run: Run, *_: Any, **__: Any) -> None:
+        goals.append(run._goal)
+        raise Refused("no", "name_taken")
+
+    monkeypatch.setattr(Run, "_submit", refuse)
+    task = make_task("mine-a")
+    with pytest.raises(Refused):
+        steered.submit(
+            *(Run(pool.run_dir), "mine", [task], ASHA(metric="loss"), Wishes()), is_due=False
+        )
+    assert not list((pool.run_dir / "steered").iterdir()) and goals == [{}]
+    pool.sweep("mine", ends_bad(), ["mine-a"])
+    with pytest.raises(InvalidInput, match="the pool has a sweep `mine` already; --name NAME"):
+        steered.submit(*(Run(pool.run_dir), "mine", [task], ASHA(), Wishes()), is_due=False)
+    assert (pool.run_dir / "steered/mine" / SUBMITTED).exists()
