@@ -281,7 +281,8 @@ def test_a_pool_is_found_by_its_name_and_connected_to_while_it_is_driven(
     assert saturn.attach("pool").run_dir == near
 
 
-SEARCH = "[search]\ntrials = 4\n[search.space]\nlr = { low = 0.01, high = 0.1 }\n"
+TRIALS = 12
+SEARCH = f"[search]\ntrials = {TRIALS}\n[search.space]\nlr = {{ low = 0.01, high = 0.1 }}\n"
 STOPPER = '[grid]\nlr = [0.1, 0.01, 1e-9]\n[run]\nstopper = "asha"\n'
 
 
@@ -312,14 +313,10 @@ def test_stoppers_and_searches_steer_their_own_sweeps_of_a_pool(
     assert names.split() == ["sweep-lr=0.1", "sweep-lr=0.01", "sweep-lr=1e-09"]
     assert "to end it: saturn cancel pool sweep" in said
     told, _ = served.verb("submit", "search.toml", "--json", cwd=other)
-    assert json.loads(told)["search"] == {"name": "search", "trials": 4}
-    _, again = served.verb("submit", "search.toml", cwd=other, code=2)
-    assert "the pool has a sweep `search` already; --name NAME" in again
-    served.verb("submit", "sweep.toml", "--name", "plain", cwd=plain)
-    _, refused = served.verb("submit", "search.toml", "--due", "+1h", cwd=other, code=2)
-    assert "--due is not for a `[search]`" in refused
+    assert json.loads(told)["search"] == {"name": "search", "trials": TRIALS}
     if strike != "nothing":
         served.until(lambda: len(served.losses("search-trial-0")) > 5)
+        assert not (served.run_dir / "steered/search/over").exists()
     if strike == "kill":
         served.process.kill()
         served.process.wait()
@@ -329,11 +326,16 @@ def test_stoppers_and_searches_steer_their_own_sweeps_of_a_pool(
             ["pkill", "-KILL", "-f", f"saturn.tuning.steer {served.run_dir}"], check=False
         )
         assert steering.returncode == 0, "no process steers"
+    _, again = served.verb("submit", "search.toml", cwd=other, code=2)
+    assert "the pool has a sweep `search` already; --name NAME" in again
+    served.verb("submit", "sweep.toml", "--name", "plain", cwd=plain)
+    _, refused = served.verb("submit", "search.toml", "--due", "+1h", cwd=other, code=2)
+    assert "--due is not for a `[search]`" in refused
     steered = served.run_dir / "steered"
     served.until(lambda: all((steered / name / "over").exists() for name in ("sweep", "search")))
     stages = served.stages(cwd=one)
     trials = {name: stage for name, stage in stages.items() if name.startswith("search-trial-")}
-    assert trials == {f"search-trial-{number}": "done" for number in range(4)}
+    assert trials == {f"search-trial-{number}": "done" for number in range(TRIALS)}
     assert stages["sweep-lr=0.1"] == "done" and stages["sweep-lr=1e-09"] == "stopped"
     served.verb("close", "pool", cwd=one)
     assert served.process.wait(200) == 0, served.log.read_text()
@@ -342,14 +344,14 @@ def test_stoppers_and_searches_steer_their_own_sweeps_of_a_pool(
     assert ulps(served.losses("sweep-lr=0.1"), expected) < ACROSS
     kept = keeping.read(steered / "search")
     assert isinstance(kept, StudyTuner)
-    assert [trial.state.name for trial in kept.study.trials] == ["COMPLETE"] * 4
+    assert [trial.state.name for trial in kept.study.trials] == ["COMPLETE"] * TRIALS
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_search_of_a_pool_is_cancelled_as_a_whole(served: Served, tmp_path: Path) -> None:
     it = project(tmp_path / "it")
-    many = SEARCH.replace("trials = 4", "trials = 1000")
+    many = SEARCH.replace(f"trials = {TRIALS}", "trials = 1000")
     (it / "sweep.toml").write_text(f'function = "nets.py:make"\n{many}')
     served.verb("submit", "sweep.toml", "--name", "long", cwd=it)
     served.until(lambda: bool(served.losses("long-trial-1")))

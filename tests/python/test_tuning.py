@@ -167,6 +167,19 @@ def test_what_is_said_reaches_the_run_with_the_values_that_it_rests_on(
     assert [one["task"] for one in run.judged if one["step"] == 1] == ["a", "b"]
 
 
+def test_what_a_task_reported_before_its_end_is_seen_by_a_later_process(
+    tmp_path: Path, watch: Callable[[Any, FakeRun], Watch]
+) -> None:
+    run = FakeRun(tmp_path, "a")
+    run.report("a", 8, 0.25)
+    run.stages["a"] = "done"
+    one = watch(ASHA(), run)
+    until(lambda: bool(run.judged))
+    assert run.judged[0]["values"] == {"loss": 0.25}
+    run.has_ended = True
+    one.end()
+
+
 def test_any_stopper_ends_a_task_that_diverged_whatever_it_goes_by(
     tmp_path: Path, watch: Callable[[Any, FakeRun], Watch]
 ) -> None:

@@ -161,6 +161,8 @@ class Watch:
                 reason = f"it has diverged: its last {WINDOW} losses are no finite numbers"
                 judgements += self._judgements([Ruling(name, STOP, reason)])
             self._point_out(task, reports)
+        # Two looks may come before the first reading, so only reading takes a task out.
+        self._to_read &= self._live
         return judgements
 
     def _judgements(self, rulings: Iterable[Ruling]) -> list[dict[str, Any]]:
@@ -211,8 +213,6 @@ class Watch:
             is_live = one["attempt"] is not None
             if is_live or is_new or has_moved or name in self._live:
                 self._to_read.add(name)
-            else:
-                self._to_read.discard(name)
             (self._live.add if is_live else self._live.discard)(name)
 
     def _send(self, judgements: list[dict[str, Any]]) -> None:

@@ -47,18 +47,16 @@ fn cancel_sweep(run: &Found, args: &TaskArgs) -> Exit {
         let (path, is_ok) = (run.path.to_string_lossy(), error.is_none());
         print_json(&json!({"version": 1, "run": path, "ok": is_ok, "code": null, "error": error}));
     }
-    match error {
-        Some(error) => fail(Exit::Machine, escape_terminal(&error)),
-        None => {
-            if !args.json {
-                eprintln!(
-                    "the sweep `{}` is cancelled, with all of its tasks that have not ended; the \
-                     other tasks: saturn status {}",
-                    escape_terminal(&args.task),
-                    run.shown
-                );
-            }
-            Exit::Ok
-        }
+    if let Some(error) = error {
+        return fail(Exit::Machine, escape_terminal(&error));
     }
+    if !args.json {
+        eprintln!(
+            "the sweep `{}` is cancelled, with all of its tasks that have not ended; the other \
+             tasks: saturn status {}",
+            escape_terminal(&args.task),
+            run.shown
+        );
+    }
+    Exit::Ok
 }
