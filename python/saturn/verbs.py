@@ -10,7 +10,7 @@ import json
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,18 @@ def serve_pool(asked: Mapping[str, Any]) -> int:
     return _show(run.wait, _print_result if asked["json"] else lambda result: None)
 
 
+@dataclass(frozen=True)
+class _Submitted:
+    """What was submitted to a run in progress."""
+
+    what: str
+    tasks: list[str]
+    #: The preview that decided whether the due time can be kept.
+    foreseen: dict[str, Any] | None = None
+    #: More fields of the JSON.
+    more: dict[str, Any] = field(default_factory=dict)
+
+
 def submit_sweep(asked: Mapping[str, Any]) -> int:
     """Add the tasks of a sweep to a run in progress."""
     path = Path(asked["file"])
@@ -85,39 +97,32 @@ def submit_sweep(asked: Mapping[str, Any]) -> int:
                 f"saturn sweep {shlex.quote(str(path))}"
             )
     name = asked["name"] or sweep.safe(path.stem)
-    told: dict[str, Any] = {}
     if found.search is not None:
-        _submit_search(run, name, found.search, stopper, asked)
-        names, told["search"] = [], {"name": name, "trials": found.search.trials}
-        submitted = f"submitted a search of {found.search.trials} tasks, `{name}-trial-0` and so on"
-        foreseen = None
+        submitted = _submit_search(run, name, found.search, stopper, asked)
     else:
         tasks = sweep.prefixed(found.tasks, name)
-        due, wishes = asked["due"], run._wishes(None, asked["priority"], None, None, asked["due"])
         try:
             if asked["preview"]:
-                preview = json.dumps(run.preview(tasks, priority=asked["priority"], due=due))
+                wished = {"priority": asked["priority"], "due": asked["due"]}
+                preview = json.dumps(run.preview(tasks, **wished))
                 print(preview if asked["json"] else native.preview_text(preview))
                 return _OK
-            if stopper is None:
-                foreseen = run._submit(tasks, wishes, is_due=due is not None)
-            else:
-                foreseen = steered.submit(run, name, tasks, stopper, wishes, is_due=due is not None)
+            submitted = _submit_tasks(run, name, tasks, stopper, asked)
         except Refused as error:
             if error.code != "name_taken":
                 raise
             raise InvalidInput(f"{error}; --name NAME gives them other names") from None
-        names = [task.name for task in tasks]
-        submitted = f"submitted {_count(names)}"
     if unused := sorted(found.run):
         _say(f"not used, since the run has its own: {', '.join(unused)} of `[run]` in {path}")
-    shown = shlex.quote(asked["run"])
+    foreseen, shown = submitted.foreseen, shlex.quote(asked["run"])
     if asked["json"]:
-        told |= {} if foreseen is None else {"preview": foreseen}
-        print(json.dumps({"version": 1, "run": str(run.run_dir), "tasks": names, **told}))
+        more = submitted.more | ({} if foreseen is None else {"preview": foreseen})
+        told = {"version": 1, "run": str(run.run_dir), "tasks": submitted.tasks, **more}
+        print(json.dumps(told))
         return _OK
-    print("\n".join(names), end="\n" if names else "")
-    _say(f"{submitted}; where each stands: saturn status {shown}")
+    for task in submitted.tasks:
+        print(task)
+    _say(f"submitted {submitted.what}; where each stands: saturn status {shown}")
     if found.search is not None or stopper is not None:
         _say(f"to end it: saturn cancel {shown} {shlex.quote(name)}")
     if foreseen is not None:
@@ -125,9 +130,22 @@ def submit_sweep(asked: Mapping[str, Any]) -> int:
     return _OK
 
 
+def _submit_tasks(
+    run: Run, name: str, tasks: list[Task], stopper: Any, asked: Mapping[str, Any]
+) -> _Submitted:
+    is_due = asked["due"] is not None
+    wishes = run._wishes(None, asked["priority"], None, None, asked["due"])
+    if stopper is None:
+        foreseen = run._submit(tasks, wishes, is_due=is_due)
+    else:
+        foreseen = steered.submit(run, name, tasks, stopper, wishes, is_due=is_due)
+    what = "1 task" if len(tasks) == 1 else f"{len(tasks)} tasks"
+    return _Submitted(what, [task.name for task in tasks], foreseen)
+
+
 def _submit_search(
     run: Run, name: str, search: Search, stopper: Any, asked: Mapping[str, Any]
-) -> None:
+) -> _Submitted:
     for option in ("preview", "due"):
         if asked[option]:
             raise InvalidInput(
@@ -139,10 +157,8 @@ def _submit_search(
     # The first task is made here, so that its errors are shown to the person who submits.
     tuner.suggested()
     steered.submit_search(run, name, tuner, priority=asked["priority"])
-
-
-def _count(tasks: Sequence[str]) -> str:
-    return "1 task" if len(tasks) == 1 else f"{len(tasks)} tasks"
+    what = f"a search of {search.trials} tasks, `{name}-trial-0` and so on"
+    return _Submitted(what, [], more={"search": {"name": name, "trials": search.trials}})
 
 
 def _due_words(foreseen: Mapping[str, Any], run: str) -> str:

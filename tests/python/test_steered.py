@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ class FakePool:
         self.stages: dict[str, str] = {}
         self.told: list[dict[str, Any]] = []
         self.is_closed = False
+        self.was_asked = threading.Event()
         (run_dir / "steered").mkdir()
         (run_dir / "journal.db").touch()
         monkeypatch.setattr(native, "status", lambda _: json.dumps(self.status()))
@@ -51,6 +53,7 @@ class FakePool:
             }
             for name, stage in self.stages.items()
         ]
+        self.was_asked.set()
         pool = {"devices": 2}
         return {"is_closed": self.is_closed, "now_s": 50.0, "tasks": tasks, "pool": pool}
 
@@ -148,6 +151,17 @@ def test_a_sweep_whose_tasks_never_came_is_over(
     sweep = pool.sweep("mine", ends_bad(), ["mine-a"])
     steer.main(pool.run_dir, "mine")
     assert (sweep.directory / "over").exists() and not pool.told
+
+
+def test_the_process_of_a_sweep_that_was_refused_ends(pool: FakePool) -> None:
+    sweep = pool.sweep("mine", ends_bad(), ["mine-a"])
+    process = threading.Thread(target=steer.main, args=(pool.run_dir, "mine"), daemon=True)
+    process.start()
+    assert pool.was_asked.wait(100)
+    steered._withdraw(sweep.directory)
+    process.join(timeout=100)
+    assert not process.is_alive() and not pool.told
+    assert not list((pool.run_dir / "steered").iterdir())
 
 
 def test_a_searchs_tasks_are_known_by_their_names_and_its_time_counts_from_its_submission(

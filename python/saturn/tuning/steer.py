@@ -1,8 +1,8 @@
 """The process of one steered sweep: `python -m saturn.tuning.steer RUN_DIR NAME`.
 
 It ends when nothing is left to decide, when the sweep is cancelled, and when nobody drives the pool
-any more; `tuning.supervise` starts it again with the pool. It learns the rest from the pool's
-journal and the tasks' files, so it may die at any moment.
+any more; `tuning.supervise` starts it again with the pool. Everything that it knows is in the
+pool's journal, in the tasks' files and in `tuner.pkl`, so it may die at any moment.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def main(run_dir: Path, name: str) -> None:
     watch.begin()
     began = time.monotonic()
     is_over = False
-    while not is_over and native.is_driven(run_dir):
+    while not (is_over or sweep.is_withdrawn) and native.is_driven(run_dir):
         time.sleep(_LOOK_S)
         has_none = not watch.num_tasks and time.monotonic() - began > _NEVER_CAME_S
         is_over = watch.is_finished or watch.has_given_up or sweep.is_cancelled or has_none

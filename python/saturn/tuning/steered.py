@@ -22,6 +22,7 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -83,6 +84,11 @@ class SteeredSweep(Run):
     def is_cancelled(self) -> bool:
         """Whether somebody has cancelled the sweep."""
         return (self.directory / CANCEL).exists()
+
+    @property
+    def is_withdrawn(self) -> bool:
+        """Whether the pool has refused the sweep's tasks."""
+        return not (self.directory / ABOUT).exists()
 
     def submit(self, tasks: Task | Iterable[Task], **wishes: Any) -> None:
         """Add tasks to the pool, with the priority of the sweep."""
@@ -146,13 +152,22 @@ def submit(
         run._goal = tuner.goal
         return run._submit(tasks, wishes, is_due=is_due)
     except (InvalidInput, RunOver):
-        shutil.rmtree(run.run_dir / DIRECTORY / name)
+        _withdraw(run.run_dir / DIRECTORY / name)
         raise
 
 
 def submit_search(run: Run, name: str, tuner: Tuner, *, priority: int | None) -> None:
     """Submit a search. Its tuner has suggested its first task, which its process submits."""
     _write(run, name, tuner, About(None, run.status()["now_s"], priority))
+
+
+def _withdraw(directory: Path) -> None:
+    """Remove a sweep, whose process may have been started and may be writing files."""
+    (directory / ABOUT).unlink()
+    # No sweep's name begins with a dot.
+    gone = directory.with_name(f".{directory.name}.{time.time_ns()}")
+    directory.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
 
 
 def _write(run: Run, name: str, tuner: Tuner, about: About) -> None:
