@@ -145,7 +145,7 @@ PARTS = (
         "busy",
         "tests of processes that have limits of time, while other programs keep every core busy, "
         "with more threads than cores",
-        25,
+        29,
         (
             (
                 *(*PYTHON, "scripts/busy.py"),
@@ -157,7 +157,7 @@ PARTS = (
     Part(
         "torch",
         f"a part of the Python tests, and those of numbers, with torch {OLDEST_TORCH}",
-        18,
+        16,
         (
             ("make", "test-torch", f"TORCH={OLDEST_TORCH}"),
             (
