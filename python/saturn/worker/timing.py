@@ -77,8 +77,6 @@ class Timing:
     #: Standard deviation of the task's steps, relative to `step`; None if sizes were not read,
     #: because the number of timed steps was fixed or the steps were too slow.
     variation: float | None
-    #: The part of the time of the steps behind `step` for which ranks waited for a core.
-    waited: float = 0.0
 
 
 class StepTimer:
@@ -140,7 +138,6 @@ class StepTimer:
             len(timed.seconds),
             self._warmup_s(trusted),
             None if sizes is None else trusted.variation(sizes),
-            trusted.waited,
         )
 
     def _is_too_slow(self) -> bool:

@@ -258,11 +258,6 @@ class _Measurement:
                 *(stepper, self.gang, limits), alive=self.reporter.alive, waited_s=waited_s
             )
             timing = timer.time(ready)
-        if timing.waited and self.gang.rank == 0:
-            self.reporter.note(
-                f"{_named(self.spec, knobs)} waited for cores during {timing.waited:.0%} of its "
-                "trial, since other programs used them: its time is that uncertain"
-            )
         if self.asks_for_changes:
             self.changes = self.technique.changes_after(knobs, stepper.parallel)
             # The task goes on from these steps only if no other set is measured.
@@ -401,13 +396,9 @@ def _agree(outcomes: list[Outcome]) -> Outcome:
 
 def _note_what_was_left_out(spec: Spec, reporter: Reporter, fit: Fit) -> None:
     """Note which knob sets were not tried, since the outcome only shows those that were."""
-    for knobs, reason in fit.left_out:
-        reporter.note(f"{_named(spec, knobs)} {reason}")
-
-
-def _named(spec: Spec, knobs: Knobs) -> str:
     devices = "1 device" if spec.gpus == 1 else f"{spec.gpus} devices"
-    return f"{spec.technique.name} on {devices} with {json.dumps(knobs)}"
+    for knobs, reason in fit.left_out:
+        reporter.note(f"{spec.technique.name} on {devices} with {json.dumps(knobs)} {reason}")
 
 
 def _report(
