@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import statistics
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -245,6 +247,30 @@ def test_a_thread_that_is_kept_from_its_core_says_so() -> None:
         finally:
             os.sched_setaffinity(0, cores)
         assert wait.waited_s() - before_s >= 0.05
+
+
+def test_a_processs_own_threads_on_its_core_are_no_wait() -> None:
+    def compute() -> None:
+        until = time.thread_time() + 0.3
+        while time.thread_time() < until:
+            hashlib.sha256(bytes(4_000_000))  # without the interpreter's lock
+
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        with closing(CoreWait()) as wait, Path("/proc/thread-self/schedstat").open() as counter:
+            before_s, counted = wait.waited_s(), int(counter.read().split()[1])
+            other = threading.Thread(target=compute)
+            other.start()
+            compute()
+            other.join()
+            waited_s = wait.waited_s() - before_s
+            counter.seek(0)
+            counted_s = (int(counter.read().split()[1]) - counted) / 1e9
+    finally:
+        os.sched_setaffinity(0, cores)
+    # The other thread took half of the core, whatever else took of it.
+    assert counted_s > 0.1 and waited_s < counted_s - 0.1
 
 
 def test_steady_steps_are_timed_no_longer_than_need_be() -> None:

@@ -171,7 +171,7 @@ class StepTimer:
         # Only rank 0's seconds are summed, so that all ranks get exactly those seconds.
         own_s = seconds if self._gang.rank == 0 else 0.0
         # A rank that waits for a core makes all ranks wait, so the sum is the most that it cost.
-        own_waited_s = self._waited_s() - waited_before_s
+        own_waited_s = max(0.0, self._waited_s() - waited_before_s)
         agreed_s, size, waited_s = self._gang.sum([own_s, own_size, own_waited_s])
         into.add(agreed_s, size, min(waited_s, agreed_s))
         self.losses.append(result.loss)
