@@ -7,12 +7,10 @@ description: `saturn.runs` plans and trains it.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from saturn.errors import InvalidInput
 from saturn.scripts.command import ScriptDefinition
 from saturn.tasks import arguments, evaluation
 from saturn.tasks.allowed import checked_knobs, checked_techniques
@@ -322,34 +320,10 @@ class Task:
         Raises `InvalidInput` for what Saturn can't train as the trainer would: each reason names
         the argument, or the method, that it is about.
         """
-        if options.get("start_from") is not None:
-            raise InvalidInput(
-                "start_from is not for a trainer's task: load the weights in make_trainer, before "
-                "the trainer is made, because it may make other models of its own (a reference, "
-                "adapters)"
-            )
-        from saturn.trainers.task import pieces_of
+        from saturn.tasks.of_trainers import of_trainer
 
-        pieces = pieces_of(
-            make_trainer,
-            seed=options.get("seed", 0),
-            evaluates="evaluate" not in options,
-            precision=precision,
-        )
-        task = cls(
-            *(pieces.source.get_model, pieces.source.get_dataloader, None),
-            HParams(**pieces.hparams),
-            gpu_range=gpu_range,
-            name=name,
-            hints=hints,
-            save_dir=save_dir,
-            **(pieces.evaluation | options),
-        )
-        task._step_loss, task._performs_as = pieces.source, pieces.performs_as
-        task._evaluates_as, task._saves_best = pieces.evaluates_as, pieces.saves_best
-        for note in pieces.notes:
-            sys.stderr.write(f"saturn: task `{task.name}`: {note}\n")
-        return task
+        of_task = {"gpu_range": gpu_range, "name": name, "hints": hints, "save_dir": save_dir}
+        return of_trainer(cls, make_trainer, precision, of_task | options)
 
     @classmethod
     def from_lightning(
@@ -392,31 +366,10 @@ class Task:
         Raises `TypeError`, and `InvalidInput` for what Saturn can't train as Lightning would, with
         the reason.
         """
-        from saturn.trainers.lightning_task import pieces_of
+        from saturn.tasks.of_trainers import of_lightning
 
-        arguments.check_hparams(hparams)
-        check_keywords(make_module, hparams.kwargs, HParams.known())
-        pieces = pieces_of(
-            *(make_module, make_data, hparams),
-            seed=options.get("seed", 0),
-            ignored=ignored_hooks,
-            validates="evaluate" not in options,
-        )
-        source = pieces.source
-        evaluation = {"evaluate": source.evaluate} if pieces.validates else {}
-        task = cls(
-            *(source.get_model, source.get_dataloader, None, pieces.hparams),
-            gpu_range=gpu_range,
-            name=name,
-            hints=hints,
-            save_dir=save_dir,
-            training_step=source.training_step,
-            **(evaluation | options),
-        )
-        # The user's functions decide the key: those of the source contain the learning rate.
-        task._performs_as = (make_module, make_data, "lightning")
-        task._evaluates_as = "validation_step" if pieces.validates else None
-        return task
+        of_task = {"gpu_range": gpu_range, "name": name, "hints": hints, "save_dir": save_dir}
+        return of_lightning(cls, make_module, make_data, hparams, ignored_hooks, of_task | options)
 
     def definition(self) -> TaskDefinition | ScriptDefinition:
         """The definition, which travels to the workers."""
