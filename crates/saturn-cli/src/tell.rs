@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use saturn_core::names::escape_terminal;
-use saturn_engine::Command;
+use saturn_engine::{Command, RefusalCode};
 use saturn_runtime::control::{ControlError, Request, ask};
 use serde_json::json;
 
 use crate::exit::{Exit, fail, print_json};
-use crate::find;
+use crate::find::{self, Found};
 
 /// A command, and the words for the person when it is done.
 pub(crate) struct Told {
@@ -27,31 +27,53 @@ pub(crate) fn tell(named: &Path, json: bool, what: impl FnOnce(&str) -> Told) ->
         Err(exit) => return exit,
     };
     let Told { command, done, next } = what(&run.shown);
-    let mut code = None;
-    let (exit, error) = match ask(&run.path, &Request::Command(command)) {
-        Ok(reply) if reply.ok => (Exit::Ok, None),
-        Ok(reply) => {
-            code = reply.code;
-            (Exit::BadInput, Some(reply.error.unwrap_or_else(|| "refused".to_owned())))
-        }
+    let outcome = match ask(&run.path, &Request::Command(command)) {
+        Ok(reply) if reply.ok => Ok(()),
+        Ok(reply) => Err(Refused {
+            exit: Exit::BadInput,
+            code: reply.code,
+            error: reply.error.unwrap_or_else(|| "refused".to_owned()),
+        }),
         Err(error @ ControlError::NotDriven { .. }) => {
             let hint = format!("where the run stands: saturn status {}", run.shown);
-            (Exit::BadInput, Some(format!("{error}; {hint}")))
+            Err(Refused { exit: Exit::BadInput, code: None, error: format!("{error}; {hint}") })
         }
-        Err(error @ ControlError::NoAnswer { .. }) => {
-            (Exit::Machine, Some(saturn_store::with_causes(&error)))
-        }
+        Err(error @ ControlError::NoAnswer { .. }) => Err(Refused::by_machine(&error)),
     };
+    answer(&run, json, outcome, &format!("{done}; {next}"))
+}
+
+/// Why a run did not do what it was told.
+pub(crate) struct Refused {
+    exit: Exit,
+    code: Option<RefusalCode>,
+    error: String,
+}
+
+impl Refused {
+    /// The machine failed.
+    pub(crate) fn by_machine(error: &dyn std::error::Error) -> Self {
+        Self { exit: Exit::Machine, code: None, error: saturn_store::with_causes(error) }
+    }
+}
+
+/// Reports what came of a command; with `json` as data.
+pub(crate) fn answer(run: &Found, json: bool, outcome: Result<(), Refused>, done: &str) -> Exit {
     if json {
-        let run = run.path.to_string_lossy();
-        let is_ok = error.is_none();
-        let answer = json!({"version": 1, "run": run, "ok": is_ok, "code": code, "error": error});
-        print_json(&answer);
+        let refused = outcome.as_ref().err();
+        print_json(&json!({
+            "version": 1,
+            "run": run.path.to_string_lossy(),
+            "ok": refused.is_none(),
+            "code": refused.and_then(|refused| refused.code),
+            "error": refused.map(|refused| &refused.error),
+        }));
     }
-    match error {
-        Some(error) => return fail(exit, escape_terminal(&error)),
-        None if json => {}
-        None => eprintln!("{}; {}", escape_terminal(&done), escape_terminal(&next)),
+    if let Err(refused) = outcome {
+        return fail(refused.exit, escape_terminal(&refused.error));
     }
-    exit
+    if !json {
+        eprintln!("{}", escape_terminal(done));
+    }
+    Exit::Ok
 }

@@ -65,5 +65,6 @@ pub use opening::watcher::Watcher;
 pub use run_files::journal_seat::elsewhere;
 pub use run_files::pools::newest_pool;
 pub use run_files::recording::{Recorded, recorded};
+pub use run_files::tuners::{cancel_sweep, has_tuner};
 pub use system::error::RuntimeError;
 pub use system::solve::{PlanError, Solved, Stopwatch, solve_file};

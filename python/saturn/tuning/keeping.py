@@ -15,7 +15,7 @@ from saturn.plain import durable
 from saturn.tasks.pickling import dump
 from saturn.tuning.tuner import Tuner
 
-#: The file's name; the program `saturn` looks for the same name.
+#: The file's name; the program `saturn` looks for the same name (`run_files/tuners.rs`).
 FILE = "tuner.pkl"
 
 

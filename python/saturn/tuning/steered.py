@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from saturn.runs.request import Wishes
     from saturn.tasks.task import Task
 
-#: The program `saturn` knows the first and the last of these names too.
+#: The program `saturn` looks for these names too, except `over` (`run_files/tuners.rs`).
 DIRECTORY, ABOUT, OVER, CANCEL = "steered", "about.json", "over", "cancel"
 _VERSION = 1
 
@@ -72,6 +72,7 @@ class SteeredSweep(Run):
         if content.pop("version") != _VERSION:
             raise ValueError(f"{self.directory} was written by another version of Saturn")
         self.about = About(**content)
+        self._tasks = frozenset(self.about.tasks or ())
         self._is_of_search = re.compile(rf"{re.escape(name)}-trial-\d+")
         self._is_closed = self._pool_is_closed = False
 
@@ -120,7 +121,7 @@ class SteeredSweep(Run):
 
     def _is_steered(self, name: str) -> bool:
         if self.about.tasks is not None:
-            return name in self.about.tasks
+            return name in self._tasks
         return self._is_of_search.fullmatch(name) is not None
 
     def _is_complete(self, status: Mapping[str, Any]) -> bool:

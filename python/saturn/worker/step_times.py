@@ -67,16 +67,11 @@ class StepTimes:
         """The seconds of all steps together."""
         return math.fsum(self.seconds)
 
-    def undisturbed(self) -> StepTimes:
-        """The steps that waited for no core, or only for a small part of their time."""
+    def trusted(self, least: int) -> StepTimes:
+        """The steps that waited for no core or only shortly, if there are `least`; else all."""
         steps = zip(self.seconds, self.sizes, self.waited_s, strict=True)
         calm = [step for step in steps if step[2] <= _DISTURBED * step[0]]
-        return StepTimes(*([step[part] for step in calm] for part in range(3)))
-
-    def trusted(self, least: int) -> StepTimes:
-        """The undisturbed steps if there are `least` of them, else all steps."""
-        undisturbed = self.undisturbed()
-        return undisturbed if len(undisturbed.seconds) >= least else self
+        return StepTimes(*map(list, zip(*calm, strict=True))) if len(calm) >= least else self
 
     @property
     def waited(self) -> float:

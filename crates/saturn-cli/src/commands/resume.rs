@@ -14,11 +14,6 @@ use crate::find;
 use crate::interrupt::Interrupt;
 use crate::python;
 
-/// The file of a run's stopper or study.
-const TUNER: &str = "tuner.pkl";
-/// The directory of a pool for sweeps that have a stopper or a study of their own.
-pub(crate) const STEERED: &str = "steered";
-
 pub(crate) fn run(args: &ResumeArgs) -> Exit {
     if let Some(option) = args.cluster.without_cluster() {
         return fail(Exit::BadInput, format!("{option} is for a cluster: add --cluster auto"));
@@ -27,8 +22,7 @@ pub(crate) fn run(args: &ResumeArgs) -> Exit {
         Ok(run) => run,
         Err(exit) => return exit,
     };
-    let has_tuner = run.path.join(TUNER).is_file() || run.path.join(STEERED).is_dir();
-    if args.cluster.cluster.is_some() || has_tuner {
+    if args.cluster.cluster.is_some() || saturn_runtime::has_tuner(&run.path) {
         // Stoppers, studies and Ray need Python.
         return match saturn_runtime::interpreter_of(&run.path) {
             Ok(interpreter) => {

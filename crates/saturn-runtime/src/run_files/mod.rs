@@ -5,6 +5,7 @@
 //!   from the plan before it. `journal_seat` says where the journal is.
 //! - `recording` reads an ended run for its replay. `pools` finds the user's open run.
 //! - `new_tasks` checks tasks that are to join a run.
+//! - `tuners` looks for stoppers and studies, and cancels sweeps that have their own.
 //!
 //! Invariants: one process drives a run at a time. The records of a decision are stored all or not
 //! at all.
@@ -19,3 +20,4 @@ pub(crate) mod plans;
 pub(crate) mod pools;
 pub(crate) mod recording;
 pub(crate) mod run_dir;
+pub(crate) mod tuners;

@@ -1,0 +1,61 @@
+//! Files of what steers a run: of its stopper or study, and of a pool's sweeps that have their own.
+//!
+//! The Python package writes and reads them (`saturn/tuning`); here they are only looked for, and a
+//! sweep is told that it is cancelled.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use saturn_store::FileError;
+
+/// Whether a stopper or a study steers the run, or may steer sweeps of it.
+pub fn has_tuner(run_dir: &Path) -> bool {
+    run_dir.join("tuner.pkl").is_file() || run_dir.join("steered").is_dir()
+}
+
+/// The directory of the pool's sweep of this name, if it has a stopper or a study of its own. A task
+/// of the same name goes first.
+fn sweep(run_dir: &Path, name: &str) -> Option<PathBuf> {
+    // A name is no path.
+    let is_name = Path::new(name).file_name() == Some(OsStr::new(name));
+    let directory = run_dir.join("steered").join(name);
+    let is_task = run_dir.join("tasks").join(name).is_dir();
+    (is_name && !is_task && directory.join("about.json").is_file()).then_some(directory)
+}
+
+/// Has the process of a pool's sweep cancel its tasks; false if there is no sweep of this name.
+///
+/// Only that process knows which tasks are its own, and a study would suggest more.
+pub fn cancel_sweep(run_dir: &Path, name: &str) -> Result<bool, FileError> {
+    let Some(directory) = sweep(run_dir, name) else { return Ok(false) };
+    let sign = directory.join("cancel");
+    File::create(&sign).map_err(FileError::of("write", sign))?;
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sweep_is_cancelled_by_its_name_alone() {
+        let run = tempfile::tempdir().unwrap();
+        let of_sweep = run.path().join("steered/mine");
+        assert!(!has_tuner(run.path()));
+        std::fs::create_dir_all(&of_sweep).unwrap();
+        assert!(has_tuner(run.path()));
+        assert!(!cancel_sweep(run.path(), "mine").unwrap(), "it was never submitted");
+        File::create(of_sweep.join("about.json")).unwrap();
+        for other in ["", ".", "..", "other", "../steered/mine", "mine/"] {
+            assert!(!cancel_sweep(run.path(), other).unwrap(), "{other:?}");
+        }
+        assert!(!of_sweep.join("cancel").exists());
+        let task = run.path().join("tasks/mine");
+        std::fs::create_dir_all(&task).unwrap();
+        assert!(!cancel_sweep(run.path(), "mine").unwrap(), "a task goes first");
+        std::fs::remove_dir(&task).unwrap();
+        assert!(cancel_sweep(run.path(), "mine").unwrap());
+        assert!(of_sweep.join("cancel").exists());
+    }
+}
