@@ -16,7 +16,7 @@ from saturn.runs.request import Wishes
 from saturn.stoppers import ASHA, Progress
 from saturn.stoppers.rules import Function
 from saturn.tasks.surroundings import SUBMITTED, Surroundings
-from saturn.tuning import steer, steered
+from saturn.tuning import steer, steered, supervise
 from saturn.tuning.steered import About, SteeredSweep
 from saturn.tuning.tuner import Stopping, Tuner
 
@@ -198,3 +198,35 @@ def test_what_is_refused_leaves_no_sweep_behind(
     with pytest.raises(InvalidInput, match="the pool has a sweep `mine` already; --name NAME"):
         steered.submit(*(Run(pool.run_dir), "mine", [task], ASHA(), Wishes()), is_due=False)
     assert (pool.run_dir / "steered/mine" / SUBMITTED).exists()
+
+
+def test_a_process_that_can_not_be_started_is_tried_again_and_no_other_waits_for_it(
+    pool: FakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+
+    class Started:
+        def poll(self) -> None:
+            return None
+
+    def start(run_dir: Path, name: str) -> Any:
+        started.append(name)
+        if started.count(name) == 1 and name == "first":
+            raise FileNotFoundError("it was refused meanwhile")
+        return Started()
+
+    class Driven:
+        run_dir = pool.run_dir
+        looks = 0
+
+        @property
+        def is_over(self) -> bool:
+            self.looks += 1
+            return self.looks > 3
+
+    monkeypatch.setattr(supervise, "_start", start)
+    monkeypatch.setattr(supervise, "_LOOK_S", 0.0)
+    for name in ("first", "second"):
+        pool.sweep(name, ends_bad(), ["a"])
+    supervise._keep(Driven())  # type: ignore[arg-type]
+    assert started == ["first", "second", "first"]

@@ -16,7 +16,7 @@ import traceback
 from pathlib import Path
 
 from saturn import native
-from saturn.errors import InvalidInput, RunOver
+from saturn.errors import InvalidInput
 from saturn.tasks.surroundings import SUBMITTED, Surroundings
 from saturn.tuning import keeping
 from saturn.tuning.steered import SteeredSweep
@@ -71,7 +71,7 @@ def _release(sweep: SteeredSweep, error: Exception) -> None:
     """Without its tuner, have all tasks of the sweep train to their ends."""
     text = f"the tuner of the sweep `{sweep.name}` can't be loaded, so it decides nothing: {error}"
     reason = "nothing holds it any more"
-    with contextlib.suppress(InvalidInput, RunOver):
+    with contextlib.suppress(InvalidInput):  # the pool has ended
         sweep._command({"command": "note", "text": text})
         judgements = [
             {"task": task, "step": step, "ruling": "go_on", "reason": reason}

@@ -28,7 +28,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from saturn.errors import InvalidInput, RunOver
+from saturn.errors import InvalidInput
 from saturn.plain import durable
 from saturn.runs import request
 from saturn.runs.live import Run
@@ -152,7 +152,7 @@ def submit(
     try:
         run._goal = tuner.goal
         return run._submit(tasks, wishes, is_due=is_due)
-    except (InvalidInput, RunOver):
+    except InvalidInput:
         _withdraw(run.run_dir / DIRECTORY / name)
         raise
 

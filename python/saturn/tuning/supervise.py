@@ -7,6 +7,7 @@ them, since they end by themselves.
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import threading
@@ -53,13 +54,18 @@ def _keep(run: StartedRun) -> None:
     known: dict[str, _Steering] = {}
     while not run.is_over:
         for name in _open_sweeps(run.run_dir):
-            one = known.get(name)
-            if one is None:
-                known[name] = _Steering(_start(run.run_dir, name))
-            elif one.is_to_start():
-                wait_s = min(2 * one.wait_s, _AT_MOST_S)
-                known[name] = _Steering(_start(run.run_dir, name), wait_s)
+            # The sweep may have been refused meanwhile, or the disk is full; the next look tells.
+            with contextlib.suppress(OSError):
+                _look_after(run.run_dir, name, known)
         time.sleep(_LOOK_S)
+
+
+def _look_after(run_dir: Path, name: str, known: dict[str, _Steering]) -> None:
+    one = known.get(name)
+    if one is None:
+        known[name] = _Steering(_start(run_dir, name))
+    elif one.is_to_start():
+        known[name] = _Steering(_start(run_dir, name), min(2 * one.wait_s, _AT_MOST_S))
 
 
 def _open_sweeps(run_dir: Path) -> list[str]:
