@@ -25,7 +25,7 @@ from saturn.runs.run import orchestrate, resume, search
 from saturn.sweeps import sweep
 from saturn.sweeps.search import Search
 from saturn.tasks.task import Task
-from saturn.tuning import steered
+from saturn.tuning.pool import Pool, at
 
 _OK, _BAD_INPUT = 0, 2
 #: At most this many names of tasks are shown in a line.
@@ -84,41 +84,27 @@ class _Submitted:
 
 
 def submit_sweep(asked: Mapping[str, Any]) -> int:
-    """Add the tasks of a sweep to a run in progress."""
-    path = Path(asked["file"])
-    found = sweep.read(path)
-    stopper = found.run.pop("stopper", None)
-    run_dir = Path(asked["run_dir"])
-    run = serving.connect() if run_dir == pool.newest() else Run(run_dir)
-    for given, what in ((found.search, "a `[search]`"), (stopper, "a `stopper`")):
-        if given is not None and not steered.takes_steered(run_dir):
-            raise InvalidInput(
-                f"{path} has {what}, which only a pool takes: saturn serve. In a run of its own: "
-                f"saturn sweep {shlex.quote(str(path))}"
-            )
-    name = asked["name"] or sweep.safe(path.stem)
-    if found.search is not None:
-        submitted = _submit_search(run, name, found.search, stopper, asked)
-    else:
-        tasks = sweep.prefixed(found.tasks, name)
-        try:
-            if asked["preview"]:
-                wished = {"priority": asked["priority"], "due": asked["due"]}
-                preview = json.dumps(run.preview(tasks, **wished))
-                print(preview if asked["json"] else native.preview_text(preview))
-                return _OK
-            submitted = _submit_tasks(run, name, tasks, stopper, asked)
-        except Refused as error:
-            if error.code != "name_taken":
-                raise
-            raise InvalidInput(f"{error}; --name NAME gives them other names") from None
+    """Add the tasks of a sweep to a run in progress, or say what they would do there."""
+    told = {"version": 1, "run": asked["run_dir"], "ok": True, "code": None, "error": None}
+    path, shown = Path(asked["file"]), shlex.quote(asked["run"])
+    try:
+        found = sweep.read(path)
+        stopper = found.run.pop("stopper", None)
+        name = asked["name"] or sweep.safe(path.stem)
+        submitted = _submit(path, found, name, stopper, asked)
+    except InvalidInput as error:
+        if asked["json"]:
+            code = getattr(error, "code", None)
+            print(json.dumps({**told, "ok": False, "code": code, "error": str(error)}))
+        raise
+    if submitted is None:
+        return _OK
     if unused := sorted(found.run):
         _say(f"not used, since the run has its own: {', '.join(unused)} of `[run]` in {path}")
-    foreseen, shown = submitted.foreseen, shlex.quote(asked["run"])
+    foreseen = submitted.foreseen
     if asked["json"]:
         more = submitted.more | ({} if foreseen is None else {"preview": foreseen})
-        told = {"version": 1, "run": str(run.run_dir), "tasks": submitted.tasks, **more}
-        print(json.dumps(told))
+        print(json.dumps({**told, "tasks": submitted.tasks, **more}))
         return _OK
     for task in submitted.tasks:
         print(task)
@@ -130,21 +116,47 @@ def submit_sweep(asked: Mapping[str, Any]) -> int:
     return _OK
 
 
-def _submit_tasks(
-    run: Run, name: str, tasks: list[Task], stopper: Any, asked: Mapping[str, Any]
-) -> _Submitted:
-    is_due = asked["due"] is not None
-    wishes = run._wishes(None, asked["priority"], None, None, asked["due"])
-    if stopper is None:
-        foreseen = run._submit(tasks, wishes, is_due=is_due)
-    else:
-        foreseen = steered.submit(run, name, tasks, stopper, wishes, is_due=is_due)
+def _submit(
+    path: Path, found: sweep.Sweep, name: str, stopper: Any, asked: Mapping[str, Any]
+) -> _Submitted | None:
+    """Submit the sweep; None if only a preview was asked for, which is printed."""
+    run_dir = Path(asked["run_dir"])
+    run = serving.connect() if run_dir == pool.newest() else at(run_dir)
+    try:
+        if found.search is not None:
+            searched = _as_pool(run, path, "a `[search]`")
+            return _submit_search(searched, name, found.search, stopper, asked)
+        tasks = sweep.prefixed(found.tasks, name)
+        wished = {"priority": asked["priority"], "due": asked["due"]}
+        steered = None if stopper is None else _as_pool(run, path, "a `stopper`")
+        if asked["preview"]:
+            preview = json.dumps(run.preview(tasks, **wished))
+            print(preview if asked["json"] else native.preview_text(preview))
+            return None
+        if steered is None:
+            foreseen = run.submit(tasks, **wished)
+        else:
+            foreseen = steered.submit(tasks, **wished, stopper=stopper, name=name)
+    except Refused as error:
+        if error.code != "name_taken":
+            raise
+        raise Refused(f"{error}; --name NAME gives another", error.code) from None
     what = "1 task" if len(tasks) == 1 else f"{len(tasks)} tasks"
     return _Submitted(what, [task.name for task in tasks], foreseen)
 
 
+def _as_pool(run: Run, path: Path, what: str) -> Pool:
+    """The run as a pool, which takes what the sweep file has."""
+    if isinstance(run, Pool):
+        return run
+    raise InvalidInput(
+        f"{path} has {what}, which only a pool takes: saturn serve. In a run of its own: "
+        f"saturn sweep {shlex.quote(str(path))}"
+    )
+
+
 def _submit_search(
-    run: Run, name: str, search: Search, stopper: Any, asked: Mapping[str, Any]
+    run: Pool, name: str, search: Search, stopper: Any, asked: Mapping[str, Any]
 ) -> _Submitted:
     for option in ("preview", "due"):
         if asked[option]:
@@ -156,7 +168,7 @@ def _submit_search(
     tuner = search.tuner(stopper, prefix=f"{name}-")
     # The first task is made here, so that its errors are shown to the person who submits.
     tuner.suggested()
-    steered.submit_search(run, name, tuner, priority=asked["priority"])
+    run._submit_search(name, tuner, priority=asked["priority"])
     what = f"a search of {search.trials} tasks, `{name}-trial-0` and so on"
     return _Submitted(what, [], more={"search": {"name": name, "trials": search.trials}})
 

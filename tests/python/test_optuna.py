@@ -18,6 +18,7 @@ from saturn.errors import InvalidInput, RunOver
 from saturn.runs.live import Run
 from saturn.stoppers import ASHA, Plateau, Progress, Stopper, Target, TimeLimit
 from saturn.tuning import keeping
+from saturn.tuning.scope import Scope
 from saturn.tuning.study import StudyTuner
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -75,7 +76,7 @@ def begun(
 ) -> tuple[StudyTuner, FakeRun]:
     tuner, run = StudyTuner(study, suggest, n_trials, None, None, stoppers), FakeRun(tmp_path)
     run.submit(tuner.suggested())
-    tuner.began(run, run.tasks)
+    tuner.began(Scope(run), run.tasks)
     tuner.at(0.0, run.tasks)
     return tuner, run
 
@@ -191,7 +192,7 @@ def test_stoppers_go_by_the_metric_of_the_study_or_by_their_own(tmp_path: Path) 
     one = study(direction="maximize", pruner=NEVER)
     tuner, run = StudyTuner(one, evaluated, 1, None, None, stoppers), FakeRun(tmp_path)
     run.submit(tuner.suggested())
-    tuner.began(run, run.tasks)
+    tuner.began(Scope(run), run.tasks)
     assert tuner.metrics == {"acc", "loss"}
     task = run.tasks["trial-0"]
     for step, values, says in (
@@ -222,7 +223,7 @@ def test_a_study_goes_on_with_what_it_knew_and_submits_what_it_could_not(tmp_pat
     kept.check()
     run.is_stopped = False
     run.tasks["trial-1"].add(1, {"loss": 0.8})  # seen by the process that ended, and not kept
-    kept.began(run, run.tasks)
+    kept.began(Scope(run), run.tasks)
     assert list(run.tasks) == ["trial-0", "trial-1", "trial-2"]
     assert run.parameters["trial-2"] == kept.study.trials[2].params
     assert kept.study.trials[1].intermediate_values == {1: 0.8}
@@ -241,7 +242,7 @@ def test_a_study_is_told_nothing_again_that_only_its_run_has_lost(tmp_path: Path
     run.tasks["trial-1"].add(1, {"loss": 0.9})
     kept = keeping.read(tmp_path)
     assert isinstance(kept, StudyTuner)
-    kept.began(run, run.tasks)
+    kept.began(Scope(run), run.tasks)
     assert run.report(kept, "trial-1", 2, 1.1) == ["stop"], "it is pruned after all"
     assert kept.study.trials[1].intermediate_values == {1: 0.9, 2: 1.1}
 

@@ -159,14 +159,14 @@ def test_sweeps_of_several_directories_share_a_pool_that_is_taken_up_again(
     assert names.split() == ["one-lr=0.1", "one-lr=0.01"]
     assert "not used, since the run has its own: devices" in said
     told, _ = served.verb("submit", "sweep.toml", "--name", "other", "--json", cwd=other)
-    assert json.loads(told) == {
-        "version": 1,
-        "run": str(served.run_dir),
-        "tasks": ["other-lr=0.1", "other-lr=0.01"],
-    }
+    done = {"version": 1, "run": str(served.run_dir), "ok": True, "code": None, "error": None}
+    assert json.loads(told) == {**done, "tasks": ["other-lr=0.1", "other-lr=0.01"]}
     if strike != "nothing":
-        _, again = served.verb("submit", "sweep.toml", "--name", "one", cwd=one, code=2)
+        arguments = ("submit", "sweep.toml", "--name", "one", "--json")
+        told, again = served.verb(*arguments, cwd=one, code=2)
         assert "there is a task `one-lr=0.1` already" in again and "--name NAME gives" in again
+        refused = {**json.loads(told), "error": ""}
+        assert refused == {**done, "ok": False, "code": "name_taken", "error": ""}
         _, second = served.verb("serve", cwd=one, code=2)
         assert "a process drives the pool already" in second
         served.until(lambda: len(served.losses("one-lr=0.1")) > 5)

@@ -12,11 +12,12 @@ from faces import make_task
 from saturn import native
 from saturn.errors import InvalidInput, Refused
 from saturn.runs.live import Run
-from saturn.runs.request import Wishes
+from saturn.runs.run import attach
 from saturn.stoppers import ASHA, Progress
 from saturn.stoppers.rules import Function
 from saturn.tasks.surroundings import SUBMITTED, Surroundings
 from saturn.tuning import steer, steered, supervise
+from saturn.tuning.pool import Pool
 from saturn.tuning.steered import About, SteeredSweep
 from saturn.tuning.tuner import Stopping, Tuner
 
@@ -74,7 +75,7 @@ class FakePool:
         path.write_text(json.dumps({"step": 1, "loss": loss}) + "\n")
 
     def sweep(self, name: str, tuner: Tuner, tasks: list[str] | None) -> SteeredSweep:
-        steered._write(Run(self.run_dir), name, tuner, About(tasks, 20.0))
+        steered.write(self.run_dir, name, tuner, About(tasks, 20.0))
         return SteeredSweep(self.run_dir, name)
 
     def judged(self) -> list[tuple[str, str]]:
@@ -130,6 +131,10 @@ def test_held_tasks_go_on_if_their_tuner_can_not_be_loaded(pool: FakePool) -> No
     assert (sweep.directory / "over").exists()
 
 
+def accuracy(model: Any) -> dict[str, float]:
+    return {"accuracy": 1.0}
+
+
 def fails(task: Progress) -> bool:
     raise ValueError("no such column")
 
@@ -158,7 +163,7 @@ def test_the_process_of_a_sweep_that_was_refused_ends(pool: FakePool) -> None:
     process = threading.Thread(target=steer.main, args=(pool.run_dir, "mine"), daemon=True)
     process.start()
     assert pool.was_asked.wait(100)
-    steered._withdraw(sweep.directory)
+    steered.withdraw(sweep.directory)
     process.join(timeout=100)
     assert not process.is_alive() and not pool.told
     assert not list((pool.run_dir / "steered").iterdir())
@@ -169,13 +174,13 @@ def test_a_searchs_tasks_are_known_by_their_names_and_its_time_counts_from_its_s
 ) -> None:
     sweep = pool.sweep("mine", Tuner(), None)
     names = ["mine-trial-0", "mine-trial-12", "mine-trial-x", "mine-trial-1-trial-0", "trial-0"]
-    assert [sweep._is_steered(name) for name in names] == [True, True, False, False, False]
-    assert sweep._clock_s(pool.status()) == 30.0
-    assert not sweep._is_complete(pool.status()) and sweep._takes_suggestions
+    assert [sweep.has(name) for name in names] == [True, True, False, False, False]
+    assert sweep.clock_s(pool.status()) == 30.0
+    assert not sweep.is_complete(pool.status()) and sweep.takes_suggestions
     pool.is_closed = True
-    assert not sweep._is_complete(pool.status()) and not sweep._takes_suggestions
+    assert not sweep.is_complete(pool.status()) and not sweep.takes_suggestions
     sweep.close()
-    assert sweep._is_complete(pool.status()) and not pool.told
+    assert sweep.is_complete(pool.status()) and not pool.told
 
 
 def test_what_is_refused_leaves_no_sweep_behind(
@@ -185,19 +190,63 @@ def test_what_is_refused_leaves_no_sweep_behind(
 
     def refuse(run: Run, *_: Any, **__: Any) -> None:
         goals.append(run._goal)
-        raise Refused("no", "name_taken")
+        raise Refused("no", "bad")
 
-    monkeypatch.setattr(Run, "_submit", refuse)
-    task = make_task("mine-a")
-    with pytest.raises(Refused):
-        steered.submit(
-            *(Run(pool.run_dir), "mine", [task], ASHA(metric="loss"), Wishes()), is_due=False
-        )
+    task, stopper = make_task("mine-a"), ASHA(metric="loss")
+    served = Pool(pool.run_dir)
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "submit", refuse)
+        with pytest.raises(Refused):
+            served.submit(task, stopper=stopper, name="mine")
+    with pytest.raises(TypeError):
+        served.submit(task, stopper=stopper, name="mine", priority="high")  # type: ignore[arg-type]
     assert not list((pool.run_dir / "steered").iterdir()) and goals == [{}]
     pool.sweep("mine", ends_bad(), ["mine-a"])
-    with pytest.raises(InvalidInput, match="the pool has a sweep `mine` already; --name NAME"):
-        steered.submit(*(Run(pool.run_dir), "mine", [task], ASHA(), Wishes()), is_due=False)
+    with pytest.raises(Refused, match="the pool has a sweep `mine` already") as refused:
+        served.submit(task, stopper=stopper, name="mine")
+    assert refused.value.code == "name_taken" and not pool.told
     assert (pool.run_dir / "steered/mine" / SUBMITTED).exists()
+
+
+def test_a_program_submits_tasks_with_a_stopper_and_cancels_them_by_their_name(
+    pool: FakePool,
+) -> None:
+    served = attach(pool.run_dir)
+    assert isinstance(served, Pool)
+    tasks = [make_task(name, evaluate=accuracy, evaluate_every=5) for name in ("a", "b")]
+    served.submit(tasks, stopper=ASHA(metric="accuracy", mode="max"), name="mine", priority=3)
+    (submitted,) = pool.told
+    described = [
+        (one["name"], one["goal"], one["wishes"]["priority"]) for one in submitted["tasks"]
+    ]
+    goal = {"metric": "accuracy", "mode": "max"}
+    assert described == [("a", goal, 3), ("b", goal, 3)]
+    assert SteeredSweep(pool.run_dir, "mine").about == About(["a", "b"], 50.0)
+    # Tasks without a stopper get no goal of another sweep's.
+    served.submit(make_task("plain"))
+    assert "goal" not in pool.told[-1]["tasks"][0]
+    served.cancel("plain")
+    assert pool.told[-1] == {"version": 1, "command": "cancel", "task": "plain"}
+    served.cancel("mine")
+    assert SteeredSweep(pool.run_dir, "mine").is_cancelled and len(pool.told) == 3
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"stopper": ASHA(metric="loss")}, "tasks with a stopper need a name"),
+        ({"name": "mine"}, "there is no stopper"),
+        ({"stopper": ASHA(metric="loss"), "name": "../mine"}, "would be called '../mine'"),
+        ({"stopper": []}, "tasks with a stopper need a name"),
+        ({"stopper": [], "name": "mine"}, "stopper is an empty list"),
+    ],
+)
+def test_a_stopper_needs_a_name_and_a_name_a_stopper(
+    pool: FakePool, asked: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(InvalidInput, match=says):
+        Pool(pool.run_dir).submit(make_task("a"), **asked)
+    assert not list((pool.run_dir / "steered").iterdir()) and not pool.told
 
 
 def test_a_process_that_can_not_be_started_is_tried_again_and_no_other_waits_for_it(

@@ -10,7 +10,7 @@ import json
 import shlex
 import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +57,8 @@ class Run:
         self._directories: dict[str, str] = {}
         #: Whether `wait` raises if tasks failed.
         self._raises = True
-        #: The metric and mode of tasks that this object submits, for tasks without their own.
+        #: The metric and mode of tasks that this object submits, for tasks without their own; the
+        #: tuner of these tasks gives it.
         self._goal: dict[str, Any] = {}
 
     @property
@@ -74,35 +75,6 @@ class Run:
         """Whether the run has ended, or no process drives it any more."""
         return not native.is_driven(self._run_dir)
 
-    # What the run's tuner may see and do; `tuning.steered` has less of each.
-
-    @property
-    def _tuner_dir(self) -> Path:
-        """The directory in which the tuner is kept."""
-        return self._run_dir
-
-    @property
-    def _takes_suggestions(self) -> bool:
-        """Whether a study may still suggest tasks."""
-        return True
-
-    @property
-    def _of_sweep(self) -> str:
-        """Which tasks a message about the tuner concerns."""
-        return ""
-
-    def _is_steered(self, name: str) -> bool:
-        """Whether the tuner decides about this task."""
-        return True
-
-    def _is_complete(self, status: Mapping[str, Any]) -> bool:
-        """Whether no more tasks will come about which the tuner decides."""
-        return bool(status["is_closed"])
-
-    def _clock_s(self, status: Mapping[str, Any]) -> float:
-        """The time of a status on the tuner's clock."""
-        return float(status["now_s"])
-
     def submit(
         self,
         tasks: Task | Iterable[Task],
@@ -112,7 +84,7 @@ class Run:
         deadline: float | None = None,
         release: float | None = None,
         due: Due | None = None,
-    ) -> None:
+    ) -> dict[str, Any] | None:
         """Add tasks to a run that is in progress: all of them, or none if one is refused.
 
         A run that was started without `keep_open` ends as soon as all its tasks have ended.
@@ -122,18 +94,13 @@ class Run:
 
         `due` is a deadline by this machine's clock: `"18:00"`, `"+3h"`, a `timedelta` or a
         `datetime`. The tasks are refused, with the code `late`, if the plan that the run would
-        adopt ends one of them later, or has another task miss its deadline.
+        adopt ends one of them later, or has another task miss its deadline. With `due`, returns
+        what `preview` says of the tasks.
         """
         wishes = self._wishes(after, priority, deadline, release, due)
-        self._submit(tasks, wishes, is_due=due is not None)
-
-    def _submit(
-        self, tasks: Task | Iterable[Task], wishes: Wishes, *, is_due: bool
-    ) -> dict[str, Any] | None:
-        """Submit the tasks. Returns what `preview` says of them, if that decides whether to."""
         packed, here = self._packed_here(tasks)
         workload = [each.task for each in packed]
-        preview = self._in_time(self._previewed(packed, wishes)) if is_due else None
+        preview = self._in_time(self._previewed(packed, wishes)) if due is not None else None
         directories = run_directory.write_tasks(
             self._run_dir, workload, [each.pickle for each in packed], here
         )

@@ -7,14 +7,14 @@ import json
 from saturn import native
 from saturn.errors import InvalidInput, RunOver
 from saturn.runs import pool
-from saturn.runs.live import Run
 from saturn.runs.run import resume, start
 from saturn.runs.started import StartedRun
 from saturn.tasks.surroundings import STARTED, Surroundings
+from saturn.tuning.pool import Pool
 from saturn.tuning.supervise import supervise
 
 
-def connect() -> Run:
+def connect() -> Pool:
     """The pool that `saturn serve` drives on this machine, to submit tasks to.
 
     Example: `saturn.connect().submit(tasks)`.
@@ -25,7 +25,7 @@ def connect() -> Run:
     if newest is None or not native.is_driven(newest):
         was = "there is no pool" if newest is None else f"no process drives the pool {newest}"
         raise RunOver(f"{was}; to start it, in a terminal of its own: saturn serve")
-    return Run(newest)
+    return Pool(newest)
 
 
 def serve(

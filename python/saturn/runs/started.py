@@ -23,6 +23,7 @@ from saturn.runs.profiles import Profile
 from saturn.runs.request import CheckedSettings, Packed, Wishes
 from saturn.runs.result import RunResult
 from saturn.tasks.task import Task
+from saturn.tuning.scope import Scope
 from saturn.tuning.tuner import Tuner
 from saturn.tuning.watch import Watch
 
@@ -63,7 +64,7 @@ class StartedRun(Run):
         self._report = ""
         self._error: BaseException | None = None
         self._process = os.getpid()
-        self._watch = None if tuner is None else Watch(tuner, self)
+        self._watch = None if tuner is None else Watch(tuner, Scope(self))
 
     @property
     def _resume_command(self) -> str:
@@ -178,8 +179,7 @@ class StartedRun(Run):
 
     def _described(self, packed: Packed, directory: str, wishes: Wishes) -> dict[str, Any]:
         entries = [] if self._settings is None else self._settings.entries
-        goal = {} if self._watch is None else self._watch.tuner.goal
-        return goal | packed.described(directory, self._reused, entries, wishes)
+        return self._goal | packed.described(directory, self._reused, entries, wishes)
 
     def _stop_and_wait(self) -> None:
         if self._process == os.getpid() and not self.is_over:

@@ -44,7 +44,6 @@ def main(run_dir: Path, name: str) -> None:
     except Exception as error:
         _release(sweep, error)
         raise
-    sweep._goal = tuner.goal
     watch = Watch(tuner, sweep)
     watch.begin()
     began = time.monotonic()
@@ -64,7 +63,7 @@ def _cancel(sweep: SteeredSweep) -> None:
     """Cancel all tasks of the sweep that have not ended."""
     for task in _open_tasks(sweep):
         with contextlib.suppress(InvalidInput):  # it has ended since
-            sweep.cancel(task)
+            sweep.run.cancel(task)
 
 
 def _release(sweep: SteeredSweep, error: Exception) -> None:
@@ -72,18 +71,18 @@ def _release(sweep: SteeredSweep, error: Exception) -> None:
     text = f"the tuner of the sweep `{sweep.name}` can't be loaded, so it decides nothing: {error}"
     reason = "nothing holds it any more"
     with contextlib.suppress(InvalidInput):  # the pool has ended
-        sweep._command({"command": "note", "text": text})
+        sweep.run._command({"command": "note", "text": text})
         judgements = [
             {"task": task, "step": step, "ruling": "go_on", "reason": reason}
             for task, step in _open_tasks(sweep).items()
         ]
-        sweep._command({"command": "judge", "judgements": judgements})
+        sweep.run._command({"command": "judge", "judgements": judgements})
     sweep.mark_over()
 
 
 def _open_tasks(sweep: SteeredSweep) -> dict[str, int]:
     """The tasks of the sweep that have not ended, with the steps that each has trained."""
-    tasks = [task for task in sweep.status()["tasks"] if sweep._is_steered(task["name"])]
+    tasks = [task for task in sweep.run.status()["tasks"] if sweep.has(task["name"])]
     return {task["name"]: task["step"] for task in tasks if task["ended_s"] is None}
 
 

@@ -23,22 +23,21 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from saturn.errors import InvalidInput
+from saturn.errors import InvalidInput, Refused
 from saturn.plain import durable
-from saturn.runs import request
+from saturn.plain.names import SAFE_RULE, is_path_safe
 from saturn.runs.live import Run
-from saturn.stoppers.given import stoppers_of, with_metrics
 from saturn.tasks.surroundings import SUBMITTED, Surroundings
 from saturn.tuning import keeping
-from saturn.tuning.tuner import Stopping, Tuner
+from saturn.tuning.scope import Scope
+from saturn.tuning.tuner import Tuner
 
 if TYPE_CHECKING:
-    from saturn.runs.request import Wishes
     from saturn.tasks.task import Task
 
 #: The program `saturn` looks for these names too, except `over` (`run_files/tuners.rs`).
@@ -58,16 +57,17 @@ class About:
     priority: int | None = None
 
 
-class SteeredSweep(Run):
-    """A pool as the tuner of one of its sweeps sees it: with the tasks of that sweep alone.
+class SteeredSweep(Scope):
+    """The tasks of one sweep of a pool.
 
     `close` says only that this sweep adds no more tasks, and `stop` stops nothing.
     """
 
     def __init__(self, run_dir: Path, name: str) -> None:
         """Open the sweep of that name; raises `OSError` or `ValueError` if it can't be read."""
-        super().__init__(run_dir)
+        super().__init__(Run(run_dir))
         self.name = name
+        self.of_sweep = f" of the sweep `{name}`"
         content = json.loads((self.directory / ABOUT).read_bytes())
         if content.pop("version") != _VERSION:
             raise ValueError(f"{self.directory} was written by another version of Saturn")
@@ -78,8 +78,8 @@ class SteeredSweep(Run):
 
     @property
     def directory(self) -> Path:
-        """The directory of the sweep."""
-        return self._run_dir / DIRECTORY / self.name
+        """The directory of the sweep, in which its tuner is kept."""
+        return self.run.run_dir / DIRECTORY / self.name
 
     @property
     def is_cancelled(self) -> bool:
@@ -91,46 +91,45 @@ class SteeredSweep(Run):
         """Whether the pool has refused the sweep's tasks."""
         return not (self.directory / ABOUT).exists()
 
-    def submit(self, tasks: Task | Iterable[Task], **wishes: Any) -> None:
-        """Add tasks to the pool, with the priority of the sweep."""
-        super().submit(tasks, **{"priority": self.about.priority, **wishes})
+    @property
+    def takes_suggestions(self) -> bool:
+        """False once the pool is closed: its user wants no more tasks."""
+        return not self._pool_is_closed
+
+    def has(self, name: str) -> bool:
+        """Whether the task of this name belongs to the sweep."""
+        if self.about.tasks is not None:
+            return name in self._tasks
+        return self._is_of_search.fullmatch(name) is not None
+
+    def is_complete(self, status: Mapping[str, Any]) -> bool:
+        """Whether no more tasks of the sweep will come."""
+        self._pool_is_closed = bool(status["is_closed"])
+        return self.about.tasks is not None or self._is_closed
+
+    def clock_s(self, status: Mapping[str, Any]) -> float:
+        """The time since the sweep was submitted."""
+        return float(status["now_s"]) - self.about.began_s
+
+    def submit(self, task: Task) -> None:
+        """Add a task to the pool, with the priority of the sweep."""
+        self.run.submit(task, priority=self.about.priority)
 
     def close(self) -> None:
         """Say that this sweep adds no more tasks."""
         self._is_closed = True
 
-    def stop(self, *, at_once: bool = False) -> None:
+    def stop(self) -> None:
         """Leave the pool and the sweep's tasks as they are."""
+
+    def cancel(self) -> None:
+        """Have the sweep's process cancel its tasks, and suggest no more."""
+        (self.directory / CANCEL).touch()
 
     def mark_over(self) -> None:
         """Note that nothing is left to decide, so that no process is started for it again."""
         (self.directory / OVER).touch()
         durable.sync(self.directory)
-
-    @property
-    def _tuner_dir(self) -> Path:
-        return self.directory
-
-    @property
-    def _takes_suggestions(self) -> bool:
-        return not self._pool_is_closed
-
-    @property
-    def _of_sweep(self) -> str:
-        return f" of the sweep `{self.name}`"
-
-    def _is_steered(self, name: str) -> bool:
-        if self.about.tasks is not None:
-            return name in self._tasks
-        return self._is_of_search.fullmatch(name) is not None
-
-    def _is_complete(self, status: Mapping[str, Any]) -> bool:
-        # A pool that is closed may still take tasks, but its user wants no more of them.
-        self._pool_is_closed = bool(status["is_closed"])
-        return self.about.tasks is not None or self._is_closed
-
-    def _clock_s(self, status: Mapping[str, Any]) -> float:
-        return float(status["now_s"]) - self.about.began_s
 
 
 def takes_steered(run_dir: Path) -> bool:
@@ -138,32 +137,15 @@ def takes_steered(run_dir: Path) -> bool:
     return (run_dir / DIRECTORY).is_dir()
 
 
-def submit(
-    run: Run, name: str, tasks: Sequence[Task], stopper: Any, wishes: Wishes, *, is_due: bool
-) -> dict[str, Any] | None:
-    """Submit a sweep with a stopper, like `Run._submit`.
-
-    The sweep is written first. If the tasks are refused it is removed, and if this process dies
-    before it could submit them, the sweep's process finds no tasks and ends.
-    """
-    reports = [request.reports_of(task) for task in tasks]
-    tuner = Stopping(with_metrics(stoppers_of(stopper), reports))
-    _write(run, name, tuner, About([task.name for task in tasks], run.status()["now_s"]))
-    try:
-        run._goal = tuner.goal
-        return run._submit(tasks, wishes, is_due=is_due)
-    except InvalidInput:
-        _withdraw(run.run_dir / DIRECTORY / name)
-        raise
+def named(run_dir: Path, name: str) -> SteeredSweep | None:
+    """The sweep of that name, if there is one; a task of the same name goes first."""
+    is_task = (run_dir / "tasks" / name).is_dir()
+    is_sweep = is_path_safe(name) and (run_dir / DIRECTORY / name / ABOUT).is_file()
+    return SteeredSweep(run_dir, name) if is_sweep and not is_task else None
 
 
-def submit_search(run: Run, name: str, tuner: Tuner, *, priority: int | None) -> None:
-    """Submit a search. Its tuner has suggested its first task, which its process submits."""
-    _write(run, name, tuner, About(None, run.status()["now_s"], priority))
-
-
-def _withdraw(directory: Path) -> None:
-    """Remove a sweep, whose process may have been started and may be writing files."""
+def withdraw(directory: Path) -> None:
+    """Remove a sweep that was refused; its process may have been started, and may write files."""
     (directory / ABOUT).unlink()
     # No sweep's name begins with a dot.
     gone = directory.with_name(f".{directory.name}.{time.time_ns()}")
@@ -171,14 +153,15 @@ def _withdraw(directory: Path) -> None:
     shutil.rmtree(gone, ignore_errors=True)
 
 
-def _write(run: Run, name: str, tuner: Tuner, about: About) -> None:
-    directory = run.run_dir / DIRECTORY / name
+def write(run_dir: Path, name: str, tuner: Tuner, about: About) -> None:
+    """Write a sweep; from then on it has a process. Raises `Refused` if the name is taken."""
+    if not is_path_safe(name):
+        raise InvalidInput(f"a sweep would be called {name!r}; it must be {SAFE_RULE}")
+    directory = run_dir / DIRECTORY / name
     try:
         directory.mkdir()
     except FileExistsError:
-        raise InvalidInput(
-            f"the pool has a sweep `{name}` already; --name NAME gives another"
-        ) from None
+        raise Refused(f"the pool has a sweep `{name}` already", "name_taken") from None
     keeping.write(directory, tuner)
     (directory / SUBMITTED).write_bytes(Surroundings.here().dumps())
     fresh = directory / f"{ABOUT}.new"

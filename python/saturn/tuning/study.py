@@ -17,7 +17,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from saturn.errors import InvalidInput, RunOver
-from saturn.runs.live import Run
 from saturn.runs.request import reports_of
 from saturn.stoppers.given import Reports, check_reported, common_metric, with_metrics
 from saturn.stoppers.progress import ENDED, HELD, Progress
@@ -25,6 +24,7 @@ from saturn.stoppers.stopper import STOP, Ruling, Stopper, Tasks
 from saturn.tasks.evaluation import MAX, MIN
 from saturn.tasks.task import Task
 from saturn.tuning import keeping
+from saturn.tuning.scope import Scope
 from saturn.tuning.tuner import Stopping, Tuner, strictest
 
 if TYPE_CHECKING:
@@ -79,12 +79,12 @@ class StudyTuner(Tuner):
         #: The step of the last value that was reported to a task's trial.
         self._reported: dict[str, int] = {}
         self._trials: dict[str, optuna.Trial] = {}
-        self._run: Run | None = None
+        self._scope: Scope | None = None
         self._is_closed = False
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle without the parts that belong to this process."""
-        return {**self.__dict__, "_run": None, "_trials": {}, "_is_closed": False}
+        return {**self.__dict__, "_scope": None, "_trials": {}, "_is_closed": False}
 
     @property
     def goal(self) -> dict[str, Any]:
@@ -123,9 +123,9 @@ class StudyTuner(Tuner):
         for name in set(self._asked) - self._told:
             self._tell(name, None, "FAIL")
 
-    def began(self, run: Run, tasks: Tasks) -> None:
+    def began(self, scope: Scope, tasks: Tasks) -> None:
         """Take up the suggested trials; submit those that an earlier process could not submit."""
-        self._run = run
+        self._scope = scope
         for name, (number, _) in self._asked.items():
             if name in self._told or name in self._trials:
                 continue
@@ -137,7 +137,7 @@ class StudyTuner(Tuner):
             task = tasks.get(name)
             if task is None:
                 with contextlib.suppress(RunOver):  # the run is over, and only reported on
-                    run.submit(self._task_of(trial))
+                    scope.submit(self._task_of(trial))
             else:
                 # The study may know a step that the journal lost in a crash.
                 known = set(frozen.intermediate_values)
@@ -158,11 +158,11 @@ class StudyTuner(Tuner):
     def at(self, now_s: float, tasks: Tasks) -> Iterable[Ruling]:
         """Tell the study which tasks have ended, and have it suggest more."""
         self._tell_ends(tasks)
-        run = self._run
-        assert run is not None
+        scope = self._scope
+        assert scope is not None
         if self._in_flight is None:
-            self._in_flight = max(1, run.status()["pool"]["devices"])
-        is_enough = not run._takes_suggestions or self._stopping.is_enough(now_s, tasks)
+            self._in_flight = max(1, scope.run.status()["pool"]["devices"])
+        is_enough = not scope.takes_suggestions or self._stopping.is_enough(now_s, tasks)
         try:
             while (
                 not is_enough
@@ -170,10 +170,10 @@ class StudyTuner(Tuner):
                 and self._num_open(tasks) < self._in_flight
             ):
                 task = self.suggested()
-                keeping.write(run._tuner_dir, self)
-                run.submit(task)
+                keeping.write(scope.directory, self)
+                scope.submit(task)
             if (is_enough or len(self._asked) >= self._n_trials) and not self._is_closed:
-                run.close()
+                scope.close()
                 self._is_closed = True
         except RunOver:
             pass  # the run was stopped; the suggested task is submitted when it resumes
@@ -182,13 +182,13 @@ class StudyTuner(Tuner):
     def over(self, tasks: Tasks) -> None:
         """Tell the study which tasks have ended since."""
         self._tell_ends(tasks)
-        if self._run is not None:
-            keeping.write(self._run._tuner_dir, self)
+        if self._scope is not None:
+            keeping.write(self._scope.directory, self)
 
     def given_up(self, tasks: Tasks) -> Iterable[Ruling]:
         """Stop the run at checkpoints, so that it can be resumed; without a study it can't end."""
-        if self._run is not None:
-            self._run.stop()
+        if self._scope is not None:
+            self._scope.stop()
         return ()
 
     @property
@@ -274,8 +274,8 @@ class StudyTuner(Tuner):
                 self._tell(name, None, "PRUNED")
             else:
                 self._tell(name, None, "FAIL")
-        if len(self._told) > before and self._run is not None:
-            keeping.write(self._run._tuner_dir, self)
+        if len(self._told) > before and self._scope is not None:
+            keeping.write(self._scope.directory, self)
 
     def _tell(self, name: str, value: float | None, state: str) -> None:
         self._told.add(name)

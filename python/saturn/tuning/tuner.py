@@ -13,7 +13,7 @@ from saturn.stoppers.stopper import GO_ON, HOLD, STOP, Ruling, Stopper, Tasks
 from saturn.tasks.evaluation import MIN
 
 if TYPE_CHECKING:
-    from saturn.runs.live import Run
+    from saturn.tuning.scope import Scope
 
 #: If there are several rulings on a task, the strictest counts.
 _STRICTNESS = {GO_ON: 0, HOLD: 1, STOP: 2}
@@ -41,7 +41,7 @@ class Tuner:
     def check(self) -> None:
         """Check that a run can resume with this tuner, before it begins; `InvalidInput` if not."""
 
-    def began(self, run: Run, tasks: Tasks) -> None:
+    def began(self, scope: Scope, tasks: Tasks) -> None:
         """The run has begun or resumed; `tasks` has everything that is known of its tasks."""
 
     def looked(self, task: Progress, tasks: Tasks) -> Iterable[Ruling]:

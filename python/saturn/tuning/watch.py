@@ -26,7 +26,7 @@ from saturn.tuning.reports import WINDOW, Look, TaskReports
 from saturn.tuning.tuner import Tuner
 
 if TYPE_CHECKING:
-    from saturn.runs.live import Run
+    from saturn.tuning.scope import Scope
 
 #: Seconds between two rounds.
 _ROUND_S = 0.1
@@ -41,10 +41,12 @@ _ENDS = ("done", "diverged", "failed", "cancelled", "stopped")
 class Watch:
     """Connects a tuner with its run, from the run's beginning to its end."""
 
-    def __init__(self, tuner: Tuner, run: Run) -> None:
+    def __init__(self, tuner: Tuner, scope: Scope) -> None:
         """`begin` starts the thread, which first shows the tuner all that is known of the run."""
         self.tuner = tuner
-        self._run = run
+        self._scope = scope
+        self._run = scope.run
+        self._run._goal = tuner.goal
         self._tasks: dict[str, Progress] = {}
         self._reports: dict[str, TaskReports] = {}
         #: Whether no more tasks will come.
@@ -65,7 +67,7 @@ class Watch:
         #: Whether the tuner has raised, and decides nothing any more.
         self.has_given_up = False
         self._thread = threading.Thread(
-            target=self._watch, name=f"saturn tuner {run.run_dir.name}", daemon=True
+            target=self._watch, name=f"saturn tuner {scope.run.run_dir.name}", daemon=True
         )
 
     def begin(self) -> None:
@@ -97,7 +99,7 @@ class Watch:
             return  # the run was refused
         try:
             self._recall()
-            self.tuner.began(self._run, self._tasks)
+            self.tuner.began(self._scope, self._tasks)
             while not self._is_over.wait(_ROUND_S):
                 self._round()
             self._look()
@@ -189,11 +191,11 @@ class Watch:
     def _look(self) -> None:
         """Update the tasks from the run's status, which includes all rulings sent so far."""
         status = json.loads(native.status(self._run.run_dir))
-        self._is_complete = self._run._is_complete(status)
-        self._now_s = self._run._clock_s(status)
+        self._is_complete = self._scope.is_complete(status)
+        self._now_s = self._scope.clock_s(status)
         for one in status["tasks"]:
             name = one["name"]
-            if not self._run._is_steered(name):
+            if not self._scope.has(name):
                 continue
             is_new = name not in self._tasks
             if is_new:
@@ -242,7 +244,7 @@ class Watch:
     def _give_up(self, error: Exception) -> None:
         """Go on without the tuner after it raised, or after the run couldn't be asked."""
         self.has_given_up = True
-        of_sweep = self._run._of_sweep
+        of_sweep = self._scope.of_sweep
         if self.tuner.suggests:
             self.cause = error
             then = "it suggests no more tasks" if of_sweep else "the run stops"

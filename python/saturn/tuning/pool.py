@@ -1,0 +1,119 @@
+"""A pool, from any process on its machine: a run that takes sweeps with a stopper or a study.
+
+It only writes such a sweep; a process of the sweep's own steers it (`tuning.steered`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from saturn.errors import InvalidInput
+from saturn.runs import request
+from saturn.runs.live import Run
+from saturn.stoppers.given import stoppers_of, with_metrics
+from saturn.tasks.task import Task
+from saturn.tuning import steered
+from saturn.tuning.steered import About, SteeredSweep
+from saturn.tuning.tuner import Stopping
+
+if TYPE_CHECKING:
+    from saturn.tasks.due import Due
+    from saturn.tasks.wishes import Before
+    from saturn.tuning.tuner import Tuner
+
+
+class Pool(Run):
+    """The pool that `saturn serve` drives. `saturn.connect` makes it, and `saturn.attach`."""
+
+    def submit(
+        self,
+        tasks: Task | Iterable[Task],
+        *,
+        after: Before | None = None,
+        priority: int | None = None,
+        deadline: float | None = None,
+        release: float | None = None,
+        due: Due | None = None,
+        stopper: Any = None,
+        name: str | None = None,
+    ) -> dict[str, Any] | None:
+        """Add tasks to the pool: all of them, or none if one is refused.
+
+        Args:
+            tasks: one or several.
+            after: see `Run.submit`, as for the next four.
+            priority: see there.
+            deadline: see there.
+            release: see there.
+            due: see there.
+            stopper: ends or holds some of these tasks, as in `saturn.orchestrate`. It sees these
+                tasks alone, and its seconds count from now.
+            name: what the tasks with this stopper are called together; `cancel(name)` ends them.
+
+        With `due`, returns what `preview` says of the tasks.
+        """
+        wishes: dict[str, Any] = {
+            "after": after,
+            "priority": priority,
+            "deadline": deadline,
+            "release": release,
+            "due": due,
+        }
+        if stopper is None:
+            if name is not None:
+                raise InvalidInput(
+                    f"name is {name!r}, but there is no stopper: tasks without a stopper have only "
+                    "names of their own"
+                )
+            return super().submit(tasks, **wishes)
+        if name is None:
+            raise InvalidInput("tasks with a stopper need a name: submit(…, name='lr')")
+        workload = request.checked_tasks([tasks] if isinstance(tasks, Task) else tasks)
+        reports = [request.reports_of(task) for task in workload]
+        tuner = Stopping(with_metrics(stoppers_of(stopper), reports))
+        return self._submit_steered(name, workload, tuner, wishes)
+
+    def cancel(self, name: str) -> None:
+        """End a task and the tasks that come after it, or a search or all tasks with a stopper."""
+        sweep = steered.named(self._run_dir, name)
+        if sweep is None:
+            super().cancel(name)
+        else:
+            sweep.cancel()
+
+    def _submit_steered(
+        self, name: str, tasks: list[Task], tuner: Tuner, wishes: dict[str, Any]
+    ) -> dict[str, Any] | None:
+        """Write the sweep, and then submit its tasks.
+
+        If the tasks are refused the sweep is removed. If this process dies before it could submit
+        them, the sweep's process finds no tasks and ends.
+        """
+        self._write(name, tuner, [task.name for task in tasks])
+        sweep = SteeredSweep(self._run_dir, name)
+        sweep.run._goal = tuner.goal
+        try:
+            foreseen = sweep.run.submit(tasks, **wishes)
+        except (InvalidInput, TypeError, ValueError):
+            steered.withdraw(sweep.directory)
+            raise
+        self._packed |= sweep.run._packed
+        self._directories |= sweep.run._directories
+        return foreseen
+
+    def _submit_search(self, name: str, tuner: Tuner, *, priority: int | None) -> None:
+        """Write a search. Its tuner has suggested the first task, which its process submits."""
+        self._write(name, tuner, None, priority)
+
+    def _write(
+        self, name: str, tuner: Tuner, tasks: list[str] | None, priority: int | None = None
+    ) -> None:
+        about = About(tasks, self.status()["now_s"], priority)
+        steered.write(self._run_dir, name, tuner, about)
+
+
+def at(run_dir: Path) -> Run:
+    """The run or the pool in this directory."""
+    return Pool(run_dir) if steered.takes_steered(run_dir) else Run(run_dir)
