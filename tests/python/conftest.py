@@ -8,9 +8,11 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import before_imports  # noqa: F401  (what follows imports for seconds)
 import clusters  # noqa: F401  (Ray asks for a token if this comes before whatever imports Ray)
 import pytest
 import torch
+from before_imports import pytest_collection_finish  # noqa: F401
 from fake_gpu import requirements
 from fake_gpu.environment import environment
 from harness import Runtime, runtime
