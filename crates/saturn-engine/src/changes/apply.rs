@@ -100,6 +100,7 @@ impl State {
                 self.with_task(*task, |task| task.excluded.push((key.clone(), reason.clone())));
                 if task.0 < self.tasks.len() {
                     self.want_trials_for(*task);
+                    self.close_trials_without_task(self.tasks[task.0].group);
                 }
             }
             Record::TaskEnded { task, end } => self.apply_task_end(*task, end),

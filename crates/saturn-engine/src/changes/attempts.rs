@@ -8,6 +8,7 @@ use crate::facts::failure::{FailureKind, RankFailure};
 use crate::facts::ids::{AttemptId, DeviceId};
 use crate::facts::record::{AttemptEnd, Purpose, Record};
 use crate::state::attempt::{Attempt, Slowed, Warm};
+use crate::state::blame::{is_everywhere, is_own_failure};
 use crate::state::run::State;
 use crate::state::space::NoSpace;
 use crate::state::task::TaskStatus;
@@ -145,10 +146,14 @@ impl State {
             | AttemptEnd::Killed
             | AttemptEnd::Abandoned => false,
         });
-        let has_failed = matches!(
-            end,
-            AttemptEnd::Failed { failure } if failure.kind != FailureKind::Saturn
-        );
+        // What the task itself is to blame for does not count against its group.
+        let (has_failed, has_raised) = match end {
+            AttemptEnd::Failed { failure } if failure.kind != FailureKind::Saturn => {
+                let is_own = is_own_failure(self, &attempt, failure.kind);
+                (!is_own, is_own && !is_everywhere(&attempt.strategy, failure.kind))
+            }
+            _ => (false, false),
+        };
         if attempt.purpose == Purpose::Inspection {
             return self.apply_inspection_end(attempt.task, has_failed);
         }
@@ -158,6 +163,7 @@ impl State {
             self.with_trial(&attempt, |trial| {
                 trial.attempt = None;
                 trial.failures += u32::from(has_failed);
+                trial.own_failures += u32::from(has_raised);
             });
             let gpu_type = self.gang_type(&attempt.gang);
             let trial = self.group_of(attempt.task).trial(&attempt.strategy, gpu_type);

@@ -75,6 +75,7 @@ impl State {
             evaluation: None,
             best: None,
             evaluating_s: 0.0,
+            was_measured: false,
             num_attempts: 0,
             trained_until_s: 0.0,
             was_killed: None,
@@ -122,6 +123,8 @@ impl State {
         self.groups[group].num_open -= 1;
         if self.groups[group].num_open == 0 {
             self.close_trials(group);
+        } else {
+            self.close_trials_without_task(group);
         }
     }
 

@@ -35,6 +35,10 @@ impl State {
         trial.reused = false;
         trial.has_knobs = true;
         trial.estimate = None;
+        let subject = trial.attempt.and_then(|id| self.attempts.get(&id)).map(|one| one.task);
+        if let (Some(task), TrialOutcome::Measured { .. }) = (subject, outcome) {
+            self.tasks[task.0].was_measured = true;
+        }
         self.groups[group].learn();
         self.close_trial(group, &strategy.key(), gpu_type);
         if let Some(batches) = batches_per_epoch(outcome) {

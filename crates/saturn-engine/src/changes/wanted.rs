@@ -166,6 +166,19 @@ impl State {
         }
     }
 
+    /// Closes the open trials of a group that no task is left to run: the tasks that could have run
+    /// them have ended, or have failed under their strategies.
+    pub(crate) fn close_trials_without_task(&mut self, group: usize) {
+        let keys = self.groups[group].trials.keys();
+        let open: Vec<Arc<TrialKey>> =
+            keys.filter(|key| self.is_open_trial(group, key)).cloned().collect();
+        for key in open {
+            if self.speaker_for(group, &key.strategy).is_none() {
+                self.close_trial(group, &key.strategy, &key.gpu_type);
+            }
+        }
+    }
+
     /// Closes a trial: it runs, has its outcome, or is not wanted.
     pub(crate) fn close_trial(&mut self, group: usize, key: &StrategyKey, gpu_type: &str) {
         let place = (gpu_type.to_owned(), Reverse(key.gpus));

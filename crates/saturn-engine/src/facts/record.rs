@@ -86,6 +86,14 @@ pub enum TaskEnd {
     },
 }
 
+impl TaskEnd {
+    /// The end of a task that is given up for this failure.
+    pub(crate) fn of_failure(failure: &RankFailure) -> Self {
+        let RankFailure { error, traceback, .. } = failure.clone();
+        Self::Failed { error, traceback }
+    }
+}
+
 /// Why a running attempt is asked to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

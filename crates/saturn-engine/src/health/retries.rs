@@ -91,9 +91,7 @@ fn retry_wait_s(ledger: &Ledger, failures: u32) -> f64 {
 }
 
 fn give_up(ledger: &mut Ledger, task: TaskId, failure: &RankFailure, now_s: f64) {
-    let end =
-        TaskEnd::Failed { error: failure.error.clone(), traceback: failure.traceback.clone() };
-    ledger.end_task(task, end, now_s);
+    ledger.end_task(task, TaskEnd::of_failure(failure), now_s);
 }
 
 /// A failure of Saturn's own processes counts as the task's if it has happened too often in a row.

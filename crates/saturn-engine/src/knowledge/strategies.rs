@@ -42,7 +42,7 @@ impl State {
     pub(crate) fn may_run(&self, task: TaskId, key: &TrialKey) -> bool {
         let state = self.task(task);
         state.spec.allows_key(&key.strategy)
-            && !state.excluded.iter().any(|(excluded, _)| *excluded == key.strategy)
+            && !state.excludes_key(&key.strategy)
             && self.why_too_large_for_host(state.group, key).is_none()
     }
 

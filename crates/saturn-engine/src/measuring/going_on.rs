@@ -22,7 +22,7 @@ use crate::state::task::TaskStatus;
 use crate::state::trial::TrialKey;
 
 /// The task whose functions a trial runs: a task that could go on from the trial, else the first of
-/// the group.
+/// the group. No task is tried under a strategy that is excluded for it.
 pub(crate) fn subject(
     state: &State,
     group: usize,
@@ -30,7 +30,7 @@ pub(crate) fn subject(
     now_s: f64,
 ) -> Option<TaskId> {
     if !state.chooses_trials() {
-        return state.speaker(group);
+        return state.speaker_for(group, key);
     }
     let is_tried = |task: TaskId| {
         let mut live = state.attempts.values();
@@ -44,10 +44,11 @@ pub(crate) fn subject(
     tasks
         .filter(|task| may_begin(state, *task, now_s) && !is_tried(*task))
         .filter(|task| state.task(*task).spec.allows_key(key))
+        .filter(|task| !state.task(*task).excludes_key(key))
         // The task that would wait longest; of several the first.
         .rev()
         .max_by(|a, b| start_s(*a).total_cmp(&start_s(*b)))
-        .or_else(|| state.speaker(group))
+        .or_else(|| state.speaker_for(group, key))
 }
 
 /// Tells a measured trial whether it goes on as training from the step that it has come to.

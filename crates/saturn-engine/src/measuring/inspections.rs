@@ -12,20 +12,21 @@
 //! inspection or a trial any more. A loader may fetch its first batch for minutes, and a trial with
 //! long steps hardly notices an inspection.
 //!
-//! An error that the task's own functions raise is told once, for the whole group. An inspection
-//! that fails otherwise is repeated once; then the group goes without, and its trials find what
-//! can't run.
+//! An error of the task's own functions ends that task alone, and the group is inspected with
+//! another of its tasks (`blame`). An inspection that fails otherwise is repeated once; then the
+//! group goes without, and its trials find what can't run.
 
-use saturn_core::{Inspection, TrialOutcome};
+use saturn_core::Inspection;
 
 use crate::facts::config::DeviceKind;
-use crate::facts::failure::{FailureKind, RankFailure};
-use crate::facts::ids::{AttemptId, TaskId};
-use crate::facts::record::{Purpose, Record, TaskEnd, no_strategy};
+use crate::facts::failure::RankFailure;
+use crate::facts::ids::AttemptId;
+use crate::facts::record::{Purpose, Record, no_strategy};
 use crate::ledger::book::Ledger;
 use crate::ledger::timers::Timer;
 use crate::measuring::rests::Rests;
 use crate::state::attempt::Attempt;
+use crate::state::blame::{end_of, is_own_failure};
 
 /// Inspections that run at the same time: they compute, beside attempts that train.
 const MAX_AT_ONCE: usize = 2;
@@ -90,50 +91,15 @@ pub(crate) fn inspected(ledger: &mut Ledger, id: AttemptId, inspection: Inspecti
     }
 }
 
-/// An inspection failed. An error of the task's own functions ends all tasks of the group, and the
-/// first of them tells the cause. Where the group has a measured strategy, its functions have
-/// worked before, so its tasks go on.
+/// An inspection failed. If the functions of the inspected task are to blame, that task ends.
 pub(crate) fn inspection_failed(
     ledger: &mut Ledger,
     attempt: &Attempt,
     failure: &RankFailure,
     now_s: f64,
 ) {
-    if failure.kind == FailureKind::Task {
-        group_failed(ledger, attempt, failure, now_s);
+    if is_own_failure(&ledger.state, attempt, failure.kind) {
+        let end = end_of(&ledger.state, attempt.task, failure);
+        ledger.end_task(attempt.task, end, now_s);
     }
-}
-
-/// Ends all tasks of a group for an error that their own functions raise, whatever the strategy.
-/// Whether they were ended: they are not if the group has a measured strategy.
-pub(crate) fn group_failed(
-    ledger: &mut Ledger,
-    attempt: &Attempt,
-    failure: &RankFailure,
-    now_s: f64,
-) -> bool {
-    let group = ledger.state.group_of(attempt.task);
-    let is_measured =
-        |outcome: &Option<TrialOutcome>| matches!(outcome, Some(TrialOutcome::Measured { .. }));
-    if group.trials.values().any(|trial| is_measured(&trial.outcome)) {
-        return false;
-    }
-    let open = group.tasks.iter().copied().filter(|task| !ledger.state.has_ended(*task));
-    let open: Vec<TaskId> = open.collect();
-    let mut told: Option<String> = None;
-    for task in open {
-        let end = match &told {
-            None => TaskEnd::Failed {
-                error: failure.error.clone(),
-                traceback: failure.traceback.clone(),
-            },
-            Some(first) => TaskEnd::Failed {
-                error: format!("as `{first}`, which performs alike: {}", failure.error),
-                traceback: String::new(),
-            },
-        };
-        told.get_or_insert_with(|| ledger.state.name(task).to_owned());
-        ledger.end_task(task, end, now_s);
-    }
-    true
 }

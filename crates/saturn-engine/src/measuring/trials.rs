@@ -6,6 +6,12 @@
 //! are already free for it are kept for it. If it waits for training to end, they are not kept. A
 //! task may train on them under a measured strategy, and the trial runs when there is room again.
 //! If a trial only waits for inspections, its devices are kept for it too (`inspections`).
+//!
+//! If the functions of a trial's task raise, that task is to blame (`blame`). It ends if the same
+//! would happen under every strategy. Otherwise the strategy is excluded for this task, and the
+//! trial is repeated with another task, after all trials under which no functions have raised. If
+//! the same functions then work in another trial, the strategy was to blame after all: it has
+//! failed for the whole group.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -13,14 +19,15 @@ use std::collections::BTreeSet;
 use saturn_core::{Knobs, Strategy, StrategyKey, TrialOutcome};
 
 use crate::facts::failure::{FailureKind, RankFailure};
-use crate::facts::ids::{AttemptId, NodeId, devices};
+use crate::facts::ids::{AttemptId, NodeId, TaskId, devices};
 use crate::facts::record::{Purpose, Record, StopReason};
 use crate::following::host_memory::{HostMemoryQueue, TRIAL_S, has_host_memory_beside};
 use crate::ledger::book::Ledger;
 use crate::measuring::going_on::{let_go_on, subject};
-use crate::measuring::inspections::{group_failed, trials_keep_apart};
+use crate::measuring::inspections::trials_keep_apart;
 use crate::measuring::rests::{Rests, waits_for_space};
 use crate::state::attempt::Attempt;
+use crate::state::blame::{end_of, is_everywhere, is_own_failure};
 use crate::state::trial::TrialKey;
 use crate::state::vacancies::Vacancies;
 
@@ -44,11 +51,18 @@ pub(crate) fn launch_trials(
     let mut kept = BTreeSet::new();
     let mut vacancies = Vacancies::of(&ledger.state);
     let widths: Vec<(String, Reverse<u32>)> = ledger.state.open_trials.keys().cloned().collect();
-    for (gpu_type, Reverse(gpus)) in widths {
+    let rounds = [false, true].into_iter().flat_map(|is_last| {
+        widths.iter().map(move |(gpu_type, gpus)| (is_last, gpu_type.clone(), gpus.0))
+    });
+    for (is_last, gpu_type, gpus) in rounds {
         let open = ledger.state.open_trials.get(&(gpu_type.clone(), Reverse(gpus)));
         let mut open: Vec<(usize, String)> = open.into_iter().flatten().cloned().collect();
-        open.retain(|(group, _)| {
-            !waits_for_space(ledger, rests, *group, now_s) && !rests.has_rest(*group, now_s)
+        open.retain(|(group, technique)| {
+            let key = trial_key(technique, gpus, &gpu_type);
+            let has_raised = ledger.state.groups[*group].trials[&key].own_failures > 0;
+            has_raised == is_last
+                && !waits_for_space(ledger, rests, *group, now_s)
+                && !rests.has_rest(*group, now_s)
         });
         open.truncate(vacancies.most(&gpu_type, gpus));
         for (group, technique) in open {
@@ -243,7 +257,31 @@ fn tried(ledger: &mut Ledger, attempt: &Attempt, knobs: Knobs, outcome: TrialOut
     let mut strategy = Strategy::clone(&attempt.strategy);
     strategy.knobs = knobs;
     let group = group.key.clone();
+    let is_measured = matches!(outcome, TrialOutcome::Measured { .. });
     ledger.commit(Record::Tried { group, gpu_type, strategy, outcome }, now_s);
+    if is_measured {
+        blame_strategies(ledger, attempt.task, now_s);
+    }
+}
+
+/// A task's functions have worked: the strategies under which they had raised have failed for the
+/// whole group.
+fn blame_strategies(ledger: &mut Ledger, task: TaskId, now_s: f64) {
+    let excluded = ledger.state.task(task).excluded.clone();
+    for (key, error) in excluded {
+        let group = ledger.state.group_of(task);
+        let blamed = group.trials.iter().filter(|(of, trial)| {
+            of.strategy == key && trial.own_failures > 0 && trial.outcome.is_none()
+        });
+        let blamed: Vec<(String, Strategy)> = blamed
+            .map(|(of, trial)| (of.gpu_type.clone(), Strategy::clone(&trial.strategy)))
+            .collect();
+        for (gpu_type, strategy) in blamed {
+            let group = ledger.state.group_of(task).key.clone();
+            let outcome = TrialOutcome::Failed { error: error.clone(), traceback: String::new() };
+            ledger.commit(Record::Tried { group, gpu_type, strategy, outcome }, now_s);
+        }
+    }
 }
 
 /// A trial whose gang is gone without an outcome failed. If chance may be the cause, the trial is
@@ -269,9 +307,8 @@ pub(crate) fn trial_failed(
     if failure.kind == FailureKind::NoSpace || may_be_chance && num_failed < MAX_TRIAL_FAILURES {
         return;
     }
-    // The fault of the task's loader, or of a script: another strategy would meet the same.
-    if failure.kind == FailureKind::Certain && group_failed(ledger, attempt, &failure, now_s) {
-        return;
+    if is_own_failure(&ledger.state, attempt, failure.kind) {
+        return own_failure(ledger, attempt, failure, now_s);
     }
     let outcome = match failure.kind {
         FailureKind::OutOfMemory => TrialOutcome::OutOfMemory { detail: failure.error },
@@ -279,6 +316,19 @@ pub(crate) fn trial_failed(
         _ => TrialOutcome::Failed { error: failure.error, traceback: failure.traceback },
     };
     tried(ledger, attempt, attempt.strategy.knobs.clone(), outcome, now_s);
+}
+
+/// The functions of a trial's task are to blame: no other task of the group pays for it. The task
+/// ends if another strategy would meet the same; otherwise it may still train under others.
+fn own_failure(ledger: &mut Ledger, attempt: &Attempt, failure: RankFailure, now_s: f64) {
+    let task = attempt.task;
+    if is_everywhere(&attempt.strategy, failure.kind) {
+        let end = end_of(&ledger.state, task, &failure);
+        ledger.end_task(task, end, now_s);
+    } else if !ledger.state.has_ended(task) {
+        let key = attempt.strategy.key();
+        ledger.commit(Record::Excluded { task, key, reason: failure.error }, now_s);
+    }
 }
 
 fn trial_key(technique: &str, gpus: u32, gpu_type: &str) -> TrialKey {

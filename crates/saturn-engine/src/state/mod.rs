@@ -3,9 +3,9 @@
 //! [`State`](run::State) holds tasks, groups of tasks that perform alike, nodes and devices, live
 //! attempts, and the plan in force. `task`, `group`, `attempt`, `device`, `order` and `breadth` are
 //! its parts. The other files ask questions. `places` asks about the plan in force, `pool` about
-//! nodes and gangs, `trials` about open trials and inspections. `host_memory` asks what a strategy
-//! takes of a machine's own memory, `space` which disks are full, and `vacancies` where a trial has
-//! room.
+//! nodes and gangs, `trials` about open trials and inspections, and `blame` whether a task's own
+//! functions made one of these fail. `host_memory` asks what a strategy takes of a machine's own
+//! memory, `space` which disks are full, and `vacancies` where a trial has room.
 //!
 //! Invariants: nothing here changes durably; the room `changes` does that, record by record. A
 //! question reads the state and nothing else. What is over (ended attempts, earlier plans) is not
@@ -14,6 +14,7 @@
 //! May use: `facts`.
 
 pub(crate) mod attempt;
+pub(crate) mod blame;
 pub(crate) mod breadth;
 pub(crate) mod by_device;
 pub(crate) mod device;

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use saturn_core::{Cluster, Strategy, TrialOutcome};
+use saturn_core::{Cluster, Strategy, StrategyKey, TrialOutcome};
 
 use crate::facts::config::RunConfig;
 use crate::facts::ids::{AttemptId, TaskId};
@@ -252,6 +252,13 @@ impl State {
     pub(crate) fn speaker(&self, group: usize) -> Option<TaskId> {
         let mut tasks = self.groups[group].tasks.iter().copied();
         tasks.find(|task| !self.has_ended(*task))
+    }
+
+    /// The task that is tried for a group under a strategy, if none can go on from the trial: the
+    /// first that has not ended, and for which the strategy is not excluded.
+    pub(crate) fn speaker_for(&self, group: usize, key: &StrategyKey) -> Option<TaskId> {
+        let mut tasks = self.groups[group].tasks.iter().copied();
+        tasks.find(|task| !self.has_ended(*task) && !self.task(*task).excludes_key(key))
     }
 
     /// Seconds of the run between failures of attempts that are not their task's fault, about.

@@ -76,6 +76,8 @@ pub struct TaskState {
     pub best: Option<BestEvaluation>,
     /// Seconds for which its training stood still for evaluations, all together.
     pub evaluating_s: f64,
+    /// A trial with its functions has measured a strategy.
+    pub was_measured: bool,
     /// How many times it was launched to train.
     pub num_attempts: u32,
     /// When it last ended an attempt at training, seconds; 0 before.
@@ -116,6 +118,11 @@ impl TaskState {
     /// Whether a strategy is excluded for this task.
     pub(crate) fn excludes(&self, strategy: &Strategy) -> bool {
         self.excluded.iter().any(|(key, _)| strategy.is_of(key))
+    }
+
+    /// Whether a technique on a number of devices is excluded for this task.
+    pub(crate) fn excludes_key(&self, key: &StrategyKey) -> bool {
+        self.excluded.iter().any(|(excluded, _)| excluded == key)
     }
 
     /// Turns a length in epochs into steps, once the length of an epoch is known.

@@ -37,6 +37,9 @@ pub struct TrialState {
     pub reused: bool,
     /// Failures, by chance perhaps, since this process drives the run.
     pub failures: u32,
+    /// How many tasks, of which nothing had worked before, have failed under it by an error of their
+    /// own functions. The strategy may have made them raise.
+    pub own_failures: u32,
     /// The attempt that runs it now.
     pub attempt: Option<AttemptId>,
     /// The estimate, if the strategy was not measured and something is known of strategies like it.
@@ -65,6 +68,7 @@ impl TrialState {
             outcome: None,
             reused: false,
             failures: 0,
+            own_failures: 0,
             attempt: None,
             estimate: None,
             has_knobs: false,

@@ -104,36 +104,6 @@ fn on_cpu_slots_an_inspection_waits_for_young_trials_and_goes_before_the_next() 
 }
 
 #[test]
-fn what_the_tasks_own_code_raises_ends_the_group_and_is_told_once() {
-    let tasks = vec![task("a", "one"), task("b", "one"), task("c", "other")];
-    let mut run = Run::new(config(Mode::Orchestrate, BOTH), tasks);
-    let look = run.live(Purpose::Inspection)[0];
-    run.fail(look, FailureKind::Task);
-    let errors = run.errors();
-    assert_eq!(errors[0], ("no <data>".to_owned(), "Traceback …".to_owned()));
-    let second = "as `a`, which performs alike: no <data>";
-    assert_eq!(errors[1], (second.to_owned(), String::new()));
-    assert_eq!(errors.len(), 2);
-    assert!(!run.state().has_ended(TaskId(2)));
-    assert!(run.live(Purpose::Trial).is_empty());
-    assert_eq!(run.state().num_to_inspect(), 0);
-}
-
-#[test]
-fn what_a_loader_raises_in_a_trial_ends_the_group_and_nothing_else_is_tried() {
-    let tasks = vec![task("a", "one"), task("b", "one")];
-    let mut run = Run::new(config(Mode::Orchestrate, BOTH), tasks);
-    let look = run.live(Purpose::Inspection)[0];
-    run.find(look);
-    let trial = run.live(Purpose::Trial)[0];
-    run.fail(trial, FailureKind::Certain);
-    let errors = run.errors();
-    assert_eq!(errors[0], ("no <data>".to_owned(), "Traceback …".to_owned()));
-    assert_eq!(errors[1].0, "as `a`, which performs alike: no <data>");
-    assert!(run.live(Purpose::Trial).is_empty());
-}
-
-#[test]
 fn a_crash_is_tried_once_more_and_then_trials_tell() {
     let mut run = Run::new(config(Mode::Orchestrate, BOTH), vec![task("a", "one")]);
     let first = run.only(Purpose::Inspection);

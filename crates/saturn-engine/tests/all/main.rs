@@ -11,6 +11,7 @@ mod inspected;
 mod inspections;
 mod judgements;
 mod overtaking;
+mod own_failures;
 mod paces;
 mod records;
 mod refusals;
