@@ -33,10 +33,10 @@ fn why_hopeless(state: &State, id: TaskId) -> Option<TaskEnd> {
     let has_choice = task.steps.is_some() && state.choices(id).next().is_some();
     let is_open = group.inspection.attempt.is_some()
         || state.is_to_inspect(task.group)
-        || group.trials.iter().any(|(key, trial)| {
-            (trial.attempt.is_some() || state.is_open_trial(task.group, key))
-                && state.may_run(id, key)
-        });
+        || group
+            .trials
+            .iter()
+            .any(|(key, trial)| trial.attempt.is_some() || state.is_open_trial(task.group, key));
     // Without devices nothing is known: nodes may come.
     if has_choice || is_open || state.breadths.is_empty() {
         return None;

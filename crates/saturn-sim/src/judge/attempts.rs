@@ -10,6 +10,7 @@ use crate::workloads::truth::PEAK_MEMORY_BYTES;
 
 use crate::judge::books::{AttemptBook, Books};
 use crate::judge::duty::Duty;
+use crate::judge::tasks::is_raised;
 
 impl Books {
     pub(super) fn stored_of_attempt(&mut self, record: &Record) {
@@ -84,7 +85,9 @@ impl Books {
         if let Some(what) = self.why_not_trained(one.task, &one.strategy) {
             self.wrong("only what may start starts", format!("{id} goes on: {what}"));
         }
-        let on_disk = self.tasks[self.attempts[&id].task.0].on_disk;
+        let task = &mut self.tasks[self.attempts[&id].task.0];
+        task.has_worked = true;
+        let on_disk = task.on_disk;
         if let Some(one) = self.attempts.get_mut(&id) {
             one.purpose = Purpose::Train;
             one.is_let_on = true;
@@ -105,6 +108,9 @@ impl Books {
             return self.wrong("numbers are given once", what);
         }
         self.newest = Some(*attempt);
+        if let Some(task) = self.tasks.get_mut(task.0) {
+            task.has_worked |= *purpose == Purpose::Train;
+        }
         let group = self.tasks.get(task.0).map_or("", |task| task.group.as_str());
         if let Some(what) = self.why_too_much_host_memory(group, strategy, gang)
             && *purpose != Purpose::Inspection
@@ -390,7 +396,8 @@ impl Books {
         let AttemptEnd::Failed { failure } = end else { return };
         // A failure that Saturn's own processes cause counts against no task.
         let is_forgiven = failure.kind == FailureKind::Saturn;
-        if purpose == Purpose::Inspection && !is_forgiven {
+        let is_its_own = is_raised(failure.kind) && !self.tasks[task.0].has_worked;
+        if purpose == Purpose::Inspection && !is_forgiven && !is_its_own {
             let group = self.tasks[task.0].group.clone();
             *self.failed_looks.entry(group).or_default() += 1;
         }

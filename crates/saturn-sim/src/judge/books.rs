@@ -34,6 +34,8 @@ pub(super) struct TaskBook {
     pub(super) on_disk: u64,
     /// Failures that count since its last new checkpoint, at most.
     pub(super) failures: u32,
+    /// Its functions have worked: a trial has measured with them, or it was launched to train.
+    pub(super) has_worked: bool,
     /// How its attempts at training failed.
     pub(super) failed: Failures,
 }

@@ -28,6 +28,8 @@ const MAX_SUSPECTS: usize = 2;
 pub(super) struct Failures {
     /// The last end, if that was a failure, and its strategy.
     last: Option<(FailureKind, StrategyKey)>,
+    /// How its last trial failed, and under which strategy.
+    last_trial: Option<(FailureKind, StrategyKey)>,
     /// Whether that attempt had come to train.
     has_begun: bool,
     /// The strategy of the attempt before the last, if that attempt was killed from outside.
@@ -96,7 +98,9 @@ impl Books {
             let (step, number) = failures.of_saturn;
             failures.of_saturn = (on_disk, if step == on_disk { number + 1 } else { 1 });
         }
-        if purpose == Purpose::Train {
+        if purpose == Purpose::Trial {
+            failures.last_trial = kind.map(|kind| (kind, key));
+        } else if purpose == Purpose::Train {
             let before = failures.last.take();
             let killed_before = before.filter(|(kind, _)| is_kill(*kind)).map(|(_, key)| key);
             failures.killed_before = killed_before.filter(|_| !failures.last_had_saved);
@@ -290,13 +294,19 @@ impl Books {
         let Some(task) = self.tasks.get_mut(id.0) else { return };
         task.excluded.insert(key.clone());
         let failed = &task.failed;
-        let is_right = failed.last.as_ref().is_some_and(|(kind, of)| {
-            of == key
-                && match kind {
-                    FailureKind::OutOfMemory | FailureKind::NotApplicable => true,
-                    kind => is_kill(*kind) && failed.killed_before.as_ref() == Some(key),
-                }
-        });
+        // Under `ddp` on one device its functions do what they would do without Saturn.
+        let is_plain = key.technique == "ddp" && key.gpus == 1;
+        let has_raised = !task.has_worked
+            && !is_plain
+            && failed.last_trial.as_ref() == Some(&(FailureKind::Task, key.clone()));
+        let is_right = has_raised
+            || failed.last.as_ref().is_some_and(|(kind, of)| {
+                of == key
+                    && match kind {
+                        FailureKind::OutOfMemory | FailureKind::NotApplicable => true,
+                        kind => is_kill(*kind) && failed.killed_before.as_ref() == Some(key),
+                    }
+            });
         if !is_right {
             let what = format!("{id:?} without {key:?} after {failed:?}");
             self.wrong("strategies are excluded for a cause", what);

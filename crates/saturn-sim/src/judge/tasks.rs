@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use saturn_core::{StrategyKey, TrialOutcome};
-use saturn_engine::{Command, DeviceId, Purpose, RankReport, Record, Ruling, TaskId, TaskSpec};
+use saturn_engine::{
+    Command, DeviceId, FailureKind, Purpose, RankReport, Record, Ruling, TaskId, TaskSpec,
+};
 
 use crate::judge::books::{Books, TaskBook};
 use crate::judge::duty::Duty;
@@ -11,6 +13,15 @@ use crate::judge::recovery::Failures;
 
 /// Failures of Saturn's own that a task is forgiven in a row.
 const FORGIVEN: usize = 10;
+
+/// How the errors of tasks begin that no strategy can run.
+const HOPELESS: [&str; 3] =
+    ["no technique can run it", "no strategy fits", "the number of its steps is unknown"];
+
+/// Whether an error of a task's own functions is such a failure.
+pub(super) fn is_raised(kind: FailureKind) -> bool {
+    matches!(kind, FailureKind::Task | FailureKind::Certain)
+}
 
 impl Books {
     pub(super) fn stored_of_task(&mut self, record: &Record) {
@@ -169,6 +180,7 @@ impl Books {
             checkpoint: spec.start_step,
             on_disk: spec.start_step,
             failures: 0,
+            has_worked: false,
             failed: Failures::default(),
         });
     }
@@ -188,9 +200,42 @@ impl Books {
             }
             let of_group = self.measured.entry(group.to_owned()).or_default();
             of_group.insert((key.clone(), gpu_type.to_owned()));
-        } else if let Some(of_group) = self.measured.get_mut(group) {
+            let live = self.attempts.values().filter(|one| {
+                one.end.is_none() && one.purpose == Purpose::Trial && one.strategy.is_of(key)
+            });
+            for task in live.map(|one| one.task).collect::<Vec<_>>() {
+                self.tasks[task.0].has_worked |= self.tasks[task.0].group == group;
+            }
+            return;
+        }
+        if let Some(of_group) = self.measured.get_mut(group) {
             of_group.remove(&(key.clone(), gpu_type.to_owned()));
         }
+        let is_failure = matches!(outcome, TrialOutcome::Failed { .. });
+        if is_failure && !self.is_strategys_failure(group, key, outcome) {
+            let what = format!("{group} {key:?} on {gpu_type}: {outcome:?}");
+            self.wrong("a task's own failure says nothing of its group", what);
+        }
+    }
+
+    /// Whether a trial shows that a strategy is to blame: it said so, it failed by more than an
+    /// error of its task's functions, or these functions have worked elsewhere.
+    fn is_strategys_failure(&self, group: &str, key: &StrategyKey, outcome: &TrialOutcome) -> bool {
+        self.attempts.values().any(|one| {
+            let task = &self.tasks[one.task.0];
+            let has_said = || {
+                one.said.iter().any(|report| {
+                    matches!(report, RankReport::Trial { outcome: said, .. } if said == outcome)
+                })
+            };
+            let has_failed = || match &one.end {
+                Some(saturn_engine::AttemptEnd::Failed { failure }) => {
+                    task.has_worked || !is_raised(failure.kind)
+                }
+                _ => false,
+            };
+            one.strategy.is_of(key) && task.group == group && (has_said() || has_failed())
+        })
     }
 
     /// Why a task may not be given up now, if it may not.
@@ -215,10 +260,7 @@ impl Books {
                 Some(saturn_engine::AttemptEnd::Failed { failure })
                     if failure.kind == saturn_engine::FailureKind::Task
             );
-            // If the inspection of a model raises, that holds for all tasks with this model.
-            let is_of = one.task == id && !one.has_saved_more()
-                || one.purpose == Purpose::Inspection && self.tasks[one.task.0].group == task.group;
-            is_of && is_task_error
+            one.task == id && !one.has_saved_more() && is_task_error
         });
         // Saturn's own failures are forgiven that often.
         let num_forgiven = self.attempts.values().filter(|one| {
@@ -229,7 +271,11 @@ impl Books {
             )
         });
         let has_cause = has_raised || num_forgiven.count() >= FORGIVEN;
-        if has_choice && !has_cause && task.failures < self.config.policy.max_failures {
+        let is_its_own = !HOPELESS.iter().any(|words| error.starts_with(words));
+        if (has_choice || is_its_own)
+            && !has_cause
+            && task.failures < self.config.policy.max_failures
+        {
             return Err(format!("{} was given up after {} failures", task.name, task.failures));
         }
         Ok(())
