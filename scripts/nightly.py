@@ -63,9 +63,10 @@ MATRIX = "scripts/numerics_matrix.py"
 PARTS = (
     Part(
         "rust",
-        "three times the simulated promises, four times the replays, 40 times the solver's random "
-        "cases, four times those of policies, 5,000 of each property, every operation on a run's "
-        "files made to fail, half of the tables of `docs/evaluation`",
+        "compared with `make test`: three times as many simulated runs, four times as many replays, "
+        "40 times as many random problems for the solver and four times as many for the policies; "
+        "5,000 cases of each property; each operation on a run's files fails once; half of the "
+        "tables of `docs/evaluation`",
         16,
         (
             (
@@ -133,8 +134,8 @@ PARTS = (
     ),
     Part(
         "numerics-of-today",
-        "the slow tests of numbers under one of these settings, another each day, and compiled "
-        "code with its compiler",
+        "the slow numerical tests under one of these settings (a different setting each day), and "
+        "tests of `torch.compile` with its default back end",
         15,
         (
             (*PYTHON, MATRIX, "--only", "today"),
@@ -176,7 +177,7 @@ PARTS = (
     ),
     Part(
         "zoo",
-        "every second of 78 architectures under every technique, the others on the next day",
+        "half of the 78 architectures under every technique; the other half on the next day",
         10,
         (("make", "zoo", "ZOO=today"),),
     ),

@@ -5,9 +5,9 @@
 //! talks to a process. So the real driver and a simulation run the same code, and a run can be
 //! rebuilt from its journal.
 //!
-//! The world is open: tasks and nodes come and go, and each task has a stage of its own. Measuring
-//! is work among other work. A plan is made as soon as a task can be planned, and made anew when
-//! its premises change.
+//! Tasks and nodes come and go at any time, and each task has a stage of its own. Trials share the
+//! devices with training. The engine asks for a plan as soon as a task can be planned, and again
+//! when an input of the plan changes.
 //!
 //! Invariants:
 //! - [`State`] changes durably only through [`State::apply`] of a [`Record`]. Folding the records
@@ -15,7 +15,7 @@
 //!   (the live step and loss) is a convenience, never needed to resume.
 //! - Records are to be stored before the actions of the same [`Decision`] are performed.
 //! - No device is ever given to two live attempts, and no task has two live attempts.
-//! - What a plan promises is what the engine's own forecast of following it gives.
+//! - The times that a plan promises come from the engine's own forecast of following it.
 //!
 //! # A turn
 //!

@@ -10,7 +10,7 @@
 //! - [`outlook`] makes a planning problem of tasks before they are run.
 //! - [`probe`] finds out about a machine and a directory before a run begins there.
 //! - [`status`], [`explain`] and [`report`] describe any run, whether a process drives it or not.
-//!   [`left`] poses what is left of it as a planning problem.
+//!   [`left`] states the remaining work of a run as a planning problem.
 //!
 //! Invariants:
 //! - Records reach the disk before the actions that were decided with them are performed.

@@ -33,9 +33,9 @@
 //! | [`split`] | planned switches of strategy |
 //! | [`solve`](mod@solve) | one solve from end to end |
 //!
-//! [`solve()`] turns a problem into a model, bounds it, runs the backend, decodes what that found into
-//! devices and starts, and has `saturn_core` check the plan. No part reads a clock ([`Clock`] is the
-//! caller's) or knows of processes.
+//! [`solve()`] turns a problem into a model, computes lower bounds and runs the backend. It decodes
+//! the backend's result into devices and starts, and has `saturn_core` check the plan. No part
+//! reads a clock ([`Clock`] is the caller's) or knows of processes.
 
 #![expect(clippy::doc_markdown, reason = "the docs write symbols as the literature does")]
 #![expect(clippy::similar_names, reason = "a model has modes")]

@@ -83,7 +83,7 @@ class Checkpoints:
         *,
         may_stage: bool = True,
     ) -> None:
-        """`about` is the rest of the manifest; without `may_stage`, training always waits."""
+        """`about` has the manifest's other fields; without `may_stage`, training always waits."""
         self._directory = directory
         self._gang = gang
         self._groups = groups  # of the optimizer that is saved and loaded here

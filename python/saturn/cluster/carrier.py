@@ -7,8 +7,8 @@
   whose agent was lost.
 
 An agent whose process or node has died is lost. So is an agent that does not answer for longer than
-an agent serves without a driver; it is ended then. Time in which this program stood still counts
-for no silence. If Ray could not complete a call, as after a broken connection, the call is made
+an agent serves without a driver; it is ended then. While this program itself stands still, no
+silence is counted. If Ray could not complete a call, as after a broken connection, the call is made
 again. Letters have numbers, so the reader skips those that did arrive.
 
 If Ray's head is gone, agents still answer, but calls about nodes hang, and after a minute the nodes

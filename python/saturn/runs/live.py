@@ -191,7 +191,7 @@ class Run:
         return Status(json.loads(native.status(self._run_dir)))
 
     def explain(self, name: str | None = None) -> dict[str, Any]:
-        """Why a task waits, trains or ended; without a name, why the run does: codes, sentences."""
+        """Explain where a task, or without a name the run, stands, by codes and sentences."""
         explanation: dict[str, Any] = json.loads(native.explain(self._run_dir, name))
         return explanation
 

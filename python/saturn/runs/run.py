@@ -210,7 +210,7 @@ def found(run: PathLike, runs_dir: PathLike) -> Path:
         if (journal := path / "journal.db").is_symlink():
             raise InvalidInput(
                 f"the run {path} is not here: its journal is on another machine, at "
-                f"{journal.readlink()}: go on with it, and ask about it, there"
+                f"{journal.readlink()}: resume and inspect the run there"
             )
     raise InvalidInput(
         f"there is no run `{run}`: neither that directory nor one of that name in "

@@ -22,8 +22,8 @@ _EXPECTED = "expected a time such as 18:00 or 2026-11-28 09:00, or a duration su
 def seconds_until(due: Due, now: datetime | None = None) -> float:
     """Seconds from `now` (by default the present) to a due time.
 
-    A time of day that has passed is of tomorrow. Raises `InvalidInput` for a due time that is none,
-    or that has passed.
+    A time of day that has passed means tomorrow. Raises `InvalidInput` for text that is no due
+    time, and for a time that has passed.
     """
     now = datetime.now().astimezone() if now is None else now
     if isinstance(due, str):

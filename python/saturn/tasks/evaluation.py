@@ -29,7 +29,7 @@ class Evaluation:
         metrics: called once an evaluation, with the results of `keep` for all batches joined;
             without `keep` as `metrics(outputs, labels)`. Returns a mapping of names to
             numbers. None: only `eval_loss` is measured.
-        keep: `keep(outputs, labels)` → what of a batch is kept for `metrics`, such as
+        keep: `keep(outputs, labels)` → the values of a batch that `metrics` needs, such as
             `(outputs.argmax(-1), labels)`. For batches that are mappings, `keep(outputs, batch)`.
             A tuple becomes several arguments. By default the outputs (their `logits`, if they have
             any) and the labels, or the batch.

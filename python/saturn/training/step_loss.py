@@ -71,8 +71,8 @@ class Listener(Protocol):
 class StepLoss(Protocol):
     """How a task computes the loss of a batch."""
 
-    #: Whether `inputs` and `loss_from` together give the same as `loss`. Techniques need them that
-    #: don't run the model in one call.
+    #: Whether `inputs` and `loss_from` together give the same as `loss`. Techniques that don't run
+    #: the model in one call need them.
     calls_model_once: bool
 
     def random_start(self) -> RandomState:

@@ -76,7 +76,7 @@ class Pool(Run):
         return self._submit_steered(name, workload, tuner, wishes)
 
     def cancel(self, name: str) -> None:
-        """End a task and the tasks that come after it, or a search or all tasks with a stopper."""
+        """Cancel a task and its successors, or the sweep of that name with all its tasks."""
         sweep = steered.named(self._run_dir, name)
         if sweep is None:
             super().cancel(name)

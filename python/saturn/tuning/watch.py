@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
 #: Seconds between two rounds.
 _ROUND_S = 0.1
-#: Seconds between two requests for the status; more if a request takes long.
+#: Least seconds between two requests for the status.
 _LOOK_S = 0.2
+#: The pause between two requests is at least this many times as long as a request took.
 _LOOKS_PER_TIME = 20.0
 
 _STAGES = {"running": TRAINING, "held": HELD}

@@ -12,12 +12,12 @@
 //! may be what slows this attempt. Then its newest steps are compared with the steps since they
 //! came.
 //!
-//! A gang across nodes waits for its slowest node, and can't say which node that is. So if it keeps
-//! its pace, all of its nodes are well. If it becomes slower, that says something of a node only
-//! where nothing else tells of the node, and only if no other node of the gang is known by its own
-//! attempts to be as slow. If several nodes remain, each may be the slow one, and all of them are
-//! taken to be slow: otherwise the slow steps would correct the gang's strategy, for later runs too.
-//! The next attempt on one of these nodes shows whether that node is well.
+//! A gang across nodes waits for its slowest node, and can't say which node that is. So if the gang
+//! keeps its pace, all of its nodes are well. If it becomes slower, it is evidence against a node
+//! under two conditions: no attempt on that node alone gives evidence, and no other node of the
+//! gang is known, by attempts on that other node alone, to be as slow. If several nodes remain, all
+//! of them count as slow. Otherwise the slow steps would correct the gang's strategy, in later runs
+//! too. The next attempt on one of these nodes shows whether that node is well.
 //!
 //! All this is live: a resumed run sees the slowness of its nodes anew.
 
@@ -95,7 +95,7 @@ impl State {
         if number >= DEPARTURES {
             attempt.warm = Some(since);
             attempt.slowed = since.slowed;
-            // What is on record stays on record.
+            // Steps that the journal has as an interval must not be put on record again.
             let on_record = attempt.recorded.filter(|mark| mark.step > since.step);
             attempt.recorded = on_record.map(|mark| Warm { slowed: since.slowed, ..mark });
             attempt.recent = Some(new(since, attempt.here(), Some(1.0)));

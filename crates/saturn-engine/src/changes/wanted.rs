@@ -86,7 +86,7 @@ impl State {
         }
     }
 
-    /// Does so for all tasks of a group.
+    /// Opens the trials that the tasks of a group need.
     pub(crate) fn want_trials_of_group(&mut self, group: usize) {
         for task in self.groups[group].tasks.clone() {
             self.want_trials_for(task);

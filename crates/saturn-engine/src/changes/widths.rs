@@ -1,7 +1,7 @@
 //! Which outcomes of trials a change of the machines puts in doubt.
 //!
-//! Outcomes under another limit of the devices' memory are in doubt, and outcomes of gangs that a
-//! wider node now holds alone.
+//! Two kinds of outcomes are in doubt: outcomes under another limit of device memory, and outcomes
+//! of gangs that took several nodes and now fit one wider node.
 //!
 //! Of each type of device there is a *node width*: the devices of the largest node of the type that
 //! the run has had. A measurement within a node says nothing of a gang on several nodes, nor the

@@ -15,7 +15,7 @@ use crate::measuring::rests::Rests;
 use crate::measuring::training::{note_first_steps, note_interval};
 use crate::measuring::trials::trial_reported;
 
-/// Takes in a rank's report. Whether the run may be brought forward for it.
+/// Takes in a rank's report. Returns whether timers and rooms should be looked at because of it.
 pub(crate) fn reported(
     ledger: &mut Ledger,
     host_memory: &HostMemoryQueue,

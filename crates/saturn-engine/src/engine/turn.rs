@@ -94,7 +94,7 @@ impl Engine {
         self.ledger.timers.next_s().filter(|_| self.ledger.state.ended.is_none())
     }
 
-    /// Takes in what happened. Whether the run may be brought forward for it.
+    /// Takes in an event. Returns whether timers and rooms should be looked at because of it.
     fn take_in(&mut self, event: Event, now_s: f64) -> bool {
         let Self { ledger, planning, host_memory, rests, health } = self;
         match event {

@@ -1,4 +1,4 @@
-//! What a run is told: techniques and policy at its start, tasks at any time.
+//! The configuration of a run (techniques and policy) and of its tasks.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::ids::TaskId;
 
-/// How far the run goes.
+/// Whether a run only measures, or also trains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
@@ -33,9 +33,9 @@ pub enum DeviceKind {
 pub struct Machines {
     /// What their devices are.
     pub device_kind: DeviceKind,
-    /// What all attempts on a node together may take of its own memory, bytes; `None` for no limit.
+    /// How much host memory of a node all its attempts may take together, bytes; `None`: no limit.
     pub host_memory_bytes: Option<u64>,
-    /// Whether nodes may join. Then a task that needs a wider node than there is waits for it.
+    /// Whether nodes may join. If so, a task that needs a wider node than the pool has waits.
     #[serde(default = "yes")]
     pub pool_may_grow: bool,
 }
@@ -95,7 +95,7 @@ pub struct TaskSpec {
     /// Trials known from an earlier search.
     #[serde(default)]
     pub measured: Vec<Trial>,
-    /// What the person wishes of its time.
+    /// The user's wishes for the task's schedule.
     #[serde(default)]
     pub wishes: Wishes,
     /// When its model is evaluated; `None`: never.
@@ -107,12 +107,11 @@ pub struct TaskSpec {
     /// The metric that says how well the task does, for people; `None`: its loss.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goal: Option<Goal>,
-    /// The task is the part of a script after its training, and does not train itself: the training
-    /// is another task.
+    /// Whether this task is the rest of a script, after its training. The training is another task.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_rest: bool,
-    /// Finished steps with which it comes, in a checkpoint of the task that it continues. Earlier
-    /// journals have 0 here, and the first launch then tells.
+    /// Finished steps in the checkpoint of another task that this task continues. Earlier journals
+    /// have 0 here; then the first attempt reports the step.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub start_step: u64,
 }
@@ -141,7 +140,7 @@ pub enum GoalMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct EvaluationSpec {
-    /// Steps between two evaluations; `None`: there is the last alone.
+    /// Steps between two evaluations; `None`: the model is evaluated only after the last step.
     pub every_steps: Option<NonZeroU64>,
 }
 
@@ -170,7 +169,7 @@ impl TaskSpec {
             && self.allows_technique(&key.technique)
     }
 
-    /// Whether it may be under a technique on some number of devices.
+    /// Whether the task may be tried and trained under a technique, on any number of devices.
     pub fn allows_technique(&self, name: &str) -> bool {
         let is_forbidden = self.allowed.not_techniques.iter().any(|one| one == name);
         match &self.allowed.techniques {
@@ -179,7 +178,7 @@ impl TaskSpec {
         }
     }
 
-    /// Whether it may be with these knobs too.
+    /// Whether the task may be tried and trained under a strategy, its knobs included.
     pub fn allows(&self, strategy: &Strategy) -> bool {
         let pinned = self.allowed.knobs.get(&strategy.technique).into_iter().flatten();
         self.allows_key(&strategy.key())
@@ -207,11 +206,11 @@ fn one_batch_a_step() -> NonZeroU64 {
     NonZeroU64::MIN
 }
 
-/// What a person wishes of a task's time. All of it may change while the run goes on.
+/// A user's wishes for a task's schedule. They may change while the run goes on.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Wishes {
-    /// Tasks of higher priority end sooner, where that costs lower ones no more than it gains.
+    /// A task of higher priority has a larger weight in the sum of ends that plans minimise.
     pub priority: i32,
     /// The time on the run's clock by which it should have ended, seconds.
     pub deadline_s: Option<f64>,
@@ -228,9 +227,9 @@ pub enum TrialBudget {
     /// Every strategy is measured, whatever that costs.
     #[default]
     Full,
-    /// Each group's first trial, and then what is expected to save more than it costs.
+    /// Each group's first trial, and then each trial that is expected to save more than it costs.
     Worthwhile,
-    /// The same, up to so many device-seconds; each group's first trial is run even beyond.
+    /// As `Worthwhile`, up to this many device-seconds. Each group's first trial runs in any case.
     Seconds(f64),
 }
 
@@ -240,8 +239,8 @@ pub enum TrialBudget {
 pub struct Policy {
     /// Longest time between two plans while tasks run, seconds.
     pub interval_s: f64,
-    /// Time between two checkpoints of an attempt, seconds; `None`: as follows from what they cost
-    /// and from how often things fail.
+    /// Time between two checkpoints of an attempt, seconds; `None`: derived from the cost of a
+    /// checkpoint and the rate of failures.
     pub checkpoint_every_s: Option<f64>,
     /// Steps of a trial that are not timed.
     pub warmup_steps: u32,
@@ -249,15 +248,15 @@ pub struct Policy {
     pub timed_steps: u32,
     /// At most how many steps of a trial are timed, if a step's time is not known well before.
     pub max_timed_steps: u32,
-    /// How much may be spent on them.
+    /// How much may be spent on trials.
     pub trial_budget: TrialBudget,
-    /// Failures in a row, without a new checkpoint between them, that end a task.
+    /// A task is given up after this many failures in a row without a new checkpoint.
     pub max_failures: u32,
     /// Wait before the first retry, seconds; doubles with each failure in a row.
     pub backoff_s: f64,
     /// Silence of an attempt after which it counts as hung, seconds. Must exceed the longest step.
     pub stall_s: f64,
-    /// Seconds from a kill after which processes that still live cost their devices.
+    /// Seconds after a kill until the devices of processes that still live are set aside.
     pub kill_grace_s: f64,
     /// Share of the time left that a new plan must save before running tasks are moved for it.
     pub min_gain: f64,
@@ -269,11 +268,11 @@ pub struct Policy {
     pub max_switches: usize,
     /// Most time that a solve may take, seconds: less if little is left to train.
     pub solver_time_limit_s: f64,
-    /// A plan with planned switches must end earlier than the best without by this part of it.
+    /// The part by which a plan with switches must end earlier than the best plan without switches.
     pub min_switch_gain: f64,
     /// Seed of the solver.
     pub seed: u64,
-    /// What all attempts on a node together may take of its own memory, bytes; `None` for no limit.
+    /// How much host memory of a node all its attempts may take together, bytes; `None`: no limit.
     pub host_memory_bytes: Option<u64>,
     /// How many nodes a gang may take at most.
     pub max_nodes: u32,
@@ -283,7 +282,8 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// Steps of a trial at least, warm-up included. A trial whose steps take seconds has no more.
+    /// The least number of steps of a trial, warm-up included. If steps take seconds, a trial takes
+    /// no more steps than these.
     pub(crate) fn trial_steps(&self) -> u32 {
         self.warmup_steps + self.timed_steps
     }
@@ -326,19 +326,19 @@ impl Default for Policy {
     }
 }
 
-/// What a run is told at its start. Nodes and tasks come by records of their own.
+/// The configuration of a run. Nodes and tasks come by records of their own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunConfig {
-    /// How far it goes.
+    /// Whether the run only measures, or also trains.
     pub mode: Mode,
     /// What its devices are.
     pub device_kind: DeviceKind,
-    /// What each device may hold, bytes; `None` for no limit but its own.
+    /// How much each device may hold, bytes; `None`: only its own size limits it.
     #[serde(default)]
     pub device_memory_bytes: Option<u64>,
     /// The techniques to try.
     pub techniques: Vec<TechniqueRef>,
-    /// The numbers.
+    /// The numbers that govern trials, retries, the watchdog and introspection.
     pub policy: Policy,
 }
 

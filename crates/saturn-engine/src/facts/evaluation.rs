@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use saturn_core::measure;
 use serde::{Deserialize, Serialize};
 
-/// Metrics by their names; `None` of what was no finite number, in journals of earlier versions.
+/// Metrics by name. Journals of earlier versions have `None` for a value that was not finite.
 pub type Metrics = BTreeMap<String, Option<f64>>;
 
 /// What an evaluation found.

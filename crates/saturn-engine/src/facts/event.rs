@@ -24,8 +24,7 @@ pub enum RankReport {
         /// Seconds from launch until now.
         setup_s: f64,
     },
-    /// The rank works on something that takes long and is no step: building, loading, skipping
-    /// data.
+    /// A heartbeat during long work between steps: building, loading or skipping data.
     Alive,
     /// Training goes on.
     Progress {
@@ -49,21 +48,22 @@ pub enum RankReport {
         #[serde(default, with = "measure::optional")]
         loss: Option<f64>,
     },
-    /// The model was evaluated; or, where an attempt goes on from a checkpoint, it was before.
+    /// The model was evaluated. An attempt that resumes from a checkpoint reports the checkpoint's
+    /// last evaluation again, in case the report was lost.
     Evaluated {
         /// What was found.
         #[serde(flatten)]
         evaluation: Evaluation,
-        /// The best so far, where the task says which is that.
+        /// The best evaluation so far, if the task names a metric and a mode.
         #[serde(default)]
         best: Option<BestEvaluation>,
-        /// Seconds that it took; `None` of an evaluation before.
+        /// Seconds that the evaluation took; `None` if an earlier attempt made it.
         #[serde(default)]
         evaluation_s: Option<f64>,
     },
-    /// What an inspection found.
+    /// The result of an inspection.
     Inspected {
-        /// All of it.
+        /// The whole result.
         inspection: Box<Inspection>,
     },
     /// A trial's result.
@@ -73,13 +73,13 @@ pub enum RankReport {
         knobs: Knobs,
         /// What came of it.
         outcome: TrialOutcome,
-        /// Finished steps, where the trial's steps are the task's own: it waits for
+        /// Finished steps, if the trial's steps are the task's own. The trial then waits for
         /// [`Action::GoOn`] or [`Action::Stop`].
         #[serde(default)]
         step: Option<u64>,
     },
-    /// The task is trained and the last checkpoint is in place: all its steps are done, or its own
-    /// code has ended it before.
+    /// The task is trained and its last checkpoint is in place. All its steps are done, or its own
+    /// code ended the training early.
     Finished {
         /// Finished steps.
         step: u64,
@@ -102,9 +102,9 @@ pub enum RankReport {
         #[serde(default)]
         traceback: String,
     },
-    /// A word for the person watching.
+    /// A message for the person who watches the run.
     Note {
-        /// The word.
+        /// The message.
         text: String,
     },
 }
@@ -117,7 +117,7 @@ pub struct SolveAnswer {
     /// Makespan of current practice on the same problem (all devices to one task at a time, its
     /// best technique), seconds.
     pub current_practice_s: Option<f64>,
-    /// Whether that rests on an estimate of a strategy that nobody has measured.
+    /// Whether current practice uses a strategy that was only estimated, never measured.
     pub practice_is_estimate: bool,
     /// A plan of [`SolveOrder::optimistic`], where that was asked and solved.
     pub optimistic: Option<Plan>,
@@ -126,11 +126,11 @@ pub struct SolveAnswer {
 /// A task to add, as a person describes it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NewTask {
-    /// All but the tasks that it waits for.
+    /// The task, without its predecessors.
     #[serde(flatten)]
     pub spec: TaskSpec,
-    /// Names of tasks that must be done before it starts: of the run, or before it in the same
-    /// list.
+    /// Names of tasks that must be done before this task starts. They are tasks of the run, or come
+    /// earlier in the same list.
     #[serde(default)]
     pub after: Vec<String>,
 }
@@ -144,11 +144,11 @@ pub enum Command {
         /// The tasks.
         tasks: Vec<NewTask>,
     },
-    /// Nothing more will come: end when every task has ended.
+    /// No more tasks will come: the run ends when every task has ended.
     Close,
     /// End a task that is not wanted any more.
     Cancel {
-        /// Which.
+        /// The task's name.
         task: String,
     },
     /// Stop a task at a checkpoint until it is taken up again.
@@ -161,20 +161,20 @@ pub enum Command {
         /// Which.
         task: String,
     },
-    /// Change what is wished of a task's time; what is absent stays.
+    /// Change a task's priority, deadline, release or predecessors. Absent fields stay as they are.
     Wish {
-        /// Which.
+        /// The task's name.
         task: String,
-        /// Higher ends sooner.
+        /// The new priority: a task of higher priority ends sooner.
         #[serde(default)]
         priority: Option<i32>,
-        /// By when it should have ended, seconds on the run's clock.
+        /// The new deadline, seconds on the run's clock.
         #[serde(default)]
         deadline_s: Option<f64>,
-        /// It needs have ended by no time.
+        /// Removes the deadline.
         #[serde(default)]
         no_deadline: bool,
-        /// No training before, seconds on the run's clock.
+        /// The task does not train before this time, seconds on the run's clock.
         #[serde(default)]
         release_s: Option<f64>,
         /// Names of tasks that must be done before it starts.
@@ -185,7 +185,7 @@ pub enum Command {
     TakeBack {
         /// Their node.
         node: String,
-        /// Which; all of the node's where none is named.
+        /// The numbers of the devices; empty for all devices of the node.
         #[serde(default)]
         devices: Vec<u32>,
     },
@@ -223,14 +223,14 @@ pub enum Event {
     Resume {
         /// The nodes there are now.
         cluster: Cluster,
-        /// What each device may hold from here on, bytes; `None` for no limit but its own.
+        /// How much each device may hold from now on, bytes; `None`: only its own size limits it.
         device_memory_bytes: Option<u64>,
         /// What the machines are now.
         machines: Machines,
     },
     /// A node joins the pool, or comes back to it.
     NodeJoined {
-        /// What it is; its name tells whether it was there before.
+        /// The node. If the run knows its name, the node has come back.
         spec: Node,
     },
     /// A node has gone, with everything on it.
@@ -276,9 +276,9 @@ pub enum Event {
         /// The plan, or why there is none.
         answer: Result<SolveAnswer, String>,
     },
-    /// A person asks for something. Where it is refused, the decision says why.
+    /// A person gives a command. If the engine refuses it, the decision says why.
     Command {
-        /// What.
+        /// The command.
         command: Command,
     },
     /// The person wants to stop. The first interrupt stops at checkpoints, the second at once. The
@@ -286,7 +286,7 @@ pub enum Event {
     Interrupt,
     /// A disk that was full when an attempt ended has more room than it had then.
     SpaceFreed,
-    /// A process that drives the run can launch from now on.
+    /// The launcher is ready: from now on a launch takes effect at once.
     DriverStarted {
         /// Seconds that its start took, while the run's clock stood still.
         startup_s: f64,
@@ -300,11 +300,12 @@ pub enum Event {
 pub struct SolveOrder {
     /// What to solve.
     pub problem: Problem,
-    /// The same problem with candidates for unmeasured strategies behind the others, as fast as
-    /// their estimates allow. A candidate that the plan of this problem uses is worth a trial.
+    /// The same problem, with candidates for unmeasured strategies after the measured ones. These
+    /// candidates are as fast as their estimates allow. If the plan of this problem uses such a
+    /// candidate, it is worth a trial.
     pub optimistic: Option<Problem>,
-    /// The same problem with those candidates as fast as their estimates say. Current practice
-    /// would have measured them, so its makespan is worked out from this problem.
+    /// As `optimistic`, but the added candidates are as fast as their estimates say. Current
+    /// practice would have measured these strategies, so its makespan comes from this problem.
     pub expected: Option<Problem>,
     /// The objective, which is minimised.
     pub objective: Objective,
@@ -314,11 +315,12 @@ pub struct SolveOrder {
     pub seed: u64,
     /// Switches that may be planned for each task that states their cost.
     pub max_switches: usize,
-    /// What a plan with switches must gain over the best without, as a part of that.
+    /// The part by which a plan with switches must end earlier than the best plan without switches.
     pub min_switch_gain: f64,
-    /// What a plan that moves running tasks must gain, as a part of the best plan that moves none.
+    /// The part by which a plan that moves running tasks must end earlier than the best plan that
+    /// moves none.
     pub min_move_gain: f64,
-    /// The same in seconds.
+    /// The seconds by which a plan that moves running tasks must end earlier.
     pub min_move_gain_s: f64,
     /// What is left of the plan in force, as a plan of the problem, to start from.
     pub warm_start: Option<Plan>,
@@ -328,8 +330,9 @@ pub struct SolveOrder {
 const MICROSECONDS: f64 = 1e6;
 
 impl SolveOrder {
-    /// The order with its times in whole microseconds. A search goes elsewhere if a time differs in
-    /// its last bit, and a run and its replay differ in such bits: their clocks add other numbers.
+    /// The order with its times rounded to whole microseconds. The times of a run and of its replay
+    /// may differ in the last bit, since they are sums of different numbers. A search that saw such
+    /// a bit would take another course.
     #[must_use]
     pub fn in_microseconds(mut self) -> Self {
         let problems = [Some(&mut self.problem), self.optimistic.as_mut(), self.expected.as_mut()];
@@ -373,7 +376,7 @@ pub enum Action {
         strategy: Strategy,
         /// Devices; none in an inspection.
         gang: Gang,
-        /// Steps that the task has in all; `None` but in training.
+        /// The task's total number of steps; `None` unless the attempt trains.
         steps: Option<u64>,
         /// Finished steps at which it is to stop at a checkpoint, where that is before the last.
         until_step: Option<u64>,
@@ -383,7 +386,7 @@ pub enum Action {
         /// Which attempt.
         attempt: AttemptId,
     },
-    /// Tell all ranks of a trial, which wait for it, to go on as training.
+    /// Tell all ranks of a trial to go on as training. The ranks wait for this answer.
     GoOn {
         /// Which attempt.
         attempt: AttemptId,

@@ -21,12 +21,12 @@ pub enum FailureKind {
     Died,
     /// The process was killed by signal 9 that Saturn did not send: by a person, or by the kernel.
     Killed,
-    /// The kernel killed the process because the machine's own memory ran out, which says nothing
-    /// of its device's.
+    /// The kernel killed the process because host memory ran out. This says nothing about the
+    /// memory of its device.
     HostMemory,
-    /// The machine failed under it, not the task.
+    /// The machine failed, not the task.
     Machine,
-    /// A process of Saturn's failed under it, such as the one that starts ranks, or its node went.
+    /// One of Saturn's own processes failed, such as the parent of ranks, or the rank's node left.
     Saturn,
     /// Nothing was heard for longer than the policy allows.
     Stalled,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::evaluation::Metrics;
 
-/// What is to come of a task.
+/// A stopper's ruling on a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ruling {
@@ -22,10 +22,10 @@ pub enum Ruling {
 pub struct Judgement {
     /// Finished steps of the task when the values were reported.
     pub step: u64,
-    /// What was seen, by metric; empty where others' values are the reason.
+    /// The values that the stopper saw, by metric; empty if it ruled by other tasks' values.
     #[serde(default, with = "measure::by_name")]
     pub values: Metrics,
-    /// What is to come of it; `None`: what was to come of it before.
+    /// The ruling; `None`: the earlier ruling still holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ruling: Option<Ruling>,
     /// Why, for people.

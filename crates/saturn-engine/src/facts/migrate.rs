@@ -15,7 +15,8 @@ use crate::facts::config::{RunConfig, TaskSpec};
 use crate::facts::ids::{NodeId, TaskId};
 use crate::facts::record::Record;
 
-/// The version of journals. In version 2 records are as here; 3 stores plans by what has changed.
+/// The version of journals. Version 2 has the present records. Version 3 stores each plan as its
+/// differences from the plan before.
 pub const VERSION: i64 = 3;
 
 /// Why a journal of an earlier version can't be read.

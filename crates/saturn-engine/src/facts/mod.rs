@@ -1,4 +1,4 @@
-//! What is told, stored and ordered: plain data, and no decision.
+//! Plain data: what the engine is told, what the journal stores, and what the engine asks for.
 //!
 //! - `ids`, `config`: the names of things within a run, and what a run and its tasks are.
 //! - `event`: what happens to the engine, and the actions that the engine asks for.

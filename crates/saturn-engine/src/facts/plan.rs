@@ -21,7 +21,7 @@ pub struct Place {
     pub strategy: Arc<Strategy>,
     /// Where.
     pub gang: Gang,
-    /// The part of what was left of the task when the plan was made that is done here.
+    /// The share of the task's remaining work, as of the plan's making, that this place does.
     #[serde(default = "whole")]
     pub share: f64,
     /// Finished steps at which the task is to be switched; `None` where it is trained to its end.
@@ -55,9 +55,9 @@ pub enum PlanSource {
     /// The solver found it.
     #[default]
     Solver,
-    /// The plan before it, with tasks that had no place put behind it one by one.
+    /// The plan before it, extended: tasks without a place were put behind it one by one.
     Extended {
-        /// Why the solver's answer does not stand here, if it was asked.
+        /// Why the solver's answer was not adopted, if the solver was asked.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
@@ -81,7 +81,7 @@ pub struct RunPlan {
     pub solve_s: f64,
     /// What current practice would take from `at_s`, seconds.
     pub current_practice_s: Option<f64>,
-    /// Whether that rests on an estimate of a strategy that nobody has measured.
+    /// Whether current practice uses a strategy that was only estimated, never measured.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub practice_is_estimate: bool,
     /// Seconds that the plan in force before would have taken from `at_s`, by the same forecast.

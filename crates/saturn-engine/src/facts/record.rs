@@ -1,8 +1,9 @@
 //! The facts that a journal keeps. Folding them over a fresh [`crate::State`] rebuilds the run.
 //!
-//! A record says what happened, never what a policy made of it. It names tasks, nodes, attempts and
-//! trials by what they are, and holds every number that its meaning depends on. So a journal means
-//! the same under every later policy. Records of kinds that are gone are translated by `migrate`.
+//! A record says what happened, never what a policy concluded from it. It names tasks, nodes and
+//! attempts by numbers that are never reused, and trials by group, type of device and strategy. It
+//! holds every number that its meaning depends on. So a journal means the same under every later
+//! policy. `migrate` translates records of kinds that no longer exist.
 
 use std::sync::Arc;
 
@@ -46,7 +47,7 @@ pub enum AttemptEnd {
     Stopped,
     /// It was killed because it is no longer wanted.
     Killed,
-    /// The process that drove the run, or the node that it ran on, went away under it.
+    /// The driver, or a node of the attempt, went away while the attempt ran.
     Lost,
     /// Its processes were killed and live on. Its devices are set aside.
     Abandoned,
@@ -61,7 +62,7 @@ pub enum AttemptEnd {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "how")]
 pub enum TaskEnd {
-    /// It is trained: all its steps, or those after which its own code has ended it.
+    /// All its steps are trained, or its own code ended the training early.
     Done {
         /// Loss of the last step; where it is no finite number, the task has diverged.
         #[serde(default, with = "measure::optional")]
@@ -177,7 +178,7 @@ pub enum Record {
         devices: Vec<u32>,
         /// Why.
         reason: String,
-        /// Tasks whose failures in a row count as these devices', not theirs.
+        /// Tasks whose failures in a row count as failures of these devices, not of the tasks.
         #[serde(default)]
         absolved: Vec<TaskId>,
     },
@@ -197,9 +198,9 @@ pub enum Record {
         /// What it is.
         spec: TaskSpec,
     },
-    /// No more tasks will come: the run ends when all have.
+    /// No more tasks will come: the run ends when all tasks have ended.
     Closed,
-    /// The person's wishes about a task's time are others from now on.
+    /// The user changed the wishes for a task's schedule.
     Wished {
         /// Which task.
         task: TaskId,
@@ -257,7 +258,7 @@ pub enum Record {
         step: u64,
         /// Seconds that saving it took.
         save_s: f64,
-        /// Seconds of those for which training stood still.
+        /// The part of `save_s` for which training stood still, seconds.
         blocked_s: f64,
         /// Loss of that step, where known.
         #[serde(default, skip_serializing_if = "Option::is_none", with = "measure::optional")]
@@ -269,15 +270,15 @@ pub enum Record {
         attempt: AttemptId,
         /// What was found.
         evaluation: Evaluation,
-        /// The best so far, where the task says which is that.
+        /// The best evaluation so far, if the task names a metric and a mode.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         best: Option<BestEvaluation>,
-        /// Seconds that it took; absent where an earlier attempt did it, and could not say so.
+        /// Seconds that the evaluation took; absent if an earlier attempt made it unreported.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         evaluation_s: Option<f64>,
     },
-    /// An inspection of the model of tasks that perform alike has found something. Strategies that
-    /// can't run have their outcome by it.
+    /// The inspection of a group's model has a result. The strategies that it rules out have their
+    /// outcome from it.
     Inspected {
         /// The profile key of the tasks that it speaks for.
         group: String,
@@ -302,7 +303,7 @@ pub enum Record {
         /// Finished steps.
         step: u64,
     },
-    /// Trials are to be run, since a plan that counted on them might be better.
+    /// Trials were chosen, because a plan that used their strategies might be better.
     TrialsChosen {
         /// Which.
         trials: Vec<ChosenTrial>,
@@ -311,8 +312,8 @@ pub enum Record {
         /// Device-seconds that they are expected to take.
         cost_s: f64,
     },
-    /// Training has shown a strategy's seconds a step: more or less than plans counted on, or for a
-    /// strategy that no trial has measured.
+    /// Training has shown a strategy's seconds a step. They differ from what plans counted on, or
+    /// no trial has measured the strategy.
     Observed {
         /// The profile key of the tasks that it speaks for.
         group: String,
@@ -323,7 +324,7 @@ pub enum Record {
         /// Seconds a step.
         step_s: f64,
     },
-    /// A process that drives the run can launch from now on.
+    /// The launcher is ready: from now on a launch takes effect at once.
     DriverStarted {
         /// Seconds that its start took, while the run's clock stood still.
         startup_s: f64,
@@ -336,8 +337,8 @@ pub enum Record {
         #[serde(flatten)]
         trained: Trained,
     },
-    /// The solver has answered. The plan that is chosen for it follows; a solve that ends with its
-    /// driver or after the run has no such record.
+    /// The solver has answered. If a plan is adopted because of the answer, its record follows. A
+    /// solve that its driver's death or the run's end cuts short has no such record.
     Solved {
         /// When the solver was asked, seconds on the run's clock.
         asked_s: f64,
@@ -384,7 +385,7 @@ pub enum Record {
         end: AttemptEnd,
         /// Finished steps that are not lost.
         step: u64,
-        /// Seconds a step that it took, checkpoints left out, where it trained long enough to tell.
+        /// Seconds a step, without checkpoints; `None` if the attempt trained too briefly to tell.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         step_s: Option<f64>,
     },
@@ -394,7 +395,7 @@ pub enum Record {
         task: TaskId,
         /// Not before this time, seconds.
         not_before_s: f64,
-        /// Whether the failure counts towards those in a row that end a task.
+        /// Whether the failure counts towards `max_failures`.
         #[serde(default = "yes")]
         counts: bool,
     },
@@ -415,11 +416,11 @@ pub enum Record {
         /// How.
         end: TaskEnd,
     },
-    /// A word for the person watching.
+    /// A message for the person who watches the run.
     Noted {
-        /// The task that it is about; `None` where it is about the run.
+        /// The task that the message is about; `None` if it is about the run.
         task: Option<TaskId>,
-        /// The word.
+        /// The message.
         text: String,
     },
     /// The person asked to stop the run.

@@ -4,10 +4,10 @@
 //! alone on its nodes always starts. The limit is that of each node: a gang on several
 //! nodes must fit each of them with its part.
 //!
-//! No task is overtaken for ever. On each node, memory is kept for the task that has waited longest
-//! for it as the first of its queues. Another task or trial may start before that task only where
-//! it does not delay it. Either both fit, or the other is expected to end before the oldest could
-//! start.
+//! No task waits for ever. Each node keeps memory for the task that has waited longest among those
+//! that are first in all their queues. Another task or trial may backfill: it starts before that
+//! task only if it does not delay that task. Either both fit at once, or the backfilled attempt is
+//! expected to end before the oldest task could start.
 
 use saturn_core::{Gang, Strategy};
 

@@ -1,7 +1,7 @@
 //! Following the plan in force: what starts, and on which devices.
 //!
-//! `dispatch` starts tasks that are first on all of their devices. `host_memory` holds back what
-//! the machine's own memory has no room for. `idle` gives idle devices work before the solver
+//! `dispatch` starts tasks that are first on all of their devices. `host_memory` holds back tasks
+//! for which a node has too little host memory. `idle` gives idle devices work before the solver
 //! answers.
 //!
 //! Invariants: the order of the plan binds, its times don't. No two attempts share a device.

@@ -3,8 +3,8 @@
 //! - A device is set aside after two failures, of one task or of two, without a task that does well
 //!   in between. Only failures count that look like a machine's fault (`FailureKind::Died`,
 //!   `Machine`, `Stalled`). They are then the device's failures, not the task's. The last devices
-//!   that a task can use are never set aside, and devices that become the last are taken back:
-//!   better slow than never.
+//!   that a task can use are never set aside, and devices that become the last are taken back: a
+//!   task on doubtful devices is better than a task that can't run.
 //! - If a task fails on other devices too, the fault was the task's. The devices that its failures
 //!   accused are taken back, and the task is not believed again.
 //! - Processes that live on after their kill cost their devices, not the run. Their attempt is

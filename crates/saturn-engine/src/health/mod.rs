@@ -4,7 +4,7 @@
 //!   tries its task again or gives it up.
 //! - `devices` sets devices aside, and takes them back. `memory` is what is remembered of failures.
 //! - `nodes` takes in nodes that join and leave.
-//! - `disks` tries again what met a full disk.
+//! - `disks` retries tasks and trials that met a full disk.
 //! - `hopeless` gives up tasks that no strategy can run; `stuck` ends a run that can't go on here.
 //!
 //! Invariants: a failure costs one task or one device, never the run. The memory of failures is

@@ -3,12 +3,12 @@
 //! - A strategy is excluded for the task if it ran out of memory, or if its technique refuses it.
 //!   It is excluded too if the task was killed under it twice in a row, from outside or by the
 //!   kernel for the machine's memory.
-//! - What the task's own functions raise is not retried, unless the attempt had trained some steps.
-//!   In that case the data or the machine may be the cause. What would happen again in the same way
-//!   is not retried.
-//! - A failure of a process of Saturn's, or of a node, counts neither as the task's nor as the
-//!   device's. But a task under which that happens time after time, without a new checkpoint, is
-//!   given up, since the task may be the cause.
+//! - An error that the task's own functions raise is not retried, unless the attempt had trained
+//!   some steps: then the data or the machine may be the cause. A failure that would repeat
+//!   (`FailureKind::Certain`) is never retried.
+//! - A failure of one of Saturn's own processes, or of a node, counts neither as the task's nor as
+//!   the device's. But a task whose attempts meet such failures again and again, without a new
+//!   checkpoint, is given up: the task may be the cause.
 //! - A full disk is nobody's failure: the task waits until there is space (`disks`).
 //! - Every other failure sends the task back to its last checkpoint after a wait. The wait doubles
 //!   with each failure. After `max_failures` in a row without a new checkpoint, the task is given
@@ -24,14 +24,14 @@ use crate::measuring::rests::Rests;
 use crate::state::attempt::Attempt;
 use crate::state::space::NO_SPACE_WAIT_S;
 
-/// Failures of Saturn's own processes in a row, without a new checkpoint between them, that a task
-/// is forgiven.
+/// This many failures of Saturn's own processes in a row, without a new checkpoint, don't count as
+/// the task's. The next failure does.
 const MAX_SATURN_FAILURES: u32 = 10;
 
 /// How often the wait before a retry doubles at most.
 const MAX_DOUBLINGS: u32 = 10;
 
-/// How often it doubles at most after failures of Saturn's own processes.
+/// How often the wait doubles at most after failures of Saturn's own processes.
 const MAX_SATURN_DOUBLINGS: u32 = 6;
 
 /// Has a failed task tried again, as before or under another strategy, or gives it up. `counts`:

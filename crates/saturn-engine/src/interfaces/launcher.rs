@@ -24,9 +24,9 @@ pub struct LaunchOrder {
     pub attempt: AttemptId,
     /// Which task.
     pub task: TaskId,
-    /// What it is.
+    /// The task's specification.
     pub spec: TaskSpec,
-    /// What it is for.
+    /// The attempt's purpose.
     pub purpose: Purpose,
     /// Technique, device count and knobs.
     pub strategy: Strategy,
@@ -37,11 +37,11 @@ pub struct LaunchOrder {
     /// The parts of its gang, most devices first: ranks are numbered in this order. An inspection
     /// has no devices; the launcher runs it where it likes.
     pub parts: Vec<GangPart>,
-    /// Steps that the task has in all; `None` but in training.
+    /// The task's total number of steps; `None` unless the attempt trains.
     pub steps: Option<u64>,
     /// Finished steps at which it is to stop at a checkpoint, where that is before the last.
     pub until_step: Option<u64>,
-    /// What each device may hold, bytes; `None` for no limit but its own.
+    /// How much each device may hold, bytes; `None`: only its own size limits it.
     pub device_memory_bytes: Option<u64>,
     /// Steps of a trial that are not timed.
     pub warmup_steps: u32,
@@ -52,7 +52,7 @@ pub struct LaunchOrder {
     /// Time between two checkpoints, seconds; `None`: as follows from what they cost and from
     /// `failure_every_s`.
     pub checkpoint_every_s: Option<f64>,
-    /// How often an attempt fails through no fault of its task, about: seconds of its time.
+    /// The run's mean time between failures of attempts that are not their task's fault, seconds.
     pub failure_every_s: f64,
 }
 
@@ -148,7 +148,7 @@ impl LaunchOrder {
     }
 }
 
-/// The device counts for which it is asked what can run.
+/// The device counts about which an inspection asks the techniques.
 fn asked_widths(state: &State) -> Vec<Widths> {
     let asked = state.breadths.iter().map(|one| Widths {
         gpu_type: one.gpu_type.clone(),
@@ -164,14 +164,14 @@ fn asked_widths(state: &State) -> Vec<Widths> {
 pub enum News {
     /// Something for the engine: a report, an exit, a launch that failed after all, a node.
     Event(Event),
-    /// A word for the person watching, about the machine.
+    /// A message about the machine, for the person who watches the run.
     Note(String),
 }
 
 /// Starts and stops gangs. Calls of a launcher return at once: no call waits for a process.
 pub trait Launcher {
-    /// Whether what is launched now starts now. While it is false at the beginning of a run, the
-    /// run's clock stands still.
+    /// Whether a gang that is launched now starts without delay. While this is false at the
+    /// beginning of a run, the run's clock stands still.
     fn is_ready(&self) -> bool {
         true
     }
@@ -186,8 +186,8 @@ pub trait Launcher {
     /// Tells all ranks at which finished step to stop at a checkpoint; `None` for the task's last.
     fn until(&mut self, attempt: AttemptId, step: Option<u64>);
 
-    /// Tells all ranks of a trial that waits for it to go on as training, up to the task's last
-    /// step.
+    /// Tells all ranks of a trial to go on as training, up to the task's last step. The ranks wait
+    /// for this answer.
     fn go_on(&mut self, attempt: AttemptId, steps: u64);
 
     /// Kills all processes of a gang, those too that are yet to come.

@@ -15,6 +15,6 @@ pub trait Observer: Send {
     /// Time has passed; `state` has the progress of the moment. A few times a second.
     fn tick(&mut self, state: &State, now_s: f64);
 
-    /// A word about the machine that runs the tasks, which is no record.
+    /// A message about the machine that runs the tasks. It is not in the journal.
     fn note(&mut self, text: &str, now_s: f64);
 }

@@ -46,8 +46,8 @@ impl State {
 }
 
 impl Group {
-    /// The least seconds a step that are possible: by linear speed-up, and some more, from what the
-    /// technique takes on fewer devices.
+    /// The least possible seconds a step: the technique's step time on fewer devices, scaled by a
+    /// little more than linear speed-up.
     pub(crate) fn least_step_s(&self, key: &TrialKey) -> f64 {
         /// Only caches make two devices more than twice as fast as one.
         const SUPERLINEAR: f64 = 0.85;

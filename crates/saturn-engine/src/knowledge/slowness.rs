@@ -1,9 +1,9 @@
-//! What the slowness of nodes means for what is known of strategies and attempts.
+//! How slow nodes (stragglers) enter step times and forecasts.
 //!
-//! What becomes slow in mid-training becomes so for every strategy there, not for the one that
-//! happens to train. So a strategy's own figures leave out what was trained on slow nodes, and
-//! forecasts stretch all that is planned on a slow node alike. How slowness is seen:
-//! `changes/slowness`.
+//! A node that becomes slow in mid-training slows down every strategy on it, not only the strategy
+//! that happens to train there. So a strategy's step time leaves out steps on slow nodes, and a
+//! forecast stretches every task on a slow node by the same factor. `changes/slowness` finds the
+//! slow nodes.
 
 use saturn_core::Gang;
 
@@ -12,7 +12,7 @@ use crate::state::device::Slowness;
 use crate::state::run::State;
 
 impl State {
-    /// How slow a gang is for its nodes: as slow as its slowest. `None` if all are well.
+    /// The slowness of a gang, which is that of its slowest node; `None` if all its nodes are well.
     pub(crate) fn slowness_of(&self, gang: &Gang, now_s: f64) -> Option<Slowness> {
         gang.iter()
             .filter_map(|part| self.nodes.get(part.node)?.slowness)
@@ -34,9 +34,9 @@ impl State {
         attempt.clocked_until(self.well_until(attempt))
     }
 
-    /// Seconds a step that the newest steps of an attempt were to take, on nodes that are well: as
-    /// those before, or as its strategy has trained in this run. `None` if they are the first to
-    /// show.
+    /// The expected seconds a step of an attempt's newest steps, on nodes that are well. They come
+    /// from the attempt's earlier steps, or from this run's training under the strategy. `None` if
+    /// the newest steps are the first evidence.
     pub(crate) fn pace_before(&self, attempt: &Attempt, recent: &Recent) -> Option<f64> {
         let (steps, taken_s) = recent.since.clocked_until(recent.from);
         if steps >= MIN_STEPS_TO_CORRECT {

@@ -106,9 +106,9 @@ impl State {
         holds(&self.breadths, &key.gpu_type, key.strategy.gpus)
     }
 
-    /// Whether all strategies that a task has are of such a type and number of devices. If it has
-    /// none yet, the trials that may give it a strategy are asked instead; without any, the task is
-    /// not confined.
+    /// Whether `is_such` holds for the device type and count of every strategy of a task. If the
+    /// task has no strategy yet, the trials that may give it a strategy count instead. A task
+    /// without such trials is not confined.
     pub(crate) fn is_confined_to(&self, task: TaskId, is_such: impl Fn(&str, u32) -> bool) -> bool {
         let mut choices = self.choices(task).peekable();
         if choices.peek().is_some() {
@@ -128,8 +128,8 @@ impl State {
     }
 
     /// Whether memory rules out a strategy that was not tried. It does if the technique ran out of
-    /// memory on as many devices or more. It also does if the technique has never fitted in a
-    /// trial, and the group has a trial of it on more devices.
+    /// memory on as many devices or more. It also does if a trial of the technique ran out of
+    /// memory, no trial of it has fitted, and the group wants or has a trial on more devices.
     pub fn is_ruled_out(&self, group: usize, key: &TrialKey) -> bool {
         let same = self.groups[group].trials.iter().filter(|(other, _)| {
             other.gpu_type == key.gpu_type && other.strategy.technique == key.strategy.technique

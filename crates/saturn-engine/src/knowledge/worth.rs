@@ -138,6 +138,6 @@ impl State {
     }
 }
 
-/// Seconds that a worker spends at most on timing steps, beyond their least number: `_BUDGET_S` in
-/// `worker/timing.py`.
+/// Seconds of timed steps after which a worker times no more than the least number of steps:
+/// `ENOUGH_S` in `worker/step_times.py`.
 const TIMED_S: f64 = 2.0;

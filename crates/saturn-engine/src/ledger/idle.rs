@@ -1,4 +1,4 @@
-//! Devices that nothing waits for, and tasks that wait without a place in the plan in force.
+//! Devices for which the plan in force has nothing left to do, and tasks without a place in it.
 
 use std::collections::BTreeSet;
 

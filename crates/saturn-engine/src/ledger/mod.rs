@@ -1,5 +1,5 @@
-//! The desk at which all policies work: the state, the decision so far, and what is to be looked
-//! at.
+//! The ledger: the state, the decision of the present turn, and what is to be looked at. Every
+//! policy works on it.
 //!
 //! [`Ledger::commit`](book::Ledger::commit), in `book`, applies a record and puts it into the
 //! decision. It notes (`notes`) which devices, tasks and trials must be looked at because of the

@@ -35,7 +35,7 @@ pub(crate) enum Timer {
 #[derive(Debug, Default)]
 pub(crate) struct Timers(BTreeSet<(Moment, Timer)>);
 
-/// A time from 0 on, in order.
+/// A non-negative time, as a number that can be ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Moment(u64);
 

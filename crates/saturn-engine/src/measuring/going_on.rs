@@ -1,12 +1,13 @@
 //! Trials that go on as training, so that no step of a trial is wasted.
 //!
 //! Training is the same under every technique, so a trial's steps can be its task's first steps. A
-//! trial whose steps were that reports it with its outcome, and waits for an answer. It goes on as
-//! the training of its task if nothing stands in the way. The task must still wait, and might start
-//! now. No other trial waits for these devices or might, and the plan in force puts no other task
-//! on them. Until then a trial is a trial: it fails as one, and plans count on its devices.
+//! trial that took the task's own steps reports their number with its outcome, and waits for an
+//! answer. The trial goes on as training under three conditions. Its task still waits and could
+//! start now. No other trial waits, or could wait, for its devices. The plan in force puts no other
+//! task on its devices. Until the answer comes it counts as a trial: it fails as a trial, and plans
+//! count on its devices.
 //!
-//! Whether the task then trains in the right place is for the next plan to say.
+//! The next plan decides whether the task trains in the right place.
 
 use saturn_core::{Gang, StrategyKey, TrialOutcome};
 

@@ -36,7 +36,8 @@ const REST_SD: f64 = 0.2;
 /// deviations.
 const CONTRADICTION_SDS: f64 = 2.0;
 
-/// Puts the first steps of an attempt that trains under an estimate on record. Whether it just did.
+/// Puts on record the first steps of an attempt that trains under an estimate. Returns whether this
+/// call did so.
 pub(crate) fn note_first_steps(ledger: &mut Ledger, id: AttemptId, now_s: f64) -> bool {
     let Some(attempt) = ledger.state.attempts.get(&id) else { return false };
     if attempt.purpose != Purpose::Train || !ledger.state.chooses_trials() {
@@ -62,8 +63,8 @@ pub(crate) fn note_first_steps(ledger: &mut Ledger, id: AttemptId, now_s: f64) -
     true
 }
 
-/// Puts an interval of training on record once it is as long as all before it. Whether it
-/// contradicts what plans count on.
+/// Puts an interval of training on record once it is as long as all intervals before. Returns
+/// whether the interval contradicts what plans count on.
 pub(crate) fn note_interval(ledger: &mut Ledger, id: AttemptId, now_s: f64) -> bool {
     let Some(attempt) = ledger.state.attempts.get(&id) else { return false };
     let (Some(warm), Some(from)) = (attempt.warm, attempt.recorded.or(attempt.warm)) else {

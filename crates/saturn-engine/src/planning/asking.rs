@@ -34,12 +34,12 @@ const SOLVE_SHARE: f64 = 0.01;
 /// is often undone. Then a plan that moves running tasks must gain so many times `min_gain` over
 /// the best plan that moves none.
 const OPEN: f64 = 4.0;
-/// A gain that no plan has, seconds: the most that the solver may be asked for.
+/// The largest gain that the solver accepts as an option, seconds. No plan gains so much.
 const FOREVER_S: f64 = 1e9;
 /// Seconds that a solve may take whatever remains: at least, and for each task.
 const LEAST_SOLVE_S: f64 = 0.1;
 const LEAST_SOLVE_A_TASK_S: f64 = 0.001;
-/// An answer may take its time limit so many times: for the plan, and for the hopeful plan.
+/// An answer may take this many time limits: one for the plan, and one for the optimistic plan.
 const SOLVES_AN_ANSWER: f64 = 2.0;
 
 /// What planning remembers between solves.

@@ -8,8 +8,9 @@
 //! optimism promises more. (Optimism in the face of uncertainty: Lai & Robbins, 1985; Auer et al.,
 //! 2002.)
 //!
-//! So much luck is rare. The expected saving is the mean over several lucks. If luck is bad, the
-//! plan of what is known is followed, and the trial saves nothing. (Expected improvement: Mockus, 1975;
+//! The optimistic step times are rarely true. So the expected saving is the mean over several
+//! equally likely step times. If the strategy turns out slow, the plan of what is known is
+//! followed, and the trial saves nothing. (Expected improvement: Mockus, 1975;
 //! Jones et al., 1998.) The cost is the training that the trials delay: their own device-seconds,
 //! and stopping and launching again the tasks that make room.
 //!
@@ -31,8 +32,8 @@ use crate::state::trial::TrialKey;
 
 /// Standard deviations by which a strategy may be better than its estimate.
 const OPTIMISM: f64 = 1.0;
-/// Five equally likely lucks: standard deviations by which a strategy is faster than its estimate.
-/// They are the middles of the fifths of a normal distribution.
+/// How many standard deviations a strategy may turn out faster than its estimate; negative: slower.
+/// The five values are equally likely: they are the medians of the fifths of a normal distribution.
 const LUCKS: [f64; 5] = [-1.2816, -0.5244, 0.0, 0.5244, 1.2816];
 /// The optimistic plan must be better than the plan of what is known by this part of it.
 const LEAST_GAIN: f64 = 0.02;

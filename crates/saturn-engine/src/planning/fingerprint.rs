@@ -1,4 +1,4 @@
-//! What a planning problem depends on. A change of the state that changes nothing of this is no
+//! The inputs of a planning problem. A change of the state that leaves all of them unchanged is no
 //! reason to solve again.
 
 use std::collections::{BTreeMap, BTreeSet};

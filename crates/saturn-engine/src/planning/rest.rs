@@ -21,7 +21,7 @@ pub struct Rest {
     pub problem: Problem,
     /// Its tasks.
     pub tasks: Vec<TaskId>,
-    /// What its plan is to make small.
+    /// The objective, which its plan minimises.
     pub objective: Objective,
     /// Switches that a plan may have for each task.
     pub max_switches: usize,

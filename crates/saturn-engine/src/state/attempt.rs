@@ -46,7 +46,7 @@ pub struct Attempt {
     pub blocked_s: f64,
     /// Its steps on slow nodes, live.
     pub slowed: Slowed,
-    /// Its newest steps beside those before, live; `None` before its first step is over.
+    /// How its newest steps compare with its earlier steps, live; `None` until its first step ends.
     pub recent: Option<Recent>,
     /// Its newest checkpoint is of this step; `None` where it has written none.
     pub saved_step: Option<u64>,
@@ -95,20 +95,21 @@ pub struct Slowed {
     pub seconds: f64,
 }
 
-/// How long the newest steps of an attempt took, beside what was expected.
+/// How long the newest steps of an attempt took, compared with the expected time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Recent {
-    /// Where the steps begin with which newer steps are compared.
+    /// The mark from which the reference steps count. Newer steps are compared with them.
     pub since: Warm,
-    /// How many other attempts were on its nodes then.
+    /// How many other attempts were on the attempt's nodes at `since`.
     pub num_neighbours: usize,
-    /// Where the steps begin that are still to be compared.
+    /// The mark up to which steps have been compared.
     pub from: Warm,
-    /// When the steps began that were compared last, seconds.
+    /// When the steps of the last comparison began, seconds.
     pub began_s: f64,
-    /// What these took over what was expected, if something was expected.
+    /// The time of these steps over their expected time; `None` if no time was expected.
     pub ratio: Option<f64>,
-    /// Where it left its pace, and how many comparisons in a row say that its nodes are not why.
+    /// The mark at which the attempt left its pace, and how many comparisons in a row say that its
+    /// nodes are not the cause.
     pub departed: Option<(Warm, u32)>,
 }
 

@@ -1,4 +1,4 @@
-//! How wide the gangs are that the nodes of a type of device hold.
+//! Which gangs the nodes of a type of device can hold, and which device counts are tried.
 //!
 //! A gang of at most `node_width` devices is for one node, and waits for such a node where none is
 //! there. A gang of more is *wide*: it takes several nodes, all of them whole but for one at most.
@@ -35,8 +35,8 @@ impl Breadth {
         self.nodes.iter().take(self.max_nodes as usize).sum()
     }
 
-    /// Device counts to try: all up to 8, then powers of two, whole nodes, and the whole pool. Of
-    /// whole nodes there are one, two, four and so on.
+    /// Device counts to try: all up to 8, then powers of two, then one, two, four and so on whole
+    /// nodes, and the whole pool.
     pub(crate) fn counts(&self) -> Vec<u32> {
         let widest = self.nodes.first().copied().unwrap_or(0);
         let most = self.most();

@@ -9,8 +9,8 @@ pub struct DeviceState {
     pub held_by: Option<AttemptId>,
     /// Why it is not used, where it is set aside.
     pub set_aside: Option<String>,
-    /// Tasks that failed on it as a machine's fault makes them fail, one entry for each failure,
-    /// since a task last did well on it.
+    /// Tasks that failed on the device in a way that a bad machine could cause, one entry for each
+    /// failure. The list is cleared when a task does well on the device.
     pub suspects: Vec<TaskId>,
 }
 
@@ -25,7 +25,7 @@ pub struct NodeState {
     pub slowness: Option<Slowness>,
 }
 
-/// How much longer all steps on a node take than elsewhere and before.
+/// The slowness of a node: by which factor its steps take longer than before, and since when.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Slowness {
     /// The factor by which steps take longer.
@@ -34,12 +34,12 @@ pub struct Slowness {
     pub since_s: f64,
     /// When the node was last seen to be slow, seconds.
     pub seen_s: f64,
-    /// Only gangs across nodes say so, and another of their nodes may be the slow one.
+    /// Whether only gangs across nodes show the slowness: then another of their nodes may be slow.
     pub is_guess: bool,
 }
 
 impl Slowness {
-    /// Until when the node is expected to be slow: nobody knows, so as long again as it was.
+    /// Until when the node is expected to be slow: for as long again as it has been slow so far.
     pub fn until_s(&self) -> f64 {
         2.0 * self.seen_s - self.since_s
     }

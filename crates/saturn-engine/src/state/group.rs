@@ -46,7 +46,7 @@ impl InspectionState {
 pub struct Group {
     /// Their profile key.
     pub key: String,
-    /// In the order in which they came; the first is measured for all.
+    /// The tasks in the order in which they were added. One of them is measured for all.
     pub tasks: Vec<TaskId>,
     /// How many of them have not ended.
     pub num_open: usize,

@@ -2,9 +2,9 @@
 //!
 //! The figures are worked out from the inspection of the model. The weights are in host memory
 //! once, however many ranks map them. On CPU slots each rank's part of the training state is host
-//! memory too; beside GPUs, whatever of that state the devices don't hold. A trial's measurement
-//! counts where there is one. A model that was not inspected is let through. While a model is
-//! inspected again, the figures of its last inspection count.
+//! memory too, and a trial's measured peak counts if it is larger. With GPUs, the part of the
+//! training state that the devices don't hold is in host memory. A model that was not inspected is
+//! never held back. While a model is inspected again, the figures of its last inspection count.
 //!
 //! A strategy that can't fit an idle machine is neither tried nor planned with. Only lower bounds
 //! decide that, so that no strategy is refused for a guess.

@@ -43,9 +43,9 @@ pub struct State {
     /// Every node that ever joined, by [`NodeId`](crate::NodeId). `nodes` says which of them are
     /// gone.
     pub cluster: Cluster,
-    /// What is known of each of them.
+    /// The state of each node, by [`NodeId`](crate::NodeId).
     pub nodes: Vec<NodeState>,
-    /// By [`TaskId`].
+    /// The state of each task, by [`TaskId`].
     pub tasks: Vec<TaskState>,
     /// Tasks that perform alike.
     pub groups: Vec<Group>,

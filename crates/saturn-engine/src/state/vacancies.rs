@@ -9,7 +9,8 @@ use crate::facts::ids::{DeviceId, NodeId};
 use crate::facts::record::Purpose;
 use crate::state::run::State;
 
-/// The devices of each node that trials may use: free devices, and devices that other trials hold.
+/// The devices of each node that trials may use: free devices, and devices that other trials or
+/// stopping attempts hold.
 #[derive(Debug)]
 pub(crate) struct Vacancies {
     by_type: BTreeMap<String, Vec<Vacancy>>,

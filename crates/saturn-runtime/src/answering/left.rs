@@ -31,11 +31,12 @@ pub struct Unplanned {
 pub struct Left {
     /// The status of the run.
     pub status: RunStatus,
-    /// The time that it is told for.
+    /// The time on the run's clock for which this holds.
     pub now_s: f64,
-    /// What is left, as the run puts it to the solver. It has no nodes if the run lost them all.
+    /// The remaining work, as the run puts it to the solver. The problem has no nodes if the run
+    /// lost all of its nodes.
     pub problem: Problem,
-    /// What plans make small.
+    /// The objective, which plans minimise.
     pub objective: Objective,
     /// Switches that a plan may have for each task.
     pub max_switches: usize,
@@ -45,9 +46,10 @@ pub struct Left {
     pub warm_start: Option<Plan>,
     /// When the run expects to end by the plan in force; `None` if that plan lacks tasks.
     pub expected_end_s: Option<f64>,
-    /// The kind of node of which the run has most: of equally many, the one with most devices.
+    /// The most frequent kind of node in the run. Among equally frequent kinds, the kind with the
+    /// most devices.
     pub node: Option<Node>,
-    /// The nodes that it has, each with all of its devices, usable or not.
+    /// The run's nodes, each with all of its devices, usable or not.
     #[serde(default)]
     pub nodes: Vec<Node>,
     /// Measured strategies that the run's nodes can't hold now.

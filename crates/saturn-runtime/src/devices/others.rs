@@ -14,7 +14,7 @@ const INTEL: &str = "0x8086";
 /// Where Intel's processors have their own graphics on the PCI bus.
 const INTEL_IN_PROCESSOR: &str = "0000:00:02.0";
 
-/// What is there, in words; `None` if nothing is.
+/// The GPUs of other makers, in words; `None` if the machine has none.
 pub(super) fn look(sys: &Path) -> Option<String> {
     let found = [("AMD", num_amd(sys)), ("Intel", num_intel(sys))];
     let words = |(maker, number): (&str, usize)| match number {

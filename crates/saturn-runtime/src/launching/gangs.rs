@@ -5,7 +5,6 @@
 //! come before it. It is passed on some time after the exit code in any case, since a process that
 //! the rank left behind may hold the socket open. The end of a gang's last rank waits a little
 //! longer: until no process of the attempt is left that might hold its devices.
-//! might hold its devices.
 
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -12,8 +12,8 @@ use crate::system::error::RuntimeError;
 
 /// How often to check whether the devices are free.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// A run that ends releases its devices one after the other. So long after the first, all of them
-/// are free.
+/// A run that ends releases its devices one after the other. All are free this long after the first
+/// was released.
 const LETTING_GO: Duration = Duration::from_millis(100);
 
 /// Takes devices as [`Machine::claim`] does, but waits for those that other runs hold. The console

@@ -16,7 +16,7 @@ pub enum SocketError {
     /// Nothing can listen there.
     #[error(transparent)]
     Listen(#[from] RuntimeError),
-    /// What listens there is not heard.
+    /// A socket listens there, but commands to it get no answer.
     #[error(transparent)]
     Ask(#[from] ControlError),
 }

@@ -127,8 +127,8 @@ impl Contents {
     }
 }
 
-/// The records of a journal's rows, as the journals of a version have them; else which row is wrong,
-/// from 1, and why.
+/// Decodes the rows of a journal of some version. An error has the number of the wrong row, counted
+/// from 1, and the reason.
 pub(crate) fn decoded(
     version: i64,
     rows: &[(f64, String)],

@@ -5,7 +5,7 @@
 //!   from the plan before it. `journal_seat` says where the journal is.
 //! - `recording` reads an ended run for its replay. `pools` finds the user's open run.
 //! - `new_tasks` checks tasks that are to join a run.
-//! - `tuners` looks for stoppers and studies, and cancels sweeps that have their own.
+//! - `tuners` looks for stoppers and studies, and cancels sweeps that have a tuner of their own.
 //!
 //! Invariants: one process drives a run at a time. The records of a decision are stored all or not
 //! at all.

@@ -36,7 +36,7 @@ struct Changed {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 enum Part {
-    /// So many places, the first of which has this number.
+    /// Consecutive places, unchanged: how many, and the number of the first.
     Same(usize, usize),
     /// The place of this number, with another start and another end.
     Moved(usize, f64, f64),

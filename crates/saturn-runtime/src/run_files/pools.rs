@@ -9,6 +9,6 @@ use saturn_store::home;
 pub fn newest_pool() -> Option<PathBuf> {
     let pools = std::fs::read_dir(home()?.join("pools")).ok()?;
     let paths = pools.filter_map(|entry| entry.ok().map(|entry| entry.path()));
-    // Their names are the times of their begin.
+    // A pool is named by the time at which it began, so names are in the order of time.
     paths.filter(|path| path.join("journal.db").is_file()).max()
 }

@@ -1,7 +1,8 @@
-//! Files of what steers a run: of its stopper or study, and of a pool's sweeps that have their own.
+//! The files of tuners: a run's stopper or study, and the sweeps of a pool that have a tuner of
+//! their own.
 //!
-//! The Python package writes and reads them (`saturn/tuning`); here they are only looked for, and a
-//! sweep is told that it is cancelled.
+//! The Python package writes and reads these files (`saturn/tuning`). The runtime only checks
+//! whether they exist, and marks a sweep as cancelled.
 
 use std::ffi::OsStr;
 use std::fs::File;

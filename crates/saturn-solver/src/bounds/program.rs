@@ -61,7 +61,7 @@ pub(crate) struct Effort<'a> {
 }
 
 impl<'a> Effort<'a> {
-    /// Until then.
+    /// An effort that only the deadline limits.
     pub(crate) fn until(deadline: Deadline<'a>) -> Self {
         Self { deadline, max_nodes: None, max_iterations: None }
     }

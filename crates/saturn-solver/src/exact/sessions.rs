@@ -13,7 +13,7 @@ use crate::bounds::program::Program;
 use crate::exact::places::Row;
 use crate::general::instance::Instance;
 
-/// Adds them; the cost as terms, in units of `unit`.
+/// Adds the sessions of all nodes. Returns the cost as terms, in units of `unit`.
 pub(crate) fn add(
     program: &mut Program,
     instance: &Instance,

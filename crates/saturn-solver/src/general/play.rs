@@ -100,9 +100,9 @@ const SQUARE: f64 = 20.0;
 pub(crate) struct Player<'a> {
     pub(crate) instance: &'a Instance<'a>,
     pub(crate) pace: Pace,
-    /// As the genome says.
+    /// Whether gangs may start before earlier gangs of the order, as the genome says.
     backfills: bool,
-    /// Of each node.
+    /// The calendar of each node.
     pub(crate) calendars: Vec<Calendar>,
     /// For each task, when it starts and ends; ends are NaN until it is placed.
     pub(crate) starts: Vec<f64>,

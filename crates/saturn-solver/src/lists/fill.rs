@@ -37,7 +37,7 @@ pub(crate) struct Recipe {
 }
 
 impl Recipe {
-    /// A random one.
+    /// Random settings.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

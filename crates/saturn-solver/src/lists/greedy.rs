@@ -32,7 +32,7 @@ pub(crate) enum Order {
     Largest,
 }
 
-/// All of them.
+/// Every order.
 pub(crate) const ORDERS: [Order; 3] = [Order::Widest, Order::Longest, Order::Largest];
 /// Preferences for short modes.
 pub(crate) const HASTES: [f64; 4] = [0.0, 0.1, 0.3, 1.0];

@@ -32,7 +32,7 @@ impl Solve<'_> {
         Search::new(self.model, &self.bound, course, starts, self.deadline)
     }
 
-    /// Those of the options.
+    /// The limits that the options set.
     pub(crate) fn limits(&self) -> Limits<'_> {
         let Options { max_moves, threads, .. } = *self.options;
         Limits { low: self.bound.makespan, ..Limits::new(self.deadline, max_moves, threads) }

@@ -2,7 +2,7 @@
 
 use saturn_core::{Plan, PlanStatus};
 
-/// A gap that counts as proven.
+/// Up to this gap a plan counts as proven optimal.
 const OPTIMAL_GAP: f64 = 1e-6;
 
 /// Sets the status of a plan that exists, and keeps its bounds below what it is worth.

@@ -120,7 +120,7 @@ pub struct Options {
     pub min_move_gain: f64,
     /// See `min_move_gain`.
     pub min_move_gain_s: f64,
-    /// Whether a plan for the makespan is made to have early ends, within that makespan.
+    /// Whether a plan for the makespan also lets each task end early, within that makespan.
     pub has_early_ends: bool,
     /// A plan of this problem to start from. The parts that fit are used, others are ignored.
     pub warm_start: Option<Plan>,

@@ -17,7 +17,7 @@ pub struct RestOfRun<'a> {
     pub problem: &'a Problem,
     /// Measured strategies that these nodes can't hold.
     pub wide: &'a [Wide],
-    /// What plans make small.
+    /// The objective, which plans minimise.
     pub objective: Objective,
     /// Switches that may be planned for each task.
     pub max_switches: usize,

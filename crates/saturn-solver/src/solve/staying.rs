@@ -29,7 +29,7 @@ pub(crate) fn plan(problem: &Problem, options: &Options, deadline: Deadline, pla
     let mut left = Plan::none(options.objective);
     let still = without_moves(problem);
     plan_early(&still, &half, deadline.within(deadline.left_s() / 2.0), &mut left);
-    // The plan at hand may move tasks already, and for less: its moves were decided.
+    // The plan at hand may already move tasks, for a smaller gain. Those moves were decided before.
     let at_hand = warm::valid(problem, options);
     let is_better = |one: &Plan| !left.is_usable() || one.makespan_s < left.makespan_s;
     let start = at_hand.filter(is_better).or_else(|| left.is_usable().then(|| left.clone()));

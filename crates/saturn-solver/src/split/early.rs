@@ -3,9 +3,9 @@
 //!
 //! The makespan leaves much of a plan open: the order of tasks on a device, and the strategies of
 //! tasks that are not late. So the pieces of the plan are annealed once more. The cost is the
-//! weighted sum of the tasks' ends. The cap on each end is the plan's own makespan, so all proofs
-//! about that hold of the new plan too. The number of launches may not grow, so a running task that
-//! stays is moved, or a task is cut, only where that saves another launch.
+//! weighted sum of the tasks' ends. No task may end after the plan's own makespan, so every proof
+//! about the makespan is valid for the new plan too. The number of launches may not grow. So a
+//! running task that stays is moved, or a task is cut, only if that saves another launch.
 
 use saturn_core::{Plan, Problem};
 

@@ -19,8 +19,8 @@ const LEAST_S: f64 = 0.05;
 /// Parts of a difference that are named.
 const MOST_NAMED: usize = 2;
 
-/// Where the time of a run's devices went, seconds of the makespan: device-seconds over the most
-/// devices that the run had at a time. All but `makespan_s` together is the makespan.
+/// Where the time of a run's devices went. Each value is device-seconds divided by the run's most
+/// devices at a time, so all values except `makespan_s` sum to the makespan.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Times {
     /// When the last task ended.
@@ -37,9 +37,9 @@ pub struct Times {
     pub checkpoints_s: f64,
     /// From the last checkpoint to the end of the processes.
     pub ends_s: f64,
-    /// Nothing.
+    /// Devices that nothing used.
     pub idle_s: f64,
-    /// Devices were not there: nodes came later, or were gone.
+    /// Devices that were absent: their nodes came later, or had left.
     pub absent_s: f64,
     /// Trials that were launched.
     pub trials: usize,
@@ -56,14 +56,14 @@ pub struct ReplayedRun {
     pub tasks: usize,
     /// The most devices that the run had at a time.
     pub devices: u32,
-    /// What the run took.
+    /// The times of the run.
     pub realised: Times,
-    /// What it took in the simulator.
+    /// The times of its replay in the simulator.
     pub simulated: Times,
-    /// Simulated makespan over the realised, less 1.
+    /// The ratio of the simulated to the realised makespan, less 1.
     pub difference: f64,
-    /// Strategies that the simulator ran and the run had neither trained nor tried: their steps are
-    /// the run's own estimates.
+    /// The number of strategies that the simulator ran and the run had neither trained nor tried.
+    /// Their step times are the run's own estimates.
     pub guessed_strategies: usize,
     /// The parts that make up most of the difference, in words.
     pub explained_by: String,
@@ -125,7 +125,8 @@ impl ReplayedRuns {
 
     /// The data as text for programs.
     pub fn to_json(&self) -> String {
-        // Plain data with string keys always serialises; were it not so, an empty object says it.
+        // Plain data with string keys always serialises. If it did not, this would give an empty
+        // object.
         serde_json::to_string_pretty(self).map_or_else(|_| "{}\n".to_owned(), |text| text + "\n")
     }
 }

@@ -28,9 +28,9 @@ pub struct Simulated {
     pub nodes: Vec<Node>,
     /// Seeds that were asked for.
     pub seeds: u64,
-    /// By how much beliefs are off, as a part.
+    /// The largest relative error of the step times that policies plan with.
     pub error: f64,
-    /// Whether policies had to measure what they planned by.
+    /// Whether policies had to measure the step times that they planned with.
     pub trials: bool,
     /// Whether some tasks arrive later than at the beginning.
     pub has_arrivals: bool,
@@ -47,18 +47,18 @@ pub struct Simulated {
 pub struct SimulatedPolicy {
     /// Its name.
     pub name: String,
-    /// What it does.
+    /// What the policy does, in a sentence.
     pub definition: String,
-    /// Who does so.
+    /// Where the policy comes from: a paper or a system.
     pub source: String,
-    /// One for each seed under which it was done.
+    /// One run for each seed under which all tasks were done.
     pub runs: Vec<SimulatedRun>,
-    /// One for each seed under which it was given up.
+    /// The seeds under which the policy was given up.
     pub not_done: Vec<NotDone>,
-    /// Means over its runs; null if it was given up under some seed: a mean over the others would
-    /// flatter it.
+    /// Means over `runs`; null if the policy was given up under some seed, since a mean over the
+    /// other seeds would flatter it.
     pub mean: Option<Means>,
-    /// Who held what when, under the first seed.
+    /// Which task held which devices, and when, under the first seed.
     #[serde(skip)]
     pub bars: Vec<SimulatedBar>,
 }
@@ -87,7 +87,7 @@ pub struct SimulatedRun {
     pub p90_completion_s: f64,
     /// Hours times GPUs that were held, trials included.
     pub gpu_hours: f64,
-    /// Those of trials.
+    /// The GPU-hours that trials held.
     pub trial_gpu_hours: f64,
     /// The price of all nodes until the last task was done; `None` without a price.
     pub cost: Option<f64>,
@@ -95,34 +95,34 @@ pub struct SimulatedRun {
     pub in_use: f64,
     /// Launches of training beyond each task's first.
     pub moves: usize,
-    /// The worst of the owners' ratios of the time that they took to what they would take alone on
-    /// their shares; `None` without owners.
+    /// The largest slowdown of an owner: the time of the owner's tasks over their time alone on
+    /// the owner's share. `None` without owners.
     pub worst_owner: Option<f64>,
-    /// The mean of these ratios.
+    /// The mean slowdown over owners.
     pub mean_owner: Option<f64>,
-    /// Makespan over that of current practice with the fastest technique under the same seed, where
-    /// that was simulated.
+    /// The ratio of the makespan to that of current practice (fastest technique) under the same
+    /// seed; `None` if current practice was not simulated.
     pub over_practice: Option<f64>,
 }
 
 /// Means over runs.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Means {
-    /// Of the makespans, seconds.
+    /// The mean makespan, seconds.
     pub makespan_s: f64,
-    /// The shortest, seconds.
+    /// The shortest makespan, seconds.
     pub least_makespan_s: f64,
-    /// The longest, seconds.
+    /// The longest makespan, seconds.
     pub most_makespan_s: f64,
-    /// Of the mean completions, seconds.
+    /// The mean of the mean completion times, seconds.
     pub mean_completion_s: f64,
-    /// Of the 90th percentiles, seconds.
+    /// The mean of the 90th percentiles of completion times, seconds.
     pub p90_completion_s: f64,
-    /// Of the GPU-hours.
+    /// The mean GPU-hours.
     pub gpu_hours: f64,
-    /// Of the costs.
+    /// The mean cost.
     pub cost: Option<f64>,
-    /// Of the shares in use.
+    /// The mean share of the GPUs' time that training held.
     pub in_use: f64,
     /// Mean makespan over the mean lower bound.
     pub over_bound: f64,
@@ -168,19 +168,19 @@ impl Means {
 pub struct SimulatedBar {
     /// Index of the task.
     pub task: usize,
-    /// How it runs.
+    /// The technique.
     pub technique: String,
-    /// On how many GPUs.
+    /// The number of GPUs.
     pub gpus: u32,
-    /// Which.
+    /// The devices, by node.
     pub gang: Gang,
-    /// Whether it is a trial.
+    /// Whether the bar is a trial.
     pub is_trial: bool,
-    /// From, seconds.
+    /// When the bar begins, seconds.
     pub start_s: f64,
-    /// When it had loaded, seconds.
+    /// When the task had loaded, seconds.
     pub ready_s: Option<f64>,
-    /// To, seconds.
+    /// When the bar ends, seconds.
     pub end_s: f64,
 }
 
@@ -227,7 +227,8 @@ impl Simulated {
 
     /// The data as a line of text for programs.
     pub fn to_json(&self) -> String {
-        // Plain data with string keys always serialises; were it not so, an empty object says it.
+        // Plain data with string keys always serialises. If it did not, this would give an empty
+        // object.
         serde_json::to_string_pretty(self).map_or_else(|_| "{}\n".to_owned(), |text| text + "\n")
     }
 

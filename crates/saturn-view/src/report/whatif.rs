@@ -11,9 +11,9 @@ use crate::report::whatif_run::OfRun;
 /// The version that is written.
 pub const VERSION: u32 = 1;
 pub(crate) const HOUR_S: f64 = 3600.0;
-/// A makespan this little above the longest task's, relative, is bound by that task.
+/// If the makespan exceeds the longest task by at most this share, that task determines it.
 const NEARLY: f64 = 0.01;
-/// What differs by less than this, relative, is equal.
+/// Values that differ by a smaller share than this are equal.
 const ROUNDING: f64 = 1e-9;
 
 /// What is asked about the sizes.
@@ -31,8 +31,8 @@ pub struct Asked {
     pub deadline_s: Option<f64>,
     /// Mean seconds after which a node is taken away, where nodes are spot nodes.
     pub reclaimed_every_s: Option<f64>,
-    /// The run in progress whose rest the sizes are of. Its nodes are in every size, and
-    /// `gpus_per_node` is of the further nodes.
+    /// The run in progress whose remaining work is planned. Its nodes are part of every size;
+    /// `gpus_per_node` is for the further nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<OfRun>,
 }
@@ -94,12 +94,13 @@ pub struct Longest {
     pub bounds_from_nodes: Option<usize>,
 }
 
-/// Beyond this number of nodes, node-hours rise by a greater factor than the makespan falls by.
+/// Beyond this number of nodes, node-hours grow faster than the makespan shrinks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Knee {
     /// The number of nodes.
     pub nodes: usize,
-    /// It is the largest size that was asked for, and no task bounds that: it may lie beyond.
+    /// Whether the knee may lie beyond: it is the largest size that was asked for, and no single
+    /// task determines the makespan there.
     pub may_lie_beyond: bool,
 }
 
@@ -110,8 +111,8 @@ pub struct Size {
     pub nodes: usize,
     /// GPUs of all of them.
     pub gpus: u32,
-    /// What the plan comes to; nothing where some task does not fit so few nodes, or misses its
-    /// own deadline there.
+    /// The plan in numbers; null if some task does not fit so few nodes, or would miss its own
+    /// deadline.
     #[serde(flatten)]
     pub planned: Option<Planned>,
     /// There is no plan because some task would miss its own deadline. Only of a run in progress.
@@ -189,7 +190,8 @@ impl Whatif {
 
     /// The data as text for programs.
     pub fn to_json(&self) -> String {
-        // Plain data with string keys always serialises; were it not so, an empty object says it.
+        // Plain data with string keys always serialises. If it did not, this would give an empty
+        // object.
         serde_json::to_string_pretty(self).map_or_else(|_| "{}\n".to_owned(), |text| text + "\n")
     }
 

@@ -25,7 +25,7 @@ pub struct OfRun {
     pub nodes: usize,
     /// The usable GPUs of these nodes.
     pub gpus: u32,
-    /// What plans make small.
+    /// The objective, which plans minimise.
     pub objective: Objective,
     /// When it ends by its plan in force; null if it has none.
     pub expected_s: Option<f64>,

@@ -54,8 +54,8 @@ pub struct OfType {
     pub gpus_per_node: u32,
     /// The price of a node for an hour.
     pub price_per_hour: Option<f64>,
-    /// Bounds on the seconds of a step over those on the type that was measured, and the part of a
-    /// step that each bound is of. Both are 1 on the measured type.
+    /// Bounds on the ratio of this type's step time to the measured type's, each with the part of a
+    /// step that sets it. Both bounds are 1 on the measured type.
     pub ratio: StepRatio,
     /// Strategies that were left out, since nothing says whether they fit into the memory.
     pub num_left_out: usize,
@@ -138,7 +138,8 @@ pub fn cheapest(sizes: &[TypeSize]) -> Option<usize> {
 impl WhatifTypes {
     /// The data as text for programs.
     pub fn to_json(&self) -> String {
-        // Plain data with string keys always serialises; were it not so, an empty object says it.
+        // Plain data with string keys always serialises. If it did not, this would give an empty
+        // object.
         serde_json::to_string_pretty(self).map_or_else(|_| "{}\n".to_owned(), |text| text + "\n")
     }
 

@@ -52,7 +52,7 @@ pub struct OtherEnd {
 pub struct Preview {
     /// 1.
     pub version: u32,
-    /// The time that it is told for.
+    /// The time on the run's clock for which this holds.
     pub now_s: f64,
     /// The tasks of the submission, in order.
     pub tasks: Vec<NewEnd>,
