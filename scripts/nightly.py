@@ -63,10 +63,10 @@ MATRIX = "scripts/numerics_matrix.py"
 PARTS = (
     Part(
         "rust",
-        "compared with `make test`: three times as many simulated runs, four times as many replays, "
-        "40 times as many random problems for the solver and four times as many for the policies; "
-        "5,000 cases of each property; each operation on a run's files fails once; half of the "
-        "tables of `docs/evaluation`",
+        "compared with `make test`: three times as many simulated runs, four times as many "
+        "replays, 40 times as many random problems for the solver and four times as many for the "
+        "policies; 5,000 cases of each property; each operation on a run's files fails once; half "
+        "of the tables of `docs/evaluation`",
         16,
         (
             (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from faces import make_task
 from saturn import native
-from saturn.errors import InvalidInput, Refused
+from saturn.errors import InvalidInput, NotPicklable, Refused
 from saturn.runs.live import Run
 from saturn.runs.run import attach
 from saturn.stoppers import ASHA, Progress
@@ -228,7 +228,11 @@ def test_a_program_submits_tasks_with_a_stopper_and_cancels_them_by_their_name(
     served.cancel("plain")
     assert pool.told[-1] == {"version": 1, "command": "cancel", "task": "plain"}
     served.cancel("mine")
-    assert SteeredSweep(pool.run_dir, "mine").is_cancelled and len(pool.told) == 3
+    sweep = SteeredSweep(pool.run_dir, "mine")
+    assert sweep.is_cancelled and len(pool.told) == 3
+    sweep.mark_over()
+    served.cancel("mine")
+    assert pool.told[-1]["task"] == "mine", "the run refuses it: it has no such task"
 
 
 @pytest.mark.parametrize(
@@ -247,6 +251,63 @@ def test_a_stopper_needs_a_name_and_a_name_a_stopper(
     with pytest.raises(InvalidInput, match=says):
         Pool(pool.run_dir).submit(make_task("a"), **asked)
     assert not list((pool.run_dir / "steered").iterdir()) and not pool.told
+
+
+def test_names_are_given_once(pool: FakePool) -> None:
+    served = Pool(pool.run_dir)
+    pool.sweep("lr", ends_bad(), ["a"])
+    pool.sweep("drawn", Tuner(), None)
+    pool.stages = {"theirs": "running", "later-trial-3": "running"}
+    asha = ASHA(metric="loss")
+    for submit, taken in (
+        (lambda: served.submit(make_task("lr")), "sweep `lr`"),
+        (lambda: served.submit(make_task("drawn-trial-7")), "search `drawn`"),
+        (lambda: served.submit(make_task("b"), stopper=asha, name="theirs"), "task `theirs`"),
+        (lambda: served._submit_search("later", Tuner(), priority=None), "task `later-trial-3`"),
+        (lambda: served._submit_search("theirs", Tuner(), priority=None), "task `theirs`"),
+    ):
+        with pytest.raises(Refused, match=taken) as refused:
+            submit()
+        assert refused.value.code == "name_taken"
+    assert not pool.told
+    served.submit(make_task("lr-trial-7"))  # the tasks of `lr` have names of their own
+    assert len(pool.told) == 1
+
+
+def test_a_sweep_that_can_not_be_written_keeps_no_name(pool: FakePool) -> None:
+    lock = threading.Lock()  # can't be pickled
+    for _ in range(2):
+        with pytest.raises(NotPicklable):
+            Pool(pool.run_dir).submit(make_task("a"), stopper=lambda _: lock.locked(), name="mine")
+    assert not list((pool.run_dir / "steered").iterdir()) and not pool.told
+
+
+def test_a_closed_pool_takes_no_search(pool: FakePool) -> None:
+    pool.is_closed = True
+    with pytest.raises(InvalidInput, match="the pool is closed"):
+        Pool(pool.run_dir)._submit_search("mine", Tuner(), priority=None)
+
+
+class Hanging(Tuner):
+    """A tuner that never comes back."""
+
+    def at(self, now_s: float, tasks: Any) -> Any:
+        threading.Event().wait()
+
+
+def test_a_sweep_whose_stopper_hangs_is_cancelled_all_the_same(
+    pool: FakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steer, "_TO_END_S", 0.1)
+    pool.stages = {"mine-a": "running", "theirs": "running"}
+    sweep = pool.sweep("mine", Hanging(), ["mine-a"])
+    process = threading.Thread(target=steer.main, args=(pool.run_dir, "mine"), daemon=True)
+    process.start()
+    assert pool.was_asked.wait(100)
+    Pool(pool.run_dir).cancel("mine")
+    process.join(timeout=100)
+    assert not process.is_alive() and (sweep.directory / "over").exists()
+    assert pool.stages == {"mine-a": "cancelled", "theirs": "running"}
 
 
 def test_a_process_that_can_not_be_started_is_tried_again_and_no_other_waits_for_it(

@@ -5,11 +5,12 @@ It only writes such a sweep; a process of the sweep's own steers it (`tuning.ste
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from saturn.errors import InvalidInput
+from saturn.errors import InvalidInput, Refused
 from saturn.runs import request
 from saturn.runs.live import Run
 from saturn.stoppers.given import stoppers_of, with_metrics
@@ -61,16 +62,17 @@ class Pool(Run):
             "release": release,
             "due": due,
         }
+        workload = request.checked_tasks([tasks] if isinstance(tasks, Task) else tasks)
         if stopper is None:
             if name is not None:
                 raise InvalidInput(
                     f"name is {name!r}, but there is no stopper: tasks without a stopper have only "
                     "names of their own"
                 )
-            return super().submit(tasks, **wishes)
+            steered.check_names(self._run_dir, (task.name for task in workload))
+            return super().submit(workload, **wishes)
         if name is None:
             raise InvalidInput("tasks with a stopper need a name: submit(…, name='lr')")
-        workload = request.checked_tasks([tasks] if isinstance(tasks, Task) else tasks)
         reports = [request.reports_of(task) for task in workload]
         tuner = Stopping(with_metrics(stoppers_of(stopper), reports))
         return self._submit_steered(name, workload, tuner, wishes)
@@ -78,7 +80,8 @@ class Pool(Run):
     def cancel(self, name: str) -> None:
         """Cancel a task and its successors, or the sweep of that name with all its tasks."""
         sweep = steered.named(self._run_dir, name)
-        if sweep is None:
+        # A sweep's process ends with its pool. Without a driver, nobody would cancel anything.
+        if sweep is None or sweep.has_ended or self.is_over:
             super().cancel(name)
         else:
             sweep.cancel()
@@ -105,13 +108,22 @@ class Pool(Run):
 
     def _submit_search(self, name: str, tuner: Tuner, *, priority: int | None) -> None:
         """Write a search. Its tuner has suggested the first task, which its process submits."""
+        if self.status()["is_closed"]:
+            raise InvalidInput(
+                "the pool is closed, so a search would suggest no tasks. Once its tasks have "
+                "ended, saturn serve begins another pool"
+            )
         self._write(name, tuner, None, priority)
 
     def _write(
         self, name: str, tuner: Tuner, tasks: list[str] | None, priority: int | None = None
     ) -> None:
-        about = About(tasks, self.status()["now_s"], priority)
-        steered.write(self._run_dir, name, tuner, about)
+        status = self.status()
+        own = re.compile(re.escape(name) + ("" if tasks else r"(-trial-\d+)?"))
+        for task in (one["name"] for one in status["tasks"]):
+            if own.fullmatch(task):
+                raise Refused(f"the pool has a task `{task}` already", "name_taken")
+        steered.write(self._run_dir, name, tuner, About(tasks, status["now_s"], priority))
 
 
 def at(run_dir: Path) -> Run:

@@ -24,6 +24,9 @@ from saturn.tuning.watch import Watch
 
 #: Seconds between two looks whether to end.
 _LOOK_S = 0.1
+#: Seconds that a tuner may take to end. This process must not outlive its pool for a tuner that
+#: hangs.
+_TO_END_S = 30.0
 #: Seconds after which a sweep none of whose tasks were ever submitted is over.
 _NEVER_CAME_S = 600.0
 
@@ -52,9 +55,11 @@ def main(run_dir: Path, name: str) -> None:
         time.sleep(_LOOK_S)
         has_none = not watch.num_tasks and time.monotonic() - began > _NEVER_CAME_S
         is_over = watch.is_finished or watch.has_given_up or sweep.is_cancelled or has_none
-    watch.end()
     if sweep.is_cancelled:
-        _cancel(sweep)
+        _cancel(sweep)  # at once, even if the tuner hangs
+    watch.end(within_s=_TO_END_S)
+    if sweep.is_cancelled:
+        _cancel(sweep)  # what the tuner has submitted since
     if is_over:
         sweep.mark_over()
 

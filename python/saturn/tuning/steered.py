@@ -23,7 +23,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,9 +40,11 @@ from saturn.tuning.tuner import Tuner
 if TYPE_CHECKING:
     from saturn.tasks.task import Task
 
-#: The program `saturn` looks for these names too, except `over` (`run_files/tuners.rs`).
+#: The program `saturn` looks for these names too (`run_files/tuners.rs`).
 DIRECTORY, ABOUT, OVER, CANCEL = "steered", "about.json", "over", "cancel"
 _VERSION = 1
+#: The run's own code for names that are taken.
+_TAKEN = "name_taken"
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,11 @@ class SteeredSweep(Scope):
     def is_cancelled(self) -> bool:
         """Whether somebody has cancelled the sweep."""
         return (self.directory / CANCEL).exists()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing is left to decide about its tasks."""
+        return (self.directory / OVER).exists()
 
     @property
     def is_withdrawn(self) -> bool:
@@ -144,6 +151,17 @@ def named(run_dir: Path, name: str) -> SteeredSweep | None:
     return SteeredSweep(run_dir, name) if is_sweep and not is_task else None
 
 
+def check_names(run_dir: Path, tasks: Iterable[str]) -> None:
+    """Raise `Refused` if a task's name is that of a sweep, or of a task that a search may draw."""
+    for name in tasks:
+        search = re.fullmatch(r"(.+)-trial-\d+", name)
+        sweep = None if search is None else named(run_dir, search[1])
+        if sweep is not None and sweep.about.tasks is None:
+            raise Refused(f"the pool's search `{sweep.name}` has tasks called `{name}`", _TAKEN)
+        if named(run_dir, name) is not None:
+            raise Refused(f"the pool has a sweep `{name}` already", _TAKEN)
+
+
 def withdraw(directory: Path) -> None:
     """Remove a sweep that was refused; its process may have been started, and may write files."""
     (directory / ABOUT).unlink()
@@ -161,9 +179,13 @@ def write(run_dir: Path, name: str, tuner: Tuner, about: About) -> None:
     try:
         directory.mkdir()
     except FileExistsError:
-        raise Refused(f"the pool has a sweep `{name}` already", "name_taken") from None
-    keeping.write(directory, tuner)
-    (directory / SUBMITTED).write_bytes(Surroundings.here().dumps())
+        raise Refused(f"the pool has a sweep `{name}` already", _TAKEN) from None
+    try:
+        keeping.write(directory, tuner)
+        (directory / SUBMITTED).write_bytes(Surroundings.here().dumps())
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)  # the name is free again
+        raise
     fresh = directory / f"{ABOUT}.new"
     with fresh.open("w") as file:
         json.dump({"version": _VERSION, **asdict(about)}, file)

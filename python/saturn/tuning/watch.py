@@ -86,11 +86,14 @@ class Watch:
         tasks = list(self._tasks.values())
         return self._is_complete and bool(tasks) and all(task.end is not None for task in tasks)
 
-    def end(self) -> None:
-        """End the thread; returns once the tuner knows everything that the run realised."""
+    def end(self, *, within_s: float | None = None) -> None:
+        """End the thread; returns once the tuner knows everything that the run realised.
+
+        A tuner that hangs is left to itself after `within_s` seconds.
+        """
         self._is_over.set()
         if self._thread.ident is not None:
-            self._thread.join()
+            self._thread.join(within_s)
 
     def _watch(self) -> None:
         while not native.is_driven(self._run.run_dir):

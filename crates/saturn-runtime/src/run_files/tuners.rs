@@ -15,17 +15,19 @@ pub fn has_tuner(run_dir: &Path) -> bool {
     run_dir.join("tuner.pkl").is_file() || run_dir.join("steered").is_dir()
 }
 
-/// The directory of the pool's sweep of this name, if it has a stopper or a study of its own. A task
-/// of the same name goes first.
+/// The directory of the pool's sweep of this name, if it has a stopper or a study of its own that
+/// has not ended. A task of the same name goes first.
 fn sweep(run_dir: &Path, name: &str) -> Option<PathBuf> {
     // A name is no path.
     let is_name = Path::new(name).file_name() == Some(OsStr::new(name));
     let directory = run_dir.join("steered").join(name);
     let is_task = run_dir.join("tasks").join(name).is_dir();
-    (is_name && !is_task && directory.join("about.json").is_file()).then_some(directory)
+    let is_open = directory.join("about.json").is_file() && !directory.join("over").exists();
+    (is_name && !is_task && is_open).then_some(directory)
 }
 
-/// Has the process of a pool's sweep cancel its tasks; false if there is no sweep of this name.
+/// Has the process of a pool's sweep cancel its tasks; false if there is no sweep of this name that
+/// has not ended.
 ///
 /// Only that process knows which tasks are its own, and a study would suggest more.
 pub fn cancel_sweep(run_dir: &Path, name: &str) -> Result<bool, FileError> {
@@ -58,5 +60,7 @@ mod tests {
         std::fs::remove_dir(&task).unwrap();
         assert!(cancel_sweep(run.path(), "mine").unwrap());
         assert!(of_sweep.join("cancel").exists());
+        File::create(of_sweep.join("over")).unwrap();
+        assert!(!cancel_sweep(run.path(), "mine").unwrap(), "it has ended");
     }
 }
