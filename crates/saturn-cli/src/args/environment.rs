@@ -15,8 +15,8 @@ use super::more;
     ("saturn doctor --runs-dir /data/runs --json", "of another place for runs, as data"),
 ], "0 all that is needed is there and works, 5 something is missing or does not work"))]
 pub(crate) struct DoctorArgs {
-    /// The Python that scripts are run with; by default the one beside this program, or of the
-    /// active environment, or `python3`.
+    /// The Python that runs scripts; by default the Python beside this program, else the Python of
+    /// the active environment, else `python3`.
     #[arg(long, value_name = "PATH")]
     pub(crate) python: Option<PathBuf>,
     /// Where runs go.

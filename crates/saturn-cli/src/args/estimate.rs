@@ -17,7 +17,7 @@ const MOST_NODES: u32 = 64;
     ("saturn estimate params=7e9 --gpu h100-80gb --nodes 1..4 --batch 16,32", "a size alone"),
     ("saturn estimate config.json --gpu l4-24gb --precision bf16 --explain", "with the sums"),
     ("saturn estimate config.json --gpu l4-24gb --profile profile.json", "corrected by trials"),
-    ("saturn estimate config.json --gpu h100-80gb --steps 20000 --price 2.5", "how long, how dear"),
+    ("saturn estimate config.json --gpu h100-80gb --steps 20000 --price 2.5", "time and cost"),
 ], "0 something fits, 2 bad input, 3 nothing fits"))]
 pub(crate) struct EstimateArgs {
     /// A Hugging Face `config.json`, or a size such as params=7e9 or
@@ -27,8 +27,8 @@ pub(crate) struct EstimateArgs {
     /// The type of GPU, such as a100-40gb; a wrong name prints all known names.
     #[arg(long, value_name = "GPU", value_parser = device)]
     pub(crate) gpu: Device,
-    /// The number of nodes full of these GPUs, or from..to. One node also shows rows for fewer
-    /// GPUs.
+    /// The number of nodes, or a range such as 1..4; all GPUs of a node are used. With one node,
+    /// rows for fewer GPUs are shown too.
     #[arg(long, value_name = "NODES", default_value = "1", value_parser = nodes)]
     pub(crate) nodes: RangeInclusive<u32>,
     /// Samples of a step over all GPUs; separate several numbers by commas.
@@ -37,7 +37,7 @@ pub(crate) struct EstimateArgs {
     /// Tokens of a sample; by default 1024, or as many as the model can take.
     #[arg(long, value_name = "TOKENS", value_parser = positive)]
     pub(crate) seq: Option<u32>,
-    /// The arithmetic; bf16 and fp16 are by autocast.
+    /// The precision; bf16 and fp16 mean autocast.
     #[arg(long, default_value = "fp32", value_parser = one_of::<Precision>(Precision::ALL.map(|(_, name)| name)))]
     pub(crate) precision: Precision,
     /// The optimizer.
@@ -50,10 +50,11 @@ pub(crate) struct EstimateArgs {
     #[arg(long, value_name = "PRICE", requires = "steps", value_parser = price)]
     pub(crate) price: Option<f64>,
     /// Measured step times of this model, with this batch and length, on these GPUs: a profile, as a
-    /// run and `saturn profile export` write it. It replaces and corrects estimates.
+    /// run and `saturn profile export` write it. Measured times replace their
+    /// estimates and correct the others.
     #[arg(long, value_name = "FILE")]
     pub(crate) profile: Option<PathBuf>,
-    /// Print the sum behind each row that may fit, with its sources.
+    /// Print the calculation of each row that may fit, with its sources.
     #[arg(long, conflicts_with = "json")]
     pub(crate) explain: bool,
     /// Print the estimates as JSON, with the terms of each.

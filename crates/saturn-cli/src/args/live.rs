@@ -34,7 +34,8 @@ pub(crate) struct RunsArgs {
     ("saturn status my-run --json", "as data"),
 ], QUESTION_CODES))]
 pub(crate) struct StatusArgs {
-    /// Run directory, or a run's name in `saturn_runs`; the newest there by default.
+    /// Run directory, a run's name in `saturn_runs`, or `pool`; by default the newest run in
+    /// `saturn_runs`.
     pub(crate) run: Option<PathBuf>,
     /// Repeat the table until no process drives the run any more.
     #[arg(long, short)]
@@ -136,7 +137,7 @@ pub(crate) struct TakeBackArgs {
     pub(crate) run: PathBuf,
     /// Name of the node.
     pub(crate) node: String,
-    /// Numbers of its devices; all that were set aside by default.
+    /// Numbers of its devices; by default all devices that were set aside.
     #[arg(value_parser = whole::<u32>)]
     pub(crate) devices: Vec<u32>,
     /// Print the answer as JSON.

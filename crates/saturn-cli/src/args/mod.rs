@@ -48,11 +48,11 @@ pub(crate) enum Command {
     Plan(PlanArgs),
     /// Estimate whether a model fits some GPUs and how fast it trains, without measuring anything.
     Estimate(Box<EstimateArgs>),
-    /// Simulate how soon Saturn, a queue or current practice would be done with a workload.
+    /// Simulate how long Saturn, a queue and current practice would take for a workload.
     Simulate(SimulateArgs),
     /// Say how long a workload or a run would take on more or fewer nodes, and what that costs.
     Whatif(Box<WhatifArgs>),
-    /// Train a script, such as a script for torchrun, without changing it.
+    /// Train a script. A script without a transformers Trainer has to report its progress.
     Run(RunArgs),
     /// Train a sweep or a search that a file describes: a script or a function with many
     /// parameters.
@@ -84,7 +84,7 @@ pub(crate) enum Command {
     /// Stop a task at a checkpoint until it is unpaused; other tasks use its devices.
     #[command(after_help = more(&[
         ("saturn pause my-run wide-lr3", ""),
-        ("saturn unpause my-run wide-lr3", "take it up again"),
+        ("saturn unpause my-run wide-lr3", "continue it"),
     ], COMMAND_CODES))]
     Pause(TaskArgs),
     /// Continue a paused task from its checkpoint.
@@ -109,10 +109,10 @@ pub(crate) enum Command {
 /// `saturn plan`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = more(&[
-    ("saturn plan examples/problem.json", "a table and what bounds it"),
+    ("saturn plan examples/problem.json", "a table and a lower bound"),
     ("saturn plan problem.json --objective cost --time-limit 60", "the cheapest plan"),
     ("saturn plan problem.json --json --html plan.html", "as data, and drawn"),
-    ("saturn plan sweep.toml --trials", "what a sweep will take"),
+    ("saturn plan sweep.toml --trials", "how long a sweep will take"),
 ], "0 a plan, 2 bad input, 3 infeasible, 4 timed out without a plan"))]
 pub(crate) struct PlanArgs {
     /// A planning problem (JSON; `-` is standard input), or a sweep (TOML), which is planned by the
@@ -133,7 +133,7 @@ pub(crate) struct PlanArgs {
     /// The solver that makes the plan.
     #[arg(long, default_value_t, value_parser = one_of::<Backend>(Backend::ALL.iter().map(|one| one.name())))]
     pub(crate) solver: Backend,
-    /// Seed of the search: the same seed gives the same plan within the same number of iterations.
+    /// Seed of the solver: the same seed and number of iterations give the same plan.
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true, value_parser = whole::<u64>)]
     pub(crate) seed: u64,
     /// How many times a task with a `switch_cost_s` may change its strategy or place.
@@ -163,12 +163,12 @@ pub(crate) struct PlanArgs {
 pub(crate) struct ResumeArgs {
     /// Run directory, or a run's name in `saturn_runs`.
     pub(crate) run: PathBuf,
-    /// How much each device may hold from now on, such as 600MB or 2GiB; `none` lifts the limit. By
-    /// default as much as before.
+    /// Memory limit of each device from now on, such as 600MB or 2GiB; `none` lifts the limit. By
+    /// default the limit stays as it was.
     #[arg(long, value_name = "SIZE")]
     pub(crate) device_memory: Option<Size>,
-    /// Continue although this machine has other devices than the run began with. Strategies that
-    /// were not measured on such devices are measured again.
+    /// Continue although a type of device that the run used is missing here. Strategies that were
+    /// not measured on the devices here are measured.
     #[arg(long)]
     pub(crate) allow_other_hardware: bool,
     /// Wait for devices that other runs hold.

@@ -76,8 +76,8 @@ pub(crate) struct RunArgs {
 /// `saturn sweep`.
 #[derive(Debug, clap::Args, Serialize)]
 #[command(after_help = more(&[
-    ("saturn sweep sweep.toml", "train it; what it will take: saturn plan sweep.toml"),
-    ("saturn sweep sweep.toml --list", "its tasks, or what its search draws from"),
+    ("saturn sweep sweep.toml", "train it; how long that takes: saturn plan sweep.toml"),
+    ("saturn sweep sweep.toml --list", "its tasks, or the parameter ranges of its search"),
     ("saturn sweep sweep.toml --devices 2 --json", "with the result as data at the end"),
     ("saturn sweep sweep.toml --cluster auto", "on the nodes of a Ray cluster"),
 ], "0 all tasks done, 1 a task failed, 2 bad input, 5 the machine failed, 130 stopped"))]
@@ -118,9 +118,9 @@ pub(crate) struct ServeArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = more(&[
     ("saturn submit sweep.toml", "to the pool of saturn serve"),
-    ("saturn submit sweep.toml --name try2 --priority 3", "tasks are called try2-…, and hurry"),
-    ("saturn submit sweep.toml --preview", "when they would end, and whom they delay"),
-    ("saturn submit sweep.toml --due 18:00", "refused if the plan has them late"),
+    ("saturn submit sweep.toml --name try2 --priority 3", "tasks are called try2-…, and end sooner"),
+    ("saturn submit sweep.toml --preview", "when the tasks would end, and which tasks they delay"),
+    ("saturn submit sweep.toml --due 18:00", "refused if the tasks would be late"),
     ("saturn submit sweep.toml --to my-run", "to a run in progress"),
 ], "0 submitted, 2 refused, or no process drives the run, 5 the machine failed"))]
 pub(crate) struct SubmitArgs {
@@ -130,14 +130,14 @@ pub(crate) struct SubmitArgs {
     /// `saturn_runs`.
     #[arg(long, value_name = "RUN")]
     pub(crate) to: Option<PathBuf>,
-    /// What the names of the tasks begin with; by default the name of the file.
+    /// Prefix of the tasks' names; by default the name of the file.
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
     /// Priority of the tasks, in place of their own: those with a higher number end sooner.
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) priority: Option<i32>,
-    /// When every task should have ended, in place of their own deadlines: 18:00, 2026-11-28 09:00,
-    /// +3h or +1h30m. They are refused if the plan shows that this can't be kept.
+    /// Deadline of every task, in place of the tasks' own: 18:00, 2026-11-28 09:00, +3h or +1h30m.
+    /// The tasks are refused if the plan shows that one of them would miss it.
     #[arg(long, value_name = "TIME")]
     pub(crate) due: Option<String>,
     /// Submit nothing: print when the tasks would end, and which tasks they would delay.

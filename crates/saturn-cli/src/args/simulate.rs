@@ -15,10 +15,10 @@ const MOST_SEEDS: u64 = 10_000;
 #[command(after_help = more(&[
     ("saturn simulate examples/simulate.toml", "every policy on a workload"),
     ("saturn simulate workload.toml --policy saturn,fifo-backfill", "two of them"),
-    ("saturn simulate workload.toml --error 20% --seeds 20", "where the profile is wrong"),
-    ("saturn simulate workload.toml --moves 100000", "sooner, with plans that are less good"),
+    ("saturn simulate workload.toml --error 20% --seeds 20", "plan with wrong step times"),
+    ("saturn simulate workload.toml --moves 100000", "take less time, find worse plans"),
     ("saturn simulate workload.toml --out page.html", "with a Gantt chart for each policy"),
-    ("saturn simulate --replay saturn_runs/my-run", "a run once more, beside what it took"),
+    ("saturn simulate --replay saturn_runs/my-run", "a recorded run, simulated"),
 ], "0 simulated, 2 bad input, 3 a task fits no node or is never done, 5 the machine failed, 130 stopped: the results \
 so far are printed"))]
 pub(crate) struct SimulateArgs {

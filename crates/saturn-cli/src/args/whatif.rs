@@ -36,7 +36,7 @@ pub(crate) struct WhatifArgs {
     #[arg(value_name = "FILE|RUN")]
     pub(crate) file: PathBuf,
     /// Numbers of nodes: from..to, a number, or several separated by commas. By default 1..16,
-    /// with --type 1,2,4,8. Of a run: of all nodes, those that it has included.
+    /// with --type 1,2,4,8. For a run, the number counts all nodes, also the nodes that it has.
     #[arg(long, value_name = "NODES", value_parser = counts)]
     pub(crate) nodes: Option<Counts>,
     /// Numbers of further nodes that a run gets, written like --nodes. By default 1..4. They are
@@ -54,14 +54,14 @@ pub(crate) struct WhatifArgs {
     /// the file has, or the usual node of the run.
     #[arg(long, value_name = "N", value_parser = gpus)]
     pub(crate) gpus: Option<u32>,
-    /// Types of GPU, as `saturn estimate` knows them, separated by commas: the answer for each, by
-    /// bounds on how much step times change. Only for files.
+    /// Types of GPU, as `saturn estimate` knows them, separated by commas. The answer for each type
+    /// has bounds, from how much step times can change. Only for files.
     #[arg(long = "type", value_name = "TYPES", value_delimiter = ',', value_parser = device)]
     pub(crate) types: Vec<Device>,
     /// With --type: the type of GPU on which the step times were measured, if the file does not say.
     #[arg(long, value_name = "TYPE", value_parser = device)]
     pub(crate) measured_on: Option<Device>,
-    /// With --type: the arithmetic of all tasks, which narrows the bounds.
+    /// With --type: the precision of all tasks, which narrows the bounds.
     #[arg(long, value_parser = one_of::<Precision>(Precision::ALL.map(|(_, name)| name)))]
     pub(crate) precision: Option<Precision>,
     /// The price of an hour of one node, in any currency. With several types one for each, such as

@@ -48,8 +48,7 @@ pub enum RankReport {
         #[serde(default, with = "measure::optional")]
         loss: Option<f64>,
     },
-    /// The model was evaluated. An attempt that resumes from a checkpoint reports the checkpoint's
-    /// last evaluation again, in case the report was lost.
+    /// The model was evaluated. A resumed attempt repeats its checkpoint's last evaluation.
     Evaluated {
         /// What was found.
         #[serde(flatten)]
@@ -300,9 +299,8 @@ pub enum Event {
 pub struct SolveOrder {
     /// What to solve.
     pub problem: Problem,
-    /// The same problem, with candidates for unmeasured strategies after the measured ones. These
-    /// candidates are as fast as their estimates allow. If the plan of this problem uses such a
-    /// candidate, it is worth a trial.
+    /// The same problem with unmeasured strategies added, each as fast as its estimate allows. An
+    /// added strategy that the plan of this problem uses is worth a trial.
     pub optimistic: Option<Problem>,
     /// As `optimistic`, but the added candidates are as fast as their estimates say. Current
     /// practice would have measured these strategies, so its makespan comes from this problem.

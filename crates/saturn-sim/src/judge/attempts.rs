@@ -85,9 +85,7 @@ impl Books {
         if let Some(what) = self.why_not_trained(one.task, &one.strategy) {
             self.wrong("only what may start starts", format!("{id} goes on: {what}"));
         }
-        let task = &mut self.tasks[self.attempts[&id].task.0];
-        task.has_worked = true;
-        let on_disk = task.on_disk;
+        let on_disk = self.tasks[self.attempts[&id].task.0].on_disk;
         if let Some(one) = self.attempts.get_mut(&id) {
             one.purpose = Purpose::Train;
             one.is_let_on = true;
