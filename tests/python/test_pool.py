@@ -375,7 +375,7 @@ def test_other_names_are_offered_if_a_name_is_taken(
     def refuse(*_: Any, **__: Any) -> None:
         raise Refused("in whatever words", code)
 
-    monkeypatch.setattr(saturn.Run, "_submit", refuse)
+    monkeypatch.setattr(saturn.Run, "submit", refuse)
     directory = project(tmp_path / "it")
     asked = {"file": str(directory / "sweep.toml"), "run_dir": str(tmp_path), "run": "it"}
     with pytest.raises(InvalidInput, match="in whatever words") as refused:

@@ -21,6 +21,7 @@ from saturn.runs.live import Run
 from saturn.stoppers import ASHA, Median, NaN, Progress, TimeLimit
 from saturn.stoppers.given import Reports, stoppers_of, with_metrics
 from saturn.tuning.reports import TaskReports
+from saturn.tuning.scope import Scope
 from saturn.tuning.tuner import Stopping
 from saturn.tuning.watch import Watch
 from warm_parent import PYTHON_DIR
@@ -131,7 +132,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, FakeRun], Watch]:
         monkeypatch.setattr(native, "judged", lambda run_dir: json.dumps(run.judged))
         script = Reports(name="a", only_loss=False, best=None, evaluates=False)
         tuner = Stopping(with_metrics(stoppers_of(stopper), [script]))
-        watch = Watch(tuner, run)
+        watch = Watch(tuner, Scope(run))
         watch.begin()
         return watch
 
