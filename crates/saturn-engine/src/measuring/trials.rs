@@ -265,13 +265,14 @@ fn tried(ledger: &mut Ledger, attempt: &Attempt, knobs: Knobs, outcome: TrialOut
 }
 
 /// A task's functions have worked: the strategies under which they had raised have failed for the
-/// whole group.
+/// whole group. If another task is being tried under such a strategy, that trial decides.
 fn blame_strategies(ledger: &mut Ledger, task: TaskId, now_s: f64) {
     let excluded = ledger.state.task(task).excluded.clone();
     for (key, error) in excluded {
         let group = ledger.state.group_of(task);
         let blamed = group.trials.iter().filter(|(of, trial)| {
-            of.strategy == key && trial.own_failures > 0 && trial.outcome.is_none()
+            let is_open = trial.outcome.is_none() && trial.attempt.is_none();
+            of.strategy == key && trial.own_failures > 0 && is_open
         });
         let blamed: Vec<(String, Strategy)> = blamed
             .map(|(of, trial)| (of.gpu_type.clone(), Strategy::clone(&trial.strategy)))

@@ -31,13 +31,16 @@ pub(crate) fn is_everywhere(strategy: &Strategy, kind: FailureKind) -> bool {
     is_plain || kind == FailureKind::Certain
 }
 
-/// The end of a task whose own functions are to blame. If a task of its group has failed in the same
-/// way, people need not read the traceback again.
+/// The end of a task whose own functions are to blame. If another task of its group has failed in
+/// the same way, this task's error names that task, and has no traceback.
 pub(crate) fn end_of(state: &State, task: TaskId, failure: &RankFailure) -> TaskEnd {
     let mut others = state.group_of(task).tasks.iter().filter(|other| **other != task);
     let end = TaskEnd::of_failure(failure);
-    let has_that_end = |other: &&TaskId| matches!(&state.task(**other).status, TaskStatus::Ended(of) if *of == end);
-    let Some(other) = others.find(has_that_end) else { return end };
+    let has_same_end = |other: &&TaskId| match &state.task(**other).status {
+        TaskStatus::Ended(of_other) => *of_other == end,
+        _ => false,
+    };
+    let Some(other) = others.find(has_same_end) else { return end };
     TaskEnd::Failed {
         error: format!("like `{}`: {}", state.name(*other), failure.error),
         traceback: String::new(),

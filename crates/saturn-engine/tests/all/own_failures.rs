@@ -8,6 +8,10 @@ use saturn_engine::{
 
 use crate::inspected::{BOTH, Run, config, outcome, task, technique};
 
+/// Techniques of which two can run on one device, and neither is plain training.
+const THREE: &[(&str, Level)] =
+    &[("fsdp", Level::Managed), ("offload", Level::Managed), ("tensor", Level::Managed)];
+
 /// A run whose trials are chosen, so that `ddp` on one device is tried first.
 fn chosen() -> RunConfig {
     let policy = Policy { trial_budget: TrialBudget::Worthwhile, ..Policy::default() };
@@ -109,6 +113,31 @@ fn a_strategy_under_which_functions_raise_that_work_elsewhere_has_failed_for_all
     ));
     assert!(run.live(Purpose::Trial).is_empty() && run.state().num_open_trials() == 0);
     assert!(ended(&run).is_empty());
+}
+
+#[test]
+fn a_trial_that_runs_meanwhile_decides_about_its_strategy() {
+    let mut tasks = tasks(&["a", "b"]);
+    for task in &mut tasks {
+        task.spec.gpu_range = Some(vec![1]);
+    }
+    let mut run = Run::new(config(Mode::Orchestrate, THREE), tasks);
+    run.find(run.only(Purpose::Inspection));
+    let trials = run.live(Purpose::Trial);
+    let technique = |run: &Run, id: &AttemptId| run.state().attempts[id].strategy.technique.clone();
+    let of = |run: &Run, name: &str| {
+        run.live(Purpose::Trial).into_iter().find(|id| technique(run, id) == name)
+    };
+    assert_eq!(trials.len(), 2, "one on each device");
+    let (first, second) = (technique(&run, &trials[0]), technique(&run, &trials[1]));
+    run.fail(trials[0], FailureKind::Task);
+    let again = of(&run, &first).expect("it is repeated with `b`, on the free device");
+    assert_eq!(run.state().attempts[&again].task, TaskId(1));
+    let other = of(&run, &second).expect("it runs");
+    measure(&mut run, other);
+    assert!(outcome(run.state(), &first, 1).is_none(), "the trial with `b` decides");
+    measure(&mut run, again);
+    assert!(matches!(outcome(run.state(), &first, 1), Some(TrialOutcome::Measured { .. })));
 }
 
 #[test]

@@ -72,7 +72,7 @@ codes! {
     NotApplicable "not_applicable" "its technique says that it can't run the task",
     OutOfMemory "out_of_memory" "its trial ran out of memory",
     TrialFailed "trial_failed" "its trial failed",
-    Excluded "excluded" "it failed in training, and is excluded for this task",
+    Excluded "excluded" "this task failed under it, and does without it",
     NotTried "not_tried" "it has not been measured",
     NotAllowed "not_allowed" "the task does not allow that technique, those knobs or that number of devices",
     NoDevices "no_devices" "the pool has too few devices of that type",

@@ -59,9 +59,10 @@ fn ended(state: &State, history: &History, task: TaskId, end: &TaskEnd) -> Reaso
             )
         }
         TaskEnd::Failed { error, .. } => {
+            let has_raised = has_raised(history, task, error);
             let error = first_line(error);
             let failure = match last_attempt(history, task) {
-                None if has_raised(state, history, task) => Some(FailureKind::Task),
+                None if has_raised => Some(FailureKind::Task),
                 last => last.and_then(failure_of),
             };
             let (code, why) = match failure {
