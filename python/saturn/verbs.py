@@ -25,7 +25,7 @@ from saturn.runs.run import orchestrate, resume, search
 from saturn.sweeps import sweep
 from saturn.sweeps.search import Search
 from saturn.tasks.task import Task
-from saturn.tuning.pool import Pool, at
+from saturn.tuning.pool import Pool, run_or_pool
 
 _OK, _BAD_INPUT = 0, 2
 #: At most this many names of tasks are shown in a line.
@@ -121,7 +121,7 @@ def _submit(
 ) -> _Submitted | None:
     """Submit the sweep; None if only a preview was asked for, which is printed."""
     run_dir = Path(asked["run_dir"])
-    run = serving.connect() if run_dir == pool.newest() else at(run_dir)
+    run = serving.connect() if run_dir == pool.newest() else run_or_pool(run_dir)
     try:
         if found.search is not None:
             searched = _as_pool(run, path, "a `[search]`")

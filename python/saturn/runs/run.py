@@ -31,7 +31,7 @@ from saturn.runs.started import StartedRun
 from saturn.stoppers.given import stoppers_of, with_metrics
 from saturn.tasks.task import Task
 from saturn.tuning import keeping
-from saturn.tuning.pool import at
+from saturn.tuning.pool import run_or_pool
 from saturn.tuning.steered import takes_steered
 from saturn.tuning.supervise import supervise
 from saturn.tuning.tuner import Stopping, Tuner
@@ -199,7 +199,7 @@ def attach(run: PathLike, *, runs_dir: PathLike = "saturn_runs") -> Run:
 
     Raises `InvalidInput` if there is no such run.
     """
-    return at(found(run, runs_dir))
+    return run_or_pool(found(run, runs_dir))
 
 
 def found(run: PathLike, runs_dir: PathLike) -> Path:

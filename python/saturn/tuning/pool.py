@@ -42,18 +42,10 @@ class Pool(Run):
     ) -> dict[str, Any] | None:
         """Add tasks to the pool: all of them, or none if one is refused.
 
-        Args:
-            tasks: one or several.
-            after: see `Run.submit`, as for the next four.
-            priority: see there.
-            deadline: see there.
-            release: see there.
-            due: see there.
-            stopper: ends or holds some of these tasks, as in `saturn.orchestrate`. It sees these
-                tasks alone, and its seconds count from now.
-            name: what the tasks with this stopper are called together; `cancel(name)` ends them.
-
-        With `due`, returns what `preview` says of the tasks.
+        `stopper` ends or holds some of these tasks, as in `saturn.orchestrate`. A stopper sees
+        these tasks alone, and its seconds count from now. `name` is the common name of the tasks
+        with this stopper: `cancel(name)` ends them all. The other arguments, and the value that is
+        returned, are those of `Run.submit`.
         """
         wishes: dict[str, Any] = {
             "after": after,
@@ -119,13 +111,13 @@ class Pool(Run):
         self, name: str, tuner: Tuner, tasks: list[str] | None, priority: int | None = None
     ) -> None:
         status = self.status()
-        own = re.compile(re.escape(name) + ("" if tasks else r"(-trial-\d+)?"))
+        own = re.compile(re.escape(name) + (r"(-trial-\d+)?" if tasks is None else ""))
         for task in (one["name"] for one in status["tasks"]):
             if own.fullmatch(task):
                 raise Refused(f"the pool has a task `{task}` already", "name_taken")
         steered.write(self._run_dir, name, tuner, About(tasks, status["now_s"], priority))
 
 
-def at(run_dir: Path) -> Run:
-    """The run or the pool in this directory."""
+def run_or_pool(run_dir: Path) -> Run:
+    """The run in this directory; a `Pool` if the run takes sweeps with a stopper."""
     return Pool(run_dir) if steered.takes_steered(run_dir) else Run(run_dir)

@@ -137,7 +137,7 @@ pub(crate) struct SubmitArgs {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) priority: Option<i32>,
     /// Deadline of every task, in place of the tasks' own: 18:00, 2026-11-28 09:00, +3h or +1h30m.
-    /// The tasks are refused if the plan shows that one of them would miss it.
+    /// The tasks are refused if the plan shows that a task would miss this deadline.
     #[arg(long, value_name = "TIME")]
     pub(crate) due: Option<String>,
     /// Submit nothing: print when the tasks would end, and which tasks they would delay.

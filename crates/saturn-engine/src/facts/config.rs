@@ -107,7 +107,7 @@ pub struct TaskSpec {
     /// The metric that says how well the task does, for people; `None`: its loss.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goal: Option<Goal>,
-    /// Whether this task is the rest of a script, after its training. The training is another task.
+    /// Whether this task runs the part of a script that follows the training. Another task trains.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_rest: bool,
     /// Finished steps in the checkpoint of another task that this task continues. Earlier journals

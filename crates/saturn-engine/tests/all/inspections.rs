@@ -8,6 +8,7 @@ use saturn_engine::{
 };
 
 use crate::inspected::{BOTH, DEVICES, Run, config, outcome, task, technique};
+use crate::specs::measured;
 
 #[test]
 fn trials_come_after_the_look_and_what_can_not_run_is_never_launched() {
@@ -193,20 +194,8 @@ fn a_group_that_has_been_measured_survives_a_look_that_raises() {
     let look = run.only(Purpose::Inspection);
     run.find(look);
     let trial = run.only(Purpose::Trial);
-    let measured = TrialOutcome::Measured {
-        step_s: 0.1,
-        setup_s: 0.1,
-        checkpoint_s: None,
-        peak_memory_bytes: 1,
-        timed_steps: 3,
-        relative_error: None,
-        warmup_s: None,
-        variation: None,
-        batches_per_epoch: None,
-        evaluation_s: None,
-    };
     let knobs = saturn_core::Knobs::new();
-    run.say(trial, RankReport::Trial { knobs, outcome: measured, step: None });
+    run.say(trial, RankReport::Trial { knobs, outcome: measured(0.1), step: None });
     run.gone(trial, 0);
     run.resume(Some(1 << 30));
     for _ in 0..2 {

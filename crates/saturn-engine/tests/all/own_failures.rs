@@ -7,6 +7,7 @@ use saturn_engine::{
 };
 
 use crate::inspected::{BOTH, Run, config, outcome, task, technique};
+use crate::specs::measured;
 
 /// Techniques of which two can run on one device, and neither is plain training.
 const THREE: &[(&str, Level)] =
@@ -27,18 +28,7 @@ fn trial(run: &Run) -> (AttemptId, String, TaskId) {
 }
 
 fn measure(run: &mut Run, id: AttemptId) {
-    let outcome = TrialOutcome::Measured {
-        step_s: 0.1,
-        setup_s: 1.0,
-        checkpoint_s: None,
-        peak_memory_bytes: 1,
-        timed_steps: 3,
-        relative_error: None,
-        warmup_s: None,
-        variation: None,
-        batches_per_epoch: None,
-        evaluation_s: None,
-    };
+    let outcome = measured(0.1);
     run.say(id, RankReport::Trial { knobs: Knobs::new(), outcome, step: None });
     run.gone(id, 0);
 }
