@@ -12,10 +12,7 @@ pub(crate) fn run(args: &TaskArgs) -> Exit {
         Ok(run) => run,
         Err(exit) => return exit,
     };
-    // A sweep's process ends with its pool. Without a driver, nobody would cancel anything.
-    let is_driven = saturn_runtime::control::driver_of(&run.path).is_some();
-    let cancelled = || saturn_runtime::cancel_sweep(&run.path, &args.task);
-    let outcome = match if is_driven { cancelled() } else { Ok(false) } {
+    let outcome = match saturn_runtime::cancel_sweep(&run.path, &args.task) {
         Ok(false) => {
             return tell(&args.run, args.json, |run| Told {
                 command: Command::Cancel { task: args.task.clone() },

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use saturn_store::FileError;
 
+use crate::asking::control;
+
 /// Whether a stopper or a study steers the run, or may steer sweeps of it.
 pub fn has_tuner(run_dir: &Path) -> bool {
     run_dir.join("tuner.pkl").is_file() || run_dir.join("steered").is_dir()
@@ -26,11 +28,16 @@ fn sweep(run_dir: &Path, name: &str) -> Option<PathBuf> {
     (is_name && !is_task && is_open).then_some(directory)
 }
 
-/// Has the process of a pool's sweep cancel its tasks; false if there is no sweep of this name that
-/// has not ended.
+/// Has the process of a pool's sweep cancel its tasks. False if the pool has no open sweep of this
+/// name, or if no process drives the pool: a sweep's process ends with its pool.
+pub fn cancel_sweep(run_dir: &Path, name: &str) -> Result<bool, FileError> {
+    Ok(control::driver_of(run_dir).is_some() && ask_to_cancel(run_dir, name)?)
+}
+
+/// Leaves the sign for which the process of an open sweep looks; false if there is no such sweep.
 ///
 /// Only that process knows which tasks are its own, and a study would suggest more.
-pub fn cancel_sweep(run_dir: &Path, name: &str) -> Result<bool, FileError> {
+fn ask_to_cancel(run_dir: &Path, name: &str) -> Result<bool, FileError> {
     let Some(directory) = sweep(run_dir, name) else { return Ok(false) };
     let sign = directory.join("cancel");
     File::create(&sign).map_err(FileError::of("write", sign))?;
@@ -48,19 +55,19 @@ mod tests {
         assert!(!has_tuner(run.path()));
         std::fs::create_dir_all(&of_sweep).unwrap();
         assert!(has_tuner(run.path()));
-        assert!(!cancel_sweep(run.path(), "mine").unwrap(), "it was never submitted");
+        assert!(!ask_to_cancel(run.path(), "mine").unwrap(), "it was never submitted");
         File::create(of_sweep.join("about.json")).unwrap();
         for other in ["", ".", "..", "other", "../steered/mine", "mine/"] {
-            assert!(!cancel_sweep(run.path(), other).unwrap(), "{other:?}");
+            assert!(!ask_to_cancel(run.path(), other).unwrap(), "{other:?}");
         }
         assert!(!of_sweep.join("cancel").exists());
         let task = run.path().join("tasks/mine");
         std::fs::create_dir_all(&task).unwrap();
-        assert!(!cancel_sweep(run.path(), "mine").unwrap(), "a task goes first");
+        assert!(!ask_to_cancel(run.path(), "mine").unwrap(), "a task goes first");
         std::fs::remove_dir(&task).unwrap();
-        assert!(cancel_sweep(run.path(), "mine").unwrap());
+        assert!(ask_to_cancel(run.path(), "mine").unwrap());
         assert!(of_sweep.join("cancel").exists());
         File::create(of_sweep.join("over")).unwrap();
-        assert!(!cancel_sweep(run.path(), "mine").unwrap(), "it has ended");
+        assert!(!ask_to_cancel(run.path(), "mine").unwrap(), "it has ended");
     }
 }
