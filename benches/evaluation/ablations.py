@@ -24,7 +24,7 @@ SEEDS = 5
 def rows(
     kind: str, cases: list[tuple[str, int]], policies: list[str], *options: str
 ) -> Callable[[bool], Rows]:
-    """Each policy's mean makespan over the bound on each grid, and in the mean over `saturn`'s."""
+    """Each policy's mean makespan over the bound on each grid, and the mean over `saturn`'s."""
 
     def made(quick: bool) -> Rows:
         if quick:

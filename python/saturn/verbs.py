@@ -7,6 +7,7 @@ output, messages to standard error. Exit codes are the program's.
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -376,7 +377,14 @@ def main() -> int:
     """Carry out the verb of the program's arguments; returns the exit code."""
     verb, asked = sys.argv[1:]
     try:
-        return _VERBS[verb](json.loads(asked))
+        code = _VERBS[verb](json.loads(asked))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # The reader of standard output (`| head`) has enough. What Python flushes at its end must
+        # not raise again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _OK
     except SaturnError as error:
         _say(f"error: {error}")
         return error.exit_code

@@ -136,7 +136,7 @@ def test_device_counts_that_no_node_has_are_refused_where_nothing_more_is_to_com
     call = 'orchestrate([task("a"), task("b", gpu_range=64)], devices=1)'
     done = run_script(tmp_path, EACH.replace("CALLS", repr([call])))
     assert done.stdout.strip() == (
-        "InvalidInput: task `b`: its `gpu_range` is 64, and what the nodes of this pool allow is 1"
+        "InvalidInput: task `b`: its `gpu_range` is 64, but the nodes of this pool allow only 1"
     )
     assert list((tmp_path / "saturn_runs").iterdir()) == []
 

@@ -95,9 +95,7 @@ def test_a_task_is_kept_to_one_node_where_that_is_asked(
         saturn.orchestrate(
             [task], log=False, cluster=cluster.address, runs_dir=tmp_path, nodes_per_task=1
         )
-    assert "its `gpu_range` is 3, and what the nodes of this pool allow is 1, 2" in str(
-        refused.value
-    )
+    assert "its `gpu_range` is 3, but the nodes of this pool allow only 1, 2" in str(refused.value)
     assert not list(tmp_path.iterdir())
     assert signal.getsignal(signal.SIGTERM) is handler, "Ray has put its own in its place"
 

@@ -128,11 +128,11 @@ def test_storage_that_is_not_shared_is_seen(tmp_path: Path) -> None:
         assert wrong is not None and "node `b` does not share" in wrong and "runs_dir" in wrong
         with Proof(elsewhere) as other:
             said = storage.answer(str(other.directory), proof.word, "b")
-            assert said == "it reads another file there"
+            assert said == "it reads other content in the test file"
             # It answered, but into storage that is not this one.
             assert storage.answer(str(other.directory), other.word, "c") is None
         wrong = proof.wrong_with("c", None)
-        assert wrong is not None and "not to be seen here" in wrong
+        assert wrong is not None and "can't read the file that it wrote" in wrong
     assert not Path(directory).exists()
 
 

@@ -17,6 +17,7 @@ import torch
 import trainer_models
 from faces import make_task
 from harness import Runtime, runtime
+from models import Mlp
 from saturn import HParams, Task
 from saturn.checkpoint import best, manifest
 from saturn.errors import InvalidInput
@@ -153,6 +154,34 @@ def test_the_best_checkpoint_comes_along(run: Runtime, later: Runtime) -> None:
 
 def norm(model: torch.nn.Module) -> dict[str, float]:
     return {"norm": float(sum(parameter.norm() for parameter in model.parameters()))}
+
+
+class Headed(Mlp):
+    """A model with a head that the continued task had not."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.head = torch.nn.Linear(self.head.in_features, 2 * self.head.out_features)
+
+
+@pytest.mark.parametrize(
+    ("model", "technique", "words"),
+    [
+        (Headed, "ddp", "`head.weight` is {0} x {1} there, and {2} x {1} in the model"),
+        (partial(Mlp, 4), "fsdp", "`layers.3.weight` is not in it, and {1} x {1} in the model"),
+    ],
+)
+def test_another_model_can_not_continue_it(
+    run: Runtime, model: Any, technique: str, words: str
+) -> None:
+    trained(run, task_of("a", STEPS), STEPS)
+    task = task_of("b", LONGER, get_model=model, continue_from=(run.run_dir, "a"))
+    begin(run, task)
+    result = run.run("b", technique, steps=LONGER)
+    failed = result.one("failed")
+    classes, width = Mlp().head.weight.shape
+    assert failed["kind"] == "task"
+    assert words.format(classes, width, 2 * classes) in failed["error"]
 
 
 def test_what_can_not_be_continued_is_refused(run: Runtime) -> None:

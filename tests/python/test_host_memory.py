@@ -38,7 +38,7 @@ def test_a_model_too_large_for_the_machine_is_told_in_one_line(
     assert by_name["huge"].status == "failed"
     error = by_name["huge"].error
     assert error is not None and error.endswith(
-        "it needs at least 168 MB of host memory, and there is 100 MB (host_memory)"
+        "it needs at least 168 MB of host memory, and a node allows 100 MB (host_memory)"
     )
     assert "\n" not in error
 

@@ -122,5 +122,5 @@ def test_export_says_what_is_missing(run: Runtime, tmp_path: Path) -> None:
     with pytest.raises(saturn.InvalidInput, match="no task `other`; it has `mlp`"):
         saturn.export(run.run_dir, "other", tmp_path / "model")
     shutil.rmtree(run.task_dir("mlp") / "checkpoints")
-    with pytest.raises(saturn.InvalidInput, match="has no checkpoint yet"):
+    with pytest.raises(saturn.InvalidInput, match="has no checkpoint in"):
         saturn.export(run.run_dir, "mlp", tmp_path / "model")

@@ -1,4 +1,4 @@
-"""A model is looked at once, on no device, and what can't run is never launched."""
+"""A model is inspected once, on no device; strategies that can't run are never launched."""
 
 from __future__ import annotations
 

@@ -274,8 +274,8 @@ def test_every_node_of_a_cluster_proves_that_it_reaches_the_store(
         (store / proof.directory.name / "question").write_bytes(b"another")
         said = answer(str(proof.directory), proof.word, "b")
         assert proof.wrong_with("b", said) == (
-            f"node `b` can't keep checkpoints in {store} (it reads another store by that name); "
-            "give it the same packages and keys as this machine (docs/storage.md)"
+            f"node `b` can't keep checkpoints in {store} (this address is another store on that "
+            "node); give it the same packages and keys as this machine (docs/storage.md)"
         )
     assert store.folders() == [] and store.objects() == {}
 

@@ -103,7 +103,7 @@ def test_as_many_are_in_flight_as_there_are_devices_and_values_go_back(tmp_path:
     run.end("trial-2")
     run.report(tuner, "trial-3", 1, 0.2)
     run.end("trial-3")
-    tuner.over(run.tasks)
+    tuner.run_ended(run.tasks)
     # The third ended without a value.
     assert states(one) == ["COMPLETE", "FAIL", "FAIL", "COMPLETE"]
     assert one.best_trial.number == 3
@@ -150,7 +150,7 @@ def test_a_task_that_a_stopper_holds_makes_room_for_another(tmp_path: Path) -> N
     assert rested == {"trial-0": "stop", "trial-1": "stop"}
     for name in rested:
         run.end(name, "stopped")
-    tuner.over(run.tasks)
+    tuner.run_ended(run.tasks)
     assert states(one) == ["PRUNED", "PRUNED", "COMPLETE"] and one.best_value == 0.3
     kept = keeping.read(tmp_path)
     assert isinstance(kept, StudyTuner) and list(kept.at_rest(run.tasks)) == []
@@ -237,7 +237,7 @@ def test_a_study_is_told_nothing_again_that_only_its_run_has_lost(tmp_path: Path
     tuner, run = begun(tmp_path, study(pruner=pruner))
     run.report(tuner, "trial-1", 1, 0.9)
     assert run.report(tuner, "trial-1", 2, 1.1) == ["stop"]  # which the run, as it stops, refuses
-    tuner.over(run.tasks)
+    tuner.run_ended(run.tasks)
     run.tasks["trial-1"] = Progress("trial-1")
     run.tasks["trial-1"].add(1, {"loss": 0.9})
     kept = keeping.read(tmp_path)

@@ -218,7 +218,7 @@ def test_a_metric_is_the_one_that_tasks_call_the_best_by() -> None:
     for tasks, words_ in (
         ((unsaid,), "task `unsaid` does not say which of its metrics counts"),
         ((acc, f1), r"the tasks have several \(`acc`, `f1`\)"),
-        ((acc, loss), "`acc`, which task `plain` never reports, since the task has no evaluate="),
+        ((acc, loss), "`acc`, which task `plain` never reports, since it evaluates nothing"),
     ):
         with pytest.raises(InvalidInput, match=words_):
             goal(ASHA(), *tasks)

@@ -379,7 +379,7 @@ def test_a_script_that_cannot_resume_says_so(directory: Path) -> None:
             assert not run.is_over, found
     finally:
         run.stop()
-    assert "can't go on from where it is stopped" in found["reasons"][0]["sentence"]
+    assert "can't resume from a checkpoint" in found["reasons"][0]["sentence"]
     with pytest.raises(saturn.RunInterrupted):
         run.wait()
 

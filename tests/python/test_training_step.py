@@ -114,6 +114,25 @@ def test_groups_keep_their_settings_through_moves(run: Runtime) -> None:
     assert closeness.ulps(run.losses(task.name), expected) < closeness.ACROSS
 
 
+def test_names_that_match_no_parameter_are_told_once(run: Runtime) -> None:
+    groups = [
+        {"params": ["*.bias", "*.bais"], "weight_decay": 0.0},
+        # Every rank of a pipeline holds a part of the layers.
+        {"params": ["layers.0.*", "layers.2.weight", "head.scale"], "lr": 0.5},
+    ]
+    run.write_task(definition(parameter_groups=groups))
+    told = []
+    for technique, steps in (("pipeline", 2), ("fsdp", 4)):
+        knobs = {"microbatches": 2} if technique == "pipeline" else {}
+        result = run.run("mlp", technique, ranks=2, steps=steps, knobs=knobs)
+        assert result.codes == [0, 0], result.logs
+        told += [note["text"] for note in result.of("note") if "parameter_groups" in note["text"]]
+    assert told == [
+        "`parameter_groups` names `*.bais`, `head.scale`, which no parameter of the model has: "
+        "no setting holds for such a name"
+    ]
+
+
 @pytest.mark.parametrize("wrong", [{"params": ["a"]}, ["a"], [{"params": "a"}], [{"lr": 1.0}]])
 def test_groups_without_names_are_refused(wrong: Any) -> None:
     with pytest.raises(TypeError, match="parameter_groups"):

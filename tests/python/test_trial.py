@@ -118,7 +118,7 @@ def test_a_trial_tells_of_all_the_tasks_batches_not_of_its_first(run: Runtime, r
     result = run.run("mlp", "ddp", kind="trial", ranks=ranks, timed_steps=3, max_timed_steps=20)
     assert result.codes == [0] * ranks, result.logs
     found = result.one("trial")["outcome"]
-    # Twelve batches, padded to 8, 16 … 96: in the mean 52 numbers wide, and the first ones 20.
+    # Twelve batches, padded to 8, 16 … 96: on average 52 numbers wide, and the first ones 20.
     assert 0.4 < found["step_s"] < 3.0
     assert 3 <= found["timed_steps"] <= 20
     assert found["relative_error"] >= 0 and found["warmup_s"] >= 0

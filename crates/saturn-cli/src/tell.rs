@@ -11,7 +11,7 @@ use crate::exit::{Exit, fail, print_json};
 use crate::find::{self, Found};
 
 /// A command, and the words for the person when it is done.
-pub(crate) struct Told {
+pub(crate) struct Instruction {
     pub(crate) command: Command,
     /// The effect of the command.
     pub(crate) done: String,
@@ -19,14 +19,18 @@ pub(crate) struct Told {
     pub(crate) next: String,
 }
 
-/// Hands a command to the process that drives a run, and reports the result. `what` gets the run's
+/// Hands a command to the process that drives a run, and reports the result. `instruction` gets the run's
 /// name as a shell reads it back. With `json` the answer is printed as data.
-pub(crate) fn tell(named: &Path, json: bool, what: impl FnOnce(&str) -> Told) -> Exit {
+pub(crate) fn tell(
+    named: &Path,
+    json: bool,
+    instruction: impl FnOnce(&str) -> Instruction,
+) -> Exit {
     let run = match find::run(named) {
         Ok(run) => run,
         Err(exit) => return exit,
     };
-    let Told { command, done, next } = what(&run.shown);
+    let Instruction { command, done, next } = instruction(&run.shown);
     let outcome = match ask(&run.path, &Request::Command(command)) {
         Ok(reply) if reply.ok => Ok(()),
         Ok(reply) => Err(Refused {

@@ -106,7 +106,7 @@ mod tests {
     use serde::{Deserialize, Serialize};
 
     #[derive(Serialize, Deserialize)]
-    struct Told {
+    struct Entry {
         #[serde(default, with = "super::optional")]
         loss: Option<f64>,
         #[serde(default, with = "super::by_name")]
@@ -117,18 +117,18 @@ mod tests {
     fn numbers_that_are_none_come_through_json_as_they_are() {
         let values = [1.5, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.0];
         for value in values {
-            let told = Told { loss: Some(value), metrics: [("a".to_owned(), Some(value))].into() };
+            let told = Entry { loss: Some(value), metrics: [("a".to_owned(), Some(value))].into() };
             let text = serde_json::to_string(&told).unwrap();
-            let read: Told = serde_json::from_str(&text).unwrap();
+            let read: Entry = serde_json::from_str(&text).unwrap();
             for found in [read.loss, read.metrics["a"]] {
                 let found = found.unwrap();
                 assert!(found.to_bits() == value.to_bits() || found.is_nan() && value.is_nan());
             }
         }
-        let read: Told = serde_json::from_str(r#"{"loss": null, "metrics": {"a": 3}}"#).unwrap();
+        let read: Entry = serde_json::from_str(r#"{"loss": null, "metrics": {"a": 3}}"#).unwrap();
         assert_eq!((read.loss, read.metrics["a"]), (None, Some(3.0)));
-        assert_eq!(serde_json::from_str::<Told>("{}").unwrap().loss, None);
-        let refused = serde_json::from_str::<Told>(r#"{"loss": "low"}"#).err().unwrap();
+        assert_eq!(serde_json::from_str::<Entry>("{}").unwrap().loss, None);
+        let refused = serde_json::from_str::<Entry>(r#"{"loss": "low"}"#).err().unwrap();
         assert!(refused.to_string().contains("\"nan\", \"inf\" or \"-inf\""), "{refused}");
     }
 }

@@ -85,7 +85,7 @@ pub use interfaces::observer::Observer;
 pub use knowledge::strategies::Choice;
 pub use ledger::book::Decision;
 pub use planning::outlook::{Outlook, outlook};
-pub use planning::rest::{Rest, rest};
+pub use planning::remaining_work::{RemainingWork, remaining_work};
 pub use state::attempt::{Attempt, Recent, Slowed, Warm};
 pub use state::device::{DeviceState, NodeState, Slowness};
 pub use state::group::{Group, InspectionState};

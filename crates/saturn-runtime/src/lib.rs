@@ -62,7 +62,7 @@ pub use driving::run::{DeviceMemory, Interpreter, ResumeOptions, interpreter_of,
 pub use opening::outlook::{Outlook, outlook};
 pub use opening::request::RunRequest;
 pub use opening::watcher::Watcher;
-pub use run_files::journal_seat::elsewhere;
+pub use run_files::journal_location::elsewhere;
 pub use run_files::pools::newest_pool;
 pub use run_files::recording::{Recorded, recorded};
 pub use run_files::tuners::{cancel_sweep, has_tuner};

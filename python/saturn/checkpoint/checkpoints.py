@@ -46,9 +46,11 @@ from saturn.checkpoint.kept import Kept, KeptWriter, bit_sum, frozen_names
 from saturn.checkpoint.optimizer_state import OPTIONS, OptimizerRoom, tensors_of
 from saturn.checkpoint.place import Directory
 from saturn.checkpoint.reader import reader_of
+from saturn.checkpoint.starting import shape_text
 from saturn.checkpoint.writer import CheckpointWriter, Digest, StagingPlanner
 from saturn.data.slices import Position
 from saturn.plain.measures import plain
+from saturn.rank.exceptions import TaskError
 from saturn.rank.gang import Gang
 from saturn.rank.memory import available_host_bytes
 from saturn.techniques.interface import ParallelModel
@@ -57,7 +59,8 @@ from saturn.training.loss_scale import LossScale
 from saturn.training.lr_schedule import LrSchedule
 from saturn.training.optimizer_groups import OptimizerGroups
 
-#: Prefix of the optimizer's entries in DCP's index.
+#: Prefixes of the entries of model and optimizer in DCP's index.
+_MODEL = "model."
 _OPTIMIZER = "optimizer."
 #: Smaller states are written before a thread would pay.
 _LEAST_BACKGROUND_BYTES = 16 << 20
@@ -295,9 +298,11 @@ class Checkpoints:
             self._lr_schedule.skip(content["step"])
         else:
             reader = reader_of(directory)
+            entries = reader.read_metadata().state_dict_metadata
+            _expect_to_fit(directory, entries, model_state)
             saved = {
                 key.removeprefix(_OPTIMIZER): entry
-                for key, entry in reader.read_metadata().state_dict_metadata.items()
+                for key, entry in entries.items()
                 if key.startswith(_OPTIMIZER)
             }
             with parallel.optimizer_memory():
@@ -320,6 +325,24 @@ class Checkpoints:
             if self._draws is not None and (state := content.get("random_state")) is not None:
                 self._draws.restore(state)
         return Position.of(content)
+
+
+def _expect_to_fit(
+    directory: Directory, entries: Mapping[str, Any], model_state: Mapping[str, Any]
+) -> None:
+    """Raise `TaskError` if the model has a tensor that the checkpoint lacks, or another shape."""
+    for name, value in model_state.items():
+        own, saved = getattr(value, "shape", None), entries.get(_MODEL + name)
+        if own is None:
+            continue
+        shape = None if saved is None else getattr(saved, "size", None)
+        if saved is not None and (shape is None or tuple(shape) == tuple(own)):
+            continue
+        there = "is not in it" if shape is None else f"is {shape_text(shape)} there"
+        raise TaskError(
+            f"the checkpoint {directory} does not fit the model that get_model makes: `{name}` "
+            f"{there}, and {shape_text(own)} in the model; a task continues with the same model"
+        )
 
 
 def state_of(

@@ -278,7 +278,7 @@ def _what_differs(layout: Layout, own: Mapping[str, Tensor]) -> str | None:
     missing = [name for name, value in own.items() if id(value) not in there]
     unexpected = [name for name in layout if name not in own]
     other = [
-        f"`{name}` is {_shape(layout[name])} there and {_shape(tuple(value.shape))} in the model"
+        f"`{name}` is {shape_text(layout[name])} there and {shape_text(value.shape)} in the model"
         for name, value in own.items()
         if layout.get(name, tuple(value.shape)) != tuple(value.shape)
     ]
@@ -296,5 +296,6 @@ def _first(verb: str, each: Iterable[str]) -> str:
     return f"{verb} {first}{more}".strip() if first else ""
 
 
-def _shape(shape: tuple[int, ...]) -> str:
+def shape_text(shape: Iterable[int]) -> str:
+    """A tensor's shape in words: `16 x 8`."""
     return " x ".join(map(str, shape)) or "a single number"

@@ -25,7 +25,7 @@ from saturn.errors import SaturnError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Post:
+class AgentSpec:
     """What an agent is told when it is made."""
 
     node: str  # the node's name in the run
@@ -51,8 +51,8 @@ class About:
 class NodeAgent:
     """The actor. Orders and news have a concurrency group each, and so keep their order."""
 
-    def __init__(self, post: Post) -> None:
-        self._post = post
+    def __init__(self, spec: AgentSpec) -> None:
+        self._post = spec
         self._agent: native.Agent | None = None
 
     def begin(self) -> About:
@@ -62,23 +62,23 @@ class NodeAgent:
             "versions": versions.here(),
             "asks_for_token": asks_for_token(),
         }
-        post = self._post
+        spec = self._post
         # Ray sets these for its workers; ranks must not inherit them.
         for name in ("OMP_NUM_THREADS", "RAY_JOB_ID", "RAY_RAYLET_PID"):
             os.environ.pop(name, None)
         try:
-            if post.network_interface is None:
-                address = network.address_to(post.driver)
+            if spec.network_interface is None:
+                address = network.address_to(spec.driver)
             else:
-                address = network.address_of(post.network_interface)
+                address = network.address_of(spec.network_interface)
             self._agent = native.agent(
-                post.node,
-                devices=post.devices,
+                spec.node,
+                devices=spec.devices,
                 python=sys.executable,
-                python_path=[*post.python_path, *_own_path()],
-                cwd=post.cwd if Path(post.cwd).is_dir() else str(Path.home()),
-                run=post.run,
-                interface=post.network_interface or network.interface_of(address),
+                python_path=[*spec.python_path, *_own_path()],
+                cwd=spec.cwd if Path(spec.cwd).is_dir() else str(Path.home()),
+                run=spec.run,
+                interface=spec.network_interface or network.interface_of(address),
                 open_store=AgentStore(address).open,
             )
         except (SaturnError, OSError) as error:

@@ -21,7 +21,7 @@ from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from saturn.cluster import versions
-from saturn.cluster.agent import About, Post, actor_class
+from saturn.cluster.agent import About, AgentSpec, actor_class
 from saturn.cluster.connection import asks_for_token
 from saturn.cluster.wish import ClusterWish
 from saturn.errors import InvalidInput
@@ -205,7 +205,7 @@ def _begin(node: FreeNode, wish: ClusterWish, run: str) -> _Begun:
     group = placement_group(
         [{node.resource: count}], bundle_label_selector=[{"ray.io/node-id": node.id}]
     )
-    post = Post(
+    spec = AgentSpec(
         node=node.name,
         devices=count,
         python_path=program_path(),
@@ -217,7 +217,7 @@ def _begin(node: FreeNode, wish: ClusterWish, run: str) -> _Begun:
     counts = {"num_gpus": count} if node.resource == "GPU" else {"num_cpus": count}
     where = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=0)
     placed = actor_class().options(**{"num_cpus": 0, **counts}, scheduling_strategy=where)
-    actor = placed.remote(post)
+    actor = placed.remote(spec)
     return _Begun(node=node, group=group, actor=actor, about=actor.begin.remote())
 
 

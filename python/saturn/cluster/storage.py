@@ -57,11 +57,11 @@ class Proof:
             try:
                 answer = (self.directory / node).read_text()
             except OSError as error:
-                said = f"what it wrote is not to be seen here: {error.strerror}"
+                said = f"this machine can't read the file that it wrote: {error.strerror}"
             else:
                 if answer == self.word:
                     return None
-                said = "what it wrote is not what is read here"
+                said = "this machine reads other content than it wrote"
         return (
             f"node `{node}` does not share {run_dir} ({said}); choose a directory on storage that "
             "all nodes see, under the same path, with runs_dir"
@@ -73,9 +73,9 @@ def answer(directory: str, word: str, node: str) -> str | None:
     try:
         read = Path(directory, _QUESTION).read_text()
     except OSError as error:
-        return f"it can't read it: {error.strerror}"
+        return f"it can't read the test file of this machine: {error.strerror}"
     if read != word:
-        return "it reads another file there"
+        return "it reads other content in the test file"
     try:
         _write(Path(directory, node), word)
     except OSError as error:
@@ -85,7 +85,7 @@ def answer(directory: str, word: str, node: str) -> str | None:
         return None
     try:
         if (store / _QUESTION).read_text() != word:
-            return f"{_OF_STORE}it reads another store by that name"
+            return f"{_OF_STORE}this address is another store on that node"
         (store / node).write_bytes(word.encode())
         store.remove(node)
     except (OSError, InvalidInput) as error:

@@ -67,7 +67,7 @@ def export(
         directory_of_these = best.directory_of(directory_of_these)
     newest = manifest.newest_valid(directory_of_these)
     if newest is None:
-        raise InvalidInput(f"task `{task}` has no checkpoint yet, in {directory_of_these}")
+        raise InvalidInput(f"task `{task}` has no checkpoint in {directory_of_these}")
     # Building draws random numbers, and the caller's streams must not move.
     with seeds.forked(), imports_of(task_dir):
         module = huggingface.trained_model(definition, *newest)

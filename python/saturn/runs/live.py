@@ -216,7 +216,7 @@ class Run:
     def _wishes(self, after: Any, priority: Any, deadline: Any, release: Any, due: Any) -> Wishes:
         if due is not None:
             if deadline is not None:
-                raise InvalidInput("`deadline` and `due` are both given; they say the same")
+                raise InvalidInput("`deadline` and `due` are both given; give only one of them")
             deadline = self.status()["now_s"] + seconds_until(due)
         return Wishes.checked(after=after, priority=priority, deadline=deadline, release=release)
 

@@ -210,7 +210,7 @@ def found(run: PathLike, runs_dir: PathLike) -> Path:
         if (journal := path / "journal.db").is_symlink():
             raise InvalidInput(
                 f"the run {path} is not here: its journal is on another machine, at "
-                f"{journal.readlink()}: resume and inspect the run there"
+                f"{journal.readlink()}: resume the run, or ask about it, on that machine"
             )
     raise InvalidInput(
         f"there is no run `{run}`: neither that directory nor one of that name in "

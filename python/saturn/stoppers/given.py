@@ -112,8 +112,9 @@ def check_reported(kind: str, metric: str, tasks: Sequence[Reports]) -> None:
     without = [task.name for task in tasks if task.only_loss]
     if metric != LOSS and without:
         raise InvalidInput(
-            f"the {kind} goes by `{metric}`, which task `{without[0]}` never reports, since the "
-            f'task has no evaluate=; give the task evaluate=, or the {kind} metric="{LOSS}"'
+            f"the {kind} goes by `{metric}`, which task `{without[0]}` never reports, since it "
+            "evaluates nothing; give the task an evaluation (evaluate=; a Trainer has "
+            f'eval_strategy), or the {kind} metric="{LOSS}"'
         )
 
 

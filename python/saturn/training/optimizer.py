@@ -21,6 +21,7 @@ from torch.distributed.tensor import DTensor
 
 from saturn.rank.exceptions import TaskError
 from saturn.rank.failure import task_function
+from saturn.rank.gang import Gang
 from saturn.tasks.definition import TaskDefinition
 from saturn.techniques.interface import NotApplicable
 
@@ -79,6 +80,20 @@ def parameter_groups(
             rest.append(parameter)
     takes_all = any(EVERY in group["params"] for group in described)
     return groups if takes_all else [{"params": rest}, *groups]
+
+
+def unmatched(described: Sequence[Mapping[str, Any]], module: nn.Module, gang: Gang) -> list[str]:
+    """The names and patterns of `described` that match no parameter of the gang's whole model.
+
+    All ranks call this, and get the same answer: a rank of a pipeline holds only a part of the
+    model. Parameters that don't train count too.
+    """
+    asked = list(dict.fromkeys(name for group in described for name in group["params"]))
+    if not asked:
+        return []
+    own = [name for name, _ in module.named_parameters(remove_duplicate=False)]
+    found = gang.sum([float(name in own or _matches(own, [name])) for name in asked])
+    return [name for name, num_ranks in zip(asked, found, strict=True) if num_ranks == 0]
 
 
 def _matches(names: Iterable[str], patterns: Iterable[str]) -> bool:

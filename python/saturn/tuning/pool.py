@@ -65,6 +65,8 @@ class Pool(Run):
             return super().submit(workload, **wishes)
         if name is None:
             raise InvalidInput("tasks with a stopper need a name: submit(…, name='lr')")
+        if not isinstance(name, str):
+            raise TypeError(f"name is {name!r}; it must be a string, such as 'lr'")
         reports = [request.reports_of(task) for task in workload]
         tuner = Stopping(with_metrics(stoppers_of(stopper), reports))
         return self._submit_steered(name, workload, tuner, wishes)

@@ -179,7 +179,7 @@ class StudyTuner(Tuner):
             pass  # the run was stopped; the suggested task is submitted when it resumes
         return self._stopping.at(now_s, tasks)
 
-    def over(self, tasks: Tasks) -> None:
+    def run_ended(self, tasks: Tasks) -> None:
         """Tell the study which tasks have ended since."""
         self._tell_ends(tasks)
         if self._scope is not None:

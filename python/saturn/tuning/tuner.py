@@ -56,7 +56,7 @@ class Tuner:
         """Called regularly; `now_s` is the time on the run's clock."""
         return ()
 
-    def over(self, tasks: Tasks) -> None:
+    def run_ended(self, tasks: Tasks) -> None:
         """The run is over or stops; `tasks` has the final state."""
 
     def given_up(self, tasks: Tasks) -> Iterable[Ruling]:

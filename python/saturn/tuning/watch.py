@@ -109,7 +109,7 @@ class Watch:
             self._look()
             self._to_read = set(self._tasks)
             self._read()
-            self.tuner.over(self._tasks)
+            self.tuner.run_ended(self._tasks)
         except Exception as error:
             self._give_up(error)
 

@@ -21,7 +21,7 @@ class ColdParent(Parent):
         super().__init__(requests, answers)
         self._workers_lock = workers_lock
 
-    def live(self, spec: str, rank: int) -> int:
+    def run_rank(self, spec: str, rank: int) -> int:
         """Replace this process by the rank's program."""
         program = [sys.executable, "-m", "saturn.worker.rank", spec, str(rank)]
         os.execv(sys.executable, [*program, "--workers-lock", self._workers_lock])

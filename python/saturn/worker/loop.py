@@ -28,6 +28,7 @@ from saturn.tasks.definition import TaskDefinition
 from saturn.techniques.interface import Technique
 from saturn.training.agreement import Agreement, StepFacts, StepResult
 from saturn.training.evaluation import Evaluator
+from saturn.training.optimizer import unmatched
 from saturn.training.optimizer_groups import OptimizerGroups
 from saturn.training.step_loss import OwnEnd
 from saturn.training.stepper import Staged, Stepper
@@ -191,6 +192,7 @@ class _Attempt:
         self._done = len(taken.losses)
         self._loss, self._position = taken.losses[-1], taken.position
         self._staged, self._pieces = taken.staged, taken.pieces
+        self._note_unmatched_groups()
         self._agree_on_stops(self._done + 1)
         if self._observer is not None:
             self._observer.took(taken.losses)
@@ -245,6 +247,7 @@ class _Attempt:
 
     def _load(self) -> None:
         if (newest := self._checkpoints.newest()) is None:
+            self._note_unmatched_groups()
             return
         directory, manifest = newest
         self._evaluations.restore(manifest.get("evaluation"))
@@ -268,6 +271,16 @@ class _Attempt:
             self._reporter.note(
                 "the last save came from a black-box technique and holds the model alone: the "
                 "optimizer starts fresh"
+            )
+
+    def _note_unmatched_groups(self) -> None:
+        groups = self._definition.parameter_groups
+        if names := unmatched(groups, self._stepper.parallel.module, self._gang):
+            listed = ", ".join(f"`{name}`" for name in names[:3])
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            self._reporter.note(
+                f"`parameter_groups` names {listed}{more}, which no parameter of the model has: "
+                "no setting holds for such a name"
             )
 
     def _step(self) -> None:

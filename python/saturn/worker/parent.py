@@ -39,7 +39,7 @@ class Parent:
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
 
-    def live(self, spec: str, rank: int) -> int:
+    def run_rank(self, spec: str, rank: int) -> int:
         """Be a rank, in the process that was forked for it; returns the rank's exit code."""
         raise NotImplementedError
 
@@ -108,7 +108,7 @@ class Parent:
                 os._exit(1)
             adopt_orphans()
             os.environ.update(request["env"])
-            code = self.live(request["spec"], int(request["rank"]))
+            code = self.run_rank(request["spec"], int(request["rank"]))
         except BaseException:
             traceback.print_exc()
         finally:

@@ -29,7 +29,7 @@ DRIVER_FILES = {"/dev/nvidia-uvm", "/dev/kfd"}
 class WarmParent(Parent):
     """A parent whose ranks are forks of this process."""
 
-    def live(self, spec: str, rank: int) -> int:
+    def run_rank(self, spec: str, rank: int) -> int:
         """Be a rank, in a fork."""
         from saturn.worker import rank as ranks
 

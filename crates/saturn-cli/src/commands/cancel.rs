@@ -5,7 +5,7 @@ use saturn_engine::Command;
 use crate::args::TaskArgs;
 use crate::exit::Exit;
 use crate::find;
-use crate::tell::{Refused, Told, answer, tell};
+use crate::tell::{Instruction, Refused, answer, tell};
 
 pub(crate) fn run(args: &TaskArgs) -> Exit {
     let run = match find::run(&args.run) {
@@ -14,7 +14,7 @@ pub(crate) fn run(args: &TaskArgs) -> Exit {
     };
     let outcome = match saturn_runtime::cancel_sweep(&run.path, &args.task) {
         Ok(false) => {
-            return tell(&args.run, args.json, |run| Told {
+            return tell(&args.run, args.json, |run| Instruction {
                 command: Command::Cancel { task: args.task.clone() },
                 done: format!("`{}` is cancelled, and what comes after it", args.task),
                 next: format!("the other tasks: saturn status {run}"),

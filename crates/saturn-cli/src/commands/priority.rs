@@ -4,10 +4,10 @@ use saturn_engine::Command;
 
 use crate::args::PriorityArgs;
 use crate::exit::Exit;
-use crate::tell::{Told, tell};
+use crate::tell::{Instruction, tell};
 
 pub(crate) fn run(args: &PriorityArgs) -> Exit {
-    tell(&args.run, args.json, |run| Told {
+    tell(&args.run, args.json, |run| Instruction {
         command: Command::Wish {
             task: args.task.clone(),
             priority: Some(args.priority),

@@ -191,6 +191,7 @@ fn bad_workloads_get_one_clear_message_each() {
     let mut shown = String::new();
     for (what, workload) in [
         ("no TOML", "nodes = [\n".to_owned()),
+        ("a sweep", "script = \"train.py\"\n[args]\nlr = [0.1, 0.2]\n".to_owned()),
         ("an unknown field", format!("{nodes}{alone}{step_s}size = 3\n")),
         ("a missing field", format!("{nodes}[[tasks]]\nname = \"a\"\n{step_s}")),
         ("a wrong type", format!("{nodes}{alone}{step_s}count = \"two\"\n")),

@@ -224,7 +224,10 @@ fn types_of_gpu_stand_side_by_side_with_bounds() {
     let late = [&TYPED[..], &["1m", "--measured-on", "a100-80gb"]].concat();
     let (code, shown, _) = whatif(&folder, &late);
     assert_eq!(code, 3);
-    assert!(shown.contains("no size of h100-80gb is sure to be done within 1 min"), "{shown}");
+    assert!(
+        shown.contains("no number of h100-80gb nodes is sure to finish within 1 min"),
+        "{shown}"
+    );
 }
 
 #[test]

@@ -63,7 +63,7 @@ fn table(replayed: &Value) -> String {
     let number = replayed["runs"].as_array().unwrap().len();
     writeln!(
         text,
-        "\n**{number} runs: the difference is {median:.1} % in the median and {worst:.1} % at most.**"
+        "\n**{number} runs: the makespans differ by {median:.1} % (median), and by {worst:.1} % at most.**"
     )
     .unwrap();
     text

@@ -87,7 +87,7 @@ impl State {
         }
         let attempt = attempt.clone();
         if let Some(task) = self.tasks.get_mut(attempt.task.0) {
-            task.stands_at(step);
+            task.reset_to_step(step);
             task.checkpoint_step = step;
         }
         if step > 0 {
@@ -134,7 +134,7 @@ impl State {
     ) {
         let Some(attempt) = self.attempts.remove(&id) else { return };
         self.hold(&attempt, None);
-        self.judge_devices(&attempt, end);
+        self.note_suspects(&attempt, end);
         self.apply_space(&attempt, end, now_s);
         self.num_lost += u32::from(match end {
             AttemptEnd::Failed { failure } => {
@@ -188,7 +188,7 @@ impl State {
         if task.status == TaskStatus::Running(id) {
             task.status = TaskStatus::Waiting;
         }
-        task.stands_at(step);
+        task.reset_to_step(step);
         task.trained_until_s = now_s;
         task.was_killed = None;
         if matches!(end, AttemptEnd::Finished | AttemptEnd::Stopped) {
@@ -204,7 +204,7 @@ impl State {
     }
 
     /// Notes on which devices tasks failed as a machine's fault makes them fail.
-    pub(crate) fn judge_devices(&mut self, attempt: &Attempt, end: &AttemptEnd) {
+    pub(crate) fn note_suspects(&mut self, attempt: &Attempt, end: &AttemptEnd) {
         let (is_fault, did_well) = match end {
             AttemptEnd::Failed { failure } => (failure.kind.may_be_machines_fault(), false),
             AttemptEnd::Finished | AttemptEnd::Stopped => (false, true),

@@ -39,7 +39,7 @@ impl State {
     fn is_stale(&self, task: TaskId) -> bool {
         let state = self.task(task);
         self.open_places_of(task).any(|(_, place)| {
-            state.is_to_rest()
+            state.must_not_train()
                 || state.excludes(&place.strategy)
                 || !self.can_hold(&place.gang)
                 || self.attempt_of(task).is_none()

@@ -35,8 +35,8 @@ impl State {
         trial.reused = false;
         trial.has_knobs = true;
         trial.estimate = None;
-        let subject = trial.attempt.and_then(|id| self.attempts.get(&id)).map(|one| one.task);
-        if let (Some(task), TrialOutcome::Measured { .. }) = (subject, outcome) {
+        let trial_task = trial.attempt.and_then(|id| self.attempts.get(&id)).map(|one| one.task);
+        if let (Some(task), TrialOutcome::Measured { .. }) = (trial_task, outcome) {
             self.tasks[task.0].was_measured = true;
         }
         self.groups[group].learn();

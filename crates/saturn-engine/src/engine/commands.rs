@@ -58,8 +58,8 @@ pub(crate) fn command(
                 let name = ledger.state.name(task);
                 let reason = match state.held() {
                     Some(why) => format!(
-                        "`{name}` is not paused: the stopper holds it ({why}), and takes it up \
-                         again where it does well enough"
+                        "`{name}` is not paused: the stopper holds it ({why}), and lets it go on \
+                         if its results are good enough"
                     ),
                     None => format!("`{name}` is not paused"),
                 };

@@ -38,12 +38,12 @@ pub(crate) fn take_judgements(
         let ruling = judgement.ruling;
         ledger.commit(Record::Judged { task, judgement }, now_s);
         let_go_on |= ruling == Some(Ruling::GoOn) && ledger.state.task(task).is_let_go_on;
-        let is_to_rest = matches!(ruling, Some(Ruling::Hold | Ruling::Stop));
-        if ledger.state.has_ended(task) || !is_to_rest {
+        let must_not_train = matches!(ruling, Some(Ruling::Hold | Ruling::Stop));
+        if ledger.state.has_ended(task) || !must_not_train {
             continue;
         }
         if ledger.state.task(task).judged.is_none() {
-            let text = "it is not held: it would have to begin anew, so it trains on";
+            let text = "not held: the task can't resume from a checkpoint, so it trains on";
             let text = text.to_owned();
             ledger.commit(Record::Noted { task: Some(task), text }, now_s);
             continue;
@@ -54,13 +54,13 @@ pub(crate) fn take_judgements(
         }
     }
     if let_go_on {
-        place_what_may_go_on(ledger, now_s);
+        place_resumed_tasks(ledger, now_s);
     }
     Ok(())
 }
 
 /// Gives tasks that may go on their places at once, without waiting for the solver.
-fn place_what_may_go_on(ledger: &mut Ledger, now_s: f64) {
+fn place_resumed_tasks(ledger: &mut Ledger, now_s: f64) {
     let state = &ledger.state;
     let is_missing = |task: &TaskId| state.task(*task).is_let_go_on && !state.has_place(*task);
     let may = state.plan.is_some() && state.interrupted.is_none();

@@ -2,7 +2,7 @@
 //!
 //! The copy takes the tasks in as the run would, poses the problem that the run's solver would get,
 //! and adopts a plan by the same rules. Tasks whose trials go on, or are still to come, are in the
-//! problem as far as they are measured, as in `planning/rest`.
+//! problem as far as they are measured, as in `planning/remaining_work`.
 
 use crate::engine::commands::submit;
 use crate::facts::event::{NewTask, SolveAnswer, SolveOrder};

@@ -10,8 +10,8 @@ use crate::health::devices::abandoned_rank_gone;
 use crate::health::failures::{gang_gone, rank_failed};
 use crate::health::memory::Health;
 use crate::ledger::book::Ledger;
+use crate::measuring::cooldowns::Cooldowns;
 use crate::measuring::inspections::inspected;
-use crate::measuring::rests::Rests;
 use crate::measuring::training::{note_first_steps, note_interval};
 use crate::measuring::trials::trial_reported;
 
@@ -87,7 +87,7 @@ fn completed(ledger: &mut Ledger, id: AttemptId, step: u64) {
 pub(crate) fn rank_exited(
     ledger: &mut Ledger,
     health: &mut Health,
-    rests: &mut Rests,
+    cooldowns: &mut Cooldowns,
     id: AttemptId,
     (rank, code, last_words): (u32, i32, String),
     now_s: f64,
@@ -102,6 +102,6 @@ pub(crate) fn rank_exited(
         rank_failed(ledger, id, died(rank, code, last_words), now_s);
     }
     if all_gone {
-        gang_gone(ledger, health, rests, id, now_s);
+        gang_gone(ledger, health, cooldowns, id, now_s);
     }
 }

@@ -30,8 +30,8 @@ use crate::health::stuck::is_stuck;
 use crate::ledger::agenda::PlanningNews;
 use crate::ledger::book::{Decision, Ledger};
 use crate::ledger::timers::Timer;
+use crate::measuring::cooldowns::Cooldowns;
 use crate::measuring::inspections::launch_inspections;
-use crate::measuring::rests::Rests;
 use crate::measuring::trials::{is_search_over, launch_trials};
 use crate::planning::asking::Planning;
 use crate::state::run::State;
@@ -42,7 +42,7 @@ pub struct Engine {
     ledger: Ledger,
     planning: Planning,
     host_memory: HostMemoryQueue,
-    rests: Rests,
+    cooldowns: Cooldowns,
     health: Health,
 }
 
@@ -68,7 +68,7 @@ impl Engine {
         Self {
             planning: Planning::at(state.now_s),
             host_memory: HostMemoryQueue::default(),
-            rests: Rests::default(),
+            cooldowns: Cooldowns::default(),
             health: Health::default(),
             ledger: Ledger::of(state),
         }
@@ -96,7 +96,7 @@ impl Engine {
 
     /// Takes in an event. Returns whether timers and rooms should be looked at because of it.
     fn take_in(&mut self, event: Event, now_s: f64) -> bool {
-        let Self { ledger, planning, host_memory, rests, health } = self;
+        let Self { ledger, planning, host_memory, cooldowns, health } = self;
         match event {
             Event::Begin { cluster } => {
                 let config = ledger.state.config.clone();
@@ -116,11 +116,11 @@ impl Engine {
             Event::NodeJoined { spec } => node_joined(ledger, health, spec, now_s),
             Event::NodeLeft { name, reason } => node_left(ledger, health, &name, &reason, now_s),
             Event::LaunchFailed { attempt, kind, error } => {
-                launch_failed(ledger, health, rests, attempt, kind, error, now_s);
+                launch_failed(ledger, health, cooldowns, attempt, kind, error, now_s);
             }
             Event::RankExited { attempt, rank, code, last_words } => {
                 let exit = (rank, code, last_words);
-                rank_exited(ledger, health, rests, attempt, exit, now_s);
+                rank_exited(ledger, health, cooldowns, attempt, exit, now_s);
             }
             Event::Solved { request, answer } => planning.solved(ledger, request, answer, now_s),
             Event::Command { command: asked } => {
@@ -129,7 +129,7 @@ impl Engine {
                 }
             }
             Event::Interrupt => interrupt(ledger, health, now_s),
-            Event::SpaceFreed => space_freed(ledger, rests, now_s),
+            Event::SpaceFreed => space_freed(ledger, cooldowns, now_s),
             Event::DriverStarted { startup_s } => {
                 ledger.commit(Record::DriverStarted { startup_s }, now_s);
             }
@@ -153,15 +153,15 @@ impl Engine {
     }
 
     fn advance(&mut self, now_s: f64) {
-        let Self { ledger, planning, host_memory, rests, health } = self;
+        let Self { ledger, planning, host_memory, cooldowns, health } = self;
         if ledger.state.ended.is_some() {
             return;
         }
         end_stopped(ledger, now_s);
         if ledger.state.interrupted.is_none() {
             look_at_host_memory_queue(ledger, host_memory, now_s);
-            launch_inspections(ledger, rests, now_s);
-            launch_trials(ledger, rests, host_memory, now_s);
+            launch_inspections(ledger, cooldowns, now_s);
+            launch_trials(ledger, cooldowns, host_memory, now_s);
             if ledger.state.config.mode == Mode::Orchestrate {
                 give_up_hopeless(ledger, health, now_s);
                 follow_plan(ledger, host_memory, now_s);

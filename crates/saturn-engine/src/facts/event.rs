@@ -152,12 +152,12 @@ pub enum Command {
     },
     /// Stop a task at a checkpoint until it is taken up again.
     Pause {
-        /// Which.
+        /// The task's name.
         task: String,
     },
     /// Take a paused task up again.
     Unpause {
-        /// Which.
+        /// The task's name.
         task: String,
     },
     /// Change a task's priority, deadline, release or predecessors. Absent fields stay as they are.

@@ -19,8 +19,8 @@ use crate::ledger::timers::Timer;
 use crate::planning::adopting::adopt;
 use crate::planning::asking::Planning;
 use crate::planning::extend::extended;
+use crate::planning::incumbent::ForecastPlan;
 use crate::planning::problem::plannable;
-use crate::planning::rival::Rival;
 use crate::state::run::State;
 use crate::state::task::TaskStatus;
 
@@ -63,7 +63,7 @@ pub(crate) fn put_idle_to_work(
     }
     let open = state.open_places().map(|(_, place)| place.clone()).collect();
     let places = extended(state, open, &tasks, now_s);
-    let standing = Rival::new(state, places, now_s);
+    let standing = ForecastPlan::new(state, places, now_s);
     let mut times = standing.places.iter().zip(&standing.forecast.places);
     let starts_one = times.any(|(place, times)| {
         times.is_some_and(|(start_s, _)| start_s <= now_s)

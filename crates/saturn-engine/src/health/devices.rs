@@ -28,7 +28,7 @@ const MAX_SUSPECTS: usize = 2;
 
 /// Decides whether the devices or the task of an attempt are to blame, after a failure that looks
 /// like a machine's fault was recorded. Returns whether the task is absolved.
-pub(crate) fn judge(
+pub(crate) fn blame_device_or_task(
     ledger: &mut Ledger,
     health: &mut Health,
     attempt: &Attempt,

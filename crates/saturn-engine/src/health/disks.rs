@@ -8,12 +8,12 @@
 use crate::facts::ids::TaskId;
 use crate::facts::record::Record;
 use crate::ledger::book::Ledger;
-use crate::measuring::rests::Rests;
+use crate::measuring::cooldowns::Cooldowns;
 use crate::state::task::TaskStatus;
 
 /// The run's disk has more room than when it was full.
-pub(crate) fn space_freed(ledger: &mut Ledger, rests: &mut Rests, now_s: f64) {
-    rests.space_freed_s = Some(now_s);
+pub(crate) fn space_freed(ledger: &mut Ledger, cooldowns: &mut Cooldowns, now_s: f64) {
+    cooldowns.space_freed_s = Some(now_s);
     ledger.agenda.trials_changed = true;
     let waits = |task: &TaskId| {
         let of = ledger.state.task(*task);

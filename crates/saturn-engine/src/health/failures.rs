@@ -8,13 +8,13 @@
 use crate::facts::failure::{FailureKind, RankFailure};
 use crate::facts::ids::AttemptId;
 use crate::facts::record::{AttemptEnd, Purpose, Record, TaskEnd};
-use crate::health::devices::{abandon, judge};
+use crate::health::devices::{abandon, blame_device_or_task};
 use crate::health::memory::Health;
-use crate::health::retries::{forgiven_often, recover};
+use crate::health::retries::{blame_task_if_repeated, recover};
 use crate::ledger::book::Ledger;
 use crate::ledger::timers::{ECHO_GRACE_S, Timer, overdue_at_s};
+use crate::measuring::cooldowns::Cooldowns;
 use crate::measuring::inspections::inspection_failed;
-use crate::measuring::rests::Rests;
 use crate::measuring::training::{note_rest, put_on_record};
 use crate::measuring::trials::trial_failed;
 use crate::state::attempt::Attempt;
@@ -63,7 +63,7 @@ pub(crate) fn look_at_attempt(ledger: &mut Ledger, health: &mut Health, id: Atte
 pub(crate) fn launch_failed(
     ledger: &mut Ledger,
     health: &mut Health,
-    rests: &mut Rests,
+    cooldowns: &mut Cooldowns,
     id: AttemptId,
     kind: FailureKind,
     error: String,
@@ -73,14 +73,14 @@ pub(crate) fn launch_failed(
     if let Some(attempt) = ledger.state.attempts.get_mut(&id) {
         attempt.failure = Some(failure);
     }
-    gang_gone(ledger, health, rests, id, now_s);
+    gang_gone(ledger, health, cooldowns, id, now_s);
 }
 
 /// Concludes an attempt, all of whose processes are gone.
 pub(crate) fn gang_gone(
     ledger: &mut Ledger,
     health: &mut Health,
-    rests: &mut Rests,
+    cooldowns: &mut Cooldowns,
     id: AttemptId,
     now_s: f64,
 ) {
@@ -101,13 +101,14 @@ pub(crate) fn gang_gone(
             error: "all ranks ended without saying that they were done".to_owned(),
             traceback: String::new(),
         },
-        _ => return well_gone(ledger, id, &attempt, step_s, now_s),
+        _ => return conclude_without_failure(ledger, id, &attempt, step_s, now_s),
     };
-    let failure = forgiven_often(ledger, health, rests, &attempt, failure, saved_step, now_s);
+    let failure =
+        blame_task_if_repeated(ledger, health, cooldowns, &attempt, failure, saved_step, now_s);
     let end = AttemptEnd::Failed { failure: failure.clone() };
     ledger.commit(Record::Ended { attempt: id, end, step: saved_step, step_s }, now_s);
-    let is_absolved =
-        failure.kind.may_be_machines_fault() && judge(ledger, health, &attempt, now_s);
+    let is_absolved = failure.kind.may_be_machines_fault()
+        && blame_device_or_task(ledger, health, &attempt, now_s);
     // A trial speaks for all tasks of its group, also where its own task was cancelled meanwhile.
     if ledger.state.has_ended(task) && attempt.purpose != Purpose::Trial {
         return;
@@ -120,7 +121,7 @@ pub(crate) fn gang_gone(
 }
 
 /// An attempt ended as it should, or because it was told to die.
-fn well_gone(
+fn conclude_without_failure(
     ledger: &mut Ledger,
     id: AttemptId,
     attempt: &Attempt,

@@ -20,7 +20,7 @@ use crate::facts::record::{Purpose, Record, TaskEnd};
 use crate::health::memory::Health;
 use crate::ledger::book::Ledger;
 use crate::ledger::timers::Timer;
-use crate::measuring::rests::Rests;
+use crate::measuring::cooldowns::Cooldowns;
 use crate::state::attempt::Attempt;
 use crate::state::space::NO_SPACE_WAIT_S;
 
@@ -96,10 +96,10 @@ fn give_up(ledger: &mut Ledger, task: TaskId, failure: &RankFailure, now_s: f64)
 
 /// A failure of Saturn's own processes counts as the task's if it has happened too often in a row.
 /// Until then the inspections and trials of the group rest for a while.
-pub(crate) fn forgiven_often(
+pub(crate) fn blame_task_if_repeated(
     ledger: &mut Ledger,
     health: &mut Health,
-    rests: &mut Rests,
+    cooldowns: &mut Cooldowns,
     attempt: &Attempt,
     failure: RankFailure,
     saved_step: u64,
@@ -113,7 +113,7 @@ pub(crate) fn forgiven_often(
         if attempt.purpose != Purpose::Train {
             let until_s = now_s + saturn_wait_s(ledger, health, attempt.task);
             let group = ledger.state.task(attempt.task).group;
-            rests.rest(group, until_s);
+            cooldowns.start(group, until_s);
             ledger.timers.set(until_s, Timer::Trials);
         }
         return failure;

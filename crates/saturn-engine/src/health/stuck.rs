@@ -49,5 +49,5 @@ fn needs(state: &State, id: TaskId) -> Option<String> {
         return None;
     }
     let needs = state.needed_devices(id)?;
-    Some(format!("needs more devices than there are here ({needs}): resume it where they are"))
+    Some(format!("needs more devices than the pool has ({needs}): resume the run on a larger pool"))
 }

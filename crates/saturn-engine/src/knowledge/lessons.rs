@@ -29,7 +29,7 @@ impl Group {
         };
     }
 
-    /// The duration of an evaluation in steps, in the mean over the strategies where both durations
+    /// The duration of an evaluation in steps, the mean over the strategies where both durations
     /// are known: an estimate for the other strategies. An evaluation is forward passes, so it is
     /// faster where steps are faster.
     pub(crate) fn evaluation_in_steps(&self) -> Option<f64> {

@@ -79,7 +79,7 @@ impl State {
     }
 
     /// What is wrong with a task's device counts, where the nodes of the pool allow none of them.
-    /// For example: ``its `gpu_range` is 64, and what the nodes of this pool allow is 1, 2``.
+    /// For example: ``its `gpu_range` is 64, but the nodes of this pool allow only 1, 2``.
     /// `None` without any node.
     pub fn out_of_range(&self, spec: &TaskSpec) -> Option<String> {
         let range = spec.gpu_range.as_ref()?;
@@ -88,7 +88,7 @@ impl State {
             return None;
         }
         Some(format!(
-            "its `gpu_range` is {}, and what the nodes of this pool allow is {}",
+            "its `gpu_range` is {}, but the nodes of this pool allow only {}",
             listed(range.iter().copied()),
             listed(tried.into_iter())
         ))

@@ -88,7 +88,7 @@ impl State {
     /// For each technique of a group, that is the widest trial: the ends of a curve tell more of
     /// its middle than the middle tells of the ends. For a technique that was never measured, it is
     /// the cheapest trial in any group, since it tells something for all groups.
-    pub(crate) fn telling(
+    pub(crate) fn most_informative(
         &self,
         wanted: BTreeSet<(usize, Arc<TrialKey>)>,
     ) -> BTreeSet<(usize, Arc<TrialKey>)> {

@@ -1,4 +1,4 @@
-//! What has changed and is to be looked at, so that nothing need be searched for.
+//! What has changed since the last turn, so that a turn need not search for it.
 //!
 //! Each entry is a reason to look, never a decision: a policy takes its entries and checks for
 //! itself whether anything is to be done.
@@ -9,7 +9,7 @@ use crate::facts::ids::{DeviceId, TaskId};
 use crate::state::breadth::Breadth;
 use crate::state::run::State;
 
-/// What is to be looked at.
+/// What the present turn must examine.
 #[derive(Debug, Default)]
 pub(crate) struct Agenda {
     /// Whether anything has changed that trials wait for.
@@ -52,7 +52,7 @@ impl PlanningNews {
 }
 
 impl Agenda {
-    /// The agenda of a run that begins or is resumed: everything is to be looked at.
+    /// The agenda of a run that begins or is resumed: everything must be examined.
     pub(crate) fn of(state: &State) -> Self {
         Self {
             trials_changed: true,

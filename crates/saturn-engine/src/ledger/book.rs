@@ -25,7 +25,7 @@ pub struct Decision {
     pub refusal: Option<Refusal>,
 }
 
-/// The state, the decision so far, and what is to be looked at.
+/// The state, the decision so far, and the agenda.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     pub(crate) state: State,

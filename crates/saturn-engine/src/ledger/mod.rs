@@ -1,4 +1,4 @@
-//! The ledger: the state, the decision of the present turn, and what is to be looked at. Every
+//! The ledger: the state, the decision of the present turn, and the agenda of changes. Every
 //! policy works on it.
 //!
 //! [`Ledger::commit`](book::Ledger::commit), in `book`, applies a record and puts it into the

@@ -24,14 +24,14 @@ use crate::state::trial::TrialKey;
 
 /// The task whose functions a trial runs: a task that could go on from the trial, else the first of
 /// the group. No task is tried under a strategy that is excluded for it.
-pub(crate) fn subject(
+pub(crate) fn trial_task(
     state: &State,
     group: usize,
     key: &StrategyKey,
     now_s: f64,
 ) -> Option<TaskId> {
     if !state.chooses_trials() {
-        return state.speaker_for(group, key);
+        return state.representative_for(group, key);
     }
     let is_tried = |task: TaskId| {
         let mut live = state.attempts.values();
@@ -49,7 +49,7 @@ pub(crate) fn subject(
         // The task that would wait longest; of several the first.
         .rev()
         .max_by(|a, b| start_s(*a).total_cmp(&start_s(*b)))
-        .or_else(|| state.speaker_for(group, key))
+        .or_else(|| state.representative_for(group, key))
 }
 
 /// Tells a measured trial whether it goes on as training from the step that it has come to.
@@ -122,7 +122,7 @@ fn steps_to_go_on_for(
 fn may_begin(state: &State, id: TaskId, now_s: f64) -> bool {
     let task = state.task(id);
     task.status == TaskStatus::Waiting
-        && !task.is_to_rest()
+        && !task.must_not_train()
         && task.not_before_s.max(task.spec.wishes.release_s) <= now_s
         && state.waits_for(id).next().is_none()
 }

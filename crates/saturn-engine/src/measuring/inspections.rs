@@ -24,7 +24,7 @@ use crate::facts::ids::AttemptId;
 use crate::facts::record::{Purpose, Record, no_strategy};
 use crate::ledger::book::Ledger;
 use crate::ledger::timers::Timer;
-use crate::measuring::rests::Rests;
+use crate::measuring::cooldowns::Cooldowns;
 use crate::state::attempt::Attempt;
 use crate::state::blame::{end_of, is_own_failure};
 
@@ -35,7 +35,7 @@ const MAX_AT_ONCE: usize = 2;
 const APART_S: f64 = 10.0;
 
 /// Launches the inspections that are due, the first come first.
-pub(crate) fn launch_inspections(ledger: &mut Ledger, rests: &Rests, now_s: f64) {
+pub(crate) fn launch_inspections(ledger: &mut Ledger, cooldowns: &Cooldowns, now_s: f64) {
     if ledger.state.to_inspect.is_empty() {
         return;
     }
@@ -43,10 +43,10 @@ pub(crate) fn launch_inspections(ledger: &mut Ledger, rests: &Rests, now_s: f64)
         return;
     }
     let num_at_work = ledger.state.num_inspections();
-    let may = |group: &usize| !rests.has_rest(*group, now_s);
+    let may = |group: &usize| !cooldowns.is_cooling_down(*group, now_s);
     let next = ledger.state.to_inspect.iter().copied().filter(may);
     for group in next.take(MAX_AT_ONCE.saturating_sub(num_at_work)).collect::<Vec<_>>() {
-        if let Some(task) = ledger.state.speaker(group) {
+        if let Some(task) = ledger.state.representative(group) {
             let nowhere = (Vec::new(), None);
             ledger.launch(task, Purpose::Inspection, no_strategy(), nowhere, now_s);
         }
@@ -54,12 +54,12 @@ pub(crate) fn launch_inspections(ledger: &mut Ledger, rests: &Rests, now_s: f64)
 }
 
 /// Whether trials that could start wait for inspections that run or are due.
-pub(crate) fn trials_keep_apart(ledger: &mut Ledger, rests: &Rests, now_s: f64) -> bool {
+pub(crate) fn trials_keep_apart(ledger: &mut Ledger, cooldowns: &Cooldowns, now_s: f64) -> bool {
     // A group that rests after a failure of Saturn's own is inspected later: trials don't wait for
     // that.
     let mut due = ledger.state.to_inspect.iter();
     let is_due = ledger.state.config.device_kind == DeviceKind::Cpu
-        && due.any(|group| !rests.has_rest(*group, now_s))
+        && due.any(|group| !cooldowns.is_cooling_down(*group, now_s))
         && ledger.state.num_inspections() < MAX_AT_ONCE;
     keeps_apart_from(ledger, Purpose::Inspection, now_s) || is_due
 }

@@ -2,15 +2,15 @@
 //!
 //! `inspections` looks at models before trials. `trials` launches trials and takes in their
 //! outcomes. `going_on` lets a trial's steps become the first steps of training. `training` puts on
-//! record what training itself shows. `rests` says which groups wait for a while.
+//! record what training itself shows. `cooldowns` says which groups wait for a while.
 //!
 //! Invariants: no trial shares a device with another attempt. A failure that may be chance is no
 //! outcome.
 //!
 //! May use: `facts`, `state`, `knowledge`, `ledger`, `planning` and `following`.
 
+pub(crate) mod cooldowns;
 pub(crate) mod going_on;
 pub(crate) mod inspections;
-pub(crate) mod rests;
 pub(crate) mod training;
 pub(crate) mod trials;

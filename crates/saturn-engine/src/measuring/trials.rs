@@ -23,9 +23,9 @@ use crate::facts::ids::{AttemptId, NodeId, TaskId, devices};
 use crate::facts::record::{Purpose, Record, StopReason};
 use crate::following::host_memory::{HostMemoryQueue, TRIAL_S, has_host_memory_beside};
 use crate::ledger::book::Ledger;
-use crate::measuring::going_on::{let_go_on, subject};
+use crate::measuring::cooldowns::{Cooldowns, waits_for_space};
+use crate::measuring::going_on::{let_go_on, trial_task};
 use crate::measuring::inspections::trials_keep_apart;
-use crate::measuring::rests::{Rests, waits_for_space};
 use crate::state::attempt::Attempt;
 use crate::state::blame::{end_of, is_everywhere, is_own_failure};
 use crate::state::trial::TrialKey;
@@ -37,7 +37,7 @@ const MAX_TRIAL_FAILURES: u32 = 2;
 /// Launches the trials that fit, and keeps devices for trials that will soon fit.
 pub(crate) fn launch_trials(
     ledger: &mut Ledger,
-    rests: &Rests,
+    cooldowns: &Cooldowns,
     host_memory: &HostMemoryQueue,
     now_s: f64,
 ) {
@@ -47,7 +47,7 @@ pub(crate) fn launch_trials(
     if ledger.state.open_trials.is_empty() && ledger.agenda.kept_for_trials.is_empty() {
         return;
     }
-    let keep_apart = trials_keep_apart(ledger, rests, now_s);
+    let keep_apart = trials_keep_apart(ledger, cooldowns, now_s);
     let mut kept = BTreeSet::new();
     let mut vacancies = Vacancies::of(&ledger.state);
     let widths: Vec<(String, Reverse<u32>)> = ledger.state.open_trials.keys().cloned().collect();
@@ -61,8 +61,8 @@ pub(crate) fn launch_trials(
             let key = trial_key(technique, gpus, &gpu_type);
             let has_raised = ledger.state.groups[*group].trials[&key].own_failures > 0;
             has_raised == is_last
-                && !waits_for_space(ledger, rests, *group, now_s)
-                && !rests.has_rest(*group, now_s)
+                && !waits_for_space(ledger, cooldowns, *group, now_s)
+                && !cooldowns.is_cooling_down(*group, now_s)
         });
         open.truncate(vacancies.most(&gpu_type, gpus));
         for (group, technique) in open {
@@ -75,7 +75,9 @@ pub(crate) fn launch_trials(
                 continue; // it is looked at again when something ends
             }
             // A group whose tasks have all ended is not tried: its room is for others.
-            let Some(task) = subject(&ledger.state, group, &key.strategy, now_s) else { continue };
+            let Some(task) = trial_task(&ledger.state, group, &key.strategy, now_s) else {
+                continue;
+            };
             let fits = fits_host(ledger, host_memory, group, &key, now_s);
             if vacancies.has_free(&gpu_type, gpus) {
                 // If no free devices fit, the trial is looked at again when an attempt ends.

@@ -1,7 +1,7 @@
 //! Which plan is adopted.
 //!
 //! The candidates are the solver's answer and its `variants`. The best of them by the forecast is
-//! set against the plan in force with new tasks put behind it (`rival`), and adopted if it is
+//! set against the plan in force with new tasks put behind it (`incumbent`), and adopted if it is
 //! enough better. A solve that fails costs a better plan, never a task.
 
 use std::collections::BTreeSet;
@@ -15,8 +15,8 @@ use crate::facts::plan::{Place, PlanSource, RunPlan};
 use crate::facts::record::Record;
 use crate::ledger::book::Ledger;
 use crate::planning::extend::{extended, without_place};
+use crate::planning::incumbent::{ForecastPlan, Incumbent};
 use crate::planning::problem::{Remaining, RemainingTask, plannable};
-use crate::planning::rival::{Rival, Standing};
 use crate::planning::taking_up::take_up_plan;
 use crate::planning::validity::stale;
 use crate::planning::variants::variants;
@@ -36,20 +36,24 @@ pub(crate) fn choose(
     let open: Vec<Place> = state.open_places().map(|(_, place)| place.clone()).collect();
     let is_complete = without_place(state, tasks, &open).is_empty();
     let open = extended(state, open, tasks, now_s);
-    let standing = Standing::new(state, open, is_complete, remaining, now_s);
+    let incumbent = Incumbent::new(state, open, is_complete, remaining, now_s);
     let (answer, places) = solved.unzip();
-    let best = places.and_then(|places| standing.best_of(variants(state, places), tasks));
+    let best = places.and_then(|places| incumbent.best_of(variants(state, places), tasks));
     let best_s = best.as_ref().map(|best| best.forecast.end_s - now_s);
-    let better = best.filter(|best| standing.is_enough_better(best));
-    let standing = standing.rival;
+    let better = best.filter(|best| incumbent.is_enough_better(best));
+    let incumbent = incumbent.plan;
     let instead_of_s =
-        (ledger.state.plan.is_some() && is_complete).then_some(standing.forecast.end_s - now_s);
+        (ledger.state.plan.is_some() && is_complete).then_some(incumbent.forecast.end_s - now_s);
     match (better, answer) {
         (Some(best), Some(answer)) => {
             let plan = best.into_plan(Some(answer), PlanSource::Solver, now_s);
-            adopt(ledger, of_all(RunPlan { instead_of_s, ..plan }, remaining), now_s);
+            adopt(
+                ledger,
+                without_stale_practice(RunPlan { instead_of_s, ..plan }, remaining),
+                now_s,
+            );
         }
-        (None, answer) if !is_complete && !standing.places.is_empty() => {
+        (None, answer) if !is_complete && !incumbent.places.is_empty() => {
             let is_new = ledger.state.plan.is_none();
             let source = match (answer, reason) {
                 // The run has no plan yet that could be extended, so people are told that this one
@@ -57,11 +61,11 @@ pub(crate) fn choose(
                 (Some(_), None) if is_new => PlanSource::Solver,
                 (_, reason) => PlanSource::Extended { reason },
             };
-            let plan = standing.into_plan(answer, source, now_s);
-            adopt(ledger, of_all(plan, remaining), now_s);
+            let plan = incumbent.into_plan(answer, source, now_s);
+            adopt(ledger, without_stale_practice(plan, remaining), now_s);
         }
         (None, Some(_)) => {
-            let time_left_s = standing.forecast.end_s - now_s;
+            let time_left_s = incumbent.forecast.end_s - now_s;
             let best_s = best_s.unwrap_or(time_left_s);
             ledger.commit(Record::PlanKept { time_left_s, best_s }, now_s);
         }
@@ -75,7 +79,7 @@ pub(crate) fn adopt_extended(ledger: &mut Ledger, places: Vec<Place>, now_s: f64
     let state = &ledger.state;
     let places = extended(state, places, &plannable(state), now_s);
     let source = PlanSource::Extended { reason: None };
-    let plan = Rival::new(state, places, now_s).into_plan(None, source, now_s);
+    let plan = ForecastPlan::new(state, places, now_s).into_plan(None, source, now_s);
     adopt(ledger, plan, now_s);
     ledger.agenda.ask_again();
 }
@@ -87,7 +91,7 @@ pub(crate) fn adopt(ledger: &mut Ledger, plan: RunPlan, now_s: f64) {
 
 /// The plan without the figure of current practice, if tasks have come into the plan since that
 /// figure was worked out.
-fn of_all(plan: RunPlan, asked: &Remaining) -> RunPlan {
+fn without_stale_practice(plan: RunPlan, asked: &Remaining) -> RunPlan {
     let known: BTreeSet<_> = asked.tasks.iter().map(|task| task.id).collect();
     let is_of_all = plan.places.iter().all(|place| known.contains(&place.task));
     RunPlan { current_practice_s: plan.current_practice_s.filter(|_| is_of_all), ..plan }

@@ -33,9 +33,9 @@ const SOLVE_SHARE: f64 = 0.01;
 /// While further tasks may come, the last planned end is not the end of the run, and a move for it
 /// is often undone. Then a plan that moves running tasks must gain so many times `min_gain` over
 /// the best plan that moves none.
-const OPEN: f64 = 4.0;
+const OPEN_RUN_GAIN_FACTOR: f64 = 4.0;
 /// The largest gain that the solver accepts as an option, seconds. No plan gains so much.
-const FOREVER_S: f64 = 1e9;
+const UNREACHABLE_GAIN_S: f64 = 1e9;
 /// Seconds that a solve may take whatever remains: at least, and for each task.
 const LEAST_SOLVE_S: f64 = 0.1;
 const LEAST_SOLVE_A_TASK_S: f64 = 0.001;
@@ -233,8 +233,16 @@ pub(crate) fn order(state: &State, remaining: &mut Remaining) -> SolveOrder {
         seed: policy.seed,
         max_switches: if is_makespan { policy.max_switches } else { 0 },
         min_switch_gain: policy.min_switch_gain,
-        min_move_gain: if is_open { (OPEN * policy.min_gain).clamp(0.0, 1.0) } else { 0.0 },
-        min_move_gain_s: if is_open { policy.min_gain_s.clamp(0.0, FOREVER_S) } else { 0.0 },
+        min_move_gain: if is_open {
+            (OPEN_RUN_GAIN_FACTOR * policy.min_gain).clamp(0.0, 1.0)
+        } else {
+            0.0
+        },
+        min_move_gain_s: if is_open {
+            policy.min_gain_s.clamp(0.0, UNREACHABLE_GAIN_S)
+        } else {
+            0.0
+        },
         warm_start,
     }
 }

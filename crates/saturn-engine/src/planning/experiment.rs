@@ -135,7 +135,7 @@ pub(crate) fn choose_trials(
         let trial = ledger.state.groups[*group].trials.get(key);
         trial.is_some_and(|trial| trial.outcome.is_none() && trial.attempt.is_none())
     });
-    let wanted = ledger.state.telling(wanted);
+    let wanted = ledger.state.most_informative(wanted);
     let saved = 1.0 - value(optimistic) / value(known).max(f64::MIN_POSITIVE);
     let saves_s = saved * known.makespan_s;
     let cost_s: f64 =

@@ -5,10 +5,10 @@
 //!   one.
 //! - `extend` puts tasks without a place behind the plan in force, without the solver.
 //! - `validity` finds places that can't be followed. `variants` are plans like the solver's answer
-//!   that stop fewer tasks. `rival` judges plans by the forecast, `adopting` adopts the best, and
+//!   that stop fewer tasks. `incumbent` judges plans by the forecast, `adopting` adopts the best, and
 //!   `taking_up` tells running attempts what the adopted plan has them do.
 //! - `experiment` chooses the trials that may save more than they cost.
-//! - `outlook` is the planning problem of a run that has not begun; `rest` is that of a run in
+//! - `outlook` is the planning problem of a run that has not begun; `remaining_work` is that of a run in
 //!   progress, for plans that are only looked at.
 //!
 //! Invariants: a plan is adopted for what the forecast says of it, never for what its solver says.
@@ -21,10 +21,10 @@ pub(crate) mod asking;
 pub(crate) mod experiment;
 pub(crate) mod extend;
 pub(crate) mod fingerprint;
+pub(crate) mod incumbent;
 pub(crate) mod outlook;
 pub(crate) mod problem;
-pub(crate) mod rest;
-pub(crate) mod rival;
+pub(crate) mod remaining_work;
 pub(crate) mod taking_up;
 pub(crate) mod validity;
 pub(crate) mod variants;

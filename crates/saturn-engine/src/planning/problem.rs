@@ -78,7 +78,7 @@ pub(crate) fn plannable(state: &State) -> Vec<TaskId> {
     let mut awaits: BTreeMap<usize, bool> = BTreeMap::new();
     let mut is_plannable = |task: TaskId| {
         let of_task = state.task(task);
-        if of_task.is_to_rest() {
+        if of_task.must_not_train() {
             return false;
         }
         if state.attempt_of(task).is_some() {
@@ -110,7 +110,7 @@ pub(crate) fn plannable_at_once(state: &State) -> Vec<TaskId> {
     let is_known = |task: &TaskId| {
         let of_task = state.task(*task);
         let may_train = of_task.steps.is_some() && state.fits_pool(*task);
-        !of_task.is_to_rest() && (may_train || state.attempt_of(*task).is_some())
+        !of_task.must_not_train() && (may_train || state.attempt_of(*task).is_some())
     };
     state.open_tasks.iter().copied().filter(is_known).collect()
 }

@@ -14,7 +14,7 @@ pub(crate) fn stale(state: &State, places: &[Place]) -> BTreeSet<TaskId> {
     let open = places.iter().filter(|place| !is_over(state, place));
     let is_stale = |place: &&Place| {
         let task = state.task(place.task);
-        task.is_to_rest() || task.excludes(&place.strategy) || !state.can_hold(&place.gang)
+        task.must_not_train() || task.excludes(&place.strategy) || !state.can_hold(&place.gang)
     };
     open.filter(is_stale).map(|place| place.task).collect()
 }

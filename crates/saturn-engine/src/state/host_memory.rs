@@ -35,7 +35,7 @@ impl State {
         };
         (least > total).then(|| {
             format!(
-                "it needs at least {} of host memory, and there is {} (host_memory)",
+                "it needs at least {} of host memory, and a node allows {} (host_memory)",
                 size_text(least),
                 size_text(total)
             )

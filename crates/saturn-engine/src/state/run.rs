@@ -249,14 +249,14 @@ impl State {
     }
 
     /// The task whose model is inspected and tried for a group: the first that has not ended.
-    pub(crate) fn speaker(&self, group: usize) -> Option<TaskId> {
+    pub(crate) fn representative(&self, group: usize) -> Option<TaskId> {
         let mut tasks = self.groups[group].tasks.iter().copied();
         tasks.find(|task| !self.has_ended(*task))
     }
 
     /// The task that is tried for a group under a strategy, if none can go on from the trial: the
     /// first that has not ended, and for which the strategy is not excluded.
-    pub(crate) fn speaker_for(&self, group: usize, key: &StrategyKey) -> Option<TaskId> {
+    pub(crate) fn representative_for(&self, group: usize, key: &StrategyKey) -> Option<TaskId> {
         let mut tasks = self.groups[group].tasks.iter().copied();
         tasks.find(|task| !self.has_ended(*task) && !self.task(*task).excludes_key(key))
     }

@@ -94,7 +94,7 @@ impl TaskState {
 
     /// So many steps are finished and not lost. The loss is that of the last of them, as far as it
     /// is known. Evaluations of lost steps are forgotten; they are done again.
-    pub(crate) fn stands_at(&mut self, step: u64) {
+    pub(crate) fn reset_to_step(&mut self, step: u64) {
         let told = self.loss.filter(|_| step == self.step);
         let saved = self.checkpoint_loss.filter(|_| step == self.checkpoint_step);
         (self.step, self.loss) = (step, told.or(saved));
@@ -103,7 +103,7 @@ impl TaskState {
     }
 
     /// Whether it is to do nothing for now: its user paused it, or the stopper holds it or ends it.
-    pub fn is_to_rest(&self) -> bool {
+    pub fn must_not_train(&self) -> bool {
         self.is_paused || self.judged.is_some()
     }
 

@@ -331,7 +331,7 @@ fn a_model_too_large_for_the_host_is_told_in_one_line_and_the_others_go_on() {
     let Some(TaskEnd::Failed { error, .. }) = run.end_of(0) else { panic!("it can't be trained") };
     assert_eq!(
         error,
-        "no technique can run it; ddp×1: it needs at least 12.0 GB of host memory, and there is \
+        "no technique can run it; ddp×1: it needs at least 12.0 GB of host memory, and a node allows \
          10.0 GB (host_memory)"
     );
     let trial = run.live(Purpose::Trial)[0];

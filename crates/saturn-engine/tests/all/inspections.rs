@@ -1,4 +1,4 @@
-//! A model is looked at once for all tasks that have it, and before any of them is tried.
+//! A model is inspected once for all tasks that have it, and before any of them is tried.
 
 use saturn_core::{Node, TrialOutcome};
 use saturn_engine::{
@@ -288,7 +288,7 @@ fn a_task_for_wider_nodes_waits_for_one_until_the_run_is_closed() {
         wide.spec.gpu_range = Some(vec![64]);
         wide
     };
-    let why = "its `gpu_range` is 64, and what the nodes of this pool allow is 1, 2";
+    let why = "its `gpu_range` is 64, but the nodes of this pool allow only 1, 2";
     let waiting = |comes: bool| {
         let mut run = Run::open(config(Mode::Orchestrate, BOTH));
         run.tell(Event::Command { command: Command::Submit { tasks: vec![wide()] } });

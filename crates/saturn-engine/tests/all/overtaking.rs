@@ -63,7 +63,10 @@ fn a_resumed_run_has_the_host_memory_of_the_machine_that_it_is_on() {
     run.resume(|machines| machines.host_memory_bytes = Some(5_000_000_000));
     assert_eq!(run.training(), ["small"], "large needs 8 GB");
     let Some(TaskEnd::Failed { error, .. }) = run.end_of(0) else { panic!("it can't be trained") };
-    assert!(error.ends_with("8.0 GB of host memory, and there is 5.0 GB (host_memory)"), "{error}");
+    assert!(
+        error.ends_with("8.0 GB of host memory, and a node allows 5.0 GB (host_memory)"),
+        "{error}"
+    );
 }
 
 #[test]

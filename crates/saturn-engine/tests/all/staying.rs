@@ -1,4 +1,4 @@
-//! What can't go on from where it is stopped trains where it began, whatever would be better.
+//! A task that can't resume from a checkpoint trains where it began, even if another place is better.
 
 #![expect(clippy::expect_used, reason = "a test may panic")]
 

@@ -29,7 +29,7 @@ fn on_one_machine_the_run_ends_says_why_and_goes_on_where_there_are_more() {
     };
     assert_eq!(
         text,
-        "needs more devices than there are here (4 of type a): resume it where they are"
+        "needs more devices than the pool has (4 of type a): resume the run on a larger pool"
     );
     run.resume_on(machine(4), |machines| machines.pool_may_grow = false);
     assert_eq!((run.engine.state().ended, run.end_of(0)), (None, None));

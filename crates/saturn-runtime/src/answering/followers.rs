@@ -40,7 +40,7 @@ pub(crate) struct Progress {
     pub(crate) at_s: f64,
 }
 
-enum Told {
+enum Message {
     Records(Arc<[Record]>, f64),
     /// A message, and when it was sent; `None`: the time at which the follower reads it.
     Note(Arc<str>, Option<f64>),
@@ -55,7 +55,7 @@ enum Told {
 /// The screen and the desk of a run that this process drives.
 #[derive(Debug)]
 pub(crate) struct Followers {
-    screen: Sender<Told>,
+    screen: Sender<Message>,
     /// Disconnects once the screen has shown the end.
     screen_shown: Receiver<()>,
     desk: Desk,
@@ -67,25 +67,25 @@ pub(crate) struct Followers {
 
 /// A sender of messages about the machine.
 #[derive(Debug, Clone)]
-pub(crate) struct Notes(Sender<Told>);
+pub(crate) struct Notes(Sender<Message>);
 
 impl Notes {
     /// Sends a message about the machine.
     pub(crate) fn note(&self, text: &str) {
         // If the screen is gone, it has shown the end or panicked.
-        let _ = self.0.send(Told::Note(text.into(), None));
+        let _ = self.0.send(Message::Note(text.into(), None));
     }
 }
 
 /// A handle for asking the desk about the run.
 #[derive(Debug, Clone)]
-pub(crate) struct Desk(Sender<Told>);
+pub(crate) struct Desk(Sender<Message>);
 
 impl Desk {
     /// Answers a question from the records so far.
     pub(crate) fn ask(&self, query: Query) -> Reply {
         let (sender, answer) = channel();
-        let asked = self.0.send(Told::Ask(query, sender));
+        let asked = self.0.send(Message::Ask(query, sender));
         let answer = asked.ok().and_then(|()| answer.recv().ok());
         answer.unwrap_or_else(Reply::run_ended)
     }
@@ -93,7 +93,7 @@ impl Desk {
     /// Answers a question that takes long, in this thread. The desk only hands out a copy.
     pub(crate) fn ask_aside(&self, query: &Query) -> Reply {
         let (sender, found) = channel();
-        let asked = self.0.send(Told::Look(sender));
+        let asked = self.0.send(Message::Look(sender));
         match asked.ok().and_then(|()| found.recv().ok()) {
             Some((state, history, now_s)) => reports::answer(&state, &history, query, now_s),
             None => Reply::run_ended(),
@@ -154,7 +154,7 @@ impl Followers {
             }
         }
         let records: Arc<[Record]> = records.into();
-        self.tell(|| Told::Records(Arc::clone(&records), now_s));
+        self.tell(|| Message::Records(Arc::clone(&records), now_s));
     }
 
     /// Notes the newest progress of a live attempt.
@@ -165,17 +165,17 @@ impl Followers {
     /// Tells the followers a message about the machine.
     pub(crate) fn note(&self, text: &str, now_s: f64) {
         let text: Arc<str> = text.into();
-        self.tell(|| Told::Note(Arc::clone(&text), Some(now_s)));
+        self.tell(|| Message::Note(Arc::clone(&text), Some(now_s)));
     }
 
     /// Gives the followers a new clock of the run.
     pub(crate) fn clock(&self, clock: RunClock) {
-        self.tell(|| Told::Clock(clock));
+        self.tell(|| Message::Clock(clock));
     }
 
     /// Ends the desk. Returns the run's state and history, unless the desk has panicked.
     pub(crate) fn close_desk(&mut self) -> Option<(State, History)> {
-        let _ = self.desk.0.send(Told::Close);
+        let _ = self.desk.0.send(Message::Close);
         let found = self.desk_thread.take()?.join().ok();
         if let Some(slow) = self.kept.take().and_then(|kept| kept.wait()) {
             self.note(slow, found.as_ref().map_or(0.0, |(state, _)| state.now_s));
@@ -186,12 +186,12 @@ impl Followers {
     /// Tells the screen to show the end, and waits until it has. Does not wait long for a stalled
     /// screen.
     pub(crate) fn finish(self, results: Results) {
-        let _ = self.screen.send(Told::Finish(results));
+        let _ = self.screen.send(Message::Finish(results));
         // The screen never sends anything. The wait ends when its thread drops the sender.
         let _ = self.screen_shown.recv_timeout(PATIENCE);
     }
 
-    fn tell(&self, told: impl Fn() -> Told) {
+    fn tell(&self, told: impl Fn() -> Message) {
         // A follower that is gone has panicked. That is no reason to end a run.
         let _ = self.screen.send(told());
         let _ = self.desk.0.send(told());
@@ -222,12 +222,12 @@ fn show(
     mut fold: Fold,
     mut console: Console,
     mut observers: Vec<Box<dyn Observer>>,
-    told: &Receiver<Told>,
+    told: &Receiver<Message>,
 ) {
     let mut ticked = clock::now();
     loop {
         match told.recv_timeout(until_tick(ticked)) {
-            Ok(Told::Records(records, now_s)) => {
+            Ok(Message::Records(records, now_s)) => {
                 for record in &*records {
                     fold.state.apply(record, now_s);
                     console.record(&fold.state, record, now_s);
@@ -236,20 +236,20 @@ fn show(
                     }
                 }
             }
-            Ok(Told::Note(text, said_s)) => {
+            Ok(Message::Note(text, said_s)) => {
                 let now_s = said_s.unwrap_or_else(|| fold.clock.now_s());
                 console.note(&text, now_s);
                 for observer in &mut observers {
                     observer.note(&text, now_s);
                 }
             }
-            Ok(Told::Clock(clock)) => fold.clock = clock,
-            Ok(Told::Finish(results)) => {
+            Ok(Message::Clock(clock)) => fold.clock = clock,
+            Ok(Message::Finish(results)) => {
                 console.finish(&fold.state, fold.state.now_s, &results);
                 return;
             }
-            Ok(Told::Ask(..) | Told::Look(_)) | Err(RecvTimeoutError::Timeout) => {}
-            Ok(Told::Close) | Err(RecvTimeoutError::Disconnected) => return,
+            Ok(Message::Ask(..) | Message::Look(_)) | Err(RecvTimeoutError::Timeout) => {}
+            Ok(Message::Close) | Err(RecvTimeoutError::Disconnected) => return,
         }
         if ticked.elapsed() >= TICK {
             ticked = clock::now();
@@ -271,11 +271,11 @@ fn answer(
     mut fold: Fold,
     mut history: History,
     keeper: Option<Keeper>,
-    told: &Receiver<Told>,
+    told: &Receiver<Message>,
 ) -> (State, History) {
     for told in told {
         match told {
-            Told::Records(records, now_s) => {
+            Message::Records(records, now_s) => {
                 for record in &*records {
                     fold.state.apply(record, now_s);
                     history.record(&fold.state, record, now_s);
@@ -284,18 +284,18 @@ fn answer(
                     }
                 }
             }
-            Told::Clock(clock) => fold.clock = clock,
-            Told::Ask(query, reply) => {
+            Message::Clock(clock) => fold.clock = clock,
+            Message::Ask(query, reply) => {
                 let now_s = fold.catch_up();
                 // The thread that asked may have gone.
                 let _ = reply.send(reports::answer(&fold.state, &history, &query, now_s));
             }
-            Told::Look(found) => {
+            Message::Look(found) => {
                 let now_s = fold.catch_up();
                 let _ = found.send((fold.state.clone(), history.clone(), now_s));
             }
-            Told::Note(..) | Told::Finish(_) => {}
-            Told::Close => break,
+            Message::Note(..) | Message::Finish(_) => {}
+            Message::Close => break,
         }
     }
     // No more records come. The keeper's thread ends once it has kept everything.

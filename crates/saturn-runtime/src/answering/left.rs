@@ -6,7 +6,9 @@
 use std::path::Path;
 
 use saturn_core::{Node, Plan, Problem, Wide};
-use saturn_engine::{Forecast, Refusal, RefusalCode, Rest, Stage, State, TaskId, forecast, rest};
+use saturn_engine::{
+    Forecast, Refusal, RefusalCode, RemainingWork, Stage, State, TaskId, forecast, remaining_work,
+};
 use saturn_solver::Objective;
 use saturn_view::{History, RunStatus, replay};
 use serde::{Deserialize, Serialize};
@@ -117,7 +119,7 @@ pub(crate) fn answer(
 fn of(state: &State, history: &History, without: &[String], now_s: f64) -> Result<Left, Refusal> {
     let without: Vec<TaskId> =
         without.iter().map(|name| open_task(state, name)).collect::<Result<_, _>>()?;
-    let Rest {
+    let RemainingWork {
         problem,
         tasks,
         objective,
@@ -127,7 +129,7 @@ fn of(state: &State, history: &History, without: &[String], now_s: f64) -> Resul
         wide,
         cancelled,
         unplanned,
-    } = rest(state, &without, now_s);
+    } = remaining_work(state, &without, now_s);
     let expected = state.ended.is_none().then(|| forecast(state, now_s));
     // The plan in force may lack tasks that have just been measured.
     let is_whole = |expected: &Forecast| tasks.iter().all(|task| expected.tasks.contains_key(task));

@@ -44,7 +44,7 @@ struct Teller {
 
 /// A line from the process.
 #[derive(Deserialize)]
-struct Told {
+struct TrackerLine {
     note: String,
 }
 
@@ -81,7 +81,7 @@ impl Trackers {
         std::thread::spawn(move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 // A tracker may print lines of its own.
-                if let Ok(Told { note }) = serde_json::from_str(&line) {
+                if let Ok(TrackerLine { note }) = serde_json::from_str(&line) {
                     notes.note(&note);
                 }
             }
@@ -95,8 +95,8 @@ impl Trackers {
         while matches!(self.child.try_wait(), Ok(None)) {
             if is_past(until) {
                 return Some(format!(
-                    "the trackers have not taken everything within {} s and are ended; \
-                     metrics.jsonl of each task has it",
+                    "the trackers did not take all metrics within {} s and were stopped; each \
+                     task's metrics.jsonl has all metrics",
                     PATIENCE.as_secs()
                 ));
             }

@@ -283,7 +283,7 @@ impl Inner {
     /// Obeys an order other than to begin, to open a store or to end.
     fn order(&mut self, order: ToAgent, interface: Option<&String>) -> Result<(), String> {
         let Stage::Serving(launcher) = &mut self.stage else {
-            return Err("an order came before the run".to_owned());
+            return Err("an order came before the agent was told its run".to_owned());
         };
         match order {
             ToAgent::Launch { order, memory_by_type, part } => {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use saturn_engine::{AttemptId, RankReport};
 
-use crate::cluster::letters::{FromAgent, Inbox, is_sign_of_life};
+use crate::cluster::letters::{FromAgent, Inbox, is_heartbeat};
 use crate::devices::hardware::Hardware;
 use crate::system::bell::Bell;
 use crate::system::error::RuntimeError;
@@ -39,12 +39,12 @@ pub struct Exchange(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    rooms: Mutex<Rooms>,
+    queues: Mutex<Queues>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Rooms {
+struct Queues {
     orders: Vec<(u64, String)>,
     arrivals: VecDeque<Arrival>,
     /// How many arrivals the driver has taken.
@@ -57,7 +57,7 @@ struct Rooms {
     is_over: bool,
 }
 
-impl Rooms {
+impl Queues {
     fn put(&mut self, arrival: Arrival) {
         self.arrivals.push_back(arrival);
         if let Some(bell) = &self.bell {
@@ -67,9 +67,9 @@ impl Rooms {
 
     /// Merges a heartbeat into the rank's earlier heartbeat, if that still waits and the rank's
     /// attempt has said nothing else since. Returns whether it did.
-    fn takes_the_place_of_the_last(&mut self, agent: u64, word: &FromAgent) -> bool {
+    fn merge_heartbeat(&mut self, agent: u64, word: &FromAgent) -> bool {
         let (attempt, rank, report) = match word {
-            FromAgent::Reported { attempt, rank, report } if is_sign_of_life(report) => {
+            FromAgent::Reported { attempt, rank, report } if is_heartbeat(report) => {
                 (*attempt, *rank, report)
             }
             FromAgent::Reported { attempt, .. }
@@ -104,7 +104,7 @@ impl Exchange {
             let reason = format!("what a node says of itself can't be read: {error}");
             RuntimeError::Request { reason }
         })?;
-        self.rooms().inboxes.insert(agent, Inbox::default());
+        self.queues().inboxes.insert(agent, Inbox::default());
         self.put(Arrival::Agent { agent, hardware });
         Ok(())
     }
@@ -115,19 +115,19 @@ impl Exchange {
     pub fn deliver(&self, agent: u64, letters: &[String]) -> Result<u64, RuntimeError> {
         let mut words = Vec::new();
         let num_read = {
-            let mut rooms = self.rooms();
+            let mut queues = self.queues();
             // An agent that was given up has no say.
-            let Some(inbox) = rooms.inboxes.get_mut(&agent) else { return Ok(0) };
+            let Some(inbox) = queues.inboxes.get_mut(&agent) else { return Ok(0) };
             for letter in letters {
                 let word = inbox.open(letter);
                 words.extend(word.map_err(|reason| RuntimeError::Refused { reason })?);
             }
             inbox.num_read()
         };
-        let mut rooms = self.rooms();
+        let mut queues = self.queues();
         for word in words {
-            if !rooms.takes_the_place_of_the_last(agent, &word) {
-                rooms.put(Arrival::Word { agent, word });
+            if !queues.merge_heartbeat(agent, &word) {
+                queues.put(Arrival::Word { agent, word });
             }
         }
         Ok(num_read)
@@ -135,7 +135,7 @@ impl Exchange {
 
     /// Notes that an agent or its node is lost. The driver hears nothing more from that agent.
     pub fn lose(&self, agent: u64, reason: String) {
-        if self.rooms().inboxes.remove(&agent).is_some() {
+        if self.queues().inboxes.remove(&agent).is_some() {
             self.put(Arrival::Lost { agent, reason });
         }
     }
@@ -148,20 +148,20 @@ impl Exchange {
     /// Takes the letters to carry, in their order, each with the agent that it is for. Returns as
     /// soon as there are some, or an empty list after `at_most`. `None`: the run is over.
     pub fn orders(&self, at_most: Duration) -> Option<Vec<(u64, String)>> {
-        let is_idle = |rooms: &mut Rooms| rooms.orders.is_empty() && !rooms.is_over;
-        let waited = self.0.changed.wait_timeout_while(self.rooms(), at_most, is_idle);
-        let mut rooms = waited.unwrap_or_else(PoisonError::into_inner).0;
-        let orders = std::mem::take(&mut rooms.orders);
-        (!orders.is_empty() || !rooms.is_over).then_some(orders)
+        let is_idle = |queues: &mut Queues| queues.orders.is_empty() && !queues.is_over;
+        let waited = self.0.changed.wait_timeout_while(self.queues(), at_most, is_idle);
+        let mut queues = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let orders = std::mem::take(&mut queues.orders);
+        (!orders.is_empty() || !queues.is_over).then_some(orders)
     }
 
     /// Takes the agents that have come so far.
     pub(crate) fn founders(&self) -> BTreeMap<u64, Hardware> {
-        let mut rooms = self.rooms();
+        let mut queues = self.queues();
         let mut founders = BTreeMap::new();
         // Taking arrivals out changes the numbers of all others.
-        rooms.alive.clear();
-        rooms.arrivals.retain(|arrival| match arrival {
+        queues.alive.clear();
+        queues.arrivals.retain(|arrival| match arrival {
             Arrival::Agent { agent, hardware } => {
                 founders.insert(*agent, hardware.clone());
                 false
@@ -173,35 +173,35 @@ impl Exchange {
 
     /// Sets the bell to ring when something arrives.
     pub(crate) fn wake(&self, bell: Bell) {
-        self.rooms().bell = Some(bell);
+        self.queues().bell = Some(bell);
     }
 
     /// Takes the oldest arrival.
     pub(crate) fn next(&self) -> Option<Arrival> {
-        let mut rooms = self.rooms();
-        let next = rooms.arrivals.pop_front()?;
-        rooms.num_taken += 1;
+        let mut queues = self.queues();
+        let next = queues.arrivals.pop_front()?;
+        queues.num_taken += 1;
         Some(next)
     }
 
     /// Queues a letter for an agent.
     pub(crate) fn send(&self, agent: u64, letter: String) {
-        self.rooms().orders.push((agent, letter));
+        self.queues().orders.push((agent, letter));
         self.0.changed.notify_all();
     }
 
     /// Ends the exchange: carriers get no more letters once the queue is empty.
     pub fn close(&self) {
-        self.rooms().is_over = true;
+        self.queues().is_over = true;
         self.0.changed.notify_all();
     }
 
     pub(crate) fn put(&self, arrival: Arrival) {
-        self.rooms().put(arrival);
+        self.queues().put(arrival);
     }
 
-    fn rooms(&self) -> MutexGuard<'_, Rooms> {
-        self.0.rooms.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queues(&self) -> MutexGuard<'_, Queues> {
+        self.0.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

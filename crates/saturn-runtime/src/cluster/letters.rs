@@ -71,7 +71,7 @@ pub(crate) enum FromAgent {
 }
 
 /// Whether a report is a heartbeat, which says no more than that a rank goes on.
-pub(crate) fn is_sign_of_life(report: &RankReport) -> bool {
+pub(crate) fn is_heartbeat(report: &RankReport) -> bool {
     matches!(report, RankReport::Progress { .. } | RankReport::Alive)
 }
 

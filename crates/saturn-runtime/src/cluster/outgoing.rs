@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use saturn_engine::{AttemptId, RankReport};
 
-use crate::cluster::letters::{FromAgent, Outbox, is_sign_of_life};
+use crate::cluster::letters::{FromAgent, Outbox, is_heartbeat};
 use crate::system::clock;
 
 /// Letters and heartbeats on their way to the driver.
@@ -53,7 +53,7 @@ impl Outgoing {
     /// Puts a word into a letter. A heartbeat waits for the driver's pace.
     pub(super) fn say(&mut self, word: FromAgent) -> Result<(), String> {
         if let FromAgent::Reported { attempt, rank, report } = &word
-            && is_sign_of_life(report)
+            && is_heartbeat(report)
         {
             let last = self.alive.entry((*attempt, *rank)).or_insert(RankReport::Alive);
             // `Alive` carries no progress, so it must not replace a report that does.

@@ -101,7 +101,7 @@ pub(crate) fn missing(state: &State, types: &[&str], why: &str) -> Option<String
     if missing.is_empty() {
         return None;
     }
-    Some(format!("the run was on {}, which is not there: {why}", missing.join(" and ")))
+    Some(format!("the run used {}, which is not available now: {why}", missing.join(" and ")))
 }
 /// The model of this machine's processor, as the kernel names it.
 pub(crate) fn processor() -> String {

@@ -425,7 +425,7 @@ mod tests {
         let broken = Gpus::Unusable("the NVIDIA driver does not work: no".to_owned());
         assert_eq!(
             missing(broken).unwrap(),
-            "the run was on 2 × H200, which is not there: the NVIDIA driver does not work: no"
+            "the run used 2 × H200, which is not available now: the NVIDIA driver does not work: no"
         );
         assert!(missing(Gpus::None).unwrap().ends_with("it has no NVIDIA GPU"));
         let other = missing(Gpus::There(vec![gpu("G0", "A100")])).unwrap();

@@ -19,7 +19,7 @@ use crate::driving::space::SpaceWatch;
 use crate::keeping::shelf::Shelf;
 use crate::launching::launcher::{Earlier, LocalLauncher};
 use crate::launching::settings::LaunchSettings;
-use crate::opening::ground::Ground;
+use crate::opening::run_devices::RunDevices;
 use crate::run_files::journal::Journal;
 use crate::run_files::run_dir::RunDir;
 use crate::system::bell::Bell;
@@ -43,7 +43,7 @@ pub struct Outcome {
 
 /// What a run needs for launching.
 pub(crate) struct Launching {
-    pub(crate) ground: Ground,
+    pub(crate) run_devices: RunDevices,
     pub(crate) settings: LaunchSettings,
     /// Warnings that a person should read before trusting measurements.
     pub(crate) warnings: Vec<String>,
@@ -121,19 +121,19 @@ pub(crate) fn drive(
     first: Option<Event>,
 ) -> Result<Outcome, RuntimeError> {
     let now_s = opened.engine.state().now_s;
-    let Launching { ground, settings, warnings, earlier, cut_off } = launching;
+    let Launching { run_devices, settings, warnings, earlier, cut_off } = launching;
     for warning in warnings {
         followers.note(&warning, now_s);
     }
     let (bell, disk) = (Bell::default(), opened.disk.clone());
-    match ground {
-        Ground::Here(pool) => {
+    match run_devices {
+        RunDevices::Here(pool) => {
             let site = opened.run.site();
             let mut launcher = LocalLauncher::start(site, settings, pool, bell.clone(), disk)?;
             launcher.take_over(earlier);
             drive_with(launcher, bell, opened, followers, is_interrupted, first)
         }
-        Ground::Cluster(exchange, founders) => {
+        RunDevices::Cluster(exchange, founders) => {
             let run_dir = opened.run.path().to_owned();
             let launcher =
                 ClusterLauncher::start(exchange, founders, run_dir, settings, bell.clone(), disk)?;

@@ -15,12 +15,12 @@ use crate::driving::drive::{Launching, Opened, Outcome, Tracked, drive, finish};
 use crate::launching::files::attempt_dir;
 use crate::launching::launcher::Earlier;
 use crate::launching::settings::LaunchSettings;
-use crate::opening::ground::Ground;
 use crate::opening::request::{Parts, RunRequest};
+use crate::opening::run_devices::RunDevices;
 use crate::opening::watcher::Watcher;
 use crate::run_files::contents::Contents;
 use crate::run_files::journal::Journal;
-use crate::run_files::journal_seat;
+use crate::run_files::journal_location;
 use crate::run_files::run_dir::{RunDir, journal_of};
 use crate::system::clock::RunClock;
 use crate::system::error::RuntimeError;
@@ -57,12 +57,12 @@ pub enum DeviceMemory {
 
 /// Starts a run and drives it to its end.
 pub fn start(request: RunRequest, mut watcher: Watcher<'_>) -> Result<Outcome, RuntimeError> {
-    let (ground, hardware) = if let Some(exchange) = request.cluster.clone() {
-        Ground::of(exchange)?
+    let (run_devices, hardware) = if let Some(exchange) = request.cluster.clone() {
+        RunDevices::of(exchange)?
     } else {
         let claims = || Claims::new(request.locks_dir(), &request.run_dir);
         let (machine, devices) = (Machine::look(), request.devices());
-        Ground::here(&machine, devices, claims, request.waits(), &mut watcher)?
+        RunDevices::here(&machine, devices, claims, request.waits(), &mut watcher)?
     };
     let starting = RunClock::starting_at(request.prepared_s());
     let disk = request.disk.clone();
@@ -82,7 +82,7 @@ pub fn start(request: RunRequest, mut watcher: Watcher<'_>) -> Result<Outcome, R
         if let Event::Command { command: Command::Submit { tasks } } = &event
             && !keep_open
         {
-            refuse_what_never_fits(engine.state(), tasks)?;
+            refuse_tasks_that_never_fit(engine.state(), tasks)?;
         }
         let decision = engine.handle(event, 0.0);
         if let Some(refusal) = decision.refusal {
@@ -103,7 +103,7 @@ pub fn start(request: RunRequest, mut watcher: Watcher<'_>) -> Result<Outcome, R
     followers.records(records, 0.0);
     let platform = settings.platform.clone();
     let (warnings, earlier, cut_off) = (hardware.warnings, Vec::new(), Vec::new());
-    let launching = Launching { ground, settings, warnings, earlier, cut_off };
+    let launching = Launching { run_devices, settings, warnings, earlier, cut_off };
     let opened =
         Opened { run, engine, journal, platform, shelf, disk, actions, trackers, starting };
     drive(opened, launching, followers, is_interrupted, None)
@@ -111,7 +111,7 @@ pub fn start(request: RunRequest, mut watcher: Watcher<'_>) -> Result<Outcome, R
 
 /// Refuses a task if no node of the pool is wide enough for it. Only a run that is kept open may
 /// wait for a wider node.
-fn refuse_what_never_fits(state: &State, tasks: &[NewTask]) -> Result<(), RuntimeError> {
+fn refuse_tasks_that_never_fit(state: &State, tasks: &[NewTask]) -> Result<(), RuntimeError> {
     let wrong = tasks.iter().find_map(|task| Some((&task.spec, state.out_of_range(&task.spec)?)));
     wrong.map_or(Ok(()), |(spec, why)| {
         Err(RuntimeError::Refused { reason: format!("task `{}`: {why}", spec.name) })
@@ -142,7 +142,7 @@ pub fn resume(
 ) -> Result<Outcome, RuntimeError> {
     // Checks for a journal first: claiming would make files in a directory that is not a run.
     if !journal_of(path).is_file() {
-        let reason = journal_seat::missing(path);
+        let reason = journal_location::missing(path);
         return Err(RuntimeError::NoRun { path: path.to_owned(), reason });
     }
     let ResumeOptions { device_memory, allow_other_hardware, disk, cluster, wait, prepared_s } =
@@ -168,15 +168,15 @@ pub fn resume(
         _ => Ok(()),
     };
     let is_cluster = cluster.is_some();
-    let (ground, hardware) = if let Some(exchange) = cluster {
-        let (ground, hardware) = Ground::of(exchange)?;
+    let (run_devices, hardware) = if let Some(exchange) = cluster {
+        let (run_devices, hardware) = RunDevices::of(exchange)?;
         refuse_other(hardware.missing_for(engine.state()))?;
-        (ground, hardware)
+        (run_devices, hardware)
     } else {
         let machine = Machine::look();
         refuse_other(machine.missing_for(engine.state()))?;
         let claims = || Claims::new(settings.locks_dir.as_deref(), run.path());
-        Ground::here(&machine, settings.devices, claims, wait, &mut watcher)?
+        RunDevices::here(&machine, settings.devices, claims, wait, &mut watcher)?
     };
     let starting = RunClock::starting_at(prepared_s);
     let Watcher { console, mut observers, is_interrupted } = watcher;
@@ -210,7 +210,7 @@ pub fn resume(
         followers.note(&line, now_s);
     }
     let warnings = hardware.warnings;
-    let launching = Launching { ground, settings, warnings, earlier, cut_off };
+    let launching = Launching { run_devices, settings, warnings, earlier, cut_off };
     let actions = VecDeque::new();
     let opened =
         Opened { run, engine, journal, platform, shelf, disk, actions, trackers, starting };

@@ -50,7 +50,7 @@ impl Keeper {
 
     /// Handles a journaled record; `state` is the state after it.
     pub(crate) fn record(&self, state: &State, record: &Record) {
-        if let Some(trial) = self.shelf.kept_of(state, record) {
+        if let Some(trial) = self.shelf.trial_to_store(state, record) {
             // A thread that is gone has panicked. The run still has its trials in the journal.
             let _ = self.trials.send(trial);
         }

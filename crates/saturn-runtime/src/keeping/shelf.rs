@@ -133,7 +133,7 @@ impl Shelf {
     }
 
     /// The trial to store after a record. Most records give none.
-    pub(super) fn kept_of(&self, state: &State, record: &Record) -> Option<Trial> {
+    pub(super) fn trial_to_store(&self, state: &State, record: &Record) -> Option<Trial> {
         let now_unix_s = Some(clock::unix_s());
         match record {
             Record::Tried { group, gpu_type, strategy, outcome } => {

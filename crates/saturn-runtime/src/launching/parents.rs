@@ -102,7 +102,7 @@ impl Parents {
                     drop(parent);
                     return self.go_cold(format!(
                         "the process that ranks are forked from (the warm parent) {why}, so it \
-                         can't fork safely; each rank starts by itself, which takes seconds"
+                         can't fork safely; each rank gets its own interpreter, which takes seconds"
                     ));
                 }
                 self.state = State::Ready(parent, deadline(SERVED));
@@ -136,7 +136,7 @@ impl Parents {
             log.display()
         );
         if self.kind == Kind::Warm && self.num_failed + 1 >= MAX_STILLBORN {
-            return self.go_cold(format!("{what}; each rank starts by itself from here on"));
+            return self.go_cold(format!("{what}; each rank gets its own interpreter from now on"));
         }
         vec![format!("{what}; {}", self.failed())]
     }

@@ -1,7 +1,7 @@
 //! What a run needs before it can begin: its request and its devices.
 //!
 //! - `request` reads what the Python face asks for.
-//! - `ground` takes the devices of this machine, after `waiting` for other runs, or the devices of a
+//! - `run_devices` takes the devices of this machine, after `waiting` for other runs, or the devices of a
 //!   cluster's agents.
 //! - `watcher` is the people who watch the run. `outlook` plans tasks without running them.
 //!
@@ -9,8 +9,8 @@
 //!
 //! May use: `cluster`, `run_files`, `launching`, `keeping`, `devices` and `system`.
 
-pub(crate) mod ground;
 pub(crate) mod outlook;
 pub(crate) mod request;
+pub(crate) mod run_devices;
 pub(crate) mod waiting;
 pub(crate) mod watcher;

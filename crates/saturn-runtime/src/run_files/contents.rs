@@ -11,7 +11,7 @@ use saturn_engine::migrate::{VERSION, migrate_v1};
 use serde_json::Value;
 
 use crate::launching::settings::LaunchSettings;
-use crate::run_files::journal_seat;
+use crate::run_files::journal_location;
 use crate::run_files::plans::Rows;
 use crate::system::error::RuntimeError;
 
@@ -35,7 +35,7 @@ impl Contents {
     pub(crate) fn read(path: &Path) -> Result<Self, RuntimeError> {
         if !path.is_file() {
             let run = path.parent().unwrap_or(path).to_owned();
-            let reason = journal_seat::missing(&run);
+            let reason = journal_location::missing(&run);
             return Err(RuntimeError::NoRun { path: run, reason });
         }
         let log = with_ending(path, "-wal");

@@ -2,7 +2,7 @@
 //!
 //! - `run_dir` claims a run directory for a driver.
 //! - `journal` stores records; `contents` reads them, and `plans` stores a plan as its differences
-//!   from the plan before it. `journal_seat` says where the journal is.
+//!   from the plan before it. `journal_location` says where the journal is.
 //! - `recording` reads an ended run for its replay. `pools` finds the user's open run.
 //! - `new_tasks` checks tasks that are to join a run.
 //! - `tuners` looks for stoppers and studies, and cancels sweeps that have a tuner of their own.
@@ -14,7 +14,7 @@
 
 pub(crate) mod contents;
 pub(crate) mod journal;
-pub(crate) mod journal_seat;
+pub(crate) mod journal_location;
 pub(crate) mod new_tasks;
 pub(crate) mod plans;
 pub(crate) mod pools;

@@ -10,7 +10,7 @@ use saturn_store::io_words;
 
 use crate::asking::control;
 use crate::launching::site::Site;
-use crate::run_files::journal_seat;
+use crate::run_files::journal_location;
 use crate::system::clock::{deadline, is_past, pause};
 use crate::system::error::RuntimeError;
 
@@ -36,7 +36,7 @@ impl RunDir {
             path: path.to_owned(),
             reason: io_words(&error),
         })?;
-        journal_seat::see_to(&path)?;
+        journal_location::move_off_network_disk(&path)?;
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700))
             .map_err(RuntimeError::file("protect", &path))?;
         let run_lock = path.join("run.lock");

@@ -53,8 +53,8 @@ pub enum RuntimeError {
     WaitEnded,
     /// The machine lacks hardware that the run had.
     #[error(
-        "{missing}; repair that, or allow other hardware: strategies that were not measured on it \
-         are measured anew"
+        "{missing}; repair the machine, or allow other hardware: strategies that were not measured \
+         on the new hardware are measured again"
     )]
     OtherHardware {
         /// The missing hardware.
@@ -175,11 +175,15 @@ impl RuntimeError {
         move |source| Self::File(of(source))
     }
 
-    /// Whether the user's input is wrong, rather than the machine.
+    /// Whether the user asked for something that can't be had, rather than the machine failed.
     pub fn is_bad_input(&self) -> bool {
         matches!(
             self,
-            Self::Request { .. } | Self::Refused { .. } | Self::Devices { .. } | Self::NoRun { .. }
+            Self::Request { .. }
+                | Self::Refused { .. }
+                | Self::Devices { .. }
+                | Self::NoRun { .. }
+                | Self::Busy { .. }
         )
     }
 

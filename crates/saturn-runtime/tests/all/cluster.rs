@@ -301,7 +301,7 @@ fn a_store_that_can_not_be_opened_is_told() {
     carrier.join().unwrap();
     assert_eq!(outcome.num_failed, 1);
     let report = run.report().to_string();
-    assert!(report.contains("no store could be opened for its ranks to meet: no port is left"));
+    assert!(report.contains("the gang's rendezvous store could not be opened: no port is left"));
     run.assert_no_process_lives();
 }
 

@@ -38,7 +38,7 @@ impl Case {
     /// The tasks by the true step times, as a problem for a node of that many devices; and that
     /// node.
     ///
-    /// With `reclaimed_every_s` each node is taken away once in that time, in the mean, and
+    /// With `reclaimed_every_s` each node is taken away once in that time, on average, and
     /// replaced at once. Then a task loses a launch and half of a checkpoint interval (or half of
     /// its training, if that is shorter). Its expected runtime T follows from its runtime R without
     /// reclaims to first order (Young 1974, Daly 2006): T = R / (1 − loss / interval).

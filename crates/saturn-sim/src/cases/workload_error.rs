@@ -19,6 +19,13 @@ pub enum WorkloadError {
         /// The found text, and the expected text.
         detail: String,
     },
+    /// It is a sweep.
+    #[error(
+        "this is a sweep of real tasks, and a workload of `saturn simulate` has their step times; \
+         plan the sweep by measured trials with `saturn plan`, or describe a workload as in \
+         examples/simulate.toml"
+    )]
+    Sweep,
     /// A value is impossible.
     #[error("`{at}` is {found}; expected {expected}")]
     Value {
@@ -31,9 +38,18 @@ pub enum WorkloadError {
     },
 }
 
+/// Fields that only a sweep has.
+const OF_SWEEP: [&str; 2] = ["script", "function"];
+
 impl WorkloadError {
+    /// Why a text that does not read as a workload is none.
+    pub(crate) fn of_text(text: &str, error: &toml::de::Error) -> Self {
+        let has_field = |file: toml::Table| OF_SWEEP.iter().any(|field| file.contains_key(*field));
+        if text.parse().is_ok_and(has_field) { Self::Sweep } else { Self::of_toml(text, error) }
+    }
+
     /// The TOML reader's message about a text.
-    pub(crate) fn of_toml(text: &str, error: &toml::de::Error) -> Self {
+    fn of_toml(text: &str, error: &toml::de::Error) -> Self {
         let at = error.span().map_or(0, |span| span.start);
         let before = text.get(..at).unwrap_or(text);
         let line_start = before.rfind('\n').map_or(0, |end| end + 1);

@@ -85,7 +85,7 @@ impl WorkloadFile {
 
     /// Reads the text of a workload.
     pub fn parse(text: &str) -> Result<Self, WorkloadError> {
-        toml::from_str(text).map_err(|error| WorkloadError::of_toml(text, &error))
+        toml::from_str(text).map_err(|error| WorkloadError::of_text(text, &error))
     }
 
     /// The file with step times that it names: a table (CSV) or a profile (JSON), relative to the

@@ -16,7 +16,7 @@ impl Books {
         let looks = |one: &&AttemptBook| one.purpose == Purpose::Inspection && one.end.is_none();
         let live = || self.attempts.values().filter(looks);
         if live().any(|one| self.tasks[one.task.0].group == group) {
-            return Some("its model is looked at already".to_owned());
+            return Some("its model is being inspected already".to_owned());
         }
         if self.ruled_out.contains_key(group) || self.has_no_look(group) {
             return Some("its model was looked at".to_owned());

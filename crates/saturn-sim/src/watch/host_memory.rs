@@ -214,7 +214,7 @@ fn firsts(state: &State, now_s: f64) -> Vec<First> {
         taken.extend(devices(&place.gang));
         let task = state.task(place.task);
         let may = task.status == TaskStatus::Waiting
-            && !task.is_to_rest()
+            && !task.must_not_train()
             && task.not_before_s.max(task.spec.wishes.release_s) < now_s
             && state.waits_for(place.task).next().is_none();
         if is_own && is_first && may {

@@ -79,7 +79,7 @@ impl Watch {
                 && state
                     .waits_for(place.task)
                     .any(|before| last.get(&before).is_none_or(|last| *last > index));
-            if task.is_to_rest() || is_excluded || is_early || !state.can_hold(&place.gang) {
+            if task.must_not_train() || is_excluded || is_early || !state.can_hold(&place.gang) {
                 return broken("what is planned can be followed", format!("{place:?} is open"));
             }
         }
@@ -107,7 +107,7 @@ impl Watch {
             }
             let task = state.task(place.task);
             let is_held = task.status != TaskStatus::Waiting
-                || task.is_to_rest()
+                || task.must_not_train()
                 || task.not_before_s.max(task.spec.wishes.release_s) >= now_s
                 || state.waits_for(place.task).next().is_some();
             let are_free = devices(&place.gang).all(|device| state.is_free(device));
@@ -147,7 +147,7 @@ impl Watch {
                 is_measured && is_allowed(key) && fits(key)
             });
             let may = task.status == TaskStatus::Waiting
-                && !task.is_to_rest()
+                && !task.must_not_train()
                 && task.steps.is_some()
                 && state.waits_for(*id).next().is_none();
             let has_place = state.open_places().any(|(_, place)| place.task == *id);

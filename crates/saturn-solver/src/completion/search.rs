@@ -58,7 +58,7 @@ struct Incumbent {
 
 /// A search in progress.
 pub(crate) struct Search<'a> {
-    ground: Ground<'a>,
+    inputs: Inputs<'a>,
     pub(crate) course: Course,
     best: Incumbent,
     /// The present price of a second of lateness, in mean weights.
@@ -68,7 +68,7 @@ pub(crate) struct Search<'a> {
 
 /// The inputs of a search.
 #[derive(Clone, Copy)]
-struct Ground<'a> {
+struct Inputs<'a> {
     queue: &'a Queue<'a>,
     guide: &'a Guide,
 }
@@ -92,7 +92,7 @@ impl<'a> Search<'a> {
         warm: Option<Lists>,
         deadline: Deadline,
     ) -> Self {
-        let ground = Ground { queue, guide };
+        let inputs = Inputs { queue, guide };
         let num_tasks = queue.duties.len();
         let stage = if num_tasks <= FEW_TASKS || queue.model.nodes.len() < FEW_NODES {
             let short = SHORT.min(SHORT_PER_TASK * num_tasks as u64);
@@ -101,10 +101,10 @@ impl<'a> Search<'a> {
             let length = (TOGETHER_PER_TASK * num_tasks as u64) as f64;
             Stage::Together { length, hotter: 1.0, done: 0, current: None }
         };
-        let best = ground.first_lists(course.dealer(), deadline);
-        let mut search = Self { ground, course, best, fine: FINE, stage };
+        let best = inputs.first_lists(course.dealer(), deadline);
+        let mut search = Self { inputs, course, best, fine: FINE, stage };
         if let Some(lists) = warm {
-            search.take(ground.settled(lists));
+            search.take(inputs.settled(lists));
         }
         search
     }
@@ -126,18 +126,18 @@ impl<'a> Search<'a> {
     /// Whether no lists are better.
     pub(crate) fn is_optimal(&self, limits: &Limits) -> bool {
         let Merit { missed, value } = self.best.merit;
-        missed <= self.ground.queue.slack && limits.are_met_by(value)
+        missed <= self.inputs.queue.slack && limits.are_met_by(value)
     }
 
     fn take(&mut self, found: Incumbent) {
-        if self.ground.queue.is_better(found.merit, self.best.merit) {
+        if self.inputs.queue.is_better(found.merit, self.best.merit) {
             self.best = found;
         }
     }
 
     /// The fine of the next round: higher while the best plan is late, otherwise lower.
     fn next_fine(&mut self) {
-        self.fine = if self.best.merit.missed > self.ground.queue.slack {
+        self.fine = if self.best.merit.missed > self.inputs.queue.slack {
             (self.fine * 2.0).min(MOST_FINE)
         } else {
             (self.fine * 0.8).max(LEAST_FINE)
@@ -148,10 +148,10 @@ impl<'a> Search<'a> {
     /// lists.
     fn anneal_alone(&mut self, limits: &Limits) {
         let Stage::Alone { length, short, num_rounds } = &mut self.stage else { return };
-        let (ground, best, fine, span) = (self.ground, &self.best, self.fine, *length);
+        let (inputs, best, fine, span) = (self.inputs, &self.best, self.fine, *length);
         let items = vec![(); self.course.num_streams()];
         let round = self.course.round(limits, items, span, |(), random, most| {
-            ground.anneal_once(best, fine, span, most, limits.deadline, random)
+            inputs.anneal_once(best, fine, span, most, limits.deadline, random)
         });
         if round.is_whole {
             *num_rounds += 1;
@@ -172,12 +172,12 @@ impl<'a> Search<'a> {
     /// A stretch of an annealing of the best lists, each share of the nodes by itself.
     fn anneal_together(&mut self, limits: &Limits) {
         let Stage::Together { length, hotter, done, current } = &mut self.stage else { return };
-        let ground = self.ground;
+        let inputs = self.inputs;
         // Of the lists that the annealing began with.
         let (lists, value) =
             current.get_or_insert_with(|| (self.best.lists.clone(), self.best.merit.value));
-        let unit = *value / ground.queue.duties.len() as f64;
-        let fine = ground.fine(self.fine, *value);
+        let unit = *value / inputs.queue.duties.len() as f64;
+        let fine = inputs.fine(self.fine, *value);
         let shares = deal(&self.course, lists);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive")]
         let each = (*length as u64).div_ceil(shares.len() as u64);
@@ -186,7 +186,7 @@ impl<'a> Search<'a> {
         let round = self.course.round(limits, shares, span, |share, random, most| {
             // A part of a stretch is worth nothing.
             let span = *done..*done + if most == span { span } else { 0 };
-            let mut region = Region::new(ground.queue, fine, &share.nodes, share.lists);
+            let mut region = Region::new(inputs.queue, fine, &share.nodes, share.lists);
             region.run(cooling, span, None, limits.deadline, random);
             Share { nodes: share.nodes, lists: region.into_lists() }
         });
@@ -195,8 +195,8 @@ impl<'a> Search<'a> {
         }
         collect(round.results, lists);
         *done += span;
-        let found = ground.queue.merit(lists);
-        let found = ground.queue.is_better(found, self.best.merit).then(|| lists.clone());
+        let found = inputs.queue.merit(lists);
+        let found = inputs.queue.is_better(found, self.best.merit).then(|| lists.clone());
         let is_over = *done >= each;
         if is_over {
             *length *= GROWTH;
@@ -204,7 +204,7 @@ impl<'a> Search<'a> {
             (*done, *current) = (0, None);
         }
         if let Some(lists) = found {
-            self.take(ground.settled(lists));
+            self.take(inputs.settled(lists));
         }
         if is_over {
             self.next_fine();
@@ -212,7 +212,7 @@ impl<'a> Search<'a> {
     }
 }
 
-impl Ground<'_> {
+impl Inputs<'_> {
     /// The price of lateness at `times` the mean weight a second.
     fn fine(&self, times: f64, value: f64) -> Fine {
         let mean = self.queue.mean_weight();

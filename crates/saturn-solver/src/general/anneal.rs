@@ -160,12 +160,12 @@ impl<'a> Search<'a> {
     /// One annealing on each stream.
     fn round(&mut self, start: Incumbent, limits: &Limits) {
         let Self { instance, course, recipes, low, length, .. } = self;
-        let ground = Ground { instance, recipes, low: *low, deadline: limits.deadline };
+        let inputs = Inputs { instance, recipes, low: *low, deadline: limits.deadline };
         let length = *length;
         let items = vec![(); course.num_streams()];
         let round = course.round(limits, items, length, |(), random, most| {
-            let mut player = Player::new(ground.instance, Pace::Packed);
-            ground.anneal(&mut player, &start, (length, most), random)
+            let mut player = Player::new(inputs.instance, Pace::Packed);
+            inputs.anneal(&mut player, &start, (length, most), random)
         });
         let mut best = start;
         for found in round.results.into_iter().flatten() {
@@ -218,14 +218,14 @@ impl Energy {
 }
 
 /// The data that annealings share.
-struct Ground<'a> {
+struct Inputs<'a> {
     instance: &'a Instance<'a>,
     recipes: &'a [(Recipe, Vec<f64>)],
     low: f64,
     deadline: Deadline<'a>,
 }
 
-impl Ground<'_> {
+impl Inputs<'_> {
     /// `most` moves of an annealing of `num_moves`. Returns the best genome met.
     fn anneal(
         &self,

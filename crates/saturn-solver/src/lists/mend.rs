@@ -47,14 +47,14 @@ impl Mend {
         let length = num_pieces as u64 * (PIECE + PIECE_PER_PATIENCE * self.patience as u64);
         let (target, patience) = (self.target, self.patience);
         let round = course.round(limits, shares, length, |mut share, random, most| {
-            let ground = Ground { model, bound, target, patience, deadline: limits.deadline };
+            let inputs = Inputs { model, bound, target, patience, deadline: limits.deadline };
             // A part of a round is worth nothing.
             if most == length {
                 for _ in 0..num_pieces {
                     if limits.deadline.is_over() {
                         break;
                     }
-                    ground.mend_piece(&mut share, random);
+                    inputs.mend_piece(&mut share, random);
                 }
             }
             share
@@ -89,7 +89,7 @@ fn end_of_most(model: &Model, current: &Lists) -> f64 {
 }
 
 /// The target and the limits of mending.
-struct Ground<'a> {
+struct Inputs<'a> {
     model: &'a Model,
     bound: &'a AreaBound,
     target: f64,
@@ -97,7 +97,7 @@ struct Ground<'a> {
     deadline: Deadline<'a>,
 }
 
-impl Ground<'_> {
+impl Inputs<'_> {
     /// Anneals or fills one late node of the share with a few others; keeps the result if it costs
     /// no more.
     fn mend_piece(&self, share: &mut Share, random: &mut Random) {

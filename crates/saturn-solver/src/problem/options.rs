@@ -160,7 +160,7 @@ impl Options {
             return Err(SolveError::Option {
                 option: "max switches",
                 found: self.max_switches.to_string(),
-                expected: "0 but with the solvers `auto` and `search` and the objective `makespan`",
+                expected: "0, except with `auto` or `search` and the objective `makespan`",
             });
         }
         if !(0.0..=1.0).contains(&self.min_switch_gain) {

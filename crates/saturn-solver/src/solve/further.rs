@@ -46,11 +46,11 @@ pub struct RestPlans {
     /// The sizes that lack a plan, where the clock was interrupted before it was known why.
     pub unexplained: Vec<usize>,
     /// The run with all of its tasks on the nodes that it has, if some count as cancelled.
-    pub as_it_is: Option<Sized>,
+    pub with_all_tasks: Option<Sized>,
     /// Whether that lacks a plan because of tasks' deadlines alone.
-    pub is_as_it_is_late: bool,
+    pub with_all_tasks_is_late: bool,
     /// Whether it lacks a plan and the clock was interrupted before it was known why.
-    pub is_as_it_is_unexplained: bool,
+    pub with_all_tasks_is_unexplained: bool,
     /// Whether tasks' deadlines were left out.
     pub leaves_out_deadlines: bool,
 }
@@ -93,26 +93,26 @@ pub fn solve_rest(
         late = found.iter().filter(|size| size.plan.is_usable()).map(|size| size.nodes).collect();
         unexplained = lacking.get(found.len()..).unwrap_or_default().to_vec();
     }
-    let (mut as_it_is, mut is_as_it_is_late) = (None, false);
-    let mut is_as_it_is_unexplained = false;
+    let (mut with_all_tasks, mut with_all_tasks_is_late) = (None, false);
+    let mut with_all_tasks_is_unexplained = false;
     if let Some(all) = all {
         let undue = without_deadlines(all.problem);
         let without = RestOfRun { problem: &undue, ..*all };
-        as_it_is = solve(if leaves_out_deadlines { &without } else { all }, &[0])?.pop();
-        let lacks = as_it_is.as_ref().is_some_and(|size| !size.plan.is_usable());
+        with_all_tasks = solve(if leaves_out_deadlines { &without } else { all }, &[0])?.pop();
+        let lacks = with_all_tasks.as_ref().is_some_and(|size| !size.plan.is_usable());
         if lacks && !leaves_out_deadlines && has_deadlines(all.problem) {
             let found = solve(&without, &[0])?;
-            is_as_it_is_late = found.iter().any(|size| size.plan.is_usable());
-            is_as_it_is_unexplained = found.is_empty();
+            with_all_tasks_is_late = found.iter().any(|size| size.plan.is_usable());
+            with_all_tasks_is_unexplained = found.is_empty();
         }
     }
     Ok(RestPlans {
         sizes,
         late,
         unexplained,
-        as_it_is,
-        is_as_it_is_late,
-        is_as_it_is_unexplained,
+        with_all_tasks,
+        with_all_tasks_is_late,
+        with_all_tasks_is_unexplained,
         leaves_out_deadlines,
     })
 }

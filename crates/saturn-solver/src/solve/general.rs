@@ -66,7 +66,8 @@ pub(crate) fn solve(
     plan.completion_bound_s = bounds.completion;
     plan.cost_bound = bounds.cost;
     if deadline.is_over() {
-        plan.reasons = vec![Reason { task: None, reason: "there was no time to look".to_owned() }];
+        let reason = "the time limit was reached before the search began".to_owned();
+        plan.reasons = vec![Reason { task: None, reason }];
         return;
     }
     let guide = (options.objective == Objective::Completion)
@@ -78,7 +79,7 @@ pub(crate) fn solve(
     solve.run(plan);
     if !plan.is_usable() && plan.status != PlanStatus::Infeasible {
         plan.reasons = solve.missed.map_or_else(
-            || vec![Reason { task: None, reason: "no plan was tried in time".to_owned() }],
+            || vec![Reason { task: None, reason: "the time limit was too short".to_owned() }],
             |(_, reasons)| reasons,
         );
     }

@@ -110,18 +110,18 @@ fn deadlines_count_if_the_most_nodes_keep_them() {
     assert_eq!((usable(&found), &found.late[..]), (vec![true, true], &[][..]));
     let found = plans(120.0, None);
     assert_eq!((usable(&found), &found.late[..]), (vec![false, true], &[1][..]));
-    assert!(!found.leaves_out_deadlines && found.as_it_is.is_none());
+    assert!(!found.leaves_out_deadlines && found.with_all_tasks.is_none());
     let found = plans(90.0, None);
     assert_eq!((usable(&found), &found.late[..]), (vec![true, true], &[][..]));
     assert!(found.leaves_out_deadlines);
     // The long task alone keeps its deadline where both miss it.
     let found = plans(120.0, Some(1));
     assert_eq!((usable(&found), found.leaves_out_deadlines), (vec![true, true], false));
-    assert!(found.is_as_it_is_late && !found.as_it_is.unwrap().plan.is_usable());
+    assert!(found.with_all_tasks_is_late && !found.with_all_tasks.unwrap().plan.is_usable());
     // Deadlines that are left out of the sizes are left out of the run as it is.
     let found = plans(90.0, Some(1));
-    assert!(found.leaves_out_deadlines && !found.is_as_it_is_late);
-    assert!(found.as_it_is.unwrap().plan.is_usable());
+    assert!(found.leaves_out_deadlines && !found.with_all_tasks_is_late);
+    assert!(found.with_all_tasks.unwrap().plan.is_usable());
 }
 
 /// A clock that Ctrl-C stops.
@@ -159,12 +159,12 @@ fn a_size_without_a_plan_is_unexplained_if_ctrl_c_came_before_the_reason() {
     };
     let found = stopped_after(2);
     assert_eq!((&found.late[..], &found.unexplained[..]), (&[][..], &[1][..]));
-    assert!(found.as_it_is.is_none());
+    assert!(found.with_all_tasks.is_none());
     let found = stopped_after(4);
     assert_eq!((&found.late[..], &found.unexplained[..]), (&[1][..], &[][..]));
-    assert!(found.is_as_it_is_unexplained && !found.is_as_it_is_late);
+    assert!(found.with_all_tasks_is_unexplained && !found.with_all_tasks_is_late);
     let found = stopped_after(9);
-    assert!(!found.is_as_it_is_unexplained && found.is_as_it_is_late);
+    assert!(!found.with_all_tasks_is_unexplained && found.with_all_tasks_is_late);
 }
 
 #[test]

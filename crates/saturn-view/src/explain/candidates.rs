@@ -63,12 +63,12 @@ pub(crate) fn of(state: &State, history: &History, task: TaskId, now_s: f64) -> 
         gpu_type: state.gang_type(gang).to_owned(),
     });
     let chosen_s = chosen.as_ref().and_then(|key| time_s(state, task, key, now_s));
-    let rival = chosen.as_ref().zip(chosen_s);
+    let chosen = chosen.as_ref().zip(chosen_s);
     let mut candidates: Vec<Candidate> = state
         .group_of(task)
         .trials
         .iter()
-        .map(|(key, trial)| candidate(state, task, (key.as_ref(), trial), rival, now_s))
+        .map(|(key, trial)| candidate(state, task, (key.as_ref(), trial), chosen, now_s))
         .collect();
     candidates.sort_by(|left, right| {
         let order = |one: &Candidate| (one.code != Code::Chosen, one.time_s.is_none());
@@ -101,19 +101,19 @@ fn candidate(
     state: &State,
     task: TaskId,
     (key, trial): (&TrialKey, &TrialState),
-    rival: Option<(&TrialKey, f64)>,
+    chosen: Option<(&TrialKey, f64)>,
     now_s: f64,
 ) -> Candidate {
     let gpus = key.strategy.gpus;
     let can_run = cannot_run(state, task, key, trial);
-    let is_chosen = rival.is_some_and(|(chosen, _)| chosen == key);
+    let is_chosen = chosen.is_some_and(|(chosen, _)| chosen == key);
     let time_s = time_s(state, task, key, now_s).filter(|_| can_run.is_none() || is_chosen);
-    let slower_s = time_s.zip(rival).map(|(time_s, (_, chosen_s))| time_s - chosen_s);
+    let slower_s = time_s.zip(chosen).map(|(time_s, (_, chosen_s))| time_s - chosen_s);
     let slower_share = slower_s
-        .zip(rival)
+        .zip(chosen)
         .filter(|(_, (_, chosen_s))| *chosen_s > 0.0)
         .map(|(slower_s, (_, chosen_s))| slower_s / chosen_s);
-    let (code, sentence) = match (can_run, rival, time_s) {
+    let (code, sentence) = match (can_run, chosen, time_s) {
         _ if is_chosen => (Code::Chosen, chosen_words(state, task)),
         (Some(why), _, _) => why,
         (None, Some((chosen, chosen_s)), Some(time_s)) => {
@@ -244,12 +244,12 @@ fn cannot_run(
     let how = if trial.attempt.is_some() {
         "being measured".to_owned()
     } else if is_ruled_out {
-        "not measured: the technique ran out of memory in trials that need no more".to_owned()
+        "not measured: trials that need no more memory ran out of memory".to_owned()
     } else if state.is_open_trial(task.group, key) {
         "to be measured: a plan with this strategy might be better".to_owned()
     } else if let Some(estimate) = trial.estimate {
         format!(
-            "not measured: {} to {} expected, with which no plan would be better by enough",
+            "not measured: {} to {} expected, too slow to improve the plan enough",
             step_time(estimate.step_s_at(-1.0)),
             step_time(estimate.step_s_at(1.0)),
         )

@@ -44,8 +44,8 @@ fn stands(state: &State, history: &History, expected: &Expected) -> Reason {
         }
         Some(RunEnd::Interrupted) if state.interrupted.is_none() => {
             let text = format!(
-                "The run has ended, for what is left needs more devices than there were. It can be \
-                 resumed where they are: {tasks}."
+                "The run has ended: the remaining tasks need more devices than the pool had. \
+                 Resume it on a larger pool: {tasks}."
             );
             return Reason::new(Code::RunInterrupted, text);
         }
@@ -63,7 +63,7 @@ fn stands(state: &State, history: &History, expected: &Expected) -> Reason {
     let is_training = state.attempts.values().any(|one| one.purpose == Purpose::Train);
     let trials = TrialCounts::of(state);
     if is_training {
-        let text = format!("The run goes on: {tasks}; what is planned ends{}.", until_end(until_s));
+        let text = format!("The run goes on: {tasks}; planned tasks end{}.", until_end(until_s));
         return Reason::new(Code::RunGoesOn, text).until(until_s);
     }
     if trials.running > 0 {
@@ -73,7 +73,7 @@ fn stands(state: &State, history: &History, expected: &Expected) -> Reason {
         return Reason::new(Code::RunMeasures, text);
     }
     if counts.inspecting > 0 {
-        let text = format!("The run looks at what can run: {tasks}.");
+        let text = format!("The run inspects models, to see which strategies can run: {tasks}.");
         return Reason::new(Code::RunMeasures, text);
     }
     if counts.open() == 0 {
@@ -91,7 +91,7 @@ fn stands(state: &State, history: &History, expected: &Expected) -> Reason {
         return Reason::new(Code::RunAllHeld, text);
     }
     let open = || state.task_ids().filter(|task| !state.has_ended(*task));
-    let can_run = |task| state.fits_pool(task) || state.task(task).is_to_rest();
+    let can_run = |task| state.fits_pool(task) || state.task(task).must_not_train();
     let to_measure = trials.open + state.num_to_inspect();
     if to_measure == 0 && !open().any(can_run) || state.num_devices() == 0 {
         let text =

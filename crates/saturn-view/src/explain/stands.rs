@@ -134,7 +134,7 @@ fn running(state: &State, expected: &Expected, attempt: &Attempt, now_s: f64) ->
     let switch =
         attempt.until_step.map(|step| format!("; at step {step} it is switched as planned"));
     let stays = if state.is_to_stay(attempt) {
-        "; it can't go on from where it is stopped, so no plan moves it"
+        "; it can't resume from a checkpoint, so no plan moves it"
     } else {
         ""
     };

@@ -51,7 +51,7 @@ impl Explanation {
             lines.extend([String::new(), paint.bold("moves")]);
             let skipped = self.moves.len().saturating_sub(MAX_SHOWN);
             if skipped > 0 {
-                lines.push(paint.dim(&format!("and {skipped} before these")));
+                lines.push(paint.dim(&format!("and {skipped} earlier moves")));
             }
             for one in &self.moves[skipped..] {
                 let line = format!("{}  {}", pad(&clock(one.at_s), 7), one.sentence);

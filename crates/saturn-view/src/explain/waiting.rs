@@ -72,7 +72,7 @@ pub(super) fn waiting(
         ));
         return reasons;
     }
-    if task_state.is_to_rest() {
+    if task_state.must_not_train() {
         return reasons;
     }
     match next_places(state).get(&task).copied() {
@@ -143,9 +143,9 @@ fn without_place(state: &State, history: &History, task: TaskId) -> Vec<Reason> 
     let inspection = &state.groups[group].inspection;
     if inspection.attempt.is_some() || state.is_to_inspect(group) {
         let text = if inspection.attempt.is_some() {
-            format!("{name}'s model is looked at, to see what can run it.")
+            format!("{name}'s model is being inspected, to find out which strategies can run it.")
         } else {
-            format!("{name}'s model is to be looked at, after those of other tasks.")
+            format!("{name}'s model waits for its inspection: other models come first.")
         };
         return vec![Reason::new(Code::WaitsInspection, text)];
     }

@@ -25,8 +25,8 @@ pub(super) fn body(report: &Report) -> Markup {
     let num_left_out = report.choices.iter().skip(MAX_TABLES).map(|one| one.tasks.len()).sum();
     html! {
         p.note {
-            "The strategies of each task, and why each was chosen or not. A plan gives a task not what "
-            "is fastest for it alone, but what lets all end soonest."
+            "The strategies of each task, and why each was chosen or not. A plan does not "
+            "choose what is fastest for a task alone: it lets all tasks together end soonest."
         }
         @for choice in report.choices.iter().take(MAX_TABLES) { (folded(report, choice, has_types)) }
         (not_shown(num_left_out, "task"))

@@ -45,7 +45,7 @@ pub(super) fn tiles(report: &Report) -> Markup {
             format!("; realised {over}")
         });
         let against = against.unwrap_or_else(|| {
-            if is_compared { String::new() } else { "; knew of no early ends".to_owned() }
+            if is_compared { String::new() } else { "; some tasks ended early".to_owned() }
         });
         tile(
             "Planned",

@@ -57,8 +57,8 @@ pub(super) fn chart(report: &Report) -> Markup {
     };
     html! {
         p.note {
-            "A line a task, from its parameters to its " (metric) "; the more it stands out, the better. "
-            "Parameters that explain most of how well tasks did come first."
+            "Each line is a task, from its parameters to its " (metric) ". Better tasks stand out. "
+            "The most important parameters come first."
         }
         (charts::element("parallel", &format!("Parameters of each task, and its {metric}"), &data))
         @if axes.iter().any(|(_, importance)| importance.is_some()) {

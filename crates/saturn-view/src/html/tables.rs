@@ -26,8 +26,8 @@ pub(super) fn tasks(report: &Report) -> Markup {
             th.n { "planned" }
             th.n title="the sum over its training attempts, from launch to end; waiting between them \
                         doesn't count" { "training" }
-            th.n title="for how much of that training stood still for checkpoints; \
-                        what is written while training goes on doesn't count" { "saving" }
+            th.n title="time for which training stood still for checkpoints; background \
+                        writing doesn't count" { "saving" }
             th.n title="training over planned time, less one; only for tasks that trained in one \
                         attempt as first planned" { "estimate error" }
             th.n { "attempts" }
@@ -117,7 +117,7 @@ pub(super) fn plans(report: &Report) -> Markup {
                 thead {
                     tr {
                         th.n { "adopted at" } th.n { "places" } th.n { "makespan" }
-                        th.n title="by what was in force before, where that had a place for every task" {
+                        th.n title="makespan of the plan before, if it had a place for every task" {
                             "instead of"
                         }
                         th.n { "end" }

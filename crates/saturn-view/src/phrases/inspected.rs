@@ -28,8 +28,8 @@ pub(crate) fn ruled_out(inspection: &Inspection) -> Option<String> {
             inspection.verdicts.iter().filter(|one| one.technique == technique).collect();
         let is_refused = |one: &Verdict| matches!(one.finding, Finding::NotApplicable { .. });
         let is_too_large = |one: &Verdict| matches!(one.finding, Finding::OutOfMemory { .. });
-        refused.extend(where_it_is(technique, &of_it, is_refused));
-        too_large.extend(where_it_is(technique, &of_it, is_too_large));
+        refused.extend(strategies_where(technique, &of_it, is_refused));
+        too_large.extend(strategies_where(technique, &of_it, is_too_large));
     }
     let parts = [("can't run", refused), ("too large for a device", too_large)];
     let parts = parts.into_iter().filter(|(_, strategies)| !strategies.is_empty());
@@ -40,7 +40,7 @@ pub(crate) fn ruled_out(inspection: &Inspection) -> Option<String> {
 
 /// The device counts of a technique for which `holds` is true: `fsdp` if it is true for all counts,
 /// else `fsdp × 1` or `ddp × 1-3 on A100`.
-fn where_it_is(
+fn strategies_where(
     technique: &str,
     verdicts: &[&Verdict],
     holds: impl Fn(&Verdict) -> bool,

@@ -229,7 +229,7 @@ pub fn failure_kind(kind: FailureKind) -> &'static str {
         FailureKind::Killed => "killed",
         FailureKind::HostMemory => "out of host memory",
         FailureKind::Machine => "not the task's fault",
-        FailureKind::Saturn => "a process of Saturn's",
+        FailureKind::Saturn => "one of Saturn's own processes",
         FailureKind::Stalled => "hung",
         FailureKind::NoSpace => "no space on the disk",
         FailureKind::Error => "error",

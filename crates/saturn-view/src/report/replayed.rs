@@ -209,12 +209,12 @@ pub fn replayed_text(replayed: &ReplayedRuns, max_width: usize, paint: Paint) ->
         lines.push(String::new());
         let (median, worst) = (100.0 * median, 100.0 * worst);
         lines.push(format!(
-            "{}: the difference is {median:.1} % in the median, {worst:.1} % at most",
+            "{}: the makespans differ by {median:.1} % (median), by {worst:.1} % at most",
             count(replayed.runs.len(), "run")
         ));
     }
     if replayed.is_partial {
-        lines.push("stopped: this is what there was so far".to_owned());
+        lines.push("interrupted: only the runs above were replayed".to_owned());
     }
     lines.join("\n")
 }

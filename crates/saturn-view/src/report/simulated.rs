@@ -206,9 +206,9 @@ impl Simulated {
         let mut bounds = self.policies.iter().flat_map(|policy| &policy.runs);
         let first_s = bounds.next().map(|run| run.lower_bound_s);
         if bounds.any(|run| Some(run.lower_bound_s) != first_s) {
-            "the mean over seeds; under each seed nothing ends earlier than that seed's own bound"
+            "the mean over seeds; under each seed no policy ends earlier than the seed's own bound"
         } else {
-            "by these step times nothing ends earlier"
+            "by these step times no policy ends earlier"
         }
     }
 
@@ -242,10 +242,10 @@ impl Simulated {
             count(self.nodes.len(), "node"),
         )];
         if self.error > 0.0 {
-            parts.push(format!("step times believed up to {} wrong", percent(self.error)));
+            parts.push(format!("policies' step times are up to {} off", percent(self.error)));
         }
         if self.trials {
-            parts.push("every policy measures what it plans by".to_owned());
+            parts.push("every policy measures its step times by trials".to_owned());
         }
         if self.seeds > 1 {
             let seeds = usize::try_from(self.seeds).unwrap_or(usize::MAX);
@@ -274,7 +274,7 @@ pub(crate) fn columns(simulated: &Simulated) -> Vec<(&'static str, &'static str)
         p90,
         ("GPU-hours", "hours times GPUs that were held, trials included"),
         ("in use", "share of the GPUs' time until the last task was done that training held"),
-        ("moves", "launches of training beyond each task's first, in the mean"),
+        ("moves", "launches of training beyond each task's first, mean over seeds"),
         ("× bound", "mean makespan over mean lower bound: no policy can end earlier"),
         ("× practice", "makespan over that of current practice with the fastest technique"),
     ];
@@ -285,8 +285,7 @@ pub(crate) fn columns(simulated: &Simulated) -> Vec<(&'static str, &'static str)
         columns.push(("cost", "the price of all nodes until the last task was done"));
     }
     if has(|mean| mean.worst_owner) {
-        columns
-            .push(("worst owner", "the highest ratio of what an owner took to alone on a share"));
+        columns.push(("worst owner", "the most an owner is slowed down, against its share alone"));
         columns.push(("mean owner", "the mean of these ratios over owners"));
     }
     columns
@@ -354,7 +353,7 @@ pub fn simulated_text(simulated: &Simulated, max_width: usize, paint: Paint) -> 
     }
     if simulated.is_partial {
         lines.push(String::new());
-        lines.push("stopped: this is what there was so far".to_owned());
+        lines.push("interrupted: only the runs above were simulated".to_owned());
     }
     lines.join("\n")
 }

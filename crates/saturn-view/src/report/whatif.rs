@@ -344,7 +344,7 @@ mod tests {
         assert!(whatif_text(&found, 200, Paint::PLAIN).contains("a task does not fit"));
         found.sizes[0].is_unexplained = true;
         let text = whatif_text(&found, 200, Paint::PLAIN);
-        assert!(text.contains("stopped before it was known why"), "{text}");
+        assert!(text.contains("interrupted before the reason was found"), "{text}");
         assert!(!text.contains("a task does not fit"), "{text}");
     }
 

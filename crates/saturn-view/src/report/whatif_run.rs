@@ -41,7 +41,8 @@ pub struct OfRun {
     pub unplanned: Vec<LeftOut>,
     /// The run with all of its tasks, on the nodes that it has. Of `sizes` it is the first, unless
     /// tasks count as cancelled.
-    pub as_it_is: Option<Size>,
+    #[serde(rename = "as_it_is")]
+    pub with_all_tasks: Option<Size>,
 }
 
 /// A task that no plan can contain now.
@@ -92,10 +93,11 @@ impl OfRun {
                 "by its plan in force the run ends in {ends}, as `saturn status` says"
             ));
         }
-        let as_it_is_s = self.as_it_is.as_ref().and_then(|size| Some(size.planned?.makespan_s));
+        let with_all_tasks_s =
+            self.with_all_tasks.as_ref().and_then(|size| Some(size.planned?.makespan_s));
         if !self.cancelled.is_empty() {
             let cancelled = names(self.cancelled.iter().map(String::as_str));
-            let gain = match (as_it_is_s, first_s) {
+            let gain = match (with_all_tasks_s, first_s) {
                 (Some(all_s), Some(first_s)) => {
                     format!("the run ends in {} instead of {}", duration(first_s), duration(all_s))
                 }
@@ -119,7 +121,7 @@ impl OfRun {
         }
         if self.lacks_one_price {
             warnings.push(
-                "no costs: its nodes and the further nodes are not all of one type, size and price"
+                "no costs: the run's and the further nodes differ in type, size or price"
                     .to_owned(),
             );
         }

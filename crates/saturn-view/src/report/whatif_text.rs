@@ -18,7 +18,7 @@ pub(crate) const COLUMNS: [(&str, &str); 7] = [
     ("node-hours", "hours times nodes: all are held until the last task is done"),
     ("cost", "node-hours times the price of one"),
     ("in use", "share of the GPUs' time until the last task is done that tasks hold"),
-    ("a node saves", "by how much each node beyond those of the row before shortens the makespan"),
+    ("a node saves", "how much each node more than in the previous row shortens the makespan"),
 ];
 
 /// The cells of a size, in the order of [`COLUMNS`].

@@ -201,7 +201,7 @@ impl WhatifTypes {
                 .cheapest_nodes
                 .and_then(|nodes| one.sizes.iter().find(|size| size.nodes == nodes));
             let Some(size) = size else {
-                let late = format!("no size of {} is sure to be done{within}", one.name);
+                let late = format!("no number of {} nodes is sure to finish{within}", one.name);
                 lines.extend(self.deadline_s.map(|_| late));
                 continue;
             };
@@ -224,7 +224,7 @@ impl WhatifTypes {
             let others = self.types.iter().filter(|other| other.name != least.0.name);
             let is_sure = !others.flat_map(|other| &other.sizes).any(may_be_cheaper);
             lines.push(if is_sure {
-                format!("{} is cheapest, whatever the steps are within the bounds", least.0.name)
+                format!("{} is cheapest for all step times within the bounds", least.0.name)
             } else {
                 "the bounds overlap: they don't tell which type is cheapest; measure a few steps on \
                  each"
@@ -292,7 +292,7 @@ pub fn whatif_types_text(whatif: &WhatifTypes, max_width: usize, paint: Paint) -
     lines.push(String::new());
     lines.extend(whatif.answers());
     if whatif.is_partial {
-        lines.push(paint.warn("stopped: this is what there was so far"));
+        lines.push(paint.warn("interrupted: only the sizes above were planned"));
     }
     lines.join("\n").trim_end().to_owned()
 }

@@ -11,7 +11,7 @@ impl Size {
     /// Why there is no plan.
     fn why_none(&self) -> &'static str {
         if self.is_unexplained {
-            "no plan, stopped before it was known why"
+            "no plan; interrupted before the reason was found"
         } else if self.misses_tasks_deadline {
             "misses a task's deadline"
         } else {
@@ -39,15 +39,15 @@ impl Whatif {
     /// The sizes as they are shown, each with what there is to say beside its numbers.
     pub(crate) fn rows(&self) -> Vec<(&Size, String)> {
         let run = self.asked.run.as_ref();
-        let as_it_is = run
+        let with_all_tasks = run
             .filter(|run| !run.cancelled.is_empty())
-            .and_then(|run| run.as_it_is.as_ref())
+            .and_then(|run| run.with_all_tasks.as_ref())
             .map(|size| match size.planned {
                 Some(_) => (size, "as it is".to_owned()),
                 None => (size, format!("as it is, {}", size.why_none())),
             });
         let sizes = self.sizes.iter().map(|size| (size, self.marks(size)));
-        as_it_is.into_iter().chain(sizes).collect()
+        with_all_tasks.into_iter().chain(sizes).collect()
     }
 
     /// Whether this is one of the sizes that were asked for.
@@ -86,9 +86,9 @@ impl Whatif {
             let more = if may_lie_beyond {
                 "further nodes may still pay: this is the largest size that was asked for"
             } else if self.longest.bounds_from_nodes.is_some_and(|from| from <= nodes) {
-                "beyond it a further node saves nothing"
+                "beyond the knee a further node saves nothing"
             } else {
-                "beyond it node-hours rise by a greater factor than the makespan falls by"
+                "beyond the knee node-hours grow faster than the makespan shrinks"
             };
             answers.push(format!("knee: {}; {more}", count(nodes, "node")));
         }
@@ -117,7 +117,7 @@ impl Whatif {
             ));
         }
         if self.is_partial {
-            warnings.push("stopped: this is what there was so far".to_owned());
+            warnings.push("interrupted: only the sizes above were planned".to_owned());
         }
         (answers, warnings)
     }

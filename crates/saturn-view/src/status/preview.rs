@@ -154,7 +154,7 @@ impl Preview {
         }
         if self.unknown > 0 {
             let unknown = count(self.unknown, "task");
-            lines.push(format!("{unknown} of the run without an expected end: may be delayed too"));
+            lines.push(format!("{unknown} of the run have no known end, and may be delayed too"));
         }
         lines.join("\n")
     }

@@ -112,7 +112,7 @@ fn time_left(state: &State, history: &History, forecast: &Forecast, now_s: f64) 
     let is_open = |task: &TaskId| !matches!(state.task(*task).status, TaskStatus::Ended(_));
     let num_unplanned =
         state.task_ids().filter(|task| is_open(task) && !forecast.tasks.contains_key(task)).count();
-    let of_what = if num_unplanned > 0 { " for what is planned" } else { "" };
+    let of_what = if num_unplanned > 0 { " for planned tasks" } else { "" };
     (forecast.end_s > now_s)
         .then(|| format!("about {} left{of_what}", duration(forecast.end_s - now_s)))
 }

@@ -114,7 +114,7 @@ fn training_lines(
     let realised =
         format!("{label}{} from the plan at {} on", duration(realised_s), clock(plan.at_s));
     if !did_all_that_was_planned(state, history) {
-        lines.push(format!("{realised}, which knew of no task that would end early"));
+        lines.push(format!("{realised}; not comparable with the plan: some tasks ended early"));
         return lines;
     }
     let bound = if plan.lower_bound_s > 0.0 {

@@ -22,7 +22,7 @@ use crate::trace::events::{Events, Row};
 
 /// The rows of the run itself.
 const SOLVES: Row = Row { process: 1, thread: 1 };
-const FIRST_LOOKS: Row = Row { process: 1, thread: 2 };
+const INSPECTIONS: Row = Row { process: 1, thread: 2 };
 
 /// A time during which training stood still.
 struct Pause {
@@ -217,9 +217,9 @@ fn looks(events: &mut Events, state: &State, history: &History) {
             free_from_s.len() - 1
         });
         free_from_s[lane] = end_s;
-        let row = Row { thread: FIRST_LOOKS.thread + lane as u64, ..FIRST_LOOKS };
-        events.thread(row, "looks at models");
-        let name = format!("look at {}", state.name(attempt.task));
+        let row = Row { thread: INSPECTIONS.thread + lane as u64, ..INSPECTIONS };
+        events.thread(row, "inspections");
+        let name = format!("inspect {}", state.name(attempt.task));
         events.slice(row, &name, (attempt.launched_s, end_s), &json!({}));
     }
 }

@@ -238,7 +238,7 @@ fn what_holds(state: &State) -> String {
         }
     }
     let elsewhere = if num_elsewhere > 0 {
-        format!(", {num_elsewhere} of other devices are kept until such devices come back")
+        format!(", {num_elsewhere} for absent types of device are kept")
     } else {
         String::new()
     };

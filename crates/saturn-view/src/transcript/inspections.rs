@@ -44,9 +44,10 @@ impl Transcript {
         if failure.kind == FailureKind::Task && is_again {
             return Vec::new();
         }
-        let next = if is_again { "it is tried again" } else { "trials will tell what can't run" };
+        let next =
+            if is_again { "inspected again" } else { "trials will show which strategies run" };
         let text = format!(
-            "{}  its model could not be looked at: {}: {}; {next}",
+            "{}  its model could not be inspected: {}: {}; {next}",
             self.name(state, task),
             words::failure_kind(failure.kind),
             words::first_line(&failure.error),

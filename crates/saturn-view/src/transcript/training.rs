@@ -167,7 +167,7 @@ impl Transcript {
         now_s: f64,
     ) -> Vec<String> {
         if state.task(task).no_space.is_some() {
-            return Vec::new(); // it was told what it waits for
+            return Vec::new(); // a line has said that the task waits for space on the disk
         }
         let wait_s = not_before_s - now_s;
         let when = if wait_s > 0.0 { format!("in {}", duration(wait_s)) } else { "now".to_owned() };

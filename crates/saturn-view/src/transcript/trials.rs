@@ -107,9 +107,9 @@ impl Transcript {
         }
         self.told_paces.insert(of, step_s);
         let found = if is_rest {
-            format!("{}, as those that ended", duration(step_s))
+            format!("{}, as long as the ended rests took", duration(step_s))
         } else {
-            format!("{}, by its own steps", step_time(step_s))
+            format!("{}, measured in training", step_time(step_s))
         };
         let text = format!(
             "{}  {}{}  {found}",

@@ -124,7 +124,7 @@ impl Transcript {
         let skipped = all.len().saturating_sub(MAX_TRACEBACK);
         let mut lines = Vec::new();
         if skipped > 0 {
-            lines.push(more(&self.paint.dim(&format!("│ … {skipped} lines before these"))));
+            lines.push(more(&self.paint.dim(&format!("│ … {skipped} earlier lines"))));
         }
         lines.extend(all[skipped..].iter().map(|line| more(&self.paint.dim(&format!("│ {line}")))));
         lines

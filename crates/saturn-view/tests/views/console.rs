@@ -61,7 +61,10 @@ fn what_a_rest_took_is_told_of_the_others_that_wait() {
         transcript.record(&script.state, &script.history, record, 41.0).join("\n")
     };
     let line = told(&mut script);
-    assert!(line.contains("b-rest") && line.contains("40 s, as those that ended"), "{line}");
+    assert!(
+        line.contains("b-rest") && line.contains("40 s, as long as the ended rests took"),
+        "{line}"
+    );
     script.launch(41.0, 1, Purpose::Train, strategy("ddp", 1), &[1]);
     assert_eq!(told(&mut script), "", "nothing waits that is planned by it");
 }

@@ -165,6 +165,6 @@ fn slices_stay_within_their_attempt_whatever_the_records_say() {
     ] {
         assert!(lines.iter().any(|line| line == expected), "{expected}\n{lines:#?}");
     }
-    let looks = lines.iter().filter(|line| line.ends_with("0 to 500000: look at t")).count();
-    assert_eq!(looks, 3);
+    let is_inspection = |line: &&String| line.ends_with("0 to 500000: inspect t");
+    assert_eq!(lines.iter().filter(is_inspection).count(), 3);
 }

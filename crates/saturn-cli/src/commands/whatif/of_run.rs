@@ -224,7 +224,7 @@ impl<'a> Question<'a> {
             let num_all = num_all.load(Ordering::Relaxed);
             format!("planned {done} of {num_all} sizes (Ctrl-C: those that are done)")
         };
-        let as_it_is = without.map(|_| rest_of(all));
+        let with_all_tasks = without.map(|_| rest_of(all));
         let rest = rest_of(without.unwrap_or(all));
         let further = Further { node: &self.node, counts: &self.further };
         let plans = with_count(line, |num_done| {
@@ -233,7 +233,7 @@ impl<'a> Question<'a> {
                 num_done.store(sizes, Ordering::Relaxed);
             };
             let clock = UntilStopped(interrupt);
-            solve_rest(&rest, as_it_is.as_ref(), further, self.args.seed, &clock, &mut done)
+            solve_rest(&rest, with_all_tasks.as_ref(), further, self.args.seed, &clock, &mut done)
         });
         plans.map_err(|error| {
             let error = escape_terminal(&with_causes(&error));
@@ -263,25 +263,31 @@ impl<'a> Question<'a> {
                 num_too_wide: num_left_out(&left.wide, self.further_node()),
                 cancelled: left.cancelled.clone(),
                 unplanned: unplanned(left),
-                as_it_is: None,
+                with_all_tasks: None,
             }),
         };
-        let as_it_is = self.as_it_is(&asked, all, left, plans);
+        let with_all_tasks = self.with_all_tasks(&asked, all, left, plans);
         if let Some(run) = &mut asked.run {
-            run.as_it_is = as_it_is;
+            run.with_all_tasks = with_all_tasks;
         }
         asked
     }
 
     /// The run with all of its tasks, on the nodes that it has. `None` if Ctrl-C came before.
-    fn as_it_is(&self, asked: &Asked, all: &Left, left: &Left, plans: &RestPlans) -> Option<Size> {
+    fn with_all_tasks(
+        &self,
+        asked: &Asked,
+        all: &Left,
+        left: &Left,
+        plans: &RestPlans,
+    ) -> Option<Size> {
         // The sizes are of the run as it is only if no task is left out.
         let of_all = plans.sizes.first().filter(|_| left.cancelled.is_empty());
-        let size = plans.as_it_is.as_ref().or(of_all)?;
+        let size = plans.with_all_tasks.as_ref().or(of_all)?;
         let longest = longest(&all.problem).map_or(0, |longest| longest.0);
         let found = asked.size(size.nodes + self.idle, &size.plan, longest, None);
-        let (misses_tasks_deadline, is_unexplained) = match plans.as_it_is {
-            Some(_) => (plans.is_as_it_is_late, plans.is_as_it_is_unexplained),
+        let (misses_tasks_deadline, is_unexplained) = match plans.with_all_tasks {
+            Some(_) => (plans.with_all_tasks_is_late, plans.with_all_tasks_is_unexplained),
             None => (plans.late.contains(&size.nodes), plans.unexplained.contains(&size.nodes)),
         };
         Some(Size { misses_tasks_deadline, is_unexplained, ..found })
@@ -295,9 +301,9 @@ impl<'a> Question<'a> {
         };
         let sizes = plans.sizes.iter().map(|size| (size.nodes + self.idle, &size.plan));
         let sizes: Vec<(usize, &Plan)> = sizes.collect();
-        let lacks_as_it_is = !left.cancelled.is_empty() && plans.as_it_is.is_none();
-        let is_unexplained = !plans.unexplained.is_empty() || plans.is_as_it_is_unexplained;
-        let is_partial = !self.has_all_sizes(plans) || lacks_as_it_is || is_unexplained;
+        let lacks_with_all_tasks = !left.cancelled.is_empty() && plans.with_all_tasks.is_none();
+        let is_unexplained = !plans.unexplained.is_empty() || plans.with_all_tasks_is_unexplained;
+        let is_partial = !self.has_all_sizes(plans) || lacks_with_all_tasks || is_unexplained;
         let mut whatif = Whatif::of(asked, longest_of(&tasks), &sizes, is_partial);
         for size in &mut whatif.sizes {
             let is_in = |all: &[usize]| all.iter().any(|nodes| nodes + self.idle == size.nodes);

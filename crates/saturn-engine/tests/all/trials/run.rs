@@ -88,7 +88,7 @@ impl Run {
         }
     }
 
-    /// Every model that is to be looked at is, and nothing is found that rules anything out but
+    /// Inspects every model that waits for it; no inspection rules a strategy out but
     /// this.
     pub(super) fn inspected(&mut self, verdicts: &[Verdict]) {
         while let Some(attempt) = self.inspections.pop() {

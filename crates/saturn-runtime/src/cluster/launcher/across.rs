@@ -66,7 +66,7 @@ impl ClusterLauncher {
             Err(error) => {
                 for LaunchOrder { attempt, .. } in waiting {
                     let (kind, error) = (FailureKind::Machine, error.clone());
-                    let error = format!("no store could be opened for its ranks to meet: {error}");
+                    let error = format!("the gang's rendezvous store could not be opened: {error}");
                     if let Some(live) = self.attempts.get_mut(&attempt) {
                         live.shares.clear();
                         self.tell(Event::LaunchFailed { attempt, kind, error });

@@ -46,7 +46,8 @@ impl ClusterLauncher {
             let Some(seat) = self.seats.get_mut(&agent) else { continue };
             seat.is_told = false;
             for Node { name, .. } in seat.hardware.cluster().nodes {
-                let reason = format!("it is not ready {} s after others", LATE.as_secs());
+                let reason =
+                    format!("its agent is not ready {} s after the first agent", LATE.as_secs());
                 self.tell(Event::NodeLeft { name, reason });
             }
         }

@@ -26,12 +26,12 @@ const MIN_GAIN_IN_PLACE: f64 = 0.005;
 const EQUAL: f64 = 1e-4;
 
 /// A plan that might be adopted, and its forecast.
-pub(crate) struct Rival {
+pub(crate) struct ForecastPlan {
     pub(crate) places: Vec<Place>,
     pub(crate) forecast: Forecast,
 }
 
-impl Rival {
+impl ForecastPlan {
     pub(crate) fn new(state: &State, mut places: Vec<Place>, now_s: f64) -> Self {
         for place in &mut places {
             place.is_estimate = is_estimate(state, place);
@@ -72,9 +72,9 @@ impl Rival {
 }
 
 /// The plan in force with new tasks put behind it, which a new plan must beat.
-pub(crate) struct Standing<'a> {
+pub(crate) struct Incumbent<'a> {
     /// The plan, and its forecast.
-    pub(crate) rival: Rival,
+    pub(crate) plan: ForecastPlan,
     state: &'a State,
     /// Whether each task has a place in the plan in force. If not, any better plan will do.
     is_complete: bool,
@@ -87,7 +87,7 @@ pub(crate) struct Standing<'a> {
     lateness: f64,
 }
 
-impl<'a> Standing<'a> {
+impl<'a> Incumbent<'a> {
     pub(crate) fn new(
         state: &'a State,
         places: Vec<Place>,
@@ -95,8 +95,8 @@ impl<'a> Standing<'a> {
         asked: &Remaining,
         now_s: f64,
     ) -> Self {
-        let mut standing = Self {
-            rival: Rival::new(state, places, now_s),
+        let mut incumbent = Self {
+            plan: ForecastPlan::new(state, places, now_s),
             state,
             is_complete,
             objective: asked.objective,
@@ -106,10 +106,10 @@ impl<'a> Standing<'a> {
             ends: 0.0,
             lateness: 0.0,
         };
-        standing.value = standing.value_of(&standing.rival);
-        standing.ends = standing.ends_of(&standing.rival);
-        standing.lateness = standing.lateness_of(&standing.rival);
-        standing
+        incumbent.value = incumbent.value_of(&incumbent.plan);
+        incumbent.ends = incumbent.ends_of(&incumbent.plan);
+        incumbent.lateness = incumbent.lateness_of(&incumbent.plan);
+        incumbent
     }
 
     /// The best of some plans by the forecast, each with places for the tasks that it leaves out.
@@ -118,19 +118,19 @@ impl<'a> Standing<'a> {
         &self,
         plans: impl IntoIterator<Item = Vec<Place>>,
         tasks: &[TaskId],
-    ) -> Option<Rival> {
+    ) -> Option<ForecastPlan> {
         let state = self.state;
         let places = plans.into_iter().map(|places| extended(state, places, tasks, self.now_s));
-        let rivals = places
+        let plans = places
             .filter(|places| is_followable(state, places))
-            .map(|places| Rival::new(state, places, self.now_s))
-            .filter(|rival| {
+            .map(|places| ForecastPlan::new(state, places, self.now_s))
+            .filter(|plan| {
                 // Attempts that could not be resumed are not stopped, so a plan that moves one
                 // would not be followed.
-                let mut moved = rival.forecast.moved.iter();
+                let mut moved = plan.forecast.moved.iter();
                 moved.all(|id| !state.is_to_stay(&state.attempts[id]))
             });
-        rivals.min_by(|one, other| {
+        plans.min_by(|one, other| {
             let (late, later) = (self.lateness_of(one), self.lateness_of(other));
             if !self.are_as_late(late, later) {
                 return late.total_cmp(&later);
@@ -147,10 +147,10 @@ impl<'a> Standing<'a> {
     }
 
     /// Whether a plan is enough better than the plan in force to be adopted.
-    pub(crate) fn is_enough_better(&self, rival: &Rival) -> bool {
+    pub(crate) fn is_enough_better(&self, plan: &ForecastPlan) -> bool {
         let policy = &self.state.config.policy;
-        let is_moving = rival.forecast.moved.len() > self.rival.forecast.moved.len();
-        let lateness = self.lateness_of(rival);
+        let is_moving = plan.forecast.moved.len() > self.plan.forecast.moved.len();
+        let lateness = self.lateness_of(plan);
         if !self.are_as_late(lateness, self.lateness) {
             let needed_s = if is_moving { policy.min_gain_s } else { 0.0 };
             return self.lateness - lateness > needed_s;
@@ -159,21 +159,21 @@ impl<'a> Standing<'a> {
             if is_moving { policy.min_gain } else { policy.min_gain.min(MIN_GAIN_IN_PLACE) };
         let needed = if self.is_complete { share * self.value } else { 0.0 };
         let needed = if is_moving { needed.max(policy.min_gain_s) } else { needed };
-        let value = self.value_of(rival);
+        let value = self.value_of(plan);
         let ends_needed = if self.is_complete { MIN_GAIN_IN_PLACE * self.ends } else { 0.0 };
         let ends_earlier = !is_moving
             && value <= self.value * (1.0 + EQUAL)
-            && self.ends - self.ends_of(rival) > ends_needed;
+            && self.ends - self.ends_of(plan) > ends_needed;
         self.value - value > needed || ends_earlier
     }
 
-    fn value_of(&self, rival: &Rival) -> f64 {
-        rival.forecast.value(self.state, self.objective, self.now_s)
+    fn value_of(&self, plan: &ForecastPlan) -> f64 {
+        plan.forecast.value(self.state, self.objective, self.now_s)
     }
 
     /// Seconds by which tasks miss their deadlines.
-    fn lateness_of(&self, rival: &Rival) -> f64 {
-        if self.keeps_deadlines { rival.forecast.lateness_s(self.state, self.now_s) } else { 0.0 }
+    fn lateness_of(&self, plan: &ForecastPlan) -> f64 {
+        if self.keeps_deadlines { plan.forecast.lateness_s(self.state, self.now_s) } else { 0.0 }
     }
 
     fn are_as_late(&self, one: f64, other: f64) -> bool {
@@ -181,18 +181,18 @@ impl<'a> Standing<'a> {
     }
 
     /// The mean end. It decides only between plans of equal makespans.
-    fn ends_of(&self, rival: &Rival) -> f64 {
+    fn ends_of(&self, plan: &ForecastPlan) -> f64 {
         match self.objective {
             Objective::Makespan => {
-                rival.forecast.value(self.state, Objective::Completion, self.now_s)
+                plan.forecast.value(self.state, Objective::Completion, self.now_s)
             }
             _ => 0.0,
         }
     }
 
     /// What a plan that stops tasks must also gain over a plan that leaves them running.
-    fn bar(&self, rival: &Rival) -> f64 {
-        let stops = !rival.forecast.moved.is_empty() || switches_idly(&rival.places);
+    fn bar(&self, plan: &ForecastPlan) -> f64 {
+        let stops = !plan.forecast.moved.is_empty() || switches_idly(&plan.places);
         if stops { self.state.config.policy.min_gain_s } else { 0.0 }
     }
 }

@@ -19,7 +19,7 @@ use crate::system::error::RuntimeError;
 use crate::system::run_id::new_run_id;
 
 /// Makes sure that a run's journal is, or will be, on a file system that can be trusted.
-pub(crate) fn see_to(run: &Path) -> Result<(), RuntimeError> {
+pub(crate) fn move_off_network_disk(run: &Path) -> Result<(), RuntimeError> {
     let Some(kind) = network_file_system_of(run) else { return Ok(()) };
     let refused = || RuntimeError::NetworkFileSystem { path: run.to_owned(), kind };
     let home = home().ok_or_else(refused)?;
@@ -63,7 +63,7 @@ pub fn elsewhere(run: &Path) -> Option<String> {
     // HOME/journals/HOST/NAME-ID/journal.db
     let host = target.ancestors().nth(2)?.file_name()?.to_string_lossy().into_owned();
     Some(format!(
-        "its journal is on another machine, `{host}`, at {}: go on with it, and ask about it, there",
+        "its journal is on another machine, `{host}`, at {}: resume the run, or ask about it, on that machine",
         target.display()
     ))
 }
@@ -125,7 +125,7 @@ mod tests {
         let host = gethostname().unwrap().into_string().unwrap();
         assert!(error.contains(&format!("its journal is on another machine, `{host}`")), "{error}");
         let error = Contents::read(&link).unwrap_err().to_string();
-        assert!(error.contains("and ask about it, there"), "{error}");
+        assert!(error.contains("or ask about it, on that machine"), "{error}");
     }
 
     #[test]

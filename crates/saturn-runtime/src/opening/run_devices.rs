@@ -11,14 +11,14 @@ use crate::opening::watcher::Watcher;
 use crate::system::error::RuntimeError;
 
 /// The devices that a run uses.
-pub(crate) enum Ground {
+pub(crate) enum RunDevices {
     /// Devices of this machine.
     Here(Pool),
     /// Devices of a cluster's agents.
     Cluster(Exchange, BTreeMap<u64, Hardware>),
 }
 
-impl Ground {
+impl RunDevices {
     /// Claims devices of this machine. If `wait`, waits until other runs leave them.
     pub(crate) fn here(
         machine: &Machine,

@@ -16,7 +16,7 @@ use crate::state::run::State;
 
 /// What is left of a run, as the solver would be asked about it.
 #[derive(Debug)]
-pub struct Rest {
+pub struct RemainingWork {
     /// The usable devices, what is left of each task, and what runs now.
     pub problem: Problem,
     /// Its tasks.
@@ -39,7 +39,7 @@ pub struct Rest {
 
 /// What is left of a run at `now_s`, if the tasks `without` were cancelled now. Their devices count
 /// as free at once.
-pub fn rest(state: &State, without: &[TaskId], now_s: f64) -> Rest {
+pub fn remaining_work(state: &State, without: &[TaskId], now_s: f64) -> RemainingWork {
     let mut state = state.clone();
     for record in state.departures(LEAST_NEWS, |_| true) {
         state.apply(&record, now_s);
@@ -51,7 +51,7 @@ pub fn rest(state: &State, without: &[TaskId], now_s: f64) -> Rest {
     let wide = wide(&state, &remaining);
     let policy = &state.config.policy;
     let is_makespan = remaining.objective == Objective::Makespan;
-    Rest {
+    RemainingWork {
         warm_start: remaining.warm_start(&state),
         objective: remaining.objective,
         max_switches: if is_makespan { policy.max_switches } else { 0 },
@@ -67,7 +67,7 @@ pub fn rest(state: &State, without: &[TaskId], now_s: f64) -> Rest {
 /// The strategies that tasks could use, were there nodes for them.
 fn wide(state: &State, remaining: &Remaining) -> Vec<Wide> {
     let max_nodes = state.config.policy.max_nodes;
-    let open = state.open_tasks.iter().copied().filter(|task| !state.task(*task).is_to_rest());
+    let open = state.open_tasks.iter().copied().filter(|task| !state.task(*task).must_not_train());
     let of_task = |id: TaskId| {
         let task = remaining.tasks.iter().position(|one| one.id == id);
         let group = state.task(id).group;
