@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from saturn.checkpoint.place import Directory
 from saturn.data.slices import Position
 from saturn.rank.gang import Gang
 from saturn.techniques.ddp import Ddp
-from saturn.training.optimizer_groups import OptimizerGroups
 
 
 def frozen_first() -> Mlp:
@@ -25,20 +25,26 @@ def frozen_first() -> Mlp:
 class Saving:
     """One attempt, which keeps its checkpoints in `place`; `task_dir` is the task's directory."""
 
-    def __init__(self, place: Directory, attempt: int, task_dir: Path) -> None:
+    def __init__(
+        self,
+        place: Directory,
+        attempt: int,
+        task_dir: Path,
+        get_model: Callable[[], Mlp] = frozen_first,
+    ) -> None:
         gang = Gang(
             rank=0,
             world_size=1,
             device=torch.device("cpu"),
             rendezvous=task_dir / f"rendezvous-{attempt}",
         )
-        task = definition(get_model=frozen_first)
+        task = definition(get_model=get_model)
         self.stepper = in_process.stepper_of(task, Ddp(), gang)
         self.checkpoints = Checkpoints(
             place,
             gang,
             {"attempt": attempt},
-            OptimizerGroups(self.stepper.optimizer),
+            self.stepper.optimizer_groups,
             self.stepper.lr_schedule,
             None,
         )

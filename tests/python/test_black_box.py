@@ -16,6 +16,8 @@ from harness import Runtime
 from live_gangs import Result
 from models import Mlp, definition, shuffled_loader
 from saturn.rank.process import cores_a_gpu
+from saturn.tasks.strategy import Strategy
+from saturn.worker.black_box_task import BlackBoxTask
 from techniques_of_tests import spec_of
 
 
@@ -191,6 +193,28 @@ def test_iterators_go_on_where_the_last_one_stopped(run: Runtime) -> None:
     _, expected = reference.train(definition(), 13)
     saved = torch.load(run.task_dir("mlp") / "checkpoints" / "step-00000013" / "state.pt")
     assert closeness.ulps(saved["model"], expected.state_dict()) < closeness.ACROSS
+
+
+def test_it_finds_all_options_and_stops_between_steps(tmp_path: Path) -> None:
+    groups = [{"params": ["*.bias"], "weight_decay": 0.0}]
+    options = {"epoch_batches": 6, "parameter_groups": groups, "tf32": True}
+    given = 0
+    task = BlackBoxTask(
+        definition(gradient_accumulation_steps=4, **options),
+        tmp_path,
+        {},
+        strategy=Strategy(technique="box", gpus=1),
+        limit=24,
+        stop_requested=lambda: given >= 7,
+        report=lambda message: None,
+    )
+    for key, value in {**options, "deterministic": False}.items():
+        assert getattr(task.hparams, key) == value
+    assert task.training_step is None and task.loss_weight is None
+    for _ in task.get_iterator():
+        given += 1
+    # An epoch's steps take four batches and two.
+    assert given == 10
 
 
 def test_loss_is_watched(run: Runtime) -> None:

@@ -152,6 +152,27 @@ def test_the_best_checkpoint_comes_along(run: Runtime, later: Runtime) -> None:
     assert not best.directory_of(later.task_dir("c") / "checkpoints").exists()
 
 
+@pytest.mark.parametrize("wanted", [("size", "max"), ("norm", "max")])
+def test_a_best_by_another_metric_is_no_best(
+    run: Runtime, later: Runtime, wanted: tuple[str, str]
+) -> None:
+    keeps = {"evaluate": norm, "evaluate_every": 2, "best": ("norm", "min")}
+    trained(run, task_of("a", STEPS, **keeps), STEPS)
+    other = {"evaluate": norm if wanted[0] == "norm" else size, "best": wanted}
+    task = task_of("b", LONGER, continue_from=(run.run_dir, "a"), **{**keeps, **other})
+    begin(later, task)
+    later.write_task(task.definition())
+    result = later.run("b", "ddp", steps=LONGER)
+    assert result.codes == [0], result.logs
+    told = [message for message in result.of("evaluated") if "best" in message]
+    assert told and all(message["best"]["step"] > STEPS for message in told)
+    assert manifest.newest_valid(best.directory_of(later.task_dir("b") / "checkpoints"))
+
+
+def size(model: torch.nn.Module) -> dict[str, float]:
+    return {"size": float(sum(parameter.numel() for parameter in model.parameters()))}
+
+
 def norm(model: torch.nn.Module) -> dict[str, float]:
     return {"norm": float(sum(parameter.norm() for parameter in model.parameters()))}
 
@@ -201,6 +222,17 @@ def test_what_can_not_be_continued_is_refused(run: Runtime) -> None:
     assert "state of AdamW" in refused(hparams={"optimizer_cls": torch.optim.SGD})
     assert "a step of 1 batches" in refused(hparams={"gradient_accumulation_steps": 2})
     assert "has an lr_scheduler" in refused(hparams={"lr_scheduler": None})
+    groups = [{"params": ["*.bias"], "weight_decay": 0.0}]
+    assert "had 0 parameter_groups" in refused(hparams={"parameter_groups": groups})
+    # Two steps of four batches each would be two batches more than the epoch has.
+    by_four = {"lr": 0.02, "gradient_accumulation_steps": 4}
+    short = make_task("short", hparams=HParams(epochs=1, **by_four))
+    trained(run, short, 2)
+    longer = make_task(
+        "b", hparams=HParams(epochs=2, **by_four), continue_from=(run.run_dir, "short")
+    )
+    with pytest.raises(InvalidInput, match=r"its 2 steps took 6 batches, and .* take 8"):
+        request.pack([longer])
     epochs = make_task(
         "b",
         hparams=HParams(0.02, epochs=1, lr_scheduler=lr_steps),

@@ -15,7 +15,6 @@ from saturn.fused.group import Group
 from saturn.rank.gang import Gang
 from saturn.techniques.ddp import Ddp
 from saturn.techniques.interface import Technique
-from saturn.training.optimizer_groups import OptimizerGroups
 
 # peft asks transformers for something by its former name.
 pytestmark = pytest.mark.filterwarnings(
@@ -36,7 +35,7 @@ def checkpoints_of(trained: Trained, gang: Gang, directory: Path) -> Checkpoints
         directory,
         gang,
         {"attempt": 1},
-        OptimizerGroups(stepper.optimizer),
+        stepper.optimizer_groups,
         stepper.lr_schedule,
         stepper.loss_scale,
         stepper.draws,

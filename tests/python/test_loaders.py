@@ -7,6 +7,7 @@ from collections import UserDict, namedtuple
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -320,6 +321,32 @@ def test_reading_leaves_the_order_to_the_seed_alone() -> None:
     random.seed(2)
     other = read(LOADERS["shuffled"], 3)
     assert all(torch.equal(a.batch[0], b.batch[0]) for a, b in zip(one, other, strict=True))
+
+
+class ByClass(Sampler[int]):
+    """A sampler with a generator of its own for each class, in a list and in an object."""
+
+    def __init__(self) -> None:
+        self.rngs = [random.Random(number) for number in range(2)]
+        self.helper = SimpleNamespace(order=random.Random(2))
+
+    def __iter__(self) -> Iterator[int]:
+        classes = [list(range(0, NUM_SAMPLES, 2)), list(range(1, NUM_SAMPLES, 2))]
+        for rng, indices in zip(self.rngs, classes, strict=True):
+            rng.shuffle(indices)
+        self.helper.order.shuffle(classes)
+        return iter([index for indices in classes for index in indices])
+
+    def __len__(self) -> int:
+        return NUM_SAMPLES
+
+
+def test_generators_in_lists_and_objects_of_a_sampler_are_seeded_with_each_epoch() -> None:
+    loader = DataLoader(Numbers(), 5, sampler=ByClass())
+    drawn = [epoch_batches(loader, SEED, epoch) for epoch in (0, 1, 2)]
+    assert drawn[0] != drawn[1] != drawn[2]
+    # As after a resume in the second epoch.
+    assert epoch_batches(DataLoader(Numbers(), 5, sampler=ByClass()), SEED, 1) == drawn[1]
 
 
 def test_random_splits_of_the_loader_function_are_the_same_in_every_process() -> None:

@@ -169,6 +169,24 @@ def test_a_task_that_a_stopper_ends_as_trained_has_a_value(tmp_path: Path) -> No
     assert states(one) == ["COMPLETE", "COMPLETE"] and one.best_value == 0.1
 
 
+def test_a_task_that_reports_once_more_before_it_stops_is_trained_all_the_same(
+    tmp_path: Path,
+) -> None:
+    tuner, run = begun(
+        tmp_path, one := study(pruner=NEVER), 2, [Target(value=0.1), Plateau(steps=4)]
+    )
+    assert run.report(tuner, "trial-0", 2, 0.09) == ["stop"]
+    run.report(tuner, "trial-0", 3, 0.2)
+    assert run.report(tuner, "trial-1", 1, 0.4) == []
+    assert run.report(tuner, "trial-1", 5, 0.4) == ["stop"]
+    run.report(tuner, "trial-1", 6, 0.3)
+    run.end("trial-0", "stopped")
+    run.end("trial-1", "stopped")
+    tuner.at(1.0, run.tasks)
+    assert states(one) == ["COMPLETE", "COMPLETE"]
+    assert [trial.value for trial in one.trials] == [0.2, 0.3]
+
+
 @pytest.mark.parametrize("stopper", [TimeLimit(seconds=5), Target(value=0.1, stop_all=True)])
 def test_a_stopper_that_ends_all_ends_the_search(tmp_path: Path, stopper: Stopper) -> None:
     tuner, run = begun(tmp_path, study(), 9, [stopper])

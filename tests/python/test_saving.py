@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+from models import Mlp
 from saturn.checkpoint import best, checkpoints, manifest
 from saturn.checkpoint.black_box_state import commit_pending, read_whole, write_pending
 from saturn.checkpoint.checkpoints import state_of
 from saturn.checkpoint.folder import Folder
 from saturn.checkpoint.place import Directory
 from saturn.data.slices import Position
-from saving import Saving
+from saving import Saving, frozen_first
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 
 
@@ -76,6 +77,35 @@ def test_each_checkpoint_has_the_weights_that_do_not_train_also_after_a_resume(
     assert last.load() == (2, position)
     for name, value in first.weights().items():
         assert torch.equal(last.weights()[name], value), name
+
+
+def no_biases() -> Mlp:
+    """Other weights are frozen than in `frozen_first`, whose first weight trains here."""
+    model = Mlp()
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad = not name.endswith("bias")
+    return model
+
+
+@pytest.mark.parametrize("model", [Mlp, no_biases])
+def test_a_task_that_continues_with_other_weights_frozen_saves_what_it_trains(
+    place: Directory, tmp_path: Path, model: Any
+) -> None:
+    first = Saving(place, 1, tmp_path)
+    first.save(2, position := first.train(Position(), 2))
+    # And back: a weight that trained is frozen again, and its optimizer state is left out.
+    for attempt, get_model in enumerate((model, frozen_first), start=2):
+        saving = Saving(place, attempt, tmp_path, get_model)
+        assert saving.load() == (2 * attempt - 2, position)
+        before = saving.weights()
+        position = saving.train(position, 2)
+        moved = {name for name, value in saving.weights().items() if (value != before[name]).any()}
+        assert ("layers.0.weight" in moved) == (get_model is model)
+        saving.save(2 * attempt, position)
+        loaded = Saving(place, 10 * attempt, tmp_path, get_model)
+        assert loaded.load() == (2 * attempt, position)
+        for name, value in saving.weights().items():
+            assert torch.equal(loaded.weights()[name], value), name
 
 
 def test_what_a_failed_save_has_left_spoils_no_later_save_of_the_step(

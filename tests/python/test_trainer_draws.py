@@ -19,13 +19,13 @@ import numpy
 import pytest
 import torch
 import trainer_models
+from harness import Runtime
 from saturn import Task
 from saturn.checkpoint.checkpoints import Checkpoints
 from saturn.data.slices import Position
 from saturn.tasks.definition import TaskDefinition
 from saturn.techniques.ddp import Ddp
 from saturn.training.evaluation import Evaluator
-from saturn.training.optimizer_groups import OptimizerGroups
 from trainer_models import MakeTrainer, texts
 
 pytest.importorskip("transformers")
@@ -114,7 +114,7 @@ class Attempt:
             )
         self.checkpoints = Checkpoints(
             *(directory / "checkpoints", gang, {"attempt": 1}),
-            *(OptimizerGroups(stepper.optimizer), stepper.lr_schedule, None, stepper.draws),
+            *(stepper.optimizer_groups, stepper.lr_schedule, None, stepper.draws),
         )
         self.done, self.position = 0, Position()
         if (newest := self.checkpoints.newest()) is not None:
@@ -264,6 +264,22 @@ def trained() -> dict[str, Any]:
 #: Kinds whose resumption is quick to test, in place of one attempt: one kind for each thing that
 #: draws.
 RESUMED = ("dropout", "by length", "own samplers", "metrics that draw", "workers that stay")
+
+
+def test_an_evaluation_at_a_stop_comes_before_the_next_epochs_order(run: Runtime) -> None:
+    sampling = {"train_sampling_strategy": "group_by_length", "gradient_accumulation_steps": 1}
+    make = evaluated(**epochs(eval_strategy="epoch", **sampling))
+    for name in ("whole", "stopped"):
+        run.write_task(Task.from_trainer(make, name=name).definition())
+    an_epoch = Task.from_trainer(make).definition().epoch_batches
+    assert an_epoch is not None
+    until = {"steps": 2 * an_epoch}
+    assert run.run("whole", "ddp", **until).codes == [0]
+    # At the epoch's end, where the evaluation is left to the next attempt; and in the next epoch.
+    for stop in (an_epoch, an_epoch + 2, None):
+        result = run.run("stopped", "ddp", stop_at_step=stop, **until)
+        assert result.codes == [0], result.logs
+    assert run.losses("stopped") == run.losses("whole")
 
 
 @pytest.mark.slow(

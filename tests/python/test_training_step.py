@@ -13,7 +13,8 @@ import reference
 import torch
 from harness import Runtime
 from models import Mlp, definition
-from saturn import HParams, Task
+from saturn import Evaluation, HParams, Task
+from saturn.errors import InvalidInput
 from saturn.techniques.ddp import Ddp
 from saturn.techniques.interface import NotApplicable, Setting
 from saturn.techniques.pipeline.technique import Pipeline
@@ -74,6 +75,13 @@ def test_a_technique_that_asks_for_the_models_inputs_is_told_what_to_ask_for(
 def test_two_losses_are_one_too_many() -> None:
     with pytest.raises(ValueError, match="both loss_function and training_step are given"):
         Task(Mlp, list, torch.nn.functional.mse_loss, HParams(1, epochs=1), training_step=twice)
+
+
+@pytest.mark.parametrize("evaluate", [Evaluation(list, dict), (list, dict)])
+def test_an_evaluation_by_saturn_can_not_call_its_model(evaluate: Any) -> None:
+    options = {"training_step": twice, "evaluate": evaluate}
+    with pytest.raises(InvalidInput, match="but training_step calls the model by itself; give"):
+        Task(Mlp, list, None, HParams(1, epochs=1), **options)
 
 
 def test_parameters_are_in_the_first_group_that_names_them() -> None:

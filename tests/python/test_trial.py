@@ -61,6 +61,17 @@ def test_a_trial_that_goes_on_trains_as_if_it_had_been_training(
     assert closeness.ulps(losses, expected) < closeness.ACROSS
 
 
+def test_a_learning_rate_that_a_trial_has_raised_stays_raised_after_a_stop(run: Runtime) -> None:
+    # Torch's warm-up from a third of the rate, over five steps.
+    task = definition(lr_scheduler=torch.optim.lr_scheduler.LinearLR, lr=0.05)
+    run.write_task(task)
+    steps = {"warmup_steps": 2, "timed_steps": 6, "max_timed_steps": 6}
+    assert run.run("mlp", "ddp", kind="trial", knobs={}, goes_on_to=9, **steps).codes == [0]
+    assert run.run("mlp", "ddp", steps=14).one("started")["step"] == 9
+    expected, _ = reference.train(task, 14)
+    assert closeness.ulps(run.losses("mlp"), expected) < closeness.ACROSS
+
+
 def test_a_trial_that_goes_on_stops_at_a_checkpoint_when_asked(run: Runtime) -> None:
     run.write_task(definition())
     gang = run.launch("mlp", "ddp", kind="trial", goes_on_to=10**9)

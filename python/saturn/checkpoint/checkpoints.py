@@ -36,13 +36,13 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.distributed.checkpoint.state_dict_loader import load as load_distributed
 from torch.distributed.checkpoint.state_dict_saver import save as save_distributed
-from torch.distributed.checkpoint.storage import WriteResult
+from torch.distributed.checkpoint.storage import StorageReader, WriteResult
 from torch.distributed.tensor import DTensor
 
 from saturn.checkpoint import best, manifest
 from saturn.checkpoint.background_save import BackgroundSave, Save
 from saturn.checkpoint.black_box_state import saved_model
-from saturn.checkpoint.kept import Kept, KeptWriter, bit_sum, frozen_names
+from saturn.checkpoint.kept import Kept, KeptWriter, bit_sum, frozen_names, kept_names
 from saturn.checkpoint.optimizer_state import OPTIONS, OptimizerRoom, tensors_of
 from saturn.checkpoint.place import Directory
 from saturn.checkpoint.reader import reader_of
@@ -207,10 +207,27 @@ class Checkpoints:
         cannot_total, bytes_total = self._gang.sum([not can, num_bytes])
         return cannot_total == 0 and bytes_total >= _LEAST_BACKGROUND_BYTES
 
+    def _has_kept(
+        self,
+        reader: StorageReader,
+        content: Mapping[str, Any],
+        frozen: Mapping[str, Any],
+        model_state: Mapping[str, Any],
+    ) -> bool:
+        """Whether a checkpoint keeps apart the weights that don't train now, and no others.
+
+        A task may continue another with the same weights, of which others train. All ranks agree.
+        """
+        kept = kept_names(reader.read_metadata(), content)
+        own = {name for name in model_state if _MODEL + name in kept}
+        return bool(kept) and self._gang.sum([own != set(frozen)])[0] == 0
+
     def _to_be_written(self, frozen: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """The weights that don't train, if the last checkpoint lacks them; all ranks agree."""
         now = bit_sum(frozen.values())
         there, differing = self._gang.sum([len(frozen), now != self._frozen_sum])
+        if there == 0:
+            self._kept = None
         if there == 0 or differing == 0:
             return None
         self._frozen_sum = now
@@ -313,9 +330,10 @@ class Checkpoints:
                 no_dist=self._gang.world_size == 1,
             )
             set_model_state_dict(module, model_state, options=OPTIONS)
-            if content.get("frozen"):
+            frozen = frozen_of(module, model_state)
+            if self._has_kept(reader, content, frozen, model_state):
                 self._kept = Kept.of(directory, content) if self._gang.rank == 0 else None
-                self._frozen_sum = bit_sum(frozen_of(module, model_state).values())
+                self._frozen_sum = bit_sum(frozen.values())
             room.fill()
             # Making the optimizer's state may have changed its settings; this puts them back.
             self._groups.restore(content["optimizer_groups"])

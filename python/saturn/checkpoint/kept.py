@@ -65,6 +65,13 @@ def bit_sum(tensors: Iterable[Any]) -> int:
     return total
 
 
+def kept_names(index: Metadata, content: Mapping[str, Any]) -> set[str]:
+    """The names in a checkpoint's index whose tensors are in files of their own."""
+    files = set(content.get("frozen", []))
+    stored = index.storage_data or {}
+    return {key.fqn for key, place in stored.items() if place.relative_path in files}
+
+
 @dataclass(frozen=True)
 class Kept:
     """The files of these weights, and their entries in DCP's index; only rank 0 has this."""
@@ -82,9 +89,9 @@ class Kept:
         if not files:
             return None
         index = reader_of(directory).read_metadata()
+        names = kept_names(index, content)
         stored = index.storage_data or {}
-        places = {key: place for key, place in stored.items() if place.relative_path in files}
-        names = {key.fqn for key in places}
+        places = {key: place for key, place in stored.items() if key.fqn in names}
         return cls(
             directory,
             files,

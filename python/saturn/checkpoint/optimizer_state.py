@@ -50,10 +50,12 @@ class OptimizerRoom:
         self._optimizer = optimizer
         self._names: dict[str, tuple[nn.Parameter, str]] = {}
         self._settings: dict[str, Any] | None = None
+        trained = {value for group in optimizer.param_groups for value in group["params"]}
+        # A weight that trained before the save may be frozen now.
         parameters = {
             name: value
             for name, value in module.state_dict(keep_vars=True).items()
-            if isinstance(value, nn.Parameter)
+            if isinstance(value, nn.Parameter) and value in trained
         }
         for key in saved:
             if (name := _owner(key, parameters)) is not None:

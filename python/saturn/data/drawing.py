@@ -30,12 +30,12 @@ class Drawing:
     def __init__(self, *holders: Any) -> None:
         """`holders` are the function and its objects."""
         self._holders = holders
-        self._own = list(_generators(holders))
+        self._own = list(generators_in(holders))
 
     def look_again(self) -> bool:
         """Look for generators that were made since; returns whether there are new ones."""
         before = set(map(id, self._own))
-        self._own = list(_generators(self._holders))
+        self._own = list(generators_in(self._holders))
         return any(id(generator) not in before for generator in self._own)
 
     def seed(self, seed: int) -> None:
@@ -104,7 +104,8 @@ def set_state(generator: Any, state: Any) -> None:
         generator.set_state(state)
 
 
-def _generators(holders: tuple[Any, ...]) -> Iterator[Any]:
+def generators_in(holders: tuple[Any, ...]) -> Iterator[Any]:
+    """All generators that objects hold: in attributes, containers, closures; each once."""
     seen: set[int] = set()
     pending = [(holder, 0) for holder in holders]
     while pending and len(seen) < _MOST_SEEN:

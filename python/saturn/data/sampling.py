@@ -21,6 +21,8 @@ from saturn.rank.failure import task_function
 
 #: Attributes in which samplers hold other samplers.
 _INNER_SAMPLERS = ("sampler", "batch_sampler", "base_sampler")
+#: Attributes in which samplers hold the dataset, whose generators are seeded for each batch.
+_OF_DATA = ("data_source", "dataset")
 #: Batches that are sampled together, because saving and restoring the generators costs time.
 _AT_ONCE = 64
 
@@ -99,7 +101,10 @@ def num_batches(loader: Any) -> int | None:
 
 
 def parts_of(*samplers: Any) -> Iterator[Any]:
-    """The samplers, and all samplers and generators that they hold, each once."""
+    """The samplers, and all samplers and generators that they hold, each once.
+
+    A sampler with a true attribute `seeds_itself` has no parts: it sets its generators itself.
+    """
     seen: set[int] = set()
     pending = list(samplers)
     while pending:
@@ -108,10 +113,13 @@ def parts_of(*samplers: Any) -> Iterator[Any]:
             continue
         seen.add(id(part))
         yield part
+        if getattr(part, "seeds_itself", False):
+            continue
         for name, value in getattr(part, "__dict__", {}).items():
-            is_sampler = name in _INNER_SAMPLERS or isinstance(value, Sampler)
-            if is_sampler or drawing.is_generator(value):
+            if name in _INNER_SAMPLERS or isinstance(value, Sampler):
                 pending.append(value)
+            elif name not in _OF_DATA:
+                pending.extend(drawing.generators_in((value,)))
 
 
 def _seed_part(part: Any, epoch_seed: int, epoch: int) -> None:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from saturn.stoppers.progress import ENDED, LOSS, Progress
+from saturn.stoppers.progress import ENDED, LOSS, Curve, Progress
 from saturn.stoppers.stopper import STOP, Ruling, Stopper, Tasks, check_number, check_whole
 
 
@@ -73,8 +73,6 @@ class Plateau(Stopper):
     steps: int = field(default=0)
     min_delta: float = 0.0
 
-    ends_what_is_trained: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
         """Check the arguments; raises `TypeError` or `ValueError`."""
         super().__post_init__()
@@ -83,14 +81,23 @@ class Plateau(Stopper):
 
     def looked(self, task: Progress, tasks: Tasks) -> Iterable[Ruling]:
         """End the task if it has not improved within the last steps."""
-        curve = task.curve(self.goal)
-        best, best_step = math.inf, curve.steps[0]
+        *_, (step, best_step) = self._bests(task.curve(self.goal))
+        if step - best_step >= self.steps:
+            reason = f"its {self.metric} has not got better since step {best_step}"
+            yield Ruling(task.name, STOP, reason)
+
+    def is_trained(self, task: Progress) -> bool:
+        """Whether the task's metric once failed to improve for as long."""
+        bests = self._bests(task.curve(self.goal))
+        return any(step - best_step >= self.steps for step, best_step in bests)
+
+    def _bests(self, curve: Curve) -> Iterator[tuple[int, int]]:
+        """Each step of a value, and the step of the best value until then."""
+        best, best_step = math.inf, next(iter(curve.steps), 0)
         for step, value in zip(curve.steps, curve.values, strict=True):
             if self.badness(value) < best - self.min_delta:
                 best, best_step = self.badness(value), step
-        if curve.steps[-1] - best_step >= self.steps:
-            reason = f"its {self.metric} has not got better since step {best_step}"
-            yield Ruling(task.name, STOP, reason)
+            yield step, best_step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,8 +114,6 @@ class Target(Stopper):
     value: float = math.nan
     stop_all: bool = False
 
-    ends_what_is_trained: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
         """Check the arguments; raises `TypeError` or `ValueError`."""
         super().__post_init__()
@@ -123,6 +128,11 @@ class Target(Stopper):
         if self.stop_all:
             yield from self._others(task, tasks)
 
+    def is_trained(self, task: Progress) -> bool:
+        """Whether the task has once reached the value."""
+        good = self.badness(self.value)
+        return any(self.badness(value) <= good for value in task.curve(self.goal).values)
+
     def at(self, now_s: float, tasks: Tasks) -> Iterable[Ruling]:
         """If a task has ended all others, end tasks that came later too."""
         first = self._first(tasks)
@@ -134,11 +144,8 @@ class Target(Stopper):
 
     def _first(self, tasks: Tasks) -> Progress | None:
         """The task that ends all others; None if there is none."""
-        good = self.badness(self.value)
-        for task in tasks.values() if self.stop_all else ():
-            if any(self.badness(value) <= good for value in task.curve(self.goal).values):
-                return task
-        return None
+        reached = (task for task in tasks.values() if self.stop_all and self.is_trained(task))
+        return next(reached, None)
 
     def _others(self, first: Progress, tasks: Tasks) -> Iterable[Ruling]:
         value = min(first.curve(self.goal).values, key=self.badness)

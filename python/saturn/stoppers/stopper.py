@@ -47,10 +47,6 @@ class Stopper:
     #: Whether its rule needs a metric.
     goes_by_metric: ClassVar[bool] = True
 
-    #: Whether a task that it ends needs no more training, so that its value counts as if it was
-    #: done. Other stoppers end tasks that do badly.
-    ends_what_is_trained: ClassVar[bool] = False
-
     def __post_init__(self) -> None:
         """Check the arguments; raises `TypeError` or `ValueError`."""
         kind = type(self).__name__
@@ -73,6 +69,15 @@ class Stopper:
 
     def is_enough(self, now_s: float, tasks: Tasks) -> bool:
         """Whether a search must suggest no more tasks; the stopper then ends those left, too."""
+        return False
+
+    def is_trained(self, task: Progress) -> bool:
+        """Whether the rule ended `task`, or would have, since it needs no more training.
+
+        The value of such a task counts as if the task was done. A task trains on for some steps
+        after the ruling, so its newest value alone doesn't tell. Other rules end tasks that do
+        badly.
+        """
         return False
 
     @property

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,8 @@ class Continued:
     step: int
     #: Its best checkpoint, with its step, if both tasks keep the best by the same metric.
     best: tuple[Path, int] | None
+    #: The last evaluation in its checkpoint's manifest.
+    last_evaluation: Mapping[str, Any] | None
 
 
 def checked_start(start_from: object) -> StartingWeights | None:
@@ -96,7 +99,8 @@ def continued(task: Task, steps: int | None) -> Continued | None:
     if before.best is not None and before.best == task.evaluation.best:
         kept = manifest.newest_valid(best.directory_of(directory))
     of_best = (kept[0], kept[1]["step"]) if kept and isinstance(kept[0], Path) else None
-    return Continued(run_dir, name, checkpoint, content["step"], of_best)
+    last = (content.get("evaluation") or {}).get("last")
+    return Continued(run_dir, name, checkpoint, content["step"], of_best, last)
 
 
 def put(found: Continued, task_dir: Path) -> None:
@@ -113,8 +117,11 @@ def put(found: Continued, task_dir: Path) -> None:
             "has an object store (storage)"
         )
     try:
-        of = {"continued": {"run": str(found.run_dir), "task": found.task}}
-        manifest.link(found.checkpoint, directory, found.step, of)
+        more: dict[str, Any] = {"continued": {"run": str(found.run_dir), "task": found.task}}
+        if found.best is None:
+            # A best by another metric is none of this task's.
+            more["evaluation"] = {"last": found.last_evaluation, "best": None}
+        manifest.link(found.checkpoint, directory, found.step, more)
     except FileNotFoundError:
         raise InvalidInput(
             f"the checkpoint {found.checkpoint} is gone: its task still trains; continue it when "
@@ -138,6 +145,13 @@ def _why_not(
     accumulates = (before.gradient_accumulation_steps, task.gradient_accumulation_steps)
     if accumulates[0] != accumulates[1]:
         return "that made a step of {} batches, and this task has {}".format(*accumulates)
+    if (reason := _short_step(content, task.epoch_batches, accumulates[0])) is not None:
+        return reason
+    if len(before.parameter_groups) != len(task.parameter_groups):
+        return (
+            f"that had {len(before.parameter_groups)} parameter_groups, and this task has "
+            f"{len(task.parameter_groups)}"
+        )
     optimizers = (_name(before.optimizer_cls), _name(task.optimizer_cls))
     if optimizers[0] != optimizers[1]:
         return "that kept the state of {}, and this task's optimizer is {}".format(*optimizers)
@@ -157,6 +171,21 @@ def _why_not(
             "those included; give a larger number"
         )
     return None
+
+
+def _short_step(content: Mapping[str, Any], epoch_batches: int | None, a_step: int) -> str | None:
+    """Why steps would not begin where those of a longer task do; None if they would."""
+    step, batches = content["step"], content["batches"]
+    epochs, within = (
+        (0, step) if epoch_batches is None else divmod(step, -(-epoch_batches // a_step))
+    )
+    expected = epochs * (epoch_batches or 0) + within * a_step
+    if batches == expected:
+        return None
+    return (
+        f"its {step} steps took {batches} batches, and so many steps of a longer task take "
+        f"{expected}: the last of them was cut short where the task ended"
+    )
 
 
 def _name(optimizer: Any) -> str:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from saturn.errors import InvalidInput
+
 #: The metric that Saturn computes itself: the mean of the task's loss.
 EVAL_LOSS = "eval_loss"
 #: Whether the smallest or the largest value of a metric is the best.
@@ -75,6 +77,15 @@ class Wanted:
     evaluate: Evaluate | None
     every: int | None
     best: tuple[str, str] | None
+
+
+def check_caller(evaluate: Evaluate | None, caller: str) -> None:
+    """Raise `InvalidInput` if Saturn would call a model that only `caller` can call."""
+    if isinstance(evaluate, Evaluation):
+        raise InvalidInput(
+            f"evaluate is a saturn.Evaluation: Saturn calls the model, but {caller} calls "
+            "the model by itself; give evaluate a function of the model that returns the metrics"
+        )
 
 
 def checked(evaluate: Any, every: int | None, best: Any) -> Wanted:

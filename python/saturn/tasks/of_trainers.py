@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from saturn.errors import InvalidInput
-from saturn.tasks import arguments
+from saturn.tasks import arguments, evaluation
 from saturn.tasks.hparams import HParams
 from saturn.tasks.model_keywords import check_keywords
 
@@ -45,6 +45,8 @@ def of_trainer(
         HParams(**pieces.hparams),
         **{**pieces.evaluation, **options},
     )
+    if "evaluate" in options and not pieces.source.calls_model_once:
+        evaluation.check_caller(task.evaluation.evaluate, "the trainer's compute_loss")
     task._step_loss, task._performs_as = pieces.source, pieces.performs_as
     task._evaluates_as, task._saves_best = pieces.evaluates_as, pieces.saves_best
     for note in pieces.notes:
@@ -72,11 +74,11 @@ def of_lightning(
         validates="evaluate" not in options,
     )
     source = pieces.source
-    evaluation = {"evaluate": source.evaluate} if pieces.validates else {}
+    own = {"evaluate": source.evaluate} if pieces.validates else {}
     task = cls(
         *(source.get_model, source.get_dataloader, None, pieces.hparams),
         training_step=source.training_step,
-        **{**evaluation, **options},
+        **{**own, **options},
     )
     # The user's functions decide the key: those of the source contain the learning rate.
     task._performs_as = (make_module, make_data, "lightning")

@@ -149,6 +149,8 @@ class Task:
         self.knobs = knobs
         self.parameters = arguments.parameters_of(hparams) if parameters is None else parameters
         self.evaluation = evaluation.checked(evaluate, evaluate_every, best)
+        if training_step is not None:
+            evaluation.check_caller(self.evaluation.evaluate, "training_step")
         self._starting_weights = checked_start(start_from)
         #: Path of the weights that the model starts with; None if `get_model` makes them.
         self.start_from = None if self._starting_weights is None else self._starting_weights.path
@@ -360,8 +362,9 @@ class Task:
                 as those that only log. Any other overridden method that Saturn would not call is
                 refused.
             options: `seed`, `loss_weight`, `priority`, `deadline`, `release`, `after`,
-                `techniques`, `knobs`, `evaluate_every`, `best`, `parameters`; and `evaluate`, which
-                replaces the module's own validation (None: no evaluation).
+                `techniques`, `knobs`, `evaluate_every`, `best`, `parameters`; and `evaluate`, a
+                function of the model, which replaces the module's own validation (None: no
+                evaluation).
 
         Raises `TypeError`, and `InvalidInput` for what Saturn can't train as Lightning would, with
         the reason.

@@ -69,6 +69,9 @@ def draw_for_workers() -> None:
 class TrainerBatches(Sampler[list[int]]):
     """The indices of each batch of the epoch that `set_epoch` has named."""
 
+    #: Code that seeds samplers must leave the generators of this sampler alone.
+    seeds_itself = True
+
     def __init__(
         self,
         batch_sampler: Iterable[list[int]],
@@ -81,8 +84,7 @@ class TrainerBatches(Sampler[list[int]]):
 
         With `keeps_workers`, the loader draws a seed for its workers only in the first epoch.
         """
-        # Hidden in a tuple, so that code that looks for samplers doesn't find and seed them.
-        self._held = (batch_sampler,)
+        self._batches_of = batch_sampler
         self._own = tuple(
             (part, drawing.state_of(part))
             for part in parts_of(batch_sampler)
@@ -103,13 +105,13 @@ class TrainerBatches(Sampler[list[int]]):
     @property
     def follows_stream(self) -> bool:
         """Whether an epoch's order is known only when all earlier epochs are done."""
-        is_plain = type(self._held[0]) is BatchSampler
+        is_plain = type(self._batches_of) is BatchSampler
         return not self._is_seeded and not (
             is_plain and isinstance(self._sampler, SequentialSampler)
         )
 
     def __len__(self) -> int:
-        return len(self._held[0])  # type: ignore[arg-type]
+        return len(self._batches_of)  # type: ignore[arg-type]
 
     def begin(self, epoch: int) -> None:
         """Draw from the present random streams what an epoch's beginning draws."""
@@ -128,7 +130,7 @@ class TrainerBatches(Sampler[list[int]]):
 
     @property
     def _sampler(self) -> Any:
-        return getattr(self._held[0], "sampler", None)
+        return getattr(self._batches_of, "sampler", None)
 
     @property
     def _is_seeded(self) -> bool:
@@ -136,7 +138,7 @@ class TrainerBatches(Sampler[list[int]]):
 
     def _draw(self, epoch: int) -> list[list[int]]:
         """An epoch's batches, drawn from the present random streams."""
-        batch_sampler = self._held[0]
+        batch_sampler = self._batches_of
         if self._is_seeded:
             assert self._seed is not None
             self._sampler.generator = torch.Generator().manual_seed(self._seed + epoch)
@@ -152,7 +154,7 @@ class TrainerBatches(Sampler[list[int]]):
         return list(batch_sampler)
 
     def _tell(self, epoch: int) -> None:
-        for part in (self._held[0], self._sampler):
+        for part in (self._batches_of, self._sampler):
             if callable(set_epoch := getattr(part, "set_epoch", None)):
                 set_epoch(epoch)
 

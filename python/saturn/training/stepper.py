@@ -40,6 +40,7 @@ from saturn.training.loss_scale import LossScale, Verdict
 from saturn.training.lr_schedule import LrSchedule
 from saturn.training.objective import TaskObjective
 from saturn.training.optimizer import build_optimizer, step_optimizer
+from saturn.training.optimizer_groups import OptimizerGroups
 from saturn.training.precision import Precision
 from saturn.training.slicing import UNKNOWN, Slicing
 from saturn.training.weighing import Shares, Weighing
@@ -133,6 +134,8 @@ class Stepper:
         with self.parallel.optimizer_memory():
             self.optimizer = build_optimizer(definition, self.parallel.module)
         self.lr_schedule = LrSchedule(definition.lr_scheduler, self.optimizer)
+        # Noted before any step: a trial's steps may go on as training, and be saved.
+        self.optimizer_groups = OptimizerGroups(self.optimizer)
         with memory.host():
             self.data = build_data(definition, gang.device, note)
         memory.training(saves_memory=self.parallel.saves_memory)

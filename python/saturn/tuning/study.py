@@ -266,7 +266,7 @@ class StudyTuner(Tuner):
             if task is None or task.stage != ENDED or task.end is None:
                 continue
             values = [value for _, value in task.values(self._goal) if math.isfinite(value)]
-            is_trained = task.end == "stopped" and self._stopping.is_trained(task, tasks)
+            is_trained = task.end == "stopped" and self._stopping.is_trained(task)
             if (task.end == "done" or is_trained) and values:
                 best = max(values) if self._mode == MAX else min(values)
                 self._tell(name, values[-1] if self._goal == "loss" else best, "COMPLETE")

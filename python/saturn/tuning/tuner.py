@@ -105,14 +105,9 @@ class Stopping(Tuner):
         """Whether a stopper says that no more tasks must be suggested."""
         return any(one.is_enough(now_s, tasks) for one in self.stoppers)
 
-    def is_trained(self, task: Progress, tasks: Tasks) -> bool:
+    def is_trained(self, task: Progress) -> bool:
         """Whether a task was stopped because it needs no more training, not for doing badly."""
-        return any(
-            ruling.task == task.name and ruling.ruling == STOP
-            for one in self.stoppers
-            if one.ends_what_is_trained and task.values(one.goal)
-            for ruling in one.looked(task, tasks)
-        )
+        return any(one.is_trained(task) for one in self.stoppers)
 
 
 def strictest(rulings: Iterable[Ruling]) -> list[Ruling]:

@@ -67,6 +67,8 @@ class BlackBoxTask:
         self._now = now
         self.name = definition.name
         self.loss_function = self._watched(definition.loss_function)
+        self.loss_weight = definition.loss_weight
+        self.training_step = self._watched(definition.training_step)
         self.hints = dict(definition.hints)
         self.hparams = _hparams(definition)
         self.selected_strategy = strategy
@@ -206,7 +208,9 @@ class BlackBoxTask:
 
     def _between_steps(self) -> bool:
         """Whether all steps so far have all their batches: half a step can't be saved."""
-        return self._position.batches % self._definition.gradient_accumulation_steps == 0
+        accumulation, batches = self.accumulation, self._position.batches
+        is_whole = accumulation.batches(accumulation.steps(batches)) == batches
+        return is_whole or accumulation.is_past_end(batches)
 
     def _watched(self, loss_function: Callable[..., Any] | None) -> Callable[..., Any] | None:
         """Wrap the task's loss function, so that its last value is known to progress reports."""
@@ -238,7 +242,7 @@ class BlackBoxTask:
         """Pickle for processes that a function starts; they can't reach the runtime."""
         state = {**self.__dict__, "_definition": self._definition.dumps(), "_data": None}
         state.update(_report=_unheard, _stop_requested=_never, _now=time.monotonic)
-        state.update(loss_function=None, hparams=None)
+        state.update(loss_function=None, loss_weight=None, training_step=None, hparams=None)
         state["_loss"] = None
         return state
 
@@ -247,6 +251,8 @@ class BlackBoxTask:
         self.__dict__.update(state)
         self._definition = cloudpickle.loads(state["_definition"])
         self.loss_function = self._watched(self._definition.loss_function)
+        self.loss_weight = self._definition.loss_weight
+        self.training_step = self._watched(self._definition.training_step)
         self.hparams = _hparams(self._definition)
 
     def _loader_data(self) -> Data:
@@ -285,6 +291,10 @@ def _hparams(definition: TaskDefinition) -> SimpleNamespace:
         max_grad_norm=definition.max_grad_norm,
         precision=definition.precision,
         lr_scheduler=definition.lr_scheduler,
+        parameter_groups=[dict(group) for group in definition.parameter_groups],
+        epoch_batches=definition.epoch_batches,
+        deterministic=definition.deterministic,
+        tf32=definition.tf32,
         kwargs=dict(definition.kwargs),
     )
 

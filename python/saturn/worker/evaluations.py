@@ -129,9 +129,9 @@ class Evaluations:
         value: float = metrics[name]
         if not math.isfinite(value):
             return False
-        if self._best is None:
+        before: float | None = None if self._best is None else self._best["metrics"].get(name)
+        if before is None:  # an earlier `evaluate` may have had other metrics
             return True
-        before: float = self._best["metrics"][name]
         return value < before if which == MIN else value > before
 
     def _point_out(self, step: int, metrics: Mapping[str, float]) -> None:

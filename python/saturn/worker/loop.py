@@ -29,7 +29,6 @@ from saturn.techniques.interface import Technique
 from saturn.training.agreement import Agreement, StepFacts, StepResult
 from saturn.training.evaluation import Evaluator
 from saturn.training.optimizer import unmatched
-from saturn.training.optimizer_groups import OptimizerGroups
 from saturn.training.step_loss import OwnEnd
 from saturn.training.stepper import Staged, Stepper
 from saturn.worker import slicing as slicings
@@ -133,7 +132,7 @@ class _Attempt:
                 "deterministic": definition.deterministic,
                 "tf32": definition.tf32,
             },
-            OptimizerGroups(stepper.optimizer),
+            stepper.optimizer_groups,
             stepper.lr_schedule,
             stepper.loss_scale,
             stepper.draws,
@@ -177,8 +176,10 @@ class _Attempt:
         # The attempt may have to stop now, as after a crash between a checkpoint and its report.
         self._agree_on_stops(self._done)
         self._pieces = self._stepper.pieces(self._position)
-        if self._goes_on:
-            # Fetched before training counts as begun: a stream is read again up to its position.
+        if self._goes_on and not self._evaluations.is_due(self._done):
+            # Fetched before training counts as begun: a stream is read again up to its position. An
+            # evaluation comes first: the order of the next epoch may depend on the random numbers
+            # that it draws.
             self._staged = self._stepper.stage(next(self._pieces))
         if self._observer is not None:
             laps.end("data_s")
