@@ -61,6 +61,8 @@ class Watch:
         self._to_read: set[str] = set()
         #: For each task, the tasks that it comes after.
         self._after: dict[str, list[str]] = {}
+        #: Tasks that wait for devices that the pool does not have, and will not get.
+        self._lacking: set[str] = set()
         self._noted: set[str] = set()
         self._is_over = threading.Event()
         #: The tuner's error, if the run was stopped because of it.
@@ -141,11 +143,11 @@ class Watch:
         self._send(self._judgements(rulings))
 
     def _is_at_rest(self) -> bool:
-        """Whether every task left is held, or comes after a held one."""
+        """Whether every task left is held, can't run on this pool, or comes after such a task."""
         if not self._is_complete:
             return False
         held = {name for name, task in self._tasks.items() if task.stage == HELD}
-        blocked, before = set(held), set[str]()
+        blocked, before = held | self._lacking, set[str]()
         while blocked != before:
             before = set(blocked)
             blocked |= {name for name, after in self._after.items() if blocked & set(after)}
@@ -211,6 +213,7 @@ class Watch:
             has_moved = one["steps"] != task.steps or (one["stage"] in _ENDS and task.end is None)
             task.steps = one["steps"]
             self._after[name] = one["after"]
+            (self._lacking.add if one.get("lacks_devices") else self._lacking.discard)(name)
             if one["stage"] in _ENDS:
                 task.stage, task.end = ENDED, one["stage"]
             elif name not in self._stopped:

@@ -8,7 +8,7 @@ use crate::facts::failure::{FailureKind, RankFailure};
 use crate::facts::ids::{AttemptId, DeviceId};
 use crate::facts::record::{AttemptEnd, Purpose, Record};
 use crate::state::attempt::{Attempt, Slowed, Warm};
-use crate::state::blame::{is_everywhere, is_own_failure};
+use crate::state::blame::{is_early, is_everywhere, is_own_failure};
 use crate::state::run::State;
 use crate::state::space::NoSpace;
 use crate::state::task::TaskStatus;
@@ -86,9 +86,15 @@ impl State {
             return;
         }
         let attempt = attempt.clone();
+        let mut before = step;
         if let Some(task) = self.tasks.get_mut(attempt.task.0) {
+            before = task.checkpoint_step;
             task.reset_to_step(step);
             task.checkpoint_step = step;
+        }
+        if step < before {
+            // The newest checkpoint was damaged.
+            self.close_places_between(attempt.task, step, before);
         }
         if step > 0 {
             self.with_trial(&attempt, |trial| trial.trained_load_s = Some(setup_s));
@@ -148,6 +154,12 @@ impl State {
         });
         // What the task itself is to blame for does not count against its group.
         let (has_failed, has_raised) = match end {
+            AttemptEnd::Failed { failure }
+                if attempt.purpose != Purpose::Train && is_early(self, &attempt, failure.kind) =>
+            {
+                self.with_task(attempt.task, |task| task.raised_early = true);
+                (false, false)
+            }
             AttemptEnd::Failed { failure } if failure.kind != FailureKind::Saturn => {
                 let is_own = is_own_failure(self, &attempt, failure.kind);
                 (!is_own, is_own && !is_everywhere(&attempt.strategy, failure.kind))

@@ -23,6 +23,18 @@ impl State {
         }
     }
 
+    /// Closes the places of a task that has gone back from step `before` to `step`, if a place that
+    /// was over begins again by that: its turn on its devices has passed.
+    pub(crate) fn close_places_between(&mut self, task: TaskId, step: u64, before: u64) {
+        let places = self.plan.as_ref().map_or(&[][..], |plan| &plan.places);
+        let mut of_task = self.order.of_task(task).iter().map(|index| &places[*index]);
+        if of_task.any(|place| place.is_done_at(before) && !place.is_done_at(step)) {
+            self.order.close(task);
+            let followers = self.followers.get(&task).cloned();
+            self.close_places_of(followers.into_iter().flatten());
+        }
+    }
+
     /// Something has changed about these devices of a node: closes the places that can't be
     /// followed any more.
     pub(crate) fn close_places_on(&mut self, node: NodeId, numbers: impl Iterator<Item = u32>) {

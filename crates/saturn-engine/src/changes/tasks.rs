@@ -76,6 +76,7 @@ impl State {
             best: None,
             evaluating_s: 0.0,
             was_measured: false,
+            raised_early: false,
             num_attempts: 0,
             trained_until_s: 0.0,
             was_killed: None,

@@ -103,6 +103,7 @@ impl State {
     /// Takes the trials of an earlier search, which a task brings, into its group. A trial that
     /// names no type of device holds for every type.
     pub(crate) fn take_over_measured(&mut self, group: usize, spec: &TaskSpec) {
+        let mut known = Vec::new();
         for trial in &spec.measured {
             let types: Vec<String> = match &trial.gpu_type {
                 Some(gpu_type) => vec![gpu_type.clone()],
@@ -113,7 +114,7 @@ impl State {
                 if self.exceeded_width(&gpu_type, trial.strategy.gpus) != trial.origin.node_gpus {
                     continue;
                 }
-                let key = TrialKey { strategy: trial.strategy.key(), gpu_type };
+                let key = TrialKey { strategy: trial.strategy.key(), gpu_type: gpu_type.clone() };
                 let state = self.groups[group]
                     .trials
                     .entry(Arc::new(key))
@@ -124,11 +125,15 @@ impl State {
                     state.reused = true;
                     state.has_knobs = true;
                     state.estimate = None;
+                    known.push((trial.strategy.key(), gpu_type));
                 }
                 if let Some(trained) = trial.trained {
                     state.take_over_trained(&trial.strategy, trained);
                 }
             }
+        }
+        for (key, gpu_type) in known {
+            self.close_trial(group, &key, &gpu_type);
         }
         self.groups[group].learn();
     }

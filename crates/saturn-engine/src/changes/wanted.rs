@@ -173,7 +173,7 @@ impl State {
         let open: Vec<Arc<TrialKey>> =
             keys.filter(|key| self.is_open_trial(group, key)).cloned().collect();
         for key in open {
-            if self.representative_for(group, &key.strategy).is_none() {
+            if !self.has_task_for(group, &key.strategy) {
                 self.close_trial(group, &key.strategy, &key.gpu_type);
             }
         }

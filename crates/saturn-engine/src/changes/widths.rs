@@ -51,8 +51,7 @@ impl State {
         }
     }
 
-    /// Forgets the outcomes of strategies of so many devices; the trials that tasks brought with
-    /// them are taken over anew.
+    /// Forgets the outcomes of strategies of so many devices.
     fn forget_outcomes(&mut self, gpu_type: &str, counts: std::ops::RangeInclusive<u32>) {
         for group in &mut self.groups {
             group.inspection.put_in_doubt();
@@ -68,10 +67,6 @@ impl State {
                 }
             }
             group.learn();
-        }
-        for task in self.task_ids() {
-            let spec = self.task(task).spec.clone();
-            self.take_over_measured(self.task(task).group, &spec);
         }
     }
 

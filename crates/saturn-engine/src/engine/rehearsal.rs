@@ -12,6 +12,7 @@ use crate::knowledge::paces::LEAST_NEWS;
 use crate::ledger::book::Ledger;
 use crate::planning::adopting::{choose, places};
 use crate::planning::asking::order;
+use crate::planning::deadlines::LeftOut;
 use crate::planning::problem::{Remaining, plannable_at_once};
 use crate::state::run::State;
 
@@ -23,6 +24,8 @@ pub struct Rehearsal {
     new: Vec<TaskId>,
     /// What the solver was asked about last.
     asked: Option<Remaining>,
+    /// The deadlines that were left out of the question.
+    left_out: LeftOut,
 }
 
 impl Rehearsal {
@@ -38,14 +41,14 @@ impl Rehearsal {
             ledger.commit(record, now_s);
         }
         let new = ledger.state.task_ids().skip(num_before).collect();
-        Ok(Self { ledger, now_s, new, asked: None })
+        Ok(Self { ledger, now_s, new, asked: None, left_out: LeftOut::default() })
     }
 
-    /// The question to the solver, with or without the deadlines of tasks; `None` if no task is
-    /// measured.
-    pub fn ask(&mut self, deadlines: bool) -> Option<SolveOrder> {
+    /// The question to the solver; `None` if no task is measured.
+    pub fn ask(&mut self) -> Option<SolveOrder> {
         let state = &self.ledger.state;
-        let mut remaining = Remaining::new(state, &plannable_at_once(state), deadlines, self.now_s);
+        let tasks = plannable_at_once(state);
+        let mut remaining = Remaining::new(state, &tasks, &self.left_out, self.now_s);
         if remaining.tasks.is_empty() {
             return None;
         }
@@ -55,18 +58,21 @@ impl Rehearsal {
         Some(SolveOrder { optimistic: None, expected: None, ..order })
     }
 
-    /// Takes the solver's answer, and adopts a plan as the run would. Returns whether the answer
-    /// has a plan that can be followed.
+    /// Takes the solver's answer, and adopts a plan as the run would. Returns `false` if the answer
+    /// has no plan that can be followed and the solver is to be asked again, with fewer deadlines.
     pub fn solved(&mut self, answer: &SolveAnswer) -> bool {
-        let Some(remaining) = self.asked.take() else { return false };
+        let Some(remaining) = self.asked.take() else { return true };
         let found = Some(answer).filter(|answer| answer.plan.is_usable());
         let found = found.and_then(|answer| {
             Some((answer, places(&self.ledger.state, &remaining, answer).ok()?))
         });
-        let is_found = found.is_some();
+        let state = &self.ledger.state;
+        if found.is_none() && self.left_out.leave_out_more(state, &remaining, self.now_s) {
+            return false;
+        }
         let tasks = plannable_at_once(&self.ledger.state);
         choose(&mut self.ledger, found, &remaining, &tasks, None, self.now_s);
-        is_found
+        true
     }
 
     /// The copy of the run, with the tasks and the plan.

@@ -159,14 +159,12 @@ impl Forecast {
         }
     }
 
-    /// By how much tasks end after their deadlines, seconds in all. Deadlines that have passed
-    /// don't count.
-    pub(crate) fn lateness_s(&self, state: &State, now_s: f64) -> f64 {
-        let of_task = |(task, (_, end_s)): (&TaskId, &(f64, f64))| {
-            let due_s = state.task(*task).spec.wishes.deadline_s.filter(|due_s| *due_s > now_s);
-            due_s.map_or(0.0, |due_s| (end_s - due_s).max(0.0))
-        };
-        self.tasks.iter().map(of_task).sum()
+    /// By how much a task ends after its deadline, seconds. A deadline that has passed does not
+    /// count.
+    pub(crate) fn lateness_s(&self, state: &State, task: TaskId, now_s: f64) -> f64 {
+        let due_s = state.task(task).spec.wishes.deadline_s.filter(|due_s| *due_s > now_s);
+        let late_s = due_s.zip(self.tasks.get(&task)).map(|(due_s, (_, end_s))| end_s - due_s);
+        late_s.map_or(0.0, |late_s| late_s.max(0.0))
     }
 
     /// When an attempt that does not stay is gone. A trial or a dying attempt is gone at once, a

@@ -155,5 +155,6 @@ fn conclude_without_failure(
 
 /// Seconds a step that an attempt took, where it trained long enough to tell.
 fn trained_step_s(ledger: &Ledger, attempt: &Attempt) -> Option<f64> {
-    if attempt.purpose == Purpose::Train { ledger.state.observed_step_s(attempt) } else { None }
+    let tells = attempt.purpose == Purpose::Train && ledger.state.is_in_shape(attempt);
+    tells.then(|| ledger.state.observed_step_s(attempt)).flatten()
 }

@@ -41,6 +41,10 @@ fn why_hopeless(state: &State, id: TaskId) -> Option<TaskEnd> {
     if has_choice || is_open || state.breadths.is_empty() {
         return None;
     }
+    // The pool was wider, and may be so again.
+    if state.untried_elsewhere(id).next().is_some() {
+        return None;
+    }
     let out_of_range = state.out_of_range(&task.spec);
     if out_of_range.is_some() && !state.is_closed {
         // While more tasks may come, wider nodes may come too.

@@ -8,7 +8,6 @@ use crate::facts::ids::TaskId;
 use crate::facts::record::Record;
 use crate::ledger::book::Ledger;
 use crate::state::run::State;
-use crate::state::task::TaskStatus;
 
 /// Whether none of the tasks that are left can ever run here. If so, notes say what they need.
 ///
@@ -36,18 +35,9 @@ fn stuck_tasks(state: &State) -> Option<Vec<(TaskId, String)>> {
     Some(stuck).filter(|stuck| !stuck.is_empty())
 }
 
-/// The devices that a task needs and that this pool does not have. `None` if the task may run here,
-/// or if its strategies are not known yet.
+/// What a task needs that this pool does not have. `None` if the task may run here, or is not to
+/// train now.
 fn needs(state: &State, id: TaskId) -> Option<String> {
-    let task = state.task(id);
-    let is_known = task.status == TaskStatus::Waiting
-        && !task.is_paused
-        && task.judged.is_none()
-        && !state.is_to_inspect(task.group)
-        && !state.open_trials().any(|(group, _)| group == task.group);
-    if !is_known || state.fits_pool_of_types(id) {
-        return None;
-    }
-    let needs = state.needed_devices(id)?;
+    let needs = state.lacking_devices(id).filter(|_| !state.task(id).must_not_train())?;
     Some(format!("needs more devices than the pool has ({needs}): resume the run on a larger pool"))
 }

@@ -43,7 +43,8 @@ impl State {
     /// The figures that are the same under all strategies of a task, worked out once.
     pub(crate) fn pace(&self, task: TaskId) -> Pace<'_> {
         let state = self.task(task);
-        let observed = self.attempt_of(task).and_then(|(_, attempt)| {
+        let observed = self.attempt_of(task).filter(|(_, attempt)| self.is_in_shape(attempt));
+        let observed = observed.and_then(|(_, attempt)| {
             Some((
                 attempt.strategy.as_ref(),
                 self.gang_type(&attempt.gang),

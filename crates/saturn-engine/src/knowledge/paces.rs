@@ -25,7 +25,9 @@ impl State {
     /// from what plans count on: a record for each.
     pub(crate) fn departures(&self, least: f64, is_of: impl Fn(&Attempt) -> bool) -> Vec<Record> {
         let mut clocked: BTreeMap<(usize, Arc<TrialKey>), Clocked> = BTreeMap::new();
-        let trains = |attempt: &&Attempt| attempt.purpose == Purpose::Train && is_of(attempt);
+        let trains = |attempt: &&Attempt| {
+            attempt.purpose == Purpose::Train && is_of(attempt) && self.is_in_shape(attempt)
+        };
         for attempt in self.attempts.values().filter(trains) {
             let Some((steps, taken_s)) = self.well_clocked(attempt) else { continue };
             let gpu_type = self.gang_type(&attempt.gang).to_owned();

@@ -8,6 +8,7 @@ use crate::facts::config::{Mode, TaskSpec, TrialBudget};
 use crate::facts::ids::TaskId;
 use crate::state::breadth::{Breadth, holds};
 use crate::state::run::State;
+use crate::state::task::TaskStatus;
 use crate::state::trial::{TrialKey, TrialState};
 
 /// A strategy that a task may run under, on one type of device.
@@ -59,14 +60,47 @@ impl State {
             .any(|choice| holds(&self.usable_breadths, choice.gpu_type, choice.trial.strategy.gpus))
     }
 
-    /// The devices that a task's strategies need: `4 of type A100, or 8 of type H100`. `None` if no
-    /// strategy is known to run the task.
+    /// Strategies that may run a task, and were not tried when the pool had the devices for them.
+    /// It has not now.
+    pub(crate) fn untried_elsewhere(&self, task: TaskId) -> impl Iterator<Item = &TrialKey> {
+        let group = self.task(task).group;
+        let trials = self.groups[group].trials.iter();
+        trials.filter(|(_, trial)| trial.outcome.is_none()).map(|(key, _)| &**key).filter(
+            move |key| {
+                !self.is_in_pool(key)
+                    && self.may_run(task, key)
+                    && self.config.technique(&key.strategy.technique).is_some()
+                    && !self.is_ruled_out(group, key)
+            },
+        )
+    }
+
+    /// The devices that a task's strategies need: `4 of type A100, or 8 of type H100`. If no
+    /// strategy is known to run the task, it is what untried strategies need. `None` without any.
     pub fn needed_devices(&self, task: TaskId) -> Option<String> {
-        let needs: BTreeSet<(u32, &str)> =
+        let mut needs: BTreeSet<(u32, &str)> =
             self.choices(task).map(|one| (one.trial.strategy.gpus, one.gpu_type)).collect();
+        if needs.is_empty() {
+            let untried = self.untried_elsewhere(task);
+            needs.extend(untried.map(|key| (key.strategy.gpus, key.gpu_type.as_str())));
+        }
         let needs: Vec<String> =
             needs.iter().map(|(gpus, gpu_type)| format!("{gpus} of type {gpu_type}")).collect();
         (!needs.is_empty()).then(|| needs.join(", or "))
+    }
+
+    /// The devices that a waiting task needs if this pool has none for it, and will get none. `None`
+    /// if the task may run here, or if its strategies are not known yet.
+    pub fn lacking_devices(&self, id: TaskId) -> Option<String> {
+        let task = self.task(id);
+        let is_known = task.status == TaskStatus::Waiting
+            && !self.is_to_inspect(task.group)
+            && !self.open_trials().any(|(group, _)| group == task.group);
+        let may_come = self.config.policy.pool_may_grow;
+        if may_come || !is_known || self.fits_pool_of_types(id) {
+            return None;
+        }
+        self.needed_devices(id)
     }
 
     /// Whether a task that has not ended may take several nodes.
@@ -129,7 +163,8 @@ impl State {
 
     /// Whether memory rules out a strategy that was not tried. It does if the technique ran out of
     /// memory on as many devices or more. It also does if a trial of the technique ran out of
-    /// memory, no trial of it has fitted, and the group wants or has a trial on more devices.
+    /// memory, no trial of it has fitted, and the group wants or has a trial on more devices of the
+    /// pool.
     pub fn is_ruled_out(&self, group: usize, key: &TrialKey) -> bool {
         let same = self.groups[group].trials.iter().filter(|(other, _)| {
             other.gpu_type == key.gpu_type && other.strategy.technique == key.strategy.technique
@@ -146,7 +181,9 @@ impl State {
         };
         let (mut has_fitted, mut ran_out, mut least, mut widest) = (false, false, 0, 0);
         for (other, trial) in same {
-            widest = widest.max(other.strategy.gpus);
+            if self.is_in_pool(other) {
+                widest = widest.max(other.strategy.gpus);
+            }
             match trial.outcome {
                 Some(TrialOutcome::Measured { .. }) => has_fitted = true,
                 Some(TrialOutcome::OutOfMemory { .. }) => {

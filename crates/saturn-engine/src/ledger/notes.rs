@@ -66,8 +66,16 @@ impl Ledger {
             Record::Retrying { task, .. } => {
                 self.agenda.may_be_hopeless.insert(*task);
             }
-            Record::Wished { task, .. } | Record::TaskEnded { task, .. } => {
+            Record::Wished { task, .. } => self.queues.touch_task(&self.state, *task),
+            Record::TaskEnded { task, .. } => {
                 self.queues.touch_task(&self.state, *task);
+                // The trials of a task that comes after it may have waited for that.
+                self.agenda.trials_changed |= self.state.followers.contains_key(task);
+                // The plan counted on a later end, and others may wait for devices elsewhere.
+                let is_as_planned = self.state.task(*task).has_all_steps();
+                if !is_as_planned && self.state.has_waiting_place() {
+                    self.agenda.ask_again();
+                }
             }
             // A place ends with the checkpoint of its last step, also while its task still trains
             // elsewhere.

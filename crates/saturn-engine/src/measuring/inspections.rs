@@ -26,7 +26,7 @@ use crate::ledger::book::Ledger;
 use crate::ledger::timers::Timer;
 use crate::measuring::cooldowns::Cooldowns;
 use crate::state::attempt::Attempt;
-use crate::state::blame::{end_of, is_own_failure};
+use crate::state::blame::{end_of, is_early, is_own_failure};
 
 /// Inspections that run at the same time: they compute, beside attempts that train.
 const MAX_AT_ONCE: usize = 2;
@@ -45,21 +45,23 @@ pub(crate) fn launch_inspections(ledger: &mut Ledger, cooldowns: &Cooldowns, now
     let num_at_work = ledger.state.num_inspections();
     let may = |group: &usize| !cooldowns.is_cooling_down(*group, now_s);
     let next = ledger.state.to_inspect.iter().copied().filter(may);
-    for group in next.take(MAX_AT_ONCE.saturating_sub(num_at_work)).collect::<Vec<_>>() {
-        if let Some(task) = ledger.state.representative(group) {
-            let nowhere = (Vec::new(), None);
-            ledger.launch(task, Purpose::Inspection, no_strategy(), nowhere, now_s);
-        }
+    let next = next.filter_map(|group| ledger.state.representative(group));
+    for task in next.take(MAX_AT_ONCE.saturating_sub(num_at_work)).collect::<Vec<_>>() {
+        let nowhere = (Vec::new(), None);
+        ledger.launch(task, Purpose::Inspection, no_strategy(), nowhere, now_s);
     }
 }
 
 /// Whether trials that could start wait for inspections that run or are due.
 pub(crate) fn trials_keep_apart(ledger: &mut Ledger, cooldowns: &Cooldowns, now_s: f64) -> bool {
-    // A group that rests after a failure of Saturn's own is inspected later: trials don't wait for
-    // that.
-    let mut due = ledger.state.to_inspect.iter();
-    let is_due = ledger.state.config.device_kind == DeviceKind::Cpu
-        && due.any(|group| !cooldowns.is_cooling_down(*group, now_s))
+    // A group in a cooldown, or whose tasks are all too early, is inspected later: trials don't
+    // wait for that.
+    let state = &ledger.state;
+    let may = |group: usize| {
+        !cooldowns.is_cooling_down(group, now_s) && state.representative(group).is_some()
+    };
+    let is_due = state.config.device_kind == DeviceKind::Cpu
+        && state.to_inspect.iter().any(|group| may(*group))
         && ledger.state.num_inspections() < MAX_AT_ONCE;
     keeps_apart_from(ledger, Purpose::Inspection, now_s) || is_due
 }
@@ -98,6 +100,9 @@ pub(crate) fn inspection_failed(
     failure: &RankFailure,
     now_s: f64,
 ) {
+    if is_early(&ledger.state, attempt, failure.kind) {
+        return;
+    }
     if is_own_failure(&ledger.state, attempt, failure.kind) {
         let end = end_of(&ledger.state, attempt.task, failure);
         ledger.end_task(attempt.task, end, now_s);

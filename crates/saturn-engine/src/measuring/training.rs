@@ -40,7 +40,10 @@ const CONTRADICTION_SDS: f64 = 2.0;
 /// call did so.
 pub(crate) fn note_first_steps(ledger: &mut Ledger, id: AttemptId, now_s: f64) -> bool {
     let Some(attempt) = ledger.state.attempts.get(&id) else { return false };
-    if attempt.purpose != Purpose::Train || !ledger.state.chooses_trials() {
+    if attempt.purpose != Purpose::Train
+        || !ledger.state.chooses_trials()
+        || !ledger.state.is_in_shape(attempt)
+    {
         return false;
     }
     let Some(step_s) = ledger.state.observed_step_s(attempt) else { return false };
@@ -98,7 +101,7 @@ pub(crate) fn put_on_record(ledger: &mut Ledger, id: AttemptId, now_s: f64) -> O
     let until = ledger.state.well_until(attempt);
     let (steps, taken_s) = attempt.recorded.or(attempt.warm)?.clocked_until(until);
     let is_enough = steps >= MIN_STEPS_TO_CORRECT && taken_s >= MIN_INTERVAL_S;
-    if !is_enough || attempt.purpose != Purpose::Train {
+    if !is_enough || attempt.purpose != Purpose::Train || !ledger.state.is_in_shape(attempt) {
         return None;
     }
     let gpu_type = ledger.state.gang_type(&attempt.gang);

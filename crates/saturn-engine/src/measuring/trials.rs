@@ -27,7 +27,7 @@ use crate::measuring::cooldowns::{Cooldowns, waits_for_space};
 use crate::measuring::going_on::{let_go_on, trial_task};
 use crate::measuring::inspections::trials_keep_apart;
 use crate::state::attempt::Attempt;
-use crate::state::blame::{end_of, is_everywhere, is_own_failure};
+use crate::state::blame::{end_of, is_early, is_everywhere, is_own_failure};
 use crate::state::trial::TrialKey;
 use crate::state::vacancies::Vacancies;
 
@@ -308,6 +308,9 @@ pub(crate) fn trial_failed(
             | FailureKind::Stalled
     );
     if failure.kind == FailureKind::NoSpace || may_be_chance && num_failed < MAX_TRIAL_FAILURES {
+        return;
+    }
+    if is_early(&ledger.state, attempt, failure.kind) {
         return;
     }
     if is_own_failure(&ledger.state, attempt, failure.kind) {

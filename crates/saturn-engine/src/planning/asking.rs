@@ -17,6 +17,7 @@ use crate::ledger::agenda::PlanningNews;
 use crate::ledger::book::Ledger;
 use crate::ledger::timers::Timer;
 use crate::planning::adopting::{choose, places};
+use crate::planning::deadlines::LeftOut;
 use crate::planning::experiment::{Luck, choose_trials};
 use crate::planning::fingerprint::Fingerprint;
 use crate::planning::problem::{Remaining, plannable};
@@ -59,8 +60,8 @@ pub(crate) struct Planning {
     rest_until_s: f64,
     /// Solves in a row that gave nothing.
     num_failed: u32,
-    /// Whether deadlines are left out of the problem, since they can't be met.
-    drops_deadlines: bool,
+    /// The deadlines that are left out of the problem, since no plan was found that keeps them.
+    left_out: LeftOut,
 }
 
 #[derive(Debug)]
@@ -68,7 +69,6 @@ struct PendingSolve {
     request: u64,
     /// What the indices of the problem mean; the problem itself went to the solver.
     remaining: Remaining,
-    has_deadlines: bool,
     /// The time limit that the solver was given, seconds.
     time_limit_s: f64,
 }
@@ -114,7 +114,12 @@ impl Planning {
         }
         let has_changed = ledger.agenda.planning.has_changed();
         let interval_s = self.asked_s + state.config.policy.interval_s;
-        let due_s = if has_changed { self.rest_until_s } else { interval_s };
+        let passes_s = self.left_out.passes_s(state).unwrap_or(f64::INFINITY);
+        let due_s = if has_changed {
+            self.rest_until_s
+        } else {
+            interval_s.min(passes_s.max(self.rest_until_s))
+        };
         if due_s > now_s {
             ledger.timers.set(due_s, Timer::Solve);
             return;
@@ -130,12 +135,13 @@ impl Planning {
         let is_known = asked.is_some_and(|asked| about.is_answered_by(asked));
         let is_interval = interval_s <= now_s && tasks.len() > 1;
         let lacks_place = |task: &TaskId| !ledger.state.has_place(*task);
+        let has_passed = passes_s <= now_s;
+        if has_passed || is_interval || !is_known {
+            self.left_out.keep_all_again();
+        }
         let must_ask = ledger.agenda.planning.must_ask || tasks.iter().any(lacks_place);
         ledger.agenda.planning.must_ask = false;
-        if !tasks.is_empty() && (is_interval || must_ask || !is_known) {
-            if !is_known {
-                self.drops_deadlines = false;
-            }
+        if !tasks.is_empty() && (is_interval || must_ask || has_passed || !is_known) {
             self.ask(ledger, &tasks, now_s);
             self.asked_about = Some(about);
         } else if interval_s <= now_s {
@@ -146,7 +152,7 @@ impl Planning {
 
     fn ask(&mut self, ledger: &mut Ledger, tasks: &[TaskId], now_s: f64) {
         self.asked_s = now_s;
-        let mut remaining = Remaining::new(&ledger.state, tasks, !self.drops_deadlines, now_s);
+        let mut remaining = Remaining::new(&ledger.state, tasks, &self.left_out, now_s);
         if remaining.tasks.is_empty() {
             return;
         }
@@ -154,8 +160,7 @@ impl Planning {
         let request = self.num_solves;
         let order = order(&ledger.state, &mut remaining);
         let time_limit_s = order.time_limit_s;
-        let has_deadlines = remaining.keeps_deadlines;
-        self.pending = Some(PendingSolve { request, remaining, has_deadlines, time_limit_s });
+        self.pending = Some(PendingSolve { request, remaining, time_limit_s });
         ledger.act(Action::Solve { request, order: Box::new(order) });
     }
 
@@ -167,7 +172,7 @@ impl Planning {
         now_s: f64,
     ) {
         let pending = self.pending.take_if(|pending| pending.request == request);
-        let Some(PendingSolve { remaining, has_deadlines, .. }) = pending else { return };
+        let Some(PendingSolve { remaining, .. }) = pending else { return };
         self.took_s = Some(now_s - self.asked_s);
         let solve_s = answer.as_ref().ok().map(|answer| answer.plan.solve_s);
         ledger.commit(Record::Solved { asked_s: self.asked_s, solve_s }, now_s);
@@ -193,7 +198,7 @@ impl Planning {
                 choose(ledger, Some((&answer, places)), &remaining, &tasks, None, now_s);
             }
             Err(reason) => {
-                self.not_solved(ledger, &reason, has_deadlines, now_s);
+                self.not_solved(ledger, &reason, &remaining, now_s);
                 let tasks = plannable(&ledger.state);
                 choose(ledger, None, &remaining, &tasks, Some(reason), now_s);
             }
@@ -201,10 +206,9 @@ impl Planning {
     }
 
     /// The solver gave no plan: the next solve waits, unless it can leave deadlines out.
-    fn not_solved(&mut self, ledger: &mut Ledger, reason: &str, has_deadlines: bool, now_s: f64) {
+    fn not_solved(&mut self, ledger: &mut Ledger, reason: &str, asked: &Remaining, now_s: f64) {
         ledger.agenda.ask_again();
-        if has_deadlines && !self.drops_deadlines {
-            self.drops_deadlines = true;
+        if self.left_out.leave_out_more(&ledger.state, asked, now_s) {
             self.rest_until_s = now_s;
         } else {
             let doublings = i32::try_from(self.num_failed.min(10)).unwrap_or(10);

@@ -11,6 +11,7 @@ use crate::facts::event::SolveAnswer;
 use crate::facts::ids::{NodeId, TaskId};
 use crate::facts::plan::{Place, PlanSource, RunPlan};
 use crate::forecast::follow::{Forecast, follow};
+use crate::planning::deadlines::LeftOut;
 use crate::planning::extend::extended;
 use crate::planning::problem::Remaining;
 use crate::planning::validity::too_early;
@@ -79,9 +80,12 @@ pub(crate) struct Incumbent<'a> {
     /// Whether each task has a place in the plan in force. If not, any better plan will do.
     is_complete: bool,
     objective: Objective,
-    /// Whether the solver was told to keep deadlines.
-    keeps_deadlines: bool,
+    /// The deadlines that plans need not keep.
+    left_out: &'a LeftOut,
     now_s: f64,
+    /// The least gain of a plan that moves tasks, in the unit of `value`: `min_gain_s`, of weighted
+    /// ends times the mean weight of a task.
+    least_gain: f64,
     value: f64,
     ends: f64,
     lateness: f64,
@@ -92,7 +96,7 @@ impl<'a> Incumbent<'a> {
         state: &'a State,
         places: Vec<Place>,
         is_complete: bool,
-        asked: &Remaining,
+        asked: &'a Remaining,
         now_s: f64,
     ) -> Self {
         let mut incumbent = Self {
@@ -100,12 +104,14 @@ impl<'a> Incumbent<'a> {
             state,
             is_complete,
             objective: asked.objective,
-            keeps_deadlines: asked.keeps_deadlines,
+            left_out: &asked.left_out,
             now_s,
+            least_gain: 0.0,
             value: 0.0,
             ends: 0.0,
             lateness: 0.0,
         };
+        incumbent.least_gain = state.config.policy.min_gain_s * incumbent.mean_weight();
         incumbent.value = incumbent.value_of(&incumbent.plan);
         incumbent.ends = incumbent.ends_of(&incumbent.plan);
         incumbent.lateness = incumbent.lateness_of(&incumbent.plan);
@@ -158,7 +164,7 @@ impl<'a> Incumbent<'a> {
         let share =
             if is_moving { policy.min_gain } else { policy.min_gain.min(MIN_GAIN_IN_PLACE) };
         let needed = if self.is_complete { share * self.value } else { 0.0 };
-        let needed = if is_moving { needed.max(policy.min_gain_s) } else { needed };
+        let needed = if is_moving { needed.max(self.least_gain) } else { needed };
         let value = self.value_of(plan);
         let ends_needed = if self.is_complete { MIN_GAIN_IN_PLACE * self.ends } else { 0.0 };
         let ends_earlier = !is_moving
@@ -167,17 +173,26 @@ impl<'a> Incumbent<'a> {
         self.value - value > needed || ends_earlier
     }
 
+    fn mean_weight(&self) -> f64 {
+        let tasks = &self.plan.forecast.tasks;
+        if self.objective != Objective::Completion || tasks.is_empty() {
+            return 1.0;
+        }
+        tasks.keys().map(|task| self.state.weight(*task)).sum::<f64>() / tasks.len() as f64
+    }
+
     fn value_of(&self, plan: &ForecastPlan) -> f64 {
         plan.forecast.value(self.state, self.objective, self.now_s)
     }
 
-    /// Seconds by which tasks miss their deadlines.
+    /// Seconds by which tasks miss the deadlines that plans must keep.
     fn lateness_of(&self, plan: &ForecastPlan) -> f64 {
-        if self.keeps_deadlines { plan.forecast.lateness_s(self.state, self.now_s) } else { 0.0 }
+        let tasks = plan.forecast.tasks.keys().filter(|task| !self.left_out.leaves_out(**task));
+        tasks.map(|task| plan.forecast.lateness_s(self.state, *task, self.now_s)).sum()
     }
 
     fn are_as_late(&self, one: f64, other: f64) -> bool {
-        (one - other).abs() <= EQUAL * self.value
+        (one - other).abs() <= EQUAL * (self.plan.forecast.end_s - self.now_s).max(0.0)
     }
 
     /// The mean end. It decides only between plans of equal makespans.
@@ -193,7 +208,7 @@ impl<'a> Incumbent<'a> {
     /// What a plan that stops tasks must also gain over a plan that leaves them running.
     fn bar(&self, plan: &ForecastPlan) -> f64 {
         let stops = !plan.forecast.moved.is_empty() || switches_idly(&plan.places);
-        if stops { self.state.config.policy.min_gain_s } else { 0.0 }
+        if stops { self.least_gain } else { 0.0 }
     }
 }
 

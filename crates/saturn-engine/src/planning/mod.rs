@@ -3,6 +3,7 @@
 //! - `problem` states what is left of the run as a planning problem.
 //! - `asking` decides when the solver is asked; `fingerprint` tells whether the problem is a new
 //!   one.
+//! - `deadlines` says which deadlines a plan need not keep, if no plan keeps all.
 //! - `extend` puts tasks without a place behind the plan in force, without the solver.
 //! - `validity` finds places that can't be followed. `variants` are plans like the solver's answer
 //!   that stop fewer tasks. `incumbent` judges plans by the forecast, `adopting` adopts the best, and
@@ -18,6 +19,7 @@
 
 pub(crate) mod adopting;
 pub(crate) mod asking;
+pub(crate) mod deadlines;
 pub(crate) mod experiment;
 pub(crate) mod extend;
 pub(crate) mod fingerprint;

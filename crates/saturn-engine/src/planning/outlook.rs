@@ -6,6 +6,7 @@
 use saturn_core::Problem;
 
 use crate::facts::ids::TaskId;
+use crate::planning::deadlines::LeftOut;
 use crate::planning::experiment::Luck;
 use crate::planning::problem::Remaining;
 use crate::state::run::State;
@@ -26,7 +27,7 @@ pub struct Outlook {
 pub fn outlook(state: &State) -> Outlook {
     let is_known = |task: &TaskId| state.task(*task).steps.is_some() && state.fits_pool(*task);
     let known: Vec<TaskId> = state.open_tasks.iter().copied().filter(is_known).collect();
-    let mut remaining = Remaining::new(state, &known, true, 0.0);
+    let mut remaining = Remaining::new(state, &known, &LeftOut::default(), 0.0);
     let strategies =
         |problem: &Problem| problem.tasks.iter().map(|one| one.strategies.len()).sum::<usize>();
     let num_measured = strategies(&remaining.problem);

@@ -16,6 +16,7 @@ use saturn_core::{
 
 use crate::facts::config::Level;
 use crate::facts::ids::{NodeId, TaskId};
+use crate::planning::deadlines::LeftOut;
 use crate::state::attempt::Attempt;
 use crate::state::breadth::{Breadth, holds};
 use crate::state::run::State;
@@ -33,8 +34,10 @@ pub(crate) const LEAST_RUNTIME_S: f64 = 1e-3;
 pub(crate) struct Remaining {
     pub(crate) problem: Problem,
     pub(crate) objective: Objective,
-    /// Whether tasks of the problem have deadlines that a plan must keep.
-    pub(crate) keeps_deadlines: bool,
+    /// The deadlines that a plan must keep.
+    pub(crate) due: Vec<Due>,
+    /// The deadlines that the problem leaves out.
+    pub(crate) left_out: LeftOut,
     /// One for each task of the problem.
     pub(crate) tasks: Vec<RemainingTask>,
     /// For each node of the problem, ascending, its number in the run, and which of its devices are
@@ -43,6 +46,14 @@ pub(crate) struct Remaining {
     /// The devices of each type in the problem.
     pub(crate) breadths: Vec<Breadth>,
     names: Names,
+}
+
+/// A deadline that a plan must keep.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Due {
+    pub(crate) task: TaskId,
+    /// The task would miss it even if it started as soon as it may, on the best devices.
+    pub(crate) is_impossible: bool,
 }
 
 /// Names that many candidates share, each stored once. They are few.
@@ -116,21 +127,19 @@ pub(crate) fn plannable_at_once(state: &State) -> Vec<TaskId> {
 }
 
 impl Remaining {
-    /// The problem of these tasks. With `deadlines`, tasks must end by the deadlines that they
-    /// have.
-    pub(crate) fn new(state: &State, tasks: &[TaskId], deadlines: bool, now_s: f64) -> Self {
-        let mut remaining = Self::default();
+    /// The problem of these tasks. They must end by the deadlines that they have, except by those
+    /// that are left out.
+    pub(crate) fn new(state: &State, tasks: &[TaskId], left_out: &LeftOut, now_s: f64) -> Self {
+        let mut remaining = Self { left_out: left_out.clone(), ..Self::default() };
         let priority = |task: &TaskId| state.task(*task).spec.wishes.priority;
         let has_priorities = tasks.windows(2).any(|pair| priority(&pair[0]) != priority(&pair[1]));
         remaining.objective =
             if has_priorities { Objective::Completion } else { Objective::Makespan };
         remaining.add_nodes(state);
         for task in tasks {
-            remaining.add_task(state, *task, deadlines, now_s);
+            remaining.add_task(state, *task, now_s);
         }
         remaining.add_order(state);
-        let mut tasks = remaining.problem.tasks.iter();
-        remaining.keeps_deadlines = tasks.any(|task| task.deadline_s.is_some());
         remaining
     }
 
@@ -149,7 +158,7 @@ impl Remaining {
         self.breadths.clone_from(&state.usable_breadths);
     }
 
-    fn add_task(&mut self, state: &State, id: TaskId, deadlines: bool, now_s: f64) {
+    fn add_task(&mut self, state: &State, id: TaskId, now_s: f64) {
         let attempt = state.attempt_of(id).map(|(_, attempt)| attempt);
         let attempt = attempt.filter(|one| one.stopping.is_none() && !one.is_dying());
         let num_trials = state.group_of(id).trials.len();
@@ -193,14 +202,22 @@ impl Remaining {
         } else {
             planned_switch_s(state, id, &strategies)
         };
-        let due_s = wishes.deadline_s.filter(|due_s| deadlines && *due_s > now_s);
+        let due_s =
+            wishes.deadline_s.filter(|due_s| *due_s > now_s && !self.left_out.leaves_out(id));
+        let deadline_s = due_s.map(|due_s| due_s - now_s);
+        let release_s = if running.is_some() {
+            0.0
+        } else {
+            (task.not_before_s.max(wishes.release_s) - now_s).max(0.0)
+        };
+        if let Some(deadline_s) = deadline_s {
+            let least_s = options.iter().map(|one| one.runtime_s).fold(f64::INFINITY, f64::min);
+            let is_impossible = release_s + least_s > deadline_s;
+            self.due.push(Due { task: id, is_impossible });
+        }
         self.problem.tasks.push(ProblemTask {
-            release_s: if running.is_some() {
-                0.0
-            } else {
-                (task.not_before_s.max(wishes.release_s) - now_s).max(0.0)
-            },
-            deadline_s: due_s.map(|due_s| due_s - now_s),
+            release_s,
+            deadline_s,
             weight: if self.objective == Objective::Completion { state.weight(id) } else { 1.0 },
             switch_cost_s,
             running,

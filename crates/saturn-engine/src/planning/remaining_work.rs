@@ -10,6 +10,7 @@ use crate::facts::config::Level;
 use crate::facts::ids::TaskId;
 use crate::facts::record::{AttemptEnd, Record, TaskEnd};
 use crate::knowledge::paces::LEAST_NEWS;
+use crate::planning::deadlines::LeftOut;
 use crate::planning::problem::{LEAST_RUNTIME_S, Remaining, plannable_at_once};
 use crate::state::breadth::holds;
 use crate::state::run::State;
@@ -45,7 +46,7 @@ pub fn remaining_work(state: &State, without: &[TaskId], now_s: f64) -> Remainin
         state.apply(&record, now_s);
     }
     let cancelled = cancel(&mut state, without, now_s);
-    let remaining = Remaining::new(&state, &plannable_at_once(&state), true, now_s);
+    let remaining = Remaining::new(&state, &plannable_at_once(&state), &LeftOut::default(), now_s);
     let is_planned = |task: &TaskId| remaining.tasks.iter().any(|one| one.id == *task);
     let unplanned = state.open_tasks.iter().copied().filter(|task| !is_planned(task)).collect();
     let wide = wide(&state, &remaining);

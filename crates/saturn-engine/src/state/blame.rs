@@ -7,6 +7,7 @@
 
 use saturn_core::Strategy;
 
+use crate::facts::config::Mode;
 use crate::facts::failure::{FailureKind, RankFailure};
 use crate::facts::ids::TaskId;
 use crate::facts::record::TaskEnd;
@@ -22,6 +23,14 @@ const PLAIN: &str = "ddp";
 pub(crate) fn is_own_failure(state: &State, attempt: &Attempt, kind: FailureKind) -> bool {
     let raised = matches!(kind, FailureKind::Task | FailureKind::Certain);
     raised && !has_worked(state, attempt.task)
+}
+
+/// Whether a failed inspection or trial says nothing yet: the task's functions raised before the
+/// tasks that it comes after are done, and those may make what the functions lack.
+pub(crate) fn is_early(state: &State, attempt: &Attempt, kind: FailureKind) -> bool {
+    state.config.mode == Mode::Orchestrate
+        && is_own_failure(state, attempt, kind)
+        && state.waits_for(attempt.task).next().is_some()
 }
 
 /// Whether an error of a task's own functions would come under every other strategy too: bad data

@@ -3,12 +3,19 @@
 use crate::facts::ids::TaskId;
 use crate::facts::plan::Place;
 use crate::state::run::State;
+use crate::state::task::TaskStatus;
 
 impl State {
     /// The open places of the plan in force, in its order, each with its index in the plan.
     pub fn open_places(&self) -> impl Iterator<Item = (usize, &Place)> {
         let places = self.plan.iter().flat_map(|plan| &plan.places).enumerate();
         places.filter(|(_, place)| self.is_place_open(place))
+    }
+
+    /// Whether a task waits for its place in the plan in force.
+    pub(crate) fn has_waiting_place(&self) -> bool {
+        let mut open = self.open_places();
+        open.any(|(_, place)| self.task(place.task).status == TaskStatus::Waiting)
     }
 
     /// Whether a place of the plan in force is open: neither over nor impossible by now.

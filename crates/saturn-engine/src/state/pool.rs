@@ -3,6 +3,7 @@
 use saturn_core::Gang;
 
 use crate::facts::ids::{DeviceId, NodeId, devices};
+use crate::state::attempt::Attempt;
 use crate::state::breadth::{Breadth, holds};
 use crate::state::device::DeviceState;
 use crate::state::run::State;
@@ -98,6 +99,12 @@ impl State {
     /// Whether the pool has the devices for a gang, on one node or on several as it needs.
     pub fn has_nodes_for(&self, gpu_type: &str, gpus: u32) -> bool {
         holds(&self.usable_breadths, gpu_type, gpus)
+    }
+
+    /// Whether an attempt's gang still has the shape of its strategy. A gang on several nodes has it
+    /// no longer once a node has come that is wide enough: its pace says nothing of a gang there.
+    pub(crate) fn is_in_shape(&self, attempt: &Attempt) -> bool {
+        self.has_shape_for(&attempt.gang, attempt.strategy.gpus)
     }
 
     /// Whether a gang is of the shape that so many devices take: on one node, or on several.

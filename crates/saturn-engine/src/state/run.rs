@@ -248,17 +248,37 @@ impl State {
         PRIORITY_FACTOR.powi(self.task(task).spec.wishes.priority.clamp(-16, 16))
     }
 
-    /// The task whose model is inspected and tried for a group: the first that has not ended.
+    /// The task whose model is inspected for a group: the first that has not ended, and that comes
+    /// after no open task if there is such a task.
     pub(crate) fn representative(&self, group: usize) -> Option<TaskId> {
-        let mut tasks = self.groups[group].tasks.iter().copied();
-        tasks.find(|task| !self.has_ended(*task))
+        self.first_to_measure(group, |_| true)
     }
 
-    /// The task that is tried for a group under a strategy, if none can go on from the trial: the
-    /// first that has not ended, and for which the strategy is not excluded.
+    /// The task that is tried for a group under a strategy, if none can go on from the trial: as
+    /// `representative`, but the strategy must not be excluded for it.
     pub(crate) fn representative_for(&self, group: usize, key: &StrategyKey) -> Option<TaskId> {
+        self.first_to_measure(group, |task| !self.task(task).excludes_key(key))
+    }
+
+    fn first_to_measure(&self, group: usize, may: impl Fn(TaskId) -> bool) -> Option<TaskId> {
+        let tasks = self.groups[group].tasks.iter().copied();
+        let mut tasks = tasks
+            .filter(|task| !self.has_ended(*task) && !self.is_measured_later(*task) && may(*task))
+            .peekable();
+        let first = tasks.peek().copied();
+        tasks.find(|task| self.waits_for(*task).next().is_none()).or(first)
+    }
+
+    /// Whether a task's functions are not to be called yet: they have raised before the tasks that
+    /// it comes after were done.
+    pub fn is_measured_later(&self, task: TaskId) -> bool {
+        self.task(task).raised_early && self.waits_for(task).next().is_some()
+    }
+
+    /// Whether a task of a group is left that may be tried under a strategy, now or later.
+    pub(crate) fn has_task_for(&self, group: usize, key: &StrategyKey) -> bool {
         let mut tasks = self.groups[group].tasks.iter().copied();
-        tasks.find(|task| !self.has_ended(*task) && !self.task(*task).excludes_key(key))
+        tasks.any(|task| !self.has_ended(task) && !self.task(task).excludes_key(key))
     }
 
     /// Seconds of the run between failures of attempts that are not their task's fault, about.

@@ -78,6 +78,8 @@ pub struct TaskState {
     pub evaluating_s: f64,
     /// A trial with its functions has measured a strategy.
     pub was_measured: bool,
+    /// Its functions have raised, when tasks that it comes after were not done.
+    pub raised_early: bool,
     /// How many times it was launched to train.
     pub num_attempts: u32,
     /// When it last ended an attempt at training, seconds; 0 before.
@@ -100,6 +102,11 @@ impl TaskState {
         (self.step, self.loss) = (step, told.or(saved));
         self.evaluation.take_if(|last| last.step > step);
         self.best.take_if(|best| best.evaluation.step > step);
+    }
+
+    /// Whether it has done as many steps as it was to do.
+    pub(crate) fn has_all_steps(&self) -> bool {
+        self.steps.is_some_and(|steps| self.step >= steps)
     }
 
     /// Whether it is to do nothing for now: its user paused it, or the stopper holds it or ends it.

@@ -73,9 +73,12 @@ impl State {
         if self.groups[group].no_space.is_some() {
             return false;
         }
-        let is_inspected = self.groups[group].inspection.attempt.is_some();
-        if is_inspected || self.is_to_inspect(group) {
+        if self.groups[group].inspection.attempt.is_some() {
             return true;
+        }
+        // Where all tasks left are too early, they are measured once others are done.
+        if self.is_to_inspect(group) {
+            return self.representative(group).is_some();
         }
         self.groups[group].trials.iter().any(|(key, trial)| {
             let has_room = || vacancies.has_without_training(&key.gpu_type, key.strategy.gpus);

@@ -1,9 +1,11 @@
 //! How often attempts fail is learnt from what has failed, and tells how often to save.
 
-use saturn_core::{Knobs, Node, Placement, Strategy};
+use std::sync::Arc;
+
+use saturn_core::{Knobs, Node, Placement, PlanStatus, Strategy};
 use saturn_engine::{
-    AttemptEnd, AttemptId, DeviceKind, FailureKind, Mode, NodeId, Policy, Purpose, RankFailure,
-    Record, RunConfig, State, TaskId, TaskSpec,
+    AttemptEnd, AttemptId, DeviceKind, FailureKind, Mode, NodeId, Place, PlanSource, Policy,
+    Purpose, RankFailure, Record, RunConfig, RunPlan, State, TaskId, TaskSpec,
 };
 
 use crate::specs::spec;
@@ -62,4 +64,59 @@ fn failures_are_as_frequent_as_they_were_and_once_a_day_before_any() {
 fn what_is_the_tasks_own_fault_no_checkpoint_helps_against() {
     let ends = [FailureKind::OutOfMemory, FailureKind::Task].map(failed);
     assert!(is(&run_of(ends), 3.0 * DAY_S));
+}
+
+/// A task is in the second place of a planned switch, and loads a checkpoint from before the switch.
+#[test]
+fn places_before_a_damaged_checkpoint_are_planned_anew() {
+    let mut state = run_of([]);
+    let (task, strategy) =
+        (TaskId(0), Strategy { technique: "ddp".to_owned(), gpus: 1, knobs: Knobs::new() });
+    let place = |until_step, start_s| Place {
+        task,
+        strategy: Arc::new(strategy.clone()),
+        gang: vec![Placement { node: 0, devices: vec![0] }],
+        share: 0.5,
+        until_step,
+        is_estimate: false,
+        start_s,
+        end_s: start_s + 50.0,
+    };
+    let plan = RunPlan {
+        at_s: 0.0,
+        source: PlanSource::Solver,
+        status: PlanStatus::Feasible,
+        makespan_s: 100.0,
+        lower_bound_s: 0.0,
+        solve_s: 0.0,
+        current_practice_s: None,
+        practice_is_estimate: false,
+        instead_of_s: None,
+        places: vec![place(Some(50), 0.0), place(None, 50.0)],
+    };
+    state.apply(&Record::Planned { plan: Arc::new(plan) }, 0.0);
+    let launched = |attempt, until_step| Record::Launched {
+        attempt,
+        task,
+        purpose: Purpose::Train,
+        strategy: strategy.clone(),
+        gang: vec![Placement { node: 0, devices: vec![0] }],
+        until_step,
+    };
+    let first = AttemptId(1);
+    state.apply(&launched(first, Some(50)), 0.0);
+    let (end, step_s) = (AttemptEnd::Stopped, None);
+    state.apply(&Record::Ended { attempt: first, end, step: 50, step_s }, 50.0);
+    assert_eq!(state.open_places().count(), 1);
+    for (attempt, step, num_open) in [(2, 50, 1), (3, 40, 0)] {
+        let attempt = AttemptId(attempt);
+        state.apply(&launched(attempt, None), 60.0);
+        state.apply(&Record::Started { attempt, step, setup_s: 1.0 }, 61.0);
+        assert_eq!(state.open_places().count(), num_open, "from step {step}");
+        if num_open > 0 {
+            // Its places stay open while it waits for the next launch.
+            continue;
+        }
+        assert_eq!(state.task(task).checkpoint_step, 40);
+    }
 }

@@ -68,12 +68,7 @@ impl Run {
                 ..Policy::default()
             },
         };
-        let mut run =
-            Self { engine: Engine::new(config), records: Vec::new(), now_s: 0.0, order: None };
-        let nodes = nodes.iter().enumerate();
-        let nodes = nodes.map(|(index, devices)| Node::new(format!("n{index}"), *devices, "a"));
-        let nodes = nodes.collect();
-        run.tell(Event::Begin { cluster: Cluster { nodes } });
+        let mut run = Self::begin(config, nodes);
         let new = tasks.iter().map(|(name, _)| task(name, gpus)).collect();
         run.tell(Event::Command { command: Command::Submit { tasks: new } });
         // Two at a time are looked at.
@@ -84,6 +79,22 @@ impl Run {
             run.gone(attempt, 0);
         }
         run
+    }
+
+    /// On nodes of so many devices, without tasks.
+    pub(crate) fn begin(config: RunConfig, nodes: &[u32]) -> Self {
+        let mut run =
+            Self { engine: Engine::new(config), records: Vec::new(), now_s: 0.0, order: None };
+        let nodes = nodes.iter().enumerate();
+        let nodes = nodes.map(|(index, devices)| Node::new(format!("n{index}"), *devices, "a"));
+        let nodes = nodes.collect();
+        run.tell(Event::Begin { cluster: Cluster { nodes } });
+        run
+    }
+
+    /// Whether a plan is asked for that has not been answered.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.order.is_some()
     }
 
     pub(crate) fn tell(&mut self, event: Event) {

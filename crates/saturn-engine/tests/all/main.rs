@@ -22,5 +22,7 @@ mod slowness;
 mod specs;
 mod staying;
 mod stuck;
+
+mod too_early;
 mod trials;
 mod waiting;

@@ -4,8 +4,8 @@
 
 use saturn_core::{Assignment, Cluster, Node, Placement, Plan, PlanStatus, WHOLE};
 use saturn_engine::{
-    Command, Decision, Engine, Event, NewTask, RefusalCode, Rehearsal, SolveAnswer, SolveOrder,
-    TaskId, forecast,
+    Action, Command, Decision, Engine, Event, NewTask, RefusalCode, Rehearsal, SolveAnswer,
+    SolveOrder, TaskId, forecast,
 };
 
 use crate::idle::{config, order, submit_long};
@@ -71,7 +71,7 @@ fn a_copy_takes_the_tasks_in_and_the_run_stays_as_it_is() {
     let engine = run();
     let before = ends(engine.state());
     let mut rehearsal = Rehearsal::of(engine.state(), new("late", None), 1.0).expect("taken");
-    let order = rehearsal.ask(true).expect("it is measured");
+    let order = rehearsal.ask().expect("it is measured");
     assert!(rehearsal.solved(&in_order(&order, &["long", "short", "late"])));
     let after = ends(rehearsal.state());
     assert_eq!(after.len(), 3);
@@ -89,7 +89,7 @@ fn a_plan_that_keeps_a_deadline_is_adopted_before_one_with_earlier_ends() {
     let long_s = forecast(engine.state(), 1.0).tasks[&LONG].1;
     let due = new("due", Some(long_s + 210.0));
     let mut rehearsal = Rehearsal::of(engine.state(), due, 1.0).expect("taken");
-    let order = rehearsal.ask(true).expect("it is measured");
+    let order = rehearsal.ask().expect("it is measured");
     assert!(order.problem.tasks.iter().any(|task| task.deadline_s.is_some()));
     assert!(rehearsal.solved(&in_order(&order, &["long", "due", "short"])));
     let after = ends(rehearsal.state());
@@ -97,9 +97,90 @@ fn a_plan_that_keeps_a_deadline_is_adopted_before_one_with_earlier_ends() {
     assert_eq!(after[SHORT.0] - before[SHORT.0], 200, "{after:?}");
     // Without deadlines, the plan with the earlier ends stays.
     rehearsal = Rehearsal::of(engine.state(), new("due", None), 1.0).expect("taken");
-    let order = rehearsal.ask(false).expect("it is measured");
+    let order = rehearsal.ask().expect("it is measured");
     assert!(rehearsal.solved(&in_order(&order, &["long", "due", "short"])));
     assert_eq!(ends(rehearsal.state())[..2], before[..2]);
+}
+
+/// With priorities the objective is a sum of weighted ends, in which an hour of lateness is little.
+#[test]
+fn lateness_is_compared_in_seconds_also_beside_priorities() {
+    let mut engine = run();
+    let wish = Command::Wish {
+        task: "long".to_owned(),
+        priority: Some(5),
+        deadline_s: None,
+        no_deadline: false,
+        release_s: None,
+        after: None,
+    };
+    engine.handle(Event::Command { command: wish }, 1.0);
+    let long_s = forecast(engine.state(), 1.0).tasks[&LONG].1;
+    let due = new("due", Some(long_s + 210.0));
+    let mut rehearsal = Rehearsal::of(engine.state(), due, 1.0).expect("taken");
+    let order = rehearsal.ask().expect("it is measured");
+    assert!(rehearsal.solved(&in_order(&order, &["long", "due", "short"])));
+    let after = ends(rehearsal.state());
+    assert_eq!(after[2] - after[LONG.0], 200, "{after:?}");
+}
+
+fn none(order: &SolveOrder) -> SolveAnswer {
+    let plan = Plan { status: PlanStatus::Infeasible, ..Plan::none(order.objective) };
+    let (current_practice_s, practice_is_estimate, optimistic) = (None, false, None);
+    SolveAnswer { plan, current_practice_s, practice_is_estimate, optimistic }
+}
+
+/// The tasks of a problem that have deadlines.
+fn due(order: &SolveOrder) -> Vec<&str> {
+    let due = order.problem.tasks.iter().filter(|task| task.deadline_s.is_some());
+    due.map(|task| task.name.as_str()).collect()
+}
+
+#[test]
+fn a_deadline_that_can_not_be_kept_leaves_the_others_in_force() {
+    let engine = run();
+    let long_s = forecast(engine.state(), 1.0).tasks[&LONG].1;
+    let tasks = [new("lost", Some(100.0)), new("due", Some(long_s + 210.0))].concat();
+    let mut rehearsal = Rehearsal::of(engine.state(), tasks, 1.0).expect("taken");
+    let order = rehearsal.ask().expect("it is measured");
+    assert_eq!(due(&order), ["lost", "due"]);
+    assert!(!rehearsal.solved(&none(&order)), "it is asked again");
+    let order = rehearsal.ask().expect("it is measured");
+    assert_eq!(due(&order), ["due"]);
+    assert!(rehearsal.solved(&in_order(&order, &["long", "due", "short", "lost"])));
+    let after = ends(rehearsal.state());
+    assert_eq!(after[3] - after[LONG.0], 200, "{after:?}");
+}
+
+#[test]
+fn a_run_keeps_the_other_deadlines_and_looks_again_once_the_lost_one_has_passed() {
+    let mut engine = run();
+    let long_s = forecast(engine.state(), 1.0).tasks[&LONG].1;
+    let mut asked = Vec::new();
+    let mut tell = |engine: &mut Engine, event: Event, now_s: f64| {
+        let Decision { actions, .. } = engine.handle(event, now_s);
+        for action in actions {
+            if let Action::Solve { request, order } = action {
+                asked.push((now_s, due(&order).join(" "), request, order));
+            }
+        }
+        asked
+            .last()
+            .map(|(at_s, due, request, order)| (*at_s, due.clone(), *request, order.clone()))
+    };
+    let tasks = [new("lost", Some(100.0)), new("due", Some(long_s + 210.0))].concat();
+    let submit = Event::Command { command: Command::Submit { tasks } };
+    // The solver rests after its last answer.
+    tell(&mut engine, submit, 1.0);
+    let (_, first, request, order) = tell(&mut engine, Event::Tick, 60.0).expect("it is asked");
+    assert_eq!(first, "lost due");
+    let answer = Event::Solved { request, answer: Ok(none(&order)) };
+    let (_, second, request, order) = tell(&mut engine, answer, 61.0).expect("it is asked");
+    assert_eq!(second, "due");
+    let plan = in_order(&order, &["long", "due", "short", "lost"]);
+    tell(&mut engine, Event::Solved { request, answer: Ok(plan) }, 62.0);
+    let (at_s, third, ..) = tell(&mut engine, Event::Tick, 101.0).expect("it is asked");
+    assert_eq!((at_s, third.as_str()), (101.0, "due"), "the deadline that has passed is no more");
 }
 
 #[test]
@@ -116,7 +197,7 @@ fn a_task_that_is_not_measured_has_no_end() {
     tasks[0].spec.measured.clear();
     tasks[0].spec.profile_key = "fresh".to_owned();
     let mut rehearsal = Rehearsal::of(engine.state(), tasks, 1.0).expect("taken");
-    let order = rehearsal.ask(true).expect("others are measured");
+    let order = rehearsal.ask().expect("others are measured");
     assert!(rehearsal.solved(&in_order(&order, &["long", "short"])));
     assert!(!forecast(rehearsal.state(), 1.0).tasks.contains_key(&TaskId(2)));
 }

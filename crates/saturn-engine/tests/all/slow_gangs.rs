@@ -202,3 +202,16 @@ fn a_gang_alone_on_its_nodes_has_all_of_them_taken_to_be_slow_and_keeps_its_stra
     assert_eq!(run.slow(), [0, 1]);
     assert!((run.known_s(0) - STEP_S).abs() < 0.03, "{}", run.known_s(0));
 }
+
+#[test]
+fn the_pace_across_a_network_is_not_that_of_a_node_that_comes() {
+    let mut run = Run::of(&[&[(0, 3), (1, 1)]]);
+    run.train_s(300.0);
+    run.step_s = vec![2.0];
+    run.tell(Event::NodeJoined { spec: Node::new("wide", 4, "cpu") });
+    run.train_s(600.0);
+    let state = run.engine.state();
+    let of_four = |(key, _): &(&std::sync::Arc<saturn_engine::TrialKey>, _)| key.strategy.gpus == 4;
+    let (_, trial) = state.groups[0].trials.iter().find(of_four).expect("it is there");
+    assert_eq!((trial.trained_step_s, trial.trained), (None, None));
+}

@@ -66,3 +66,20 @@ fn freed_space_ends_no_wait_after_a_failure_of_another_kind() {
     run.tell(Event::Tick);
     assert_eq!(run.training(), ["a"]);
 }
+
+#[test]
+fn devices_of_a_task_that_ends_unplanned_are_planned_again_at_once() {
+    let tasks = [("long-a", 1), ("long-b", 1), ("long-c", 1)];
+    let mut run = measured(&tasks, None);
+    // The first plan is asked for before all are measured.
+    run.plan(&[("long-a", 0)]);
+    while !run.is_asked() {
+        run.tell(Event::Tick);
+    }
+    run.plan(&[("long-a", 0), ("long-b", 1), ("long-c", 1)]);
+    assert!(!run.is_asked() && run.training() == ["long-a", "long-b"]);
+    let id = run.live(Purpose::Train)[0];
+    run.cancel("long-a");
+    run.gone(id, -9);
+    assert!(run.is_asked(), "`long-c` waits for the other device");
+}

@@ -20,14 +20,10 @@ pub(crate) fn preview(
     check_tasks(&mut tasks, state.config.device_memory_bytes)
         .map_err(|error| RefusalCode::BadValue.because(error))?;
     let mut rehearsal = Rehearsal::of(state, tasks, now_s)?;
-    // As the run itself does: with deadlines if there is such a plan, and else without.
-    for deadlines in [true, false] {
-        let Some(order) = rehearsal.ask(deadlines) else { break };
-        let has_deadlines = order.problem.tasks.iter().any(|task| task.deadline_s.is_some());
+    // As the run itself does: with as many of the deadlines as can be kept.
+    while let Some(order) = rehearsal.ask() {
         let answer = solve_once(order).map_err(|error| RefusalCode::Internal.because(error))?;
-        let has_plan = answer.plan.is_usable();
-        if has_plan || !has_deadlines {
-            rehearsal.solved(&answer);
+        if rehearsal.solved(&answer) {
             break;
         }
     }

@@ -314,11 +314,17 @@ impl Launcher for ClusterLauncher {
     }
 
     fn stop(&mut self, attempt: AttemptId) {
-        self.tell_agents_of(attempt, || ToAgent::Stop { attempt });
+        match self.orders_to(attempt) {
+            Some(orders) => orders.stop = true,
+            None => self.tell_agents_of(attempt, || ToAgent::Stop { attempt }),
+        }
     }
 
     fn until(&mut self, attempt: AttemptId, step: Option<u64>) {
-        self.tell_agents_of(attempt, || ToAgent::Until { attempt, step });
+        match self.orders_to(attempt) {
+            Some(orders) => orders.until = Some(step),
+            None => self.tell_agents_of(attempt, || ToAgent::Until { attempt, step }),
+        }
     }
 
     fn go_on(&mut self, attempt: AttemptId, steps: u64) {

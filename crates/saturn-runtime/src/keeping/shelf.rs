@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use saturn_core::{Origin, Strategy, Trained, Trial, TrialOutcome};
-use saturn_engine::{DeviceKind, Group, NewTask, Record, RunConfig, State};
+use saturn_core::{Origin, Strategy, StrategyKey, Trained, Trial, TrialOutcome};
+use saturn_engine::{DeviceKind, Group, NewTask, Record, RunConfig, State, TrialKey};
 use saturn_store::{Platform, Store, is_key, is_like, with_causes};
 use serde::{Deserialize, Serialize};
 
@@ -113,7 +113,14 @@ impl Shelf {
         let mut lines = Vec::new();
         let mut missing = Vec::new();
         for group in &state.groups {
-            let own = group.trials.iter().filter(|(_, trial)| !trial.reused);
+            // What the inspection rules out was never run as a trial.
+            let found = group.inspection.found.as_ref();
+            let is_ruled_out = |key: &TrialKey| {
+                let TrialKey { strategy: StrategyKey { technique, gpus }, gpu_type } = key;
+                found.is_some_and(|found| found.outcome_of(technique, *gpus, gpu_type).is_some())
+            };
+            let own = group.trials.iter();
+            let own = own.filter(|(key, trial)| !trial.reused && !is_ruled_out(key));
             let found = own.filter_map(|(key, trial)| {
                 let outcome = trial.outcome.as_ref()?;
                 self.worth_keeping(state, group, &key.gpu_type, &trial.strategy, outcome)

@@ -15,6 +15,7 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use saturn_engine::AttemptId;
 
+use crate::launching::orders::Orders;
 use crate::launching::protocol::{RankKey, ToRank};
 use crate::system::clock::{deadline, is_past};
 
@@ -44,10 +45,7 @@ struct LiveRank {
 #[derive(Debug, Default)]
 struct Gang {
     ranks: BTreeMap<u32, LiveRank>,
-    stop_asked: bool,
-    /// The newest request for a step to stop at.
-    #[expect(clippy::option_option, reason = "nothing was told, or the step that was, or its end")]
-    until: Option<Option<u64>>,
+    orders: Orders,
     /// The gang must die. If a rank still has no process at this time, its parent hangs.
     kill_asked: Option<Instant>,
     /// Ranks whose parent died: nobody reaps them.
@@ -80,12 +78,13 @@ pub(crate) struct Ended {
 }
 
 impl Gangs {
-    /// Notes a gang whose ranks this parent is about to start.
+    /// Notes a gang whose ranks this parent is about to start, and the orders to it so far.
     pub(crate) fn expect(
         &mut self,
         attempt: AttemptId,
         ranks: impl Iterator<Item = u32>,
         parent: u64,
+        orders: Orders,
     ) {
         let rank = || LiveRank {
             parent,
@@ -96,7 +95,7 @@ impl Gangs {
             is_told: false,
         };
         let ranks = ranks.map(|number| (number, rank())).collect();
-        self.0.insert(attempt, Gang { ranks, ..Gang::default() });
+        self.0.insert(attempt, Gang { ranks, orders, ..Gang::default() });
     }
 
     /// Forgets a gang that could not be launched.
@@ -121,7 +120,7 @@ impl Gangs {
 
     pub(crate) fn connected(&mut self, attempt: AttemptId, rank: u32, stream: UnixStream) {
         let Some(gang) = self.0.get_mut(&attempt) else { return };
-        let (stop_asked, until) = (gang.stop_asked, gang.until);
+        let Orders { stop, until } = gang.orders;
         if let Some(rank) = gang.ranks.get_mut(&rank) {
             // Without a time limit on writes, a rank that reads nothing could delay the run.
             if stream.set_write_timeout(Some(ORDERS)).is_err() {
@@ -131,7 +130,7 @@ impl Gangs {
             if let Some(step) = until {
                 order(stream, ToRank::Until { step });
             }
-            if stop_asked {
+            if stop {
                 order(stream, ToRank::Stop);
             }
         }
@@ -210,14 +209,14 @@ impl Gangs {
     /// Asks all ranks of a gang to stop together at a checkpoint.
     pub(crate) fn stop(&mut self, attempt: AttemptId) {
         let Some(gang) = self.0.get_mut(&attempt) else { return };
-        gang.stop_asked = true;
+        gang.orders.stop = true;
         gang.order(ToRank::Stop);
     }
 
     /// Tells all ranks of a gang at which step to stop.
     pub(crate) fn until(&mut self, attempt: AttemptId, step: Option<u64>) {
         let Some(gang) = self.0.get_mut(&attempt) else { return };
-        gang.until = Some(step);
+        gang.orders.until = Some(step);
         gang.order(ToRank::Until { step });
     }
 

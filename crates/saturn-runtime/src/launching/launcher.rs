@@ -25,7 +25,7 @@ use crate::devices::machine::Pool;
 use crate::launching::files::{Place, Share, last_words};
 use crate::launching::gangs::{Ended, Gangs};
 use crate::launching::input::{Input, MAX_WAITING, Sending};
-use crate::launching::parents::Parents;
+use crate::launching::parents::{Parents, Waiting};
 use crate::launching::ranks::RankSocket;
 use crate::launching::settings::LaunchSettings;
 use crate::launching::site::Site;
@@ -212,8 +212,8 @@ impl LocalLauncher {
     /// Starts the gangs that wait for a parent, if a parent serves now.
     fn launch_waiting(&mut self) {
         let Some(parent) = self.parents.serving() else { return };
-        for (attempt, launches) in self.parents.take_waiting() {
-            self.gangs.expect(attempt, launches.iter().map(|one| one.rank), parent);
+        for (attempt, Waiting { launches, orders }) in self.parents.take_waiting() {
+            self.gangs.expect(attempt, launches.iter().map(|one| one.rank), parent, orders);
             if let Err(error) = self.parents.launch(&launches) {
                 self.gangs.forget(attempt);
                 let LaunchError { kind, error } = error;
@@ -268,11 +268,17 @@ impl Launcher for LocalLauncher {
     }
 
     fn stop(&mut self, attempt: AttemptId) {
-        self.gangs.stop(attempt);
+        match self.parents.orders_to(attempt) {
+            Some(orders) => orders.stop = true,
+            None => self.gangs.stop(attempt),
+        }
     }
 
     fn until(&mut self, attempt: AttemptId, step: Option<u64>) {
-        self.gangs.until(attempt, step);
+        match self.parents.orders_to(attempt) {
+            Some(orders) => orders.until = Some(step),
+            None => self.gangs.until(attempt, step),
+        }
     }
 
     fn go_on(&mut self, attempt: AttemptId, steps: u64) {

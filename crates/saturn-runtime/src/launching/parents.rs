@@ -11,6 +11,7 @@ use saturn_engine::{AttemptId, FailureKind, LaunchError};
 use saturn_store::with_causes;
 
 use crate::launching::input::Sending;
+use crate::launching::orders::Orders;
 use crate::launching::parent::{Kind, Parent};
 use crate::launching::protocol::RankLaunch;
 use crate::launching::settings::LaunchSettings;
@@ -44,7 +45,15 @@ pub(crate) struct Parents {
     /// Parents have failed so often that launches must not wait for the next.
     is_in_vain: bool,
     /// Gangs to start as soon as a parent is ready.
-    waiting: BTreeMap<AttemptId, Vec<RankLaunch>>,
+    waiting: BTreeMap<AttemptId, Waiting>,
+}
+
+/// A gang that waits for a parent.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) launches: Vec<RankLaunch>,
+    /// The orders to it since it waits.
+    pub(crate) orders: Orders,
 }
 
 #[derive(Debug)]
@@ -214,17 +223,22 @@ impl Parents {
 
     /// Lets a gang wait for a parent.
     pub(crate) fn wait(&mut self, attempt: AttemptId, launches: Vec<RankLaunch>) {
-        self.waiting.insert(attempt, launches);
+        self.waiting.insert(attempt, Waiting { launches, orders: Orders::default() });
     }
 
     /// Takes the gangs that wait.
-    pub(crate) fn take_waiting(&mut self) -> BTreeMap<AttemptId, Vec<RankLaunch>> {
+    pub(crate) fn take_waiting(&mut self) -> BTreeMap<AttemptId, Waiting> {
         std::mem::take(&mut self.waiting)
+    }
+
+    /// The orders to a gang that waits for a parent; `None` if it does not wait.
+    pub(crate) fn orders_to(&mut self, attempt: AttemptId) -> Option<&mut Orders> {
+        self.waiting.get_mut(&attempt).map(|waiting| &mut waiting.orders)
     }
 
     /// Takes back a gang that waits for a parent, if it does.
     pub(crate) fn forget(&mut self, attempt: AttemptId) -> Option<Vec<RankLaunch>> {
-        self.waiting.remove(&attempt)
+        self.waiting.remove(&attempt).map(|waiting| waiting.launches)
     }
 
     /// Tells the present parent to start the ranks of a gang.

@@ -93,10 +93,17 @@ impl Run {
     }
 
     pub fn resume_with(&self, device_memory: DeviceMemory) -> Result<Outcome, RuntimeError> {
+        self.resume_interrupted(device_memory, &mut || false)
+    }
+
+    pub fn resume_interrupted(
+        &self,
+        device_memory: DeviceMemory,
+        is_interrupted: &mut dyn FnMut() -> bool,
+    ) -> Result<Outcome, RuntimeError> {
         let options =
             ResumeOptions { device_memory, disk: self.disk.clone(), ..ResumeOptions::default() };
-        let mut never = || false;
-        let watcher = Watcher::new(quiet(), &mut never);
+        let watcher = Watcher::new(quiet(), is_interrupted);
         let outcome = saturn_runtime::resume(&self.path(), options, watcher);
         self.assert_no_process_lives();
         outcome

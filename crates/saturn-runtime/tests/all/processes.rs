@@ -280,6 +280,23 @@ fn a_memory_limit_stays_with_a_run_until_a_resume_changes_it() {
 }
 
 #[test]
+fn an_interrupt_before_the_workers_are_ready_reaches_what_waits_for_them() {
+    let mut run = Run::new(1, &[GOOD]);
+    run.steps = 3000;
+    run.start_interrupted(&mut || run.saved_step("t0") > 0).unwrap();
+    // The resumed run launches the task at once, and the launch waits for the slow parent.
+    std::fs::write(run.dir.path().join("slow"), "0.5").unwrap();
+    let mut asked = 0;
+    let mut press_once = || {
+        asked += 1;
+        asked == 1
+    };
+    let outcome = run.resume_interrupted(DeviceMemory::AsBefore, &mut press_once).unwrap();
+    assert_eq!(outcome.end, saturn_engine::RunEnd::Interrupted);
+    assert!(run.saved_step("t0") < 1000, "{}", run.saved_step("t0"));
+}
+
+#[test]
 fn a_second_interrupt_kills_at_once() {
     let hangs = r#"{"trials": 1, "bad_attempts": 9, "at_step": 30, "how": "garbage"}"#;
     let run = Run::new(1, &[hangs.replace("garbage", "sleep").as_str()]);

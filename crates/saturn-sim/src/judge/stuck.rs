@@ -39,7 +39,7 @@ impl Books {
         let told = self.noted.iter().find(|(of, _)| *of == id).map(|(_, text)| text.as_str());
         let told =
             told.and_then(|text| text.strip_prefix("needs more devices than the pool has ("));
-        let told = told.and_then(|text| text.strip_suffix("): resume it where they are"));
+        let told = told.and_then(|text| text.strip_suffix("): resume the run on a larger pool"));
         let told: Vec<&str> = told.ok_or("it is not told what it needs")?.split(", or ").collect();
         let has = |gpus: u32, gpu_type: &str| {
             self.nodes.iter().any(|(_, of_type, there)| of_type == gpu_type && *there >= gpus)

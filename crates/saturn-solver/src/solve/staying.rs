@@ -3,7 +3,8 @@
 //! A move costs more than the seconds that a plan counts: another launch may fail, and a task that
 //! could have ended soon waits. So half of a solve looks for the best plan in which every running
 //! task stays. The other half may move them, from that plan on. A plan that moves more tasks is the
-//! answer only if it ends earlier by as much as the options ask for.
+//! answer only if it is better by as much as the options ask for. Of weighted ends only the share
+//! is asked for: a gain in seconds means nothing there.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +22,7 @@ pub(crate) fn plan(problem: &Problem, options: &Options, deadline: Deadline, pla
     let is_movable = |running: &Running| running.movable;
     let may_move = problem.tasks.iter().filter_map(|task| task.running.as_ref()).any(is_movable);
     let must_gain = options.min_move_gain > 0.0 || options.min_move_gain_s > 0.0;
-    let is_asked = options.objective == Objective::Makespan && options.backend.baseline().is_none();
+    let is_asked = options.objective != Objective::Cost && options.backend.baseline().is_none();
     if !(may_move && must_gain && is_asked) {
         return plan_early(problem, options, deadline, plan);
     }
@@ -31,16 +32,18 @@ pub(crate) fn plan(problem: &Problem, options: &Options, deadline: Deadline, pla
     plan_early(&still, &half, deadline.within(deadline.left_s() / 2.0), &mut left);
     // The plan at hand may already move tasks, for a smaller gain. Those moves were decided before.
     let at_hand = warm::valid(problem, options);
-    let is_better = |one: &Plan| !left.is_usable() || one.makespan_s < left.makespan_s;
+    let is_better = |one: &Plan| !left.is_usable() || one.value() < left.value();
     let start = at_hand.filter(is_better).or_else(|| left.is_usable().then(|| left.clone()));
     let warm_start = start.clone().or_else(|| options.warm_start.clone());
     plan_early(problem, &Options { warm_start, ..half }, deadline, plan);
     let Some(start) = start else { return };
-    let enough_s = start.makespan_s * (1.0 - options.min_move_gain) - options.min_move_gain_s;
+    let is_makespan = options.objective == Objective::Makespan;
+    let gain_s = if is_makespan { options.min_move_gain_s } else { 0.0 };
+    let enough = start.value() * (1.0 - options.min_move_gain) - gain_s;
     let model = Model::new(problem);
     let at_start = moved(&model, &start);
     let moves_more = |plan: &Plan| !moved(&model, plan).is_subset(&at_start);
-    if !plan.is_usable() || plan.makespan_s > enough_s && moves_more(plan) {
+    if !plan.is_usable() || plan.value() > enough && moves_more(plan) {
         warm::answer_with(problem, start, deadline, plan);
     }
 }

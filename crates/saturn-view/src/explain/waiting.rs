@@ -141,6 +141,9 @@ fn without_place(state: &State, history: &History, task: TaskId) -> Vec<Reason> 
     let name = state.name(task);
     let group = state.task(task).group;
     let inspection = &state.groups[group].inspection;
+    if state.is_measured_later(task) {
+        return Vec::new(); // The reason that names its predecessors is enough.
+    }
     if inspection.attempt.is_some() || state.is_to_inspect(group) {
         let text = if inspection.attempt.is_some() {
             format!("{name}'s model is being inspected, to find out which strategies can run it.")

@@ -160,6 +160,9 @@ pub struct TaskStatus {
     pub after: Vec<String>,
     /// Why it failed, or was cancelled or stopped: one line.
     pub error: Option<String>,
+    /// It waits for devices that this pool does not have, and will not get.
+    #[serde(default)]
+    pub lacks_devices: bool,
     /// Its directory within the run directory.
     #[serde(default)]
     pub dir: String,
@@ -288,6 +291,7 @@ fn task(
             }
             _ => None,
         },
+        lacks_devices: state.lacking_devices(id).is_some(),
         dir: task.spec.dir.clone(),
     }
 }

@@ -6,6 +6,7 @@ use saturn_engine::{AttemptId, Event, FailureKind, LaunchOrder};
 
 use crate::cluster::launcher::ClusterLauncher;
 use crate::cluster::letters::ToAgent;
+use crate::launching::orders::Orders;
 
 /// The store of an agent, where ranks of several nodes meet.
 #[derive(Debug, Default)]
@@ -13,9 +14,16 @@ pub(super) enum Store {
     #[default]
     Closed,
     /// The store is being opened; these gangs wait for it.
-    Opening(Vec<LaunchOrder>),
+    Opening(Vec<WaitingGang>),
     /// The address and port of the open store.
     Open(String),
+}
+
+/// A gang that waits for a store, and the orders to it meanwhile.
+#[derive(Debug)]
+pub(super) struct WaitingGang {
+    pub(super) launch: LaunchOrder,
+    orders: Orders,
 }
 
 impl ClusterLauncher {
@@ -59,12 +67,19 @@ impl ClusterLauncher {
         match opened {
             Ok(address) => {
                 seat.store = Store::Open(address.clone());
-                for order in waiting {
-                    self.start_across(&order, &address);
+                for WaitingGang { launch, orders } in waiting {
+                    let attempt = launch.attempt;
+                    self.start_across(&launch, &address);
+                    if let Some(step) = orders.until {
+                        self.tell_agents_of(attempt, || ToAgent::Until { attempt, step });
+                    }
+                    if orders.stop {
+                        self.tell_agents_of(attempt, || ToAgent::Stop { attempt });
+                    }
                 }
             }
             Err(error) => {
-                for LaunchOrder { attempt, .. } in waiting {
+                for WaitingGang { launch: LaunchOrder { attempt, .. }, .. } in waiting {
                     let (kind, error) = (FailureKind::Machine, error.clone());
                     let error = format!("the gang's rendezvous store could not be opened: {error}");
                     if let Some(live) = self.attempts.get_mut(&attempt) {
@@ -84,9 +99,9 @@ impl ClusterLauncher {
                 let address = address.clone();
                 self.start_across(&order, &address);
             }
-            Store::Opening(waiting) => waiting.push(order),
+            Store::Opening(waiting) => waiting.push(WaitingGang::new(order)),
             Store::Closed => {
-                seat.store = Store::Opening(vec![order]);
+                seat.store = Store::Opening(vec![WaitingGang::new(order)]);
                 self.send(first, ToAgent::OpenStore);
             }
         }
@@ -109,8 +124,23 @@ impl ClusterLauncher {
         self.seats.values_mut().any(|seat| {
             let Store::Opening(waiting) = &mut seat.store else { return false };
             let before = waiting.len();
-            waiting.retain(|order| order.attempt != attempt);
+            waiting.retain(|gang| gang.launch.attempt != attempt);
             waiting.len() < before
         })
+    }
+
+    /// The orders to a gang that waits for a store; `None` if it does not wait.
+    pub(super) fn orders_to(&mut self, attempt: AttemptId) -> Option<&mut Orders> {
+        self.seats.values_mut().find_map(|seat| {
+            let Store::Opening(waiting) = &mut seat.store else { return None };
+            let gang = waiting.iter_mut().find(|gang| gang.launch.attempt == attempt)?;
+            Some(&mut gang.orders)
+        })
+    }
+}
+
+impl WaitingGang {
+    fn new(launch: LaunchOrder) -> Self {
+        Self { launch, orders: Orders::default() }
     }
 }

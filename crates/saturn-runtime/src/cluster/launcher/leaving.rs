@@ -81,7 +81,7 @@ impl ClusterLauncher {
             }
         }
         let waits_for_store = |attempt: &AttemptId| match &seat.store {
-            Store::Opening(waiting) => waiting.iter().any(|order| order.attempt == *attempt),
+            Store::Opening(waiting) => waiting.iter().any(|gang| gang.launch.attempt == *attempt),
             Store::Closed | Store::Open(_) => false,
         };
         for attempt in lost {
