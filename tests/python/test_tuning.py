@@ -75,6 +75,7 @@ class FakeRun(Run):
         super().__init__(run_dir)
         self.stages = dict.fromkeys(names, "running")
         self.after: dict[str, list[str]] = {}
+        self.lacking: set[str] = set()
         self.judged: list[dict[str, Any]] = []
         self.notes: list[str] = []
         self.has_ended = False
@@ -92,6 +93,7 @@ class FakeRun(Run):
                 "stage": stage,
                 "attempt": 1 if stage == "running" else None,
                 "after": self.after.get(name, []),
+                "lacks_devices": name in self.lacking,
             }
             for name, stage in self.stages.items()
         ]
@@ -137,6 +139,20 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, FakeRun], Watch]:
         return watch
 
     return begun
+
+
+def test_a_task_that_can_not_run_on_this_pool_keeps_no_held_task_waiting(
+    tmp_path: Path, watch: Callable[[Any, FakeRun], Watch]
+) -> None:
+    run = FakeRun(tmp_path, "ab")
+    run.stages["b"] = "waiting"
+    one = watch([ASHA(min_steps=2, eta=2)], run)
+    run.report("a", 2, 0.3)
+    until(lambda: run.stages["a"] == "held")
+    run.lacking.add("b")
+    until(lambda: run.stages["a"] == "running")
+    run.has_ended = True
+    one.end()
 
 
 def test_what_is_said_reaches_the_run_with_the_values_that_it_rests_on(

@@ -91,7 +91,7 @@ def _against_callbacks(trainer: Any, *, evaluates: bool) -> Iterator[str]:
         yield (
             "`EarlyStoppingCallback` follows the trainer's own evaluation, and the task has "
             "another or none; leave the callback out, and give "
-            "`orchestrate(…, stopper=saturn.stoppers.Plateau(…))`"
+            "`orchestrate(…, stopper=saturn.stoppers.Plateau(…))`; it copies nothing to `save_dir`"
         )
     elif text_of(args.eval_strategy) == "no" or args.metric_for_best_model is None:
         yield "`EarlyStoppingCallback` needs `eval_strategy` and `metric_for_best_model`"
