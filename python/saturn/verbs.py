@@ -17,7 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from saturn import native
-from saturn.errors import InvalidInput, Refused, RunInterrupted, SaturnError, TasksFailed
+from saturn.errors import (
+    InvalidInput,
+    Refused,
+    RunFailed,
+    RunInterrupted,
+    SaturnError,
+    TasksFailed,
+)
+from saturn.plain.measures import plain
 from saturn.runs import pool, serving
 from saturn.runs.live import Run
 from saturn.runs.outlook import outlook
@@ -222,7 +230,10 @@ def problem(asked: Mapping[str, Any]) -> int:
     if known.unknown and asked["trials"]:
         unknown = [task for task in found.tasks if task.name in known.unknown]
         place = {name: found.run[name] for name in ("runs_dir",) if name in found.run}
-        search(unknown, **options, **place)
+        tried = search(unknown, raise_on_failure=False, **options, **place)
+        for outcome in tried.tasks:
+            if outcome.error is not None:
+                _say(f"{outcome.name}: {outcome.error}")
         known = outlook(found.tasks, profile=profile, **options)
     _tell_unknown(path, len(found.tasks), known.unknown)
     if not known.problem["tasks"]:
@@ -293,7 +304,8 @@ def _print_report(result: RunResult) -> None:
 
 
 def _print_result(result: RunResult) -> None:
-    print(json.dumps({"version": 1, **asdict(result)}, default=str))
+    found = plain({"version": 1, **asdict(result)})
+    print(json.dumps(found, default=str, allow_nan=False))
 
 
 def _rank(result: RunResult, *, with_parameters: bool) -> None:
@@ -395,6 +407,9 @@ def main() -> int:
     except (ValueError, TypeError, FileNotFoundError) as error:
         _say(f"error: {error}")
         return _BAD_INPUT
+    except OSError as error:
+        _say(f"error: {error}")
+        return RunFailed.exit_code
 
 
 if __name__ == "__main__":

@@ -153,3 +153,9 @@ def test_a_task_has_diverged_once_no_loss_of_a_window_is_a_number(tmp_path: Path
     assert has_diverged("nan"), "whatever metric the stopper goes by"
     assert not has_diverged(1.0)
     assert Stopping([NaN()]).ends_diverged
+
+
+def test_lists_of_numbers_are_json_too() -> None:
+    assert plain({"tasks": [{"loss": math.nan}, (math.inf, 1.0)]}) == {
+        "tasks": [{"loss": "nan"}, ["inf", 1.0]]
+    }

@@ -25,6 +25,7 @@ import reference
 import saturn
 import torch
 from saturn import HParams, Task
+from saturn.runs import run_directory
 from warm_parent import PYTHON_DIR
 
 #: Three seconds of training at least: on a busy machine, too, `a` is paused before it ends.
@@ -377,3 +378,12 @@ def test_a_run_directory_may_have_a_long_path(tmp_path: Path) -> None:
         assert run.wait().tasks[0].status == "done"
     finally:
         shutil.rmtree(deep)
+
+
+def test_a_directory_that_holds_no_run_is_told_so(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(saturn.InvalidInput, match="file is no directory; choose another"):
+        run_directory.create(tmp_path / "file", "a", "train")
+    (tmp_path / "nightly").mkdir()
+    with pytest.raises(saturn.InvalidInput, match="no run has begun in it; remove it, or choose"):
+        run_directory.create(tmp_path, "nightly", "train")

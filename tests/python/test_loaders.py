@@ -138,7 +138,20 @@ def generator() -> torch.Generator:
     return torch.Generator().manual_seed(99)
 
 
+class ShufflingStream(IterableDataset[Any]):
+    """A stream whose own generator runs on from epoch to epoch."""
+
+    def __init__(self) -> None:
+        self.rng = random.Random(0)
+
+    def __iter__(self) -> Iterator[Any]:
+        order = list(range(NUM_SAMPLES))
+        self.rng.shuffle(order)
+        return iter([Numbers()[index] for index in order])
+
+
 LOADERS: dict[str, Callable[[], Any]] = {
+    "stream with a generator": lambda: DataLoader(ShufflingStream(), 5),
     "sequential": lambda: DataLoader(Numbers(), batch_size=5),
     "shuffled": lambda: DataLoader(Numbers(), batch_size=5, shuffle=True),
     "drop_last": lambda: DataLoader(Numbers(), batch_size=5, shuffle=True, drop_last=True),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ import time
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import cloudpickle
 import pytest
@@ -108,6 +110,24 @@ def test_a_task_is_one_tracked_run(tmp_path: Path) -> None:
     told = read(tmp_path / "book-run-t.jsonl")[len(told) :]
     assert told[0] == {"began": "run-t", "lr": 0.1}
     assert steps(told) == [9, 10] and told[-1] == {"ended": "done"}
+
+
+def test_each_metric_of_a_step_reaches_a_tracker_once(tmp_path: Path) -> None:
+    logger = Mock()
+    logger.name = "book"
+    task = track._Task(tmp_path, {"task": "a", "dir": "a"}, logger)
+    (tmp_path / "a").mkdir()
+    file = tmp_path / "a" / "metrics.jsonl"
+    written = [
+        {"step": 0, "loss": 2.0},
+        {"step": 5, "evaluation": {"lr": 0.1}},
+        {"step": 5, "evaluation": {"accuracy": 0.5}},
+        {"step": 5, "evaluation": {"lr": 0.1, "accuracy": 0.5}},
+    ]
+    file.write_text("".join(json.dumps(line) + "\n" for line in written))
+    points, _, _ = task._next_points(math.inf)
+    values = [value for point in points for value in point.values.items()]
+    assert values == [("train/loss", 2.0), ("eval/lr", 0.1), ("eval/accuracy", 0.5)]
 
 
 def test_what_fails_is_told_once_and_keeps_nothing_from_others(tmp_path: Path) -> None:

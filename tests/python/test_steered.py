@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import pytest
 from faces import make_task
 from saturn import native
 from saturn.errors import InvalidInput, NotPicklable, Refused
+from saturn.runs import request
 from saturn.runs.live import Run
 from saturn.runs.run import attach
 from saturn.stoppers import ASHA, Progress
@@ -124,11 +128,38 @@ def test_held_tasks_go_on_if_their_tuner_can_not_be_loaded(pool: FakePool) -> No
     pool.stages = {"mine-a": "held", "theirs": "held"}
     sweep = pool.sweep("mine", ends_bad(), ["mine-a"])
     (sweep.directory / "tuner.pkl").write_bytes(b"torn")
-    with pytest.raises(InvalidInput, match="can't be loaded"):
-        steer.main(pool.run_dir, "mine")
-    assert pool.judged() == [("mine-a", "go_on")]
+    raised: list[BaseException] = []
+
+    def steers() -> None:
+        try:
+            steer.main(pool.run_dir, "mine")
+        except InvalidInput as error:
+            raised.append(error)
+
+    goes_on_until_it_is_cancelled(pool, sweep, steers, [("mine-a", "go_on")])
+    assert "can't be loaded" in str(raised[0])
     assert "the tuner of the sweep `mine` can't be loaded" in pool.told[0]["text"]
-    assert (sweep.directory / "over").exists()
+
+
+def goes_on_until_it_is_cancelled(
+    pool: FakePool,
+    sweep: SteeredSweep,
+    steers: Callable[[], None],
+    judged: list[tuple[str, str]],
+) -> None:
+    """Without its tuner a sweep's tasks go on, and its name still cancels them."""
+    process = threading.Thread(target=steers, daemon=True)
+    process.start()
+    deadline = time.monotonic() + 100
+    while pool.judged() != judged:
+        assert time.monotonic() < deadline, pool.told
+        time.sleep(0.01)
+    assert process.is_alive() and not (sweep.directory / "over").exists()
+    Pool(pool.run_dir).cancel("mine")
+    process.join(timeout=100)
+    assert not process.is_alive() and (sweep.directory / "over").exists()
+    mine = {stage for name, stage in pool.stages.items() if sweep.has(name)}
+    assert mine == {"cancelled"}
 
 
 def accuracy(model: Any) -> dict[str, float]:
@@ -144,9 +175,9 @@ def test_a_stopper_that_raises_decides_no_more_and_is_named(pool: FakePool) -> N
     pool.report("mine-a", 1.0)
     failing = Stopping([Function(function=fails, metric="loss", mode="min")])
     sweep = pool.sweep("mine", failing, ["mine-a", "mine-b"])
-    steer.main(pool.run_dir, "mine")
+    steers = partial(steer.main, pool.run_dir, "mine")
+    goes_on_until_it_is_cancelled(pool, sweep, steers, [("mine-b", "go_on")])
     assert "the stopper of the sweep `mine` fails" in pool.told[0]["text"]
-    assert pool.judged() == [("mine-b", "go_on")] and (sweep.directory / "over").exists()
 
 
 def test_a_sweep_whose_tasks_never_came_is_over(
@@ -340,3 +371,22 @@ def test_a_process_that_can_not_be_started_is_tried_again_and_no_other_waits_for
         pool.sweep(name, ends_bad(), ["a"])
     supervise._keep(Driven())  # type: ignore[arg-type]
     assert started == ["first", "second", "first"]
+
+
+@pytest.mark.parametrize("options", [{}, {"stopper": "asha", "name": "mine"}])
+def test_a_script_with_a_rest_is_submitted_with_it(
+    pool: FakePool, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    task = make_task("a")
+    task._rest = lambda of: make_task(f"{of.name}-rest")
+    submitted: list[str] = []
+
+    def packed(run: Run, tasks: Any) -> Any:
+        found = request.checked_tasks(tasks)
+        submitted.extend(one.name for one in found)
+        raise Refused("that is enough", "busy")
+
+    monkeypatch.setattr(Run, "_packed_here", packed)
+    with pytest.raises(Refused, match="that is enough"):
+        Pool(pool.run_dir).submit(task, **options)
+    assert submitted == ["a", "a-rest"]

@@ -13,7 +13,7 @@ import saturn
 from saturn import verbs
 from saturn.errors import InvalidInput
 from saturn.scripts.task import ScriptTask
-from saturn.sweeps import sweep
+from saturn.sweeps import scripts, sweep
 from saturn.tasks.task import Task
 
 COUNTING = Path(__file__).parent / "counting_script.py"
@@ -387,3 +387,13 @@ def test_a_script_that_cannot_resume_says_so(directory: Path) -> None:
 def test_made_names_are_unique_beside_names_that_end_in_a_number() -> None:
     combinations = [{"x": "a"}, {"x": "a"}, {"x": "a-2"}, {"x": "a"}]
     assert sweep._names("{x}", combinations) == ["a", "a-3", "a-2", "a-4"]
+
+
+def test_a_list_becomes_several_arguments_and_stands_in_no_text() -> None:
+    parameters = {"layers": [64, 128]}
+    args = ["--layers", "{layers}", "--wide"]
+    assert scripts.arguments({"args": args}, parameters) == ["--layers", "64", "128", "--wide"]
+    with pytest.raises(ValueError, match=r"`args` has `\{layers\}` within a text"):
+        scripts.arguments({"args": ["--layers={layers}"]}, parameters)
+    with pytest.raises(ValueError, match=r"`environment.LAYERS` has `\{layers\}` within"):
+        scripts.with_environment({"environment": {"LAYERS": "{layers}"}}, parameters)

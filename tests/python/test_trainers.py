@@ -295,6 +295,10 @@ REFUSED: dict[str, tuple[MakeTrainer, str]] = {
         ),
         "`batch_eval_metrics`: ",
     ),
+    "head alone": (
+        trainer_models.own_optimizer(of=lambda model: model.lm_head.parameters()),
+        "the trainer's optimizer does not have the parameter `model.embed_tokens.weight`",
+    ),
     "something else": (trainer_models.llama, "returned a LlamaForCausalLM; it must return a"),
 }
 
@@ -304,6 +308,10 @@ def test_what_can_not_be_kept_is_refused_by_name(what: str) -> None:
     make, reason = REFUSED[what]
     with pytest.raises(InvalidInput, match=re.escape(reason)):
         task_of(make)
+
+
+def test_the_rate_in_tables_is_that_of_the_trainers_own_optimizer() -> None:
+    assert task_of(trainer_models.own_optimizer()).hparams.lr == 0.1
 
 
 def test_a_trainer_itself_is_no_function_that_makes_one() -> None:

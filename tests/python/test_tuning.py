@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -16,7 +17,7 @@ import pytest
 import saturn
 import torch
 from saturn import HParams, Task, native
-from saturn.errors import RunOver
+from saturn.errors import RunFailed, RunOver
 from saturn.runs.live import Run
 from saturn.stoppers import ASHA, Median, NaN, Progress, TimeLimit
 from saturn.stoppers.given import Reports, stoppers_of, with_metrics
@@ -139,6 +140,27 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, FakeRun], Watch]:
         return watch
 
     return begun
+
+
+def test_a_run_that_does_not_answer_for_a_while_keeps_its_stopper(
+    tmp_path: Path, watch: Callable[[Any, FakeRun], Watch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, calls = FakeRun(tmp_path, "a"), itertools.count()
+    take = run._command
+
+    def busy(command: dict[str, Any]) -> None:
+        if next(calls) < 3:
+            raise RunFailed("the process that drives the run does not answer")
+        take(command)
+
+    monkeypatch.setattr(run, "_command", busy)
+    monkeypatch.setattr("saturn.tuning.watch._AGAIN_S", 0.01)
+    one = watch([ASHA(min_steps=2, eta=2)], run)
+    run.report("a", 2, 0.3)
+    until(lambda: run.words() == [("a", "hold"), ("a", "go_on")])
+    assert not one.has_given_up and not run.notes
+    run.has_ended = True
+    one.end()
 
 
 def test_a_task_that_can_not_run_on_this_pool_keeps_no_held_task_waiting(

@@ -203,12 +203,13 @@ def evaluates(data: Any, **given: Any) -> dict[str, Any]:
     }
 
 
-def own_optimizer(**changes: Any) -> MakeTrainer:
-    """One that was given an optimizer and a scheduler."""
+def own_optimizer(*, of: Any = None, **changes: Any) -> MakeTrainer:
+    """One that was given an optimizer and a scheduler; `of` gives a model's parameters for it."""
 
     def make() -> Any:
         model = llama()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        parameters = model.parameters() if of is None else of(model)
+        optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
         scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
         return trainer(model, texts(), given={"optimizers": (optimizer, scheduler)}, **changes)
 

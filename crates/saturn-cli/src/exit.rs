@@ -29,10 +29,14 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Prints data on standard output. If a reader has closed it (`| head`), the reader has enough.
+/// Prints data on standard output. If a reader has closed it (`| head`), the reader has enough, and
+/// the program ends.
 pub(crate) fn print_data(text: &str) {
     let mut stdout = std::io::stdout().lock();
-    let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    let printed = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    if printed.is_err_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe) {
+        std::process::exit(Exit::Ok as i32);
+    }
 }
 
 /// Prints a JSON value on a line of its own.

@@ -45,11 +45,11 @@ fn gpt2(config: &Config) -> Result<Shape, EstimateError> {
     let (layers, hidden) = (config.whole("n_layer", Some(12))?, config.whole("n_embd", Some(768))?);
     let vocabulary = config.whole("vocab_size", Some(50_257))?;
     let positions = config.whole("n_positions", Some(1024))?;
-    let feed_forward = config.whole("n_inner", Some(4 * hidden))?;
+    let feed_forward = config.whole("n_inner", Some(hidden.saturating_mul(4)))?;
     let heads = config.whole("n_head", Some(12))?;
     let (l, h, f) = (f64::from(layers), f64::from(hidden), f64::from(feed_forward));
     let layer = 4.0 * h * h + 4.0 * h + 2.0 * h * f + f + h + 4.0 * h;
-    let parameters = f64::from(vocabulary + positions) * h + l * layer + 2.0 * h;
+    let parameters = (f64::from(vocabulary) + f64::from(positions)) * h + l * layer + 2.0 * h;
     Ok(Shape {
         positions: Some(positions),
         mlp: Mlp::TanhGelu,
@@ -68,7 +68,7 @@ fn llama(config: &Config, has_bias: bool) -> Result<Shape, EstimateError> {
     let head = config.whole("head_dim", Some(hidden / heads.max(1)))?;
     let is_tied = config.truth("tie_word_embeddings", false)?;
     let (l, h, f) = (f64::from(layers), f64::from(hidden), f64::from(feed_forward));
-    let (q, kv) = (f64::from(heads * head), f64::from(kv_heads * head));
+    let (q, kv) = (f64::from(heads) * f64::from(head), f64::from(kv_heads) * f64::from(head));
     let bias = if has_bias { q + 2.0 * kv } else { 0.0 };
     let layer = 2.0 * h * q + 2.0 * h * kv + bias + 3.0 * h * f + 2.0 * h;
     let embedding = f64::from(vocabulary) * h * if is_tied { 1.0 } else { 2.0 };
@@ -95,7 +95,8 @@ fn bert(config: &Config) -> Result<Shape, EstimateError> {
     let positions = config.whole("max_position_embeddings", Some(512))?;
     let types = config.whole("type_vocab_size", Some(2))?;
     let (l, h, f) = (f64::from(layers), f64::from(hidden), f64::from(feed_forward));
-    let embeddings = f64::from(vocabulary + positions + types) * h + 2.0 * h;
+    let embeddings =
+        (f64::from(vocabulary) + f64::from(positions) + f64::from(types)) * h + 2.0 * h;
     let layer = 4.0 * (h * h + h) + 2.0 * h * f + f + h + 4.0 * h;
     let head = h * h + 3.0 * h + f64::from(vocabulary);
     let parameters = embeddings + l * layer + head;
@@ -117,15 +118,15 @@ fn t5(config: &Config) -> Result<Shape, EstimateError> {
     let buckets = config.whole("relative_attention_num_buckets", Some(32))?;
     let is_gated = config.text("feed_forward_proj", "relu")?.starts_with("gated-");
     let is_tied = config.truth("tie_word_embeddings", true)?;
-    let (h, inner) = (f64::from(hidden), f64::from(heads * head));
+    let (h, inner) = (f64::from(hidden), f64::from(heads) * f64::from(head));
     let mlp = if is_gated { 3.0 } else { 2.0 } * h * f64::from(feed_forward);
     let attention = 4.0 * h * inner + h;
     let encoder_layers = f64::from(encoder) * (attention + mlp + h);
     let decoder_layers = f64::from(decoder) * (2.0 * attention + mlp + h);
-    let biases = 2.0 * f64::from(buckets * heads);
+    let biases = 2.0 * f64::from(buckets) * f64::from(heads);
     let embedding = f64::from(vocabulary) * h * if is_tied { 1.0 } else { 2.0 };
     let parameters = embedding + encoder_layers + decoder_layers + biases + 2.0 * h;
-    let sizes = [encoder + decoder, hidden, heads, heads, feed_forward, vocabulary];
+    let sizes = [encoder.saturating_add(decoder), hidden, heads, heads, feed_forward, vocabulary];
     let mlp = Mlp::EncoderDecoder;
     Ok(Shape { mlp, is_tied, has_dropout: true, ..Shape::plain("t5", parameters, sizes) })
 }
@@ -144,9 +145,15 @@ fn vit(config: &Config) -> Result<Shape, EstimateError> {
         let expected = format!("a divisor of the image size {image}");
         return Err(field("patch_size", &patch.to_string(), &expected));
     }
-    let sequence = (image / patch) * (image / patch) + 1;
+    let side = image / patch;
+    let Some(sequence) = side.checked_mul(side).and_then(|patches| patches.checked_add(1)) else {
+        return Err(field("image_size", &image.to_string(), "a smaller image, or larger patches"));
+    };
     let (l, h, f) = (f64::from(layers), f64::from(hidden), f64::from(feed_forward));
-    let embeddings = f64::from(channels * patch * patch) * h + h + h + f64::from(sequence) * h;
+    let embeddings = f64::from(channels) * f64::from(patch) * f64::from(patch) * h
+        + h
+        + h
+        + f64::from(sequence) * h;
     let layer = 4.0 * (h * h + h) + 2.0 * h * f + f + h + 4.0 * h;
     let parameters = embeddings + l * layer + 2.0 * h + (h + 1.0) * labels as f64;
     Ok(Shape {

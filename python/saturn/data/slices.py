@@ -21,7 +21,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from saturn.data import nested, seeds
+from saturn.data import drawing, nested, seeds
 from saturn.data.dealing import Dealing, Planned, bounds, own_part
 from saturn.data.fetch import FetchKey, SliceDataset, WorkerStart, fetched
 from saturn.data.sampling import EpochBatches, num_batches
@@ -320,7 +320,10 @@ class Data:
             if _tell_epoch(loader.dataset, epoch) and loader.persistent_workers:
                 loader._iterator = None  # persistent workers have old copies of the dataset
         _tell_epoch(loader, epoch)
-        seeds.seed_fetch(seeds.epoch_seed(self._seed, epoch))
+        epoch_seed = seeds.epoch_seed(self._seed, epoch)
+        for generator in drawing.generators_in((loader, getattr(loader, "dataset", None))):
+            drawing.seed_generator(generator, epoch_seed)
+        seeds.seed_fetch(epoch_seed)
         with task_function("get_dataloader's loader"):
             return iter(loader)
 

@@ -121,7 +121,7 @@ def _chart(curves: Mapping[str, Curve], colours: Mapping[str, str]) -> str:
     points = [point for curve in drawn.values() for point in curve]
     if not points:
         return ""
-    last = max(step for step, _ in points)
+    last = max(step for step, _ in points) or 1  # a script may count from 0
     low, high = min(loss for _, loss in points), max(loss for _, loss in points)
     height = high - low or 1.0
     inner_width, inner_height = _WIDTH - _MARGIN - 8, _HEIGHT - 28

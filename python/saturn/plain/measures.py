@@ -14,9 +14,11 @@ _NAMES = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 def plain(value: Any) -> Any:
-    """A number, or a mapping that contains numbers, in the form that JSON can hold."""
+    """A number, or a mapping or list that contains numbers, in the form that JSON can hold."""
     if isinstance(value, Mapping):
         return {name: plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value

@@ -33,13 +33,23 @@ LOGGERS = "loggers.pkl"
 def create(runs_dir: str | os.PathLike[str], name: str | None, verb: str) -> Path:
     """Make the directory of a new run; raises `InvalidInput` if the name is taken."""
     parent = Path(runs_dir).absolute()
-    durable.make_directory(parent)
+    try:
+        durable.make_directory(parent)
+    except (FileExistsError, NotADirectoryError):
+        raise InvalidInput(f"runs_dir {parent} is no directory; choose another") from None
+    except OSError as error:
+        raise RunFailed(f"{parent} can't be made: {error}") from error
     if name is not None:
         if not isinstance(name, str) or not is_path_safe(name):
             raise InvalidInput(f"run name {name!r} must be {SAFE_RULE}")
         try:
             _make(parent / name)
         except FileExistsError:
+            if not has_begun(parent / name):
+                raise InvalidInput(
+                    f"{parent / name} is there already, and no run has begun in it; remove it, or "
+                    "choose another name"
+                ) from None
             raise InvalidInput(
                 f"run `{name}` is there already, in {parent}; choose another name, or go on with "
                 f"it: saturn resume {parent / name}"

@@ -139,8 +139,10 @@ class StartedRun(Run):
             daemon=True,
         ).start()
         try:
-            while not self._over.wait(0.01) and not native.is_driven(self._run_dir):
-                pass
+            # A run that waits for devices is ended by each signal that would end this program.
+            with stopping.as_interrupts():
+                while not self._over.wait(0.01) and not native.is_driven(self._run_dir):
+                    pass
         except BaseException:
             self._stop_and_wait()
             raise

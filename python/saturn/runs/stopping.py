@@ -52,6 +52,27 @@ def wait(is_over: threading.Event, press: Callable[[], None], timeout: float | N
     return ended
 
 
+@contextlib.contextmanager
+def as_interrupts() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP raise `KeyboardInterrupt`, as Ctrl-C does; on the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before: dict[signal.Signals, Any] = {}
+    try:
+        for number, defaults in _SIGNALS.items():
+            if number != signal.SIGINT and signal.getsignal(number) in defaults:
+                before[number] = signal.signal(number, interrupt)
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 class _Enough(BaseException):
     """The run doesn't end, however often it is asked to."""
 

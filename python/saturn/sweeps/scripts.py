@@ -20,6 +20,8 @@ _NAME = r"[A-Za-z_][A-Za-z0-9_.-]*"
 _BRACED = re.compile(rf"(\{{+)({_NAME})(\}}+)")
 #: An argument that is only a parameter's value, or a flag with such a value.
 _VALUE = re.compile(rf"(?:[^{{}}]*=)?\{{({_NAME})\}}")
+#: An argument that is only a parameter's value.
+_ALONE = re.compile(rf"\{{({_NAME})\}}")
 #: Keys of the file that are for scripts only.
 OF_SCRIPTS = (
     *("steps", "resume", "environment", "report_within_s", "stop_within_s", "trainer"),
@@ -30,7 +32,14 @@ OF_SCRIPTS = (
 def arguments(data: Mapping[str, Any], parameters: Mapping[str, Any]) -> list[str]:
     """The script's arguments; raises `ValueError` if a parameter would not reach the script."""
     given = [str(arg) for arg in data.get("args", [])]
-    args = [filled(arg, parameters, "args") for arg in given]
+    args = []
+    for arg in given:
+        alone = _ALONE.fullmatch(arg)
+        values = parameters.get(alone[1]) if alone else None
+        if isinstance(values, list):
+            args += [text_of(each) for each in values]
+        else:
+            args.append(filled(arg, parameters, "args"))
     given += [str(value) for value in data.get("environment", {}).values()]
     in_text = {name: text for text in given for name in _parameters_in(text)}
     placed = {found.group(1) for text in given if (found := _VALUE.fullmatch(text))}
@@ -123,6 +132,11 @@ def filled(template: str, parameters: Mapping[str, Any], where: str) -> str:
                 raise ValueError(
                     f"`{where}` has `{name}`, which is no parameter; {near}. If the text "
                     f"`{{{name}}}` itself is meant, write `{{{{{name}}}}}`"
+                )
+            if isinstance(parameters[name], list) and where != "name":
+                raise ValueError(
+                    f"`{where}` has `{{{name}}}` within a text, and its value is a list; an "
+                    f"argument that is `{{{name}}}` alone becomes several arguments"
                 )
             text = text_of(parameters[name])
         literal = depth // 2

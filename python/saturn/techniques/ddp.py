@@ -21,7 +21,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from saturn.techniques import memory_bounds
 from saturn.techniques.data_parallel import DataParallelModel
-from saturn.techniques.interface import Knobs, ParallelModel, Setting, Technique
+from saturn.techniques.interface import (
+    Knobs,
+    NotApplicable,
+    ParallelModel,
+    Setting,
+    Technique,
+)
 from saturn.techniques.model import attention, compiled, recompute
 from saturn.techniques.model.recompute import ACTIVATION_CHECKPOINTING
 
@@ -98,6 +104,11 @@ class _DdpModel(DataParallelModel):
 
     def accumulating(self) -> AbstractContextManager[None]:
         return self._wrapper.no_sync()
+
+    def expect_skipped_parts(self) -> None:
+        if not self._wrapper.find_unused_parameters:
+            # `retry_knobs` knows the word.
+            raise NotApplicable(f"some devices use parts that others don't: {_UNUSED_PARAMETERS}")
 
 
 class _Rehearsed(nn.Module):

@@ -206,6 +206,12 @@ class ParallelModel(ABC):
         """
         return nullcontext()
 
+    def expect_skipped_parts(self) -> None:  # noqa: B027  (most techniques have nothing to do)
+        """Called before training if some slices use parts of the model that others don't.
+
+        Raise `NotApplicable` if the technique can't train such a model with these knobs.
+        """
+
     def before_save(self) -> None:  # noqa: B027  (most techniques have nothing to do)
         """Called on every rank before the module's state is read for a checkpoint."""
 

@@ -22,12 +22,13 @@ from torch import Tensor, nn
 from saturn.data import nested, seeds
 from saturn.errors import InvalidInput
 from saturn.rank.exceptions import TaskError
-from saturn.tasks.definition import call_get_model
+from saturn.tasks.definition import FLOAT32, call_get_model
 from saturn.trainers import optimizer
 from saturn.trainers.building import undisturbed
 from saturn.trainers.lightning_hooks import DATA_MODULE, MODULE, base_of
 from saturn.trainers.lightning_optimizers import Configured, EveryFew, configured
 from saturn.trainers.lightning_stand_ins import NO_INDEX, Logged, NoTrainer, unlogged
+from saturn.training.precision import Precision
 
 
 class LightningSource:
@@ -41,12 +42,14 @@ class LightningSource:
         lr: float,
         keywords: Mapping[str, Any],
         seed: int,
+        precision: str = FLOAT32,
     ) -> None:
         """`make_module` is called with `keywords`, and with `lr` if it has that parameter.
 
         `seed` is the task's; `make_data` and a data module's `setup` draw from it.
         """
         self.make_module, self.make_data, self.seed = make_module, make_data, seed
+        self.precision = precision
         self.keywords = dict(keywords)
         if "lr" in _parameters(make_module):
             self.keywords["lr"] = lr
@@ -117,7 +120,10 @@ class LightningSource:
                     self._take(module, logged, batch=own)
                     return module.validation_step(own, *rest)
 
-                _call_in_place_of_forward(module, model, step, batch)
+                # The module's own forward, which has the precision, is not called.
+                device = next(module.parameters()).device
+                with Precision(self.precision, device).context():
+                    _call_in_place_of_forward(module, model, step, batch)
             logged.samples = 1.0
             module.on_validation_epoch_end()
         finally:

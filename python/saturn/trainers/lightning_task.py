@@ -11,9 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import nn
-
 from saturn.errors import InvalidInput
 from saturn.rank.exceptions import TaskError
 from saturn.trainers import lightning_hooks, optimizer
@@ -58,7 +55,11 @@ def pieces_of(
         if getattr(hparams, f"_{name}" if name == "optimizer_cls" else name):
             raise InvalidInput(f"HParams says `{name}`, which is what configure_optimizers says")
     source = LightningSource(
-        make_module, make_data, lr=hparams.lr, keywords=hparams.kwargs, seed=seed
+        *(make_module, make_data),
+        lr=hparams.lr,
+        keywords=hparams.kwargs,
+        seed=seed,
+        precision=hparams.precision,
     )
     data = source.data(prepares=True)
     if lightning_hooks.base_of(data, DATA_MODULE) is None:
@@ -80,7 +81,7 @@ def pieces_of(
             "the module has automatic_optimization = False, and Saturn steps the optimizer itself"
         )
     reading = optimizer.read(found.optimizer, module, "the optimizer of configure_optimizers")
-    _check_covers(found.optimizer, module)
+    optimizer.check_covers(found.optimizer, module, "the optimizer of configure_optimizers")
     lr = found.optimizer.defaults["lr"]
     if lr != hparams.lr:
         raise InvalidInput(
@@ -103,16 +104,6 @@ def pieces_of(
     )
     source.forget_data()
     return Pieces(source, own, validates and has_validation)
-
-
-def _check_covers(of: torch.optim.Optimizer, module: nn.Module) -> None:
-    held = {id(parameter) for group in of.param_groups for parameter in group["params"]}
-    for name, parameter in module.named_parameters():
-        if parameter.requires_grad and id(parameter) not in held:
-            raise InvalidInput(
-                f"the optimizer of configure_optimizers does not have the parameter `{name}`; say "
-                "`requires_grad_(False)` of what is not to be trained"
-            )
 
 
 def _steps(hparams: Any, batches: int | None) -> int | None:

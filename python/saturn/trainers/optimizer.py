@@ -72,6 +72,17 @@ def read(
     return reading
 
 
+def check_covers(optimizer: torch.optim.Optimizer, model: nn.Module, name: str) -> None:
+    """Raise `InvalidInput`, which begins with `name`, if it lacks a parameter that trains."""
+    held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    for of_parameter, parameter in model.named_parameters():
+        if parameter.requires_grad and id(parameter) not in held:
+            raise InvalidInput(
+                f"{name} does not have the parameter `{of_parameter}`; say "
+                "`requires_grad_(False)` of what is not to be trained"
+            )
+
+
 def _takes(cls: type[Any], name: str, value: Any) -> bool:
     return name in inspect.signature(cls).parameters
 

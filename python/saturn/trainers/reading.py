@@ -57,6 +57,12 @@ class Reading:
     notes: list[str]
 
 
+def _rate(given: Any) -> float | None:
+    """The learning rate that an optimizer was made with; None if it is no plain number."""
+    rate = given.defaults.get("lr")
+    return rate if isinstance(rate, float) else None
+
+
 def read(trainer: Any, *, evaluates: bool = True) -> Reading:
     """Read a trainer, which can't be used afterwards; `InvalidInput` has all reasons against it.
 
@@ -74,6 +80,7 @@ def read(trainer: Any, *, evaluates: bool = True) -> Reading:
     with building.alone():
         given = trainer.create_optimizer()
         of_model = optimizer.read(given, model)
+        optimizer.check_covers(given, model, "the trainer's optimizer")
         epoch_batches, a_step = len(loader), int(args.gradient_accumulation_steps)
         if epoch_batches == 0:
             raise InvalidInput(
@@ -95,7 +102,8 @@ def read(trainer: Any, *, evaluates: bool = True) -> Reading:
         batch_count=epochs * epoch_batches + min(rest * a_step, epoch_batches),
         epoch_batches=epoch_batches,
         batches_a_step=a_step,
-        lr=args.learning_rate or 1.0,
+        # A scheduler changes the groups, and leaves the defaults alone.
+        lr=_rate(given) or args.learning_rate or 1.0,
         optimizer=of_model,
         max_grad_norm=args.max_grad_norm if args.max_grad_norm else None,
         precision=BF16 if args.bf16 else FLOAT32,

@@ -122,12 +122,30 @@ def _found(definition: TaskDefinition, model: SteadyModel, parts: Sequence[Any])
     if model.is_training and of_whole and (reason := _followed(model, of_whole, parts)):
         return Slicing(WHOLE, reason=reason, changes_buffers=True)
     found = replace(_judged(definition, model, whole, parts), changes_buffers=bool(of_whole))
+    if model.is_training and found.kind != WHOLE:
+        layers, others = _skips(model, parts)
+        found = replace(found, skips_layers=layers, skips_parts=others)
     if found.kind == WHOLE:
         again = model.loss(parts[0], seed=1)
         if not _same(whole, again, model.tolerance * abs(whole)):
             one, other = _told_apart(whole, again)
             return f"the loss of the same samples is {one}, and {other} the next time"
     return found
+
+
+def _skips(model: SteadyModel, parts: Sequence[Any]) -> tuple[bool, bool]:
+    """Whether a forward skips layers, and other parts, for some draws or some samples."""
+    try:
+        paths = model.paths(parts)
+    except TooSlowError:
+        raise
+    except Exception:  # such as a part without a loss; the whole has been computed before
+        return False, False
+    used = set(paths[0])
+    by_layer = [[layer for name in path if (layer := model.layer_of(name))] for path in paths]
+    layers = [list(dict.fromkeys(path)) for path in by_layer]
+    skips_layers = any(path != layers[0] for path in layers)
+    return skips_layers, any(set(path) != used for path in paths)
 
 
 def _followed(model: SteadyModel, of_whole: Changes, parts: Sequence[Any]) -> str | None:
@@ -212,7 +230,8 @@ def _judged(
         except Exception:  # a loss that doesn't know ignored labels will never meet any
             continue
     cases = [case for case in cases if math.isfinite(case.whole)]
-    for candidate in _candidates(definition, parts[0]):
+    sizes_add_up = sum(sizes) == nested.num_samples(parts[0])
+    for candidate in _candidates(definition, parts[0], sizes_add_up=sizes_add_up):
         weigh = candidate.weigher(definition) or _num_samples
         explains = _Compared.adds_up if candidate.adds_up else lambda case: case.is_made_by(weigh)  # noqa: B023
         if all(explains(case) for case in cases):
@@ -249,7 +268,7 @@ def _by_samples_if_equal(found: Slicing, case: _Compared) -> Slicing | None:
     return replace(found, kind=SAMPLES, labels_each=int(number))
 
 
-def _candidates(definition: TaskDefinition, batch: Any) -> Iterator[Slicing]:
+def _candidates(definition: TaskDefinition, batch: Any, *, sizes_add_up: bool) -> Iterator[Slicing]:
     if definition.loss_weight is not None:
         yield Slicing(GIVEN)
         return
@@ -257,7 +276,9 @@ def _candidates(definition: TaskDefinition, batch: Any) -> Iterator[Slicing]:
     for name, labels in labels_of(batch):
         for first_label in (0, 1) if labels.dim() > 1 else (0,):
             yield Slicing(LABELS, labels=name, first_label=first_label)
-    yield Slicing(SUMS)
+    # A sum is scaled by the samples of a slice: its batches must have them in the first dimension.
+    if sizes_add_up:
+        yield Slicing(SUMS)
 
 
 def _num_samples(batch: Any) -> float:

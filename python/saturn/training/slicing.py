@@ -50,6 +50,12 @@ class Slicing:
     whole_if_labels_differ: str | None = None
     #: Whether a forward changes buffers or parameters of the model, equally on every slice.
     changes_buffers: bool = False
+    #: Whether a forward runs other layers for other draws or other samples; then devices that
+    #: gather layers for each other would mix them up.
+    skips_layers: bool = False
+    #: The same of other parts with parameters, such as experts: some devices may use them, and
+    #: others not.
+    skips_parts: bool = False
     #: Whether collating draws random numbers: batches are then collated whole before they are cut.
     draws_in_collating: bool = False
     #: Why no batch may be cut, and what the user can change; None if batches may be cut.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from saturn.data import nested, seeds
 from saturn.tasks.definition import TaskDefinition
+from saturn.techniques.model.layers import repeated_layers
 from saturn.training.model_changes import Changes, ModelChanges
 from saturn.training.objective import TaskObjective
 from saturn.training.step_loss import StepItems
@@ -38,6 +39,9 @@ _TOLERANCES = {torch.float64: 1e-6, torch.float32: 5e-6}
 #: The value in place of a random number. Neither end of [0, 1), where decisions are taken, and not
 #: 0, which might hide the effect of noise.
 _CONSTANT = 0.5
+#: Values near both ends, by which a model that skips layers at random skips all or none. Code that
+#: draws by Python or numpy skips other layers with each seed.
+_ENDS = (0.0, 0.999, 0.0, 0.999)
 
 
 class TooSlowError(Exception):
@@ -150,13 +154,52 @@ class SteadyModel:
         self.changed = self.changes.now()
         return loss
 
-    def _loss(self, batch: Any, seed: int, *, has_odd_labels: bool) -> float:
+    def paths(self, batches: Sequence[Any]) -> list[list[str]]:
+        """The names of the parts that a forward calls, in order, for different draws and batches.
+
+        Only parts with parameters of their own, or with batch norms, count. `loss` must have been
+        called before.
+        """
+        assert self.changes is not None
+        names = {
+            part: name
+            for name, part in self._module.named_modules()
+            if next(part.parameters(recurse=False), None) is not None
+        }
+        found = []
+        draws = [(batches[0], number, end) for number, end in enumerate(_ENDS, start=1)]
+        for batch, seed, constant in [*draws, *((batch, 0, _CONSTANT) for batch in batches)]:
+            called: list[str] = []
+
+            def note(part: nn.Module, _: Any, called: list[str] = called) -> None:
+                if part in names:
+                    called.append(names[part])
+
+            watch = nn.modules.module.register_module_forward_pre_hook(note)
+            try:
+                self.changes.restore(None)
+                self._loss(batch, seed, has_odd_labels=False, constant=constant)
+            finally:
+                watch.remove()
+            found.append(called)
+        return found
+
+    def layer_of(self, name: str) -> str | None:
+        """The repeated layer that has a part of the model; None if it is in none."""
+        layers = {id(layer) for layer in repeated_layers(self._module)}
+        above = [name.rsplit(".", dots)[0] for dots in range(name.count(".") + 1)]
+        inside = (one for one in above if id(self._module.get_submodule(one)) in layers)
+        return next(inside, None)
+
+    def _loss(
+        self, batch: Any, seed: int, *, has_odd_labels: bool, constant: float = _CONSTANT
+    ) -> float:
         seeds.seed_batch(seeds.derive(self._seed, "slices", seed), self._device)
         batch = nested.with_floats(batch, self._way.dtype)
         on_device = nested.to_device(batch, self._device)
         watch = nn.modules.module.register_module_forward_pre_hook(self._in_time)
         try:
-            with torch.no_grad(), Steady():  # type: ignore[no-untyped-call]
+            with torch.no_grad(), Steady(constant):
                 if self._calls_model:
                     return float(self._objective.loss_of(self._module, on_device))
                 args, kwargs = self._objective.inputs(on_device)
@@ -215,6 +258,11 @@ def _is_of_transformers(module: nn.Module) -> bool:
 class Steady(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A mode in which a forward and its loss draw no random numbers."""
 
+    def __init__(self, constant: float = _CONSTANT) -> None:
+        """`constant` takes the place of every number in [0, 1)."""
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._constant = constant
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
@@ -228,7 +276,7 @@ class Steady(TorchDispatchMode):  # type: ignore[no-untyped-call]
         made = func(*args, **kwargs)
         if name.startswith(_DRAWING):
             for tensor in pytree.tree_leaves(made):
-                _fill(tensor, name, _least(func, args, kwargs))
+                _fill(tensor, name, _least(func, args, kwargs), self._constant)
         return made
 
 
@@ -254,12 +302,12 @@ def _least(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     return 0
 
 
-def _fill(tensor: torch.Tensor, name: str, least: int) -> None:
+def _fill(tensor: torch.Tensor, name: str, least: int, constant: float) -> None:
     if name.startswith("randperm"):
         tensor.copy_(torch.arange(len(tensor), device=tensor.device))
     elif name.startswith("bernoulli"):
         tensor.fill_(1)
     elif tensor.is_floating_point():
-        tensor.fill_(_CONSTANT)
+        tensor.fill_(constant)
     else:
         tensor.fill_(least)

@@ -32,6 +32,7 @@ from saturn.rank.gang import Gang
 from saturn.tasks.definition import FP16, TaskDefinition, call_get_model
 from saturn.techniques.interface import Knobs, Technique
 from saturn.techniques.model.buffers import Buffers
+from saturn.training import skipping
 from saturn.training.accumulation import Accumulation
 from saturn.training.agreement import Agreement, StepFacts, agree
 from saturn.training.batch_norm import GlobalBatchNorm
@@ -110,8 +111,10 @@ class Stepper:
         precision.put_on(module, outputs_in_float32=step_loss is not None)
         memory.spreading()
         self.parallel = technique.parallelise(module, gang, knobs)
-        if slicing.reason is not None and self.parallel.data_size > 1:
-            raise NotApplicable(slicing.reason)
+        if self.parallel.data_size > 1:
+            if slicing.reason is not None:
+                raise NotApplicable(slicing.reason)
+            skipping.prepare(self.parallel, slicing)
         if step_loss is not None:
             step_loss.bind(self.parallel.module, gang.device)
         self._weighing = Weighing(

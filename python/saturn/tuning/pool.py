@@ -54,7 +54,9 @@ class Pool(Run):
             "release": release,
             "due": due,
         }
-        workload = request.checked_tasks([tasks] if isinstance(tasks, Task) else tasks)
+        given = [tasks] if isinstance(tasks, Task) else list(tasks)
+        # With tasks for the rests of scripts; they are added anew where the tasks are submitted.
+        workload = request.checked_tasks(given)
         if stopper is None:
             if name is not None:
                 raise InvalidInput(
@@ -62,14 +64,14 @@ class Pool(Run):
                     "names of their own"
                 )
             steered.check_names(self._run_dir, (task.name for task in workload))
-            return super().submit(workload, **wishes)
+            return super().submit(given, **wishes)
         if name is None:
             raise InvalidInput("tasks with a stopper need a name: submit(…, name='lr')")
         if not isinstance(name, str):
             raise TypeError(f"name is {name!r}; it must be a string, such as 'lr'")
         reports = [request.reports_of(task) for task in workload]
         tuner = Stopping(with_metrics(stoppers_of(stopper), reports))
-        return self._submit_steered(name, workload, tuner, wishes)
+        return self._submit_steered(name, given, [task.name for task in workload], tuner, wishes)
 
     def cancel(self, name: str) -> None:
         """Cancel a task and its successors, or the sweep of that name with all its tasks."""
@@ -81,14 +83,19 @@ class Pool(Run):
             sweep.cancel()
 
     def _submit_steered(
-        self, name: str, tasks: list[Task], tuner: Tuner, wishes: dict[str, Any]
+        self,
+        name: str,
+        tasks: list[Task],
+        names: list[str],
+        tuner: Tuner,
+        wishes: dict[str, Any],
     ) -> dict[str, Any] | None:
-        """Write the sweep, and then submit its tasks.
+        """Write the sweep, and then submit its tasks; `names` include those of scripts' rests.
 
         If the tasks are refused the sweep is removed. If this process dies before it could submit
         them, the sweep's process finds no tasks and ends.
         """
-        self._write(name, tuner, [task.name for task in tasks])
+        self._write(name, tuner, names)
         sweep = SteeredSweep(self._run_dir, name)
         sweep.run._goal = tuner.goal
         try:
@@ -113,7 +120,7 @@ class Pool(Run):
         self, name: str, tuner: Tuner, tasks: list[str] | None, priority: int | None = None
     ) -> None:
         status = self.status()
-        own = re.compile(re.escape(name) + (r"(-trial-\d+)?" if tasks is None else ""))
+        own = re.compile(re.escape(name) + (r"(-trial-\d+(-rest)?)?" if tasks is None else ""))
         for task in (one["name"] for one in status["tasks"]):
             if own.fullmatch(task):
                 raise Refused(f"the pool has a task `{task}` already", "name_taken")

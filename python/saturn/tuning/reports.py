@@ -87,7 +87,7 @@ class TaskReports:
             return {
                 metric: _number(evaluation[metric])
                 for metric in self._metrics
-                if metric != LOSS and metric in evaluation and step > self._seen.get(metric, 0)
+                if metric != LOSS and metric in evaluation and step > self._seen.get(metric, -1)
             }
         if "loss" not in line:
             return {}
@@ -95,7 +95,7 @@ class TaskReports:
             self._losses.pop()  # the step is trained again after a crash
         loss = _number(line["loss"])
         self._losses.append((step, loss))
-        seen = self._seen.get(LOSS, 0)
+        seen = self._seen.get(LOSS, -1)
         is_due = step > seen and (step - seen >= seen // _PART or math.isnan(loss))
         if LOSS not in self._metrics or not is_due:
             return {}

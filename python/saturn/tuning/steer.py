@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
 import sys
 import time
@@ -24,6 +25,8 @@ from saturn.tuning.watch import Watch
 
 #: Seconds between two looks whether to end.
 _LOOK_S = 0.1
+#: Seconds between two looks at the tasks of a sweep whose tuner has failed.
+_LOOK_AT_TASKS_S = 5.0
 #: Seconds that a tuner may take to end. This process must not outlive its pool for a tuner that
 #: hangs.
 _TO_END_S = 30.0
@@ -55,6 +58,8 @@ def main(run_dir: Path, name: str) -> None:
         time.sleep(_LOOK_S)
         has_none = not watch.num_tasks and time.monotonic() - began > _NEVER_CAME_S
         is_over = watch.is_finished or watch.has_given_up or sweep.is_cancelled or has_none
+    if watch.has_given_up:
+        _stand_by(sweep)
     if sweep.is_cancelled:
         _cancel(sweep)  # at once, even if the tuner hangs
     watch.end(within_s=_TO_END_S)
@@ -82,7 +87,21 @@ def _release(sweep: SteeredSweep, error: Exception) -> None:
             for task, step in _open_tasks(sweep).items()
         ]
         sweep.run._command({"command": "judge", "judgements": judgements})
+    _stand_by(sweep)
+    if sweep.is_cancelled:
+        _cancel(sweep)
     sweep.mark_over()
+
+
+def _stand_by(sweep: SteeredSweep) -> None:
+    """Without a tuner, wait until the tasks have ended or somebody cancels the sweep."""
+    looked_s = -math.inf
+    while native.is_driven(sweep.run.run_dir) and not sweep.is_cancelled:
+        if time.monotonic() - looked_s > _LOOK_AT_TASKS_S:
+            if not _open_tasks(sweep):
+                return
+            looked_s = time.monotonic()
+        time.sleep(_LOOK_S)
 
 
 def _open_tasks(sweep: SteeredSweep) -> dict[str, int]:

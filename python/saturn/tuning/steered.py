@@ -75,7 +75,7 @@ class SteeredSweep(Scope):
             raise ValueError(f"{self.directory} was written by another version of Saturn")
         self.about = About(**content)
         self._tasks = frozenset(self.about.tasks or ())
-        self._is_of_search = re.compile(rf"{re.escape(name)}-trial-\d+")
+        self._is_of_search = re.compile(rf"{re.escape(name)}-trial-\d+(-rest)?")
         self._is_closed = self._pool_is_closed = False
 
     @property
@@ -154,7 +154,7 @@ def named(run_dir: Path, name: str) -> SteeredSweep | None:
 def check_names(run_dir: Path, tasks: Iterable[str]) -> None:
     """Raise `Refused` if a task's name is that of a sweep, or of a task that a search may draw."""
     for name in tasks:
-        search = re.fullmatch(r"(.+)-trial-\d+", name)
+        search = re.fullmatch(r"(.+)-trial-\d+(-rest)?", name)
         sweep = None if search is None else named(run_dir, search[1])
         if sweep is not None and sweep.about.tasks is None:
             raise Refused(f"the pool's search `{sweep.name}` has tasks called `{name}`", _TAKEN)

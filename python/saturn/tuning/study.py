@@ -11,11 +11,15 @@ that needs no more training, the study is told its value.
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from saturn import native
 from saturn.errors import InvalidInput, RunOver
 from saturn.runs.request import reports_of
 from saturn.stoppers.given import Reports, check_reported, common_metric, with_metrics
@@ -40,6 +44,11 @@ def optuna_for(what: str) -> Any:
     except ImportError:
         raise InvalidInput(f"{what} needs the package optuna: pip install 'optuna>=4'") from None
     return optuna
+
+
+#: Errors of a disk that is full for a while, and the wait before a file is written again.
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_AGAIN_S = 5.0
 
 
 class StudyTuner(Tuner):
@@ -170,7 +179,7 @@ class StudyTuner(Tuner):
                 and self._num_open(tasks) < self._in_flight
             ):
                 task = self.suggested()
-                keeping.write(scope.directory, self)
+                self._keep(scope.directory)
                 scope.submit(task)
             if (is_enough or len(self._asked) >= self._n_trials) and not self._is_closed:
                 scope.close()
@@ -275,7 +284,17 @@ class StudyTuner(Tuner):
             else:
                 self._tell(name, None, "FAIL")
         if len(self._told) > before and self._scope is not None:
-            keeping.write(self._scope.directory, self)
+            self._keep(self._scope.directory)
+
+    def _keep(self, directory: Path) -> None:
+        """Write the study; waits while the disk is full, as the run does."""
+        while True:
+            try:
+                return keeping.write(directory, self)
+            except OSError as error:
+                if error.errno not in _NO_SPACE or not native.is_driven(directory):
+                    raise
+            time.sleep(_AGAIN_S)
 
     def _tell(self, name: str, value: float | None, state: str) -> None:
         self._told.add(name)

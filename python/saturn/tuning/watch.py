@@ -7,7 +7,6 @@ has both or neither. If the run refuses a command because it stops or has ended,
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import threading
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from saturn import native
-from saturn.errors import InvalidInput
+from saturn.errors import InvalidInput, RunFailed
 from saturn.plain.measures import numbers, plain
 from saturn.runs import run_directory
 from saturn.stoppers.progress import ENDED, HELD, LOSS, TRAINING, WAITING, Progress
@@ -34,6 +33,9 @@ _ROUND_S = 0.1
 _LOOK_S = 0.2
 #: The pause between two requests is at least this many times as long as a request took.
 _LOOKS_PER_TIME = 20.0
+
+#: The wait before a command is sent again to a run that did not answer.
+_AGAIN_S = 5.0
 
 _STAGES = {"running": TRAINING, "held": HELD}
 _ENDS = ("done", "diverged", "failed", "cancelled", "stopped")
@@ -229,8 +231,17 @@ class Watch:
             self._command({"command": "judge", "judgements": judgements})
 
     def _command(self, command: Mapping[str, Any]) -> None:
-        with contextlib.suppress(InvalidInput):  # the run has ended since
-            self._run._command(dict(command))
+        while True:
+            try:
+                self._run._command(dict(command))
+                return
+            except InvalidInput:
+                return  # the run has ended since
+            except RunFailed:
+                # The run does not answer, as while its disk is full. A command that arrives twice
+                # does no harm.
+                if self._is_over.wait(_AGAIN_S) or not native.is_driven(self._run.run_dir):
+                    return
 
     def _point_out(self, task: Progress, reports: TaskReports) -> None:
         """Note that a task never reports a metric that the tuner needs."""

@@ -36,6 +36,8 @@ from saturn.plain.series import values_of
 _LOOK_EVERY_S = 0.5
 #: The wait before a failed call is tried again: at first, and at most.
 _RETRY_S = (5.0, 300.0)
+#: The beginning of the keys of evaluations' metrics among the steps that were sent.
+_OF = "evaluation."
 #: Most points that are handed over in one call.
 _MOST_POINTS = 500
 
@@ -52,8 +54,8 @@ class _Task:
         self._kept = self._directory / "trackers" / f"{logger.name}.json"
         state = _read(self._kept)
         self._id: str | None = state.get("id")
-        #: Steps up to these have been sent: steps of training, and steps of evaluations.
-        self._told: dict[str, int] = {"step": 0, "evaluation": 0, **state.get("told", {})}
+        #: Steps up to these have been sent: of training, and of each metric of evaluations.
+        self._told: dict[str, int] = {"step": -1, **state.get("told", {})}
         self._run: TrackedRun | None = None
         self._position = 0
         self.moves: list[Event] = []
@@ -102,15 +104,23 @@ class _Task:
         """(points not sent yet, progress after them, where to read on in the file)."""
         points: list[Point] = []
         told, position = dict(self._told), self._position
+        before = told.get("evaluation", -1)  # of all metrics, as an earlier version noted it
         for line, size in _lines(self._directory / "metrics.jsonl", position):
-            kind = "evaluation" if "evaluation" in line else "step"
             step = line.get("step", 0)
             if step > until_step or len(points) == _MOST_POINTS:
                 break
             position += size
-            if step <= told[kind]:
-                continue  # the step was sent before, and has been trained again
-            told[kind] = step
+            # What was sent before has been trained again.
+            if isinstance(found := line.get("evaluation"), dict):
+                new = {
+                    name: one for name, one in found.items() if step > told.get(_OF + name, before)
+                }
+                line = {**line, "evaluation": new}
+                told |= {_OF + name: step for name in new}
+            elif step <= told["step"]:
+                continue
+            else:
+                told["step"] = step
             if values := values_of(line):
                 points.append(_merged(points, Point(step, values, line.get("t", time.time()))))
         return points, told, position

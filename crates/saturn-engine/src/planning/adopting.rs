@@ -46,7 +46,7 @@ pub(crate) fn choose(
         (ledger.state.plan.is_some() && is_complete).then_some(incumbent.forecast.end_s - now_s);
     match (better, answer) {
         (Some(best), Some(answer)) => {
-            let plan = best.into_plan(Some(answer), PlanSource::Solver, now_s);
+            let plan = best.into_plan(Some((answer, remaining)), PlanSource::Solver, now_s);
             adopt(
                 ledger,
                 without_stale_practice(RunPlan { instead_of_s, ..plan }, remaining),
@@ -61,6 +61,7 @@ pub(crate) fn choose(
                 (Some(_), None) if is_new => PlanSource::Solver,
                 (_, reason) => PlanSource::Extended { reason },
             };
+            let answer = answer.map(|answer| (answer, remaining));
             let plan = incumbent.into_plan(answer, source, now_s);
             adopt(ledger, without_stale_practice(plan, remaining), now_s);
         }
@@ -94,7 +95,9 @@ pub(crate) fn adopt(ledger: &mut Ledger, plan: RunPlan, now_s: f64) {
 fn without_stale_practice(plan: RunPlan, asked: &Remaining) -> RunPlan {
     let known: BTreeSet<_> = asked.tasks.iter().map(|task| task.id).collect();
     let is_of_all = plan.places.iter().all(|place| known.contains(&place.task));
-    RunPlan { current_practice_s: plan.current_practice_s.filter(|_| is_of_all), ..plan }
+    let current_practice_s = plan.current_practice_s.filter(|_| is_of_all);
+    let practice_is_estimate = plan.practice_is_estimate && current_practice_s.is_some();
+    RunPlan { current_practice_s, practice_is_estimate, ..plan }
 }
 
 /// The places of the solver's answer, by start, on the run's devices. Tasks that have ended

@@ -41,10 +41,11 @@ impl ForecastPlan {
         Self { places, forecast }
     }
 
-    /// The plan with the times that the forecast promises.
+    /// The plan with the times that the forecast promises. `answer` is the solver's, with what it
+    /// was asked.
     pub(crate) fn into_plan(
         self,
-        answer: Option<&SolveAnswer>,
+        answer: Option<(&SolveAnswer, &Remaining)>,
         source: PlanSource,
         now_s: f64,
     ) -> RunPlan {
@@ -55,8 +56,12 @@ impl ForecastPlan {
             }
         }
         let makespan_s = (forecast.end_s - now_s).max(0.0);
-        let lower_bound_s = answer.map_or(0.0, |answer| answer.plan.lower_bound_s).min(makespan_s);
-        let is_optimal = lower_bound_s > 0.0 && makespan_s <= lower_bound_s * (1.0 + 1e-6);
+        let lower_bound_s = answer.map_or(0.0, |(answer, asked)| bound_s(answer, asked, now_s));
+        let is_proven = answer.is_some_and(|(answer, _)| answer.plan.status == PlanStatus::Optimal);
+        let is_optimal =
+            is_proven && lower_bound_s > 0.0 && makespan_s <= lower_bound_s * (1.0 + EQUAL);
+        let lower_bound_s = lower_bound_s.min(makespan_s);
+        let answer = answer.map(|(answer, _)| answer);
         RunPlan {
             at_s: now_s,
             source,
@@ -210,6 +215,15 @@ impl<'a> Incumbent<'a> {
         let stops = !plan.forecast.moved.is_empty() || switches_idly(&plan.places);
         if stops { self.least_gain } else { 0.0 }
     }
+}
+
+/// The bound of the time left that an answer proves now: what runs has gone on since it was asked.
+/// If weighted ends were asked for, nothing is proven of the makespan.
+fn bound_s(answer: &SolveAnswer, asked: &Remaining, now_s: f64) -> f64 {
+    if asked.objective != Objective::Makespan {
+        return 0.0;
+    }
+    (answer.plan.lower_bound_s - (now_s - asked.asked_s)).max(0.0)
 }
 
 /// Whether a place's times rest on an estimate alone.

@@ -38,6 +38,8 @@ pub(crate) struct Remaining {
     pub(crate) due: Vec<Due>,
     /// The deadlines that the problem leaves out.
     pub(crate) left_out: LeftOut,
+    /// The time from which the problem counts, seconds on the run's clock.
+    pub(crate) asked_s: f64,
     /// One for each task of the problem.
     pub(crate) tasks: Vec<RemainingTask>,
     /// For each node of the problem, ascending, its number in the run, and which of its devices are
@@ -130,7 +132,7 @@ impl Remaining {
     /// The problem of these tasks. They must end by the deadlines that they have, except by those
     /// that are left out.
     pub(crate) fn new(state: &State, tasks: &[TaskId], left_out: &LeftOut, now_s: f64) -> Self {
-        let mut remaining = Self { left_out: left_out.clone(), ..Self::default() };
+        let mut remaining = Self { left_out: left_out.clone(), asked_s: now_s, ..Self::default() };
         let priority = |task: &TaskId| state.task(*task).spec.wishes.priority;
         let has_priorities = tasks.windows(2).any(|pair| priority(&pair[0]) != priority(&pair[1]));
         remaining.objective =

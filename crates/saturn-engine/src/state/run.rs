@@ -230,7 +230,7 @@ impl State {
         }
         let of_trials =
             || self.group_of(task).no_space.as_ref().filter(|_| !self.is_measured(task));
-        of.no_space.as_ref().or_else(of_trials)
+        of.no_space.as_ref().or_else(of_trials).filter(|one| one.until_s() > self.now_s)
     }
 
     /// Tasks that wait for space on a disk, in the order in which they came.

@@ -52,6 +52,15 @@ fn a_wrong_configuration_is_told_what_would_be_right() {
         missing,
         "`num_hidden_layers` is missing; expected a whole number from 1 to 9999999"
     );
+    let huge = told(r#"{"model_type": "vit", "image_size": 9999999, "patch_size": 1}"#);
+    assert!(huge.starts_with("`image_size` is 9999999"), "{huge}");
+    let most = "9999999";
+    let large = format!(
+        r#"{{"model_type": "llama", "hidden_size": {most}, "num_hidden_layers": {most},
+            "num_attention_heads": {most}, "intermediate_size": {most}, "vocab_size": {most},
+            "head_dim": {most}}}"#
+    );
+    assert!(Shape::from_config(&large).unwrap().parameters.is_finite());
     for wrong in ["-1", "0", "1.5", "\"12\"", "1e300"] {
         let text = told(&format!(r#"{{"model_type": "gpt2", "n_layer": {wrong}}}"#));
         assert!(text.starts_with("`n_layer` is "), "{text}");

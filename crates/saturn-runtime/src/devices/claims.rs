@@ -81,7 +81,8 @@ impl Claims {
         let directory = directory
             .map(Path::to_owned)
             .or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from))
-            .unwrap_or_else(|| std::env::temp_dir().join(format!("saturn-{uid}")));
+            // Not `$TMPDIR`, which differs between shells and batch jobs of one user.
+            .unwrap_or_else(|| Path::new("/tmp").join(format!("saturn-{uid}")));
         let open = own_directory(&directory, uid)?;
         open.try_lock_shared().map_err(|error| {
             let error = match error {

@@ -148,7 +148,7 @@ pub fn resume(
     let ResumeOptions { device_memory, allow_other_hardware, disk, cluster, wait, prepared_s } =
         options;
     let run = RunDir::claim(path)?;
-    let (journal, contents) = Journal::open(&run.journal(), disk.clone())?;
+    let (mut journal, contents) = Journal::open(&run.journal(), disk.clone())?;
     let mut settings = contents.settings;
     let damaged = || RuntimeError::Damaged {
         path: run.journal(),
@@ -193,6 +193,9 @@ pub fn resume(
     // Trials that were measured on another platform must not enter the store as measured on this
     // one.
     let is_same = settings.platform == platform;
+    if !is_same && settings.platform.is_some() {
+        journal.forget_platform(&settings)?;
+    }
     settings.platform = platform;
     let platform = settings.platform.clone().filter(|_| is_same);
     let shelf = settings.shelf();

@@ -123,6 +123,19 @@ impl Journal {
         })
     }
 
+    /// Notes that the run's trials were measured on several platforms, so that none of them is taken
+    /// for a trial of one.
+    pub(crate) fn forget_platform(
+        &mut self,
+        settings: &LaunchSettings,
+    ) -> Result<(), RuntimeError> {
+        let mixed = LaunchSettings { platform: None, ..settings.clone() };
+        let mixed = to_json(&self.path.clone(), &mixed)?;
+        self.transact(|transaction, _| {
+            transaction.execute("UPDATE settings SET launch = ?1", params![mixed]).map(|_| ())
+        })
+    }
+
     /// Appends records that were all made at `now_s`. Returns once they are on disk.
     pub(crate) fn append(&mut self, records: &[Record], now_s: f64) -> Result<(), RuntimeError> {
         if records.is_empty() {

@@ -125,8 +125,9 @@ class _Launch:
         self._metrics = self._fresh_metrics(0)
         for report in seen:
             self._add_metric(report)
-        if self._last.checkpoint is not None:
-            self._note_checkpoint(self._last)
+        saved = [report for report in seen if report.checkpoint is not None]
+        if saved:
+            self._note_checkpoint(saved[-1])
         for report in self._follow():
             self._tell(report)
         self._end(steps)
@@ -256,7 +257,9 @@ class _Launch:
         assert report.checkpoint is not None
         if self._script.resume is None:
             return
-        checkpoint = ScriptCheckpoint(report.checkpoint, report.step)
+        # The script's own directory: another than this process's, for a sweep file elsewhere.
+        path = self._script.cwd / report.checkpoint
+        checkpoint = ScriptCheckpoint(str(path), report.step)
         if not checkpoint.is_there:
             raise Unsound(
                 f"{self._script.label}: its report of step {report.step} names checkpoint "

@@ -1,0 +1,113 @@
+"""Models that skip layers or experts: devices with slices of one batch take different paths."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import closeness
+import pytest
+import reference
+import torch
+from harness import Runtime
+from models import NUM_CLASSES, WIDTH, Mlp, definition
+from saturn.data.slices import Data
+from saturn.training.slice_check import check
+from saturn.training.slicing import Slicing
+from saturn.training.stepper import build_model
+from torch import nn
+
+
+class LayerDrop(Mlp):
+    """As wav2vec 2.0: each layer is skipped with a probability."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        hidden = inputs
+        for layer in self.layers:
+            if not self.training or torch.rand([]) > 0.3:
+                hidden = hidden + torch.tanh(layer(hidden))
+        return self.head(self.norm(hidden))
+
+
+class DropByPython(LayerDrop):
+    """The same, by Python's random numbers."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        hidden = inputs
+        for layer in self.layers:
+            if not self.training or random.random() > 0.3:
+                hidden = hidden + torch.tanh(layer(hidden))
+        return self.head(self.norm(hidden))
+
+
+class Experts(nn.Module):
+    """Two experts in each block; a sample's first number decides which of them it takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
+        self.head = nn.Linear(WIDTH, NUM_CLASSES)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        hidden = inputs
+        for block in self.blocks:
+            hidden = block(hidden, inputs[:, 0] > 0)
+        return self.head(hidden)
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(2))
+
+    def forward(self, hidden: torch.Tensor, is_first: torch.Tensor) -> torch.Tensor:
+        changed = torch.zeros_like(hidden)
+        for expert, takes in zip(self.experts, (is_first, ~is_first), strict=True):
+            if takes.any():  # an expert without samples is not called
+                changed = changed.index_put((takes,), torch.tanh(expert(hidden[takes])))
+        return hidden + changed
+
+
+def found(model: Any) -> Slicing:
+    task = definition(get_model=model)
+    data = Data(task.get_dataloader, seed=task.seed)
+    return check(task, lambda: build_model(task), data, device=torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("model", "layers", "parts"),
+    [(Mlp, False, False), (LayerDrop, True, True), (DropByPython, True, True)],
+)
+def test_layers_that_are_skipped_at_random_are_seen(model: Any, layers: bool, parts: bool) -> None:
+    slicing = found(model)
+    assert slicing.reason is None
+    assert (slicing.skips_layers, slicing.skips_parts) == (layers, parts)
+
+
+def test_experts_that_some_samples_skip_are_seen() -> None:
+    slicing = found(Experts)
+    assert (slicing.skips_layers, slicing.skips_parts) == (False, True)
+
+
+def test_devices_never_gather_different_layers_for_each_other(run: Runtime) -> None:
+    run.write_task(definition(get_model=LayerDrop))
+    refused = run.run("mlp", "fsdp", ranks=2, steps=2).of("failed")[0]
+    assert refused["kind"] == "not_applicable"
+    assert "would gather different layers for each other" in refused["error"]
+    trial = run.run("mlp", "ddp", kind="trial", ranks=2).one("trial")
+    assert trial["outcome"]["outcome"] == "measured"
+    assert trial["knobs"] == {"find_unused_parameters": True}
+
+
+@pytest.mark.parametrize(
+    ("technique", "knobs"), [("fsdp", {}), ("ddp", {"find_unused_parameters": True})]
+)
+def test_experts_train_as_on_one_device(
+    run: Runtime, technique: str, knobs: dict[str, Any]
+) -> None:
+    task = definition(get_model=Experts, optimizer_cls=torch.optim.SGD, lr=0.1)
+    run.write_task(task)
+    result = run.run("mlp", technique, ranks=2, steps=6, knobs=knobs)
+    assert result.codes == [0, 0], result.logs
+    expected, _ = reference.train(task, 6)
+    assert closeness.ulps(run.losses("mlp"), expected) < closeness.ACROSS
