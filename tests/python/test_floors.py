@@ -32,7 +32,7 @@ FLOORS: Floors = (
     {"rank": "rank/"},
     {
         "data": "data/",
-        "buffers": "techniques.model.buffers",
+        "parts of a model": "techniques.model.buffers techniques.model.layers",
         "interface": "techniques techniques.interface techniques.gradient_norm "
         "techniques.black_box techniques.built_in techniques.pinned",
     },

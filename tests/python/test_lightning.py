@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import closeness
 import in_process
@@ -99,6 +99,30 @@ def test_its_evaluation_is_that_of_trainer_validate(tmp_path: Path) -> None:
         Task.from_lightning(Classifier, train_loader, HParams(0.05, 1)).evaluation.evaluate is None
     )
     assert task_of(evaluate=None).evaluation.evaluate is None
+
+
+class Dtypes(Classifier):
+    """Notes in which types the parts of a validation compute."""
+
+    seen: ClassVar[set[torch.dtype]] = set()
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.seen.add(self.skip(batch[0]).dtype)
+        super().validation_step(batch, batch_idx)
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("bf16", torch.bfloat16), ("float32", None)])
+def test_it_is_validated_in_the_precision_in_which_it_trains(
+    precision: str, dtype: torch.dtype | None
+) -> None:
+    hparams = HParams(lr=0.05, epochs=1, precision=precision)
+    task = Task.from_lightning(Dtypes, Data, hparams).definition()
+    model, evaluate = task.get_model(), task.evaluate
+    assert callable(evaluate)
+    Dtypes.seen.clear()
+    with torch.no_grad():
+        evaluate(model)
+    assert Dtypes.seen == {dtype or torch.float32}
 
 
 def test_only_what_decides_about_speed_is_in_the_key_of_its_trials() -> None:

@@ -274,7 +274,8 @@ def test_runs_that_cannot_be_are_refused_before_anything_is_on_disk(
 
 
 def test_a_run_name_is_used_once(core: FakeCore) -> None:
-    saturn.search([make_task()], log=False, name="it")
+    done = saturn.search([make_task()], log=False, name="it")
+    (done.run_dir / "journal.db").touch()  # as the engine does, which is a stand-in here
     with pytest.raises(saturn.InvalidInput, match=r"run `it` is there already.*saturn resume"):
         saturn.search([make_task()], log=False, name="it")
 

@@ -16,6 +16,7 @@ from saturn.training.slice_check import check
 from saturn.training.slicing import Slicing
 from saturn.training.stepper import build_model
 from torch import nn
+from torch.utils.data import DataLoader, Dataset
 
 
 class LayerDrop(Mlp):
@@ -111,3 +112,30 @@ def test_experts_train_as_on_one_device(
     assert result.codes == [0, 0], result.logs
     expected, _ = reference.train(task, 6)
     assert closeness.ulps(run.losses("mlp"), expected) < closeness.ACROSS
+
+
+class TimeFirst(Dataset[Any]):
+    """Samples of 35 steps; `collate` puts the steps first, as torch's recurrent layers do."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> Any:
+        generator = torch.Generator().manual_seed(index)
+        return torch.randn(35, WIDTH, generator=generator), torch.randn(35, 1, generator=generator)
+
+    @staticmethod
+    def collate(samples: list[Any]) -> Any:
+        inputs, targets = zip(*samples, strict=True)
+        return torch.stack(inputs, 1), torch.stack(targets, 1)
+
+
+def test_a_sum_over_batches_that_have_time_first_is_never_cut() -> None:
+    task = definition(
+        get_model=lambda: nn.Linear(WIDTH, 1),
+        get_dataloader=lambda: DataLoader(TimeFirst(), 4, collate_fn=TimeFirst.collate),
+        loss_function=nn.MSELoss(reduction="sum"),
+    )
+    data = Data(task.get_dataloader, seed=task.seed)
+    slicing = check(task, lambda: build_model(task), data, device=torch.device("cpu"))
+    assert slicing.kind == "whole" and slicing.reason is not None

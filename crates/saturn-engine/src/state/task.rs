@@ -32,6 +32,7 @@ pub enum Judged {
 
 /// A task and its progress.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct TaskState {
     /// The task as it was given, with its present priority, deadline and release.
     pub spec: TaskSpec,
