@@ -19,8 +19,8 @@ pub(crate) struct Instruction {
     pub(crate) next: String,
 }
 
-/// Hands a command to the process that drives a run, and reports the result. `instruction` gets the run's
-/// name as a shell reads it back. With `json` the answer is printed as data.
+/// Hands a command to the process that drives a run, and reports the result. `instruction` gets the
+/// run's name as a shell reads it back. With `json` the answer is printed as data.
 pub(crate) fn tell(
     named: &Path,
     json: bool,

@@ -52,7 +52,7 @@ class NodeAgent:
     """The actor. Orders and news have a concurrency group each, and so keep their order."""
 
     def __init__(self, spec: AgentSpec) -> None:
-        self._post = spec
+        self._spec = spec
         self._agent: native.Agent | None = None
 
     def begin(self) -> About:
@@ -62,7 +62,7 @@ class NodeAgent:
             "versions": versions.here(),
             "asks_for_token": asks_for_token(),
         }
-        spec = self._post
+        spec = self._spec
         # Ray sets these for its workers; ranks must not inherit them.
         for name in ("OMP_NUM_THREADS", "RAY_JOB_ID", "RAY_RAYLET_PID"):
             os.environ.pop(name, None)
@@ -87,7 +87,7 @@ class NodeAgent:
 
     def answer(self, directory: str, word: str) -> str | None:
         """Answer for this node in a `storage.Proof`."""
-        return storage.answer(directory, word, self._post.node)
+        return storage.answer(directory, word, self._spec.node)
 
     def take(self, letters: list[str]) -> None:
         """Do what letters say; letters that were taken before are skipped."""

@@ -6,6 +6,7 @@ that merely dies loses neither. Nothing here replaces or removes anything.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Iterable
@@ -15,6 +16,11 @@ from pathlib import Path
 #: How many syncs run at once: a file system can serve all waiting syncs together. On ext4, 2,000
 #: small files took 6.5 s one by one, and 0.25 s with eight at once.
 _AT_ONCE = 8
+
+
+def is_no_space(error: OSError) -> bool:
+    """Whether a file could not be written because the disk, or the user's share of it, is full."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def make_directory(path: Path) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from saturn.plain import durable
 from saturn.rank.device_memory import is_limited
 from saturn.rank.exceptions import DataError, NotApplicable, PeerLost, TaskError
 
@@ -174,7 +175,7 @@ def _is_out_of_memory(error: BaseException) -> bool:
 def _is_no_space(error: BaseException) -> bool:
     if not isinstance(error, RuntimeError | OSError):
         return False
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if isinstance(error, OSError) and durable.is_no_space(error):
         return True
     # Recognised by text: torch's own files, and errors of a DataLoader's worker, which lose errno.
     text = str(error).lower()

@@ -55,22 +55,12 @@ def wait(is_over: threading.Event, press: Callable[[], None], timeout: float | N
 @contextlib.contextmanager
 def as_interrupts() -> Iterator[None]:
     """Let SIGTERM and SIGHUP raise `KeyboardInterrupt`, as Ctrl-C does; on the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before: dict[signal.Signals, Any] = {}
-    try:
-        for number, defaults in _SIGNALS.items():
-            if number != signal.SIGINT and signal.getsignal(number) in defaults:
-                before[number] = signal.signal(number, interrupt)
+    with _handled(interrupt):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class _Enough(BaseException):
@@ -79,10 +69,7 @@ class _Enough(BaseException):
 
 @contextlib.contextmanager
 def _signals_press(press: Callable[[], None]) -> Iterator[None]:
-    """Let signals ask the run to stop; only on the main thread, which alone gets signals."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+    """Let signals ask the run to stop."""
     presses = 0
     counted_at_s = -math.inf
 
@@ -97,6 +84,19 @@ def _signals_press(press: Callable[[], None]) -> Iterator[None]:
             raise _Enough
         press()
 
+    with _handled(handle):
+        yield
+
+
+@contextlib.contextmanager
+def _handled(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Let `handle` handle the signals that the program doesn't handle itself.
+
+    Does so only on the main thread, which alone gets signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before: dict[signal.Signals, Any] = {}
     try:
         for number, defaults in _SIGNALS.items():

@@ -174,12 +174,14 @@ def _why_not(
 
 
 def _short_step(content: Mapping[str, Any], epoch_batches: int | None, a_step: int) -> str | None:
-    """Why steps would not begin where those of a longer task do; None if they would."""
+    """Why a longer task can't continue this checkpoint: the checkpoint's last step was cut short.
+
+    None if all its steps took as many batches as they would in a longer task.
+    """
+    from saturn.training.accumulation import whole_steps
+
     step, batches = content["step"], content["batches"]
-    epochs, within = (
-        (0, step) if epoch_batches is None else divmod(step, -(-epoch_batches // a_step))
-    )
-    expected = epochs * (epoch_batches or 0) + within * a_step
+    expected = whole_steps(step, a_step, epoch_batches)
     if batches == expected:
         return None
     return (

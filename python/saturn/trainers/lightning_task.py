@@ -55,7 +55,8 @@ def pieces_of(
         if getattr(hparams, f"_{name}" if name == "optimizer_cls" else name):
             raise InvalidInput(f"HParams says `{name}`, which is what configure_optimizers says")
     source = LightningSource(
-        *(make_module, make_data),
+        make_module,
+        make_data,
         lr=hparams.lr,
         keywords=hparams.kwargs,
         seed=seed,

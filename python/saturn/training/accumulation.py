@@ -13,6 +13,18 @@ from __future__ import annotations
 from saturn.tasks.definition import TaskDefinition
 
 
+def whole_steps(steps: int, a_step: int, an_epoch: int | None) -> int:
+    """How many batches `steps` take, if none of them is cut short by the task's end.
+
+    A step takes `a_step` batches, and ends with its epoch of `an_epoch` batches; None: epochs don't
+    end steps.
+    """
+    if an_epoch is None:
+        return steps * a_step
+    epochs, within = divmod(steps, -(-an_epoch // a_step))
+    return epochs * an_epoch + within * a_step
+
+
 class Accumulation:
     """Counts one task's batches and steps.
 
@@ -52,11 +64,7 @@ class Accumulation:
 
     def batches(self, steps: int) -> int:
         """How many batches `steps` take."""
-        if self._an_epoch is None:
-            end = steps * self.a_step
-        else:
-            epochs, within = divmod(steps, self._steps_an_epoch)
-            end = epochs * self._an_epoch + within * self.a_step
+        end = whole_steps(steps, self.a_step, self._an_epoch)
         is_last = self.total is not None and end - self.a_step < self.total < end
         return self.total if is_last and self.total is not None else end
 

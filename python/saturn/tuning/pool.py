@@ -5,7 +5,6 @@ It only writes such a sweep; a process of the sweep's own steers it (`tuning.ste
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -90,7 +89,9 @@ class Pool(Run):
         tuner: Tuner,
         wishes: dict[str, Any],
     ) -> dict[str, Any] | None:
-        """Write the sweep, and then submit its tasks; `names` include those of scripts' rests.
+        """Write the sweep, and then submit its tasks.
+
+        `names` are the names of all tasks: of `tasks`, and of the rests of scripts among them.
 
         If the tasks are refused the sweep is removed. If this process dies before it could submit
         them, the sweep's process finds no tasks and ends.
@@ -120,9 +121,8 @@ class Pool(Run):
         self, name: str, tuner: Tuner, tasks: list[str] | None, priority: int | None = None
     ) -> None:
         status = self.status()
-        own = re.compile(re.escape(name) + (r"(-trial-\d+(-rest)?)?" if tasks is None else ""))
         for task in (one["name"] for one in status["tasks"]):
-            if own.fullmatch(task):
+            if task == name or (tasks is None and steered.search_of(task) == name):
                 raise Refused(f"the pool has a task `{task}` already", "name_taken")
         steered.write(self._run_dir, name, tuner, About(tasks, status["now_s"], priority))
 

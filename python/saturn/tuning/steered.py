@@ -47,6 +47,15 @@ _VERSION = 1
 _TAKEN = "name_taken"
 
 
+def search_of(task: str) -> str | None:
+    """The name of the search that would name a task so; None if no search would.
+
+    A search's tasks are `NAME-trial-0` and so on, and `NAME-trial-0-rest` is the rest of a script.
+    """
+    found = re.fullmatch(r"(.+)-trial-\d+(-rest)?", task)
+    return None if found is None else found[1]
+
+
 @dataclass(frozen=True)
 class About:
     """Which tasks of a pool belong to a steered sweep."""
@@ -75,7 +84,6 @@ class SteeredSweep(Scope):
             raise ValueError(f"{self.directory} was written by another version of Saturn")
         self.about = About(**content)
         self._tasks = frozenset(self.about.tasks or ())
-        self._is_of_search = re.compile(rf"{re.escape(name)}-trial-\d+(-rest)?")
         self._is_closed = self._pool_is_closed = False
 
     @property
@@ -107,7 +115,7 @@ class SteeredSweep(Scope):
         """Whether the task of this name belongs to the sweep."""
         if self.about.tasks is not None:
             return name in self._tasks
-        return self._is_of_search.fullmatch(name) is not None
+        return search_of(name) == self.name
 
     def is_complete(self, status: Mapping[str, Any]) -> bool:
         """Whether no more tasks of the sweep will come."""
@@ -154,8 +162,8 @@ def named(run_dir: Path, name: str) -> SteeredSweep | None:
 def check_names(run_dir: Path, tasks: Iterable[str]) -> None:
     """Raise `Refused` if a task's name is that of a sweep, or of a task that a search may draw."""
     for name in tasks:
-        search = re.fullmatch(r"(.+)-trial-\d+(-rest)?", name)
-        sweep = None if search is None else named(run_dir, search[1])
+        search = search_of(name)
+        sweep = None if search is None else named(run_dir, search)
         if sweep is not None and sweep.about.tasks is None:
             raise Refused(f"the pool's search `{sweep.name}` has tasks called `{name}`", _TAKEN)
         if named(run_dir, name) is not None:

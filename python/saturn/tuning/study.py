@@ -11,7 +11,6 @@ that needs no more training, the study is told its value.
 from __future__ import annotations
 
 import contextlib
-import errno
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from saturn import native
 from saturn.errors import InvalidInput, RunOver
+from saturn.plain import durable
 from saturn.runs.request import reports_of
 from saturn.stoppers.given import Reports, check_reported, common_metric, with_metrics
 from saturn.stoppers.progress import ENDED, HELD, Progress
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
 MakeTask = Callable[["optuna.Trial"], Task]
 
+#: Seconds between two attempts to write a file while the disk is full.
+_AGAIN_S = 5.0
+
 
 def optuna_for(what: str) -> Any:
     """The package optuna; raises `InvalidInput`, which says what needs it, if it is missing."""
@@ -44,11 +47,6 @@ def optuna_for(what: str) -> Any:
     except ImportError:
         raise InvalidInput(f"{what} needs the package optuna: pip install 'optuna>=4'") from None
     return optuna
-
-
-#: Errors of a disk that is full for a while, and the wait before a file is written again.
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-_AGAIN_S = 5.0
 
 
 class StudyTuner(Tuner):
@@ -292,7 +290,7 @@ class StudyTuner(Tuner):
             try:
                 return keeping.write(directory, self)
             except OSError as error:
-                if error.errno not in _NO_SPACE or not native.is_driven(directory):
+                if not durable.is_no_space(error) or not native.is_driven(directory):
                     raise
             time.sleep(_AGAIN_S)
 

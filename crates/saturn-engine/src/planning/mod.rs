@@ -6,11 +6,11 @@
 //! - `deadlines` says which deadlines a plan need not keep, if no plan keeps all.
 //! - `extend` puts tasks without a place behind the plan in force, without the solver.
 //! - `validity` finds places that can't be followed. `variants` are plans like the solver's answer
-//!   that stop fewer tasks. `incumbent` judges plans by the forecast, `adopting` adopts the best, and
-//!   `taking_up` tells running attempts what the adopted plan has them do.
+//!   that stop fewer tasks. `incumbent` judges plans by the forecast, `adopting` adopts the best,
+//!   and `taking_up` tells running attempts what the adopted plan has them do.
 //! - `experiment` chooses the trials that may save more than they cost.
-//! - `outlook` is the planning problem of a run that has not begun; `remaining_work` is that of a run in
-//!   progress, for plans that are only looked at.
+//! - `outlook` is the planning problem of a run that has not begun; `remaining_work` is that of a
+//!   run in progress, for plans that are only looked at.
 //!
 //! Invariants: a plan is adopted for what the forecast says of it, never for what its solver says.
 //! A solve that fails costs a better plan, never a task.

@@ -1,8 +1,8 @@
 //! What a run needs before it can begin: its request and its devices.
 //!
 //! - `request` reads what the Python face asks for.
-//! - `run_devices` takes the devices of this machine, after `waiting` for other runs, or the devices of a
-//!   cluster's agents.
+//! - `run_devices` takes the devices of this machine, after `waiting` for other runs, or the devices
+//!   of a cluster's agents.
 //! - `watcher` is the people who watch the run. `outlook` plans tasks without running them.
 //!
 //! Invariants: a run that waits for devices holds none.

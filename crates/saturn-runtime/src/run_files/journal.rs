@@ -130,7 +130,7 @@ impl Journal {
         settings: &LaunchSettings,
     ) -> Result<(), RuntimeError> {
         let mixed = LaunchSettings { platform: None, ..settings.clone() };
-        let mixed = to_json(&self.path.clone(), &mixed)?;
+        let mixed = to_json(&self.path, &mixed)?;
         self.transact(|transaction, _| {
             transaction.execute("UPDATE settings SET launch = ?1", params![mixed]).map(|_| ())
         })

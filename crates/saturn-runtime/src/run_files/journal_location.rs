@@ -63,7 +63,8 @@ pub fn elsewhere(run: &Path) -> Option<String> {
     // HOME/journals/HOST/NAME-ID/journal.db
     let host = target.ancestors().nth(2)?.file_name()?.to_string_lossy().into_owned();
     Some(format!(
-        "its journal is on another machine, `{host}`, at {}: resume the run, or ask about it, on that machine",
+        "its journal is on another machine, `{host}`, at {}: resume the run, or ask about it, on \
+         that machine",
         target.display()
     ))
 }
