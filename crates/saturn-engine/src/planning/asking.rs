@@ -21,6 +21,7 @@ use crate::planning::deadlines::LeftOut;
 use crate::planning::experiment::{Luck, choose_trials};
 use crate::planning::fingerprint::Fingerprint;
 use crate::planning::problem::{Remaining, plannable};
+use crate::planning::warm_start::warm_start;
 use crate::state::run::State;
 
 /// The time between two solves is at least this many times as long as the last solve took. So a
@@ -227,7 +228,7 @@ pub(crate) fn order(state: &State, remaining: &mut Remaining) -> SolveOrder {
     let is_open = !state.is_closed;
     let expected = remaining.with_unmeasured(state, Luck::None);
     let optimistic = remaining.optimistic(state);
-    let warm_start = remaining.warm_start(state);
+    let warm_start = warm_start(remaining, state);
     SolveOrder {
         problem: std::mem::take(&mut remaining.problem),
         optimistic,

@@ -1,6 +1,7 @@
 //! What the solver is asked, and which plan is adopted.
 //!
-//! - `problem` states what is left of the run as a planning problem.
+//! - `problem` states what is left of the run as a planning problem; `warm_start` is what is left of
+//!   the plan in force, as an answer to that problem.
 //! - `asking` decides when the solver is asked; `fingerprint` tells whether the problem is a new
 //!   one.
 //! - `deadlines` says which deadlines a plan need not keep, if no plan keeps all.
@@ -30,3 +31,4 @@ pub(crate) mod remaining_work;
 pub(crate) mod taking_up;
 pub(crate) mod validity;
 pub(crate) mod variants;
+pub(crate) mod warm_start;

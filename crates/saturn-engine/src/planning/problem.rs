@@ -1,5 +1,4 @@
-//! What is left of a run as a planning problem, and what is left of its plan as an answer to that
-//! problem.
+//! What is left of a run as a planning problem.
 //!
 //! The problem has the devices that can be used, the tasks that can be planned, and the running
 //! attempts. To stay costs a running task nothing. To move costs it the checkpoint at which it
@@ -10,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use saturn_core::{
-    Assignment, Candidate, Cluster, Gang, HeldDevices, Node, Objective, Placement, Plan, Problem,
-    ProblemTask, Running, Strategy,
+    Candidate, Cluster, Gang, HeldDevices, Node, Objective, Placement, Problem, ProblemTask,
+    Running, Strategy,
 };
 
 use crate::facts::config::Level;
@@ -312,7 +311,8 @@ impl Remaining {
         self.nodes.binary_search_by_key(&node, |(id, _)| *id).ok()
     }
 
-    fn problem_gang(&self, gang: &Gang) -> Option<Gang> {
+    /// A gang of the run on the problem's devices; `None` if the problem lacks one of them.
+    pub(crate) fn problem_gang(&self, gang: &Gang) -> Option<Gang> {
         gang.iter()
             .map(|part| {
                 let node = self.index_of(NodeId(part.node))?;
@@ -324,36 +324,6 @@ impl Remaining {
                 Some(Placement { node, devices: devices.collect::<Option<_>>()? })
             })
             .collect()
-    }
-
-    /// The open places of the plan in force as a plan of this problem. Only its order, places and
-    /// shares mean anything. It may lack tasks.
-    pub(crate) fn warm_start(&self, state: &State) -> Option<Plan> {
-        let index_of: BTreeMap<TaskId, usize> =
-            self.tasks.iter().enumerate().map(|(index, task)| (task.id, index)).collect();
-        let mut reached: Vec<u64> = self.tasks.iter().map(|task| task.step).collect();
-        let mut assignments = Vec::new();
-        for (_, place) in state.open_places() {
-            let Some(index) = index_of.get(&place.task).copied() else { continue };
-            let task = &self.tasks[index];
-            if place.is_done_at(task.step) {
-                continue;
-            }
-            let steps = state.task(task.id).steps.unwrap_or(0);
-            let left = steps.saturating_sub(task.step).max(1) as f64;
-            let until = place.until_step.unwrap_or(steps);
-            let strategy = task.strategies.iter().position(|one| *one == place.strategy)?;
-            assignments.push(Assignment {
-                task: index,
-                strategy,
-                gang: self.problem_gang(&place.gang)?,
-                share: until.saturating_sub(reached[index]) as f64 / left,
-                start_s: place.start_s,
-                end_s: place.end_s,
-            });
-            reached[index] = until;
-        }
-        (!assignments.is_empty()).then(|| Plan { assignments, ..Plan::none(self.objective) })
     }
 }
 

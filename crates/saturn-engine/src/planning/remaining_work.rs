@@ -12,6 +12,7 @@ use crate::facts::record::{AttemptEnd, Record, TaskEnd};
 use crate::knowledge::paces::LEAST_NEWS;
 use crate::planning::deadlines::LeftOut;
 use crate::planning::problem::{LEAST_RUNTIME_S, Remaining, plannable_at_once};
+use crate::planning::warm_start::warm_start;
 use crate::state::breadth::holds;
 use crate::state::run::State;
 
@@ -53,7 +54,7 @@ pub fn remaining_work(state: &State, without: &[TaskId], now_s: f64) -> Remainin
     let policy = &state.config.policy;
     let is_makespan = remaining.objective == Objective::Makespan;
     RemainingWork {
-        warm_start: remaining.warm_start(&state),
+        warm_start: warm_start(&remaining, &state),
         objective: remaining.objective,
         max_switches: if is_makespan { policy.max_switches } else { 0 },
         min_switch_gain: policy.min_switch_gain,

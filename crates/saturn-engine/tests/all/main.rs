@@ -26,3 +26,4 @@ mod stuck;
 mod too_early;
 mod trials;
 mod waiting;
+mod warm_starts;

@@ -14,7 +14,7 @@ use saturn_engine::{
 
 use crate::specs::spec;
 
-fn config() -> RunConfig {
+pub(crate) fn config() -> RunConfig {
     let level = Level::BlackBox;
     let technique = TechniqueRef { name: "script".into(), level, import: None, pickle: None };
     RunConfig {
@@ -27,7 +27,7 @@ fn config() -> RunConfig {
 }
 
 /// A script of 1000 s on one device, half of that on two.
-fn submit(name: &str, can_resume: bool, is_measured: bool) -> Event {
+pub(crate) fn script(name: &str, can_resume: bool, is_measured: bool) -> NewTask {
     let trial = |gpus: u32| Trial {
         task: name.to_owned(),
         profile_key: None,
@@ -56,7 +56,10 @@ fn submit(name: &str, can_resume: bool, is_measured: bool) -> Event {
         measured: if is_measured { vec![trial(1), trial(2)] } else { Vec::new() },
         ..spec(name)
     };
-    let tasks = vec![NewTask { spec, after: Vec::new() }];
+    NewTask { spec, after: Vec::new() }
+}
+
+pub(crate) fn submit(tasks: Vec<NewTask>) -> Event {
     Event::Command { command: Command::Submit { tasks } }
 }
 
@@ -76,7 +79,7 @@ fn side_by_side(order: &SolveOrder, gpus: u32) -> SolveAnswer {
     SolveAnswer { plan, current_practice_s: None, practice_is_estimate: false, optimistic: None }
 }
 
-fn asked(decision: &Decision) -> Option<(u64, SolveOrder)> {
+pub(crate) fn asked(decision: &Decision) -> Option<(u64, SolveOrder)> {
     decision.actions.iter().find_map(|action| match action {
         Action::Solve { request, order } => Some((*request, SolveOrder::clone(order))),
         _ => None,
@@ -95,7 +98,7 @@ fn launched(decision: &Decision) -> Option<AttemptId> {
 fn offered_more(can_resume: bool) -> (SolveOrder, Decision) {
     let mut engine = Engine::new(config());
     engine.handle(Event::Begin { cluster: Cluster { nodes: vec![Node::new("n", 4, "cpu")] } }, 0.0);
-    let decision = engine.handle(submit("a", can_resume, true), 0.0);
+    let decision = engine.handle(submit(vec![script("a", can_resume, true)]), 0.0);
     let (request, order) = asked(&decision).expect("a plan is asked for");
     let answer = Ok(side_by_side(&order, 1));
     let attempt = launched(&engine.handle(Event::Solved { request, answer }, 0.0));
@@ -104,7 +107,7 @@ fn offered_more(can_resume: bool) -> (SolveOrder, Decision) {
     engine.handle(report(RankReport::Started { step: 0, setup_s: 0.0 }), 1.0);
     let progress = RankReport::Progress { step: 9, loss: None, step_s: Some(1.0) };
     engine.handle(report(progress), 10.0);
-    let mut decision = engine.handle(submit("b", true, true), 100.0);
+    let mut decision = engine.handle(submit(vec![script("b", true, true)]), 100.0);
     for tick in 0..100 {
         if let Some((request, order)) = asked(&decision) {
             let answer = Ok(side_by_side(&order, 2));
@@ -139,7 +142,7 @@ fn is_moved_with_left(left_s: u64) -> bool {
     let mut engine = Engine::new(config());
     let nodes = vec![Node::new("n", 1, "cpu"), Node::new("m", 2, "cpu")];
     engine.handle(Event::Begin { cluster: Cluster { nodes } }, 0.0);
-    let decision = engine.handle(submit("a", true, true), 0.0);
+    let decision = engine.handle(submit(vec![script("a", true, true)]), 0.0);
     let (request, order) = asked(&decision).expect("a plan is asked for");
     let answer = Ok(side_by_side(&order, 1));
     let attempt = launched(&engine.handle(Event::Solved { request, answer }, 0.0));
@@ -179,7 +182,7 @@ fn a_running_task_is_not_stopped_for_a_few_seconds() {
 fn what_would_fail_again_is_not_tried_again() {
     let mut engine = Engine::new(config());
     engine.handle(Event::Begin { cluster: Cluster { nodes: vec![Node::new("n", 1, "cpu")] } }, 0.0);
-    let decision = engine.handle(submit("a", true, true), 0.0);
+    let decision = engine.handle(submit(vec![script("a", true, true)]), 0.0);
     let (request, order) = asked(&decision).expect("a plan is asked for");
     let answer = Ok(side_by_side(&order, 1));
     let attempt = launched(&engine.handle(Event::Solved { request, answer }, 0.0));
@@ -203,8 +206,8 @@ fn what_would_fail_again_is_not_tried_again() {
 fn an_outlook_has_what_is_measured_and_names_the_rest() {
     let mut engine = Engine::new(config());
     engine.handle(Event::Begin { cluster: Cluster { nodes: vec![Node::new("n", 2, "cpu")] } }, 0.0);
-    engine.handle(submit("known", true, true), 0.0);
-    engine.handle(submit("unknown", true, false), 0.0);
+    engine.handle(submit(vec![script("known", true, true)]), 0.0);
+    engine.handle(submit(vec![script("unknown", true, false)]), 0.0);
     let found = outlook(engine.state());
     let [task] = found.problem.tasks.as_slice() else { panic!("{found:?}") };
     let times: Vec<f64> = task.strategies.iter().map(|one| one.runtime_s).collect();
