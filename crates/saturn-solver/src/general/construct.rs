@@ -109,7 +109,7 @@ pub(crate) fn construct(
 
 /// When the first of these tasks could start, if any device would do.
 fn soonest(player: &Player, open: &[usize]) -> f64 {
-    let free = player.calendars.iter().map(|calendar| calendar.free_for_good(1));
+    let free = (0..player.calendars.len()).map(|node| player.free_for_good(node));
     let ready = open.iter().map(|task| player.ready(*task)).fold(f64::INFINITY, f64::min);
     ready.max(free.fold(f64::INFINITY, f64::min))
 }

@@ -196,6 +196,15 @@ impl<'a> Player<'a> {
         }
     }
 
+    /// From when on a gang of one device could have a node, behind all that is placed there.
+    pub(crate) fn free_for_good(&self, node: usize) -> f64 {
+        let calendar = &self.calendars[node];
+        match self.pace {
+            Pace::Packed => calendar.free_for_good(1),
+            Pace::OneAtATime => calendar.end(),
+        }
+    }
+
     /// When a gang on several nodes could start on all of them.
     pub(crate) fn start_on_all(&self, parts: &[(usize, u32)], ready: f64, lasts: f64) -> f64 {
         earliest_on_all(parts, ready, |node, gpus, from| self.start_on(node, gpus, from, lasts))

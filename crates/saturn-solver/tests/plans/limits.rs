@@ -157,3 +157,23 @@ fn current_practice_runs_one_task_at_a_time() {
     }
     assert!(plan.assignments.iter().all(|one| one.gang[0].devices.len() == 8));
 }
+
+#[test]
+fn a_task_that_may_not_start_yet_holds_up_no_queue() {
+    let task = |name: &str, runtime: u32, release: u32| {
+        format!(
+            r#"{{"name": "{name}", "release_s": {release},
+                 "strategies": [{{"technique": "ddp", "gpus": 8, "runtime_s": {runtime}}}]}}"#
+        )
+    };
+    let mut tasks = vec![task("tonight", 600, 36_000)];
+    tasks.extend((0..5).map(|index| task(&format!("now-{index}"), 7_000, 0)));
+    let text =
+        format!(r#"{{"cluster": {{"nodes": [{{"gpus": 8}}]}}, "tasks": [{}]}}"#, tasks.join(","));
+    let problem = Problem::from_json(&text).unwrap();
+    let options = Options { backend: Backend::CurrentPractice, ..Options::default() };
+    let plan = solve(&problem, &options, &FrozenClock).unwrap();
+    let tonight = plan.assignments.iter().find(|one| one.task == 0).unwrap();
+    assert!((tonight.start_s - 36_000.0).abs() < 1e-6, "{plan:?}");
+    assert!((plan.makespan_s - 36_600.0).abs() < 1e-6, "{plan:?}");
+}
