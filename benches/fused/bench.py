@@ -1,14 +1,17 @@
-"""What it gains to train adapters of one base together on a CPU core, beside each alone.
+"""What it gains to train adapters of one base together on one device, beside each alone.
 
-usage: bench.py [--models NAME …] [--seconds S] [--precision P] [--out FILE]
+usage: bench.py [--models NAME …] [--seconds S] [--precision P] [--device cpu|cuda] [--out FILE]
 
-Times are processor seconds of this process, the least of many steps. Alone and fused alternate, so
-other programs disturb both alike.
+On a CPU core, times are processor seconds of this process; on a GPU, seconds from an idle device to
+an idle device. They are the least of many steps. Alone and fused alternate, so other programs
+disturb both alike.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
+import functools
 import os
 import sys
 import tempfile
@@ -36,7 +39,10 @@ from torch.utils.data import DataLoader  # noqa: E402
 
 MEMBERS = (2, 4, 8)
 #: Samples of a step, and tokens of a sample.
-SHAPES = ((1, 32), (1, 64), (1, 128), (4, 64), (8, 64))
+SHAPES = {
+    "cpu": ((1, 32), (1, 64), (1, 128), (4, 64), (8, 64)),
+    "cuda": ((1, 128), (1, 512), (4, 512)),
+}
 RANKS = (8, 16, 32, 4)
 VOCABULARY = 8000
 
@@ -59,21 +65,40 @@ def llama() -> torch.nn.Module:
     return LlamaForCausalLM(LlamaConfig(vocab_size=VOCABULARY, **size, **heads))
 
 
+def llama_1b() -> torch.nn.Module:
+    """1.1 billion parameters."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    size = {"hidden_size": 2048, "num_hidden_layers": 22, "intermediate_size": 5632}
+    heads = {"num_attention_heads": 32, "num_key_value_heads": 4}
+    return LlamaForCausalLM(LlamaConfig(vocab_size=32_000, **size, **heads))
+
+
 MODELS: dict[str, tuple[Callable[[], torch.nn.Module], list[str]]] = {
     "gpt2": (gpt2, ["c_attn", "c_proj", "c_fc"]),
     "llama": (
         llama,
         ["q_proj", "k_proj", "v_proj", "o_proj", "up_proj", "down_proj", "gate_proj"],
     ),
+    "llama-1b": (
+        llama_1b,
+        ["q_proj", "k_proj", "v_proj", "o_proj", "up_proj", "down_proj", "gate_proj"],
+    ),
 }
 
 
-def adapted(model: str, rank: int) -> torch.nn.Module:
-    """The same base in each task, with adapters around all linear layers of its blocks."""
-    build, layers = MODELS[model]
-    with seeds.forked():
+@functools.cache
+def built(model: str, device: str) -> torch.nn.Module:
+    """A base, which nobody trains."""
+    with seeds.forked(), torch.device(device):
         torch.manual_seed(0)
-        base = build()
+        return MODELS[model][0]()
+
+
+def adapted(model: str, device: str, rank: int) -> torch.nn.Module:
+    """The same base in each task, with adapters around all linear layers of its blocks."""
+    layers = MODELS[model][1]
+    base = copy.deepcopy(built(model, device))
     return peft.get_peft_model(base, peft.LoraConfig(r=rank, target_modules=layers))  # type: ignore[arg-type]
 
 
@@ -87,11 +112,13 @@ def rows(samples: int, length: int) -> DataLoader[Any]:
     return DataLoader(tokens, batch_size=samples, collate_fn=collate)  # type: ignore[arg-type]
 
 
-def task(model: str, number: int, shape: tuple[int, int], precision: str) -> TaskDefinition:
+def task(
+    model: str, number: int, shape: tuple[int, int], precision: str, device: str
+) -> TaskDefinition:
     """Member `number` of a sweep."""
     return TaskDefinition(
         name=f"adapter-{number}",
-        get_model=partial(adapted, model, RANKS[number % len(RANKS)]),
+        get_model=partial(adapted, model, device, RANKS[number % len(RANKS)]),
         get_dataloader=partial(rows, *shape),
         loss_function=None,
         loss_weight=None,
@@ -115,18 +142,26 @@ def steps(definition: TaskDefinition, technique: Technique, gang: Gang) -> Itera
         yield
 
 
+def now(device: str) -> float:
+    """Seconds of this process, or of a GPU that has done all it was told."""
+    if device == "cpu":
+        return time.process_time()
+    torch.accelerator.synchronize()
+    return time.perf_counter()
+
+
 def cell(
-    model: str, shape: tuple[int, int], members: int, precision: str, seconds: float
+    model: str, shape: tuple[int, int], members: int, precision: str, seconds: float, device: str
 ) -> tuple[float, float]:
-    """(processor seconds of a step alone, of a step of the whole group): the least of many."""
+    """(seconds of a step alone, of a step of the whole group): the least of many."""
     with tempfile.TemporaryDirectory() as directory:
         gang = Gang(
             rank=0,
             world_size=1,
-            device=torch.device("cpu"),
+            device=torch.device(device),
             rendezvous=Path(directory) / "rendezvous",
         )
-        tasks = [task(model, number, shape, precision) for number in range(members)]
+        tasks = [task(model, number, shape, precision, device) for number in range(members)]
         group = Group(gang.device)
         for each in tasks:
             group.add(each.name, lambda technique, each=each: list(steps(each, technique, gang)))
@@ -139,9 +174,9 @@ def cell(
             take()
         while time.perf_counter() < until or not best:
             for number, take in enumerate(takes):
-                began = time.process_time()
+                began = now(device)
                 take()
-                best[number] = min(best.get(number, 1e9), time.process_time() - began)
+                best[number] = min(best.get(number, 1e9), now(device) - began)
         group.close()
         fused = best.pop(0)
         return sum(best.values()) / len(best), fused
@@ -150,7 +185,8 @@ def cell(
 def main() -> None:
     """Print the page, and write it to `--out`."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
+    parser.add_argument("--models", nargs="+", default=["gpt2", "llama"], choices=list(MODELS))
+    parser.add_argument("--device", default="cpu", choices=list(SHAPES))
     parser.add_argument("--precision", default="float32", choices=["float32", "bf16"])
     parser.add_argument("--seconds", type=float, default=4.0, help="of each cell")
     parser.add_argument("--out", type=Path)
@@ -166,9 +202,9 @@ def main() -> None:
             + " |",
             "|" + "---|" * (3 + len(MEMBERS)),
         ]
-        for shape in SHAPES:
+        for shape in SHAPES[options.device]:
             found = [
-                cell(model, shape, members, options.precision, options.seconds)
+                cell(*(model, shape, members, options.precision, options.seconds, options.device))
                 for members in MEMBERS
             ]
             gains = [

@@ -1,6 +1,6 @@
 """`make gpu-check`: what only real GPUs can show, in under ten minutes, into one folder.
 
-    python tests/python/gpu_check.py [--out gpu-check] [--only PART,…] [--small]
+    python tests/python/gpu_check.py [--out gpu-check] [--only PART,…] [--techniques T,…] [--small]
 
 Parts: the same training under every technique (on one GPU several ranks share it, over gloo where
 that can do what a technique needs; on more, over NCCL), memory that runs out, what contexts and
@@ -64,6 +64,7 @@ class Machine:
     names: tuple[str, ...]
     out: Path
     small: bool
+    techniques: tuple[str, ...] = tuple(BUILT_IN)
 
     @property
     def shares(self) -> bool:
@@ -98,7 +99,7 @@ def same_training(machine: Machine) -> dict[str, Any]:
     """Every technique, at every width and with every knob, beside plain torch on a CPU."""
     rows = []
     with ranks_on(machine) as run:
-        for technique in BUILT_IN:
+        for technique in machine.techniques:
             offered = covering(
                 strategies_of(technique, model_kinds.DIVISIBLE(), "cuda", machine.widths(technique))
             )
@@ -258,6 +259,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("gpu-check"))
     parser.add_argument("--only", default=",".join(PARTS), help="parts, by commas")
+    parser.add_argument("--techniques", default=",".join(BUILT_IN), help="of `same-training`")
     parser.add_argument("--small", action="store_true", help="small models, for fake GPUs")
     options = parser.parse_args()
     parts = options.only.split(",")
@@ -269,7 +271,10 @@ def main() -> int:
         print("gpu-check: torch finds no GPU on this machine", file=sys.stderr)
         return 2
     options.out.mkdir(parents=True, exist_ok=True)
-    machine = Machine(uuids, names, options.out.resolve(), options.small)
+    techniques = tuple(options.techniques.split(","))
+    if unknown := sorted(set(techniques) - set(BUILT_IN)):
+        parser.error(f"no technique {unknown}; there are {', '.join(BUILT_IN)}")
+    machine = Machine(uuids, names, options.out.resolve(), options.small, techniques)
     (machine.out / "versions.json").write_text(json.dumps(versions(), indent=1))
     torch.set_num_threads(1)
     found: dict[str, Any] = {}
