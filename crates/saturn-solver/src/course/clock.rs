@@ -74,6 +74,11 @@ impl<'a> Deadline<'a> {
         Deadline { clock, at_s: self.at_s }
     }
 
+    /// The same clock without an end: only an interruption ends it.
+    pub(crate) fn without_end(&self) -> Self {
+        Self { clock: self.clock, at_s: f64::INFINITY }
+    }
+
     pub(crate) fn is_over(&self) -> bool {
         self.clock.is_interrupted() || self.clock.elapsed_s() >= self.at_s
     }

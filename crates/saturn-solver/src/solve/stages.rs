@@ -65,7 +65,7 @@ fn plan_tasks(
     let may_switch = split::applies(problem, model, options);
     if is_for_lists(problem, model, options) {
         plan.lower_bound_s = bound.makespan;
-        if !deadline.is_over() {
+        if general::may_begin(options, deadline, plan) {
             let solve = Solve { problem, options, model, bound, deadline };
             if !may_switch {
                 by_lists(&solve, solve.begin(), plan);

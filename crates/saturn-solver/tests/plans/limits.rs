@@ -30,6 +30,24 @@ impl Clock for Impatient {
     }
 }
 
+/// Stands still until it has been asked for the time so many times. From then on no time is left.
+struct Leaping {
+    looks: u64,
+    asked: AtomicU64,
+}
+
+impl Leaping {
+    fn after(looks: u64) -> Self {
+        Self { looks, asked: AtomicU64::new(0) }
+    }
+}
+
+impl Clock for Leaping {
+    fn elapsed_s(&self) -> f64 {
+        if self.asked.fetch_add(1, Ordering::Relaxed) < self.looks { 0.0 } else { 1e12 }
+    }
+}
+
 /// Twelve tasks on two nodes of eight GPUs, with no two runtimes alike.
 fn problem() -> Problem {
     let tasks: Vec<String> = (0..12)
@@ -71,6 +89,40 @@ fn no_time_means_no_plan_but_a_bound() {
     let plan = solve(&problem(), &options, &FrozenClock).unwrap();
     assert_eq!(plan.status, PlanStatus::TimedOut);
     assert!(plan.lower_bound_s > 0.0);
+}
+
+#[test]
+fn no_time_is_the_reason_for_no_plan() {
+    let options = Options { time_limit_s: 0.0, ..Options::default() };
+    for objective in Objective::ALL {
+        let options = Options { objective: *objective, ..options.clone() };
+        let plan = solve(&problem(), &options, &FrozenClock).unwrap();
+        let reasons: Vec<&str> = plan.reasons.iter().map(|one| one.reason.as_str()).collect();
+        assert_eq!(reasons, ["the time limit was reached before the search began"], "{objective}");
+    }
+}
+
+/// However much of the time the bounds take, a plan takes a moment.
+#[test]
+fn a_plan_comes_even_if_the_time_is_over_before_the_search_begins() {
+    let plain = problem();
+    let mut forbidden = problem();
+    forbidden.tasks[2].not_nodes = vec!["n1".to_owned()];
+    let mut timed = problem();
+    timed.cluster.nodes[1].available_from_s = 100.0;
+    timed.cluster.nodes[1].available_until_s = Some(9_000.0);
+    timed.tasks.truncate(5);
+    for (name, problem) in [("plain", plain), ("forbidden", forbidden), ("timed", timed)] {
+        for backend in [Backend::Auto, Backend::Search, Backend::Milp] {
+            for &objective in Objective::ALL {
+                let options = Options { backend, objective, ..Options::default() };
+                for looks in (0..12).chain([20, 40, 80]) {
+                    let plan = solve(&problem, &options, &Leaping::after(looks)).unwrap();
+                    assert!(plan.is_usable(), "{name} {backend} {objective} {looks}: {plan:?}");
+                }
+            }
+        }
+    }
 }
 
 #[test]
