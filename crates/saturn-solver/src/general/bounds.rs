@@ -31,6 +31,7 @@ use crate::bounds::ascent::{Ascent, Supply};
 use crate::bounds::prices::{Job, Slot};
 use crate::course::clock::Deadline;
 use crate::general::instance::{Instance, SLACK, Way};
+use crate::general::ways::{most_of, ways};
 
 /// Shaved off so that rounding can't lift a bound above a true value.
 const SAFETY: f64 = 1e-9;
@@ -70,28 +71,11 @@ impl<'a> Relaxation<'a> {
         prices: &'a [f64],
         deadline: Deadline<'a>,
     ) -> Self {
-        let ways = (0..instance.tasks.len())
-            .map(|task| {
-                let head = instance.tasks[task].head;
-                let mut ways: Vec<Way> = Vec::new();
-                instance.each_way(task, |way| {
-                    let way = Way { from: way.from.max(head), ..way };
-                    let is_like = |other: &Way| {
-                        other.kind == way.kind
-                            && other.held <= way.held
-                            && other.runtime <= way.runtime
-                            && other.from <= way.from
-                            && other.until >= way.until
-                            && other.share <= way.share
-                            && other.alone <= way.alone
-                    };
-                    if !ways.iter().any(is_like) {
-                        ways.push(way);
-                    }
-                });
-                ways
-            })
-            .collect();
+        let num_tasks = instance.tasks.len();
+        let most = most_of(num_tasks);
+        // Even without time each mode has a way, so that there are bounds.
+        let most_now = || if deadline.is_over() { 0 } else { most };
+        let ways = (0..num_tasks).map(|task| ways(instance, task, most_now())).collect();
         Self { instance, prices, ways, deadline }
     }
 
@@ -211,13 +195,16 @@ impl<'a> Relaxation<'a> {
         }
         let (mut refuted, mut high) = (low, (low - head).max(1e-3) * 1.5 + head);
         for _ in 0..60 {
-            if fits(high) {
+            if self.deadline.is_over() || fits(high) {
                 break;
             }
             refuted = high;
             high = head + (high - head) * 1.5;
         }
         for _ in 0..50 {
+            if self.deadline.is_over() {
+                break;
+            }
             let middle = f64::midpoint(refuted, high);
             if fits(middle) {
                 high = middle;
