@@ -49,16 +49,29 @@ pub(crate) struct Deadline<'a> {
     clock: &'a dyn Clock,
     /// Seconds on the clock.
     at_s: f64,
+    /// Whether moves limit the solve. Its clock may stand still then.
+    is_counted: bool,
 }
 
 impl<'a> Deadline<'a> {
     pub(crate) fn new(clock: &'a dyn Clock, at_s: f64) -> Self {
-        Self { clock, at_s }
+        Self { clock, at_s, is_counted: false }
+    }
+
+    /// The deadline of a solve that moves limit, if `is_counted`. Then no result may depend on how much
+    /// is done in a real second.
+    pub(crate) fn counted(self, is_counted: bool) -> Self {
+        Self { is_counted, ..self }
+    }
+
+    /// Whether moves limit the solve.
+    pub(crate) fn is_counted(&self) -> bool {
+        self.is_counted
     }
 
     /// The same clock with at most `seconds` from now.
     pub(crate) fn within(&self, seconds: f64) -> Self {
-        Self { clock: self.clock, at_s: self.at_s.min(self.clock.elapsed_s() + seconds) }
+        Self { at_s: self.at_s.min(self.clock.elapsed_s() + seconds), ..*self }
     }
 
     /// The same deadline on a clock that can also be stopped.
@@ -71,12 +84,12 @@ impl<'a> Deadline<'a> {
 
     /// The same deadline on another clock.
     pub(crate) fn on<'b>(&self, clock: &'b dyn Clock) -> Deadline<'b> {
-        Deadline { clock, at_s: self.at_s }
+        Deadline { clock, at_s: self.at_s, is_counted: self.is_counted }
     }
 
     /// The same clock without an end: only an interruption ends it.
     pub(crate) fn without_end(&self) -> Self {
-        Self { clock: self.clock, at_s: f64::INFINITY }
+        Self { at_s: f64::INFINITY, ..*self }
     }
 
     pub(crate) fn is_over(&self) -> bool {

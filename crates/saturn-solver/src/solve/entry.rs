@@ -15,7 +15,7 @@ use crate::solve::staying;
 pub fn solve(problem: &Problem, options: &Options, clock: &dyn Clock) -> Result<Plan, SolveError> {
     problem.validate()?;
     options.validate()?;
-    let deadline = Deadline::new(clock, options.time_limit_s);
+    let deadline = Deadline::new(clock, options.time_limit_s).counted(options.max_moves.is_some());
     let mut plan = Plan::none(options.objective);
     let unplaceable = problem.unplaceable();
     if unplaceable.is_empty() {

@@ -125,6 +125,36 @@ fn a_plan_comes_even_if_the_time_is_over_before_the_search_begins() {
     }
 }
 
+/// Under a clock that stands still the time limit is nothing to go by: a program that HiGHS may work on
+/// for that long would be solved on a quick machine alone.
+#[test]
+fn where_moves_are_the_limit_the_time_limit_changes_no_plan() {
+    let mut problem = problem();
+    problem.tasks.truncate(5);
+    for (index, node) in problem.cluster.nodes.iter_mut().enumerate() {
+        node.price_per_hour = 1.0 + index as f64;
+    }
+    // Three tasks on two devices: a linear program finds the shares of their pieces.
+    let mut switched = self::problem();
+    switched.tasks.truncate(3);
+    switched.cluster.nodes.truncate(1);
+    switched.cluster.nodes[0].gpus = 2;
+    switched.tasks.iter_mut().for_each(|task| task.switch_cost_s = Some(5.0));
+    let cases = [
+        (&problem, Objective::Cost, 0),
+        (&problem, Objective::Completion, 0),
+        (&switched, Objective::Makespan, 1),
+    ];
+    for (problem, objective, max_switches) in cases {
+        let options =
+            Options { objective, max_switches, max_moves: Some(20_000), ..Options::default() };
+        let plan = |time_limit_s: f64| {
+            solve(problem, &Options { time_limit_s, ..options.clone() }, &FrozenClock).unwrap()
+        };
+        assert_eq!(plan(1e-12), plan(1e6), "{objective}");
+    }
+}
+
 #[test]
 fn an_interrupted_solve_gives_what_it_has() {
     let options = Options { time_limit_s: 1e6, ..Options::default() };
