@@ -54,7 +54,10 @@ proptest! {
         }
         for pair in found.windows(2) {
             prop_assert!(pair[1].plan.makespan_s <= pair[0].plan.makespan_s);
-            prop_assert!(pair[1].plan.lower_bound_s <= pair[0].plan.lower_bound_s);
+            // Of whole tasks they may be larger, by the part that switches must gain.
+            let slack = if problem.tasks[0].switch_cost_s.is_some() { 0.02 } else { 0.0 };
+            let least_s = pair[1].plan.lower_bound_s * (1.0 - slack);
+            prop_assert!(least_s <= pair[0].plan.lower_bound_s);
         }
     }
 }
