@@ -152,6 +152,8 @@ fn further_nodes_join_those_of_a_run_whose_tasks_stay_where_they_are() {
         objective: Objective::Makespan,
         max_switches: 1,
         min_switch_gain: 0.02,
+        min_move_gain: 0.0,
+        min_move_gain_s: 0.0,
         warm_start,
     };
     let node = Node::new("n", 2, "gpu");
