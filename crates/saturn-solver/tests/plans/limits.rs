@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use saturn_core::{PlanStatus, Problem};
+use saturn_core::{HeldDevices, PlanStatus, Problem, Running, SolveEnd};
 use saturn_solver::{Backend, Clock, FrozenClock, Objective, Options, SolveError, solve};
 
 struct WallClock(Instant);
@@ -153,6 +153,35 @@ fn where_moves_are_the_limit_the_time_limit_changes_no_plan() {
         };
         assert_eq!(plan(1e-12), plan(1e6), "{objective}");
     }
+}
+
+/// Two tasks go on as they run, one on each of two nodes that cost something: there is nothing to
+/// search, and the search proves nothing.
+#[test]
+fn a_search_that_has_nothing_left_to_try_does_not_end_at_a_limit() {
+    let mut problem = problem();
+    problem.tasks.truncate(2);
+    for (task, node) in problem.tasks.iter_mut().zip(&mut problem.cluster.nodes) {
+        node.price_per_hour = 1.0;
+        task.running = Some(Running {
+            technique: "ddp".to_owned(),
+            gpus: 1,
+            gpu_type: None,
+            placement: vec![HeldDevices { node: node.name.clone(), devices: vec![0] }],
+            movable: false,
+        });
+    }
+    let options =
+        Options { backend: Backend::Search, objective: Objective::Cost, ..Options::default() };
+    let plan = solve(&problem, &options, &FrozenClock).unwrap();
+    assert_eq!((plan.status, plan.ended), (PlanStatus::Feasible, SolveEnd::Complete));
+    // There was no time to see that.
+    let plan = solve(&problem, &options, &Leaping::after(5)).unwrap();
+    assert_eq!((plan.status, plan.ended), (PlanStatus::Feasible, SolveEnd::Limit));
+    // More moves might do more.
+    let options = Options { max_moves: Some(100), ..options };
+    let plan = solve(&problem, &options, &FrozenClock).unwrap();
+    assert_eq!((plan.status, plan.ended), (PlanStatus::Feasible, SolveEnd::Limit));
 }
 
 #[test]
