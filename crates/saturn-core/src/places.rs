@@ -74,7 +74,7 @@ mod tests {
                 pack: false,
             };
             let task = ProblemTask::new(format!("t{index}"), vec![candidate]);
-            if index % 2 == 0 {
+            if index.is_multiple_of(2) {
                 ProblemTask { not_nodes: half(index), ..task }
             } else {
                 ProblemTask { only_nodes: Some(half(index)), ..task }

@@ -1,7 +1,5 @@
 //! What is left of a run is put to a solver as the run itself puts it.
 
-#![expect(clippy::expect_used, reason = "a test may panic")]
-
 use saturn_core::{Cluster, Node};
 use saturn_engine::{Action, Command, Decision, Engine, Event, SolveOrder, remaining_work};
 

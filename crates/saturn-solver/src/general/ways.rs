@@ -76,7 +76,9 @@ fn merged(instance: &Instance, task: usize, most: usize) -> Vec<Way> {
                 alone: one.alone.min(other.alone),
                 ..one
             });
-            way.into_iter().for_each(|way| keep(&mut kept, way));
+            if let Some(way) = way {
+                keep(&mut kept, way);
+            }
         }
     }
     kept

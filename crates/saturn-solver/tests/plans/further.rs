@@ -58,7 +58,7 @@ fn tasks_that_run_are_moved_for_what_the_run_itself_asks() {
         movable: true,
     });
     let node = Node::new("more", 2, "gpu");
-    let makespan_s = |min_move_gain: f64, min_move_gain_s: f64| {
+    let makespan_s = |(min_move_gain, min_move_gain_s)| {
         let rest = RestOfRun { min_move_gain, min_move_gain_s, ..rest(&problem, &[]) };
         let further = Further { node: &node, counts: &[0] };
         let found = solve_further(&rest, further, 0, &FrozenClock, &mut |_| {}).unwrap();
@@ -66,9 +66,8 @@ fn tasks_that_run_are_moved_for_what_the_run_itself_asks() {
     };
     // On one device it ends after 101 s, beside the other task; left alone it ends at 60 s, and the
     // other at 160 s.
-    assert_eq!(makespan_s(0.3, 5.0), 101.0);
-    assert_eq!(makespan_s(0.4, 5.0), 160.0);
-    assert_eq!(makespan_s(0.0, 60.0), 160.0);
+    let found: Vec<f64> = [(0.3, 5.0), (0.4, 5.0), (0.0, 60.0)].map(makespan_s).to_vec();
+    assert_eq!(found, [101.0, 160.0, 160.0]);
 }
 
 fn makespans_s(problem: &Problem, wide: &[Wide], gpus: u32) -> Vec<f64> {

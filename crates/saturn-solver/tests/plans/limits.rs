@@ -105,14 +105,14 @@ fn no_time_is_the_reason_for_no_plan() {
 /// However much of the time the bounds take, a plan takes a moment.
 #[test]
 fn a_plan_comes_even_if_the_time_is_over_before_the_search_begins() {
-    let plain = problem();
+    let untimed = problem();
     let mut forbidden = problem();
     forbidden.tasks[2].not_nodes = vec!["n1".to_owned()];
     let mut timed = problem();
     timed.cluster.nodes[1].available_from_s = 100.0;
     timed.cluster.nodes[1].available_until_s = Some(9_000.0);
     timed.tasks.truncate(5);
-    for (name, problem) in [("plain", plain), ("forbidden", forbidden), ("timed", timed)] {
+    for (name, problem) in [("untimed", untimed), ("forbidden", forbidden), ("timed", timed)] {
         for backend in [Backend::Auto, Backend::Search, Backend::Milp] {
             for &objective in Objective::ALL {
                 let options = Options { backend, objective, ..Options::default() };

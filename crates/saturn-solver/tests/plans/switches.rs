@@ -263,8 +263,8 @@ fn beside_a_wide_gang_the_search_uses_its_time_and_its_moves() {
         assert!(timed.solve_s > 4.9, "{backend}: ended after {} of 5 s", timed.solve_s);
         // The first quarter of the moves looks for a plan of whole tasks.
         let (first, all) = (planned(0, Some(2_000), 1e9), planned(1, Some(8_000), 1e9));
-        let times = all.solve_s / first.solve_s;
-        assert!(times > 2.0, "{backend}: {times} times the looks in four times the moves");
+        let ratio = all.solve_s / first.solve_s;
+        assert!(ratio > 2.0, "{backend}: {ratio} times the looks in four times the moves");
         assert!(all.makespan_s <= first.makespan_s);
         if min_switch_gain == 0.0 {
             assert!(all.lower_bound_s < first.lower_bound_s, "with switches less is possible");
