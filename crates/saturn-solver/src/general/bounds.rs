@@ -258,3 +258,31 @@ impl<'a> Relaxation<'a> {
         shares.max(alone) * (1.0 - SAFETY)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::course::clock::FrozenClock;
+    use crate::general::ways::tests::staggered;
+    use crate::problem::model::Model;
+
+    #[test]
+    fn without_time_bounds_are_lower_and_take_one_way_of_each_mode() {
+        let mut problem = staggered(40);
+        let task = problem.tasks[0].clone();
+        let named =
+            |index: usize| saturn_core::ProblemTask { name: format!("t{index}"), ..task.clone() };
+        problem.tasks = (0..400).map(named).collect();
+        let model = Model::new(&problem);
+        let instance = Instance::new(&problem, &model, Objective::Makespan, &[1.0]);
+        let bounds_within = |seconds: f64| {
+            let deadline = Deadline::new(&FrozenClock, seconds);
+            let relaxation = Relaxation::new(&instance, &[1.0], deadline);
+            (relaxation.ways.iter().map(Vec::len).sum::<usize>(), relaxation.bounds())
+        };
+        let ((few, early), (many, late)) = (bounds_within(0.0), bounds_within(1.0));
+        assert!(few == 4 * 400 && many > 10 * few, "{few} {many} ways");
+        assert!(early.makespan < late.makespan && early.makespan > 0.0, "{early:?} {late:?}");
+        assert!(early.cost <= late.cost && early.cost > 0.0, "{early:?} {late:?}");
+    }
+}

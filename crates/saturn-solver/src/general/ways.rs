@@ -85,14 +85,14 @@ fn merged(instance: &Instance, task: usize, most: usize) -> Vec<Way> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use saturn_core::{Candidate, Cluster, Node, Objective, Problem, ProblemTask};
 
     use super::*;
     use crate::problem::model::Model;
 
     /// A task of four modes on nodes each of which comes and goes a little after the node before.
-    fn staggered(num_nodes: u32) -> Problem {
+    pub(crate) fn staggered(num_nodes: u32) -> Problem {
         let nodes = (0..num_nodes).map(|index| Node {
             price_per_hour: 1.0 + f64::from(index % 7),
             available_from_s: 10.0 * f64::from(index),
