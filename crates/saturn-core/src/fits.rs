@@ -20,13 +20,14 @@ struct Devices {
 }
 
 impl<'a> Pool<'a> {
-    fn new(nodes: &'a [Node], task: &ProblemTask) -> Self {
+    /// The devices of the nodes among `places`, or of all nodes.
+    fn new(nodes: &'a [Node], places: Option<&[bool]>) -> Self {
         let mut types: BTreeMap<&str, Devices> = BTreeMap::new();
         let mut is_restricted = false;
-        for node in nodes {
+        for (index, node) in nodes.iter().enumerate() {
             let devices = types.entry(&node.gpu_type).or_default();
             devices.widest_of_all = devices.widest_of_all.max(node.gpus);
-            if task.may_use(&node.name) {
+            if places.is_none_or(|places| places[index]) {
                 devices.total += node.gpus;
                 devices.widest = devices.widest.max(node.gpus);
             } else {
@@ -67,8 +68,10 @@ impl Problem {
     /// The tasks that can't be placed, as (index, why). A task fits the cluster under none of its
     /// strategies, or it runs on a node that it may not use and can't be moved.
     pub fn unplaceable(&self) -> Vec<(usize, String)> {
+        let nodes = &self.cluster.nodes;
+        let indices = self.cluster.node_indices();
         // Tasks that may use all nodes share this pool.
-        let all = Pool::new(&self.cluster.nodes, &ProblemTask::default());
+        let all = Pool::new(nodes, None);
         let why = |task: &ProblemTask| match &task.running {
             Some(running) if !running.movable => {
                 let held = running.placement.iter().find(|held| !task.may_use(&held.node))?;
@@ -78,8 +81,8 @@ impl Problem {
                 ))
             }
             _ => {
-                let is_free = task.only_nodes.is_none() && task.not_nodes.is_empty();
-                let own = (!is_free).then(|| Pool::new(&self.cluster.nodes, task));
+                let places = task.places(&indices, nodes.len());
+                let own = places.map(|places| Pool::new(nodes, Some(&places)));
                 let pool = own.as_ref().unwrap_or(&all);
                 if task.strategies.iter().any(|strategy| pool.holds(strategy)) {
                     return None;

@@ -13,6 +13,7 @@ pub mod names;
 mod number;
 mod object;
 mod objective;
+mod places;
 pub mod plan;
 mod plan_file;
 pub mod problem;

@@ -257,13 +257,6 @@ impl ProblemTask {
         }
     }
 
-    /// Whether it may use the node with this name.
-    pub fn may_use(&self, node: &str) -> bool {
-        let is_pinned =
-            self.only_nodes.as_ref().is_none_or(|only| only.iter().any(|one| one == node));
-        is_pinned && !self.not_nodes.iter().any(|one| one == node)
-    }
-
     /// The index of the strategy under which the task already runs: the first with the same
     /// technique, GPU count and type.
     pub fn running_strategy(&self) -> Option<usize> {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::checker::gang_fault;
 use crate::error::ProblemError;
 use crate::number;
-use crate::problem::{Candidate, Node, Problem, ProblemTask, Running};
+use crate::problem::{Candidate, Problem, ProblemTask, Running};
 
 type Checked = Result<(), ProblemError>;
 
@@ -20,15 +20,16 @@ impl Problem {
         if let Some(deadline_s) = self.deadline_s {
             number::check_runtime(|| "deadline_s".to_owned(), deadline_s)?;
         }
+        let nodes = self.cluster.node_indices();
         let mut names = BTreeMap::new();
         for (index, task) in self.tasks.iter().enumerate() {
             unique(&mut names, &task.name, || format!("tasks[{index}].name"))?;
             validate_strategies(index, &task.strategies)?;
             validate_times(index, task)?;
-            self.validate_places(index, task)?;
+            validate_places(index, task, &nodes)?;
         }
         self.validate_order()?;
-        self.validate_running()
+        self.validate_running(&nodes)
     }
 
     fn validate_cluster(&self) -> Checked {
@@ -65,29 +66,6 @@ impl Problem {
         Ok(())
     }
 
-    fn validate_places(&self, index: usize, task: &ProblemTask) -> Checked {
-        let at = |field: &str| format!("tasks[{index}].{field}");
-        if task.only_nodes.as_ref().is_some_and(Vec::is_empty) {
-            return Err(empty(&at("only_nodes"), "a list of at least one node's name"));
-        }
-        let only = task.only_nodes.iter().flatten().enumerate().map(|one| ("only_nodes", one));
-        let not = task.not_nodes.iter().enumerate().map(|one| ("not_nodes", one));
-        for (field, (position, name)) in only.chain(not) {
-            if self.node_named(name).is_none() {
-                return Err(ProblemError::UnknownName {
-                    at: format!("tasks[{index}].{field}[{position}]"),
-                    name: name.clone(),
-                    expected: "a node",
-                });
-            }
-        }
-        Ok(())
-    }
-
-    fn node_named(&self, name: &str) -> Option<&Node> {
-        self.cluster.nodes.iter().find(|node| node.name == name)
-    }
-
     /// Refuses unknown names in `after`, and cycles of tasks that would have to end before they
     /// start.
     fn validate_order(&self) -> Checked {
@@ -121,12 +99,12 @@ impl Problem {
         }
     }
 
-    fn validate_running(&self) -> Checked {
+    fn validate_running(&self, nodes: &BTreeMap<&str, usize>) -> Checked {
         let mut holders: BTreeMap<(usize, u32), &str> = BTreeMap::new();
         for (index, task) in self.tasks.iter().enumerate() {
             let Some(running) = &task.running else { continue };
             let at = || format!("tasks[{index}].running");
-            self.validate_running_task(index, task, running)?;
+            self.validate_running_task(index, task, running, nodes)?;
             for part in self.running_gang(task).unwrap_or_default() {
                 for device in part.devices {
                     if let Some(other) = holders.insert((part.node, device), &task.name) {
@@ -148,6 +126,7 @@ impl Problem {
         index: usize,
         task: &ProblemTask,
         running: &Running,
+        nodes: &BTreeMap<&str, usize>,
     ) -> Checked {
         let at = || format!("tasks[{index}].running");
         let refuse = |reason: &str| Err(contradiction(at(), reason.to_owned()));
@@ -161,7 +140,8 @@ impl Problem {
             ));
         };
         for (position, held) in running.placement.iter().enumerate() {
-            let Some(node) = self.node_named(&held.node) else {
+            let node = nodes.get(held.node.as_str()).map(|node| &self.cluster.nodes[*node]);
+            let Some(node) = node else {
                 return Err(ProblemError::UnknownName {
                     at: format!("{}.placement[{position}].node", at()),
                     name: held.node.clone(),
@@ -202,6 +182,25 @@ fn validate_times(index: usize, task: &ProblemTask) -> Checked {
     }
     if let Some(cost_s) = task.switch_cost_s {
         number::check_cost(|| at("switch_cost_s"), cost_s)?;
+    }
+    Ok(())
+}
+
+fn validate_places(index: usize, task: &ProblemTask, nodes: &BTreeMap<&str, usize>) -> Checked {
+    let at = |field: &str| format!("tasks[{index}].{field}");
+    if task.only_nodes.as_ref().is_some_and(Vec::is_empty) {
+        return Err(empty(&at("only_nodes"), "a list of at least one node's name"));
+    }
+    let only = task.only_nodes.iter().flatten().enumerate().map(|one| ("only_nodes", one));
+    let not = task.not_nodes.iter().enumerate().map(|one| ("not_nodes", one));
+    for (field, (position, name)) in only.chain(not) {
+        if !nodes.contains_key(name.as_str()) {
+            return Err(ProblemError::UnknownName {
+                at: format!("tasks[{index}].{field}[{position}]"),
+                name: name.clone(),
+                expected: "a node",
+            });
+        }
     }
     Ok(())
 }

@@ -17,6 +17,7 @@ pub(crate) mod event;
 pub(crate) mod failure;
 pub(crate) mod ids;
 pub(crate) mod judgement;
+mod microseconds;
 pub mod migrate;
 pub(crate) mod plan;
 pub(crate) mod record;

@@ -225,7 +225,7 @@ pub(crate) fn order(state: &State, remaining: &mut Remaining) -> SolveOrder {
     let policy = &state.config.policy;
     let time_limit_s = time_limit_s(policy, remaining);
     let is_makespan = remaining.objective == Objective::Makespan;
-    let is_open = !state.is_closed;
+    let (min_move_gain, min_move_gain_s) = least_move_gain(state);
     let expected = remaining.with_unmeasured(state, Luck::None);
     let optimistic = remaining.optimistic(state);
     let warm_start = warm_start(remaining, state);
@@ -238,18 +238,21 @@ pub(crate) fn order(state: &State, remaining: &mut Remaining) -> SolveOrder {
         seed: policy.seed,
         max_switches: if is_makespan { policy.max_switches } else { 0 },
         min_switch_gain: policy.min_switch_gain,
-        min_move_gain: if is_open {
-            (OPEN_RUN_GAIN_FACTOR * policy.min_gain).clamp(0.0, 1.0)
-        } else {
-            0.0
-        },
-        min_move_gain_s: if is_open {
-            policy.min_gain_s.clamp(0.0, UNREACHABLE_GAIN_S)
-        } else {
-            0.0
-        },
+        min_move_gain,
+        min_move_gain_s,
         warm_start,
     }
+}
+
+/// The part, and the seconds, by which a plan that moves running tasks must end earlier than the best
+/// plan that moves none.
+pub(crate) fn least_move_gain(state: &State) -> (f64, f64) {
+    let policy = &state.config.policy;
+    if state.is_closed {
+        return (0.0, 0.0);
+    }
+    let part = (OPEN_RUN_GAIN_FACTOR * policy.min_gain).clamp(0.0, 1.0);
+    (part, policy.min_gain_s.clamp(0.0, UNREACHABLE_GAIN_S))
 }
 
 /// Seconds that a solve may take: in proportion to what is at stake.

@@ -10,6 +10,7 @@ use crate::facts::config::Level;
 use crate::facts::ids::TaskId;
 use crate::facts::record::{AttemptEnd, Record, TaskEnd};
 use crate::knowledge::paces::LEAST_NEWS;
+use crate::planning::asking::least_move_gain;
 use crate::planning::deadlines::LeftOut;
 use crate::planning::problem::{LEAST_RUNTIME_S, Remaining, plannable_at_once};
 use crate::planning::warm_start::warm_start;
@@ -29,6 +30,10 @@ pub struct RemainingWork {
     pub max_switches: usize,
     /// The part by which a plan with switches must end earlier.
     pub min_switch_gain: f64,
+    /// The part, and the seconds, by which a plan that moves running tasks must end earlier.
+    pub min_move_gain: f64,
+    /// See `min_move_gain`.
+    pub min_move_gain_s: f64,
     /// What is open of the plan in force. Only its order, places and shares mean anything.
     pub warm_start: Option<Plan>,
     /// Measured strategies of open tasks that the nodes can't hold now.
@@ -52,12 +57,15 @@ pub fn remaining_work(state: &State, without: &[TaskId], now_s: f64) -> Remainin
     let unplanned = state.open_tasks.iter().copied().filter(|task| !is_planned(task)).collect();
     let wide = wide(&state, &remaining);
     let policy = &state.config.policy;
+    let (min_move_gain, min_move_gain_s) = least_move_gain(&state);
     let is_makespan = remaining.objective == Objective::Makespan;
     RemainingWork {
         warm_start: warm_start(&remaining, &state),
         objective: remaining.objective,
         max_switches: if is_makespan { policy.max_switches } else { 0 },
         min_switch_gain: policy.min_switch_gain,
+        min_move_gain,
+        min_move_gain_s,
         tasks: remaining.tasks.iter().map(|task| task.id).collect(),
         problem: remaining.problem,
         wide,

@@ -10,6 +10,7 @@ mod idle;
 mod inspected;
 mod inspections;
 mod judgements;
+mod left;
 mod overtaking;
 mod own_failures;
 mod paces;

@@ -44,6 +44,12 @@ pub struct Left {
     pub max_switches: usize,
     /// The part by which a plan with switches must end earlier.
     pub min_switch_gain: f64,
+    /// The part by which a plan that moves running tasks must end earlier.
+    #[serde(default)]
+    pub min_move_gain: f64,
+    /// The seconds by which a plan that moves running tasks must end earlier.
+    #[serde(default)]
+    pub min_move_gain_s: f64,
     /// What is open of the plan in force.
     pub warm_start: Option<Plan>,
     /// When the run expects to end by the plan in force; `None` if that plan lacks tasks.
@@ -125,6 +131,8 @@ fn of(state: &State, history: &History, without: &[String], now_s: f64) -> Resul
         objective,
         max_switches,
         min_switch_gain,
+        min_move_gain,
+        min_move_gain_s,
         warm_start,
         wide,
         cancelled,
@@ -143,6 +151,8 @@ fn of(state: &State, history: &History, without: &[String], now_s: f64) -> Resul
         objective,
         max_switches,
         min_switch_gain,
+        min_move_gain,
+        min_move_gain_s,
         warm_start,
         expected_end_s: expected.map(|expected| expected.end_s),
         node: usual_node(state),

@@ -40,6 +40,8 @@ const JOINT_STEPS: usize = 400_000;
 const MAX_TASKS: usize = 200;
 /// Column generation ends when the linear program is this close to the bound.
 const PRECISION: f64 = 1e-5;
+/// If moves limit the solve: the most iterations of a program, times its columns and tasks.
+const MOST_WORK: usize = 15_000_000;
 
 /// A lower bound on the makespan of every plan, with any switches at any cost.
 ///
@@ -189,7 +191,10 @@ impl Master {
         for row in time.iter().filter(|_| has_times) {
             program.at_most(0.0, row);
         }
-        let solved = program.solve(Effort::until(deadline));
+        let size = self.columns.len() + self.num_tasks;
+        let counted = deadline.is_counted().then(|| MOST_WORK / size.max(1));
+        let max_iterations = counted.and_then(|most| i32::try_from(most).ok());
+        let solved = program.solve(Effort { max_iterations, ..Effort::until(deadline) });
         let Outcome::Known { is_solved: true, bound, duals, .. } = solved else {
             return None;
         };
@@ -317,5 +322,39 @@ impl Block {
             }
         }
         (worth[self.num_states - 1], column)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use saturn_core::{Candidate, Cluster, Node, Problem, ProblemTask};
+
+    use super::*;
+    use crate::course::clock::FrozenClock;
+
+    #[test]
+    fn where_moves_are_the_limit_no_real_seconds_are() {
+        let candidate = |gpus: u32, runtime_s: f64| Candidate {
+            technique: "ddp".into(),
+            gpus,
+            gpu_type: None,
+            runtime_s,
+            pack: false,
+        };
+        let task = |index: u32| {
+            let work_s = 100.0 + f64::from(index * index % 7) * 31.0;
+            let widths = [2 + index % 3, 4 + index % 2];
+            let candidates = widths.map(|gpus| candidate(gpus, work_s / f64::from(gpus).sqrt()));
+            ProblemTask::new(format!("t{index}"), candidates.to_vec())
+        };
+        let nodes = ["n0", "n1"].map(|name| Node::new(name, 7, "gpu")).to_vec();
+        let model = Model::new(&Problem::new(Cluster { nodes }, (0..6).map(task).collect()));
+        let bound_within = |seconds: f64, is_counted: bool| {
+            let deadline = Deadline::new(&FrozenClock, seconds).counted(is_counted);
+            bound(&model, &[1.0], deadline)
+        };
+        let (instant, hour) = (bound_within(1e-12, true), bound_within(3600.0, true));
+        assert_eq!(instant.to_bits(), hour.to_bits());
+        assert!(bound_within(1e-12, false) < hour, "the linear program raises the bound");
     }
 }

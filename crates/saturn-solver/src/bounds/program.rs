@@ -2,7 +2,7 @@
 //!
 //! HiGHS can't be interrupted, doesn't always keep its time limit, and now and then ends with an
 //! error. None of that may cost a plan. So each program is solved on a thread of its own. If the
-//! deadline comes first, the thread is left behind and ends by its own time limit. Any result that
+//! deadline comes first, the thread is left behind and ends by its own limit. Any result that
 //! is no answer is [`Outcome::Unknown`]. HiGHS has also called programs infeasible that are not
 //! (HiGHS#2033). So "infeasible" is believed only after another solve with other tolerances and
 //! without presolve. If the answers differ, presolve was wrong, and the program is solved without
@@ -18,6 +18,12 @@ use crate::course::clock::Deadline;
 
 /// The share of the remaining time that is HiGHS's limit; it may work beyond its limit.
 const SHARE: f64 = 0.97;
+/// HiGHS's limit where the solve's limit is a number of moves, and the program's a number of nodes or
+/// iterations. The solve's clock may stand still. A program that ended by real seconds would have an
+/// answer on a quick machine alone. This limit only ends what would go on for ever.
+const COUNTED_S: f64 = 600.0;
+/// Nodes of the tree, in limits on them, for the check whether a program is infeasible.
+const RELAXED_NODES: i32 = 10;
 /// The time between two looks at the clock.
 const LOOK: Duration = Duration::from_millis(4);
 /// Looks beyond the deadline for which an answer may still come.
@@ -134,12 +140,15 @@ struct Limits {
 /// Solves the rows on a thread of its own.
 fn attempt(rows: RowProblem, has_integers: bool, care: Care, effort: Effort) -> Outcome {
     let deadline = effort.deadline;
+    let is_counted = effort.max_nodes.is_some() || effort.max_iterations.is_some();
+    let least_s = if deadline.is_counted() && is_counted { COUNTED_S } else { 0.0 };
+    let left_s = deadline.left_s();
     let limits = Limits {
-        time_s: deadline.left_s() * SHARE,
+        time_s: (left_s * SHARE).max(least_s),
         nodes: effort.max_nodes.unwrap_or(i32::MAX),
         iterations: effort.max_iterations.unwrap_or(i32::MAX),
     };
-    if limits.time_s <= 0.0 {
+    if left_s <= 0.0 {
         return Outcome::Unknown;
     }
     let (sender, receiver) = channel();
@@ -190,7 +199,8 @@ fn run(
         set.push(model.try_set_option("presolve", "off"));
     }
     if care == Care::Relaxed {
-        set.push(model.try_set_option("mip_max_nodes", i32::MAX));
+        let nodes = limits.nodes.saturating_mul(RELAXED_NODES);
+        set.push(model.try_set_option("mip_max_nodes", nodes));
     } else {
         set.push(model.try_set_option("primal_feasibility_tolerance", 1e-9));
         set.push(model.try_set_option("mip_feasibility_tolerance", 1e-9));

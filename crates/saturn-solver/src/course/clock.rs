@@ -49,16 +49,37 @@ pub(crate) struct Deadline<'a> {
     clock: &'a dyn Clock,
     /// Seconds on the clock.
     at_s: f64,
+    /// Whether moves limit the solve. Its clock may stand still then.
+    is_counted: bool,
+    /// Is set once any part of the solve has found its time over.
+    was_over: Option<&'a AtomicBool>,
 }
 
 impl<'a> Deadline<'a> {
     pub(crate) fn new(clock: &'a dyn Clock, at_s: f64) -> Self {
-        Self { clock, at_s }
+        Self { clock, at_s, is_counted: false, was_over: None }
+    }
+
+    /// The same deadline, which sets `was_over` once any part of the solve has found its time over.
+    /// Until then time has changed nothing.
+    pub(crate) fn noted_in(self, was_over: &'a AtomicBool) -> Self {
+        Self { was_over: Some(was_over), ..self }
+    }
+
+    /// The deadline of a solve that moves limit, if `is_counted`. Then no result may depend on how much
+    /// is done in a real second.
+    pub(crate) fn counted(self, is_counted: bool) -> Self {
+        Self { is_counted, ..self }
+    }
+
+    /// Whether moves limit the solve.
+    pub(crate) fn is_counted(&self) -> bool {
+        self.is_counted
     }
 
     /// The same clock with at most `seconds` from now.
     pub(crate) fn within(&self, seconds: f64) -> Self {
-        Self { clock: self.clock, at_s: self.at_s.min(self.clock.elapsed_s() + seconds) }
+        Self { at_s: self.at_s.min(self.clock.elapsed_s() + seconds), ..*self }
     }
 
     /// The same deadline on a clock that can also be stopped.
@@ -70,12 +91,28 @@ impl<'a> Deadline<'a> {
     }
 
     /// The same deadline on another clock.
-    pub(crate) fn on<'b>(&self, clock: &'b dyn Clock) -> Deadline<'b> {
-        Deadline { clock, at_s: self.at_s }
+    pub(crate) fn on<'b>(&self, clock: &'b dyn Clock) -> Deadline<'b>
+    where
+        'a: 'b,
+    {
+        let Self { at_s, is_counted, was_over, .. } = *self;
+        Deadline { clock, at_s, is_counted, was_over }
+    }
+
+    /// The same clock without an end: only an interruption ends it.
+    pub(crate) fn without_end(&self) -> Self {
+        Self { at_s: f64::INFINITY, ..*self }
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.clock.is_interrupted() || self.clock.elapsed_s() >= self.at_s
+        if self.clock.is_interrupted() {
+            return true;
+        }
+        let is_over = self.clock.elapsed_s() >= self.at_s;
+        if is_over && let Some(was_over) = self.was_over {
+            was_over.store(true, Ordering::Relaxed);
+        }
+        is_over
     }
 
     pub(crate) fn is_interrupted(&self) -> bool {

@@ -31,6 +31,7 @@ use crate::bounds::ascent::{Ascent, Supply};
 use crate::bounds::prices::{Job, Slot};
 use crate::course::clock::Deadline;
 use crate::general::instance::{Instance, SLACK, Way};
+use crate::general::ways::{most_of, ways};
 
 /// Shaved off so that rounding can't lift a bound above a true value.
 const SAFETY: f64 = 1e-9;
@@ -70,28 +71,11 @@ impl<'a> Relaxation<'a> {
         prices: &'a [f64],
         deadline: Deadline<'a>,
     ) -> Self {
-        let ways = (0..instance.tasks.len())
-            .map(|task| {
-                let head = instance.tasks[task].head;
-                let mut ways: Vec<Way> = Vec::new();
-                instance.each_way(task, |way| {
-                    let way = Way { from: way.from.max(head), ..way };
-                    let is_like = |other: &Way| {
-                        other.kind == way.kind
-                            && other.held <= way.held
-                            && other.runtime <= way.runtime
-                            && other.from <= way.from
-                            && other.until >= way.until
-                            && other.share <= way.share
-                            && other.alone <= way.alone
-                    };
-                    if !ways.iter().any(is_like) {
-                        ways.push(way);
-                    }
-                });
-                ways
-            })
-            .collect();
+        let num_tasks = instance.tasks.len();
+        let most = most_of(num_tasks);
+        // Even without time each mode has a way, so that there are bounds.
+        let most_now = || if deadline.is_over() { 0 } else { most };
+        let ways = (0..num_tasks).map(|task| ways(instance, task, most_now())).collect();
         Self { instance, prices, ways, deadline }
     }
 
@@ -211,13 +195,16 @@ impl<'a> Relaxation<'a> {
         }
         let (mut refuted, mut high) = (low, (low - head).max(1e-3) * 1.5 + head);
         for _ in 0..60 {
-            if fits(high) {
+            if self.deadline.is_over() || fits(high) {
                 break;
             }
             refuted = high;
             high = head + (high - head) * 1.5;
         }
         for _ in 0..50 {
+            if self.deadline.is_over() {
+                break;
+            }
             let middle = f64::midpoint(refuted, high);
             if fits(middle) {
                 high = middle;
@@ -269,5 +256,33 @@ impl<'a> Relaxation<'a> {
         let shares: f64 = all.clone().map(|task| least(task, &|way| way.share)).sum();
         let alone = all.map(|task| least(task, &|way| way.alone)).fold(0.0, f64::max);
         shares.max(alone) * (1.0 - SAFETY)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::course::clock::FrozenClock;
+    use crate::general::ways::tests::staggered;
+    use crate::problem::model::Model;
+
+    #[test]
+    fn without_time_bounds_are_lower_and_take_one_way_of_each_mode() {
+        let mut problem = staggered(40);
+        let task = problem.tasks[0].clone();
+        let named =
+            |index: usize| saturn_core::ProblemTask { name: format!("t{index}"), ..task.clone() };
+        problem.tasks = (0..400).map(named).collect();
+        let model = Model::new(&problem);
+        let instance = Instance::new(&problem, &model, Objective::Makespan, &[1.0]);
+        let bounds_within = |seconds: f64| {
+            let deadline = Deadline::new(&FrozenClock, seconds);
+            let relaxation = Relaxation::new(&instance, &[1.0], deadline);
+            (relaxation.ways.iter().map(Vec::len).sum::<usize>(), relaxation.bounds())
+        };
+        let ((few, early), (many, late)) = (bounds_within(0.0), bounds_within(1.0));
+        assert!(few == 4 * 400 && many > 10 * few, "{few} {many} ways");
+        assert!(early.makespan < late.makespan && early.makespan > 0.0, "{early:?} {late:?}");
+        assert!(early.cost <= late.cost && early.cost > 0.0, "{early:?} {late:?}");
     }
 }

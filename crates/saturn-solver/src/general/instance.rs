@@ -108,7 +108,8 @@ impl<'a> Instance<'a> {
                 classes.push(node);
             }
         }
-        let tasks: Vec<TaskFacts> = problem.tasks.iter().map(|task| facts(problem, task)).collect();
+        let tasks = problem.tasks.iter().zip(&model.tasks);
+        let tasks = tasks.map(|(task, of)| facts(problem, task, of.places.as_deref())).collect();
         let worth = model.nodes.iter().map(|node| prices[node.kind]).collect();
         let mut instance =
             Self { model, objective, nodes, tasks, order: Vec::new(), worth, classes };
@@ -332,12 +333,8 @@ impl<'a> Instance<'a> {
 /// Comparisons of times allow this much, relative, in favour of "possible".
 pub(crate) const SLACK: f64 = 1e-9;
 
-fn facts(problem: &Problem, task: &ProblemTask) -> TaskFacts {
-    let is_restricted = task.only_nodes.is_some() || !task.not_nodes.is_empty();
-    let usable = || {
-        let nodes = problem.cluster.nodes.iter().enumerate();
-        nodes.filter(|(_, node)| task.may_use(&node.name)).map(|(index, _)| index).collect()
-    };
+fn facts(problem: &Problem, task: &ProblemTask, places: Option<&[bool]>) -> TaskFacts {
+    let usable = |places: &[bool]| (0..places.len()).filter(|node| places[*node]).collect();
     TaskFacts {
         release: task.release_s,
         after: Vec::new(),
@@ -345,7 +342,7 @@ fn facts(problem: &Problem, task: &ProblemTask) -> TaskFacts {
         weight: task.weight,
         due: problem.due_s(task),
         is_fixed: task.running.as_ref().is_some_and(|running| !running.movable),
-        nodes: is_restricted.then(usable),
+        nodes: places.map(usable),
         head: 0.0,
         earliest_end: f64::INFINITY,
         latest_end: f64::INFINITY,

@@ -21,5 +21,6 @@ pub(crate) mod replay;
 pub(crate) mod search;
 pub(crate) mod wait;
 pub(crate) mod warm;
+mod ways;
 pub(crate) mod wide;
 pub(crate) mod yardsticks;

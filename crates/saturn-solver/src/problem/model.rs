@@ -170,17 +170,14 @@ impl Model {
         }
         let ready = nodes.iter().map(|node| vec![0.0; node.gpus as usize]).collect();
         let mut model = Self { nodes, tasks: Vec::new(), num_kinds, capacity, widest, ready };
-        let node_index: BTreeMap<&str, usize> = (0..)
-            .zip(&problem.cluster.nodes)
-            .map(|(index, node)| (node.name.as_str(), index))
-            .collect();
+        let node_index = problem.cluster.node_indices();
         let tasks = problem.tasks.iter().map(|task| model.task(task, &names, &node_index));
         model.tasks = tasks.collect();
         model
     }
 
     fn task(&self, task: &ProblemTask, kinds: &[&str], nodes: &BTreeMap<&str, usize>) -> Task {
-        let places = self.places(task, nodes);
+        let places = task.places(nodes, self.nodes.len());
         let by_kind = |kind: usize| {
             let widest = self.widest_of(kind, places.as_deref());
             Self::narrow_modes(kinds[kind], &task.strategies, widest)
@@ -202,23 +199,7 @@ impl Model {
             modes.iter_mut().for_each(Vec::clear);
             wide.clear();
         }
-        Task { modes, wide, stay: self.stay(task, nodes), switch_cost, places }
-    }
-
-    /// The nodes that a task may use; `None` if it may use all.
-    fn places(&self, task: &ProblemTask, nodes: &BTreeMap<&str, usize>) -> Option<Vec<bool>> {
-        if task.only_nodes.is_none() && task.not_nodes.is_empty() {
-            return None;
-        }
-        let mut places = vec![task.only_nodes.is_none(); self.nodes.len()];
-        let mut set = |names: &[String], may: bool| {
-            for node in names.iter().filter_map(|name| nodes.get(name.as_str())) {
-                places[*node] = may;
-            }
-        };
-        set(task.only_nodes.as_deref().unwrap_or_default(), true);
-        set(&task.not_nodes, false);
-        Some(places)
+        Task { modes, wide, stay: self.stay(task, nodes, places.as_deref()), switch_cost, places }
     }
 
     /// Devices of the largest node of a kind among some places.
@@ -230,17 +211,22 @@ impl Model {
     }
 
     /// The staying of a running task, if it is left alone where it may be.
-    fn stay(&self, task: &ProblemTask, nodes: &BTreeMap<&str, usize>) -> Option<Stay> {
+    fn stay(
+        &self,
+        task: &ProblemTask,
+        nodes: &BTreeMap<&str, usize>,
+        places: Option<&[bool]>,
+    ) -> Option<Stay> {
         let strategy = task.running_strategy()?;
         let held = &task.running.as_ref()?.placement;
-        if !held.iter().all(|part| task.may_use(&part.node)) {
-            return None;
-        }
         let part = |part: &HeldDevices| {
             let node = *nodes.get(part.node.as_str())?;
             Some(Placement { node, devices: part.devices.clone() })
         };
         let mut gang = held.iter().map(part).collect::<Option<Gang>>()?;
+        if !gang.iter().all(|part| places.is_none_or(|places| places[part.node])) {
+            return None;
+        }
         gang.sort_by_key(|part| part.node);
         let kind = self.nodes[gang.first()?.node].kind;
         Some(Stay { strategy, gang, kind, runtime: task.strategies[strategy].runtime_s })

@@ -101,7 +101,8 @@ pub struct Options {
     /// Seconds on the caller's clock; a solve ends soon after.
     pub time_limit_s: f64,
     /// Moves of the search in all threads together; the step for early ends may take a twentieth
-    /// more. If time does not end the search first, equal options give equal plans.
+    /// more. If time does not end the search first, equal options give equal plans. Time also limits
+    /// the exact program of `milp`.
     pub max_moves: Option<u64>,
     /// The seed of the random numbers.
     pub seed: u64,

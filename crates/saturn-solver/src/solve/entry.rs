@@ -1,5 +1,7 @@
 //! One solve: checks of the problem and of the plan, and how the solve ended.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use saturn_core::{Plan, PlanStatus, Problem, Reason, SolveEnd, check};
 
 use crate::course::clock::{Clock, Deadline};
@@ -15,7 +17,10 @@ use crate::solve::staying;
 pub fn solve(problem: &Problem, options: &Options, clock: &dyn Clock) -> Result<Plan, SolveError> {
     problem.validate()?;
     options.validate()?;
+    let is_counted = options.max_moves.is_some();
+    let was_over = AtomicBool::new(false);
     let deadline = Deadline::new(clock, options.time_limit_s);
+    let deadline = deadline.counted(is_counted).noted_in(&was_over);
     let mut plan = Plan::none(options.objective);
     let unplaceable = problem.unplaceable();
     if unplaceable.is_empty() {
@@ -27,12 +32,16 @@ pub fn solve(problem: &Problem, options: &Options, clock: &dyn Clock) -> Result<
     }
     let is_done = matches!(plan.status, PlanStatus::Optimal | PlanStatus::Infeasible)
         || options.backend.baseline().is_some() && !deadline.is_over();
+    let has_met_limit = deadline.is_over() || was_over.load(Ordering::Relaxed) || is_counted;
     plan.ended = if is_done {
         SolveEnd::Complete
     } else if clock.is_interrupted() {
         SolveEnd::Interrupted
-    } else {
+    } else if has_met_limit {
         SolveEnd::Limit
+    } else {
+        // The search gave up: it had nothing left to try.
+        SolveEnd::Complete
     };
     plan.solve_s = clock.elapsed_s();
     check(problem, &plan).map_err(SolveError::Wrong)?;

@@ -23,6 +23,10 @@ pub struct RestOfRun<'a> {
     pub max_switches: usize,
     /// The part by which a plan with switches must end earlier.
     pub min_switch_gain: f64,
+    /// The part, and the seconds, by which a plan that moves running tasks must end earlier.
+    pub min_move_gain: f64,
+    /// See `min_move_gain`.
+    pub min_move_gain_s: f64,
     /// The plan in force, from which the plan without further nodes starts.
     pub warm_start: Option<&'a Plan>,
 }
@@ -147,6 +151,8 @@ pub fn solve_further(
         objective: rest.objective,
         max_switches: rest.max_switches,
         min_switch_gain: rest.min_switch_gain,
+        min_move_gain: rest.min_move_gain,
+        min_move_gain_s: rest.min_move_gain_s,
         warm_start: rest.warm_start.cloned(),
         ..Options::default()
     };

@@ -10,6 +10,7 @@ use crate::course::clock::Deadline;
 use crate::course::rounds::{Course, Limits};
 use crate::general::anneal::Incumbent;
 use crate::general::bounds::{Bounds, Relaxation};
+use crate::general::construct::{construct, ranks, recipes};
 use crate::general::guide::guide;
 use crate::general::instance::Instance;
 use crate::general::plain::{Ask, rests};
@@ -41,6 +42,9 @@ const BOUND_TASKS: usize = 120;
 /// runs. So with more moves it solves the same program.
 const EXACT_NODES: i32 = 100;
 const MOVES_BEFORE: u64 = 1_000;
+/// Up to this many tasks times places and other tasks a plan may be built when the time is over:
+/// about a tenth of a second.
+const LATE_EFFORT: usize = 1_000_000;
 
 /// Plans `problem`; every task fits the cluster by itself.
 pub(crate) fn solve(
@@ -65,9 +69,7 @@ pub(crate) fn solve(
     plan.lower_bound_s = bounds.makespan;
     plan.completion_bound_s = bounds.completion;
     plan.cost_bound = bounds.cost;
-    if deadline.is_over() {
-        let reason = "the time limit was reached before the search began".to_owned();
-        plan.reasons = vec![Reason { task: None, reason }];
+    if !may_begin(options, deadline, plan) {
         return;
     }
     let guide = (options.objective == Objective::Completion)
@@ -83,6 +85,17 @@ pub(crate) fn solve(
             |(_, reasons)| reasons,
         );
     }
+}
+
+/// Whether a search may begin; otherwise the plan says why not. The bounds before it may have taken
+/// all the time that there was. Even so a first plan is built, which takes a moment.
+pub(crate) fn may_begin(options: &Options, deadline: Deadline, plan: &mut Plan) -> bool {
+    let may_begin = options.time_limit_s > 0.0 && !deadline.is_interrupted();
+    if !may_begin {
+        let reason = "the time limit was reached before the search began".to_owned();
+        plan.reasons = vec![Reason { task: None, reason }];
+    }
+    may_begin
 }
 
 /// Whether `auto` has the exact program prove.
@@ -177,6 +190,26 @@ impl<'a> Solve<'a> {
                 self.adopt_search(plan, &search);
             }
             _ => self.auto(&mut search, plan),
+        }
+        if !plan.is_usable() && search.orders.best.is_none() && !is_for_lists {
+            self.build_one(plan);
+        }
+    }
+
+    /// Builds one plan beyond the time limit, if the time was over before any was built.
+    fn build_one(&mut self, plan: &mut Plan) {
+        let instance = self.instance;
+        let num_tasks = instance.tasks.len();
+        let effort = num_tasks * (num_tasks + instance.nodes.len());
+        let until = self.deadline.without_end();
+        let first = recipes(self.options.objective, self.bounds.makespan).into_iter().next();
+        let Some(recipe) = first.filter(|_| effort <= LATE_EFFORT && !until.is_over()) else {
+            return;
+        };
+        let mut player = Player::new(instance, Pace::Packed);
+        let rank = ranks(instance, recipe.rule);
+        if let Some(genome) = construct(&mut player, recipe, &rank, until, &|_, _| true, true) {
+            self.adopt(plan, &genome, Pace::Packed);
         }
     }
 

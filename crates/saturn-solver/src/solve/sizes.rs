@@ -8,7 +8,7 @@
 //! The same holds for the tasks of a run in progress, where further nodes join the nodes that it
 //! has ([`crate::solve_further`]). There some tasks run already, on nodes that stay.
 
-use saturn_core::{Cluster, Node, Objective, Plan, Problem, ProblemTask};
+use saturn_core::{Assignment, Cluster, Node, Objective, Plan, Problem, ProblemTask};
 
 use crate::course::clock::{Clock, Deadline};
 use crate::problem::error::SolveError;
@@ -73,7 +73,8 @@ pub fn with_further(problem: &Problem, node: &Node, further: usize) -> Problem {
 /// Plans `problem` for each number of nodes like `node`: `counts` ascend. The problem's own cluster
 /// is not used. After each size, `done` is told how many sizes are done.
 ///
-/// Makespans and lower bounds never rise with the number of nodes. Moves limit each solve, not
+/// Makespans never rise with the number of nodes. Lower bounds rise at most by the part that switches
+/// must gain: on more nodes they may hold for whole tasks alone. Moves limit each solve, not
 /// time: equal seeds give equal answers. An interrupted clock ends the call with the sizes that are
 /// done. The tasks must find all nodes equal: no task may be pinned to nodes or run already.
 pub fn solve_sizes(
@@ -119,16 +120,37 @@ pub(super) fn solve_each(
         sizes.push(Sized { nodes, plan });
         done(sizes.len());
     }
-    let mut bound_s = floor_s;
+    let may_switch = |nodes: usize| {
+        let on = of(nodes);
+        split::applies(&on, &Model::new(&on), how)
+    };
+    let slack_on = |nodes: usize| if may_switch(nodes) { how.min_switch_gain } else { 0.0 };
+    pass_bounds(&mut sizes, floor_s, is_makespan, slack_on);
+    Ok(sizes)
+}
+
+/// Takes the bounds of more nodes as bounds of fewer nodes. No plan of any size ends before `floor_s`.
+///
+/// The bound of a plan of whole tasks may hold for whole tasks alone: that is so if switches could gain
+/// no more than a part of the makespan there. On fewer nodes, where they may gain more, `slack_on` tells
+/// this part. There a bound of whole tasks counts less by the part.
+fn pass_bounds(
+    sizes: &mut [Sized],
+    floor_s: f64,
+    is_makespan: bool,
+    slack_on: impl Fn(usize) -> f64,
+) {
+    let (mut bound_s, mut is_of_whole_tasks) = (floor_s, false);
     for size in sizes.iter_mut().rev().filter(|size| size.plan.is_usable()) {
-        bound_s = bound_s.max(size.plan.lower_bound_s);
-        size.plan.lower_bound_s = bound_s;
+        let slack = if is_of_whole_tasks { slack_on(size.nodes) } else { 0.0 };
+        let passed_s = floor_s.max(bound_s * (1.0 - slack));
+        size.plan.lower_bound_s = size.plan.lower_bound_s.max(passed_s);
         if is_makespan {
             grade(&mut size.plan);
-            bound_s = size.plan.lower_bound_s;
         }
+        bound_s = size.plan.lower_bound_s;
+        is_of_whole_tasks = !size.plan.assignments.iter().any(Assignment::is_segment);
     }
-    Ok(sizes)
 }
 
 /// Plans one size from the plan of fewer nodes: whole tasks first, then with switches if tasks may
@@ -193,4 +215,46 @@ fn solve_switched(
     let better = before.filter(|plan| plan.makespan_s < whole.makespan_s);
     let warm_start = Some(better.unwrap_or(whole).clone());
     solve(problem, &Options { warm_start, ..options.clone() }, clock)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A plan of one task, in so many segments.
+    fn sized(nodes: usize, segments: u32, makespan_s: f64, lower_bound_s: f64) -> Sized {
+        let share = 1.0 / f64::from(segments);
+        let segment = |number: u32| Assignment {
+            task: 0,
+            strategy: 0,
+            gang: Vec::new(),
+            share,
+            start_s: f64::from(number) * share * makespan_s,
+            end_s: f64::from(number + 1) * share * makespan_s,
+        };
+        let assignments = (0..segments).map(segment).collect();
+        let plan =
+            Plan { makespan_s, lower_bound_s, assignments, ..Plan::none(Objective::Makespan) };
+        let mut size = Sized { nodes, plan };
+        grade(&mut size.plan);
+        size
+    }
+
+    fn bounds_s(mut sizes: Vec<Sized>, floor_s: f64) -> Vec<f64> {
+        pass_bounds(&mut sizes, floor_s, true, |nodes| if nodes < 8 { 0.02 } else { 0.0 });
+        sizes.iter().map(|size| size.plan.lower_bound_s).collect()
+    }
+
+    #[test]
+    fn a_bound_of_whole_tasks_counts_less_where_tasks_are_switched() {
+        // On 16 nodes whole tasks take 100 s, and switches could gain less than 2 s.
+        let whole = || sized(16, 1, 100.0, 100.0);
+        assert_eq!(bounds_s(vec![sized(4, 2, 105.0, 90.0), whole()], 50.0), [98.0, 100.0]);
+        // A plan with switches is bounded by all plans with switches.
+        let chain = vec![sized(2, 1, 110.0, 90.0), sized(4, 2, 105.0, 90.0), whole()];
+        assert_eq!(bounds_s(chain, 50.0), [98.0, 98.0, 100.0]);
+        // No task is switched on eight nodes, and nothing ends before the longest task.
+        assert_eq!(bounds_s(vec![sized(8, 1, 105.0, 90.0), whole()], 50.0), [100.0, 100.0]);
+        assert_eq!(bounds_s(vec![sized(4, 2, 105.0, 90.0), whole()], 99.0), [99.0, 100.0]);
+    }
 }

@@ -11,13 +11,14 @@ use crate::course::clock::Deadline;
 use crate::course::rounds::Limits;
 use crate::lists::search::Search;
 use crate::lists::solve::Solve;
+use crate::problem::grade::grade;
 use crate::problem::model::Model;
 use crate::problem::options::{Backend, Options};
 use crate::solve::auto;
 use crate::solve::general::{self, Exact};
 use crate::solve::warm;
 use crate::split::early;
-use crate::split::solve as split;
+use crate::split::solve::{self as split, After};
 
 /// The most share of the time for prices. Prices decide where the search goes, so cutting them
 /// short gives another search.
@@ -65,11 +66,13 @@ fn plan_tasks(
     let may_switch = split::applies(problem, model, options);
     if is_for_lists(problem, model, options) {
         plan.lower_bound_s = bound.makespan;
-        if !deadline.is_over() {
+        if general::may_begin(options, deadline, plan) {
             let solve = Solve { problem, options, model, bound, deadline };
             if !may_switch {
                 by_lists(&solve, solve.begin(), plan);
-            } else if let Some(whole) = split::solve(&solve, Some(solve.begin()), plan) {
+            } else if let After::WholeTasks(Some(whole)) =
+                split::solve(&solve, Some(solve.begin()), plan)
+            {
                 by_lists(&solve, whole, plan);
             }
         }
@@ -77,10 +80,36 @@ fn plan_tasks(
         let (whole, until) = split::whole(options, deadline);
         general::solve(problem, &whole, model, &bound.prices, until, plan);
         let solve = Solve { problem, options, model, bound, deadline };
-        split::solve(&solve, None, plan);
+        match split::solve(&solve, None, plan) {
+            After::Nothing => {}
+            After::WholeTasks(_) => {
+                let found = whole_again(&solve, plan);
+                plan.lower_bound_s = plan.lower_bound_s.max(found.lower_bound_s);
+                grade(plan);
+            }
+            After::WideGang => {
+                whole_again(&solve, plan);
+            }
+        }
     } else {
         general::solve(problem, options, model, &bound.prices, deadline, plan);
     }
+}
+
+/// Goes on without switches from the plan at hand, and takes a better plan. Returns what was found:
+/// its bound holds for whole tasks alone.
+fn whole_again(solve: &Solve, plan: &mut Plan) -> Plan {
+    let Solve { problem, model, deadline, .. } = *solve;
+    let options = split::whole_again(solve.options, plan);
+    let mut found = Plan::none(options.objective);
+    if options.max_moves != Some(0) {
+        general::solve(problem, &options, model, &solve.bound.prices, deadline, &mut found);
+    }
+    if found.is_usable() && found.value() < plan.value() {
+        plan.set_assignments(problem, found.assignments.clone());
+        grade(plan);
+    }
+    found
 }
 
 /// Whether the search over lists makes the makespan small by itself. Then every gang fits into a

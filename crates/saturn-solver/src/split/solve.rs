@@ -10,7 +10,7 @@ use crate::course::rounds::Limits;
 use crate::lists::search as lists;
 use crate::lists::solve::Solve;
 use crate::problem::grade::grade;
-use crate::problem::model::Model;
+use crate::problem::model::{Model, Task};
 use crate::problem::options::{Backend, Options};
 use crate::split::search::Search;
 
@@ -21,8 +21,8 @@ const WHOLE_FIRST: u64 = 4_000;
 /// The share of the remaining limits for the bound.
 const BOUND_SHARE: f64 = 0.25;
 
-/// Whether a solve may plan switches: some task may be switched, and no task waits or has a time to
-/// keep.
+/// Whether a solve may plan switches: some task may be switched, no task waits or has a time to keep,
+/// and none must take several nodes.
 pub(crate) fn applies(problem: &Problem, model: &Model, options: &Options) -> bool {
     let is_timed_node =
         |node: &Node| node.available_from_s > 0.0 || node.available_until_s.is_some();
@@ -35,6 +35,25 @@ pub(crate) fn applies(problem: &Problem, model: &Model, options: &Options) -> bo
         && !problem.cluster.nodes.iter().any(is_timed_node)
         && !problem.tasks.iter().any(is_timed_task)
         && !model.has_places()
+        && !model.tasks.iter().any(must_be_wide)
+}
+
+/// Whether a task has no way on a single node. Beside its gang no task is switched.
+fn must_be_wide(task: &Task) -> bool {
+    let stays_on_one = task.stay.as_ref().is_some_and(|stay| stay.home().is_some());
+    !stays_on_one && task.modes.iter().all(Vec::is_empty)
+}
+
+/// What is left to do after the search with switches.
+pub(crate) enum After<'a> {
+    /// The plan is the answer.
+    Nothing,
+    /// No switches can gain as much as the options ask for. The answer is a plan of whole tasks, and so
+    /// is the bound. The search over lists goes on, if it looked for such a plan.
+    WholeTasks(Option<lists::Search<'a>>),
+    /// The plan has a gang on several nodes, beside which no switches are searched for. A plan of whole
+    /// tasks may still be better. The bound is that of plans with switches.
+    WideGang,
 }
 
 /// The options for a plan without switches, if lists can't express it, and the deadline for it.
@@ -42,10 +61,25 @@ pub(crate) fn whole<'a>(options: &Options, deadline: Deadline<'a>) -> (Options, 
     let options = Options {
         backend: Backend::Search,
         max_switches: 0,
-        max_moves: options.max_moves.map(|moves| moves.div_ceil(4)),
+        max_moves: options.max_moves.map(whole_moves),
         ..options.clone()
     };
     (options, deadline.within(deadline.left_s() * WHOLE_SHARE))
+}
+
+/// The moves of a limit that are for that plan.
+fn whole_moves(moves: u64) -> u64 {
+    moves.div_ceil(4)
+}
+
+/// The options to go on with from such a plan, if no switches are searched for.
+pub(crate) fn whole_again(options: &Options, plan: &Plan) -> Options {
+    Options {
+        max_switches: 0,
+        max_moves: options.max_moves.map(|moves| moves - whole_moves(moves)),
+        warm_start: Some(plan.clone()),
+        ..options.clone()
+    }
 }
 
 /// A lower bound on the makespan of every plan with switches, without the configuration linear
@@ -58,14 +92,11 @@ pub(crate) fn quick_bound(model: &Model, deadline: Deadline) -> f64 {
 
 /// Plans with switches within the limits of `solve`. The plan at hand has whole tasks. There is
 /// none yet if `whole` looks for such a plan.
-///
-/// If no switches can gain as much as the options ask for, the answer is a plan of whole tasks, and
-/// so is the bound. Then the search for whole tasks is returned, to go on with.
 pub(crate) fn solve<'a>(
     solve: &'a Solve<'a>,
     mut whole: Option<lists::Search<'a>>,
     plan: &mut Plan,
-) -> Option<lists::Search<'a>> {
+) -> After<'a> {
     let model = &solve.model.without_switch_costs();
     // Bounds that hold for whole tasks alone are no bounds here.
     plan.lower_bound_s = config_lp::area_of_free_switches(model, &solve.bound.prices);
@@ -80,11 +111,11 @@ pub(crate) fn solve<'a>(
         is_over |= whole.num_moves() < WHOLE_FIRST && !whole.is_optimal(&limits);
     }
     if !plan.is_usable() {
-        return None;
+        return After::Nothing;
     }
     grade(plan);
     if is_over || solve.deadline.is_over() {
-        return None;
+        return After::Nothing;
     }
     let min_gain = solve.options.min_switch_gain;
     let may_gain = |low: f64, whole: &Plan| low <= whole.makespan_s * (1.0 - min_gain);
@@ -95,10 +126,12 @@ pub(crate) fn solve<'a>(
     };
     if !may_gain(low, plan) {
         *plan = of_whole_tasks(plan.clone());
-        return whole;
+        return After::WholeTasks(whole);
     }
     let mut without = plan.clone();
+    let mut after = After::WideGang;
     if let Some(mut search) = Search::new(solve, whole, model, low, &mut without) {
+        after = After::Nothing;
         let bounding = solve.deadline.within(solve.deadline.left_s() * BOUND_SHARE);
         let prices = &solve.bound.prices;
         let raise = |until: Deadline| config_lp::bound(model, prices, until);
@@ -117,7 +150,7 @@ pub(crate) fn solve<'a>(
         if !may_gain(low, search.without()) {
             let whole = search.into_whole();
             *plan = of_whole_tasks(Plan { lower_bound_s: low, ..without });
-            return whole;
+            return After::WholeTasks(whole);
         }
         search.advance(&Limits { low, ..limits });
         search.adopt(plan);
@@ -127,5 +160,5 @@ pub(crate) fn solve<'a>(
         *plan = Plan { lower_bound_s: plan.lower_bound_s, ..without };
     }
     grade(plan);
-    None
+    after
 }

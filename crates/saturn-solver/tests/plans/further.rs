@@ -5,7 +5,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use saturn_core::{Candidate, Cluster, Node, Objective, Problem, ProblemTask, Wide, check};
+use saturn_core::{
+    Candidate, Cluster, HeldDevices, Node, Objective, Problem, ProblemTask, Running, Wide, check,
+};
 use saturn_solver::{
     Clock, FrozenClock, Further, ManyPrices, RestOfRun, RestPlans, num_left_out, one_price,
     solve_further, solve_rest, widened, with_further,
@@ -30,6 +32,8 @@ fn rest<'a>(problem: &'a Problem, wide: &'a [Wide]) -> RestOfRun<'a> {
         objective: Objective::Makespan,
         max_switches: 0,
         min_switch_gain: 0.0,
+        min_move_gain: 0.0,
+        min_move_gain_s: 0.0,
         warm_start: None,
     }
 }
@@ -37,6 +41,33 @@ fn rest<'a>(problem: &'a Problem, wide: &'a [Wide]) -> RestOfRun<'a> {
 /// On four devices the first task takes 30 s.
 fn on_four(across: Option<u32>) -> Wide {
     Wide { task: Some(0), group: 0, candidate: candidate(4, 30.0), across, max_nodes: 4 }
+}
+
+#[test]
+fn tasks_that_run_are_moved_for_what_the_run_itself_asks() {
+    let mut problem = two_tasks();
+    problem.tasks[1].strategies[0].runtime_s = 100.0;
+    let long = &mut problem.tasks[0];
+    long.strategies.push(candidate(2, 60.0));
+    long.switch_cost_s = Some(1.0);
+    long.running = Some(Running {
+        technique: "ddp".to_owned(),
+        gpus: 2,
+        gpu_type: Some("gpu".to_owned()),
+        placement: vec![HeldDevices { node: "own".to_owned(), devices: vec![0, 1] }],
+        movable: true,
+    });
+    let node = Node::new("more", 2, "gpu");
+    let makespan_s = |(min_move_gain, min_move_gain_s)| {
+        let rest = RestOfRun { min_move_gain, min_move_gain_s, ..rest(&problem, &[]) };
+        let further = Further { node: &node, counts: &[0] };
+        let found = solve_further(&rest, further, 0, &FrozenClock, &mut |_| {}).unwrap();
+        found[0].plan.makespan_s
+    };
+    // On one device it ends after 101 s, beside the other task; left alone it ends at 60 s, and the
+    // other at 160 s.
+    let found: Vec<f64> = [(0.3, 5.0), (0.4, 5.0), (0.0, 60.0)].map(makespan_s).to_vec();
+    assert_eq!(found, [101.0, 160.0, 160.0]);
 }
 
 fn makespans_s(problem: &Problem, wide: &[Wide], gpus: u32) -> Vec<f64> {

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use saturn_core::{PlanStatus, Problem};
+use saturn_core::{HeldDevices, PlanStatus, Problem, Running, SolveEnd};
 use saturn_solver::{Backend, Clock, FrozenClock, Objective, Options, SolveError, solve};
 
 struct WallClock(Instant);
@@ -27,6 +27,24 @@ impl Clock for Impatient {
 
     fn is_interrupted(&self) -> bool {
         self.0.fetch_add(1, Ordering::Relaxed) > 20
+    }
+}
+
+/// Stands still until it has been asked for the time so many times. From then on no time is left.
+struct Leaping {
+    looks: u64,
+    asked: AtomicU64,
+}
+
+impl Leaping {
+    fn after(looks: u64) -> Self {
+        Self { looks, asked: AtomicU64::new(0) }
+    }
+}
+
+impl Clock for Leaping {
+    fn elapsed_s(&self) -> f64 {
+        if self.asked.fetch_add(1, Ordering::Relaxed) < self.looks { 0.0 } else { 1e12 }
     }
 }
 
@@ -71,6 +89,99 @@ fn no_time_means_no_plan_but_a_bound() {
     let plan = solve(&problem(), &options, &FrozenClock).unwrap();
     assert_eq!(plan.status, PlanStatus::TimedOut);
     assert!(plan.lower_bound_s > 0.0);
+}
+
+#[test]
+fn no_time_is_the_reason_for_no_plan() {
+    let options = Options { time_limit_s: 0.0, ..Options::default() };
+    for objective in Objective::ALL {
+        let options = Options { objective: *objective, ..options.clone() };
+        let plan = solve(&problem(), &options, &FrozenClock).unwrap();
+        let reasons: Vec<&str> = plan.reasons.iter().map(|one| one.reason.as_str()).collect();
+        assert_eq!(reasons, ["the time limit was reached before the search began"], "{objective}");
+    }
+}
+
+/// However much of the time the bounds take, a plan takes a moment.
+#[test]
+fn a_plan_comes_even_if_the_time_is_over_before_the_search_begins() {
+    let untimed = problem();
+    let mut forbidden = problem();
+    forbidden.tasks[2].not_nodes = vec!["n1".to_owned()];
+    let mut timed = problem();
+    timed.cluster.nodes[1].available_from_s = 100.0;
+    timed.cluster.nodes[1].available_until_s = Some(9_000.0);
+    timed.tasks.truncate(5);
+    for (name, problem) in [("untimed", untimed), ("forbidden", forbidden), ("timed", timed)] {
+        for backend in [Backend::Auto, Backend::Search, Backend::Milp] {
+            for &objective in Objective::ALL {
+                let options = Options { backend, objective, ..Options::default() };
+                for looks in (0..12).chain([20, 40, 80]) {
+                    let plan = solve(&problem, &options, &Leaping::after(looks)).unwrap();
+                    assert!(plan.is_usable(), "{name} {backend} {objective} {looks}: {plan:?}");
+                }
+            }
+        }
+    }
+}
+
+/// Under a clock that stands still the time limit is nothing to go by: a program that HiGHS may work on
+/// for that long would be solved on a quick machine alone.
+#[test]
+fn where_moves_are_the_limit_the_time_limit_changes_no_plan() {
+    let mut problem = problem();
+    problem.tasks.truncate(5);
+    for (index, node) in problem.cluster.nodes.iter_mut().enumerate() {
+        node.price_per_hour = 1.0 + index as f64;
+    }
+    // Three tasks on two devices: a linear program finds the shares of their pieces.
+    let mut switched = self::problem();
+    switched.tasks.truncate(3);
+    switched.cluster.nodes.truncate(1);
+    switched.cluster.nodes[0].gpus = 2;
+    switched.tasks.iter_mut().for_each(|task| task.switch_cost_s = Some(5.0));
+    let cases = [
+        (&problem, Objective::Cost, 0),
+        (&problem, Objective::Completion, 0),
+        (&switched, Objective::Makespan, 1),
+    ];
+    for (problem, objective, max_switches) in cases {
+        let options =
+            Options { objective, max_switches, max_moves: Some(20_000), ..Options::default() };
+        let plan = |time_limit_s: f64| {
+            solve(problem, &Options { time_limit_s, ..options.clone() }, &FrozenClock).unwrap()
+        };
+        assert_eq!(plan(1e-12), plan(1e6), "{objective}");
+    }
+}
+
+/// Two tasks go on as they run, one on each of two nodes that cost something: there is nothing to
+/// search, and the search proves nothing.
+#[test]
+fn a_search_that_has_nothing_left_to_try_does_not_end_at_a_limit() {
+    let mut problem = problem();
+    problem.tasks.truncate(2);
+    for (task, node) in problem.tasks.iter_mut().zip(&mut problem.cluster.nodes) {
+        node.price_per_hour = 1.0;
+        task.running = Some(Running {
+            technique: "ddp".to_owned(),
+            gpus: 1,
+            gpu_type: None,
+            placement: vec![HeldDevices { node: node.name.clone(), devices: vec![0] }],
+            movable: false,
+        });
+    }
+    let options =
+        Options { backend: Backend::Search, objective: Objective::Cost, ..Options::default() };
+    let plan = solve(&problem, &options, &FrozenClock).unwrap();
+    assert_eq!((plan.status, plan.ended), (PlanStatus::Feasible, SolveEnd::Complete));
+    // There was no time to see that.
+    let plan = solve(&problem, &options, &Leaping::after(5)).unwrap();
+    assert_eq!((plan.status, plan.ended), (PlanStatus::Feasible, SolveEnd::Limit));
+    // More moves might do more.
+    let options = Options { max_moves: Some(100), ..options };
+    let plan = solve(&problem, &options, &FrozenClock).unwrap();
+    assert_eq!((plan.status, plan.ended), (PlanStatus::Feasible, SolveEnd::Limit));
 }
 
 #[test]

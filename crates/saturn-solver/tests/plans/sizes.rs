@@ -54,7 +54,10 @@ proptest! {
         }
         for pair in found.windows(2) {
             prop_assert!(pair[1].plan.makespan_s <= pair[0].plan.makespan_s);
-            prop_assert!(pair[1].plan.lower_bound_s <= pair[0].plan.lower_bound_s);
+            // Of whole tasks they may be larger, by the part that switches must gain.
+            let slack = if problem.tasks[0].switch_cost_s.is_some() { 0.02 } else { 0.0 };
+            let least_s = pair[1].plan.lower_bound_s * (1.0 - slack);
+            prop_assert!(least_s <= pair[0].plan.lower_bound_s);
         }
     }
 }
@@ -149,6 +152,8 @@ fn further_nodes_join_those_of_a_run_whose_tasks_stay_where_they_are() {
         objective: Objective::Makespan,
         max_switches: 1,
         min_switch_gain: 0.02,
+        min_move_gain: 0.0,
+        min_move_gain_s: 0.0,
         warm_start,
     };
     let node = Node::new("n", 2, "gpu");

@@ -2,10 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use crate::support::{MEDIUM, TINY, brute_force, cases, problems};
 use proptest::prelude::*;
 use saturn_core::{Objective, Plan, PlanStatus, Problem, check};
-use saturn_solver::{Backend, FrozenClock, Options, SolveError, solve};
+use saturn_solver::{Backend, Clock, FrozenClock, Options, SolveError, solve};
 
 fn options(max_switches: usize) -> Options {
     Options { max_moves: Some(200_000), max_switches, threads: 2, ..Options::default() }
@@ -183,6 +185,91 @@ proptest! {
         prop_assert_eq!(check(&problem, &cut), Ok(()));
         for segment in cut.assignments.iter().filter(|one| one.is_segment()) {
             prop_assert_eq!(segment.task, cuttable);
+        }
+    }
+}
+
+/// Each look at it takes a millisecond.
+#[derive(Default)]
+struct Ticking(AtomicU64);
+
+impl Clock for Ticking {
+    fn elapsed_s(&self) -> f64 {
+        self.0.fetch_add(1, Ordering::Relaxed) as f64 * 1e-3
+    }
+}
+
+/// Four nodes of eight devices, 40 tasks whose switches are too dear to gain anything, and a task on
+/// two whole nodes. With `narrow_s` it may also run on one, for so many seconds.
+fn beside_a_wide_gang(narrow_s: Option<f64>) -> Problem {
+    let strategy = |gpus: u32, runtime_s: f64| {
+        format!(r#"{{"technique": "ddp", "gpus": {gpus}, "runtime_s": {runtime_s}}}"#)
+    };
+    let task = |index: u32| {
+        let work_s = 100.0 + f64::from(index * index % 97) * 7.3;
+        let ways: Vec<String> = [1u32, 2, 3, 4, 6, 8]
+            .iter()
+            .map(|gpus| strategy(*gpus, work_s * (0.08 + 0.92 / f64::from(*gpus))))
+            .collect();
+        format!(
+            r#"{{"name": "t{index}", "switch_cost_s": 1000, "strategies": [{}]}}"#,
+            ways.join(",")
+        )
+    };
+    let mut wide = vec![strategy(16, 30.0)];
+    wide.extend(narrow_s.map(|seconds| strategy(8, seconds)));
+    let mut tasks: Vec<String> = (0..40).map(task).collect();
+    tasks.push(format!(r#"{{"name": "wide", "strategies": [{}]}}"#, wide.join(",")));
+    Problem::from_json(&format!(
+        r#"{{"cluster": {{"nodes": [{{"gpus": 8}}, {{"gpus": 8}}, {{"gpus": 8}}, {{"gpus": 8}}]}},
+            "tasks": [{}]}}"#,
+        tasks.join(",")
+    ))
+    .unwrap()
+}
+
+fn is_wide(plan: &Plan) -> bool {
+    plan.assignments.iter().any(|one| one.gang.len() > 1)
+}
+
+#[test]
+fn a_task_that_no_node_holds_leaves_all_tasks_whole() {
+    let problem = beside_a_wide_gang(None);
+    for backend in [Backend::Auto, Backend::Search] {
+        let plan = |max_switches: usize| {
+            let options = Options { backend, max_moves: Some(2_000), ..options(max_switches) };
+            solve(&problem, &options, &FrozenClock).unwrap()
+        };
+        assert!(is_wide(&plan(1)));
+        assert_eq!(plan(1), plan(0), "{backend}");
+    }
+}
+
+/// No switches are searched for beside a gang on two nodes, nor if none can gain half of the makespan.
+/// So the rest of the limit is for the search without.
+#[test]
+fn beside_a_wide_gang_the_search_uses_its_time_and_its_moves() {
+    // On one node it would end later than all other tasks together.
+    let problem = beside_a_wide_gang(Some(9_000.0));
+    for (backend, min_switch_gain) in
+        [(Backend::Auto, 0.0), (Backend::Search, 0.0), (Backend::Auto, 0.5)]
+    {
+        let planned = |max_switches: usize, max_moves: Option<u64>, time_limit_s: f64| {
+            let asked = Options { backend, min_switch_gain, time_limit_s, ..options(max_switches) };
+            solve(&problem, &Options { max_moves, ..asked }, &Ticking::default()).unwrap()
+        };
+        let timed = planned(1, None, 5.0);
+        assert!(is_wide(&timed) && timed.status == PlanStatus::Feasible, "{timed:?}");
+        assert!(timed.solve_s > 4.9, "{backend}: ended after {} of 5 s", timed.solve_s);
+        // The first quarter of the moves looks for a plan of whole tasks.
+        let (first, all) = (planned(0, Some(2_000), 1e9), planned(1, Some(8_000), 1e9));
+        let ratio = all.solve_s / first.solve_s;
+        assert!(ratio > 2.0, "{backend}: {ratio} times the looks in four times the moves");
+        assert!(all.makespan_s <= first.makespan_s);
+        if min_switch_gain == 0.0 {
+            assert!(all.lower_bound_s < first.lower_bound_s, "with switches less is possible");
+        } else {
+            assert!(all.lower_bound_s >= first.lower_bound_s, "no answer has switches");
         }
     }
 }

@@ -321,6 +321,8 @@ fn rest_of(left: &Left) -> RestOfRun<'_> {
         objective: left.objective,
         max_switches: left.max_switches,
         min_switch_gain: left.min_switch_gain,
+        min_move_gain: left.min_move_gain,
+        min_move_gain_s: left.min_move_gain_s,
         warm_start: left.warm_start.as_ref(),
     }
 }
