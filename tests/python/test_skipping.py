@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import Any
 
@@ -10,13 +11,13 @@ import pytest
 import reference
 import torch
 from harness import Runtime
-from models import NUM_CLASSES, WIDTH, Mlp, definition
+from models import NUM_CLASSES, WIDTH, Mlp, dataset, definition
 from saturn.data.slices import Data
 from saturn.training.slice_check import check
 from saturn.training.slicing import Slicing
 from saturn.training.stepper import build_model
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 
 class LayerDrop(Mlp):
@@ -111,6 +112,45 @@ def test_experts_train_as_on_one_device(
     result = run.run("mlp", technique, ranks=2, steps=6, knobs=knobs)
     assert result.codes == [0, 0], result.logs
     expected, _ = reference.train(task, 6)
+    assert closeness.ulps(run.losses("mlp"), expected) < closeness.ACROSS
+
+
+class SometimesMore(Mlp):
+    """With a further part, for samples that begin with a number above 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.more = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        takes = inputs[:, 0] > 0
+        if takes.any():
+            inputs = inputs.index_put((takes,), self.more(inputs[takes]))
+        return super().forward(inputs)
+
+
+def late_loader() -> DataLoader[Any]:
+    """Batches of 8 samples, in order; the last 4 of 16 need no further part."""
+    inputs, targets = dataset()[:16]
+    inputs[:, 0] = torch.where(torch.arange(16) < 12, 1.0, -1.0)
+    return DataLoader(TensorDataset(inputs, targets), batch_size=8)
+
+
+def test_parts_that_a_later_step_skips_on_some_ranks_are_waited_for_no_longer(
+    run: Runtime,
+) -> None:
+    task = definition(get_model=SometimesMore, get_dataloader=late_loader)
+    run.write_task(task)
+    failed = run.run("mlp", "ddp", ranks=2, steps=4).of("failed")
+    errors = [each["error"] for each in failed if each["kind"] == "error"]
+    assert errors, failed
+    assert "find_unused_parameters" in errors[0] and "last checkpoint" in errors[0]
+    found = json.loads((run.task_dir("mlp") / "build" / "slices.json").read_text())
+    assert (found["skips_layers"], found["skips_parts"]) == (False, True)
+    again = run.run("mlp", "ddp", ranks=2, steps=4)
+    assert again.codes == [0, 0], again.logs
+    assert any("find_unused_parameters" in note["text"] for note in again.of("note"))
+    expected, _ = reference.train(task, 4)
     assert closeness.ulps(run.losses("mlp"), expected) < closeness.ACROSS
 
 
