@@ -170,6 +170,57 @@ class TimeFirst(Dataset[Any]):
         return torch.stack(inputs, 1), torch.stack(targets, 1)
 
 
+class Classes(TimeFirst):
+    """The same samples with a class for each step, which are a batch's labels."""
+
+    def __getitem__(self, index: int) -> Any:
+        return super().__getitem__(index)[0], (torch.arange(35) + index) % NUM_CLASSES
+
+
+def mean_over_steps(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return nn.functional.cross_entropy(outputs.flatten(0, 1), labels.flatten())
+
+
+def num_labels(batch: Any) -> float:
+    return float(batch[1].numel())
+
+
+def time_first_loader() -> DataLoader[Any]:
+    return DataLoader(Classes(), 4, collate_fn=TimeFirst.collate)
+
+
+def test_no_pipeline_cuts_batches_that_have_time_first(run: Runtime) -> None:
+    task = definition(
+        get_dataloader=time_first_loader, loss_function=mean_over_steps, loss_weight=num_labels
+    )
+    run.write_task(task)
+    refused = run.run("mlp", "pipeline", ranks=2, steps=1).of("failed")
+    assert {each["kind"] for each in refused} <= {"not_applicable", "peer_lost"}, refused
+    assert any("do not have their samples first" in each["error"] for each in refused)
+    sliced = run.run("mlp", "ddp", ranks=2, steps=1)  # samples are collated by themselves
+    assert sliced.codes == [0, 0], sliced.logs
+
+
+@pytest.mark.parametrize(("batches", "may_cut"), [("time", False), ("rows", True)])
+def test_the_rows_of_a_single_sample_are_compared(batches: str, may_cut: bool) -> None:
+    """Samples of 35 steps, or ready-made batches of 35 rows: only the loss tells them apart."""
+    task = definition(
+        get_model=(lambda: OverTime()) if batches == "time" else Mlp,
+        get_dataloader=lambda: DataLoader(Classes(), 1, collate_fn=TimeFirst.collate),
+        loss_function=mean_over_steps,
+    )
+    data = Data(task.get_dataloader, seed=task.seed)
+    slicing = check(task, lambda: build_model(task), data, device=torch.device("cpu"))
+    assert (slicing.kind, slicing.samples_first) == ("samples", may_cut)
+
+
+class OverTime(Mlp):
+    """Each step sees the sum of the steps before it."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return super().forward(inputs.cumsum(0))
+
+
 def test_a_sum_over_batches_that_have_time_first_is_never_cut() -> None:
     task = definition(
         get_model=lambda: nn.Linear(WIDTH, 1),

@@ -49,6 +49,9 @@ class Slicing:
     labels_each: int | None = None
     #: Why no batch may be cut once labels differ; None if slices then count by their labels.
     whole_if_labels_differ: str | None = None
+    #: Whether a batch's first dimension counts its samples. If not, as where time comes first, a
+    #: slice is still collated from its samples, but a technique must not cut it further.
+    samples_first: bool = True
     #: Whether a forward changes buffers or parameters of the model, equally on every slice.
     changes_buffers: bool = False
     #: Whether a forward runs other layers for other draws or other samples; then devices that
