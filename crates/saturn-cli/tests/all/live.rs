@@ -320,10 +320,13 @@ fn a_stopped_run_is_listed_with_the_command_that_goes_on() {
     until(|| place.stage("it", "a") == "running");
     let (code, _, error) = place.saturn(&["stop", "it"]);
     assert_eq!(code, 0);
-    assert!(error.contains("the run stops at checkpoints; to go on: saturn resume it"), "{error}");
+    assert!(
+        error.contains("the run stops at checkpoints; to go on: saturn resume it\n"),
+        "{error}"
+    );
     run.wait();
     let (_, out, _) = place.saturn(&["runs"]);
-    assert!(out.contains("interrupted") && out.contains("to go on: saturn resume it"), "{out}");
+    assert!(out.contains("interrupted") && out.contains("to go on: saturn resume it\n"), "{out}");
     assert_eq!(place.json(&["runs", "--json"])["runs"][0]["state"], "interrupted");
 
     // Each signal stops at a checkpoint, with 130.
