@@ -230,6 +230,7 @@ pub fn failure_kind(kind: FailureKind) -> &'static str {
         FailureKind::HostMemory => "out of host memory",
         FailureKind::Machine => "not the task's fault",
         FailureKind::Saturn => "one of Saturn's own processes",
+        FailureKind::SaturnRepeated => "Saturn's own processes, again and again",
         FailureKind::Stalled => "hung",
         FailureKind::NoSpace => "no space on the disk",
         FailureKind::Error => "error",
