@@ -223,8 +223,8 @@ fn trials(state: &State) -> Vec<TrialReport> {
             gpus: trial.strategy.gpus,
             gpu_type: key.gpu_type.clone(),
             knobs: trial.strategy.knobs.clone(),
-            reused: trial.reused,
-            ruled_out: !trial.reused && group.is_ruled_out(key),
+            reused: trial.reused.is_some(),
+            ruled_out: trial.reused.is_none() && group.is_ruled_out(key),
             result: trial.outcome.clone(),
         });
         trials.collect()
