@@ -130,10 +130,9 @@ impl Claims {
 
 /// The directory of locks of a user's runs.
 fn usual_directory(uid: u32) -> PathBuf {
-    std::env::var_os(VARIABLE)
-        .map(PathBuf::from)
-        // Not `$TMPDIR`, which differs between shells and batch jobs of one user.
-        .unwrap_or_else(|| Path::new("/tmp").join(format!("saturn-{uid}")))
+    // Not `$TMPDIR`, which differs between shells and batch jobs of one user.
+    let usual = || Path::new("/tmp").join(format!("saturn-{uid}"));
+    std::env::var_os(VARIABLE).map_or_else(usual, PathBuf::from)
 }
 
 /// Opens a directory that belongs to this user and that nobody else can write to. Creates it if

@@ -133,17 +133,22 @@ pub fn without_driver(mut state: State, mut history: History) -> (State, History
     (state, history)
 }
 
+/// Whether other devices may be usable after a record than before it.
+fn changes_devices(record: &Record) -> bool {
+    matches!(
+        record,
+        Record::NodeJoined { .. }
+            | Record::NodeLeft { .. }
+            | Record::SetAside { .. }
+            | Record::TakenBack { .. }
+            | Record::Resumed { .. }
+    )
+}
+
 impl History {
     /// Applies a record; `state` is the state after it.
     pub fn record(&mut self, state: &State, record: &Record, now_s: f64) {
-        if matches!(
-            record,
-            Record::NodeJoined { .. }
-                | Record::NodeLeft { .. }
-                | Record::SetAside { .. }
-                | Record::TakenBack { .. }
-                | Record::Resumed { .. }
-        ) {
+        if changes_devices(record) {
             self.num_devices.push((now_s, state.num_devices()));
         }
         match record {
