@@ -155,6 +155,7 @@ def resume(
     interrupts: Interrupts,
     cluster: Exchange | None = None,
     device_memory_bytes: int | None = None,
+    devices: int | None = None,
     allow_other_hardware: bool = False,
     wait: bool = False,
     prepared_s: float = 0.0,
@@ -162,8 +163,9 @@ def resume(
     """Continue a run that was stopped, drive it to its end and return its report as JSON.
 
     `device_memory_bytes` is how much each device may hold from now on; None: as much as before; 0:
-    all of its memory. `wait` waits for devices that other runs hold. `prepared_s` is the seconds
-    that the caller has spent on this resume. The other arguments and the errors are those of `run`.
+    all of its memory. `devices` is how many devices of this machine it has from now on; None: as
+    before. `wait` waits for devices that other runs hold. `prepared_s` is the seconds that the
+    caller has spent on this resume. The other arguments and the errors are those of `run`.
     """
 
 def outlook(request: str) -> str:

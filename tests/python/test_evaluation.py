@@ -412,3 +412,11 @@ def test_what_is_evaluated_is_in_the_profile_key_and_how_often_is_not() -> None:
     assert len({none, loss, pair}) == 3
     often = make_task(evaluate=(eval_loader, accuracy), evaluate_every=3, best=("right", "max"))
     assert profile_key(often) == pair
+
+
+def test_parts_that_a_function_calls_compute_in_the_tasks_precision(tmp_path: Path) -> None:
+    def bits_of_a_layer(model: Any) -> dict[str, float]:
+        return {"bits": torch.finfo(model.layers[0](torch.zeros(1, WIDTH)).dtype).bits}
+
+    assert metrics_of(tmp_path, bits_of_a_layer) == {"bits": 32}
+    assert metrics_of(tmp_path, bits_of_a_layer, precision="bf16") == {"bits": 16}

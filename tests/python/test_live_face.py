@@ -18,6 +18,9 @@ import saturn
 from faces import make_task
 from saturn import HParams, native
 from saturn.runs import stopping
+from saturn.stoppers import ASHA
+from saturn.tuning import keeping
+from saturn.tuning.tuner import Stopping
 from test_run import report_of
 from warm_parent import PYTHON_DIR
 
@@ -129,6 +132,16 @@ def test_what_is_known_of_a_task_need_not_be_measured_again(driver: FakeDriver) 
     # What is handed over may be another process's library: then everything is measured.
     saturn.attach(run.run_dir).submit(make_task("b"))
     assert [len(task["measured"]) for task in driver.submitted()] == [1, 0]
+    driver.end.set()
+    run.wait()
+
+
+def test_tasks_from_another_process_are_judged_by_the_stoppers_metric(driver: FakeDriver) -> None:
+    run = saturn.start([make_task("a")], log=False)
+    # Written as `orchestrate` does; no stopper is at work here.
+    keeping.write(run.run_dir, Stopping([ASHA(metric="accuracy", mode="max")]))
+    saturn.attach(run.run_dir).submit(make_task("b"))
+    assert [task["goal"] for task in driver.submitted()] == [{"metric": "accuracy", "mode": "max"}]
     driver.end.set()
     run.wait()
 

@@ -234,7 +234,8 @@ def made(pools: Path, name: str) -> Path:
         ("complete", None, "start"),
         ("interrupted", None, "resume"),
         ("interrupted", 4, "resume"),
-        ("died", 2, "the 4 devices that it has, not with 2"),
+        ("died", 2, "resume"),
+        ("died", 0, "devices is 0"),
     ],
 )
 def test_which_pool_is_served(
@@ -242,10 +243,13 @@ def test_which_pool_is_served(
 ) -> None:
     did: list[Any] = []
     monkeypatch.setattr(serving, "start", lambda tasks, **options: did.append(("start", options)))
-    monkeypatch.setattr(serving, "resume", lambda run, **options: did.append(("resume", run)))
+    monkeypatch.setattr(
+        serving, "resumed", lambda run, **options: did.append(("resume", (run, options["devices"])))
+    )
     monkeypatch.setattr(serving, "supervise", lambda run: run)
     monkeypatch.setattr(native, "is_driven", lambda run: False)
-    told = json.dumps({"status": status, "pool": {"devices": 4}})
+    # Of its 4 devices, one is set aside at the moment.
+    told = json.dumps({"status": status, "pool": {"devices": 3}})
     monkeypatch.setattr(native, "status", lambda run: told)
     serving.serve(devices=3)
     [(_, options)] = did
@@ -259,7 +263,7 @@ def test_which_pool_is_served(
         return
     serving.serve(devices=devices)
     assert did[1][0] == does
-    assert does == "start" or did[1][1] == newest
+    assert does == "start" or did[1][1] == (newest, devices)
 
 
 def test_a_pool_is_found_by_its_name_and_connected_to_while_it_is_driven(

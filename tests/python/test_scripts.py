@@ -74,6 +74,21 @@ def test_a_stop_and_what_follows(run: Runtime, tmp_path: Path) -> None:
     assert sorted(run.losses("count")) == list(range(1, 201))
 
 
+def test_a_relative_checkpoint_is_in_the_scripts_own_directory(
+    run: Runtime, tmp_path: Path
+) -> None:
+    write(run, "--steps", 200, "--checkpoints", "saved", cwd=tmp_path)
+    gang = run.launch("count", TECHNIQUE, steps=200, gpus=1)
+    gang.wait_for("progress", step=3)
+    gang.stop()
+    stopped = gang.wait()
+    step = stopped.one("stopped")["step"]
+    assert stopped.one("checkpoint")["step"] == step
+    assert (tmp_path / "saved" / f"step-{step}").is_dir()
+    resumed = run.run("count", TECHNIQUE, steps=200, gpus=1)
+    assert resumed.one("started")["step"] == step + 1, resumed.logs
+
+
 @pytest.mark.parametrize(
     ("odd", "resume"),
     [("term", True), ("deaf", True), ("deaf", False)],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import Any
 
@@ -10,13 +11,13 @@ import pytest
 import reference
 import torch
 from harness import Runtime
-from models import NUM_CLASSES, WIDTH, Mlp, definition
+from models import NUM_CLASSES, WIDTH, Mlp, dataset, definition
 from saturn.data.slices import Data
 from saturn.training.slice_check import check
 from saturn.training.slicing import Slicing
 from saturn.training.stepper import build_model
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 
 class LayerDrop(Mlp):
@@ -114,6 +115,45 @@ def test_experts_train_as_on_one_device(
     assert closeness.ulps(run.losses("mlp"), expected) < closeness.ACROSS
 
 
+class SometimesMore(Mlp):
+    """With a further part, for samples that begin with a number above 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.more = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        takes = inputs[:, 0] > 0
+        if takes.any():
+            inputs = inputs.index_put((takes,), self.more(inputs[takes]))
+        return super().forward(inputs)
+
+
+def late_loader() -> DataLoader[Any]:
+    """Batches of 8 samples, in order; the last 4 of 16 need no further part."""
+    inputs, targets = dataset()[:16]
+    inputs[:, 0] = torch.where(torch.arange(16) < 12, 1.0, -1.0)
+    return DataLoader(TensorDataset(inputs, targets), batch_size=8)
+
+
+def test_parts_that_a_later_step_skips_on_some_ranks_are_waited_for_no_longer(
+    run: Runtime,
+) -> None:
+    task = definition(get_model=SometimesMore, get_dataloader=late_loader)
+    run.write_task(task)
+    failed = run.run("mlp", "ddp", ranks=2, steps=4).of("failed")
+    errors = [each["error"] for each in failed if each["kind"] == "error"]
+    assert errors, failed
+    assert "find_unused_parameters" in errors[0] and "last checkpoint" in errors[0]
+    found = json.loads((run.task_dir("mlp") / "build" / "slices.json").read_text())
+    assert (found["skips_layers"], found["skips_parts"]) == (False, True)
+    again = run.run("mlp", "ddp", ranks=2, steps=4)
+    assert again.codes == [0, 0], again.logs
+    assert any("find_unused_parameters" in note["text"] for note in again.of("note"))
+    expected, _ = reference.train(task, 4)
+    assert closeness.ulps(run.losses("mlp"), expected) < closeness.ACROSS
+
+
 class TimeFirst(Dataset[Any]):
     """Samples of 35 steps; `collate` puts the steps first, as torch's recurrent layers do."""
 
@@ -128,6 +168,57 @@ class TimeFirst(Dataset[Any]):
     def collate(samples: list[Any]) -> Any:
         inputs, targets = zip(*samples, strict=True)
         return torch.stack(inputs, 1), torch.stack(targets, 1)
+
+
+class Classes(TimeFirst):
+    """The same samples with a class for each step, which are a batch's labels."""
+
+    def __getitem__(self, index: int) -> Any:
+        return super().__getitem__(index)[0], (torch.arange(35) + index) % NUM_CLASSES
+
+
+def mean_over_steps(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return nn.functional.cross_entropy(outputs.flatten(0, 1), labels.flatten())
+
+
+def num_labels(batch: Any) -> float:
+    return float(batch[1].numel())
+
+
+def time_first_loader() -> DataLoader[Any]:
+    return DataLoader(Classes(), 4, collate_fn=TimeFirst.collate)
+
+
+def test_no_pipeline_cuts_batches_that_have_time_first(run: Runtime) -> None:
+    task = definition(
+        get_dataloader=time_first_loader, loss_function=mean_over_steps, loss_weight=num_labels
+    )
+    run.write_task(task)
+    refused = run.run("mlp", "pipeline", ranks=2, steps=1).of("failed")
+    assert {each["kind"] for each in refused} <= {"not_applicable", "peer_lost"}, refused
+    assert any("do not have their samples first" in each["error"] for each in refused)
+    sliced = run.run("mlp", "ddp", ranks=2, steps=1)  # samples are collated by themselves
+    assert sliced.codes == [0, 0], sliced.logs
+
+
+@pytest.mark.parametrize(("batches", "may_cut"), [("time", False), ("rows", True)])
+def test_the_rows_of_a_single_sample_are_compared(batches: str, may_cut: bool) -> None:
+    """Samples of 35 steps, or ready-made batches of 35 rows: only the loss tells them apart."""
+    task = definition(
+        get_model=(lambda: OverTime()) if batches == "time" else Mlp,
+        get_dataloader=lambda: DataLoader(Classes(), 1, collate_fn=TimeFirst.collate),
+        loss_function=mean_over_steps,
+    )
+    data = Data(task.get_dataloader, seed=task.seed)
+    slicing = check(task, lambda: build_model(task), data, device=torch.device("cpu"))
+    assert (slicing.kind, slicing.samples_first) == ("samples", may_cut)
+
+
+class OverTime(Mlp):
+    """Each step sees the sum of the steps before it."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return super().forward(inputs.cumsum(0))
 
 
 def test_a_sum_over_batches_that_have_time_first_is_never_cut() -> None:

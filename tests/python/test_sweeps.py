@@ -6,12 +6,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import saturn
 from saturn import verbs
-from saturn.errors import InvalidInput
+from saturn.errors import InvalidInput, TasksFailed
+from saturn.runs.outlook import Outlook
 from saturn.scripts.task import ScriptTask
 from saturn.sweeps import scripts, sweep
 from saturn.tasks.task import Task
@@ -309,6 +311,33 @@ def test_grid_in_python() -> None:
 
 def run_saturn(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([SATURN, *args], capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_task_that_raises_in_its_trials_leaves_the_other_tasks_their_plan(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = iter([["lr=0.1", "lr=0.3"], ["lr=0.3"]])
+
+    def outlook(*_: Any, **__: Any) -> Outlook:
+        return Outlook({"tasks": [{"name": "lr=0.1"}]}, 0, next(known))
+
+    def search(tasks: list[Task], *, raise_on_failure: bool = True, **_: Any) -> Any:
+        assert [task.name for task in tasks] == ["lr=0.1", "lr=0.3"]
+        if raise_on_failure:
+            raise TasksFailed("1 of 2 tasks failed", SimpleNamespace(tasks=[]))
+        good, bad = (SimpleNamespace(name=task.name, error=None) for task in tasks)
+        bad.error = "ValueError: no data"
+        return SimpleNamespace(tasks=[good, bad])
+
+    monkeypatch.setattr(verbs, "outlook", outlook)
+    monkeypatch.setattr(verbs, "search", search)
+    (directory / "sweep.toml").write_text(
+        'script = "train.py"\nsteps = 60\n[grid]\nlr = [0.1, 0.3]\n'
+    )
+    assert verbs.problem({"file": "sweep.toml", "devices": None, "trials": True}) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out) == {"tasks": [{"name": "lr=0.1"}]}
+    assert "lr=0.3: ValueError: no data" in told.err
 
 
 def test_a_sweep_from_the_file_to_its_end(directory: Path) -> None:

@@ -77,6 +77,7 @@ class FakeRun(Run):
         self.stages = dict.fromkeys(names, "running")
         self.after: dict[str, list[str]] = {}
         self.lacking: set[str] = set()
+        self.rests: set[str] = set()
         self.judged: list[dict[str, Any]] = []
         self.notes: list[str] = []
         self.has_ended = False
@@ -95,6 +96,7 @@ class FakeRun(Run):
                 "attempt": 1 if stage == "running" else None,
                 "after": self.after.get(name, []),
                 "lacks_devices": name in self.lacking,
+                **({"is_rest": True} if name in self.rests else {}),
             }
             for name, stage in self.stages.items()
         ]
@@ -249,8 +251,10 @@ def test_time_ends_all_and_a_run_that_has_ended_is_told_nothing(
 def test_a_metric_that_nobody_reports_is_pointed_out_once(
     tmp_path: Path, watch: Callable[[Any, FakeRun], Watch]
 ) -> None:
-    run = FakeRun(tmp_path, "ab")
+    run = FakeRun(tmp_path, "abr")
+    run.rests = {"r"}
     one = watch(ASHA(metric="acc"), run)
+    run.stages["r"] = "done"  # the rest of a script trains nothing
     path = tmp_path / "a" / "metrics.jsonl"
     path.write_text(lines({"step": 2, "evaluation": {"eval_loss": 0.5}}))
     until(lambda: bool(run.notes))

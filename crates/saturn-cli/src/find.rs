@@ -2,6 +2,7 @@
 //! `saturn_runs`.
 
 use std::cmp::Reverse;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -23,6 +24,12 @@ pub(crate) struct Found {
     pub(crate) path: PathBuf,
     /// Its name in a command, as a shell reads it back.
     pub(crate) shown: String,
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
 }
 
 /// The run of that path or name. If there is none, the error has been printed.

@@ -19,18 +19,18 @@ pub(crate) struct Instruction {
     pub(crate) next: String,
 }
 
-/// Hands a command to the process that drives a run, and reports the result. `instruction` gets the
-/// run's name as a shell reads it back. With `json` the answer is printed as data.
+/// Hands a command to the process that drives a run, and reports the result. With `json` the
+/// answer is printed as data.
 pub(crate) fn tell(
     named: &Path,
     json: bool,
-    instruction: impl FnOnce(&str) -> Instruction,
+    instruction: impl FnOnce(&Found) -> Instruction,
 ) -> Exit {
     let run = match find::run(named) {
         Ok(run) => run,
         Err(exit) => return exit,
     };
-    let Instruction { command, done, next } = instruction(&run.shown);
+    let Instruction { command, done, next } = instruction(&run);
     let outcome = match ask(&run.path, &Request::Command(command)) {
         Ok(reply) if reply.ok => Ok(()),
         Ok(reply) => Err(Refused {

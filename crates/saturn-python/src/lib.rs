@@ -52,13 +52,14 @@ fn run(
 /// report as JSON.
 ///
 /// `device_memory_bytes` is how much each device may hold from now on: `None` for as much as
-/// before, 0 for all of its memory. `wait` says whether to wait for devices that other runs hold.
+/// before, 0 for all of its memory. `devices` is how many devices of this machine the run has from
+/// here on, `None` for as many as before. `wait` says whether to wait for devices that other runs hold.
 /// `prepared_s` is the seconds that the caller has already spent on this resume. The other
 /// arguments are those of `run`.
 #[pyfunction]
 #[pyo3(signature = (
     run_dir, write=None, *, is_terminal=false, interrupts,
-    cluster=None, device_memory_bytes=None, allow_other_hardware=false, wait=false,
+    cluster=None, device_memory_bytes=None, devices=None, allow_other_hardware=false, wait=false,
     prepared_s=0.0,
 ))]
 #[expect(clippy::too_many_arguments, reason = "each is a keyword of Python")]
@@ -70,6 +71,7 @@ fn resume(
     interrupts: &Bound<'_, Interrupts>,
     cluster: Option<&Bound<'_, PyExchange>>,
     device_memory_bytes: Option<u64>,
+    devices: Option<u32>,
     allow_other_hardware: bool,
     wait: bool,
     prepared_s: f64,
@@ -82,6 +84,7 @@ fn resume(
     let cluster = cluster.map(|cluster| cluster.get().inner());
     let options = ResumeOptions {
         device_memory,
+        devices,
         allow_other_hardware,
         cluster,
         wait,

@@ -23,5 +23,16 @@ class PeerLost(Exception):
     """Another rank of the gang has failed: an echo of its failure, never the cause."""
 
 
+class PartsSkippedError(Exception):
+    """Parts of the model took no part in a step on some ranks, which no step before it had shown.
+
+    The next attempt can take this into account. `whole_layers` says that layers were skipped whole.
+    """
+
+    def __init__(self, message: str, *, whole_layers: bool) -> None:
+        super().__init__(message)
+        self.whole_layers = whole_layers
+
+
 class BuffersDifferError(NotApplicable):
     """A buffer differs between ranks that share a batch; the message names the buffer."""

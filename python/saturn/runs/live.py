@@ -32,6 +32,7 @@ from saturn.tasks.due import Due, seconds_until
 from saturn.tasks.surroundings import STARTED, Surroundings
 from saturn.tasks.task import Task
 from saturn.tasks.wishes import checked_deadline, checked_priority, checked_time, names_before
+from saturn.tuning import keeping
 
 if TYPE_CHECKING:
     from saturn.tasks.wishes import Before
@@ -59,7 +60,7 @@ class Run:
         self._raises = True
         #: The metric and mode of tasks that this object submits, for tasks without their own; the
         #: tuner of these tasks gives it.
-        self._goal: dict[str, Any] = {}
+        self._goal = keeping.goal_of(run_dir)
 
     @property
     def _resume_command(self) -> str:

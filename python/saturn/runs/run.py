@@ -153,8 +153,27 @@ def resume(
 
     Raises `InvalidInput` if there is no such run or it can't be continued, `RunFailed`.
     """
-    began_s = time.monotonic()
     run_dir = found(run, options.get("runs_dir", DEFAULTS["runs_dir"]))
+    return resumed(
+        run_dir,
+        log,
+        device_memory=device_memory,
+        allow_other_hardware=allow_other_hardware,
+        options=options,
+    )
+
+
+def resumed(
+    run_dir: Path,
+    log: bool = True,
+    *,
+    device_memory: int | str | None = None,
+    devices: int | None = None,
+    allow_other_hardware: bool = False,
+    options: ClusterOptions,
+) -> StartedRun:
+    """As `resume`; `devices` is how many devices of this machine the run has from here on."""
+    began_s = time.monotonic()
     # For the runtime, 0 means no limit.
     memory = parse_limit("device_memory", device_memory, unlimited=0)
     waits = options.get("wait", False)
@@ -181,6 +200,7 @@ def resume(
             interrupts=going_on._interrupts,
             cluster=exchange,
             device_memory_bytes=memory,
+            devices=devices,
             allow_other_hardware=allow_other_hardware,
             wait=waits,
             prepared_s=time.monotonic() - began_s,

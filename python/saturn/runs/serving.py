@@ -6,8 +6,9 @@ import json
 
 from saturn import native
 from saturn.errors import InvalidInput, RunOver
+from saturn.plain.given_numbers import check_whole
 from saturn.runs import pool
-from saturn.runs.run import resume, start
+from saturn.runs.run import resumed, start
 from saturn.runs.started import StartedRun
 from saturn.tasks.surroundings import STARTED, Surroundings
 from saturn.tuning.pool import Pool
@@ -34,9 +35,10 @@ def serve(
     """Begin to drive a pool; returns at once.
 
     The newest pool goes on, from its checkpoints, if it was stopped or its driver died. If it is
-    complete, or there is none, another one begins. The arguments are those of `orchestrate`.
+    complete, or there is none, another one begins. The arguments are those of `orchestrate`. A pool
+    that goes on keeps its earlier number of devices and memory limit where they are not given.
 
-    Raises `InvalidInput` if a process drives the pool, or if it has other devices than `devices`.
+    Raises `InvalidInput` if a process drives the pool.
     """
     newest = pool.newest()
     if newest is None:
@@ -49,13 +51,8 @@ def serve(
     of_pool = Surroundings.read(newest / STARTED)
     if of_pool is not None:
         Surroundings.here().refuse_other_python(of_pool)
-    has = status["pool"]["devices"]
-    if devices not in (None, has):
-        raise InvalidInput(
-            f"the pool {newest} goes on with the {has} devices that it has, not with {devices}. "
-            "For a pool with others, end this one first: saturn serve, and then saturn close pool"
-        )
-    return resume(newest, device_memory=device_memory, wait=wait)
+    check_whole("devices", devices, least=1)
+    return resumed(newest, device_memory=device_memory, devices=devices, options={"wait": wait})
 
 
 def _begin(devices: int | None, device_memory: int | str | None, wait: bool) -> StartedRun:

@@ -11,31 +11,39 @@ With one rank it is plain training on a single device: no wrapper and no process
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from saturn.rank.exceptions import PartsSkippedError
 from saturn.techniques import memory_bounds
 from saturn.techniques.data_parallel import DataParallelModel
 from saturn.techniques.interface import (
     Knobs,
     NotApplicable,
+    Objective,
     ParallelModel,
     Setting,
     Technique,
 )
-from saturn.techniques.model import attention, compiled, recompute
+from saturn.techniques.model import attention, compiled, layers, recompute
 from saturn.techniques.model.recompute import ACTIVATION_CHECKPOINTING
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from saturn.rank.gang import Gang
 
 #: A part of torch's message if some parameter took no part in the loss.
 _UNUSED_PARAMETERS = "find_unused_parameters"
+#: The part of that message with the numbers of these parameters.
+_LISTED = re.compile(r"did not receive grad for rank \d+: ([\d ]+)")
 
 #: Buffers are made equal only for a save, since doing so in each forward costs a collective a step.
 #: The option's name depends on torch's version.
@@ -104,6 +112,39 @@ class _DdpModel(DataParallelModel):
 
     def accumulating(self) -> AbstractContextManager[None]:
         return self._wrapper.no_sync()
+
+    def forward_backward(self, batch: Any, objective: Objective, share: float) -> Tensor | None:
+        loss = super().forward_backward(batch, objective, share)
+        if self.is_last_of_step and not self._wrapper.find_unused_parameters:
+            self._expect_gradients()
+        return loss
+
+    def _expect_gradients(self) -> None:
+        """Raise `PartsSkippedError` if this rank lacks gradients that other ranks may wait for."""
+        # The next forward would ask the same, but before it the ranks exchange other numbers. Those
+        # who wait for gradients would take them for gradients.
+        try:
+            self._wrapper.reducer._check_reducer_finalized()
+        except RuntimeError as error:
+            raise PartsSkippedError(
+                f"rank {dist.get_rank()} did not use parameters that other ranks may have used, "
+                f"for the first time: from here on `{_UNUSED_PARAMETERS}` is true. Training goes "
+                "on from the last checkpoint",
+                whole_layers=self._skips_layers(str(error)),
+            ) from None
+
+    def _skips_layers(self, error: str) -> bool:
+        """Whether a whole layer is among the unused parameters that `error` lists by number."""
+        listed = _LISTED.search(error)
+        if listed is None:
+            return True  # unknown, and where whole layers are skipped, more is refused
+        trained = [p for p in self.module.parameters() if p.requires_grad]
+        unused = {id(trained[int(number)]) for number in listed[1].split()}
+        return any(
+            unused.issuperset(map(id, parameters))
+            for layer in layers.repeated_layers(self.module)
+            if (parameters := [p for p in layer.parameters() if p.requires_grad])
+        )
 
     def expect_skipped_parts(self) -> None:
         if not self._wrapper.find_unused_parameters:

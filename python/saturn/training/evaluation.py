@@ -98,9 +98,8 @@ class Evaluator:
         self._definition, self._parallel, self._gang = definition, parallel, gang
         self._evaluate = definition.evaluate
         self._note, self._alive = note, alive
-        self._objective = TaskObjective(
-            definition, precision=Precision(definition.precision, gang.device)
-        )
+        self._precision = Precision(definition.precision, gang.device)
+        self._objective = TaskObjective(definition, precision=self._precision)
         self._batches: WholeBatches | None = None
         #: The buffers with which the present evaluation began.
         self._buffers: Buffers | None = None
@@ -225,7 +224,9 @@ class Evaluator:
         hook = module.register_forward_pre_hook(bring, prepend=True, with_kwargs=True)
 
         def metrics() -> dict[str, float]:
-            with self._drawing(0), task_function("the function"):
+            # The model's own forward has the precision already. The function may call other methods
+            # and parts of the model, as `training_step` may.
+            with self._drawing(0), task_function("the function"), self._precision.context():
                 found = evaluate(module)
             return checked_metrics(found, "the function")
 

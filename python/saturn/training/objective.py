@@ -120,6 +120,15 @@ class TaskObjective:
         return batch if self.in_host is None else self.in_host
 
     def weight(self, batch: Any) -> float:
+        if not self._slicing.samples_first:
+            raise NotApplicable(
+                "its batches do not have their samples first (time, or something else, comes "
+                "before them), so they can't be cut into micro-batches"
+            )
+        return self.slice_weight(batch)
+
+    def slice_weight(self, batch: Any) -> float:
+        """The weight of a slice, which was fetched as a part of its batch."""
         if self._slicing.reason is not None:
             raise NotApplicable(self._slicing.reason)
         if self._loss_weight is None:

@@ -5,8 +5,9 @@ two devices, with a slice each, run different parts in one step. FSDP2 matches g
 order, and batch norms of a global batch their statistics: different layers would be mixed up, and
 no error would tell. DDP waits for gradients that never come.
 
-`slice_check` finds out whether a model is such; this module refuses or prepares a model that is
-spread over a gang.
+`slice_check` finds out whether a model is such, as far as its first samples show it. A technique
+may find out at a later step (`PartsSkippedError`); later attempts then take it into account. This
+module refuses or prepares a model that is spread over a gang.
 """
 
 from __future__ import annotations
@@ -14,13 +15,23 @@ from __future__ import annotations
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from saturn.techniques.interface import NotApplicable, ParallelModel
+from saturn.techniques.interface import Knobs, NotApplicable, ParallelModel, Technique
 from saturn.training.slicing import Slicing
 
 _WHY = (
     "which of its layers run depends on random numbers or on the samples, as with layerdrop, so"
     " devices with slices of one batch would"
 )
+
+
+def knobs_for(technique: Technique, knobs: Knobs, slicing: Slicing) -> Knobs:
+    """The knobs to train with: others than `knobs` if a later step has shown skipped parts.
+
+    The trials may have chosen `knobs` before that step.
+    """
+    if slicing.skipped_later is None:
+        return knobs
+    return technique.retry_knobs(knobs, slicing.skipped_later) or knobs
 
 
 def prepare(parallel: ParallelModel, slicing: Slicing) -> None:

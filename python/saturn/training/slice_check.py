@@ -93,14 +93,20 @@ def check(
         except TaskError as error:
             return _unchecked(definition, str(error))
         reason = ""
+        found: Slicing | str
         for way in WAYS:
             found = _found(definition, SteadyModel(definition, build, device, way, until), parts)
             if isinstance(found, Slicing):
-                return replace(found, draws_in_collating=data.draws_in_collating)
+                break
             reason = reason or found
             gc.collect()  # free this model before the next is built
-        unchecked = _unchecked(definition, reason)
-        return replace(unchecked, draws_in_collating=data.draws_in_collating)
+        else:
+            found = _unchecked(definition, reason)
+        return replace(
+            found,
+            draws_in_collating=data.draws_in_collating,
+            samples_first=found.samples_first and _sizes_add_up(parts),
+        )
 
 
 def _found(definition: TaskDefinition, model: SteadyModel, parts: Sequence[Any]) -> Slicing | str:
@@ -118,7 +124,8 @@ def _found(definition: TaskDefinition, model: SteadyModel, parts: Sequence[Any])
         return f"the loss of the first samples is {whole}"
     of_whole = model.changed
     if len(parts) == 1:  # a single sample can't be cut
-        return replace(_uncut(definition), changes_buffers=bool(of_whole))
+        may_cut = _are_rows_alike(definition, model, whole, parts[0])
+        return replace(_uncut(definition), changes_buffers=bool(of_whole), samples_first=may_cut)
     if model.is_training and of_whole and (reason := _followed(model, of_whole, parts)):
         return Slicing(WHOLE, reason=reason, changes_buffers=True)
     found = replace(_judged(definition, model, whole, parts), changes_buffers=bool(of_whole))
@@ -131,6 +138,29 @@ def _found(definition: TaskDefinition, model: SteadyModel, parts: Sequence[Any])
             one, other = _told_apart(whole, again)
             return f"the loss of the same samples is {one}, and {other} the next time"
     return found
+
+
+def _sizes_add_up(parts: Sequence[Any]) -> bool:
+    """Whether the parts divide the first dimension of the whole, as they divide its samples."""
+    sizes = [nested.num_samples(part) or 0 for part in parts]
+    return len(parts) == 1 or sum(sizes[1:]) == sizes[0]
+
+
+def _are_rows_alike(
+    definition: TaskDefinition, model: SteadyModel, whole: float, batch: Any
+) -> bool:
+    """Whether the loss of a batch that is a single sample is made of the losses of its rows.
+
+    It is if the sample is a ready-made batch, and may not be if its rows follow each other in time.
+    """
+    rows = nested.num_samples(batch) or 0
+    if rows < 2:
+        return True
+    try:
+        cut = [nested.take(batch, 0, 1), nested.take(batch, 1, rows)]
+    except nested.CutError:
+        return False
+    return _judged(definition, model, whole, [batch, *cut]).kind != WHOLE
 
 
 def _skips(model: SteadyModel, parts: Sequence[Any]) -> tuple[bool, bool]:
@@ -230,8 +260,7 @@ def _judged(
         except Exception:  # a loss that doesn't know ignored labels will never meet any
             continue
     cases = [case for case in cases if math.isfinite(case.whole)]
-    sizes_add_up = sum(sizes) == nested.num_samples(parts[0])
-    for candidate in _candidates(definition, parts[0], sizes_add_up=sizes_add_up):
+    for candidate in _candidates(definition, parts[0], sizes_add_up=_sizes_add_up(parts)):
         weigh = candidate.weigher(definition) or _num_samples
         explains = _Compared.adds_up if candidate.adds_up else lambda case: case.is_made_by(weigh)  # noqa: B023
         if all(explains(case) for case in cases):

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from saturn.data import nested
+from saturn.rank.exceptions import PartsSkippedError
 from saturn.tasks.definition import TaskDefinition
 
 #: Slices count by their samples.
@@ -48,6 +49,9 @@ class Slicing:
     labels_each: int | None = None
     #: Why no batch may be cut once labels differ; None if slices then count by their labels.
     whole_if_labels_differ: str | None = None
+    #: Whether a batch's first dimension counts its samples. If not, as where time comes first, a
+    #: slice is still collated from its samples, but a technique must not cut it further.
+    samples_first: bool = True
     #: Whether a forward changes buffers or parameters of the model, equally on every slice.
     changes_buffers: bool = False
     #: Whether a forward runs other layers for other draws or other samples; then devices that
@@ -56,6 +60,9 @@ class Slicing:
     #: The same of other parts with parameters, such as experts: some devices may use them, and
     #: others not.
     skips_parts: bool = False
+    #: The error of the step that first showed skipped parts, if the check had not seen them; else
+    #: None. Techniques are asked which knobs help (`Technique.retry_knobs`).
+    skipped_later: str | None = None
     #: Whether collating draws random numbers: batches are then collated whole before they are cut.
     draws_in_collating: bool = False
     #: Why no batch may be cut, and what the user can change; None if batches may be cut.
@@ -133,6 +140,11 @@ class Slicing:
                 self, kind=WHOLE, labels_each=None, whole_if_labels_differ=None, reason=reason
             )
         return replace(self, kind=LABELS, labels_each=None)
+
+    def skipping(self, error: PartsSkippedError) -> Slicing:
+        """The finding once a later step has skipped parts; earlier steps stay valid."""
+        layers = self.skips_layers or error.whole_layers
+        return replace(self, skips_layers=layers, skips_parts=True, skipped_later=str(error))
 
     def _labels(self, batch: Any) -> torch.Tensor | None:
         for name, array in nested.arrays(batch):

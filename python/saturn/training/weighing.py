@@ -125,7 +125,8 @@ class Weighing:
 
     def _counts(self, slices: Sequence[Slice]) -> list[float]:
         return [
-            self._objective.weight(piece.batch) if piece.num_samples else 0.0 for piece in slices
+            self._objective.slice_weight(piece.batch) if piece.num_samples else 0.0
+            for piece in slices
         ]
 
     def _expect_labels(self, slices: Sequence[Slice]) -> None:

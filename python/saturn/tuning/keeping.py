@@ -5,10 +5,13 @@ The tuner is a pickle, like the tasks: resume only runs made by you or by people
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import pickle
 import sys
 from pathlib import Path
+from typing import Any
 
 from saturn.errors import InvalidInput
 from saturn.plain import durable
@@ -17,6 +20,9 @@ from saturn.tuning.tuner import Tuner
 
 #: The file's name; the program `saturn` looks for the same name (`run_files/tuners.rs`).
 FILE = "tuner.pkl"
+#: The file with the tuner's goal, for processes that only add tasks. They load no tuner, whose
+#: modules they may lack.
+_GOAL = "goal.json"
 
 
 def write(run_dir: Path, tuner: Tuner) -> None:
@@ -32,7 +38,19 @@ def write(run_dir: Path, tuner: Tuner) -> None:
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(run_dir / FILE)
+    # It never changes, and only tables show it.
+    if not (run_dir / _GOAL).exists():
+        (run_dir / _GOAL).write_text(json.dumps(tuner.goal))
     durable.sync(run_dir)
+
+
+def goal_of(run_dir: Path) -> dict[str, Any]:
+    """The goal for a run's tasks that have none of their own, as `Tuner.goal` gives it."""
+    with contextlib.suppress(OSError, ValueError):
+        goal = json.loads((run_dir / _GOAL).read_text())
+        if isinstance(goal, dict):
+            return goal
+    return {}
 
 
 def read(run_dir: Path) -> Tuner | None:

@@ -215,6 +215,8 @@ class Watch:
             has_moved = one["steps"] != task.steps or (one["stage"] in _ENDS and task.end is None)
             task.steps = one["steps"]
             self._after[name] = one["after"]
+            if one.get("is_rest"):
+                self._noted.add(name)  # it trains nothing, and so reports no metric
             (self._lacking.add if one.get("lacks_devices") else self._lacking.discard)(name)
             if one["stage"] in _ENDS:
                 task.stage, task.end = ENDED, one["stage"]

@@ -13,6 +13,7 @@ The loop does not decide where a task runs, and does not know how a technique sp
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import time
 from collections import deque
@@ -26,6 +27,7 @@ from saturn.plain.measures import number
 from saturn.rank.gang import Gang
 from saturn.tasks.definition import TaskDefinition
 from saturn.techniques.interface import Technique
+from saturn.training import skipping
 from saturn.training.agreement import Agreement, StepFacts, StepResult
 from saturn.training.evaluation import Evaluator
 from saturn.training.optimizer import unmatched
@@ -72,11 +74,17 @@ def train(
         gang.device_memory.building()
         builds = Builds(spec.task_dir, definition, gang, reporter)
         slicing = slicings.agreed(spec, definition, technique, gang, builds, reporter)
+        knobs = skipping.knobs_for(technique, spec.knobs or {}, slicing)
+        if knobs != (spec.knobs or {}):
+            reporter.note(
+                "some devices skip parts of the model that others use, as an earlier attempt has "
+                f"found: it trains with {json.dumps(knobs)}"
+            )
         built = builds.fresh()
         definition, module = built.definition, built.module
         del built  # only the stepper may hold the module: a technique may replace all of it
         stepper = Stepper(
-            *(definition, technique, gang, spec.knobs or {}),
+            *(definition, technique, gang, knobs),
             module=module,
             slicing=slicing,
             note=reporter.note,

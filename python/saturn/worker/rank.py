@@ -17,7 +17,7 @@ from typing import NoReturn
 import torch
 
 from saturn.rank import device_memory
-from saturn.rank.exceptions import BuffersDifferError, TaskError
+from saturn.rank.exceptions import BuffersDifferError, PartsSkippedError, TaskError
 from saturn.rank.failure import describe
 from saturn.rank.gang import Gang
 from saturn.rank.process import (
@@ -110,6 +110,9 @@ def _work(spec: specs.Spec | specs.InspectionSpec, rank: int, reporter: Reporter
         work(spec, definition, technique, gang, reporter)
     except LabelsDifferError:
         slicing.keep_by_labels(spec, definition)
+        raise
+    except PartsSkippedError as error:
+        slicing.keep_skipping(spec, definition, error)
         raise
     except BuffersDifferError as error:
         slicing.keep_whole(spec, definition, str(error))

@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 
 from saturn.data.slices import Data
+from saturn.rank.exceptions import PartsSkippedError
 from saturn.rank.gang import Gang
 from saturn.tasks.definition import TaskDefinition
 from saturn.techniques.interface import Knobs, Setting, Technique
@@ -51,6 +52,13 @@ def keep_by_labels(spec: Spec, definition: TaskDefinition) -> None:
     """Write down that from now on slices are weighed by their labels."""
     if (slicing := known(spec, definition)) is not None:
         keep(spec, definition, slicing.by_labels())
+
+
+def keep_skipping(spec: Spec, definition: TaskDefinition, error: PartsSkippedError) -> None:
+    """Write down that from now on some devices skip parts that others use."""
+    # Without a check, as where batches are not cut, nothing has been written down yet.
+    slicing = known(spec, definition) or UNKNOWN
+    keep(spec, definition, slicing.skipping(error))
 
 
 def keep_whole(spec: Spec, definition: TaskDefinition, reason: str) -> None:

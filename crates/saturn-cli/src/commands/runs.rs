@@ -11,7 +11,7 @@ use saturn_store::io_words;
 use saturn_view::RunStatus;
 use saturn_view::text;
 use saturn_view::units::duration;
-use saturn_view::words::shell_quoted;
+use saturn_view::words::{resume_command, shell_quoted};
 use serde_json::json;
 
 use crate::args::RunsArgs;
@@ -90,26 +90,21 @@ pub(crate) fn run(args: &RunsArgs) -> Exit {
 
 fn listed(path: &Path) -> Listed {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let (standing, tasks, _) = read(path);
+    let (standing, tasks, state) = read(path);
     let is_by_name = path.parent() == Some(Path::new(RUNS_DIR));
     let shown = if is_by_name { name.clone() } else { path.to_string_lossy().into_owned() };
-    let verb = match standing {
-        Standing::Interrupted | Standing::Died => "resume",
-        Standing::Running(_) => "status",
-        Standing::Complete | Standing::Damaged(_) => "report",
+    let shown = shell_quoted(&shown);
+    let next = match (&standing, &state) {
+        (Standing::Interrupted | Standing::Died, Some(state)) => resume_command(state, &shown),
+        (Standing::Running(_), _) => format!("saturn status {shown}"),
+        _ => format!("saturn report {shown}"),
     };
-    Listed {
-        name,
-        pool: None,
-        standing,
-        begun_unix_s: unix_s(find::begun(path)),
-        tasks,
-        next: format!("saturn {verb} {}", shell_quoted(&shown)),
-    }
+    Listed { name, pool: None, standing, begun_unix_s: unix_s(find::begun(path)), tasks, next }
 }
 
 fn listed_pool(pool: &Found) -> Listed {
-    let (standing, tasks, is_closed) = read(&pool.path);
+    let (standing, tasks, state) = read(&pool.path);
+    let is_closed = state.is_none_or(|state| state.is_closed);
     let next = match standing {
         Standing::Interrupted | Standing::Died => "saturn serve".to_owned(),
         Standing::Running(_) => format!("saturn status {}", pool.shown),
@@ -125,14 +120,14 @@ fn listed_pool(pool: &Found) -> Listed {
     }
 }
 
-/// Where the run stands, and whether more tasks are refused.
-fn read(path: &Path) -> (Standing, Tasks, bool) {
+/// Where the run stands, and its state if its journal can be read.
+fn read(path: &Path) -> (Standing, Tasks, Option<State>) {
     // Read first: a run that ends meanwhile is then found complete.
     let driver = control::driver_of(path);
     match saturn_runtime::read(path) {
-        Ok((state, _)) => (standing(&state, driver), Tasks::of(&state), state.is_closed),
+        Ok((state, _)) => (standing(&state, driver), Tasks::of(&state), Some(state)),
         Err(error) => {
-            (Standing::Damaged(saturn_store::with_causes(&error)), Tasks::default(), true)
+            (Standing::Damaged(saturn_store::with_causes(&error)), Tasks::default(), None)
         }
     }
 }

@@ -308,6 +308,29 @@ fn logs_are_followed_from_one_attempt_to_the_next() {
     }
 }
 
+#[test]
+fn a_reader_that_has_enough_ends_the_following_of_logs() {
+    let place = Place::new();
+    let run = place.start("it", &[("a", 6000)]);
+    until(|| place.stage("it", "a") == "running");
+    let mut follow = place.spawn(&["logs", "it", "a", "-f"]);
+    drop(follow.stdout.take());
+    // The next attempt writes a line for which there is no reader.
+    assert_eq!(place.saturn(&["pause", "it", "a"]).0, 0);
+    until(|| place.json(&["status", "it", "--json"])["tasks"][0]["attempt"].is_null());
+    assert_eq!(place.saturn(&["unpause", "it", "a"]).0, 0);
+    let follow = std::cell::RefCell::new(follow);
+    until(|| follow.borrow_mut().try_wait().unwrap().is_some());
+    assert_eq!(follow.borrow_mut().wait().unwrap().code(), Some(0));
+
+    // What drives the run goes on, and no other process may take it over.
+    let (code, _, error) = place.saturn(&["resume", "it"]);
+    assert_eq!(code, 2, "{error}");
+    assert!(error.contains("where the run stands: saturn status it"), "{error}");
+    assert_eq!(place.saturn(&["stop", "it"]).0, 0);
+    run.wait();
+}
+
 fn send(child: &Child, signal: &str) {
     let pid = child.id().to_string();
     assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
@@ -320,10 +343,13 @@ fn a_stopped_run_is_listed_with_the_command_that_goes_on() {
     until(|| place.stage("it", "a") == "running");
     let (code, _, error) = place.saturn(&["stop", "it"]);
     assert_eq!(code, 0);
-    assert!(error.contains("the run stops at checkpoints; to go on: saturn resume it"), "{error}");
+    assert!(
+        error.contains("the run stops at checkpoints; to go on: saturn resume it\n"),
+        "{error}"
+    );
     run.wait();
     let (_, out, _) = place.saturn(&["runs"]);
-    assert!(out.contains("interrupted") && out.contains("to go on: saturn resume it"), "{out}");
+    assert!(out.contains("interrupted") && out.contains("to go on: saturn resume it\n"), "{out}");
     assert_eq!(place.json(&["runs", "--json"])["runs"][0]["state"], "interrupted");
 
     // Each signal stops at a checkpoint, with 130.

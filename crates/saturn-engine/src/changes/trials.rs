@@ -32,7 +32,7 @@ impl State {
         trial.trained.take_if(|_| *trial.strategy != *strategy);
         trial.strategy = Arc::new(strategy.clone());
         trial.outcome = Some(outcome.clone());
-        trial.reused = false;
+        trial.reused = None;
         trial.has_knobs = true;
         trial.estimate = None;
         let trial_task = trial.attempt.and_then(|id| self.attempts.get(&id)).map(|one| one.task);
@@ -122,7 +122,7 @@ impl State {
                 if state.outcome.is_none() && trial.outcome.is_some() {
                     state.strategy = Arc::new(trial.strategy.clone());
                     state.outcome.clone_from(&trial.outcome);
-                    state.reused = true;
+                    state.reused = Some(Arc::new(trial.origin.clone()));
                     state.has_knobs = true;
                     state.estimate = None;
                     known.push((trial.strategy.key(), gpu_type));

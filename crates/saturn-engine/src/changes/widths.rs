@@ -58,7 +58,7 @@ impl State {
             for (key, trial) in &mut group.trials {
                 if key.gpu_type == gpu_type && counts.contains(&key.strategy.gpus) {
                     trial.outcome = None;
-                    trial.reused = false;
+                    trial.reused = None;
                     trial.trained_step_s = None;
                     trial.is_trained_here = false;
                     trial.trained = None;
@@ -97,7 +97,7 @@ impl State {
                 };
                 if is_in_doubt {
                     trial.outcome = None;
-                    trial.reused = false;
+                    trial.reused = None;
                 }
             }
             group.learn();

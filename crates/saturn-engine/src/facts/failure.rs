@@ -28,6 +28,8 @@ pub enum FailureKind {
     Machine,
     /// One of Saturn's own processes failed, such as the parent of ranks, or the rank's node left.
     Saturn,
+    /// The same again and again under one task, which may be the cause. The task is not tried again.
+    SaturnRepeated,
     /// Nothing was heard for longer than the policy allows.
     Stalled,
     /// The disk is full.
@@ -37,6 +39,12 @@ pub enum FailureKind {
 }
 
 impl FailureKind {
+    /// Whether the task is to blame: its own functions raised, or Saturn's own processes failed
+    /// under this task only.
+    pub fn is_the_tasks(self) -> bool {
+        matches!(self, Self::Task | Self::Certain | Self::SaturnRepeated)
+    }
+
     /// Whether a broken device makes attempts fail in this way.
     pub(crate) fn may_be_machines_fault(self) -> bool {
         matches!(self, Self::Died | Self::Machine | Self::Stalled)

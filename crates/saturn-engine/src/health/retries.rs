@@ -8,7 +8,7 @@
 //!   (`FailureKind::Certain`) is never retried.
 //! - A failure of one of Saturn's own processes, or of a node, counts neither as the task's nor as
 //!   the device's. But a task whose attempts meet such failures again and again, without a new
-//!   checkpoint, is given up: the task may be the cause.
+//!   checkpoint, is given up: the task may be the cause (`FailureKind::SaturnRepeated`).
 //! - A full disk is nobody's failure: the task waits until there is space (`disks`).
 //! - Every other failure sends the task back to its last checkpoint after a wait. The wait doubles
 //!   with each failure. After `max_failures` in a row without a new checkpoint, the task is given
@@ -68,7 +68,9 @@ pub(crate) fn recover(
             let not_before_s = now_s + saturn_wait_s(ledger, health, task);
             ledger.commit(Record::Retrying { task, not_before_s, counts: false }, now_s);
         }
-        FailureKind::Certain => give_up(ledger, task, failure, now_s),
+        FailureKind::Certain | FailureKind::SaturnRepeated => {
+            give_up(ledger, task, failure, now_s);
+        }
         FailureKind::Task if !has_trained => give_up(ledger, task, failure, now_s),
         _ if may_retry => {
             let not_before_s = now_s + retry_wait_s(ledger, failures);
@@ -120,5 +122,5 @@ pub(crate) fn blame_task_if_repeated(
     }
     let times = MAX_SATURN_FAILURES + 1;
     let error = format!("{} ({times} times in a row, under this task)", failure.error);
-    RankFailure { kind: FailureKind::Certain, error, ..failure }
+    RankFailure { kind: FailureKind::SaturnRepeated, error, ..failure }
 }

@@ -21,8 +21,7 @@ const PLAIN: &str = "ddp";
 /// Whether a failed inspection or trial is the fault of its task's own functions. It is not once
 /// they have worked: then strategy or machine are to blame.
 pub(crate) fn is_own_failure(state: &State, attempt: &Attempt, kind: FailureKind) -> bool {
-    let raised = matches!(kind, FailureKind::Task | FailureKind::Certain);
-    raised && !has_worked(state, attempt.task)
+    kind.is_the_tasks() && !has_worked(state, attempt.task)
 }
 
 /// Whether a failed inspection or trial says nothing yet: the task's functions raised before the
@@ -37,7 +36,7 @@ pub(crate) fn is_early(state: &State, attempt: &Attempt, kind: FailureKind) -> b
 /// would, and so would any error where the task runs as it would without Saturn.
 pub(crate) fn is_everywhere(strategy: &Strategy, kind: FailureKind) -> bool {
     let is_plain = strategy.technique == PLAIN && strategy.gpus == 1;
-    is_plain || kind == FailureKind::Certain
+    is_plain || matches!(kind, FailureKind::Certain | FailureKind::SaturnRepeated)
 }
 
 /// The end of a task whose own functions are to blame. If another task of its group has failed in

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use saturn_core::{Knobs, Strategy, StrategyKey, Trained, TrialOutcome};
+use saturn_core::{Knobs, Origin, Strategy, StrategyKey, Trained, TrialOutcome};
 
 use crate::facts::ids::AttemptId;
 use crate::state::lesson::Estimate;
@@ -33,8 +33,8 @@ pub struct TrialState {
     pub strategy: Arc<Strategy>,
     /// The outcome; `None` until the trial has ended.
     pub outcome: Option<TrialOutcome>,
-    /// The outcome came from an earlier search.
-    pub reused: bool,
+    /// Where the outcome was measured, if it came from an earlier run.
+    pub reused: Option<Arc<Origin>>,
     /// Failures, by chance perhaps, since this process drives the run.
     pub failures: u32,
     /// How many tasks, of which nothing had worked before, have failed under it by an error of their
@@ -66,7 +66,7 @@ impl TrialState {
         Self {
             strategy: Arc::new(strategy),
             outcome: None,
-            reused: false,
+            reused: None,
             failures: 0,
             own_failures: 0,
             attempt: None,

@@ -2,8 +2,8 @@
 //! device. A search does not wait for devices that it has lost.
 
 use saturn_engine::{
-    AttemptId, Command, DeviceKind, Event, FailureKind, Mode, Purpose, RankReport, Record, RunEnd,
-    TaskEnd, TaskId,
+    AttemptEnd, AttemptId, Command, DeviceKind, Event, FailureKind, Mode, Purpose, RankReport,
+    Record, RunEnd, TaskEnd, TaskId,
 };
 
 use crate::host_memory::{Run, inspection, task};
@@ -33,6 +33,15 @@ fn a_task_is_forgiven_the_failures_of_saturns_own_processes() {
     launch_fails(&mut run, Purpose::Train);
     let Some(TaskEnd::Failed { error, .. }) = run.end_of(0) else { panic!("it may be the cause") };
     assert_eq!(error, "the parent died (11 times in a row, under this task)");
+    let kinds: Vec<FailureKind> = run.records.iter().filter_map(failure_kind).collect();
+    assert_eq!(kinds, [vec![FailureKind::Saturn; 10], vec![FailureKind::SaturnRepeated]].concat());
+}
+
+fn failure_kind(record: &Record) -> Option<FailureKind> {
+    match record {
+        Record::Ended { end: AttemptEnd::Failed { failure }, .. } => Some(failure.kind),
+        _ => None,
+    }
 }
 
 #[test]

@@ -259,14 +259,17 @@ impl Written {
 /// The trials of every task under the task's own name. This includes trials that another task of
 /// the group ran.
 ///
-/// Trials of this run name the hardware and software that they were measured on. Trials from
-/// elsewhere name only the type of device.
+/// Every trial names the hardware and software that it was measured on, if known. A trial from
+/// elsewhere brought these names with it.
 fn profile(state: &State, platform: Option<&Platform>) -> Profile {
     let trials = state.task_ids().flat_map(|task| {
         state.group_of(task).trials.iter().filter_map(move |(key, trial)| {
-            let platform = platform.filter(|_| !trial.reused);
-            let origin = platform
-                .and_then(|platform| platform.origin(&key.gpu_type, &key.strategy.technique));
+            let here = || {
+                platform
+                    .and_then(|platform| platform.origin(&key.gpu_type, &key.strategy.technique))
+            };
+            let reused = trial.reused.as_deref().cloned();
+            let origin = reused.or_else(here).unwrap_or_default();
             let node_gpus = state.exceeded_width(&key.gpu_type, key.strategy.gpus);
             let is_known = trial.outcome.is_some() || trial.trained.is_some();
             is_known.then(|| Trial {
@@ -277,7 +280,7 @@ fn profile(state: &State, platform: Option<&Platform>) -> Profile {
                 strategy: trial.strategy.as_ref().clone(),
                 outcome: trial.outcome.clone(),
                 trained: trial.trained,
-                origin: Origin { node_gpus, ..origin.unwrap_or_default() },
+                origin: Origin { node_gpus, ..origin },
             })
         })
     });
@@ -286,10 +289,57 @@ fn profile(state: &State, platform: Option<&Platform>) -> Profile {
 
 #[cfg(test)]
 mod tests {
+    use saturn_core::Node;
+    use saturn_engine::{
+        DeviceKind, Level, Mode, NodeId, Policy, RunConfig, TaskSpec, TechniqueRef,
+    };
     use serde_json::json;
 
     use super::*;
     use crate::answering::left::Left;
+
+    #[test]
+    fn a_reused_trial_keeps_the_hardware_that_it_was_measured_on() {
+        let technique = TechniqueRef {
+            name: "ddp".to_owned(),
+            level: Level::Managed,
+            import: None,
+            pickle: None,
+        };
+        let config = RunConfig {
+            mode: Mode::Orchestrate,
+            device_kind: DeviceKind::Cpu,
+            device_memory_bytes: None,
+            techniques: vec![technique],
+            policy: Policy::default(),
+        };
+        let trial = |task: &str, hardware: &str| {
+            json!({
+                "task": task, "gpu_type": "cpu", "technique": "ddp", "gpus": 1,
+                "hardware": hardware, "software": {"torch": "2"}, "measured_unix_s": 7,
+                "outcome": "measured", "step_s": 5.0, "setup_s": 1.0, "peak_memory_bytes": 9,
+                "timed_steps": 3,
+            })
+        };
+        let mut state = State::new(config);
+        let node = Node::new("n0", 1, "cpu");
+        state.apply(&Record::NodeJoined { node: NodeId(0), spec: node }, 0.0);
+        for (number, name) in ["a", "b"].into_iter().enumerate() {
+            let measured = if number == 0 { vec![trial(name, "a processor")] } else { Vec::new() };
+            let spec: TaskSpec = serde_json::from_value(json!({
+                "name": name, "dir": name, "steps": 1, "epochs": null, "gpu_range": [1],
+                "profile_key": "k", "measured": measured,
+            }))
+            .unwrap();
+            state.apply(&Record::TaskAdded { task: TaskId(number), spec }, 0.0);
+        }
+        let found = profile(&state, None).trials;
+        assert_eq!(found.len(), 2);
+        for trial in found {
+            assert_eq!(trial.origin.hardware.as_deref(), Some("a processor"), "{}", trial.task);
+            assert_eq!(trial.origin.measured_unix_s, Some(7));
+        }
+    }
 
     #[test]
     fn a_driver_of_an_older_version_is_named_with_what_to_do() {

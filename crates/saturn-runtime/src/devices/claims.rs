@@ -78,11 +78,7 @@ impl Claims {
     /// Claims without a device so far. `directory` replaces the usual directory of locks.
     pub(crate) fn new(directory: Option<&Path>, run: &Path) -> Result<Self, RuntimeError> {
         let uid = geteuid().as_raw();
-        let directory = directory
-            .map(Path::to_owned)
-            .or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from))
-            // Not `$TMPDIR`, which differs between shells and batch jobs of one user.
-            .unwrap_or_else(|| Path::new("/tmp").join(format!("saturn-{uid}")));
+        let directory = directory.map_or_else(|| usual_directory(uid), Path::to_owned);
         let open = own_directory(&directory, uid)?;
         open.try_lock_shared().map_err(|error| {
             let error = match error {
@@ -130,6 +126,13 @@ impl Claims {
         self.held.push(file);
         Ok(Ok(()))
     }
+}
+
+/// The directory of locks of a user's runs.
+fn usual_directory(uid: u32) -> PathBuf {
+    // Not `$TMPDIR`, which differs between shells and batch jobs of one user.
+    let usual = || Path::new("/tmp").join(format!("saturn-{uid}"));
+    std::env::var_os(VARIABLE).map_or_else(usual, PathBuf::from)
 }
 
 /// Opens a directory that belongs to this user and that nobody else can write to. Creates it if
@@ -190,6 +193,22 @@ mod tests {
         assert_eq!(two.claim("core-1").unwrap(), Ok(()));
         drop(one);
         once_let_go(|| two.claim("core-0").unwrap().ok());
+    }
+
+    #[test]
+    fn the_usual_directory_is_the_same_whatever_tmpdir_says() {
+        const IN_CHILD: &str = "SATURN_TEST_IN_CHILD";
+        if std::env::var_os(IN_CHILD).is_some() {
+            assert_eq!(usual_directory(7), Path::new("/tmp/saturn-7"));
+            return;
+        }
+        // Variables of this process can't be changed safely, so a process of its own looks.
+        let name = "devices::claims::tests::the_usual_directory_is_the_same_whatever_tmpdir_says";
+        let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+        again.args(["--exact", name]).env_remove(VARIABLE);
+        let child = again.env("TMPDIR", "/elsewhere").env(IN_CHILD, "1").output().unwrap();
+        let text = String::from_utf8_lossy(&child.stdout);
+        assert!(child.status.success() && text.contains("1 passed"), "{text}");
     }
 
     #[test]

@@ -30,6 +30,8 @@ use crate::system::error::RuntimeError;
 pub struct ResumeOptions {
     /// How much each device may hold.
     pub device_memory: DeviceMemory,
+    /// How many devices of this machine to use from here on; `None`: as many as before.
+    pub devices: Option<u32>,
     /// Whether to continue on devices of another kind or type than the run had.
     pub allow_other_hardware: bool,
     /// The disk to use; tests make it fail.
@@ -145,8 +147,15 @@ pub fn resume(
         let reason = journal_location::missing(path);
         return Err(RuntimeError::NoRun { path: path.to_owned(), reason });
     }
-    let ResumeOptions { device_memory, allow_other_hardware, disk, cluster, wait, prepared_s } =
-        options;
+    let ResumeOptions {
+        device_memory,
+        devices,
+        allow_other_hardware,
+        disk,
+        cluster,
+        wait,
+        prepared_s,
+    } = options;
     let run = RunDir::claim(path)?;
     let (mut journal, contents) = Journal::open(&run.journal(), disk.clone())?;
     let mut settings = contents.settings;
@@ -176,7 +185,13 @@ pub fn resume(
         let machine = Machine::look();
         refuse_other(machine.missing_for(engine.state()))?;
         let claims = || Claims::new(settings.locks_dir.as_deref(), run.path());
-        RunDevices::here(&machine, settings.devices, claims, wait, &mut watcher)?
+        let devices = devices.or(settings.devices);
+        let found = RunDevices::here(&machine, devices, claims, wait, &mut watcher)?;
+        if devices != settings.devices {
+            settings.devices = devices;
+            journal.change_settings(&settings)?;
+        }
+        found
     };
     let starting = RunClock::starting_at(prepared_s);
     let Watcher { console, mut observers, is_interrupted } = watcher;

@@ -120,7 +120,7 @@ impl Shelf {
                 found.is_some_and(|found| found.outcome_of(technique, *gpus, gpu_type).is_some())
             };
             let own = group.trials.iter();
-            let own = own.filter(|(key, trial)| !trial.reused && !is_ruled_out(key));
+            let own = own.filter(|(key, trial)| trial.reused.is_none() && !is_ruled_out(key));
             let found = own.filter_map(|(key, trial)| {
                 let outcome = trial.outcome.as_ref()?;
                 self.worth_keeping(state, group, &key.gpu_type, &trial.strategy, outcome)

@@ -129,10 +129,17 @@ impl Journal {
         &mut self,
         settings: &LaunchSettings,
     ) -> Result<(), RuntimeError> {
-        let mixed = LaunchSettings { platform: None, ..settings.clone() };
-        let mixed = to_json(&self.path, &mixed)?;
+        self.change_settings(&LaunchSettings { platform: None, ..settings.clone() })
+    }
+
+    /// Stores other settings, for this resume and all later ones.
+    pub(crate) fn change_settings(
+        &mut self,
+        settings: &LaunchSettings,
+    ) -> Result<(), RuntimeError> {
+        let changed = to_json(&self.path, settings)?;
         self.transact(|transaction, _| {
-            transaction.execute("UPDATE settings SET launch = ?1", params![mixed]).map(|_| ())
+            transaction.execute("UPDATE settings SET launch = ?1", params![changed]).map(|_| ())
         })
     }
 

@@ -280,6 +280,26 @@ fn a_memory_limit_stays_with_a_run_until_a_resume_changes_it() {
 }
 
 #[test]
+fn the_number_of_devices_stays_with_a_run_until_a_resume_changes_it() {
+    let mut run = Run::new(2, &[GOOD]);
+    run.steps = 3000;
+    let num_devices = || {
+        let devices = run.report()["devices"].as_array().unwrap().clone();
+        devices.iter().filter(|device| device["is_there"] == true).count()
+    };
+    run.start_interrupted(&mut || run.saved_step("t0") > 0).unwrap();
+    assert_eq!(num_devices(), 2);
+    for (asked, has) in [(None, 2), (Some(1), 1), (None, 1), (Some(2), 2)] {
+        let before = run.saved_step("t0");
+        let options = ResumeOptions { devices: asked, ..ResumeOptions::default() };
+        let mut has_gone_on = || run.saved_step("t0") > before;
+        let watcher = Watcher::new(quiet(), &mut has_gone_on);
+        saturn_runtime::resume(&run.path(), options, watcher).unwrap();
+        assert_eq!(num_devices(), has, "{asked:?}");
+    }
+}
+
+#[test]
 fn an_interrupt_before_the_workers_are_ready_reaches_what_waits_for_them() {
     let mut run = Run::new(1, &[GOOD]);
     run.steps = 3000;

@@ -260,7 +260,10 @@ impl Books {
         let has_begun = failed.has_begun;
         let was_killed_before = failed.killed_before.as_ref() == Some(&key);
         let is_right = match kind {
-            FailureKind::OutOfMemory | FailureKind::NotApplicable | FailureKind::Certain => false,
+            FailureKind::OutOfMemory
+            | FailureKind::NotApplicable
+            | FailureKind::Certain
+            | FailureKind::SaturnRepeated => false,
             // One kill may be a person; after two in a row the strategy is excluded.
             kind if is_kill(kind) && was_killed_before => false,
             // What its functions raise before the first step they would raise again.

@@ -18,9 +18,9 @@ const FORGIVEN: usize = 10;
 const HOPELESS: [&str; 3] =
     ["no technique can run it", "no strategy fits", "the number of its steps is unknown"];
 
-/// Whether an error of a task's own functions is such a failure.
+/// Whether the task itself is to blame for such a failure: above all an error of its own functions.
 pub(super) fn is_raised(kind: FailureKind) -> bool {
-    matches!(kind, FailureKind::Task | FailureKind::Certain)
+    matches!(kind, FailureKind::Task | FailureKind::Certain | FailureKind::SaturnRepeated)
 }
 
 impl Books {

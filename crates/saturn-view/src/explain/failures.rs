@@ -9,17 +9,17 @@ pub(super) fn last_attempt(history: &History, task: TaskId) -> Option<&PastAttem
     history.training(task).next_back().map(|(_, last)| last)
 }
 
-/// Whether this error, with which a task was given up, is one that its own functions raised in an
-/// inspection or a trial. A task under whose every strategy something failed has another error.
-pub(super) fn has_raised(history: &History, task: TaskId, error: &str) -> bool {
+/// The failure for which a task was given up with this error in an inspection or a trial; `None` if
+/// the task was not to blame. A task under whose every strategy something failed has another error.
+pub(super) fn blamed_for(history: &History, task: TaskId, error: &str) -> Option<FailureKind> {
     let mut own = history.attempts.values().filter(|one| one.task == task);
-    own.any(|one| match one.ended.as_ref().map(|ended| &ended.end) {
+    own.find_map(|one| match one.ended.as_ref().map(|ended| &ended.end) {
         Some(AttemptEnd::Failed { failure }) if one.purpose != Purpose::Train => {
-            let raised = matches!(failure.kind, FailureKind::Task | FailureKind::Certain);
             let is_like = error.starts_with("like `") && error.ends_with(&failure.error);
-            raised && (is_like || error == failure.error)
+            let is_cause = failure.kind.is_the_tasks() && (is_like || error == failure.error);
+            is_cause.then_some(failure.kind)
         }
-        _ => false,
+        _ => None,
     })
 }
 

@@ -3,7 +3,7 @@
 use saturn_engine::{Attempt, FailureKind, Stage, State, TaskEnd, TaskId, TaskStatus};
 
 use crate::explain::code::Code;
-use crate::explain::failures::{failure_of, has_raised, last_attempt};
+use crate::explain::failures::{blamed_for, failure_of, last_attempt};
 use crate::explain::reason::Reason;
 use crate::explain::waiting::{at_step, waiting};
 use crate::facts::expect::Expected;
@@ -59,12 +59,11 @@ fn ended(state: &State, history: &History, task: TaskId, end: &TaskEnd) -> Reaso
             )
         }
         TaskEnd::Failed { error, .. } => {
-            let has_raised = has_raised(history, task, error);
-            let error = first_line(error);
             let failure = match last_attempt(history, task) {
-                None if has_raised => Some(FailureKind::Task),
-                last => last.and_then(failure_of),
+                None => blamed_for(history, task, error),
+                Some(last) => failure_of(last),
             };
+            let error = first_line(error);
             let (code, why) = match failure {
                 // Either its last strategy was excluded, or no strategy could ever run it.
                 None
@@ -76,6 +75,10 @@ fn ended(state: &State, history: &History, task: TaskId, end: &TaskEnd) -> Reaso
                 ) => (Code::FailedNoStrategy, String::new()),
                 Some(FailureKind::Task | FailureKind::Certain) => {
                     (Code::FailedOwnCode, " in its own code".to_owned())
+                }
+                // The error says how often.
+                Some(kind @ FailureKind::SaturnRepeated) => {
+                    (Code::FailedTooOften, format!(" ({})", words::failure_kind(kind)))
                 }
                 Some(kind) => {
                     let most = state.config.policy.max_failures;

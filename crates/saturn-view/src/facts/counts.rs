@@ -104,8 +104,8 @@ impl TrialCounts {
                 counts.running += usize::from(trial.attempt.is_some());
                 continue;
             };
-            counts.reused += usize::from(trial.reused);
-            counts.ruled_out += usize::from(!trial.reused && group.is_ruled_out(key));
+            counts.reused += usize::from(trial.reused.is_some());
+            counts.ruled_out += usize::from(trial.reused.is_none() && group.is_ruled_out(key));
             *match outcome {
                 TrialOutcome::Measured { .. } => &mut counts.measured,
                 TrialOutcome::NotApplicable { .. } => &mut counts.not_applicable,

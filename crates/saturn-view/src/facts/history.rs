@@ -74,6 +74,8 @@ pub struct History {
     pub trials: Vec<PastTrial>,
     /// Changes of the pool.
     pub pool: Vec<PoolChange>,
+    /// The number of usable devices from each time on, wherever it may have changed.
+    num_devices: Vec<(f64, usize)>,
     /// Messages for the person who watches the run.
     pub notes: VecDeque<Note>,
     /// When the run was resumed, seconds.
@@ -131,9 +133,24 @@ pub fn without_driver(mut state: State, mut history: History) -> (State, History
     (state, history)
 }
 
+/// Whether other devices may be usable after a record than before it.
+fn changes_devices(record: &Record) -> bool {
+    matches!(
+        record,
+        Record::NodeJoined { .. }
+            | Record::NodeLeft { .. }
+            | Record::SetAside { .. }
+            | Record::TakenBack { .. }
+            | Record::Resumed { .. }
+    )
+}
+
 impl History {
     /// Applies a record; `state` is the state after it.
     pub fn record(&mut self, state: &State, record: &Record, now_s: f64) {
+        if changes_devices(record) {
+            self.num_devices.push((now_s, state.num_devices()));
+        }
         match record {
             Record::TaskAdded { .. } => {
                 self.tasks.resize(state.tasks.len(), PastTask::default());
@@ -299,6 +316,16 @@ impl History {
         let TrialsTook { held_s, live, since_s, busy_s, .. } = self.trials_took;
         let busy_s = busy_s + if live > 0 { now_s - since_s } else { 0.0 };
         (busy_s > 0.0).then(|| (held_s + running_s) / busy_s)
+    }
+
+    /// Device-seconds of the usable devices from one time to another.
+    pub(crate) fn usable_device_s(&self, from_s: f64, to_s: f64) -> f64 {
+        let ends_s = self.num_devices.iter().skip(1).map(|(at_s, _)| *at_s).chain([f64::INFINITY]);
+        let spans = self.num_devices.iter().zip(ends_s);
+        let within = spans.map(|((at_s, number), end_s)| {
+            (end_s.min(to_s) - at_s.max(from_s)).max(0.0) * *number as f64
+        });
+        within.sum()
     }
 
     /// The most devices that a node ever had.

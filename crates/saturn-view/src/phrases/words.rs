@@ -230,6 +230,7 @@ pub fn failure_kind(kind: FailureKind) -> &'static str {
         FailureKind::HostMemory => "out of host memory",
         FailureKind::Machine => "not the task's fault",
         FailureKind::Saturn => "one of Saturn's own processes",
+        FailureKind::SaturnRepeated => "Saturn's own processes, again and again",
         FailureKind::Stalled => "hung",
         FailureKind::NoSpace => "no space on the disk",
         FailureKind::Error => "error",
@@ -248,9 +249,18 @@ pub fn shell_quoted(path: &str) -> String {
     if is_plain { path.to_owned() } else { format!("'{}'", path.replace('\'', r"'\''")) }
 }
 
+/// The command that continues a run: on a cluster again if it was on one. `shown` is the run as a
+/// shell reads it.
+pub fn resume_command(state: &State, shown: &str) -> String {
+    // The journal knows no address; `auto` finds the cluster of the machine that drives the run.
+    let place = if state.config.policy.pool_may_grow { " --cluster auto" } else { "" };
+    format!("saturn resume {shown}{place}")
+}
+
 #[cfg(test)]
 mod tests {
     use saturn_core::{Node, Placement};
+    use saturn_engine::{Mode, Policy, RunConfig};
 
     use super::*;
 
@@ -282,6 +292,23 @@ mod tests {
         assert_eq!(pool(DeviceKind::Cpu, 4, None), "4 CPU slots");
         assert_eq!(pool(DeviceKind::Cpu, 2, Some(600_000_000)), "2 CPU slots of 600 MB each");
         assert_eq!(pool(DeviceKind::Cuda, 1, Some(80_000_000_000)), "1 GPU of 80.0 GB");
+    }
+
+    #[test]
+    fn a_run_of_a_cluster_is_resumed_on_a_cluster() {
+        let policy = |pool_may_grow| Policy { pool_may_grow, ..Policy::default() };
+        let command = |pool_may_grow| {
+            let config = RunConfig {
+                mode: Mode::Orchestrate,
+                device_kind: DeviceKind::Cpu,
+                device_memory_bytes: None,
+                techniques: Vec::new(),
+                policy: policy(pool_may_grow),
+            };
+            resume_command(&State::new(config), "it")
+        };
+        assert_eq!(command(false), "saturn resume it");
+        assert_eq!(command(true), "saturn resume it --cluster auto");
     }
 
     #[test]

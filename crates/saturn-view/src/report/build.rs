@@ -113,8 +113,11 @@ fn totals(state: &State, history: &History) -> Totals {
         planned_makespan_s: reference.map(|plan| plan.makespan_s),
         lower_bound_s: reference.map(|plan| plan.lower_bound_s).filter(|bound_s| *bound_s > 0.0),
         current_practice_s: reference.and_then(|plan| plan.current_practice_s),
-        device_use: makespan_s
-            .map(|makespan_s| held_s / (makespan_s * state.num_devices() as f64))
+        device_use: reference
+            .zip(makespan_s)
+            .map(|(plan, makespan_s)| {
+                held_s / history.usable_device_s(plan.at_s, plan.at_s + makespan_s)
+            })
             .filter(|share| share.is_finite() && *share <= 1.0 + 1e-9),
         trials_s: history.plans.first().map_or(state.now_s, |plan| plan.at_s),
         trials: trials.known(),
@@ -220,8 +223,8 @@ fn trials(state: &State) -> Vec<TrialReport> {
             gpus: trial.strategy.gpus,
             gpu_type: key.gpu_type.clone(),
             knobs: trial.strategy.knobs.clone(),
-            reused: trial.reused,
-            ruled_out: !trial.reused && group.is_ruled_out(key),
+            reused: trial.reused.is_some(),
+            ruled_out: trial.reused.is_none() && group.is_ruled_out(key),
             result: trial.outcome.clone(),
         });
         trials.collect()

@@ -163,6 +163,9 @@ pub struct TaskStatus {
     /// It waits for devices that this pool does not have, and will not get.
     #[serde(default)]
     pub lacks_devices: bool,
+    /// It runs the part of a script that follows the training of another task; left out if not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_rest: bool,
     /// Its directory within the run directory.
     #[serde(default)]
     pub dir: String,
@@ -292,6 +295,7 @@ fn task(
             _ => None,
         },
         lacks_devices: state.lacking_devices(id).is_some(),
+        is_rest: task.spec.is_rest,
         dir: task.spec.dir.clone(),
     }
 }

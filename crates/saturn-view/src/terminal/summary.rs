@@ -12,7 +12,7 @@ use crate::facts::outcome::{
 };
 use crate::layout::paint::Paint;
 use crate::layout::units::{clock, count, duration, signed_percent};
-use crate::phrases::words::{first_line, shell_quoted};
+use crate::phrases::words::{first_line, resume_command, shell_quoted};
 
 /// The most failed tasks that are named one by one.
 const MAX_FAILURES: usize = 20;
@@ -47,7 +47,7 @@ pub fn summary(state: &State, history: &History, results: &Results, paint: Paint
     }
     lines.push(format!("{}{}", paint.dim("run      "), escape_terminal(&results.run_dir)));
     if is_interrupted {
-        let command = format!("saturn resume {}", shell_quoted(&results.run_dir));
+        let command = resume_command(state, &shell_quoted(&results.run_dir));
         lines.push(format!(
             "{}{}",
             paint.dim("resume   "),

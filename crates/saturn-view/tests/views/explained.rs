@@ -69,12 +69,12 @@ pub(crate) fn given_up(kind: FailureKind) -> Script {
 }
 
 /// A new task whose model can't be built.
-pub(crate) fn refused_at_a_look() -> Script {
+pub(crate) fn refused_at_a_look(kind: FailureKind) -> Script {
     let mut script = training();
     let task = script.add(20.0, scripted::task("other", 500, "other"));
     let attempt = script.launch_on(20.0, task.0, Purpose::Inspection, no_strategy(), Vec::new());
     let (error, traceback) = ("get_model raised OSError: no".to_owned(), String::new());
-    let failure = RankFailure { rank: 0, kind: FailureKind::Task, error: error.clone(), traceback };
+    let failure = RankFailure { rank: 0, kind, error: error.clone(), traceback };
     let end = AttemptEnd::Failed { failure };
     script.tell(20.5, Record::Ended { attempt, end, step: 0, step_s: None });
     let end = TaskEnd::Failed { error, traceback: String::new() };
@@ -215,8 +215,10 @@ pub(crate) fn stages() -> Vec<(Code, Explanation)> {
     add(Code::FailedNoStrategy, &five(true), TaskId(4), 51.4);
     add(Code::FailedNoStrategy, &given_up(FailureKind::OutOfMemory), VIT, 21.0);
     add(Code::FailedOwnCode, &given_up(FailureKind::Task), VIT, 21.0);
-    add(Code::FailedOwnCode, &refused_at_a_look(), LATE, 21.0);
+    add(Code::FailedOwnCode, &refused_at_a_look(FailureKind::Task), LATE, 21.0);
     add(Code::FailedTooOften, &given_up(FailureKind::Stalled), VIT, 21.0);
+    add(Code::FailedTooOften, &given_up(FailureKind::SaturnRepeated), VIT, 21.0);
+    add(Code::FailedTooOften, &refused_at_a_look(FailureKind::SaturnRepeated), LATE, 21.0);
     add(Code::Cancelled, &cancelled(), GPT, 22.0);
     add(Code::CancelledPredecessor, &cancelled(), LATE, 22.0);
     cases

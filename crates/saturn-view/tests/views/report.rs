@@ -37,6 +37,41 @@ pub(crate) fn whole_run() -> Report {
     Report::build(&script.state, &script.history, "sweep <i>&</i>", metrics)
 }
 
+#[test]
+fn the_use_of_devices_counts_each_device_as_long_as_it_is_usable() {
+    // One device of two trains for 20 s after the plan; the pool changes meanwhile, and at the end.
+    let device_use = |changes: &[(f64, Record)]| {
+        let mut script = Script::new();
+        script.trials();
+        script
+            .tell(18.0, plan(18.0, PlanSource::Solver, vec![place(GPT, on(0, &[0]), 18.0, 38.0)]));
+        let attempt = script.launch(18.0, 0, Purpose::Train, scripted::strategy("ddp", 1), &[0]);
+        let (before, after): (Vec<_>, Vec<_>) = changes.iter().partition(|(at_s, _)| *at_s < 38.0);
+        for (at_s, record) in before {
+            script.tell(*at_s, record.clone());
+        }
+        script.end(attempt, 400, 2.1, 38.0);
+        for (at_s, record) in after {
+            script.tell(*at_s, record.clone());
+        }
+        Report::build(&script.state, &script.history, "it", Vec::new()).totals.device_use.unwrap()
+    };
+    let set_aside = |devices: Vec<u32>| Record::SetAside {
+        node: NodeId(0),
+        devices,
+        reason: "it fails".to_owned(),
+        absolved: Vec::new(),
+    };
+    let left = Record::NodeLeft { node: NodeId(0), reason: "it is lost".to_owned() };
+    let resumed = Record::Resumed { device_memory_bytes: None, machines: None };
+    let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} {b}");
+    close(device_use(&[]), 20.0 / 40.0);
+    close(device_use(&[(28.0, set_aside(vec![1]))]), 20.0 / 30.0);
+    close(device_use(&[(28.0, set_aside(vec![1])), (33.0, resumed)]), 20.0 / 35.0);
+    close(device_use(&[(39.0, set_aside(vec![1]))]), 20.0 / 40.0);
+    close(device_use(&[(39.0, left)]), 20.0 / 40.0);
+}
+
 /// The report without its curves, which would only make the snapshot long.
 fn without_curves(mut report: Report) -> Report {
     for task in &mut report.tasks {

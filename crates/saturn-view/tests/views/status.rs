@@ -180,6 +180,17 @@ fn a_hundred_tasks() {
 }
 
 #[test]
+fn the_rest_of_a_script_is_marked_in_the_data_and_no_other_task() {
+    let mut script = Script::new();
+    script.add(0.0, TaskSpec { is_rest: true, ..scripted::task("rest", 1, "rest") });
+    let data = serde_json::to_value(status(&script.state, &script.history, 0.0)).unwrap();
+    let tasks = data["tasks"].as_array().unwrap();
+    let marked: Vec<_> = tasks.iter().filter(|task| task.get("is_rest").is_some()).collect();
+    assert_eq!(marked.len(), 1);
+    assert_eq!((&marked[0]["name"], &marked[0]["is_rest"]), (&"rest".into(), &true.into()));
+}
+
+#[test]
 fn ended_runs_have_a_status_too() {
     let mut script = Script::new();
     script.trials();
