@@ -3,6 +3,9 @@
 *The same bits*: the same strategy, on the same kernels, gives the same numbers, stopped in between
 or not. Such tests compare with `==` and `torch.equal`.
 
+Ranks compute on one thread. Where this process has more, what it computes itself has sums in
+another order: then the same training is only close (`is_same`).
+
 *Close*: wherever sums come in another order (another strategy, or plain torch), results differ by
 their rounding. It is counted in *ulps*: in units in the last place of the largest number compared,
 so in parts of its size, whatever that is. One unit serves a whole curve of losses, and a whole
@@ -24,6 +27,12 @@ import torch
 ACROSS = 32.0
 #: Fewer lie between sums of the same few numbers, which one side rounds to float32 on the way.
 SUMMED = 4.0
+
+
+def is_same(found: Any, expected: Any) -> bool:
+    """Whether a rank's numbers are those that this process computed for the same strategy."""
+    apart = ulps(found, expected)
+    return apart == 0.0 if torch.get_num_threads() == 1 else apart < ACROSS
 
 
 def ulps(found: Any, expected: Any, *, of: torch.dtype = torch.float32) -> float:
