@@ -215,11 +215,13 @@ impl Watch {
         for task in state.task_ids() {
             let now = state.task(task).checkpoint_step;
             let before = self.saved.insert(task, now).unwrap_or(0);
-            if now < before {
+            // Up to there a checkpoint may have been damaged.
+            let damaged = world.damaged_up_to(task);
+            if now < before && before > damaged {
                 let what = format!("{task:?} was at {before} and is at {now}");
                 return broken("no step is lost", what);
             }
-            if now > world.saved_step(task) {
+            if now > world.saved_step(task).max(damaged) {
                 let what = format!(
                     "{task:?} is said to be at {now}, the disk has {}",
                     world.saved_step(task)
