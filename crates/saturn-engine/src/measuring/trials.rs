@@ -64,8 +64,12 @@ pub(crate) fn launch_trials(
                 && !waits_for_space(ledger, cooldowns, *group, now_s)
                 && !cooldowns.is_cooling_down(*group, now_s)
         });
-        open.truncate(vacancies.most(&gpu_type, gpus));
+        let mut most = vacancies.most(&gpu_type, gpus);
         for (group, technique) in open {
+            if most == 0 {
+                break;
+            }
+            most -= 1;
             let key = trial_key(&technique, gpus, &gpu_type);
             if !vacancies.can_hold(
                 &gpu_type,
@@ -74,8 +78,10 @@ pub(crate) fn launch_trials(
             ) {
                 continue; // it is looked at again when something ends
             }
-            // A group whose tasks have all ended is not tried: its room is for others.
+            // A group whose tasks have all ended, or are too early, is not tried now: its room is for
+            // others.
             let Some(task) = trial_task(&ledger.state, group, &key.strategy, now_s) else {
+                most += 1;
                 continue;
             };
             let fits = fits_host(ledger, host_memory, group, &key, now_s);

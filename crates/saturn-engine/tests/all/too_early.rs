@@ -74,6 +74,32 @@ fn a_trial_that_raises_too_early_is_repeated_also_by_another_driver() {
 }
 
 #[test]
+fn trials_that_raised_too_early_keep_no_room_from_the_trials_of_others() {
+    let mut run = run();
+    let also = NewTask { after: vec!["before".to_owned()], ..task("also", 1) };
+    run.tell(Event::Command { command: Command::Submit { tasks: vec![also] } });
+    inspect_all(&mut run);
+    for _ in 0..2 {
+        let id = run.live(Purpose::Trial)[0];
+        raise(&mut run, id, FailureKind::Task);
+    }
+    assert!(run.live(Purpose::Trial).is_empty());
+    // More trials are open than there is room for, and those that are too early come first.
+    run.tell(Event::Command { command: Command::Submit { tasks: vec![task("other", 1)] } });
+    inspect_all(&mut run);
+    let tried =
+        run.live(Purpose::Trial).into_iter().map(|id| run.engine.state().attempts[&id].task);
+    assert_eq!(tried.collect::<Vec<_>>(), [TaskId(3)]);
+}
+
+fn inspect_all(run: &mut Run) {
+    for id in run.live(Purpose::Inspection) {
+        run.say(id, RankReport::Inspected { inspection: Box::new(inspection(1, 1)) });
+        run.gone(id, 0);
+    }
+}
+
+#[test]
 fn once_nothing_is_before_it_the_task_has_failed() {
     let mut run = run();
     let id = of_later(&run).unwrap_or_else(|| panic!("it is inspected at once"));

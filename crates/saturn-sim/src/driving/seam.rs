@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use saturn_engine::{Decision, Event, Record, State};
+use saturn_engine::{Action, Decision, Event, Record, State};
 
 use crate::world::cluster::World;
 
@@ -19,6 +19,9 @@ pub struct Violation {
 pub(crate) trait Watcher: Debug {
     /// Takes in a record that was stored.
     fn stored(&mut self, record: &Record, now_s: f64);
+
+    /// Takes in an action that is performed.
+    fn performed(&mut self, action: &Action, now_s: f64);
 
     /// The broken rule, if any. `is_turn`: the engine has also looked at tasks that may start.
     fn check(&mut self, state: &State, world: &World, is_turn: bool) -> Result<(), Violation>;

@@ -327,6 +327,9 @@ impl Simulation {
     fn perform(&mut self, action: Action) {
         let now_s = self.world.now_s();
         self.world.history.add(now_s, || Fact::Performed(action.clone()));
+        if let Some(watch) = &mut self.watch {
+            watch.performed(&action, now_s);
+        }
         if let Some(order) = LaunchOrder::of(self.engine.state(), &action) {
             let Action::Launch { attempt, .. } = action else { return };
             if let Err(LaunchError { kind, error }) = order.and_then(|one| self.world.launch(one)) {

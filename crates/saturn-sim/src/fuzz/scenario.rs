@@ -3,6 +3,8 @@
 //! The trouble ends at a set time: faults cease, nodes come back, devices are well. From then on
 //! every task must come to its end.
 
+use std::collections::BTreeSet;
+
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -34,6 +36,7 @@ pub fn scenario(seed: u64) -> Simulation {
         workload.measure();
     }
     draw_wishes(&mut rng, &mut workload);
+    let early = draw_early(seed, &mut workload);
     for (number, one) in (seed % 6..).zip(&mut workload.tasks) {
         one.spec.can_resume = number % 6 != 0;
         if number % 6 == 3 {
@@ -71,9 +74,11 @@ pub fn scenario(seed: u64) -> Simulation {
         trial_noise: 0.0,
     };
     let Workload { nodes, config, truth, tasks } = workload;
-    let odds = draw_odds(&mut rng);
+    let mut odds = draw_odds(&mut rng);
+    draw_odds_apart(seed, &mut odds);
     let every_s = config.policy.checkpoint_every_s.unwrap_or(f64::MAX);
     let mut world = World::new(truth, odds, manners, every_s, seed);
+    world.early.names = early;
     for node in &nodes {
         world.add_node(node.clone());
     }
@@ -115,7 +120,7 @@ fn is_on_one_machine(seed: u64) -> bool {
 
 /// Keeps the first machine only. Half of the tasks then need at least two of its devices.
 fn move_to_one_machine(seed: u64, workload: &mut Workload) {
-    let mut rng = Xoshiro256PlusPlus::seed_from_u64(!seed);
+    let mut rng = stream(seed, 0);
     workload.nodes.truncate(1);
     let Some(node) = workload.nodes.first_mut() else { return };
     node.gpus = node.gpus.max(2);
@@ -128,7 +133,7 @@ fn move_to_one_machine(seed: u64, workload: &mut Workload) {
 
 /// Drivers die, and others go on where there are other numbers of devices.
 fn draw_moves(seed: u64, simulation: &mut Simulation) {
-    let mut rng = Xoshiro256PlusPlus::seed_from_u64(!seed ^ 1);
+    let mut rng = stream(seed, 1);
     for _ in 0..rng.random_range(1..4) {
         let at_s = rng.random_range(0.0..CALM_S);
         simulation.plan_deed(at_s, Deed::Moves(rng.random_range(1..=4)));
@@ -137,12 +142,47 @@ fn draw_moves(seed: u64, simulation: &mut Simulation) {
 
 fn draw_odds(rng: &mut Xoshiro256PlusPlus) -> Odds {
     let mut odds = Odds::new();
-    for fault in Fault::ALL {
+    for fault in Fault::ALL.iter().filter(|fault| !fault.is_drawn_apart()) {
         if rng.random_bool(0.3) {
             odds.insert(*fault, most(*fault) * rng.random::<f64>());
         }
     }
     odds
+}
+
+/// The same for later kinds of faults. A scenario without them is what it was before them.
+fn draw_odds_apart(seed: u64, odds: &mut Odds) {
+    let mut rng = stream(seed, 2);
+    for fault in Fault::ALL.iter().filter(|fault| fault.is_drawn_apart()) {
+        if rng.random_bool(0.3) {
+            odds.insert(*fault, most(*fault) * rng.random::<f64>());
+        }
+    }
+}
+
+/// Random numbers for one part of a scenario, beside those of its other parts.
+fn stream(seed: u64, part: u64) -> Xoshiro256PlusPlus {
+    Xoshiro256PlusPlus::seed_from_u64(!seed ^ part)
+}
+
+/// Tasks whose functions need what the tasks make that they come after. In scenarios that have
+/// such tasks, more tasks come after others.
+fn draw_early(seed: u64, workload: &mut Workload) -> BTreeSet<String> {
+    let mut rng = stream(seed, 3);
+    let mut early = BTreeSet::new();
+    if !rng.random_bool(0.25) {
+        return early;
+    }
+    let names: Vec<String> = workload.tasks.iter().map(|one| one.spec.name.clone()).collect();
+    for (index, one) in workload.tasks.iter_mut().enumerate().skip(1) {
+        if one.after.is_empty() && rng.random() {
+            one.after.push(names[rng.random_range(0..index)].clone());
+        }
+        if !one.after.is_empty() && rng.random_bool(0.7) {
+            early.insert(one.spec.name.clone());
+        }
+    }
+    early
 }
 
 /// The highest probability of a fault, where it may occur.
@@ -178,7 +218,7 @@ fn draw_wishes(rng: &mut Xoshiro256PlusPlus, workload: &mut Workload) {
             if rng.random_bool(0.3) {
                 one.spec.wishes.release_s = rng.random_range(0.0..CALM_S);
             }
-            if rng.random_bool(0.2) {
+            if rng.random_bool(0.3) {
                 one.spec.wishes.deadline_s = Some(rng.random_range(10.0..CALM_S));
             }
             if rng.random_bool(0.3) {

@@ -3,10 +3,8 @@
 use saturn_core::{Gang, Strategy};
 use saturn_engine::{
     Action, AttemptEnd, AttemptId, FailureKind, Purpose, RankReport, Record, Ruling, StopReason,
-    TaskEnd, TaskId, devices,
+    TaskId, devices,
 };
-
-use crate::workloads::truth::PEAK_MEMORY_BYTES;
 
 use crate::judge::books::{AttemptBook, Books};
 use crate::judge::duty::Duty;
@@ -19,6 +17,12 @@ impl Books {
             Record::Started { attempt, step, .. } => {
                 let said = |report: &RankReport| matches!(report, RankReport::Started { step: said, .. } if said == step);
                 self.must_have_said(*attempt, said, "started");
+                if let Some(task) = self.attempts.get(attempt).map(|one| one.task) {
+                    let task = &mut self.tasks[task.0];
+                    if *step < task.checkpoint {
+                        task.has_checkpoint(*step);
+                    }
+                }
             }
             Record::Checkpointed { attempt, step, .. } => {
                 let said = |report: &RankReport| matches!(report, RankReport::Checkpoint { step: said, .. } if said == step);
@@ -30,7 +34,7 @@ impl Books {
                         task.failed.forgiven();
                     }
                     task.failed.saved();
-                    task.checkpoint = task.checkpoint.max(*step);
+                    task.has_checkpoint(*step);
                 }
             }
             Record::Stopping { attempt, reason } => {
@@ -135,6 +139,9 @@ impl Books {
             launch_failed: false,
             live: std::collections::BTreeSet::new(),
             has_begun: false,
+            loaded_step: None,
+            stopped_unstarted: false,
+            was_early: false,
             is_stopping: false,
             stop_performed: false,
             until_due: false,
@@ -167,6 +174,9 @@ impl Books {
         let mut held = held.flat_map(|one| devices(&one.gang));
         if held.any(|device| devices(gang).any(|other| other == device)) {
             return Some("others hold its devices".to_owned());
+        }
+        if let Some(what) = self.why_not_called(id).filter(|_| purpose != Purpose::Train) {
+            return Some(what);
         }
         match purpose {
             Purpose::Inspection => return self.why_not_looked_at(&task.group),
@@ -203,9 +213,7 @@ impl Books {
         if !task.gpu_range.as_ref().is_none_or(|range| range.contains(&strategy.gpus)) {
             return Some("its gpu_range does not allow it".to_owned());
         }
-        let is_done =
-            |before: &TaskId| matches!(self.tasks[before.0].end, Some(TaskEnd::Done { .. }));
-        if !task.after.iter().all(is_done) {
+        if self.waits_for_others(id) {
             return Some("what it comes after is not done".to_owned());
         }
         let live = self
@@ -242,6 +250,7 @@ impl Books {
                         .wrong("records come before actions", format!("{attempt} is stopped"));
                 }
                 one.stop_performed = true;
+                one.stopped_unstarted = !one.has_begun;
             }
             Action::GoOn { attempt, .. } => {
                 let Some(one) = self.attempts.get_mut(attempt) else { return };
@@ -323,7 +332,8 @@ impl Books {
     }
 
     pub(super) fn loaded(&mut self, attempt: AttemptId, step: u64) {
-        let Some(one) = self.attempts.get(&attempt) else { return };
+        let Some(one) = self.attempts.get_mut(&attempt) else { return };
+        one.loaded_step = Some(step);
         let on_disk = self.tasks[one.task.0].on_disk;
         if step < on_disk {
             let what = format!("{attempt} goes on from {step}, and {on_disk} were saved");
@@ -375,7 +385,7 @@ impl Books {
             AttemptEnd::Finished | AttemptEnd::Stopped => said_end && !is_alive,
             AttemptEnd::Lost => is_lost || !has_begun,
             AttemptEnd::Killed => was_killed,
-            AttemptEnd::Abandoned => is_alive,
+            AttemptEnd::Abandoned => is_alive || !has_begun,
             AttemptEnd::Failed { failure } => {
                 (has_begun || launch_failed) && cause.is_none_or(|cause| cause == failure.kind)
             }
@@ -383,6 +393,7 @@ impl Books {
         if !is_true {
             self.wrong("records are true", format!("{id} ended: {end:?}"));
         }
+        self.note_whether_early(id, end);
         self.note_failure(id, end);
         if purpose == Purpose::Train
             && self.tasks[task.0].ruling == Ruling::Stop
@@ -404,47 +415,6 @@ impl Books {
                 self.tasks[task.0].failures += 1;
             }
             self.duties.push(Duty::Recover(task));
-        }
-    }
-
-    pub(super) fn driver_died(&mut self) {
-        self.duties.clear();
-        self.asked.clear();
-        self.open_solves.clear();
-        self.newest_solve = 0;
-        self.used.clear();
-        for one in self.attempts.values_mut() {
-            one.is_lost = true;
-            one.live.clear();
-        }
-    }
-
-    pub(super) fn resumed(&mut self, device_memory_bytes: Option<u64>) {
-        // Strategies that needed more than there is now must be measured anew.
-        if device_memory_bytes.is_some_and(|limit| limit < PEAK_MEMORY_BYTES) {
-            self.measured.clear();
-        }
-        // A wider limit of memory lets excluded strategies be tried again.
-        let before = std::mem::replace(&mut self.config.device_memory_bytes, device_memory_bytes);
-        let is_wider =
-            before.is_some_and(|before| device_memory_bytes.is_none_or(|limit| limit > before));
-        if before != device_memory_bytes {
-            // Whether the strategies fit is asked anew.
-            self.ruled_out.clear();
-        }
-        self.failed_looks.clear();
-        self.set_aside.clear();
-        self.suspects.clear();
-        self.accusers.clear();
-        self.ended = None;
-        self.is_interrupted = false;
-        for task in &mut self.tasks {
-            task.failures = 0;
-            task.failed.forgotten();
-            task.not_before_s = 0.0;
-            if is_wider {
-                task.excluded.clear();
-            }
         }
     }
 }

@@ -32,15 +32,27 @@ pub(super) struct TaskBook {
     pub(super) checkpoint: u64,
     /// Steps of its checkpoint, in the world.
     pub(super) on_disk: u64,
+    /// Steps of the furthest of its checkpoints that were damaged.
+    pub(super) damaged: u64,
     /// Failures that count since its last new checkpoint, at most.
     pub(super) failures: u32,
     /// Its functions have worked: a trial has measured with them, or it was launched to train.
     pub(super) has_worked: bool,
+    /// Its functions have raised in an inspection or trial before the tasks that it comes after were
+    /// done.
+    pub(super) raised_early: bool,
     /// How its attempts at training failed.
     pub(super) failed: Failures,
 }
 
 impl TaskBook {
+    /// The steps of its checkpoint are told. They may be fewer than before if that was damaged.
+    pub(super) fn has_checkpoint(&mut self, step: u64) {
+        if step > self.checkpoint || self.checkpoint <= self.damaged {
+            self.checkpoint = step;
+        }
+    }
+
     /// Its stopper rules. A ruling to end is final.
     pub(super) fn judged(&mut self, ruling: Ruling) {
         if self.ruling != Ruling::Stop {
@@ -62,6 +74,12 @@ pub(super) struct AttemptBook {
     pub(super) launch_failed: bool,
     pub(super) live: BTreeSet<u32>,
     pub(super) has_begun: bool,
+    /// Finished steps in the checkpoint that it has loaded.
+    pub(super) loaded_step: Option<u64>,
+    /// It was told to stop before it had processes.
+    pub(super) stopped_unstarted: bool,
+    /// Its task's functions raised, before the tasks that it comes after were done.
+    pub(super) was_early: bool,
     pub(super) is_stopping: bool,
     /// As a trial: the step at which it waits for a word.
     pub(super) waits_at: Option<u64>,

@@ -4,8 +4,9 @@
 //! state, no policy, no fold. It reads the history once, in order, and keeps books of its own.
 //! Against these it checks each decision: its event, its records and its actions.
 //!
-//! - `reader` reads the history into the `books`. `duties` and `duty` say what a decision owes.
-//! - `tasks`, `attempts`, `recovery`, `looks`, `stuck` and `host_memory` are the rules.
+//! - `reader` reads the history into the `books`; `drivers` says what of them outlives a driver.
+//!   `duties` and `duty` say what a decision owes.
+//! - `tasks`, `attempts`, `recovery`, `looks`, `early`, `stuck` and `host_memory` are the rules.
 //!
 //! Invariants: the judge shares no code with the engine, and never asks its state.
 //!
@@ -13,8 +14,10 @@
 
 pub(crate) mod attempts;
 pub(crate) mod books;
+pub(crate) mod drivers;
 pub(crate) mod duties;
 pub(crate) mod duty;
+pub(crate) mod early;
 pub(crate) mod host_memory;
 pub(crate) mod looks;
 pub(crate) mod reader;

@@ -46,7 +46,8 @@ impl Books {
             }
             Fact::Loaded { attempt, step } => self.loaded(*attempt, *step),
             Fact::Gone { attempt, rank } => self.gone(*attempt, *rank),
-            Fact::Saved { task, step, .. } => self.saved(*task, *step),
+            Fact::Saved { attempt, task, step } => self.saved(*attempt, *task, *step),
+            Fact::Damaged { task, step } => self.damaged(*task, *step),
             Fact::Node { name, gpus } => self.node(name, *gpus),
             Fact::DriverDied => self.driver_died(),
             Fact::Hit(_) | Fact::Numbered { .. } => {}

@@ -86,7 +86,7 @@ impl Books {
     pub(super) fn note_failure(&mut self, id: AttemptId, end: &AttemptEnd) {
         let Some(one) = self.attempts.get(&id) else { return };
         let (task, purpose, key) = (one.task, one.purpose, one.strategy.key());
-        let has_begun = one.began_at().is_some();
+        let (has_begun, was_early) = (one.began_at().is_some(), one.was_early);
         let has_saved = one.said.iter().any(|one| matches!(one, RankReport::Checkpoint { .. }));
         let held: Vec<DeviceId> = devices(&one.gang).collect();
         let kind = if let AttemptEnd::Failed { failure } = end { Some(failure.kind) } else { None };
@@ -99,7 +99,7 @@ impl Books {
             failures.of_saturn = (on_disk, if step == on_disk { number + 1 } else { 1 });
         }
         if purpose == Purpose::Trial {
-            failures.last_trial = kind.map(|kind| (kind, key));
+            failures.last_trial = kind.filter(|_| !was_early).map(|kind| (kind, key));
         } else if purpose == Purpose::Train {
             let before = failures.last.take();
             let killed_before = before.filter(|(kind, _)| is_kill(*kind)).map(|(_, key)| key);
@@ -212,7 +212,9 @@ impl Books {
             let id = DeviceId { node, device: *device };
             let failed = self.suspects.remove(&id).map_or(0, |suspects| suspects.len());
             let lives = self.attempts.values().any(|one| {
-                let is_left = one.end.is_some() && !one.live.is_empty();
+                // A gang that never began may not be known to be gone when it is abandoned.
+                let is_unknown = one.end == Some(AttemptEnd::Abandoned) && !one.has_begun;
+                let is_left = one.end.is_some() && !one.live.is_empty() || is_unknown;
                 is_left && devices(&one.gang).any(|held| held == id)
             });
             if !lives && failed < MAX_SUSPECTS {

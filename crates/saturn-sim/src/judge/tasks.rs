@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use saturn_core::{StrategyKey, TrialOutcome};
 use saturn_engine::{
-    Command, DeviceId, FailureKind, Purpose, RankReport, Record, Ruling, TaskId, TaskSpec,
+    AttemptId, Command, DeviceId, FailureKind, Purpose, RankReport, Record, Ruling, TaskId,
+    TaskSpec,
 };
 
 use crate::judge::books::{Books, TaskBook};
@@ -179,8 +180,10 @@ impl Books {
             excluded: BTreeSet::new(),
             checkpoint: spec.start_step,
             on_disk: spec.start_step,
+            damaged: 0,
             failures: 0,
             has_worked: false,
+            raised_early: false,
             failed: Failures::default(),
         });
     }
@@ -260,7 +263,7 @@ impl Books {
                 Some(saturn_engine::AttemptEnd::Failed { failure })
                     if failure.kind == saturn_engine::FailureKind::Task
             );
-            one.task == id && !one.has_saved_more() && is_task_error
+            one.task == id && !one.was_early && !one.has_saved_more() && is_task_error
         });
         // Saturn's own failures are forgiven that often.
         let num_forgiven = self.attempts.values().filter(|one| {
@@ -306,13 +309,28 @@ impl Books {
         Ok(())
     }
 
-    pub(super) fn saved(&mut self, task: TaskId, step: u64) {
+    pub(super) fn saved(&mut self, attempt: AttemptId, task: TaskId, step: u64) {
+        if let Some(one) = self.attempts.get(&attempt)
+            && one.stopped_unstarted
+            && one.loaded_step.is_some_and(|loaded| step > loaded + 1)
+        {
+            let what = format!("{attempt} trains up to step {step}");
+            self.wrong("what is to stop before it begins trains one step at most", what);
+        }
         let Some(task) = self.tasks.get_mut(task.0) else { return };
         let before = task.on_disk;
         task.on_disk = step;
         if step < before {
             let what = format!("{} goes from {before} back to {step}", task.name);
             self.wrong("no step is lost", what);
+        }
+    }
+
+    /// A task's newest checkpoint can't be loaded; the one before has these steps.
+    pub(super) fn damaged(&mut self, task: TaskId, step: u64) {
+        if let Some(task) = self.tasks.get_mut(task.0) {
+            task.damaged = task.damaged.max(task.on_disk);
+            task.on_disk = step;
         }
     }
 

@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use saturn_core::TrialOutcome;
 use saturn_engine::{
-    Attempt, AttemptId, DeviceId, Purpose, Record, Ruling, Slowed, State, TaskId, TaskStatus,
-    TrialKey, devices,
+    Action, Attempt, AttemptId, DeviceId, Purpose, Record, Ruling, Slowed, State, TaskId,
+    TaskStatus, TrialKey, devices,
 };
 
 use crate::driving::seam::{Violation, Watcher};
 use crate::watch::host_memory::HostMemory;
+use crate::watch::idle::Idleness;
 use crate::world::cluster::World;
 
 /// Watches a run at each event.
@@ -21,6 +22,7 @@ pub(crate) struct Watch {
     /// Each task's newest checkpoint so far.
     saved: BTreeMap<TaskId, u64>,
     host_memory: HostMemory,
+    idleness: Idleness,
     /// Tasks that the stopper has let go on in this turn, after it held them.
     let_go_on: Vec<TaskId>,
 }
@@ -33,14 +35,20 @@ impl Watcher for Watch {
         {
             self.let_go_on.push(*task);
         }
+        self.idleness.stored(record, &self.folded, now_s);
         self.folded.apply(record, now_s);
         self.host_memory.stored(record);
+    }
+
+    fn performed(&mut self, action: &Action, now_s: f64) {
+        self.idleness.performed(action, now_s);
     }
 
     fn check(&mut self, state: &State, world: &World, is_turn: bool) -> Result<(), Violation> {
         if is_turn {
             Self::check_starts(state, world.now_s())?;
             self.host_memory.check(state, world.now_s())?;
+            self.idleness.check(state, world.now_s())?;
             Self::check_let_go_on(state, &self.let_go_on)?;
         }
         self.let_go_on.clear();
@@ -59,6 +67,7 @@ impl Watch {
             folded: State::new(state.config.clone()),
             saved: BTreeMap::new(),
             host_memory: HostMemory::default(),
+            idleness: Idleness::default(),
             let_go_on: Vec::new(),
         };
         for (record, at_s) in journal {
@@ -215,11 +224,13 @@ impl Watch {
         for task in state.task_ids() {
             let now = state.task(task).checkpoint_step;
             let before = self.saved.insert(task, now).unwrap_or(0);
-            if now < before {
+            // Up to there a checkpoint may have been damaged.
+            let damaged = world.damaged_up_to(task);
+            if now < before && before > damaged {
                 let what = format!("{task:?} was at {before} and is at {now}");
                 return broken("no step is lost", what);
             }
-            if now > world.saved_step(task) {
+            if now > world.saved_step(task).max(damaged) {
                 let what = format!(
                     "{task:?} is said to be at {now}, the disk has {}",
                     world.saved_step(task)

@@ -4,6 +4,9 @@
 //! It performs the engine's actions, and answers with events, as a launcher and its ranks do. It
 //! never looks into the engine. Its faults are drawn from its seed.
 
+mod damage;
+mod early;
+mod holding;
 mod life;
 mod neighbours;
 mod nodes;
@@ -19,6 +22,9 @@ use saturn_engine::{
 };
 
 use crate::workloads::truth::Truth;
+use crate::world::cluster::damage::Damage;
+use crate::world::cluster::early::Early;
+use crate::world::cluster::holding::HeldGang;
 use crate::world::fate::draw;
 use crate::world::faults::{Fault, Hits, Odds};
 use crate::world::gang::{Failure, LiveGang, Order, Paces, Phase, Telling};
@@ -35,6 +41,8 @@ pub(crate) const DEATH_S: f64 = 0.1;
 enum Happening {
     /// A report reaches the engine.
     Tell(Event),
+    /// A gang that was held back gets its processes.
+    Begins(AttemptId),
     /// A gang comes to the end of its present work.
     Turn { attempt: AttemptId, turn: u64 },
     /// A gang meets its fate.
@@ -101,8 +109,12 @@ pub struct World {
     now_s: f64,
     heap: Heap<Happening>,
     gangs: BTreeMap<AttemptId, LiveGang>,
+    /// Gangs that were launched and have no processes yet.
+    held: BTreeMap<AttemptId, HeldGang>,
     /// Steps of each task's newest checkpoint.
     disk: BTreeMap<TaskId, u64>,
+    damage: Damage,
+    pub(crate) early: Early,
     /// Present nodes, by name.
     nodes: BTreeMap<String, Node>,
     numbered: Vec<(String, String)>,
@@ -131,7 +143,10 @@ impl World {
             now_s: 0.0,
             heap: Heap::default(),
             gangs: BTreeMap::new(),
+            held: BTreeMap::new(),
             disk: BTreeMap::new(),
+            damage: Damage::default(),
+            early: Early::default(),
             nodes: BTreeMap::new(),
             numbered: Vec::new(),
             silent: BTreeSet::new(),
@@ -192,6 +207,7 @@ impl World {
         self.wait_until(at_s);
         match next {
             Happening::Tell(event) => return Some(event),
+            Happening::Begins(attempt) => self.release(attempt),
             Happening::Turn { attempt, turn } => self.turn(attempt, turn),
             Happening::Fate { attempt, failure } => self.fail(attempt, &failure),
             Happening::Slow { attempt, factor } => self.slow_down(attempt, factor),
@@ -236,6 +252,7 @@ impl World {
             // The checkpoint of the task that it continues.
             Record::TaskAdded { task, spec } => {
                 self.disk.insert(*task, spec.start_step);
+                self.early.note(*task, spec);
             }
             _ => {}
         }
@@ -276,15 +293,17 @@ impl World {
             }
             self.vanish(attempt);
         }
+        self.held.clear();
         self.heap.retain(|_| false);
     }
 
     fn save(&mut self, attempt: AttemptId, task: TaskId, step: u64) {
-        self.disk.insert(task, step);
+        let before = self.disk.insert(task, step);
+        self.damage.note_saved(task, step, before);
         self.history.add(self.now_s, || Fact::Saved { attempt, task, step });
     }
 
-    /// Starts a gang, or fails to start it.
+    /// Starts a gang's processes, or fails to start them.
     pub(crate) fn begin(&mut self, order: Order) -> Result<(), LaunchError> {
         let attempt = order.attempt;
         let (gpu_type, group) = (order.gpu_type.clone(), order.group.clone());
@@ -342,6 +361,9 @@ impl World {
             order,
             fate,
         };
+        if self.early.lacks_output(gang.order.task) {
+            gang.fate.failure = Some((load_s / 2.0, Failure::Early));
+        }
         if let Some(costs) = &mut self.recorded {
             let saved_step = self.disk.get(&gang.order.task).copied().unwrap_or(0);
             costs.pace(&mut gang, saved_step, &gpu_type);

@@ -115,6 +115,18 @@ pub enum Fault {
     InterruptedTwice,
     /// The run is stopped without waiting for anything, and goes on later.
     InterruptedThrice,
+    /// A gang waits after its launch, for the parent that starts its ranks or the store where they
+    /// meet.
+    HeldBack,
+    /// A gang that waits so is told to stop.
+    StoppedUnstarted,
+    /// A gang that waits so is killed, or its node goes.
+    KilledUnstarted,
+    /// The newest checkpoint can't be loaded, and the one before is taken.
+    DamagedCheckpoint,
+    /// A task's functions are called before the tasks that it comes after are done, and raise for
+    /// want of what those make.
+    CalledEarly,
 }
 
 impl Fault {
@@ -175,7 +187,18 @@ impl Fault {
         Self::Interrupted,
         Self::InterruptedTwice,
         Self::InterruptedThrice,
+        Self::HeldBack,
+        Self::StoppedUnstarted,
+        Self::KilledUnstarted,
+        Self::DamagedCheckpoint,
+        Self::CalledEarly,
     ];
+
+    /// Whether a scenario draws it apart, from random numbers of its own. Then the scenarios without
+    /// it stay as they were before there was such a fault.
+    pub(crate) fn is_drawn_apart(self) -> bool {
+        self >= Self::HeldBack
+    }
 }
 
 /// How likely each fault is where it may occur; absent faults never occur.

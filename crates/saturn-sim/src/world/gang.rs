@@ -62,6 +62,8 @@ pub(crate) enum Failure {
     EchoOnly,
     /// It falls silent.
     Hang,
+    /// Its task's functions raise, since they lack what an earlier task makes.
+    Early,
 }
 
 /// The present work of a gang.

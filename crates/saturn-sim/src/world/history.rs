@@ -52,6 +52,13 @@ pub enum Fact {
         /// Finished steps in it.
         step: u64,
     },
+    /// The newest checkpoint of a task turned out to be damaged.
+    Damaged {
+        /// The task.
+        task: TaskId,
+        /// Finished steps in the checkpoint before it, which is the newest now.
+        step: u64,
+    },
     /// A node went with everything on it, or came.
     Node {
         /// Its name.

@@ -29,7 +29,7 @@ impl Launcher for World {
             until_step: order.until_step,
             num_ranks: order.num_ranks,
         };
-        self.begin(order)
+        self.take_order(order)
     }
 
     fn stop(&mut self, attempt: AttemptId) {

@@ -58,8 +58,9 @@ impl World {
 
     fn loaded(&mut self, attempt: AttemptId) {
         let now_s = self.now_s;
+        let Some(task) = self.gangs.get(&attempt).map(|gang| gang.order.task) else { return };
+        let step = self.load_newest(task);
         let Some(gang) = self.gangs.get_mut(&attempt) else { return };
-        let step = self.disk.get(&gang.order.task).copied().unwrap_or(0);
         (gang.step, gang.since_s, gang.saved_s) = (step, now_s + gang.warmup_s, now_s);
         gang.is_fresh = true;
         let setup_s = now_s - gang.launched_s;
@@ -85,6 +86,8 @@ impl World {
     }
 
     fn tried(&mut self, attempt: AttemptId) {
+        let Some(task) = self.gangs.get(&attempt).map(|gang| gang.order.task) else { return };
+        let from_step = self.load_newest(task);
         let Some(gang) = self.gangs.get_mut(&attempt) else { return };
         let outcome =
             gang.fate.outcome.clone().unwrap_or(TrialOutcome::NotApplicable {
@@ -96,7 +99,6 @@ impl World {
             Some(trying) => (trying.steps, trying.trains),
             None => (u64::from(self.manners.trial_steps), self.manners.trials_train),
         };
-        let from_step = self.disk.get(&gang.order.task).copied().unwrap_or(0);
         let waits = is_measured && trains && !gang.fate.loses_last_word;
         let step = waits.then_some(from_step + steps);
         if let Some(step) = step {
@@ -212,6 +214,7 @@ impl World {
         let step = gang.step;
         let is_last = |steps: u64| step >= steps.min(gang.last_step.unwrap_or(u64::MAX));
         let report = if gang.order.steps.is_some_and(is_last) {
+            self.early.finished(gang.order.task);
             RankReport::Finished { step, loss: Some(1.0 / (1.0 + step as f64)) }
         } else {
             RankReport::Stopped { step }
@@ -290,7 +293,7 @@ impl World {
         self.tell(at_s, Event::Reported { attempt, rank: 0, report });
     }
 
-    fn says_failed(&mut self, attempt: AttemptId, rank: u32, kind: FailureKind) {
+    pub(super) fn says_failed(&mut self, attempt: AttemptId, rank: u32, kind: FailureKind) {
         let (error, traceback) = (format!("{kind:?}"), "Traceback …".to_owned());
         let report = RankReport::Failed { kind, error, traceback };
         self.tell(self.now_s, Event::Reported { attempt, rank, report });
@@ -299,6 +302,9 @@ impl World {
     /// A gang fails, by its fate. It does not fail once the trouble is over: a device that is set
     /// aside then would stay so.
     pub(super) fn fail(&mut self, attempt: AttemptId, failure: &Failure) {
+        if *failure == Failure::Early {
+            return self.called_early(attempt);
+        }
         if self.odds.is_empty() && self.recorded.is_none() {
             return;
         }
@@ -328,6 +334,7 @@ impl World {
             },
             Failure::EchoOnly => Fault::EchoOnly,
             Failure::Hang => Fault::Hang,
+            Failure::Early => Fault::CalledEarly,
         };
         if purpose == Purpose::Inspection {
             self.hit(Fault::InspectionFails);
@@ -353,7 +360,7 @@ impl World {
                 self.says_failed(attempt, rank, *kind);
             }
             Failure::EchoOnly => self.says_failed(attempt, peer, echo),
-            Failure::Hang => {}
+            Failure::Hang | Failure::Early => {}
         }
     }
 }

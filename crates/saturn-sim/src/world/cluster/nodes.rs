@@ -43,6 +43,7 @@ impl World {
         let node = self.nodes.remove(name)?;
         self.silent.remove(name);
         self.history.add(self.now_s, || Fact::Node { name: name.to_owned(), gpus: 0 });
+        self.forget_held_on(name);
         let lost: Vec<AttemptId> = self.gangs_on(name);
         for attempt in lost {
             if let Some(gang) = self.gangs.get(&attempt) {

@@ -9,6 +9,9 @@ use crate::world::gang::Phase;
 impl World {
     /// Asks a gang to stop at a checkpoint.
     pub(crate) fn ask_to_stop(&mut self, attempt: AttemptId) {
+        if self.stop_held(attempt) {
+            return;
+        }
         let Some(gang) = self.gangs.get(&attempt) else { return };
         if gang.fate.stop_delay_s > 0.0 {
             let at_s = self.now_s + gang.fate.stop_delay_s;
@@ -34,6 +37,9 @@ impl World {
 
     /// Tells a gang where to stop by itself.
     pub(crate) fn set_until(&mut self, attempt: AttemptId, step: Option<u64>) {
+        if self.set_until_held(attempt, step) {
+            return;
+        }
         let Some(gang) = self.gangs.get_mut(&attempt) else { return };
         gang.order.until_step = step;
         self.replan(attempt);
@@ -57,6 +63,7 @@ impl World {
 
     /// Kills all processes of a gang.
     pub(crate) fn kill_all(&mut self, attempt: AttemptId) {
+        self.forget_held(attempt, -9);
         // Nothing on a dead node answers.
         let is_silent = self.gangs.get(&attempt).is_some_and(|gang| self.is_silent(gang));
         let Some(gang) = self.gangs.get_mut(&attempt).filter(|_| !is_silent) else { return };
