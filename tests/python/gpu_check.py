@@ -134,7 +134,9 @@ def out_of_memory(machine: Machine) -> dict[str, Any]:
         for technique, limit, expected in (
             ("ddp", 100 * MB, "out_of_memory"),
             ("ddp", 600 * MB, "measured"),
-            ("offload", 100 * MB, "measured"),
+            # It holds 71 MB, and the allocator of a real GPU 21 MB in blocks that are not used.
+            ("ddp", 140 * MB, "out_of_memory"),
+            ("offload", 140 * MB, "measured"),
         ):
             result = run.run("deep", technique, kind="trial", device_memory_bytes=limit)
             outcome = result.one("trial")["outcome"]
@@ -150,7 +152,8 @@ def host_and_memory(machine: Machine) -> dict[str, Any]:
         [sys.executable, TESTS / "gpu_facts.py"], check=True, capture_output=True, text=True
     )
     found: dict[str, Any] = json.loads(said.stdout.splitlines()[-1])
-    if found["pinned_taken_bytes"] != found["pinned_asked_bytes"]:
+    is_rounded = found["pinned_taken_bytes"] != found["pinned_asked_bytes"]
+    if found["can_keep_pinned_sizes"] and is_rounded:
         raise AssertionError(f"pinned memory is rounded: {found}")
     return found
 

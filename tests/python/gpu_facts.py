@@ -19,7 +19,7 @@ def main() -> None:
     free_before = torch.cuda.mem_get_info(device)[0]
     torch.ones(1, device=device)
     free, total = torch.cuda.mem_get_info(device)
-    keep_pinned_sizes()
+    can_keep = keep_pinned_sizes()
     pinned = torch.empty(PINNED_BYTES, dtype=torch.uint8, pin_memory=True)
     taken = torch.cuda.host_memory_stats()["allocated_bytes.current"]
     bind_to_numa_node(device)
@@ -28,6 +28,7 @@ def main() -> None:
         # What `device_memory` does not count: the context, and other processes' memory.
         "outside_torch_bytes": total - free - torch.cuda.memory_reserved(device),
         "free_bytes_before_and_after_a_kernel": [free_before, free],
+        "can_keep_pinned_sizes": can_keep,
         "pinned_asked_bytes": pinned.nbytes,
         "pinned_taken_bytes": taken,
         "cores": cores,

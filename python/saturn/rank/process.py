@@ -6,7 +6,6 @@ Other modules of this folder limit its memory (`device_memory`) and connect it w
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Sequence
@@ -37,16 +36,20 @@ def settle(cores: Sequence[int], *, num_threads: int = 1) -> None:
     torch.set_num_threads(len(cores) or num_threads)
 
 
-def keep_pinned_sizes() -> None:
+def keep_pinned_sizes() -> bool:
     """Have torch pin as many bytes as large tensors take, without rounding to a power of two.
 
-    Rounding suits small sizes, which come back. A user's own setting stays.
+    Rounding suits small sizes, which come back. A user's own setting stays. Returns whether torch
+    took the setting; torch 2.11 doesn't have it, and rounds.
     """
     settings = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
-    if _PINNED_ROUNDING not in settings:
-        # Older versions of torch don't know the setting.
-        with contextlib.suppress(AttributeError, RuntimeError, ValueError):
-            torch._C._accelerator_setAllocatorSettings(f"{_PINNED_ROUNDING}:1")
+    if _PINNED_ROUNDING in settings:
+        return False
+    try:
+        torch._C._accelerator_setAllocatorSettings(f"{_PINNED_ROUNDING}:1")
+    except (AttributeError, RuntimeError, ValueError):
+        return False
+    return True
 
 
 def bind_to_numa_node(device: torch.device) -> None:
