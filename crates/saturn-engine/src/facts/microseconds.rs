@@ -32,6 +32,12 @@ impl SolveOrder {
             }
             problem.deadline_s = problem.deadline_s.map(ahead);
         }
+        for place in self.warm_start.iter_mut().flat_map(|plan| &mut plan.assignments) {
+            // What starts at 0 trains already.
+            place.start_s =
+                if place.start_s > 0.0 { ahead(place.start_s) } else { rounded(place.start_s) };
+            place.end_s = rounded(place.end_s);
+        }
         self
     }
 }
@@ -40,14 +46,17 @@ fn rounded(time_s: f64) -> f64 {
     (time_s * MICROSECONDS).round() / MICROSECONDS
 }
 
-/// A deadline stays ahead by a microsecond: a problem whose deadline is nearer is refused as a whole.
+/// A time ahead stays ahead, by a microsecond at least. A problem whose deadline is nearer is refused
+/// as a whole.
 fn ahead(deadline_s: f64) -> f64 {
     rounded(deadline_s).max(MICROSECOND_S)
 }
 
 #[cfg(test)]
 mod tests {
-    use saturn_core::{Candidate, Cluster, Node, Objective, Problem, ProblemTask};
+    use saturn_core::{
+        Assignment, Candidate, Cluster, Node, Objective, Plan, Problem, ProblemTask, WHOLE,
+    };
 
     use super::*;
 
@@ -66,7 +75,17 @@ mod tests {
             min_switch_gain: 0.0,
             min_move_gain: 0.0,
             min_move_gain_s: 0.0,
-            warm_start: None,
+            warm_start: Some(Plan {
+                assignments: vec![Assignment {
+                    task: 0,
+                    strategy: 0,
+                    gang: Vec::new(),
+                    share: WHOLE,
+                    start_s: runtime_s,
+                    end_s: 2.0 * runtime_s,
+                }],
+                ..Plan::none(Objective::Makespan)
+            }),
         }
     }
 
@@ -78,6 +97,8 @@ mod tests {
         assert_ne!(order(one).in_microseconds(), order(one + 1e-5).in_microseconds());
         let short = order(1e-9).in_microseconds();
         assert!(short.problem.tasks[0].strategies[0].runtime_s > 0.0);
+        let waiting = &short.warm_start.expect("it was given").assignments[0];
+        assert!(waiting.start_s > 0.0, "only what trains starts at once");
     }
 
     /// A deadline that has all but come is still ahead.
