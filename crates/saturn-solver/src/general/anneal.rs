@@ -3,7 +3,9 @@
 //! In a round each stream anneals once, from the best plan or from a newly built plan, with a
 //! random target and a random first temperature. Rounds get longer. Missing a deadline or departure
 //! costs more than any gain, and a plan that misses less is better, whatever its value. So the
-//! search first looks for a valid plan, then for a good plan.
+//! search first looks for a valid plan, then for a good plan. For the cost it looks for nothing but
+//! a valid plan at first: a late plan may cost nothing, and then its cost says nothing of what a
+//! missed second is worth.
 
 use saturn_core::Objective;
 
@@ -198,6 +200,8 @@ pub(crate) fn by_start(player: &mut Player, mut genome: Genome) -> Genome {
 /// What annealing makes small.
 struct Energy {
     objective: Objective,
+    /// Whether only missed seconds count.
+    is_late: bool,
     target: f64,
     /// The weight of a missed second.
     penalty: f64,
@@ -209,6 +213,9 @@ struct Energy {
 
 impl Energy {
     fn of(&self, worth: &Worth) -> f64 {
+        if self.is_late {
+            return worth.missed;
+        }
         let value = match self.objective {
             Objective::Makespan => worth.late,
             _ => worth.value + self.makespan * worth.makespan,
@@ -246,7 +253,10 @@ impl Inputs<'_> {
         }
         let is_makespan = instance.objective == Objective::Makespan;
         genome.backfills = is_makespan || random.below(2) == 0;
+        let is_cost = instance.objective == Objective::Cost;
+        let is_late = is_cost && !best.worth.is_valid();
         let unit = match instance.objective {
+            _ if is_late => best.worth.missed,
             Objective::Makespan => low.max(1e-9),
             _ => (best.worth.value / num_nodes).max(1e-9),
         };
@@ -254,10 +264,11 @@ impl Inputs<'_> {
         let least = low.min(best.worth.makespan);
         let energy = Energy {
             objective: instance.objective,
+            is_late,
             target: least + (best.worth.makespan - least) * (0.3 + 0.7 * random.unit()),
             penalty: PENALTY * if is_makespan { 1.0 } else { a_second * num_nodes },
             load: if is_makespan { [0.0, 0.05, 0.2][random.below(3)] * num_nodes } else { 0.0 },
-            makespan: if instance.objective == Objective::Cost { 1e-4 * a_second } else { 0.0 },
+            makespan: if is_cost { 1e-4 * a_second } else { 0.0 },
         };
         // With many tasks a plan at hand is good: a hot start would only undo it.
         let warmest = 0.2 / (1.0 + instance.tasks.len() as f64 / 40.0);
@@ -275,12 +286,17 @@ impl Inputs<'_> {
                 let undo = change(instance, &mut genome, random);
                 let worth = player.worth(&genome, energy.target);
                 let next = energy.of(&worth);
-                if next - current <= -temperature * (1.0 - random.unit()).ln() {
-                    current = next;
-                    if worth.beats(&least) {
-                        least = worth;
-                        found = Some(Incumbent { worth, genome: genome.clone() });
+                let is_accepted = next - current <= -temperature * (1.0 - random.unit()).ln();
+                // A plan in time may cost so much more that the annealing refuses it.
+                if (is_accepted || is_cost) && worth.beats(&least) {
+                    least = worth;
+                    found = Some(Incumbent { worth, genome: genome.clone() });
+                    if is_late && worth.is_valid() {
+                        return found;
                     }
+                }
+                if is_accepted {
+                    current = next;
                 } else {
                     undo.apply(&mut genome);
                 }

@@ -136,6 +136,8 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let problem = if is_plain { plain(problem) } else { problem };
+        // Without what couples nodes, a problem may be left with no task.
+        prop_assume!(!problem.tasks.is_empty());
         let run = |threads: usize| {
             let options = Options {
                 backend: Backend::Search,

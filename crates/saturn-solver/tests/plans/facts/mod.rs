@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod impossible;
+mod in_time;
 pub(crate) mod problems;
 mod running;
 

@@ -1,0 +1,58 @@
+//! Deadlines that some plan keeps, where plans that miss them are worth more or miss them by little.
+
+use saturn_core::{PlanStatus, Problem, check};
+use saturn_solver::{Backend, FrozenClock, Objective, Options, solve};
+
+use super::is_close;
+
+/// As many tasks of 100 s as `home` has GPUs, and as many of 10 s that may only use `home`, on one GPU
+/// each. All must have ended after 100 s. So one long task must go to the cloud, at 36 an hour.
+fn own_and_rented(gpus: u32, home_price: f64) -> Problem {
+    let task = |name: &str, index: u32, runtime_s: u32, facts: &str| {
+        format!(
+            r#"{{"name": "{name}{index}", "strategies": [
+                {{"technique": "x", "gpus": 1, "runtime_s": {runtime_s}}}]{facts}}}"#
+        )
+    };
+    let pinned = r#", "weight": 0.01, "only_nodes": ["home"]"#;
+    let tasks: Vec<String> = (0..gpus)
+        .flat_map(|index| [task("q", index, 100, ""), task("p", index, 10, pinned)])
+        .collect();
+    let text = format!(
+        r#"{{"cluster": {{"nodes": [
+            {{"name": "home", "gpus": {gpus}, "price_per_hour": {home_price}}},
+            {{"name": "cloud", "gpus": {gpus}, "price_per_hour": 36}}]}},
+            "deadline_s": 100, "tasks": [{}]}}"#,
+        tasks.join(",")
+    );
+    Problem::from_json(&text).unwrap()
+}
+
+/// A late plan costs 0, or a few cents against a dollar.
+#[test]
+fn a_cheap_plan_that_is_late_does_not_hide_the_plan_in_time() {
+    for gpus in [1, 2, 8] {
+        for price in [0.0, 0.1, 1.0, 3.0, 12.0] {
+            let problem = own_and_rented(gpus, price);
+            // All long tasks in the cloud for 100 s, all short tasks at home for 10 s.
+            let least = 1.0 + price / 3600.0 * 10.0;
+            for backend in [Backend::Auto, Backend::Search] {
+                for seed in 0..3 {
+                    let options = Options {
+                        backend,
+                        objective: Objective::Cost,
+                        max_moves: Some(20_000),
+                        seed,
+                        ..Options::default()
+                    };
+                    let plan = solve(&problem, &options, &FrozenClock).unwrap();
+                    check(&problem, &plan).unwrap();
+                    assert!(
+                        is_close(plan.value(), least) && plan.status != PlanStatus::TimedOut,
+                        "{gpus} GPUs, {price} an hour, {backend}, seed {seed}: {plan:?}"
+                    );
+                }
+            }
+        }
+    }
+}
