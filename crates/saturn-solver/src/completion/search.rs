@@ -126,7 +126,7 @@ impl<'a> Search<'a> {
     /// Whether no lists are better.
     pub(crate) fn is_optimal(&self, limits: &Limits) -> bool {
         let Merit { missed, value } = self.best.merit;
-        missed <= self.inputs.queue.slack && limits.are_met_by(value)
+        missed <= 0.0 && limits.are_met_by(value)
     }
 
     fn take(&mut self, found: Incumbent) {
@@ -137,7 +137,7 @@ impl<'a> Search<'a> {
 
     /// The fine of the next round: higher while the best plan is late, otherwise lower.
     fn next_fine(&mut self) {
-        self.fine = if self.best.merit.missed > self.inputs.queue.slack {
+        self.fine = if self.best.merit.missed > 0.0 {
             (self.fine * 2.0).min(MOST_FINE)
         } else {
             (self.fine * 0.8).max(LEAST_FINE)
