@@ -290,6 +290,12 @@ pub enum Event {
         /// Seconds that its start took, while the run's clock stood still.
         startup_s: f64,
     },
+    /// The driver stood still, as after a full disk or a stopped terminal. What was said meanwhile is
+    /// told after this.
+    StoodStill {
+        /// For how long, seconds.
+        for_s: f64,
+    },
     /// Time has passed.
     Tick,
 }
