@@ -15,6 +15,11 @@ pub struct Violation {
     pub what: String,
 }
 
+/// What a watcher answers if a rule is broken.
+pub(crate) fn broken(rule: &'static str, what: String) -> Result<(), Violation> {
+    Err(Violation { rule, what })
+}
+
 /// Looks on at each event.
 pub(crate) trait Watcher: Debug {
     /// Takes in a record that was stored.

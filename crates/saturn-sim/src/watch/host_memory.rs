@@ -15,8 +15,7 @@ use saturn_engine::{
     TrialKey, devices,
 };
 
-use crate::driving::seam::Violation;
-use crate::watch::invariants::broken;
+use crate::driving::seam::{Violation, broken};
 use crate::workloads::host_bytes::Taker;
 
 /// How long a trial is expected to hold host memory, seconds.

@@ -14,8 +14,7 @@ use std::collections::BTreeMap;
 use saturn_core::TrialOutcome;
 use saturn_engine::{Action, Purpose, Record, State, TaskId, TaskStatus};
 
-use crate::driving::seam::Violation;
-use crate::watch::invariants::broken;
+use crate::driving::seam::{Violation, broken};
 
 /// The engine rests after a solve for so many times as long as the solve took.
 const RESTS: f64 = 10.0;

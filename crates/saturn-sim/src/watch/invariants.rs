@@ -9,7 +9,7 @@ use saturn_engine::{
     TaskStatus, TrialKey, devices,
 };
 
-use crate::driving::seam::{Violation, Watcher};
+use crate::driving::seam::{Violation, Watcher, broken};
 use crate::watch::host_memory::HostMemory;
 use crate::watch::idle::Idleness;
 use crate::world::cluster::World;
@@ -307,8 +307,4 @@ fn durable(state: &State) -> State {
 fn differing(text: &str, other: &str) -> String {
     let same = text.chars().zip(other.chars()).take_while(|(a, b)| a == b).count();
     text.chars().skip(same.saturating_sub(30)).take(60).collect()
-}
-
-pub(super) fn broken(rule: &'static str, what: String) -> Result<(), Violation> {
-    Err(Violation { rule, what })
 }
