@@ -13,8 +13,8 @@ const READ_S: f64 = 2.0;
 /// Forgives all attempts the seconds for which the driver stood still, and begins their clocks anew.
 /// Their timers are looked at when they are due, and are set anew then.
 pub(crate) fn stood_still(ledger: &mut Ledger, for_s: f64, now_s: f64) {
+    let later = |at_s: f64| (at_s + for_s).min(now_s).max(at_s);
     for attempt in ledger.state.attempts.values_mut() {
-        let later = |at_s: f64| (at_s + for_s).min(now_s).max(at_s);
         attempt.heard_s = later(attempt.heard_s);
         attempt.killed_s = attempt.killed_s.map(later);
         attempt.echo_s = attempt.echo_s.map(later);

@@ -1,10 +1,6 @@
 //! The plan in force as the solver gets it: what trains as planned stays, and all else comes later.
 
-#![expect(
-    clippy::expect_used,
-    clippy::float_cmp,
-    reason = "a test may panic, and the 0 of what stays is exact"
-)]
+#![expect(clippy::expect_used, reason = "a test may panic")]
 
 use std::collections::BTreeSet;
 

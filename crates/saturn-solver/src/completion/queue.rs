@@ -79,16 +79,8 @@ impl Queue<'_> {
             }
             merit
         };
-        settle(self.model, &mut lists, |before, after| !self.is_better(all(before), all(after)));
+        settle(self.model, &mut lists, |before, after| !all(before).beats(all(after)));
         (self.merit(&lists), lists)
-    }
-
-    /// Whether the left plan is better: less late, or as late and worth less.
-    pub(crate) fn is_better(&self, left: Merit, right: Merit) -> bool {
-        if left.missed < right.missed * (1.0 - EQUAL) {
-            return true;
-        }
-        left.missed <= right.missed * (1.0 + EQUAL) && left.value < right.value * (1.0 - 1e-12)
     }
 }
 
@@ -99,6 +91,16 @@ pub(crate) struct Merit {
     pub(crate) missed: f64,
     /// The sum of weight times end.
     pub(crate) value: f64,
+}
+
+impl Merit {
+    /// Whether a plan of this merit is better: less late, or as late and worth less.
+    pub(crate) fn beats(self, other: Self) -> bool {
+        if self.missed < other.missed * (1.0 - EQUAL) {
+            return true;
+        }
+        self.missed <= other.missed * (1.0 + EQUAL) && self.value < other.value * (1.0 - 1e-12)
+    }
 }
 
 impl std::ops::AddAssign for Merit {

@@ -130,7 +130,7 @@ impl<'a> Search<'a> {
     }
 
     fn take(&mut self, found: Incumbent) {
-        if self.inputs.queue.is_better(found.merit, self.best.merit) {
+        if found.merit.beats(self.best.merit) {
             self.best = found;
         }
     }
@@ -196,7 +196,7 @@ impl<'a> Search<'a> {
         collect(round.results, lists);
         *done += span;
         let found = inputs.queue.merit(lists);
-        let found = inputs.queue.is_better(found, self.best.merit).then(|| lists.clone());
+        let found = found.beats(self.best.merit).then(|| lists.clone());
         let is_over = *done >= each;
         if is_over {
             *length *= GROWTH;
@@ -245,7 +245,7 @@ impl Inputs<'_> {
             for recipe in recipes.take(num_lists) {
                 let lists = build(self.queue, self.guide, fine, recipe, &mut random);
                 let found = self.settled(lists);
-                if self.queue.is_better(found.merit, best.merit) {
+                if found.merit.beats(best.merit) {
                     best = found;
                 }
                 if deadline.is_over() {
