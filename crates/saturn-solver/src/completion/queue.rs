@@ -24,9 +24,13 @@ pub(crate) struct Queue<'a> {
     pub(crate) duties: Vec<Duty>,
     /// By node: when it leaves, seconds; may be infinite.
     pub(crate) until: Vec<f64>,
-    /// Lateness up to this is rounding, seconds.
-    pub(crate) slack: f64,
 }
+
+/// Lateness up to this, relative to the end, is rounding. It is less than a plan may miss its times
+/// by, so a plan that is not late here is valid.
+const ROUNDING: f64 = 1e-12;
+/// Sums of missed seconds that differ by less, relative, are equal.
+const EQUAL: f64 = 1e-9;
 
 impl Queue<'_> {
     /// The mean weight of a task.
@@ -38,7 +42,7 @@ impl Queue<'_> {
     #[inline]
     pub(crate) fn lateness(&self, task: usize, until: f64, end: f64) -> f64 {
         let late = end - self.duties[task].due.min(until);
-        if late > self.slack { late } else { 0.0 }
+        if late > ROUNDING * (1.0 + end) { late } else { 0.0 }
     }
 
     /// The merit of lists.
@@ -75,26 +79,28 @@ impl Queue<'_> {
             }
             merit
         };
-        settle(self.model, &mut lists, |before, after| !self.is_better(all(before), all(after)));
+        settle(self.model, &mut lists, |before, after| !all(before).beats(all(after)));
         (self.merit(&lists), lists)
-    }
-
-    /// Whether the left plan is better: less late, or as late and worth less.
-    pub(crate) fn is_better(&self, left: Merit, right: Merit) -> bool {
-        if left.missed < right.missed - self.slack {
-            return true;
-        }
-        left.missed <= right.missed + self.slack && left.value < right.value * (1.0 - 1e-12)
     }
 }
 
 /// The merit of a plan, or of a part of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Merit {
-    /// Seconds by which gangs end too late, summed.
+    /// Seconds by which gangs end too late, summed; exactly 0 if none does.
     pub(crate) missed: f64,
     /// The sum of weight times end.
     pub(crate) value: f64,
+}
+
+impl Merit {
+    /// Whether this plan is better than another: less late, or as late and worth less.
+    pub(crate) fn beats(self, other: Self) -> bool {
+        if self.missed < other.missed * (1.0 - EQUAL) {
+            return true;
+        }
+        self.missed <= other.missed * (1.0 + EQUAL) && self.value < other.value * (1.0 - 1e-12)
+    }
 }
 
 impl std::ops::AddAssign for Merit {

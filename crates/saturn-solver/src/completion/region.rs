@@ -117,7 +117,7 @@ impl<'a> Region<'a> {
             done += moves;
             let Some(bar) = bar else { continue };
             let merit = self.merit();
-            if self.queue.is_better(merit, best.as_ref().map_or(bar, |(best, _)| *best)) {
+            if merit.beats(best.as_ref().map_or(bar, |(best, _)| *best)) {
                 let lists = self.lines.iter().map(|line| line.list().to_vec()).collect();
                 best = Some(self.queue.settled(lists));
             }

@@ -126,18 +126,18 @@ impl<'a> Search<'a> {
     /// Whether no lists are better.
     pub(crate) fn is_optimal(&self, limits: &Limits) -> bool {
         let Merit { missed, value } = self.best.merit;
-        missed <= self.inputs.queue.slack && limits.are_met_by(value)
+        missed <= 0.0 && limits.are_met_by(value)
     }
 
     fn take(&mut self, found: Incumbent) {
-        if self.inputs.queue.is_better(found.merit, self.best.merit) {
+        if found.merit.beats(self.best.merit) {
             self.best = found;
         }
     }
 
     /// The fine of the next round: higher while the best plan is late, otherwise lower.
     fn next_fine(&mut self) {
-        self.fine = if self.best.merit.missed > self.inputs.queue.slack {
+        self.fine = if self.best.merit.missed > 0.0 {
             (self.fine * 2.0).min(MOST_FINE)
         } else {
             (self.fine * 0.8).max(LEAST_FINE)
@@ -196,7 +196,7 @@ impl<'a> Search<'a> {
         collect(round.results, lists);
         *done += span;
         let found = inputs.queue.merit(lists);
-        let found = inputs.queue.is_better(found, self.best.merit).then(|| lists.clone());
+        let found = found.beats(self.best.merit).then(|| lists.clone());
         let is_over = *done >= each;
         if is_over {
             *length *= GROWTH;
@@ -245,7 +245,7 @@ impl Inputs<'_> {
             for recipe in recipes.take(num_lists) {
                 let lists = build(self.queue, self.guide, fine, recipe, &mut random);
                 let found = self.settled(lists);
-                if self.queue.is_better(found.merit, best.merit) {
+                if found.merit.beats(best.merit) {
                     best = found;
                 }
                 if deadline.is_over() {

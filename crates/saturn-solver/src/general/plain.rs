@@ -206,7 +206,6 @@ impl Rest {
             model: &self.model,
             duties: duties.collect(),
             until: instance.nodes.iter().map(|node| node.until).collect(),
-            slack: 1e-12 * (1.0 + instance.horizon()),
         }
     }
 

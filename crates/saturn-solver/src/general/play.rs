@@ -77,20 +77,27 @@ pub(crate) struct Worth {
 }
 
 impl Worth {
-    /// Whether it is better: misses less, or as much and is worth less.
+    /// Whether it is better: valid where the other is not, otherwise misses less, or as much and is
+    /// worth less.
     pub(crate) fn beats(&self, other: &Self) -> bool {
+        if self.is_valid() != other.is_valid() {
+            return self.is_valid();
+        }
         let scale = 1e-9 * (1.0 + other.makespan);
-        if self.missed > scale || other.missed > scale {
-            return self.missed < other.missed - scale
-                || (self.missed <= other.missed + scale
-                    && self.value < other.value * (1.0 - 1e-12));
+        if !self.is_valid() && (self.missed - other.missed).abs() > scale {
+            return self.missed < other.missed;
         }
         self.value < other.value * (1.0 - 1e-12)
     }
 
     pub(crate) fn is_valid(&self) -> bool {
-        self.missed <= 1e-10 * (1.0 + self.makespan)
+        self.missed <= rounding(self.makespan)
     }
+}
+
+/// A plan of this makespan that misses its times by no more misses them by rounding.
+pub(crate) fn rounding(makespan: f64) -> f64 {
+    1e-10 * (1.0 + makespan)
 }
 
 /// Excess beyond the target counts its square as well, this much.

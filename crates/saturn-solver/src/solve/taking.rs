@@ -6,7 +6,7 @@ use crate::bounds::program::Effort;
 use crate::course::clock::Deadline;
 use crate::exact::milp::{self, Solution};
 use crate::general::instance::{Instance, TaskFacts};
-use crate::general::play::Placed;
+use crate::general::play::{Placed, rounding};
 use crate::general::wait::shift_gangs;
 use crate::problem::grade::grade;
 use crate::problem::schedule::{Step, assignments};
@@ -84,7 +84,7 @@ pub(crate) fn take_solution(
 /// Whether gangs keep deadlines and departures.
 pub(crate) fn keeps_times(instance: &Instance, placed: &[Placed]) -> bool {
     let makespan = placed.iter().map(Placed::end).fold(0.0, f64::max);
-    let slack = 1e-10 * (1.0 + makespan);
+    let slack = rounding(makespan);
     placed.iter().all(|one| {
         let untils = one.parts.iter().map(|(node, _)| instance.nodes[*node].until);
         one.end() <= untils.fold(instance.tasks[one.task].due, f64::min) + slack

@@ -3,7 +3,7 @@
 use saturn_core::{PlanStatus, Problem, check};
 use saturn_solver::{Backend, FrozenClock, Objective, Options, solve};
 
-use super::is_close;
+use super::{is_close, run};
 
 /// As many tasks of 100 s as `home` has GPUs, and as many of 10 s that may only use `home`, on one GPU
 /// each. All must have ended after 100 s. So one long task must go to the cloud, at 36 an hour.
@@ -54,5 +54,40 @@ fn a_cheap_plan_that_is_late_does_not_hide_the_plan_in_time() {
                 }
             }
         }
+    }
+}
+
+/// `t` ends half a millisecond late on `a`: less than a billionth of the plan. On `b`, behind `u` or
+/// before it, it is in time.
+#[test]
+fn a_plan_that_is_late_by_a_billionth_does_not_hide_the_plan_in_time() {
+    let text = r#"{"cluster": {"nodes": [
+        {"name": "a", "gpus": 1, "type": "a"}, {"name": "b", "gpus": 1, "type": "b"}]}, "tasks": [
+        {"name": "t", "deadline_s": 1000000, "strategies": [
+            {"technique": "x", "gpus": 1, "type": "a", "runtime_s": 1000000.0005},
+            {"technique": "x", "gpus": 1, "type": "b", "runtime_s": 900000}]},
+        {"name": "u", "strategies": [
+            {"technique": "x", "gpus": 1, "type": "b", "runtime_s": 200000}]}]}"#;
+    let problem = Problem::from_json(text).unwrap();
+    for backend in [Backend::Auto, Backend::Search, Backend::Milp] {
+        let plan = run(&problem, backend, Objective::Makespan, 20_000);
+        assert!(plan.is_usable() && is_close(plan.value(), 1_100_000.0), "{backend}: {plan:?}");
+    }
+}
+
+/// A node that arrives in 30,000 years makes half a second no less late. `B` alone first would be
+/// the better order.
+#[test]
+fn how_late_counts_does_not_depend_on_times_that_no_plan_reaches() {
+    let text = r#"{"cluster": {"nodes": [{"name": "n", "gpus": 1, "type": "a"},
+        {"name": "late", "gpus": 1, "type": "b", "available_from_s": 1e12}]}, "tasks": [
+        {"name": "A", "deadline_s": 1, "strategies": [
+            {"technique": "x", "gpus": 1, "type": "a", "runtime_s": 1}]},
+        {"name": "B", "strategies": [
+            {"technique": "x", "gpus": 1, "type": "a", "runtime_s": 0.5}]}]}"#;
+    let problem = Problem::from_json(text).unwrap();
+    for backend in [Backend::Auto, Backend::Search] {
+        let plan = run(&problem, backend, Objective::Completion, 20_000);
+        assert!(plan.is_usable() && is_close(plan.value(), 2.5), "{backend}: {plan:?}");
     }
 }
