@@ -94,7 +94,7 @@ pub(crate) struct Merit {
 }
 
 impl Merit {
-    /// Whether a plan of this merit is better: less late, or as late and worth less.
+    /// Whether this plan is better than another: less late, or as late and worth less.
     pub(crate) fn beats(self, other: Self) -> bool {
         if self.missed < other.missed * (1.0 - EQUAL) {
             return true;

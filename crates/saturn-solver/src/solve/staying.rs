@@ -2,7 +2,8 @@
 //!
 //! A move costs more than the seconds that a plan counts: another launch may fail, and a task that
 //! could have ended soon waits. So half of a solve looks for the best plan in which every running
-//! task stays. The other half may move them, from that plan on. A plan that moves more tasks is the
+//! task stays that can: staying may miss a task's deadline or its node's departure, or the task may
+//! no longer use its node. The other half may move them, from that plan on. A plan that moves more tasks is the
 //! answer only if it is better by as much as the options ask for. Of weighted ends only the share
 //! is asked for: a gain in seconds means nothing there.
 
@@ -11,6 +12,8 @@ use std::collections::BTreeSet;
 use saturn_core::{Assignment, Objective, Plan, Problem, Running, WHOLE};
 
 use crate::course::clock::Deadline;
+use crate::general::instance::Instance;
+use crate::general::play::rounding;
 use crate::lists::warm::is_staying;
 use crate::problem::model::Model;
 use crate::problem::options::Options;
@@ -28,7 +31,8 @@ pub(crate) fn plan(problem: &Problem, options: &Options, deadline: Deadline, pla
     }
     let half = Options { max_moves: options.max_moves.map(|moves| moves / 2), ..options.clone() };
     let mut left = Plan::none(options.objective);
-    let still = without_moves(problem);
+    let model = Model::new(problem);
+    let still = without_moves(problem, &model, options.objective);
     plan_early(&still, &half, deadline.within(deadline.left_s() / 2.0), &mut left);
     // The plan at hand may already move tasks, for a smaller gain. Those moves were decided before.
     let at_hand = warm::valid(problem, options);
@@ -40,7 +44,6 @@ pub(crate) fn plan(problem: &Problem, options: &Options, deadline: Deadline, pla
     let is_makespan = options.objective == Objective::Makespan;
     let gain_s = if is_makespan { options.min_move_gain_s } else { 0.0 };
     let enough = start.value() * (1.0 - options.min_move_gain) - gain_s;
-    let model = Model::new(problem);
     let at_start = moved(&model, &start);
     let moves_more = |plan: &Plan| !moved(&model, plan).is_subset(&at_start);
     if !plan.is_usable() || plan.value() > enough && moves_more(plan) {
@@ -56,11 +59,24 @@ fn moved(model: &Model, plan: &Plan) -> BTreeSet<usize> {
     plan.assignments.iter().filter(is_moved).map(|one| one.task).collect()
 }
 
-/// The problem in which every running task stays as it runs.
-fn without_moves(problem: &Problem) -> Problem {
+/// The problem in which every running task stays as it runs, but for those that can't.
+fn without_moves(problem: &Problem, model: &Model, objective: Objective) -> Problem {
+    let instance = Instance::new(problem, model, objective, &vec![1.0; model.num_kinds]);
     let mut still = problem.clone();
-    for running in still.tasks.iter_mut().filter_map(|task| task.running.as_mut()) {
-        running.movable = false;
+    for (task, spec) in still.tasks.iter_mut().enumerate() {
+        if let Some(running) = &mut spec.running {
+            running.movable &= !can_stay(&instance, task);
+        }
     }
     still
+}
+
+/// Whether a running task may be left alone where it runs, and then ends in time for itself, for its
+/// nodes and for the tasks that wait for it.
+fn can_stay(instance: &Instance, task: usize) -> bool {
+    instance.stay(task).is_some_and(|stay| {
+        let untils = stay.parts().map(|(node, _)| instance.nodes[node].until);
+        let latest = untils.fold(instance.tasks[task].latest_end, f64::min);
+        stay.runtime <= latest + rounding(stay.runtime)
+    })
 }

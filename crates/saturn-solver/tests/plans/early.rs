@@ -140,6 +140,41 @@ fn running_tasks_are_moved_for_what_the_options_ask() {
     assert!(kept.makespan_s <= moved.makespan_s * (1.0 + 1e-9), "the moves were decided: {kept:?}");
 }
 
+/// `late` has to move to both GPUs of `a`, where it ends after 45 s. `other` trains for 200 s more on
+/// the only GPU of `b`. Behind `late`, on both GPUs of `a`, it would end 1 s earlier.
+#[test]
+fn a_task_that_has_to_move_moves_no_other() {
+    let missed = (r#", "deadline_s": 60"#, "a");
+    let forbidden = (r#", "only_nodes": ["a"]"#, "c");
+    for (facts, node) in [missed, forbidden] {
+        let text = format!(
+            r#"{{"cluster": {{"nodes": [
+                {{"name": "a", "gpus": 2}}, {{"name": "b", "gpus": 1}}, {{"name": "c", "gpus": 1}}]}}, "tasks": [
+            {{"name": "late", "switch_cost_s": 5{facts}, "strategies": [
+                {{"technique": "ddp", "gpus": 1, "runtime_s": 100}},
+                {{"technique": "ddp", "gpus": 2, "runtime_s": 40}}],
+              "running": {{"technique": "ddp", "gpus": 1, "movable": true,
+                "placement": [{{"node": "{node}", "devices": [0]}}]}}}},
+            {{"name": "other", "switch_cost_s": 4, "strategies": [
+                {{"technique": "ddp", "gpus": 1, "runtime_s": 200}},
+                {{"technique": "ddp", "gpus": 2, "runtime_s": 150}}],
+              "running": {{"technique": "ddp", "gpus": 1, "movable": true,
+                "placement": [{{"node": "b", "devices": [0]}}]}}}}]}}"#
+        );
+        let problem = Problem::from_json(&text).unwrap();
+        let makespan_s = |min_move_gain: f64, min_move_gain_s: f64| {
+            let options = Options { min_move_gain, min_move_gain_s, ..options(0, true) };
+            plan(&problem, &options).makespan_s
+        };
+        assert!((makespan_s(0.0, 0.0) - 199.0).abs() < 1e-6, "{facts}");
+        assert!((makespan_s(0.2, 5.0) - 200.0).abs() < 1e-6, "{facts}");
+        assert!(
+            (makespan_s(0.001, 0.0) - 199.0).abs() < 1e-6,
+            "{facts}: what is asked for is gained"
+        );
+    }
+}
+
 /// The plan at hand moves `a` and has `b` wait for nothing.
 #[test]
 fn a_better_plan_with_no_further_move_needs_no_gain() {
