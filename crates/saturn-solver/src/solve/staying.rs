@@ -2,10 +2,10 @@
 //!
 //! A move costs more than the seconds that a plan counts: another launch may fail, and a task that
 //! could have ended soon waits. So half of a solve looks for the best plan in which every running
-//! task stays that can: staying may miss a task's deadline or its node's departure, or the task may
-//! no longer use its node. The other half may move them, from that plan on. A plan that moves more tasks is the
-//! answer only if it is better by as much as the options ask for. Of weighted ends only the share
-//! is asked for: a gain in seconds means nothing there.
+//! task stays that can. (Staying may miss a task's deadline or its node's departure, or the task may
+//! no longer use its node.) The other half may move all of them, from that plan on. A plan that
+//! moves more tasks is the answer only if it is better by as much as the options ask for. Of
+//! weighted ends only the share is asked for: a gain in seconds means nothing there.
 
 use std::collections::BTreeSet;
 
