@@ -46,6 +46,7 @@ impl State {
             recent: None,
             saved_step: None,
             heard_s: now_s,
+            settled_s: 0.0,
             live_ranks: self.config.num_ranks(strategy),
             failure: None,
             failed_ranks: BTreeSet::new(),
@@ -251,7 +252,7 @@ impl State {
             attempt.stepped_s = now_s;
         }
         let has_stepped = attempt.started.is_some_and(|(from_step, _)| step > from_step);
-        if has_stepped && attempt.warm.is_none() {
+        if has_stepped && attempt.warm.is_none() && now_s >= attempt.settled_s {
             attempt.warm = Some(Warm { at_s: now_s, ..attempt.here() });
         }
         attempt.step_s = step_s.filter(|step_s| *step_s > 0.0).or(attempt.step_s);

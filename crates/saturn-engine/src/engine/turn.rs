@@ -26,6 +26,7 @@ use crate::health::failures::{launch_failed, look_at_attempt};
 use crate::health::hopeless::give_up_hopeless;
 use crate::health::memory::Health;
 use crate::health::nodes::{node_joined, node_left, pool_is};
+use crate::health::standstill::stood_still;
 use crate::health::stuck::is_stuck;
 use crate::ledger::agenda::PlanningNews;
 use crate::ledger::book::{Decision, Ledger};
@@ -132,6 +133,10 @@ impl Engine {
             Event::SpaceFreed => space_freed(ledger, cooldowns, now_s),
             Event::DriverStarted { startup_s } => {
                 ledger.commit(Record::DriverStarted { startup_s }, now_s);
+            }
+            Event::StoodStill { for_s } => {
+                stood_still(ledger, for_s, now_s);
+                return false;
             }
             Event::Tick => {}
         }

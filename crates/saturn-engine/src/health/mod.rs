@@ -5,6 +5,7 @@
 //! - `devices` sets devices aside, and takes them back. `memory` is what is remembered of failures.
 //! - `nodes` takes in nodes that join and leave.
 //! - `disks` retries tasks and trials that met a full disk.
+//! - `standstill` forgives attempts the silence of a driver that stood still.
 //! - `hopeless` gives up tasks that no strategy can run; `stuck` ends a run that can't go on here.
 //!
 //! Invariants: a failure costs one task or one device, never the run. The memory of failures is
@@ -20,4 +21,5 @@ pub(crate) mod hopeless;
 pub(crate) mod memory;
 pub(crate) mod nodes;
 pub(crate) mod retries;
+pub(crate) mod standstill;
 pub(crate) mod stuck;

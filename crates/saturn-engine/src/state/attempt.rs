@@ -52,6 +52,9 @@ pub struct Attempt {
     pub saved_step: Option<u64>,
     /// Time of the last report of any of its ranks, live, seconds.
     pub heard_s: f64,
+    /// Reports up to this time may have waited for a driver that stood still: its steps are not
+    /// clocked by them. Live, seconds; 0 if no driver stood still.
+    pub settled_s: f64,
     /// Ranks whose processes have not been reaped, live.
     pub live_ranks: u32,
     /// The first failure that is not an echo; else the first echo. Live.

@@ -20,6 +20,7 @@ mod rooms;
 mod slow_gangs;
 mod slowness;
 mod specs;
+mod standstill;
 mod staying;
 mod stuck;
 

@@ -15,6 +15,7 @@ use crate::asking::control::{Query, Request};
 use crate::asking::server::ControlSocket;
 use crate::cluster::launcher::ClusterLauncher;
 use crate::driving::driver::{Driven, Driver, DriverDoor};
+use crate::driving::listening::Listening;
 use crate::driving::space::SpaceWatch;
 use crate::keeping::shelf::Shelf;
 use crate::launching::launcher::{Earlier, LocalLauncher};
@@ -201,6 +202,7 @@ fn drive_with(
         actions,
         interrupts: 0,
         space: SpaceWatch::of(run.path()),
+        listening: Listening::default(),
     };
     let Driven { end, launcher, followers, journal } = driver.drive(first)?;
     drop(control);

@@ -16,6 +16,7 @@ use saturn_engine::{
 
 use crate::answering::followers::{Followers, Progress};
 use crate::asking::control::Reply;
+use crate::driving::listening::Listening;
 use crate::driving::space::SpaceWatch;
 use crate::run_files::journal::Journal;
 use crate::run_files::new_tasks::check_tasks;
@@ -91,6 +92,8 @@ pub(crate) struct Driver<'a, L> {
     pub(crate) interrupts: u32,
     /// Checks whether a disk that was full has space again.
     pub(crate) space: SpaceWatch,
+    /// Whether this thread has listened all the time.
+    pub(crate) listening: Listening,
 }
 
 /// A run that has ended, and what is left of the driver.
@@ -117,6 +120,7 @@ impl<L: Launcher> Driver<'_, L> {
                 return Ok(Driven { end, launcher, followers, journal });
             }
             self.bell.wait(self.until_next_look());
+            self.look_at_itself()?;
             self.look_at_launcher()?;
             self.look_at_inputs()?;
             self.look_at_interrupts()?;
@@ -189,6 +193,7 @@ impl<L: Launcher> Driver<'_, L> {
                 return Ok(Reply::refused(RefusalCode::BadValue.because(error)));
             }
         }
+        self.look_at_itself()?;
         let refusal = self.decide(Event::Command { command })?;
         // Prepares the answer before the actions: the decision is on record, whatever becomes of
         // them.
@@ -208,8 +213,18 @@ impl<L: Launcher> Driver<'_, L> {
         Ok(())
     }
 
+    /// Tells the engine for how long the driver has stood still, if it has: before anything that
+    /// waited for that long.
+    fn look_at_itself(&mut self) -> Result<(), RuntimeError> {
+        if let Some(for_s) = self.listening.look(self.clock.now_s()) {
+            self.decide(Event::StoodStill { for_s })?;
+        }
+        Ok(())
+    }
+
     /// Gives the engine an event, stores its decisions and performs its actions.
     fn tell(&mut self, event: Event) -> Result<(), RuntimeError> {
+        self.look_at_itself()?;
         if let Event::Reported {
             attempt, report: RankReport::Progress { step, loss, step_s }, ..
         } = &event

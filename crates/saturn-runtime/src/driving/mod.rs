@@ -2,7 +2,7 @@
 //!
 //! - `run` starts and resumes runs. `drive` takes a run from its launcher to its report.
 //! - `driver` is the loop: it asks the engine, stores the records, then performs the actions.
-//! - `space` watches a full disk.
+//! - `listening` tells whether the loop stood still for a while. `space` watches a full disk.
 //!
 //! Invariants: records reach the disk before the actions that were decided with them are
 //! performed. One thread owns the engine, the journal and the launcher.
@@ -11,5 +11,6 @@
 
 pub(crate) mod drive;
 pub(crate) mod driver;
+pub(crate) mod listening;
 pub(crate) mod run;
 pub(crate) mod space;

@@ -1,0 +1,24 @@
+//! A driver that stood still, and heard nothing meanwhile.
+//!
+//! A full disk, a shared disk that hangs, a stopped terminal or a debugger can keep the driver from
+//! listening for minutes. What its ranks said meanwhile waits to be read. So that time counts
+//! neither as their silence, nor as the time that killed processes took to end. The reports that
+//! waited come all at once: they tell how far an attempt is, and not how fast.
+
+use crate::ledger::book::Ledger;
+
+/// Within so many seconds the driver has read what waited for it.
+const READ_S: f64 = 2.0;
+
+/// Forgives all attempts the seconds for which the driver stood still, and begins their clocks anew.
+/// Their timers are looked at when they are due, and are set anew then.
+pub(crate) fn stood_still(ledger: &mut Ledger, for_s: f64, now_s: f64) {
+    let later = |at_s: f64| (at_s + for_s).min(now_s).max(at_s);
+    for attempt in ledger.state.attempts.values_mut() {
+        attempt.heard_s = later(attempt.heard_s);
+        attempt.killed_s = attempt.killed_s.map(later);
+        attempt.echo_s = attempt.echo_s.map(later);
+        attempt.settled_s = now_s + READ_S;
+        (attempt.warm, attempt.recorded, attempt.recent) = (None, None, None);
+    }
+}
