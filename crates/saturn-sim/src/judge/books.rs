@@ -14,6 +14,7 @@ use crate::judge::recovery::Failures;
 
 /// A task.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct TaskBook {
     pub(super) name: String,
     pub(super) group: String,

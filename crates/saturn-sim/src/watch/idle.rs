@@ -15,7 +15,6 @@ use saturn_core::TrialOutcome;
 use saturn_engine::{Action, Purpose, Record, State, TaskId, TaskStatus};
 
 use crate::driving::seam::Violation;
-use crate::watch::invariants::broken;
 
 /// The engine rests after a solve for so many times as long as the solve took.
 const RESTS: f64 = 10.0;
@@ -86,6 +85,13 @@ impl Idleness {
         }
     }
 
+    /// The driver stood still: nothing was to be done meanwhile.
+    pub(super) fn stood_still(&mut self, now_s: f64) {
+        self.waiting.clear();
+        (self.asked_s, self.standstill_s) = (now_s, None);
+        self.unplanned_s = self.unplanned_s.map(|_| now_s);
+    }
+
     /// Takes in an action.
     pub(super) fn performed(&mut self, action: &Action, now_s: f64) {
         if matches!(action, Action::Solve { .. }) {
@@ -112,7 +118,7 @@ impl Idleness {
     pub(super) fn check(&mut self, state: &State, now_s: f64) -> Result<(), Violation> {
         self.note_late(now_s);
         if let Some(what) = self.late.take() {
-            return broken("devices that a task leaves early are planned again", what);
+            return Err(broken("devices that a task leaves early are planned again", what));
         }
         let interval_s = state.config.policy.interval_s;
         for (task, since_s) in &self.waiting {
@@ -122,7 +128,7 @@ impl Idleness {
                     "{task:?} could start since {since_s:.1} s, the solver was asked at {:.1} s",
                     self.asked_s
                 );
-                return broken("idle devices are planned at each interval", what);
+                return Err(broken("idle devices are planned at each interval", what));
             }
         }
         let could_start = could_start(state, now_s);
@@ -137,7 +143,7 @@ impl Idleness {
                     "{task:?} would need {needs_s:.1} s, and waits since {since_s:.1} s although it \
                      could start"
                 );
-                return broken("nothing waits beside idle devices for long", what);
+                return Err(broken("nothing waits beside idle devices for long", what));
             }
         }
         if could_start.is_empty() || !state.attempts.is_empty() {
@@ -147,10 +153,14 @@ impl Idleness {
         let since_s = *self.standstill_s.get_or_insert(now_s);
         if now_s - since_s.max(self.rest_until_s) > NOTHING_RUNS_S {
             let what = format!("{could_start:?} could start since {since_s:.1} s");
-            return broken("something runs while something could", what);
+            return Err(broken("something runs while something could", what));
         }
         Ok(())
     }
+}
+
+fn broken(rule: &'static str, what: String) -> Violation {
+    Violation { rule, what }
 }
 
 /// The tasks that could start at once on idle devices of one node under a measured strategy, with
