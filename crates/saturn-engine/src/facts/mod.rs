@@ -1,7 +1,8 @@
 //! Plain data: what the engine is told, what the journal stores, and what the engine asks for.
 //!
 //! - `ids`, `config`: the names of things within a run, and what a run and its tasks are.
-//! - `event`: what happens to the engine, and the actions that the engine asks for.
+//! - `event`: what happens to the engine, and the actions that the engine asks for. `microseconds`
+//!   rounds the times of one of these.
 //! - `record`, `plan`: what a journal keeps. `migrate` reads journals of earlier versions.
 //! - `failure`, `evaluation`, `judgement`: parts of events and records.
 //! - `refusal`: why a command is refused.

@@ -16,3 +16,4 @@ pub(crate) mod meter;
 pub(crate) mod missing;
 pub(crate) mod seam;
 pub(crate) mod simulation;
+pub(crate) mod stopper;

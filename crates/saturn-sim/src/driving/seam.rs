@@ -25,6 +25,9 @@ pub(crate) trait Watcher: Debug {
     /// Takes in a record that was stored.
     fn stored(&mut self, record: &Record, now_s: f64);
 
+    /// The driver has stood still until now.
+    fn stood_still(&mut self, now_s: f64);
+
     /// Takes in an action that is performed.
     fn performed(&mut self, action: &Action, now_s: f64);
 

@@ -3,6 +3,7 @@
 //! As the real driver does, it stores the records of a decision, then performs its actions.
 
 pub(crate) mod deeds;
+mod standstill;
 
 use rand::RngExt;
 use saturn_core::Cluster;
@@ -22,9 +23,14 @@ use crate::world::heap::Heap;
 use crate::world::history::Fact;
 
 use crate::driving::simulation::deeds::Deed;
+use crate::driving::simulation::standstill::Standstill;
+use crate::driving::stopper::Stopper;
 
 /// Events at one moment after which the driver counts as running in circles.
 const MAX_EVENTS_AT_ONCE: u32 = 5000;
+
+/// Commands that were lost are sent again so much before others of the same moment, seconds.
+const A_MOMENT_S: f64 = 1e-6;
 
 /// A run on a virtual cluster.
 #[derive(Debug)]
@@ -47,6 +53,11 @@ pub struct Simulation {
     bug: Option<Box<dyn Sabotage>>,
     keeps_no_journal: bool,
     meter: Option<Meter>,
+    stopper: Option<Stopper>,
+    standstill: Option<Standstill>,
+    /// The driver reads what waited for it while it stood still.
+    is_catching_up: bool,
+    num_drivers: u32,
 }
 
 impl Simulation {
@@ -67,6 +78,10 @@ impl Simulation {
             bug: None,
             keeps_no_journal: false,
             meter: None,
+            stopper: None,
+            standstill: None,
+            is_catching_up: false,
+            num_drivers: 1,
         };
         let cluster = simulation.pool();
         simulation.deliver(Event::Begin { cluster });
@@ -144,12 +159,18 @@ impl Simulation {
     pub fn step(&mut self) {
         let world_s = self.world.next_s().unwrap_or(f64::INFINITY);
         let deed_s = self.script.next_s().unwrap_or(f64::INFINITY);
-        let tick_s = self.engine.next_tick_s().unwrap_or(f64::INFINITY);
-        let next_s = world_s.min(deed_s).min(tick_s);
+        let still_s = self.standstill.as_ref().map(|one| one.until_s);
+        let tick_s = self.engine.next_tick_s().filter(|_| still_s.is_none());
+        let tick_s = tick_s.unwrap_or(f64::INFINITY);
+        let still_s = still_s.unwrap_or(f64::INFINITY);
+        let next_s = world_s.min(deed_s).min(tick_s).min(still_s);
         if next_s.is_infinite() {
             return self.broken("it ends", "nothing will ever happen again".to_owned());
         }
-        if world_s <= next_s {
+        if still_s <= next_s {
+            self.world.wait_until(still_s);
+            self.listen_again();
+        } else if world_s <= next_s {
             self.world.wait_until(world_s);
             if let Some(News::Event(event)) = self.world.poll() {
                 self.deliver(event);
@@ -167,6 +188,9 @@ impl Simulation {
 
     /// Gives the engine an event now, and performs its decision.
     pub fn deliver(&mut self, event: Event) {
+        if let Some(standstill) = &mut self.standstill {
+            return standstill.backlog.push_back(event);
+        }
         let now_s = self.world.now_s();
         self.num_events += 1;
         // Then there is no driver any more.
@@ -185,7 +209,11 @@ impl Simulation {
             Event::Tick
                 | Event::Reported { report: RankReport::Progress { .. } | RankReport::Alive, .. }
         );
-        let is_turn = !matches!(event, Event::Begin { .. } | Event::Resume { .. });
+        let is_turn =
+            !self.is_catching_up && !matches!(event, Event::Begin { .. } | Event::Resume { .. });
+        if let Event::NodeLeft { name, .. } = &event {
+            self.world.told_of_leaving(name);
+        }
         let told = (!self.world.history.is_off).then(|| event.clone());
         let decision = self.decide(event, now_s);
         let is_nothing = decision.records.is_empty() && decision.actions.is_empty();
@@ -206,15 +234,23 @@ impl Simulation {
         self.journal.iter().any(was) && self.world.processes().all(|(id, ..)| id != attempt)
     }
 
+    /// A command was lost with the driver.
     fn ask_again(&mut self, asked: Option<Command>) {
         if let Some(command) = asked {
-            self.script.add(self.world.now_s(), Deed::Ask(command));
+            // Before the commands of this moment that come after it.
+            self.script.add(self.world.now_s() - A_MOMENT_S, Deed::Ask(command));
         }
     }
 
     /// Has each event watched from now on.
     pub(crate) fn watch(&mut self, watcher: impl Watcher + 'static) {
         self.watch = Some(Box::new(watcher));
+    }
+
+    /// Has a stopper look at the run from now on.
+    pub(crate) fn steer(&mut self, stopper: Stopper) {
+        self.plan_deed(stopper.every_s, Deed::StopperLooks);
+        self.stopper = Some(stopper);
     }
 
     /// Plants a bug between engine and world.
@@ -374,6 +410,7 @@ impl Simulation {
             return self.broken("it resumes", "the journal has no beginning".to_owned());
         };
         self.engine = engine;
+        self.forget_standstill();
         let mut machines = self.engine.state().config.machines();
         if self.world.is_hit(Fault::OtherMemory) {
             let bytes = self.world.rng.random_range(1 << 29..1u64 << 32);

@@ -1,12 +1,13 @@
 //! Scenarios with faults, drawn from seeds, and the verdict on each.
 //!
-//! - `scenario` draws a whole scenario; `run` runs and judges it. `story` tells a history in words.
+//! - `scenario` draws a whole scenario, `apart` its later parts; `run` runs and judges it. `story` tells a history in words.
 //! - `saboteur` plants bugs, to test that judge and watch find them.
 //!
 //! Invariants: the trouble of a scenario ends at a set time, and then every task must end.
 //!
 //! May use: `watch`, `judge`, `driving`, `solving`, `world` and `workloads`.
 
+pub(crate) mod apart;
 pub(crate) mod run;
 pub(crate) mod saboteur;
 pub(crate) mod scenario;

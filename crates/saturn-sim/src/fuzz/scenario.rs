@@ -3,8 +3,6 @@
 //! The trouble ends at a set time: faults cease, nodes come back, devices are well. From then on
 //! every task must come to its end.
 
-use std::collections::BTreeSet;
-
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -15,6 +13,7 @@ use saturn_engine::{
 
 use crate::driving::simulation::Simulation;
 use crate::driving::simulation::deeds::Deed;
+use crate::fuzz::apart;
 use crate::solving::planner::Planner;
 use crate::watch::invariants::Watch;
 use crate::workloads::truth::least_host_bytes;
@@ -23,7 +22,7 @@ use crate::world::cluster::{Manners, World};
 use crate::world::faults::{Fault, Odds};
 
 /// When the trouble ends, seconds.
-const CALM_S: f64 = 400.0;
+pub(super) const CALM_S: f64 = 400.0;
 /// By when every task has ended, seconds: the longest workload, one task after another, with room.
 pub const MAX_S: f64 = 40_000.0;
 
@@ -32,11 +31,12 @@ pub fn scenario(seed: u64) -> Simulation {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let size = Size { nodes: 3, gpus: 4, tasks: 7, steps: (20, 250), techniques: 3 };
     let mut workload = Workload::draw(&mut rng, &size);
+    apart::draw_evaluations(seed, &mut workload);
     if rng.random_bool(0.3) {
         workload.measure();
     }
     draw_wishes(&mut rng, &mut workload);
-    let early = draw_early(seed, &mut workload);
+    let early = apart::draw_early(seed, &mut workload);
     for (number, one) in (seed % 6..).zip(&mut workload.tasks) {
         one.spec.can_resume = number % 6 != 0;
         if number % 6 == 3 {
@@ -64,6 +64,7 @@ pub fn scenario(seed: u64) -> Simulation {
         pool_may_grow: !is_on_one_machine(seed),
         ..Policy::default()
     };
+    apart::draw_switches(seed, &mut workload.config.policy);
     let manners = Manners {
         look_up_every: rng.random_range(1..20),
         tell_every_s: 0.0,
@@ -75,10 +76,11 @@ pub fn scenario(seed: u64) -> Simulation {
     };
     let Workload { nodes, config, truth, tasks } = workload;
     let mut odds = draw_odds(&mut rng);
-    draw_odds_apart(seed, &mut odds);
+    apart::draw_odds(seed, &mut odds);
     let every_s = config.policy.checkpoint_every_s.unwrap_or(f64::MAX);
     let mut world = World::new(truth, odds, manners, every_s, seed);
     world.early.names = early;
+    apart::draw_neighbours(seed, &mut world);
     for node in &nodes {
         world.add_node(node.clone());
     }
@@ -105,6 +107,7 @@ pub fn scenario(seed: u64) -> Simulation {
         draw_nodes(&mut rng, &mut simulation, &nodes);
     }
     draw_judgements(&mut rng, &mut simulation, &names);
+    apart::draw_deeds(seed, &mut simulation, &nodes);
     for at in (1_u32..).take(if seed.is_multiple_of(3) { 0 } else { 7 }) {
         simulation.plan_deed(f64::from(at) * 50.0, Deed::SpaceFreed);
     }
@@ -114,13 +117,13 @@ pub fn scenario(seed: u64) -> Simulation {
 
 /// Whether this seed's run is on one machine. A resumed run may find another number of devices
 /// there.
-fn is_on_one_machine(seed: u64) -> bool {
+pub(super) fn is_on_one_machine(seed: u64) -> bool {
     seed % 11 == 4
 }
 
 /// Keeps the first machine only. Half of the tasks then need at least two of its devices.
 fn move_to_one_machine(seed: u64, workload: &mut Workload) {
-    let mut rng = stream(seed, 0);
+    let mut rng = apart::stream(seed, 0);
     workload.nodes.truncate(1);
     let Some(node) = workload.nodes.first_mut() else { return };
     node.gpus = node.gpus.max(2);
@@ -133,7 +136,7 @@ fn move_to_one_machine(seed: u64, workload: &mut Workload) {
 
 /// Drivers die, and others go on where there are other numbers of devices.
 fn draw_moves(seed: u64, simulation: &mut Simulation) {
-    let mut rng = stream(seed, 1);
+    let mut rng = apart::stream(seed, 1);
     for _ in 0..rng.random_range(1..4) {
         let at_s = rng.random_range(0.0..CALM_S);
         simulation.plan_deed(at_s, Deed::Moves(rng.random_range(1..=4)));
@@ -150,43 +153,8 @@ fn draw_odds(rng: &mut Xoshiro256PlusPlus) -> Odds {
     odds
 }
 
-/// The same for later kinds of faults. A scenario without them is what it was before them.
-fn draw_odds_apart(seed: u64, odds: &mut Odds) {
-    let mut rng = stream(seed, 2);
-    for fault in Fault::ALL.iter().filter(|fault| fault.is_drawn_apart()) {
-        if rng.random_bool(0.3) {
-            odds.insert(*fault, most(*fault) * rng.random::<f64>());
-        }
-    }
-}
-
-/// Random numbers for one part of a scenario, beside those of its other parts.
-fn stream(seed: u64, part: u64) -> Xoshiro256PlusPlus {
-    Xoshiro256PlusPlus::seed_from_u64(!seed ^ part)
-}
-
-/// Tasks whose functions need what the tasks make that they come after. In scenarios that have
-/// such tasks, more tasks come after others.
-fn draw_early(seed: u64, workload: &mut Workload) -> BTreeSet<String> {
-    let mut rng = stream(seed, 3);
-    let mut early = BTreeSet::new();
-    if !rng.random_bool(0.25) {
-        return early;
-    }
-    let names: Vec<String> = workload.tasks.iter().map(|one| one.spec.name.clone()).collect();
-    for (index, one) in workload.tasks.iter_mut().enumerate().skip(1) {
-        if one.after.is_empty() && rng.random() {
-            one.after.push(names[rng.random_range(0..index)].clone());
-        }
-        if !one.after.is_empty() && rng.random_bool(0.7) {
-            early.insert(one.spec.name.clone());
-        }
-    }
-    early
-}
-
 /// The highest probability of a fault, where it may occur.
-fn most(fault: Fault) -> f64 {
+pub(super) fn most(fault: Fault) -> f64 {
     match fault {
         Fault::DriverDies => 0.005,
         Fault::DriverDiesBeforeJournal | Fault::DriverDiesAfterJournal => 0.03,

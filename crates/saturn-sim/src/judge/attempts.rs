@@ -359,6 +359,8 @@ impl Books {
         one.end = Some(end.clone());
         let (task, purpose, is_alive) = (one.task, one.purpose, !one.live.is_empty());
         let (is_lost, has_begun, launch_failed) = (one.is_lost, one.has_begun, one.launch_failed);
+        // The engine has not heard of the end of every rank.
+        let is_unheard = one.num_exits < one.num_ranks;
         let said_end = one.said.iter().any(|report| {
             matches!(
                 report,
@@ -385,7 +387,7 @@ impl Books {
             AttemptEnd::Finished | AttemptEnd::Stopped => said_end && !is_alive,
             AttemptEnd::Lost => is_lost || !has_begun,
             AttemptEnd::Killed => was_killed,
-            AttemptEnd::Abandoned => is_alive || !has_begun,
+            AttemptEnd::Abandoned => is_alive || is_unheard,
             AttemptEnd::Failed { failure } => {
                 (has_begun || launch_failed) && cause.is_none_or(|cause| cause == failure.kind)
             }

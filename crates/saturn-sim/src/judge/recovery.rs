@@ -212,8 +212,9 @@ impl Books {
             let id = DeviceId { node, device: *device };
             let failed = self.suspects.remove(&id).map_or(0, |suspects| suspects.len());
             let lives = self.attempts.values().any(|one| {
-                // A gang that never began may not be known to be gone when it is abandoned.
-                let is_unknown = one.end == Some(AttemptEnd::Abandoned) && !one.has_begun;
+                // A gang that was killed may be gone without the engine's knowledge.
+                let is_unknown =
+                    one.end.is_some() && one.is_killed && one.num_exits < one.num_ranks;
                 let is_left = one.end.is_some() && !one.live.is_empty() || is_unknown;
                 is_left && devices(&one.gang).any(|held| held == id)
             });

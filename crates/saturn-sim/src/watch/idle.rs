@@ -85,6 +85,13 @@ impl Idleness {
         }
     }
 
+    /// The driver stood still: nothing was to be done meanwhile.
+    pub(super) fn stood_still(&mut self, now_s: f64) {
+        self.waiting.clear();
+        (self.asked_s, self.standstill_s) = (now_s, None);
+        self.unplanned_s = self.unplanned_s.map(|_| now_s);
+    }
+
     /// Takes in an action.
     pub(super) fn performed(&mut self, action: &Action, now_s: f64) {
         if matches!(action, Action::Solve { .. }) {

@@ -40,6 +40,10 @@ impl Watcher for Watch {
         self.host_memory.stored(record);
     }
 
+    fn stood_still(&mut self, now_s: f64) {
+        self.idleness.stood_still(now_s);
+    }
+
     fn performed(&mut self, action: &Action, now_s: f64) {
         self.idleness.performed(action, now_s);
     }
@@ -56,6 +60,7 @@ impl Watcher for Watch {
         Self::check_gangs(state, world)?;
         self.check_steps(state, world)?;
         Self::check_places(state)?;
+        Self::check_turns(state)?;
         self.check_fold(state)
     }
 }
@@ -90,6 +95,26 @@ impl Watch {
                     .any(|before| last.get(&before).is_none_or(|last| *last > index));
             if task.must_not_train() || is_excluded || is_early || !state.can_hold(&place.gang) {
                 return broken("what is planned can be followed", format!("{place:?} is open"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A task that trains in a later one of its places has none open before that: its turn there has
+    /// passed, and it would keep the devices from others.
+    fn check_turns(state: &State) -> Result<(), Violation> {
+        for (id, attempt) in state.running() {
+            if attempt.stopping.is_some() || attempt.killed_s.is_some() {
+                continue;
+            }
+            let mut open = state.open_places().map(|(_, place)| place);
+            let mut of_task = open.by_ref().filter(|place| place.task == id);
+            let Some(first) = of_task.next().filter(|first| first.gang != attempt.gang) else {
+                continue;
+            };
+            if of_task.any(|place| place.gang == attempt.gang) {
+                let what = format!("{id:?} trains on {:?}, and {first:?} is open", attempt.gang);
+                return broken("a turn that has passed keeps no devices", what);
             }
         }
         Ok(())
@@ -289,6 +314,7 @@ fn durable(state: &State) -> State {
             recent: None,
             step_s: None,
             heard_s: 0.0,
+            settled_s: 0.0,
             live_ranks: 0,
             failure: None,
             failed_ranks: BTreeSet::new(),

@@ -120,6 +120,8 @@ pub struct World {
     numbered: Vec<(String, String)>,
     /// Present nodes that are dead, by name.
     silent: BTreeSet<String>,
+    /// How often nodes have gone without the engine being told yet, by name.
+    leaving: BTreeMap<String, u32>,
     bad: BTreeSet<DeviceId>,
     save_every_s: f64,
     lost_device_s: f64,
@@ -150,6 +152,7 @@ impl World {
             nodes: BTreeMap::new(),
             numbered: Vec::new(),
             silent: BTreeSet::new(),
+            leaving: BTreeMap::new(),
             bad: BTreeSet::new(),
             save_every_s,
             lost_device_s: 0.0,
@@ -294,6 +297,7 @@ impl World {
             self.vanish(attempt);
         }
         self.held.clear();
+        self.leaving.clear();
         self.heap.retain(|_| false);
     }
 
@@ -305,6 +309,7 @@ impl World {
 
     /// Starts a gang's processes, or fails to start them.
     pub(crate) fn begin(&mut self, order: Order) -> Result<(), LaunchError> {
+        self.check_nodes(&order)?;
         let attempt = order.attempt;
         let (gpu_type, group) = (order.gpu_type.clone(), order.group.clone());
         let is_bad = devices(&order.gang).any(|device| self.bad.contains(&device));

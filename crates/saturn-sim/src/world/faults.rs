@@ -127,6 +127,20 @@ pub enum Fault {
     /// A task's functions are called before the tasks that it comes after are done, and raise for
     /// want of what those make.
     CalledEarly,
+    /// A search's stopper holds tasks at a rung, or lets half of them go on.
+    Halved,
+    /// The driver stands still for a while, and hears nothing.
+    StoodStill,
+    /// A node is cut off for a while before the run knows of it.
+    CutOff,
+    /// Steps on a node take longer for a while.
+    SlowNode,
+    /// Gangs on a node slow each other down.
+    Neighbours,
+    /// Tasks evaluate their models.
+    Evaluating,
+    /// Plans with switches are taken as soon as they gain anything.
+    EagerSwitches,
 }
 
 impl Fault {
@@ -192,6 +206,13 @@ impl Fault {
         Self::KilledUnstarted,
         Self::DamagedCheckpoint,
         Self::CalledEarly,
+        Self::Halved,
+        Self::StoodStill,
+        Self::CutOff,
+        Self::SlowNode,
+        Self::Neighbours,
+        Self::Evaluating,
+        Self::EagerSwitches,
     ];
 
     /// Whether a scenario draws it apart, from random numbers of its own. Then the scenarios without

@@ -35,6 +35,10 @@ pub enum Deed {
     Device(String, u32, bool),
     /// A report comes of an attempt that may be long over.
     OldWord(AttemptId),
+    /// The run's stopper looks at its tasks.
+    StopperLooks,
+    /// The driver stands still for so many seconds.
+    StandsStill(f64),
     /// The driver dies, and another takes the run over.
     DriverDies,
     /// The driver dies, and another takes the run over on a machine of so many devices.
@@ -63,11 +67,18 @@ impl Simulation {
             Deed::NodeGoes(name) => {
                 if self.world.remove_node(&name).is_some() {
                     self.world.hit(Fault::NodeLost);
+                    if self.standstill.is_some() {
+                        self.world.leaves_unheard(&name);
+                    }
                     let reason = "its power failed".to_owned();
                     self.deliver(Event::NodeLeft { name, reason });
                 }
             }
             Deed::NodeComes(spec) => {
+                // A machine that is there with other devices was started again.
+                if self.world.nodes().any(|one| one.name == spec.name && *one != spec) {
+                    self.do_deed(Deed::NodeGoes(spec.name.clone()));
+                }
                 let before = self.world.number_of(&spec.name);
                 let before = before.and_then(|node| self.state().cluster.nodes.get(node.0));
                 self.world.hit(match before {
@@ -89,6 +100,8 @@ impl Simulation {
                 self.world.word_from_the_past(attempt);
             }
             Deed::OldWord(_) => {}
+            Deed::StandsStill(for_s) => self.stand_still(for_s),
+            Deed::StopperLooks => self.stopper_looks(),
             Deed::DriverDies => self.take_over(),
             Deed::Moves(gpus) => {
                 let machine = self.world.nodes().next().cloned();
@@ -100,6 +113,17 @@ impl Simulation {
                 self.take_over();
             }
             Deed::Calm(nodes) => self.calm(nodes),
+        }
+    }
+
+    fn stopper_looks(&mut self) {
+        let Some(mut stopper) = self.stopper.take() else { return };
+        let judgements = stopper.look(self.state());
+        self.plan_deed(self.world.now_s() + stopper.every_s, Deed::StopperLooks);
+        self.stopper = Some(stopper);
+        if !judgements.is_empty() {
+            self.world.hit(Fault::Halved);
+            self.deliver(Event::Command { command: Command::Judge { judgements } });
         }
     }
 

@@ -24,6 +24,7 @@ pub(super) struct HeldGang {
 impl World {
     /// Takes the engine's order to launch a gang.
     pub(crate) fn take_order(&mut self, order: Order) -> Result<(), LaunchError> {
+        self.check_nodes(&order)?;
         if !self.is_hit(Fault::HeldBack) {
             return self.begin(order);
         }

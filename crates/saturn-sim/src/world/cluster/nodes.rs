@@ -4,11 +4,11 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use saturn_core::{Gang, Node};
-use saturn_engine::{AttemptId, DeviceId, TaskId};
+use saturn_engine::{AttemptId, DeviceId, FailureKind, LaunchError, TaskId};
 
 use crate::world::cluster::{Found, World};
 use crate::world::faults::Fault;
-use crate::world::gang::{LiveGang, Phase, whole};
+use crate::world::gang::{LiveGang, Order, Phase, whole};
 use crate::world::history::Fact;
 
 /// A gang that is so close to a checkpoint of the recorded run comes to it, seconds: its steps were
@@ -53,6 +53,30 @@ impl World {
             self.lose_share(attempt, name);
         }
         Some(node)
+    }
+
+    /// A node has gone, and the engine is told later.
+    pub(crate) fn leaves_unheard(&mut self, name: &str) {
+        *self.leaving.entry(name.to_owned()).or_default() += 1;
+    }
+
+    /// The engine is told now that a node has gone.
+    pub(crate) fn told_of_leaving(&mut self, name: &str) {
+        if let Some(times) = self.leaving.get_mut(name) {
+            *times = times.saturating_sub(1);
+        }
+    }
+
+    /// The launcher knows of a node's loss before the engine does.
+    pub(super) fn check_nodes(&self, order: &Order) -> Result<(), LaunchError> {
+        let names = order.gang.iter().filter_map(|part| self.numbered.get(part.node));
+        for (name, _) in names {
+            if self.leaving.get(name).is_some_and(|times| *times > 0) {
+                let error = format!("node {name} has gone");
+                return Err(LaunchError { kind: FailureKind::Saturn, error });
+            }
+        }
+        Ok(())
     }
 
     /// A node is dead: what is on it does and says nothing any more. The engine is not told. These

@@ -1,0 +1,163 @@
+//! Parts of a scenario that are drawn from random numbers of their own, so that scenarios without
+//! such a part stay as they were before there was one.
+
+use std::collections::BTreeSet;
+use std::num::NonZeroU64;
+
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use saturn_core::Node;
+use saturn_engine::Policy;
+
+use crate::driving::simulation::Simulation;
+use crate::driving::simulation::deeds::Deed;
+use crate::driving::stopper::Stopper;
+use crate::fuzz::scenario::{CALM_S, is_on_one_machine, most};
+use crate::workloads::truth::Evaluating;
+use crate::workloads::workload::Workload;
+use crate::world::cluster::World;
+use crate::world::faults::{Fault, Odds};
+
+/// Seconds by which everything that slows a run down for a while has ended.
+const QUIET_S: f64 = 0.9 * CALM_S;
+
+/// The odds of the kinds of faults that are drawn apart.
+pub(super) fn draw_odds(seed: u64, odds: &mut Odds) {
+    let mut rng = stream(seed, 2);
+    for fault in Fault::ALL.iter().filter(|fault| fault.is_drawn_apart()) {
+        if rng.random_bool(0.3) {
+            odds.insert(*fault, most(*fault) * rng.random::<f64>());
+        }
+    }
+}
+
+/// Random numbers for one part of a scenario, beside those of its other parts.
+pub(super) fn stream(seed: u64, part: u64) -> Xoshiro256PlusPlus {
+    Xoshiro256PlusPlus::seed_from_u64(!seed ^ part)
+}
+
+/// Tasks whose functions need what the tasks make that they come after. In scenarios that have
+/// such tasks, more tasks come after others.
+pub(super) fn draw_early(seed: u64, workload: &mut Workload) -> BTreeSet<String> {
+    let mut rng = stream(seed, 3);
+    let mut early = BTreeSet::new();
+    if !rng.random_bool(0.25) {
+        return early;
+    }
+    let names: Vec<String> = workload.tasks.iter().map(|one| one.spec.name.clone()).collect();
+    for (index, one) in workload.tasks.iter_mut().enumerate().skip(1) {
+        if one.after.is_empty() && rng.random() {
+            one.after.push(names[rng.random_range(0..index)].clone());
+        }
+        if !one.after.is_empty() && rng.random_bool(0.7) {
+            early.insert(one.spec.name.clone());
+        }
+    }
+    early
+}
+
+/// Tasks that evaluate their models now and then.
+pub(super) fn draw_evaluations(seed: u64, workload: &mut Workload) {
+    let mut rng = stream(seed, 6);
+    if !rng.random_bool(0.15) {
+        return;
+    }
+    for group in workload.truth.groups.values_mut() {
+        let every = rng.random_bool(0.7).then(|| rng.random_range(3..60));
+        group.evaluating = Some(Evaluating {
+            every: every.and_then(NonZeroU64::new),
+            takes_s: rng.random_range(0.1..8.0),
+        });
+    }
+}
+
+/// Runs whose tasks are switched between strategies as soon as that gains anything.
+pub(super) fn draw_switches(seed: u64, policy: &mut Policy) {
+    if stream(seed, 5).random_bool(0.15) {
+        policy.max_switches = 3;
+        (policy.min_switch_gain, policy.min_gain, policy.min_gain_s) = (0.0, 0.0, 0.0);
+    }
+}
+
+/// Gangs that slow each other down on a node.
+pub(super) fn draw_neighbours(seed: u64, world: &mut World) {
+    let mut rng = stream(seed, 7);
+    if rng.random_bool(0.1) {
+        world.neighbours = rng.random_range(1.05..1.8);
+        world.hit(Fault::Neighbours);
+    }
+}
+
+/// What drivers, nodes and stoppers do.
+pub(super) fn draw_deeds(seed: u64, simulation: &mut Simulation, nodes: &[Node]) {
+    let policy = &simulation.state().config.policy;
+    if policy.max_switches == 3 {
+        simulation.world.hit(Fault::EagerSwitches);
+    }
+    if simulation.world.truth.groups.values().any(|group| group.evaluating.is_some()) {
+        simulation.world.hit(Fault::Evaluating);
+    }
+    draw_stopper(seed, simulation);
+    draw_standstills(seed, simulation);
+    draw_slow_nodes(seed, simulation, nodes);
+    if !is_on_one_machine(seed) {
+        draw_cuts(seed, simulation, nodes);
+    }
+}
+
+/// A search: its stopper halves the tasks at two rungs.
+fn draw_stopper(seed: u64, simulation: &mut Simulation) {
+    let mut rng = stream(seed, 4);
+    if rng.random_bool(if is_on_one_machine(seed) { 0.5 } else { 0.1 }) {
+        let first = rng.random_range(1..40);
+        let rungs = vec![first, 3 * first];
+        simulation.steer(Stopper::new(rungs, rng.random_range(1.0..10.0)));
+    }
+}
+
+/// Drivers that hear nothing for a while.
+fn draw_standstills(seed: u64, simulation: &mut Simulation) {
+    let mut rng = stream(seed, 8);
+    if rng.random_bool(0.8) {
+        return;
+    }
+    for _ in 0..rng.random_range(1..3) {
+        let for_s = rng.random_range(5.0..250.0);
+        let at_s = rng.random_range(0.0..CALM_S - for_s);
+        simulation.plan_deed(at_s, Deed::StandsStill(for_s));
+    }
+}
+
+/// Nodes that are slow for a while.
+fn draw_slow_nodes(seed: u64, simulation: &mut Simulation, nodes: &[Node]) {
+    let mut rng = stream(seed, 9);
+    if rng.random_bool(0.9) {
+        return;
+    }
+    for node in nodes {
+        let at_s = rng.random_range(0.0..QUIET_S);
+        let factor = rng.random_range(1.2..5.0);
+        let back_s = rng.random_range(at_s..QUIET_S);
+        simulation.plan_deed(at_s, Deed::NodePace(node.name.clone(), factor));
+        simulation.plan_deed(back_s, Deed::NodePace(node.name.clone(), 1.0));
+        simulation.world.hit(Fault::SlowNode);
+    }
+}
+
+/// Nodes that are cut off: the run hears of that after a while, and the node comes back.
+fn draw_cuts(seed: u64, simulation: &mut Simulation, nodes: &[Node]) {
+    let mut rng = stream(seed, 10);
+    if rng.random_bool(0.9) {
+        return;
+    }
+    for node in nodes {
+        let at_s = rng.random_range(0.0..QUIET_S - 100.0);
+        let known_s = at_s + rng.random_range(1.0..100.0);
+        let name = node.name.clone();
+        let found = std::collections::BTreeMap::new();
+        simulation.plan_deed(at_s, Deed::NodeFallsSilent { name: name.clone(), found });
+        simulation.plan_deed(known_s, Deed::NodeGoes(name));
+        simulation.plan_deed(known_s + rng.random_range(0.0..30.0), Deed::NodeComes(node.clone()));
+        simulation.world.hit(Fault::CutOff);
+    }
+}
