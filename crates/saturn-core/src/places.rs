@@ -15,7 +15,7 @@ impl Cluster {
 
 impl ProblemTask {
     /// Whether it may use each of `num_nodes` nodes, by index; `None` if it may use all. `indices`
-    /// are those of [`Cluster::node_indices`].
+    /// is the answer of [`Cluster::node_indices`].
     pub fn places(&self, indices: &BTreeMap<&str, usize>, num_nodes: usize) -> Option<Vec<bool>> {
         if self.only_nodes.is_none() && self.not_nodes.is_empty() {
             return None;

@@ -53,8 +53,8 @@ fn run(
 ///
 /// `device_memory_bytes` is how much each device may hold from now on: `None` for as much as
 /// before, 0 for all of its memory. `devices` is how many devices of this machine the run has from
-/// here on, `None` for as many as before. `wait` says whether to wait for devices that other runs hold.
-/// `prepared_s` is the seconds that the caller has already spent on this resume. The other
+/// here on, `None` for as many as before. `wait` says whether to wait for devices that other runs
+/// hold. `prepared_s` is the seconds that the caller has already spent on this resume. The other
 /// arguments are those of `run`.
 #[pyfunction]
 #[pyo3(signature = (

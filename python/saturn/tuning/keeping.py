@@ -31,17 +31,21 @@ def write(run_dir: Path, tuner: Tuner) -> None:
         "python_path": [path or str(Path.cwd()) for path in sys.path],
         "tuner": dump(tuner, "the stopper" if not tuner.suggests else "the study"),
     }
-    fresh = run_dir / f"{FILE}.new"
+    _replace(run_dir / FILE, pickle.dumps(content))
+    if not (run_dir / _GOAL).exists():  # it never changes
+        _replace(run_dir / _GOAL, json.dumps(tuner.goal).encode())
+    durable.sync(run_dir)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Put a file that only this user reads in the place of an earlier one, all of it or nothing."""
+    fresh = path.with_name(f"{path.name}.new")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
-        pickle.dump(content, file)
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
-    fresh.replace(run_dir / FILE)
-    # It never changes, and only tables show it.
-    if not (run_dir / _GOAL).exists():
-        (run_dir / _GOAL).write_text(json.dumps(tuner.goal))
-    durable.sync(run_dir)
+    fresh.replace(path)
 
 
 def goal_of(run_dir: Path) -> dict[str, Any]:

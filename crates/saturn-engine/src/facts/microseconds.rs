@@ -46,10 +46,10 @@ fn rounded(time_s: f64) -> f64 {
     (time_s * MICROSECONDS).round() / MICROSECONDS
 }
 
-/// A time ahead stays ahead, by a microsecond at least. A problem whose deadline is nearer is refused
-/// as a whole.
-fn ahead(deadline_s: f64) -> f64 {
-    rounded(deadline_s).max(MICROSECOND_S)
+/// A time ahead, rounded so that it stays ahead by a microsecond at least. The solver refuses a
+/// problem with a deadline at 0, and takes a place that starts at 0 for one of a running task.
+fn ahead(time_s: f64) -> f64 {
+    rounded(time_s).max(MICROSECOND_S)
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use crate::ledger::book::Ledger;
 /// Within so many seconds the driver has read what waited for it.
 const READ_S: f64 = 2.0;
 
-/// Forgives all attempts the seconds for which the driver stood still, and begins their clocks anew.
-/// Their timers are looked at when they are due, and are set anew then.
+/// Forgives all attempts the seconds for which the driver stood still, and clocks their steps anew.
+/// Timers that have become due meanwhile are looked at, and set again for the later times.
 pub(crate) fn stood_still(ledger: &mut Ledger, for_s: f64, now_s: f64) {
     let later = |at_s: f64| (at_s + for_s).min(now_s).max(at_s);
     for attempt in ledger.state.attempts.values_mut() {

@@ -69,21 +69,21 @@ pub(crate) fn launch_trials(
             if most == 0 {
                 break;
             }
-            most -= 1;
             let key = trial_key(&technique, gpus, &gpu_type);
             if !vacancies.can_hold(
                 &gpu_type,
                 gpus,
                 fits_host(ledger, host_memory, group, &key, now_s),
             ) {
+                most -= 1;
                 continue; // it is looked at again when something ends
             }
-            // A group whose tasks have all ended, or are too early, is not tried now: its room is for
-            // others.
+            // A group whose tasks have all ended, or are too early, is not tried now. It takes no room
+            // from others.
             let Some(task) = trial_task(&ledger.state, group, &key.strategy, now_s) else {
-                most += 1;
                 continue;
             };
+            most -= 1;
             let fits = fits_host(ledger, host_memory, group, &key, now_s);
             if vacancies.has_free(&gpu_type, gpus) {
                 // If no free devices fit, the trial is looked at again when an attempt ends.

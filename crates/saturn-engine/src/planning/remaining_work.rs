@@ -30,9 +30,9 @@ pub struct RemainingWork {
     pub max_switches: usize,
     /// The part by which a plan with switches must end earlier.
     pub min_switch_gain: f64,
-    /// The part, and the seconds, by which a plan that moves running tasks must end earlier.
+    /// The part by which a plan that moves running tasks must end earlier.
     pub min_move_gain: f64,
-    /// See `min_move_gain`.
+    /// The seconds by which a plan that moves running tasks must end earlier.
     pub min_move_gain_s: f64,
     /// What is open of the plan in force. Only its order, places and shares mean anything.
     pub warm_start: Option<Plan>,

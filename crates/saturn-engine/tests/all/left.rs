@@ -1,16 +1,10 @@
 //! What is left of a run is put to a solver as the run itself puts it.
 
 use saturn_core::{Cluster, Node};
-use saturn_engine::{Action, Command, Decision, Engine, Event, SolveOrder, remaining_work};
+use saturn_engine::{Command, Engine, Event, remaining_work};
 
 use crate::idle::{config, submit_long};
-
-fn asked(decision: &Decision) -> Option<&SolveOrder> {
-    decision.actions.iter().find_map(|action| match action {
-        Action::Solve { order, .. } => Some(&**order),
-        _ => None,
-    })
-}
+use crate::staying::asked;
 
 #[test]
 fn what_is_left_is_asked_about_with_the_options_of_the_run() {
@@ -26,7 +20,7 @@ fn what_is_left_is_asked_about_with_the_options_of_the_run() {
             decision = engine.handle(submit_long("more", 1000, 0.0, 1, None), 1000.0);
         }
         assert_eq!(engine.state().is_closed, is_closed);
-        let order = asked(&decision).expect("it is asked");
+        let (_, order) = asked(&decision).expect("it is asked");
         let left = remaining_work(engine.state(), &[], 0.0);
         let gains = (order.min_move_gain, order.min_move_gain_s);
         assert_eq!((left.min_move_gain, left.min_move_gain_s), gains);

@@ -290,29 +290,15 @@ fn profile(state: &State, platform: Option<&Platform>) -> Profile {
 #[cfg(test)]
 mod tests {
     use saturn_core::Node;
-    use saturn_engine::{
-        DeviceKind, Level, Mode, NodeId, Policy, RunConfig, TaskSpec, TechniqueRef,
-    };
+    use saturn_engine::{NodeId, TaskSpec};
     use serde_json::json;
 
     use super::*;
     use crate::answering::left::Left;
+    use crate::keeping::shelf::tests::config;
 
     #[test]
     fn a_reused_trial_keeps_the_hardware_that_it_was_measured_on() {
-        let technique = TechniqueRef {
-            name: "ddp".to_owned(),
-            level: Level::Managed,
-            import: None,
-            pickle: None,
-        };
-        let config = RunConfig {
-            mode: Mode::Orchestrate,
-            device_kind: DeviceKind::Cpu,
-            device_memory_bytes: None,
-            techniques: vec![technique],
-            policy: Policy::default(),
-        };
         let trial = |task: &str, hardware: &str| {
             json!({
                 "task": task, "gpu_type": "cpu", "technique": "ddp", "gpus": 1,
@@ -321,7 +307,7 @@ mod tests {
                 "timed_steps": 3,
             })
         };
-        let mut state = State::new(config);
+        let mut state = State::new(config());
         let node = Node::new("n0", 1, "cpu");
         state.apply(&Record::NodeJoined { node: NodeId(0), spec: node }, 0.0);
         for (number, name) in ["a", "b"].into_iter().enumerate() {

@@ -207,7 +207,7 @@ impl Shelf {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use saturn_engine::{Level, Mode, Policy, TaskSpec, TechniqueRef};
     use tempfile::TempDir;
 
@@ -215,6 +215,23 @@ mod tests {
 
     fn key() -> String {
         "a".repeat(64)
+    }
+
+    /// A run on CPU slots with the technique `ddp`.
+    pub(crate) fn config() -> RunConfig {
+        let technique = TechniqueRef {
+            name: "ddp".to_owned(),
+            level: Level::Managed,
+            import: None,
+            pickle: None,
+        };
+        RunConfig {
+            mode: Mode::Orchestrate,
+            device_kind: DeviceKind::Cpu,
+            device_memory_bytes: None,
+            techniques: vec![technique],
+            policy: Policy::default(),
+        }
     }
 
     /// The guess that a rest brings with it.
@@ -244,19 +261,7 @@ mod tests {
             &serde_json::from_value(settings).unwrap(),
             serde_json::from_value(platform).unwrap(),
         );
-        let technique = TechniqueRef {
-            name: "ddp".to_owned(),
-            level: Level::Managed,
-            import: None,
-            pickle: None,
-        };
-        let config = RunConfig {
-            mode: Mode::Orchestrate,
-            device_kind: DeviceKind::Cpu,
-            device_memory_bytes: None,
-            techniques: vec![technique],
-            policy: Policy::default(),
-        };
+        let config = config();
         let recalled = |is_rest: bool| {
             let spec = serde_json::json!({
                 "name": "a-rest", "dir": "d", "steps": 1, "epochs": null, "gpu_range": [1],

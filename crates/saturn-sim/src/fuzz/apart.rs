@@ -1,7 +1,7 @@
 //! Parts of a scenario that are drawn from random numbers of their own, so that scenarios without
 //! such a part stay as they were before there was one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 
 use rand::{RngExt, SeedableRng};
@@ -18,6 +18,8 @@ use crate::workloads::workload::Workload;
 use crate::world::cluster::World;
 use crate::world::faults::{Fault, Odds};
 
+/// Switches a task where switches are eager: more than any other scenario allows.
+const EAGER_SWITCHES: usize = 3;
 /// Seconds by which everything that slows a run down for a while has ended.
 const QUIET_S: f64 = 0.9 * CALM_S;
 
@@ -31,7 +33,7 @@ pub(super) fn draw_odds(seed: u64, odds: &mut Odds) {
     }
 }
 
-/// Random numbers for one part of a scenario, beside those of its other parts.
+/// The random numbers of one part of a scenario. Each part has its own number and its own stream.
 pub(super) fn stream(seed: u64, part: u64) -> Xoshiro256PlusPlus {
     Xoshiro256PlusPlus::seed_from_u64(!seed ^ part)
 }
@@ -74,7 +76,7 @@ pub(super) fn draw_evaluations(seed: u64, workload: &mut Workload) {
 /// Runs whose tasks are switched between strategies as soon as that gains anything.
 pub(super) fn draw_switches(seed: u64, policy: &mut Policy) {
     if stream(seed, 5).random_bool(0.15) {
-        policy.max_switches = 3;
+        policy.max_switches = EAGER_SWITCHES;
         (policy.min_switch_gain, policy.min_gain, policy.min_gain_s) = (0.0, 0.0, 0.0);
     }
 }
@@ -91,7 +93,7 @@ pub(super) fn draw_neighbours(seed: u64, world: &mut World) {
 /// What drivers, nodes and stoppers do.
 pub(super) fn draw_deeds(seed: u64, simulation: &mut Simulation, nodes: &[Node]) {
     let policy = &simulation.state().config.policy;
-    if policy.max_switches == 3 {
+    if policy.max_switches == EAGER_SWITCHES {
         simulation.world.hit(Fault::EagerSwitches);
     }
     if simulation.world.truth.groups.values().any(|group| group.evaluating.is_some()) {
@@ -154,7 +156,7 @@ fn draw_cuts(seed: u64, simulation: &mut Simulation, nodes: &[Node]) {
         let at_s = rng.random_range(0.0..QUIET_S - 100.0);
         let known_s = at_s + rng.random_range(1.0..100.0);
         let name = node.name.clone();
-        let found = std::collections::BTreeMap::new();
+        let found = BTreeMap::new();
         simulation.plan_deed(at_s, Deed::NodeFallsSilent { name: name.clone(), found });
         simulation.plan_deed(known_s, Deed::NodeGoes(name));
         simulation.plan_deed(known_s + rng.random_range(0.0..30.0), Deed::NodeComes(node.clone()));

@@ -1,6 +1,7 @@
 //! Scenarios with faults, drawn from seeds, and the verdict on each.
 //!
-//! - `scenario` draws a whole scenario, `apart` its later parts; `run` runs and judges it. `story` tells a history in words.
+//! - `scenario` draws a whole scenario, and `apart` its parts with random numbers of their own. `run`
+//!   runs and judges it. `story` tells a history in words.
 //! - `saboteur` plants bugs, to test that judge and watch find them.
 //!
 //! Invariants: the trouble of a scenario ends at a set time, and then every task must end.

@@ -66,8 +66,8 @@ impl<'a> Deadline<'a> {
         Self { was_over: Some(was_over), ..self }
     }
 
-    /// The deadline of a solve that moves limit, if `is_counted`. Then no result may depend on how much
-    /// is done in a real second.
+    /// The same deadline; `is_counted` says whether moves limit the solve. Then no result may depend on
+    /// how much is done in a real second.
     pub(crate) fn counted(self, is_counted: bool) -> Self {
         Self { is_counted, ..self }
     }

@@ -129,11 +129,12 @@ pub(super) fn solve_each(
     Ok(sizes)
 }
 
-/// Takes the bounds of more nodes as bounds of fewer nodes. No plan of any size ends before `floor_s`.
+/// Takes the bounds of more nodes as bounds of fewer nodes. No plan of any size ends before
+/// `floor_s`.
 ///
-/// The bound of a plan of whole tasks may hold for whole tasks alone: that is so if switches could gain
-/// no more than a part of the makespan there. On fewer nodes, where they may gain more, `slack_on` tells
-/// this part. There a bound of whole tasks counts less by the part.
+/// The bound of a plan of whole tasks may hold for whole tasks alone, where switches could gain no
+/// more than `min_switch_gain` of the makespan. On fewer nodes they may gain more. So there the bound
+/// is lowered by a part, which `slack_on` gives for a number of nodes.
 fn pass_bounds(
     sizes: &mut [Sized],
     floor_s: f64,

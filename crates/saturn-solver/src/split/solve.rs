@@ -48,11 +48,11 @@ fn must_be_wide(task: &Task) -> bool {
 pub(crate) enum After<'a> {
     /// The plan is the answer.
     Nothing,
-    /// No switches can gain as much as the options ask for. The answer is a plan of whole tasks, and so
-    /// is the bound. The search over lists goes on, if it looked for such a plan.
+    /// No switches can gain as much as the options ask for. The answer is a plan of whole tasks, and
+    /// the bound holds for such plans. The search over lists goes on, if it found this plan.
     WholeTasks(Option<lists::Search<'a>>),
-    /// The plan has a gang on several nodes, beside which no switches are searched for. A plan of whole
-    /// tasks may still be better. The bound is that of plans with switches.
+    /// The plan has a gang on several nodes, and no switches are searched for beside such a gang.
+    /// Another plan of whole tasks may still be better. The bound holds for plans with switches.
     WideGang,
 }
 
@@ -67,12 +67,12 @@ pub(crate) fn whole<'a>(options: &Options, deadline: Deadline<'a>) -> (Options, 
     (options, deadline.within(deadline.left_s() * WHOLE_SHARE))
 }
 
-/// The moves of a limit that are for that plan.
+/// How many of a limit's moves the search for a plan without switches gets first.
 fn whole_moves(moves: u64) -> u64 {
     moves.div_ceil(4)
 }
 
-/// The options to go on with from such a plan, if no switches are searched for.
+/// The options with which the search without switches goes on from `plan`, with the other moves.
 pub(crate) fn whole_again(options: &Options, plan: &Plan) -> Options {
     Options {
         max_switches: 0,

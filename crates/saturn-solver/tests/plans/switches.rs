@@ -245,8 +245,8 @@ fn a_task_that_no_node_holds_leaves_all_tasks_whole() {
     }
 }
 
-/// No switches are searched for beside a gang on two nodes, nor if none can gain half of the makespan.
-/// So the rest of the limit is for the search without.
+/// No switches are searched for beside a gang on two nodes, nor if none can gain half of the
+/// makespan. Then the search without switches gets the rest of the time and moves.
 #[test]
 fn beside_a_wide_gang_the_search_uses_its_time_and_its_moves() {
     // On one node it would end later than all other tasks together.

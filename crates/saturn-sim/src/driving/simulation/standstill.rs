@@ -1,5 +1,5 @@
-//! A driver that stands still for a while: it hears nothing, and no timer rings. What it is told
-//! meanwhile waits until it listens again.
+//! A driver that stands still for a while: it handles no event, and no timer is due. The events of
+//! that time wait in a backlog, and the driver handles them when it goes on.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -14,7 +14,7 @@ use crate::world::faults::Fault;
 pub(super) struct Standstill {
     since_s: f64,
     pub(super) until_s: f64,
-    /// What it has not heard yet.
+    /// The events that happened meanwhile, the oldest first.
     pub(super) backlog: VecDeque<Event>,
 }
 
@@ -58,7 +58,7 @@ impl Simulation {
         }
     }
 
-    /// The driver listens again, first to what it has not heard.
+    /// The driver goes on, with its backlog first.
     pub(super) fn listen_again(&mut self) {
         let Some(Standstill { since_s, backlog, .. }) = self.standstill.take() else { return };
         let unheard = Unheard::of(&backlog);
@@ -74,9 +74,9 @@ impl Simulation {
         for event in backlog {
             if self.num_drivers == num_drivers && self.state().ended.is_none() {
                 self.deliver(event);
-            } else if let Event::Command { command } = event {
-                // That driver is dead, or its run has ended. People send their commands again.
-                self.plan_deed(self.world.now_s(), Deed::Ask(command));
+            } else {
+                // The driver died during the backlog, or the run ended.
+                self.send_again(event);
             }
         }
         self.is_catching_up = false;
@@ -87,7 +87,8 @@ impl Simulation {
         }
     }
 
-    /// What the engine has decided by what waited for it, as if gangs had done nothing meanwhile.
+    /// What the engine has decided wrongly by the backlog: as if gangs had been silent during the
+    /// standstill, or had trained all that time.
     fn wrong_after(
         &self,
         num_records: usize,
@@ -114,15 +115,20 @@ impl Simulation {
         silent.or_else(|| self.journal[num_records..].iter().find_map(|(record, _)| wrong(record)))
     }
 
-    /// Another driver takes the run over: it does not stand still, and what the last driver had not
-    /// heard is lost. People send their commands again.
+    /// Another driver takes the run over. It does not stand still, and the backlog of the last driver
+    /// is lost.
     pub(super) fn forget_standstill(&mut self) {
         self.num_drivers += 1;
         let standstill = self.standstill.take();
         for event in standstill.into_iter().flat_map(|one| one.backlog) {
-            if let Event::Command { command } = event {
-                self.plan_deed(self.world.now_s(), Deed::Ask(command));
-            }
+            self.send_again(event);
+        }
+    }
+
+    /// An event of a backlog is lost. People get no answer to a lost command, so they send it again.
+    fn send_again(&mut self, event: Event) {
+        if let Event::Command { command } = event {
+            self.plan_deed(self.world.now_s(), Deed::Ask(command));
         }
     }
 }

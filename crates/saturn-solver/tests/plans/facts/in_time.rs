@@ -5,8 +5,8 @@ use saturn_solver::{Backend, FrozenClock, Objective, Options, solve};
 
 use super::{is_close, run};
 
-/// As many tasks of 100 s as `home` has GPUs, and as many of 10 s that may only use `home`, on one GPU
-/// each. All must have ended after 100 s. So one long task must go to the cloud, at 36 an hour.
+/// As many tasks of 100 s as `home` has GPUs, and as many of 10 s that may only use `home`. Each has
+/// one GPU. All must have ended after 100 s. So one long task must go to the cloud, at 36 an hour.
 fn own_and_rented(gpus: u32, home_price: f64) -> Problem {
     let task = |name: &str, index: u32, runtime_s: u32, facts: &str| {
         format!(
