@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import argparse
 import copy
-import functools
 import os
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -74,20 +73,15 @@ def llama_1b() -> torch.nn.Module:
     return LlamaForCausalLM(LlamaConfig(vocab_size=32_000, **size, **heads))
 
 
+LLAMA_LAYERS = ["q_proj", "k_proj", "v_proj", "o_proj", "up_proj", "down_proj", "gate_proj"]
 MODELS: dict[str, tuple[Callable[[], torch.nn.Module], list[str]]] = {
     "gpt2": (gpt2, ["c_attn", "c_proj", "c_fc"]),
-    "llama": (
-        llama,
-        ["q_proj", "k_proj", "v_proj", "o_proj", "up_proj", "down_proj", "gate_proj"],
-    ),
-    "llama-1b": (
-        llama_1b,
-        ["q_proj", "k_proj", "v_proj", "o_proj", "up_proj", "down_proj", "gate_proj"],
-    ),
+    "llama": (llama, LLAMA_LAYERS),
+    "llama-1b": (llama_1b, LLAMA_LAYERS),
 }
 
 
-@functools.cache
+@cache
 def built(model: str, device: str) -> torch.nn.Module:
     """A base, which nobody trains."""
     with seeds.forked(), torch.device(device):
@@ -194,6 +188,7 @@ def main() -> None:
     torch.set_num_threads(1)
     malloc.keep_all()
     begun, load = time.perf_counter(), os.getloadavg()[0]
+    how = (options.precision, options.seconds, options.device)
     tables = []
     for model in options.models:
         lines = [
@@ -203,10 +198,7 @@ def main() -> None:
             "|" + "---|" * (3 + len(MEMBERS)),
         ]
         for shape in SHAPES[options.device]:
-            found = [
-                cell(*(model, shape, members, options.precision, options.seconds, options.device))
-                for members in MEMBERS
-            ]
+            found = [cell(model, shape, members, *how) for members in MEMBERS]
             gains = [
                 members * alone / fused
                 for members, (alone, fused) in zip(MEMBERS, found, strict=True)
@@ -217,18 +209,21 @@ def main() -> None:
             print(lines[-1], file=sys.stderr, flush=True)
         about = (MODELS[model][0].__doc__ or "").rstrip(".")
         tables.append(f"## {model}, {about}, {options.precision}\n\n" + "\n".join(lines) + "\n")
+    is_cpu = options.device == "cpu"
+    device = "one core" if is_cpu else torch.cuda.get_device_name()
+    times = "processor time" if is_cpu else "from an idle GPU to an idle GPU"
     command = " ".join(["python benches/fused/bench.py", *sys.argv[1:]])
     text = f"""# Adapters trained together
 
 *How much faster do adapters of one base train together than each alone?*
 
-`{command}` ({time.perf_counter() - begun:.0f} s), on one core,
+`{command}` ({time.perf_counter() - begun:.0f} s), on {device},
 with a load of {load:.1f} from other
 work when it began. [Fused training](../fused.md) says what this is; no plan chooses it yet.
 
 Columns of fused members say how many times as fast a step of all of them is as their steps alone,
 one after another: 1.00 gains nothing. Members adapt all linear layers of the blocks, with ranks of
-4 to 32. Optimizer, clipping and data are part of a step. Times are processor time, the least of
+4 to 32. Optimizer, clipping and data are part of a step. Times are {times}, the least of
 many steps. Beside other work, ratios scatter by some tenths, and single ones mean little.
 
 """ + "\n".join(tables)
