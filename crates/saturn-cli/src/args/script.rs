@@ -100,7 +100,8 @@ pub(crate) struct SweepArgs {
     ("saturn close pool", "end it once its tasks have ended"),
 ], "0 closed, and all tasks done; 1 a task failed, 2 bad input, 5 the machine failed, 130 stopped"))]
 pub(crate) struct ServeArgs {
-    /// How many GPUs to use, or CPU slots on a machine without a GPU; all by default.
+    /// How many GPUs to use, or CPU slots on a machine without a GPU; by default as many as the pool
+    /// had, and all in a new pool.
     #[arg(long, value_name = "N")]
     pub(crate) devices: Option<u32>,
     /// How much each device may hold, such as 600MB or 2GiB; `none` for no limit.
