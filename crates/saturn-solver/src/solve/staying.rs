@@ -47,7 +47,7 @@ pub(crate) fn plan(problem: &Problem, options: &Options, deadline: Deadline, pla
         && deadline.is_over()
         && let Some(start) = start
     {
-        return warm::answer_with(problem, start, deadline, plan);
+        return warm::answer_with(problem, options, start, deadline, plan);
     }
     let warm_start = start.clone().or_else(|| options.warm_start.clone());
     plan_early(problem, &Options { warm_start, ..half }, deadline, plan);
@@ -58,7 +58,7 @@ pub(crate) fn plan(problem: &Problem, options: &Options, deadline: Deadline, pla
     let at_start = moved(&model, &start);
     let moves_more = |plan: &Plan| !moved(&model, plan).is_subset(&at_start);
     if !plan.is_usable() || plan.value() > enough && moves_more(plan) {
-        warm::answer_with(problem, start, deadline, plan);
+        warm::answer_with(problem, options, start, deadline, plan);
     }
 }
 

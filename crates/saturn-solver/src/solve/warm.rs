@@ -40,18 +40,30 @@ pub(crate) fn take(problem: &Problem, options: &Options, deadline: Deadline, pla
         !plan.is_usable() || found.value() < plan.value() * (1.0 - ROUNDING) || is_early;
     // The check takes longest, so it comes last.
     if is_better && check(problem, &found).is_ok() {
-        answer_with(problem, found, deadline, plan);
+        answer_with(problem, options, found, deadline, plan);
     }
 }
 
 /// Makes another plan of the problem the answer, under bounds that hold for it.
 ///
 /// Where switches can't gain enough, the bound of an answer is that of plans without switches. The
-/// other plan may switch, and end before that bound.
-pub(crate) fn answer_with(problem: &Problem, other: Plan, deadline: Deadline, plan: &mut Plan) {
+/// other plan may switch, and end before that bound. Plans with switches may be better by as much as
+/// is not enough.
+pub(crate) fn answer_with(
+    problem: &Problem,
+    options: &Options,
+    other: Plan,
+    deadline: Deadline,
+    plan: &mut Plan,
+) {
+    let switches = |plan: &Plan| plan.assignments.iter().any(Assignment::is_segment);
     let is_beaten = other.makespan_s < plan.lower_bound_s * (1.0 - ROUNDING);
-    if plan.objective == Objective::Makespan && is_beaten {
-        plan.lower_bound_s = quick_bound(&Model::new(problem), deadline);
+    if plan.objective == Objective::Makespan {
+        if is_beaten {
+            plan.lower_bound_s = quick_bound(&Model::new(problem), deadline);
+        } else if switches(&other) && !switches(plan) {
+            plan.lower_bound_s *= 1.0 - options.min_switch_gain;
+        }
     }
     plan.reasons.clear();
     plan.set_assignments(problem, other.assignments);

@@ -210,15 +210,22 @@ fn a_plan_at_hand_that_switches_is_no_proof() {
                 {{"technique": "ddp", "gpus": 2, "runtime_s": 60}}]}}"#
         )
     });
-    let problem = on_gpus(2, &tasks);
+    let mut problem = on_gpus(2, &tasks);
+    problem.tasks[2].weight = 10.0;
     let best = plan(&problem, &options(1, false));
     assert!(best.makespan_s < 151.1, "{best:?}");
-    let mut at_hand = best.assignments.clone();
-    for one in at_hand.iter_mut().filter(|one| one.end_s > 150.0) {
-        (one.start_s, one.end_s) = (one.start_s + 4.0, one.end_s + 4.0);
+    // The second ends as late as the best of whole tasks, but the weightiest task ends earlier.
+    for makespan_s in [155.0, 160.0] {
+        let mut at_hand = best.assignments.clone();
+        for one in at_hand.iter_mut().filter(|one| one.end_s > best.makespan_s - 1e-6) {
+            let shift_s = makespan_s - one.end_s;
+            (one.start_s, one.end_s) = (one.start_s + shift_s, makespan_s);
+        }
+        let warm_start = Some(Plan::of(&problem, best.objective, at_hand));
+        let options = Options { warm_start, min_switch_gain: 0.5, ..options(1, false) };
+        let answer = plan(&problem, &options);
+        assert!((answer.makespan_s - makespan_s).abs() < 1e-6, "{answer:?}");
+        assert!(answer.assignments.len() > 3, "{answer:?}");
+        assert!(answer.lower_bound_s <= best.makespan_s, "{answer:?}");
     }
-    let warm_start = Some(Plan::of(&problem, best.objective, at_hand));
-    let options = Options { warm_start, min_switch_gain: 0.5, ..options(1, false) };
-    let answer = plan(&problem, &options);
-    assert!(answer.lower_bound_s <= best.makespan_s, "{answer:?}");
 }
