@@ -1,8 +1,8 @@
 //! What is done with the text that a fuzzer makes up, one function for each reader of files and
-//! messages. `saturn-cli` compiles this file among its tests and reads `fuzz/seeds` with it, so that
+//! messages, and one that solves. `saturn-cli` compiles this file among its tests and reads `fuzz/seeds` with it, so that
 //! the functions keep up with what they call.
 
-use saturn_core::{Cluster, Node, Problem, Profile};
+use saturn_core::{Cluster, Node, PlanStatus, Problem, Profile, check};
 use saturn_engine::migrate::migrate_v1;
 use saturn_engine::{
     AttemptId, Command, DeviceKind, Engine, Event, Level, Machines, Mode, NewTask, Policy,
@@ -10,6 +10,10 @@ use saturn_engine::{
 };
 use saturn_runtime::RunRequest;
 use saturn_runtime::control::Request;
+use saturn_solver::{Backend, FrozenClock, Objective, Options, SolveError, solve};
+
+#[path = "problems.rs"]
+mod problems;
 
 /// What people ask of a run, one command a line: done, or refused in words.
 pub fn command(text: &str) {
@@ -54,6 +58,46 @@ pub fn journal_v1(text: &str) {
 pub fn metrics(bytes: &[u8]) {
     let found = saturn_view::read_metrics(bytes).unwrap_or_default();
     assert!(found.losses.is_sorted_by(|one, next| one.0 < next.0), "{:?}", found.losses);
+}
+
+/// A small problem, as text or made of the bytes ([`problems`]): its plans pass the checker, no bound is
+/// above a value, and what has no plan says why.
+pub fn plan(bytes: &[u8]) {
+    let text = std::str::from_utf8(bytes).ok();
+    let read = text.and_then(|text| Problem::from_json(text).ok());
+    let problem = read.unwrap_or_else(|| problems::of(bytes));
+    let num_gpus: u32 = problem.cluster.nodes.iter().map(|node| node.gpus.min(1_000)).sum();
+    if problem.tasks.len() > 8 || problem.cluster.nodes.len() > 5 || num_gpus > 40 {
+        return;
+    }
+    let (mut is_possible, mut is_impossible) = (false, false);
+    let kind = bytes.len() % 4;
+    for &objective in Objective::ALL {
+        let options = Options {
+            objective,
+            backend: if kind == 3 { Backend::Search } else { Backend::Auto },
+            max_moves: Some(300),
+            threads: 1,
+            max_switches: if objective == Objective::Makespan { kind % 3 } else { 0 },
+            min_move_gain: if kind == 2 { 0.05 } else { 0.0 },
+            has_early_ends: kind > 0,
+            ..Options::default()
+        };
+        let plan = match solve(&problem, &options, &FrozenClock) {
+            Ok(plan) => plan,
+            Err(SolveError::Wrong(fault)) => panic!("{objective}: {fault:?}"),
+            Err(_) => return,
+        };
+        is_possible |= plan.is_usable();
+        is_impossible |= plan.status == PlanStatus::Infeasible;
+        if plan.is_usable() {
+            check(&problem, &plan).expect("the solver has checked it");
+            assert!(plan.bound() <= plan.value() * (1.0 + 1e-9), "{objective}: {plan:?}");
+        } else {
+            assert!(!plan.reasons.is_empty(), "{objective}: {plan:?}");
+        }
+    }
+    assert!(!(is_possible && is_impossible), "no plan under one objective, but under another");
 }
 
 /// A planning problem: refused in words, or read back as it was written.

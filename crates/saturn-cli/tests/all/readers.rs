@@ -24,12 +24,13 @@ fn seeds(reader: &str) -> Vec<String> {
 
 #[test]
 fn every_reader_takes_its_seeds() {
-    let readers: [(&str, Reader); 9] = [
+    let readers: [(&str, Reader); 10] = [
         ("command", fuzz::command),
         ("control_line", fuzz::control_line),
         ("journal", fuzz::journal),
         ("journal_v1", fuzz::journal_v1),
         ("metrics", |text| fuzz::metrics(text.as_bytes())),
+        ("plan", |text| fuzz::plan(text.as_bytes())),
         ("problem", fuzz::problem),
         ("profile", fuzz::profile),
         ("rank_report", fuzz::rank_report),
