@@ -85,7 +85,7 @@ impl<'a> Search<'a> {
 
     /// Goes on until a limit is reached or the objective meets its bound.
     pub(crate) fn advance(&mut self, limits: &Limits) {
-        if !self.build(limits.deadline) {
+        if !self.build(limits) {
             return;
         }
         while !self.is_optimal(limits) && !self.course.is_over(limits) {
@@ -136,8 +136,9 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Builds plans by the remaining recipes; returns whether none remains.
-    fn build(&mut self, deadline: Deadline) -> bool {
+    /// Builds plans by the remaining recipes, until one is optimal; returns whether none remains.
+    fn build(&mut self, limits: &Limits) -> bool {
+        let deadline = limits.deadline;
         let may_stay = (0..self.instance.tasks.len()).any(|task| self.instance.may_stay(task));
         while let Some((recipe, rank)) = self.recipes.get(self.num_built) {
             let mut built = Vec::new();
@@ -148,7 +149,7 @@ impl<'a> Search<'a> {
             for genome in built {
                 self.offer(genome);
             }
-            if deadline.is_over() {
+            if deadline.is_over() || self.is_optimal(limits) {
                 return false;
             }
             self.num_built += 1;

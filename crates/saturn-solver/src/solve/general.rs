@@ -38,6 +38,8 @@ const EXACT_REACH: usize = 450;
 const BOUNDS: f64 = 0.2;
 const LEAST_FOR_BOUNDS_S: f64 = 0.2;
 const BOUND_TASKS: usize = 120;
+/// A plan that is above a bound by less, relative, is optimal.
+const ROUNDING: f64 = 1e-9;
 /// If moves are the limit: nodes of the exact program's tree, and the moves after which the program
 /// runs. So with more moves it solves the same program.
 const EXACT_NODES: i32 = 100;
@@ -291,7 +293,8 @@ impl<'a> Solve<'a> {
 
     fn limits(&self) -> Limits<'a> {
         let Options { max_moves, threads, .. } = *self.options;
-        let low = self.bounds.of(self.options.objective);
+        // The bounds are shaved by as much as a value may be above one.
+        let low = self.bounds.of(self.options.objective) * (1.0 + ROUNDING);
         Limits { low, ..Limits::new(self.deadline, max_moves, threads) }
     }
 

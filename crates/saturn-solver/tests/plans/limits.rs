@@ -155,6 +155,24 @@ fn a_search_leaves_time_for_the_check_of_its_plan() {
     assert!(num_looks < 1_000, "{num_looks} looks");
 }
 
+/// Every task on the cheapest node, one after the other, costs no more than the bound: there is nothing
+/// to go on for.
+#[test]
+fn a_search_ends_with_the_first_optimal_plan() {
+    let mut large = large_problem(30, 5);
+    for (index, node) in large.cluster.nodes.iter_mut().enumerate() {
+        node.price_per_hour = 1.0 + index as f64;
+    }
+    large.tasks.iter_mut().for_each(|task| task.strategies.truncate(1));
+    large.cluster.nodes.iter_mut().for_each(|node| node.gpus = 1);
+    let clock = Leaping::after(100_000);
+    let options = Options { objective: Objective::Cost, threads: 1, ..Options::default() };
+    let plan = solve(&large, &options, &clock).unwrap();
+    assert_eq!(plan.status, PlanStatus::Optimal);
+    let num_looks = clock.asked.into_inner();
+    assert!(num_looks < 1_000, "{num_looks} looks");
+}
+
 /// The plan in which all that runs stays was found. The bound of plans with moves would take a while.
 #[test]
 fn no_moves_are_looked_for_when_the_time_is_over() {
