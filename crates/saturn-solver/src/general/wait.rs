@@ -91,19 +91,22 @@ fn paid(instance: &Instance, placed: &[Placed], parts: &[(usize, u32)]) -> f64 {
         .sum()
 }
 
-/// Whether enough devices are free for a gang all the time.
+/// Whether enough devices are free for a gang all the time. Gangs may overlap by `slack`, but not by
+/// much of what the shorter of them lasts.
 fn fits(instance: &Instance, placed: &[Placed], index: usize, slack: f64) -> bool {
     let one = &placed[index];
+    let slack_of = |gang: &Placed| slack.min(0.25 * gang.lasts.min(one.lasts));
     one.parts.iter().all(|(node, gpus)| {
         let held_at = |at: f64| -> u32 {
             let running = placed.iter().enumerate().filter(|(other, gang)| {
-                *other != index && gang.start <= at + slack && at + slack < gang.end()
+                let at = at + slack_of(gang);
+                *other != index && gang.start <= at && at < gang.end()
             });
             let parts = running.flat_map(|(_, gang)| &gang.parts);
             parts.filter(|part| part.0 == *node).map(|part| part.1).sum()
         };
         let inside = placed.iter().map(|gang| gang.start);
-        let inside = inside.filter(|at| one.start < *at && *at + slack < one.end());
+        let inside = inside.filter(|at| one.start < *at && *at + slack_of(one) < one.end());
         let most = inside.chain([one.start]).map(held_at).max().unwrap_or(0);
         most + gpus <= instance.model.nodes[*node].gpus
     })

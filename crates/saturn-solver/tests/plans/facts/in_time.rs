@@ -91,3 +91,22 @@ fn how_late_counts_does_not_depend_on_times_that_no_plan_reaches() {
         assert!(plan.is_usable() && is_close(plan.value(), 2.5), "{backend}: {plan:?}");
     }
 }
+
+/// Under the cost gangs wait where that is cheaper. Found by `fuzz/fuzz_targets/plan.rs`: a gang that
+/// lasts for less than times of this size are rounded was put where its devices were held.
+#[test]
+fn a_gang_of_a_microsecond_waits_for_no_devices_that_are_held() {
+    let text = r#"{"cluster": {"nodes": [{"name": "n", "gpus": 6, "price_per_hour": 21600}]}, "tasks": [
+        {"name": "long", "strategies": [{"technique": "x", "gpus": 3, "runtime_s": 5e7}]},
+        {"name": "running", "switch_cost_s": 9, "strategies": [{"technique": "x", "gpus": 1, "runtime_s": 4e7}],
+         "running": {"technique": "x", "gpus": 1, "movable": true,
+            "placement": [{"node": "n", "devices": [0]}]}},
+        {"name": "short", "release_s": 10, "deadline_s": 31, "strategies": [
+            {"technique": "x", "gpus": 4, "runtime_s": 1e-6}]}]}"#;
+    let problem = Problem::from_json(text).unwrap();
+    let options =
+        Options { objective: Objective::Cost, max_moves: Some(300), ..Options::default() };
+    let plan = solve(&problem, &options, &FrozenClock).unwrap();
+    let short = plan.assignments.iter().find(|one| one.task == 2).unwrap();
+    assert!(short.end_s <= 31.0, "{plan:?}");
+}
