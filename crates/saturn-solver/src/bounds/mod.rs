@@ -11,6 +11,7 @@ pub(crate) mod area;
 pub(crate) mod ascent;
 pub(crate) mod config_lp;
 pub(crate) mod dual_feasible;
+mod fluid;
 pub(crate) mod mixes;
 pub(crate) mod prices;
 pub(crate) mod program;
