@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
-use saturn_core::{Knobs, Strategy, StrategyKey, Trial};
+use saturn_core::{ForecastErrors, Knobs, Strategy, StrategyKey, Trial};
 use serde::{Deserialize, Serialize};
 
 use crate::facts::ids::TaskId;
@@ -233,7 +233,8 @@ pub enum TrialBudget {
     Seconds(f64),
 }
 
-/// The numbers that govern trials, retries, the watchdog and introspection.
+/// The numbers that govern trials, retries, the watchdog and introspection, and how far forecasts
+/// may be trusted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Policy {
@@ -279,6 +280,10 @@ pub struct Policy {
     /// Whether nodes may join, as on a cluster.
     #[serde(skip_serializing_if = "is_yes")]
     pub pool_may_grow: bool,
+    /// How wrong the forecasts of earlier runs on these devices were. No decision uses it: it tells
+    /// people how far to trust an expected end.
+    #[serde(skip_serializing_if = "ForecastErrors::is_empty")]
+    pub earlier_errors: ForecastErrors,
 }
 
 impl Policy {
@@ -322,6 +327,7 @@ impl Default for Policy {
             host_memory_bytes: None,
             max_nodes: 1,
             pool_may_grow: true,
+            earlier_errors: ForecastErrors::default(),
         }
     }
 }

@@ -52,6 +52,6 @@ impl LaunchSettings {
 
     /// The run's view of the store, if it uses the store.
     pub(crate) fn shelf(&self) -> Option<Shelf> {
-        Shelf::open(self.store.as_ref()?, self.platform.clone()?)
+        Shelf::open(self.store.as_ref()?, self.platform.clone()?, &self.run_id)
     }
 }

@@ -9,11 +9,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use saturn_core::Strategy;
+use saturn_core::{ForecastErrors, Strategy};
 use saturn_engine::{
-    AttemptEnd, AttemptId, NodeId, Purpose, Record, RunEnd, RunPlan, State, TaskId,
+    Attempt, AttemptEnd, AttemptId, NodeId, Purpose, Record, RunEnd, RunPlan, State, TaskEnd,
+    TaskId,
 };
 
+use crate::facts::errors::Errors;
 use crate::facts::past::{
     Move, Note, PastAttempt, PastEnd, PastTask, PastTrial, PoolChange, PoolEvent, Startup,
 };
@@ -89,9 +91,8 @@ pub struct History {
     pub startups: Vec<Startup>,
     /// The driver died without recording an end (see [`without_driver`]).
     pub has_died: bool,
-    /// Ratios of realised to forecast seconds, ascending, of attempts that did what they were
-    /// launched for.
-    pub(crate) ratios: Vec<f64>,
+    /// How wrong this run's own forecasts were.
+    errors: Errors,
     /// Counts and times of trials.
     trials_took: TrialsTook,
     /// How many places `plans` holds.
@@ -182,8 +183,9 @@ impl History {
             Record::Ended { attempt, end, step, .. } => {
                 self.attempt_ended(*attempt, end, *step, now_s);
             }
-            Record::TaskEnded { task, .. } => {
+            Record::TaskEnded { task, end } => {
                 self.with_task(*task, |task| task.ended_s = Some(now_s));
+                self.errors.task_ended(*task, matches!(end, TaskEnd::Done { .. }), now_s);
             }
             Record::Paused { task } => {
                 self.with_task(*task, |task| task.paused_s = Some(now_s));
@@ -198,7 +200,10 @@ impl History {
                     outcome: outcome.clone(),
                 });
             }
-            Record::Planned { plan } => self.planned(plan),
+            Record::Planned { plan } => {
+                self.errors.planned(state, plan);
+                self.planned(plan);
+            }
             Record::PlanKept { time_left_s, best_s } => {
                 self.kept = Some((now_s, *time_left_s, *best_s));
             }
@@ -227,6 +232,7 @@ impl History {
             Record::DriverStarted { startup_s } => {
                 self.startups.push(Startup { at_s: now_s, took_s: *startup_s });
             }
+            Record::RunEnded { end: RunEnd::Complete } => self.errors.run_ended(now_s),
             // The state keeps what these records say.
             Record::Began { .. }
             | Record::Inspected { .. }
@@ -254,6 +260,11 @@ impl History {
                 let live = state.attempts.get(&attempt);
                 let live = live.filter(|_| state.task(past.task).steps.is_some());
                 past.forecast_s = live.map(|live| state.time_left_s(live, live.until_step, now_s));
+                if let (Some(Attempt { until_step: None, .. }), Some(left_s)) =
+                    (live, past.forecast_s)
+                {
+                    self.errors.launched(past.task, now_s, left_s);
+                }
                 self.with_task(past.task, |task| task.attempts.push(attempt));
             }
             Purpose::Inspection => {}
@@ -359,6 +370,9 @@ impl History {
         attempt.started = Some((state.task(live.task).checkpoint_step, now_s));
         let left_s = state.time_left_s(live, live.until_step, now_s);
         attempt.forecast_s = Some(now_s - attempt.launched_s + left_s);
+        if live.until_step.is_none() {
+            self.errors.launched(live.task, now_s, left_s);
+        }
         if let Some(task) = self.tasks.get_mut(live.task.0) {
             task.attempts.push(id);
         }
@@ -374,10 +388,12 @@ impl History {
         attempt.ended = Some(PastEnd { end, at_s: now_s, step });
         if attempt.purpose == Purpose::Trial {
             self.trials_took.ended(attempt.strategy.gpus, now_s - attempt.launched_s, now_s);
-        } else if let Some(ratio) = attempt.ratio() {
-            let at = self.ratios.partition_point(|other| *other < ratio);
-            self.ratios.insert(at, ratio);
         }
+    }
+
+    /// How wrong this run's own forecasts were, each list ascending.
+    pub fn forecast_errors(&self) -> &ForecastErrors {
+        self.errors.found()
     }
 
     fn planned(&mut self, plan: &RunPlan) {

@@ -44,20 +44,6 @@ impl PastAttempt {
     pub fn taken_s(&self, now_s: f64) -> f64 {
         self.ended.as_ref().map_or(now_s, |ended| ended.at_s) - self.launched_s
     }
-
-    /// The ratio of realised to forecast seconds; `None` unless the attempt did what it was
-    /// launched for.
-    pub fn ratio(&self) -> Option<f64> {
-        let ended = self.ended.as_ref()?;
-        let did_all = match ended.end {
-            AttemptEnd::Finished => true,
-            AttemptEnd::Stopped => self.stopping.is_none(),
-            _ => false,
-        };
-        let forecast_s = self.forecast_s.filter(|forecast_s| *forecast_s > 0.0)?;
-        (self.purpose == Purpose::Train && did_all)
-            .then(|| (ended.at_s - self.launched_s) / forecast_s)
-    }
 }
 
 /// The past of a task.
