@@ -84,9 +84,8 @@ impl Store {
         });
         let hardware = platform.hardware();
         let at = known.places.iter().position(|place| place.hardware == *hardware);
-        let mut here = at
-            .map(|index| known.places.remove(index))
-            .unwrap_or_else(|| Place { hardware: hardware.clone(), runs: Vec::new() });
+        let new = || Place { hardware: hardware.clone(), runs: Vec::new() };
+        let mut here = at.map_or_else(new, |index| known.places.remove(index));
         here.runs.retain(|one| one.run != run);
         let errors = errors.thinned(ForecastErrors::MOST_OF_A_RUN);
         here.runs.push(Run { run: run.to_owned(), errors });

@@ -56,8 +56,8 @@ impl Held {
             Record::TaskEnded { task, end: TaskEnd::Done { .. } } => Some((*task, *at_s)),
             _ => None,
         };
-        let ends: BTreeMap<TaskId, f64> = run.iter().filter_map(done).collect();
-        self.tasks += ends.len();
+        let ended: BTreeMap<TaskId, f64> = run.iter().filter_map(done).collect();
+        self.tasks += ended.len();
         let run_end_s = run.iter().map(|(_, at_s)| *at_s).fold(0.0, f64::max);
         for look in 0..NUM_LOOKS {
             let now_s = run_end_s * (f64::from(look) + 0.5) / f64::from(NUM_LOOKS);
@@ -69,7 +69,7 @@ impl Held {
                     Some(_) => "a task that trains",
                     None => "a task that waits",
                 };
-                self.count(kind, task.expected_end_band_s, ends.get(&id));
+                self.count(kind, task.expected_end_band_s, ended.get(&id));
             }
             // Without a place for some task, the end that is shown is said to be of the others.
             let band = status.expected_end_band_s.filter(|_| status.unplanned == 0);

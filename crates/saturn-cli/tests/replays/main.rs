@@ -6,6 +6,7 @@
 mod bands;
 mod refusals;
 mod rests;
+mod wrong;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

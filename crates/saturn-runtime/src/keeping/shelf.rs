@@ -58,7 +58,7 @@ impl Shelf {
         let mut lines = Vec::new();
         let kept =
             self.store.add_forecast_errors(&self.platform, &self.run_id, errors, &mut |line| {
-                lines.push(line)
+                lines.push(line);
             });
         if let Err(error) = kept {
             let error = with_causes(&error);

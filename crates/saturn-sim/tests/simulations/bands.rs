@@ -73,7 +73,7 @@ fn four_of_five_ends_lie_in_the_bands_that_a_user_sees() {
             Record::TaskEnded { task, end: TaskEnd::Done { .. } } => Some((*task, *at_s)),
             _ => None,
         };
-        let ends: std::collections::BTreeMap<_, _> = journal.iter().filter_map(done).collect();
+        let ended: std::collections::BTreeMap<_, _> = journal.iter().filter_map(done).collect();
         let run_end_s = journal.iter().map(|(_, at_s)| *at_s).fold(0.0, f64::max);
         for look in 0..NUM_LOOKS {
             let now_s = run_end_s * (f64::from(look) + 0.5) / f64::from(NUM_LOOKS);
@@ -89,7 +89,7 @@ fn four_of_five_ends_lie_in_the_bands_that_a_user_sees() {
             };
             for (id, task) in state.task_ids().zip(&status.tasks) {
                 let kind = usize::from(task.attempt.is_none());
-                count(kind, task.expected_end_band_s, ends.get(&id));
+                count(kind, task.expected_end_band_s, ended.get(&id));
             }
             let band = status.expected_end_band_s.filter(|_| status.unplanned == 0);
             count(2, band, Some(&run_end_s));

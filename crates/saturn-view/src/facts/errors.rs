@@ -39,8 +39,8 @@ impl Errors {
         // A plan without a place for some task says nothing of the run's end.
         let mut left = state.task_ids().filter(|task| !state.has_ended(*task));
         if left.all(|task| ends.contains_key(&task)) {
-            let end_s = ends.values().fold(plan.at_s, |one, end_s| one.max(*end_s));
-            self.of_run.tell(plan.at_s, end_s, MAX_OF_RUN);
+            let last_s = ends.values().fold(plan.at_s, |last_s, one_s| one_s.max(last_s));
+            self.of_run.tell(plan.at_s, last_s, MAX_OF_RUN);
         }
         for (task, end_s) in ends {
             let trains = state.attempt_of(task).is_some();

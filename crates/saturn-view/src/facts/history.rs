@@ -19,6 +19,7 @@ use crate::facts::errors::Errors;
 use crate::facts::past::{
     Move, Note, PastAttempt, PastEnd, PastTask, PastTrial, PoolChange, PoolEvent, Startup,
 };
+use crate::facts::planned_by::PlannedBy;
 
 /// The most places kept over all plans. Three plans keep their places in any case: the first, the
 /// reference plan and the last.
@@ -165,6 +166,7 @@ impl History {
                     launched_s: now_s,
                     forecast_s: None,
                     started: None,
+                    clocked: (0, 0.0),
                     stopping: None,
                     ended: None,
                 };
@@ -174,6 +176,13 @@ impl History {
                 self.with_attempt(*attempt, |one| one.started = Some((*step, now_s)));
             }
             Record::WentOn { attempt, .. } => self.went_on(state, *attempt, now_s),
+            Record::Clocked { attempt, trained } => {
+                self.with_attempt(*attempt, |one| {
+                    let (steps, seconds) = one.clocked;
+                    let more_s = trained.step_s * trained.steps as f64;
+                    one.clocked = (steps.saturating_add(trained.steps), seconds + more_s);
+                });
+            }
             Record::Stopping { attempt, reason } => {
                 self.with_attempt(*attempt, |one| one.stopping = Some((*reason, now_s)));
             }
@@ -202,7 +211,7 @@ impl History {
             }
             Record::Planned { plan } => {
                 self.errors.planned(state, plan);
-                self.planned(plan);
+                self.planned(state, plan);
             }
             Record::PlanKept { time_left_s, best_s } => {
                 self.kept = Some((now_s, *time_left_s, *best_s));
@@ -243,7 +252,6 @@ impl History {
             | Record::Evaluated { .. }
             | Record::TrialsChosen { .. }
             | Record::Observed { .. }
-            | Record::Clocked { .. }
             | Record::Solved { .. }
             | Record::Retrying { .. }
             | Record::Excluded { .. }
@@ -396,7 +404,7 @@ impl History {
         self.errors.found()
     }
 
-    fn planned(&mut self, plan: &RunPlan) {
+    fn planned(&mut self, state: &State, plan: &RunPlan) {
         let index = self.plans.len();
         for place in &plan.places {
             let Some(task) = self.tasks.get_mut(place.task.0) else { continue };
@@ -404,6 +412,7 @@ impl History {
                 (None, _) => {
                     task.first_plan = Some(index);
                     task.first_place = Some(place.clone());
+                    task.planned_by = PlannedBy::of(state, place);
                 }
                 (Some(first), Some(known)) if *first == index => known.end_s = place.end_s,
                 _ => {}
