@@ -92,6 +92,18 @@ fn a_warm_parent_that_starts_nothing_is_ended_with_the_attempt_that_it_should_ha
 }
 
 #[test]
+fn a_rank_that_the_machine_has_no_room_for_is_neither_its_tasks_nor_its_devices_failure() {
+    let run = Run::new(1, &[GOOD]);
+    run.tell_parents("full", "");
+    assert_eq!(run.start().unwrap().num_failed, 0);
+    let (_, history) = saturn_runtime::read(&run.path()).unwrap();
+    let history = format!("{history:?}");
+    let error = "the machine could not start the rank's process: no room";
+    assert!(history.contains(&format!("kind: Saturn, error: \"{error}\"")), "{history}");
+    assert!(!history.contains("kind: Died"), "{history}");
+}
+
+#[test]
 fn a_process_that_escapes_its_session_is_ended_with_its_attempt() {
     for behaviour in [
         r#"{"escape": true}"#,
