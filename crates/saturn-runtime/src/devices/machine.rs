@@ -356,6 +356,20 @@ mod tests {
     }
 
     #[test]
+    fn that_gpus_of_other_makers_are_not_used_is_the_first_that_a_run_says() {
+        let dir = TempDir::new().unwrap();
+        let others = || Gpus::Others("the machine has 2 GPUs of AMD".to_owned());
+        // More slots than cores are asked for, which is worth a warning too.
+        let pool = machine(others(), 1).claim(Some(2), claims(&dir, "/a")).unwrap();
+        let hardware = pool.hardware();
+        assert_eq!((hardware.kind, hardware.warnings.len()), (DeviceKind::Cpu, 2));
+        assert_eq!(
+            hardware.warnings[0],
+            "training on CPU slots, not on GPUs: the machine has 2 GPUs of AMD"
+        );
+    }
+
+    #[test]
     fn gpus_of_different_types_are_different_nodes() {
         let dir = TempDir::new().unwrap();
         let gpus = vec![gpu("G0", "H200"), gpu("G1", "A100"), gpu("G2", "H200")];

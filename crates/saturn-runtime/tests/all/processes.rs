@@ -154,6 +154,31 @@ fn a_third_interrupt_ends_a_run_whose_processes_can_not_be_ended() {
 }
 
 #[test]
+fn a_resumed_run_has_the_host_memory_of_the_machine_that_it_is_resumed_on() {
+    let run = Run::new(1, &[GOOD]);
+    let host_memory =
+        || saturn_runtime::read(&run.path()).unwrap().0.config.policy.host_memory_bytes;
+    run.start_interrupted(&mut || true).unwrap();
+    assert!(host_memory().is_some_and(|bytes| bytes > 1), "what this machine has");
+    // The run began on a machine with far less.
+    let journal = rusqlite::Connection::open(run.path().join("journal.db")).unwrap();
+    let has = format!("\"host_memory_bytes\":{}", host_memory().unwrap());
+    let sql = "UPDATE record SET record = REPLACE(record, ?1, ?2)";
+    journal.execute(sql, [has.as_str(), "\"host_memory_bytes\":1"]).unwrap();
+    drop(journal);
+    assert_eq!(host_memory(), Some(1));
+    run.resume_interrupted(DeviceMemory::AsBefore, &mut || true).unwrap();
+    assert!(host_memory().is_some_and(|bytes| bytes > 1), "what this machine has");
+    // A limit of the user's stays.
+    let mut limited = Run::new(1, &[GOOD]);
+    limited.more = serde_json::json!({"host_memory_bytes": 2_000_000_000_u64});
+    limited.start_interrupted(&mut || true).unwrap();
+    limited.resume_interrupted(DeviceMemory::AsBefore, &mut || true).unwrap();
+    let (state, _) = saturn_runtime::read(&limited.path()).unwrap();
+    assert_eq!(state.config.policy.host_memory_bytes, Some(2_000_000_000));
+}
+
+#[test]
 fn directories_of_attempts_that_went_well_are_not_kept_for_ever() {
     let dies_twice = r#"{"trials": 1, "bad_attempts": 2, "at_step": 50, "how": "die"}"#;
     let run = Run::new(1, &[dies_twice]);
