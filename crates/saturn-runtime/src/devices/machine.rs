@@ -281,20 +281,17 @@ impl Pool {
 
     /// A description of these devices.
     pub(crate) fn hardware(&self) -> Hardware {
+        let host_memory_bytes = host_memory::available_bytes();
         let nodes = self.nodes.iter().map(|PoolNode { node, .. }| NodeHardware {
             node: node.clone(),
             device_memory_bytes: self.memory_bytes(&node.gpu_type),
+            host_memory_bytes,
             text: match self.kind {
                 DeviceKind::Cuda => node.gpu_type.clone(),
                 DeviceKind::Cpu => format!("{}, {}", processor(), self.slots()),
             },
         });
-        Hardware {
-            kind: self.kind,
-            nodes: nodes.collect(),
-            host_memory_bytes: host_memory::available_bytes(),
-            warnings: self.warnings.clone(),
-        }
+        Hardware { kind: self.kind, nodes: nodes.collect(), warnings: self.warnings.clone() }
     }
 
     /// How processors are cut into slots, in words. Timings are valid only for the same cut.

@@ -156,15 +156,17 @@ fn a_third_interrupt_ends_a_run_whose_processes_can_not_be_ended() {
 #[test]
 fn a_resumed_run_has_the_host_memory_of_the_machine_that_it_is_resumed_on() {
     let run = Run::new(1, &[GOOD]);
-    let host_memory =
-        || saturn_runtime::read(&run.path()).unwrap().0.config.policy.host_memory_bytes;
+    let host_memory = || {
+        let (state, _) = saturn_runtime::read(&run.path()).unwrap();
+        state.config.policy.host_memory_by_node.into_values().next()
+    };
     run.start_interrupted(&mut || true).unwrap();
     assert!(host_memory().is_some_and(|bytes| bytes > 1), "what this machine has");
     // The run began on a machine with far less.
     let journal = rusqlite::Connection::open(run.path().join("journal.db")).unwrap();
-    let has = format!("\"host_memory_bytes\":{}", host_memory().unwrap());
+    let has = format!(":{}", host_memory().unwrap());
     let sql = "UPDATE record SET record = REPLACE(record, ?1, ?2)";
-    journal.execute(sql, [has.as_str(), "\"host_memory_bytes\":1"]).unwrap();
+    journal.execute(sql, [has.as_str(), ":1"]).unwrap();
     drop(journal);
     assert_eq!(host_memory(), Some(1));
     run.resume_interrupted(DeviceMemory::AsBefore, &mut || true).unwrap();

@@ -7,8 +7,9 @@ use saturn_engine::{
 
 use super::*;
 
-const HARDWARE: &str = r#"{"kind": "cpu", "host_memory_bytes": null, "warnings": [], "nodes": [
-    {"node": {"name": "n0", "gpus": 2, "type": "slot"}, "device_memory_bytes": null, "text": ""}]}"#;
+const HARDWARE: &str = r#"{"kind": "cpu", "warnings": [], "nodes": [
+    {"node": {"name": "n0", "gpus": 2, "type": "slot"}, "device_memory_bytes": null,
+     "host_memory_bytes": 7000, "text": ""}]}"#;
 
 /// A launcher with one agent that does nothing, its exchange, and an outbox to speak as the agent.
 fn launcher(run_dir: PathBuf) -> (ClusterLauncher, Exchange, Outbox) {
@@ -155,6 +156,9 @@ fn a_run_begins_without_an_agent_that_is_late_and_that_joins_later() {
     assert_eq!(error.kind, FailureKind::Saturn, "its node is not there: {}", error.error);
     exchange.deliver(0, &[outbox.seal(FromAgent::Ready).unwrap()]).unwrap();
     let joined = launcher.poll();
-    assert!(matches!(joined, Some(News::Event(Event::NodeJoined { .. }))), "{joined:?}");
+    let Some(News::Event(Event::NodeJoined { host_memory_bytes, .. })) = joined else {
+        panic!("{joined:?}")
+    };
+    assert_eq!(host_memory_bytes, Some(7000), "as much as its agent has found");
     assert!(launcher.launch(order(AttemptId(3))).is_ok());
 }
