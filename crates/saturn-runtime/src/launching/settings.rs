@@ -45,7 +45,8 @@ impl LaunchSettings {
     pub(crate) fn machines(&self, hardware: &Hardware, is_cluster: bool) -> Machines {
         Machines {
             device_kind: hardware.kind,
-            host_memory_bytes: self.host_memory_bytes.or(hardware.host_memory_bytes),
+            host_memory_bytes: self.host_memory_bytes,
+            host_memory_by_node: hardware.host_memory_by_node(),
             pool_may_grow: is_cluster,
         }
     }

@@ -217,7 +217,7 @@ impl History {
                 self.kept = Some((now_s, *time_left_s, *best_s));
             }
             Record::NotSolved { reason } => self.not_solved = Some((now_s, reason.clone())),
-            Record::NodeJoined { node, spec } => {
+            Record::NodeJoined { node, spec, .. } => {
                 self.pool_changed(now_s, *node, PoolEvent::Joined(spec.clone()));
             }
             Record::NodeLeft { node, reason } => {
