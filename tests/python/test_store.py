@@ -162,9 +162,14 @@ def test_a_technique_s_own_text_is_one_of_its_versions(
 
 
 @pytest.mark.slow
-def test_a_run_knows_how_wrong_the_forecasts_of_earlier_runs_here_were(home: Path) -> None:
+def test_a_run_knows_how_wrong_the_forecasts_of_earlier_runs_here_were(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
     def run(name: str) -> dict[str, Any]:
-        tasks = [task(f"{name}-{index}", 0.1 + index / 10) for index in range(2)]
+        long = [HParams(0.1 + index / 10, batch_count=5000) for index in range(2)]
+        tasks = [make_task(f"{name}-{one.lr}", hparams=one) for one in long]
         done = saturn.orchestrate(tasks, techniques=["ddp"], devices=1, name=name)
         program = Path(sys.executable).with_name("saturn")
         asked = [program, "status", done.run_dir, "--json"]

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use saturn_core::PlanStatus;
 use saturn_engine::{Place, PlanSource, RunPlan, State, TaskId};
 
+use crate::facts::expect::Band;
 use crate::facts::history::History;
 use crate::layout::units::{count, duration, percent};
 use crate::phrases::events;
@@ -27,15 +28,25 @@ impl Transcript {
         let before = history.plans.iter().rev().nth(1);
         match before {
             Some(before) if !self.show_plan => self.replanned(state, before, plan, now_s),
-            _ => self.first_plan(state, plan, now_s),
+            _ => self.first_plan(state, history, plan, now_s),
         }
     }
 
-    fn first_plan(&mut self, state: &State, plan: &RunPlan, now_s: f64) -> Vec<String> {
+    fn first_plan(
+        &mut self,
+        state: &State,
+        history: &History,
+        plan: &RunPlan,
+        now_s: f64,
+    ) -> Vec<String> {
         self.show_plan = false;
         let claim = format!("{}, {}", tasks_and_switches(plan), run_plan_claim(plan));
         let mut lines = vec![self.line(now_s, &self.paint.bold("plan"), &self.paint.bold(&claim))];
         lines.extend(events::extended(plan).map(|why| more(&why)));
+        let [.., band] = Band::of(state, history);
+        let (early_s, late_s) = band.around(plan.makespan_s, 0.0);
+        let (early, late) = (duration(early_s), duration(late_s));
+        lines.push(more(&format!("likely to take {early} to {late}, as four of five runs do")));
         if let Some(current_practice_s) = plan.current_practice_s {
             let is_estimate = plan.practice_is_estimate;
             let claim = current_practice_claim(current_practice_s, plan.makespan_s, is_estimate);
