@@ -147,6 +147,22 @@ fn changes_devices(record: &Record) -> bool {
     )
 }
 
+/// What a record says of the pool; `None` if it is about something else.
+fn pool_change(record: &Record, at_s: f64) -> Option<PoolChange> {
+    let (node, what) = match record {
+        Record::NodeJoined { node, spec, .. } => (*node, PoolEvent::Joined(spec.clone())),
+        Record::NodeLeft { node, reason } => (*node, PoolEvent::Left(reason.clone())),
+        Record::SetAside { node, devices, reason, .. } => {
+            (*node, PoolEvent::SetAside(devices.clone(), reason.clone()))
+        }
+        Record::TakenBack { node, devices, reason } => {
+            (*node, PoolEvent::TakenBack(devices.clone(), reason.clone()))
+        }
+        _ => return None,
+    };
+    Some(PoolChange { at_s, node, what })
+}
+
 impl History {
     /// Applies a record; `state` is the state after it.
     pub fn record(&mut self, state: &State, record: &Record, now_s: f64) {
@@ -217,19 +233,11 @@ impl History {
                 self.kept = Some((now_s, *time_left_s, *best_s));
             }
             Record::NotSolved { reason } => self.not_solved = Some((now_s, reason.clone())),
-            Record::NodeJoined { node, spec, .. } => {
-                self.pool_changed(now_s, *node, PoolEvent::Joined(spec.clone()));
-            }
-            Record::NodeLeft { node, reason } => {
-                self.pool_changed(now_s, *node, PoolEvent::Left(reason.clone()));
-            }
-            Record::SetAside { node, devices, reason, .. } => {
-                let what = PoolEvent::SetAside(devices.clone(), reason.clone());
-                self.pool_changed(now_s, *node, what);
-            }
-            Record::TakenBack { node, devices, reason } => {
-                let what = PoolEvent::TakenBack(devices.clone(), reason.clone());
-                self.pool_changed(now_s, *node, what);
+            Record::NodeJoined { .. }
+            | Record::NodeLeft { .. }
+            | Record::SetAside { .. }
+            | Record::TakenBack { .. } => {
+                self.pool.extend(pool_change(record, now_s));
             }
             Record::Noted { task, text } => {
                 if self.notes.len() == MAX_NOTES {
@@ -436,9 +444,5 @@ impl History {
             let places = std::mem::take(&mut self.plans[*index].places);
             self.num_places -= places.len();
         }
-    }
-
-    fn pool_changed(&mut self, at_s: f64, node: NodeId, what: PoolEvent) {
-        self.pool.push(PoolChange { at_s, node, what });
     }
 }
