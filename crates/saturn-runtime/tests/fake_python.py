@@ -9,7 +9,8 @@ to `told.jsonl` there: what it was told.
 Files in the working directory tell warm parents what to do: `slow` to take so many seconds until
 they are ready; `hang` as an import may; `threads` to have a second one; `stillborn` to die before
 they are ready; `full` to find no room for the next rank's process, once; `undead` to be late, by so
-many seconds, with the word that a rank has ended, as if the kernel could not end it; `deaf`, which the first takes away, to start nothing.
+many seconds, with the word that a rank has ended, as if the kernel could not end it; `deaf`, which
+the first takes away, to start nothing.
 """
 
 import contextlib
