@@ -2,7 +2,7 @@
 
 usage: bench.py [--seeds N] [--switch-seeds N] [--resolve-seeds N] [--first-seed N]
                 [--replan-seeds N] [--queue-seeds N] [--queue-times 1,10]
-                [--times 0.1,1,10] [--cp-sat SECONDS] [--classes SUBSTRING]
+                [--punctual N] [--times 0.1,1,10] [--cp-sat SECONDS] [--classes SUBSTRING]
                 [--measure PATH] [--before PATH] [--cpu] [--out FILE]
 
 Needs `ortools`, and `cargo build --release -p saturn-solver --examples`. Every figure is a
@@ -10,7 +10,8 @@ makespan over the best lower bound that any solve of that problem proved (the op
 proved it). Plans with switches stand in a table of their own, over the configuration linear
 program. Every solver gets two threads. Plans of Saturn have passed the checker. No seeds of a table
 leave it out. `--before` names the `measure` of another build, to stand beside this one in the table
-of re-plans; `--cpu` counts what solves use of the cores there in place of time on the wall.
+of re-plans; `--cpu` counts what solves use of the cores there in place of time on the wall, and
+leaves waiting for a core out of how late answers come.
 """
 
 from __future__ import annotations
@@ -205,6 +206,26 @@ def bench_replans(name: str, options: argparse.Namespace) -> list[str]:
     return [name, counts, *cells, f"{statistics.mean(moved):.0f}"]
 
 
+def bench_punctual(options: argparse.Namespace) -> list[list[str]]:
+    """A row for each objective and size: how late answers come, at a limit and when interrupted."""
+    program = str(options.measure.with_name("punctual"))
+    command = [program, "--problems", str(options.punctual), "--seed", str(options.first_seed)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    own = "own_" if options.cpu else ""
+    rows = []
+    for line in done.stdout.splitlines():
+        answer = json.loads(line)
+        taken, late = answer[f"{own}over_limit"], answer[f"{own}late_ms"]
+        names = ("median", "q99", "worst")
+        cells = ["-" if taken[name] is None else f"{taken[name]:.3f}" for name in names]
+        cells += ["-" if late[name] is None else f"{max(late[name], 0.0):.1f} ms" for name in names]
+        counts = str(answer["limits"]), str(answer["interrupts"])
+        rows.append(
+            [answer["objective"], answer["tasks"], counts[0], *cells[:3], counts[1], *cells[3:]]
+        )
+    return rows
+
+
 def table(rows: list[list[str]]) -> str:
     """Rows as Markdown, the first as header."""
     lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
@@ -219,9 +240,10 @@ def main() -> None:
     parser.add_argument("--resolve-seeds", type=int, default=5, help="seeds of re-solves")
     parser.add_argument("--replan-seeds", type=int, default=3, help="seeds of re-plans")
     parser.add_argument("--queue-seeds", type=int, default=20, help="seeds of weighted completion")
+    parser.add_argument("--punctual", type=int, default=1000, help="problems with a short limit")
     parser.add_argument("--queue-times", default="1,10", help="their time limits, seconds")
     parser.add_argument("--before", type=Path, help="the `measure` of another build, for re-plans")
-    parser.add_argument("--cpu", action="store_true", help="re-plans by time of the cores")
+    parser.add_argument("--cpu", action="store_true", help="re-plans, lateness: time of cores")
     parser.add_argument("--first-seed", type=int, default=100)
     parser.add_argument("--times", default="0.1,1,10")
     parser.add_argument("--cp-sat", type=float, default=10.0, help="seconds; 0 leaves it out")
@@ -246,6 +268,7 @@ def main() -> None:
     replan_rows = [bench_replans(name, options) for name in names]
     names = [name for name in QUEUE_CLASSES if options.classes in name and options.queue_seeds]
     queue_rows = [bench_queues(name, options) for name in names]
+    punctual_rows = bench_punctual(options) if options.punctual else []
     command = "python benches/solver/bench.py " + " ".join(sys.argv[1:])
     text = (
         "# The solver measured\n\n"
@@ -296,6 +319,16 @@ def main() -> None:
             "proved; "
             "`nothing runs` is the same problem where staying has no price, a relaxation.\n\n"
             f"{table([replan_header, *replan_rows])}\n"
+        )
+    if punctual_rows:
+        punctual_header = ["objective", "tasks", "limits", "median", "99 %", "worst"]
+        punctual_header += ["interrupted", "median", "99 %", "worst"]
+        text += (
+            "\n## Limits and interruptions\n\n"
+            f"{options.punctual} random problems with any facts, limits of 50 to 300 ms: time "
+            "taken over the limit; of the solves that are interrupted at a random moment, the time "
+            f"until the answer{', without waiting for a core' if options.cpu else ''}.\n\n"
+            f"{table([punctual_header, *punctual_rows])}\n"
         )
     print(text)
     if options.out:

@@ -12,6 +12,8 @@
 
 #[path = "clock/mod.rs"]
 mod clock;
+#[path = "random/mod.rs"]
+mod random;
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -20,6 +22,7 @@ use saturn_core::{Assignment, HeldDevices, Plan, Problem, ProblemTask, Running};
 use saturn_solver::{FrozenClock, Options, solve};
 
 use clock::BenchClock;
+use random::Random;
 
 /// Seconds that moving a running task costs.
 const SWITCH_COST_S: f64 = 60.0;
@@ -28,22 +31,9 @@ const WRONG: f64 = 0.15;
 /// Moves of the search for the plan that is in force.
 const FIRST_MOVES: u64 = 4_000_000;
 
-/// Numbers from 0 to 1, the same for equal seeds (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn unit(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((bits ^ bits >> 31) >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    /// Of mean 0 and deviation 1, roughly.
-    fn normal(&mut self) -> f64 {
-        (0..12).map(|_| self.unit()).sum::<f64>() - 6.0
-    }
+/// A number of mean 0 and deviation 1, roughly.
+fn normal(random: &mut Random) -> f64 {
+    (0..12).map(|_| random.unit()).sum::<f64>() - 6.0
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -118,7 +108,7 @@ fn replan(
 fn left_of(old: &Problem, plan: &Plan, now_s: f64, random: &mut Random) -> Problem {
     let mut new = Problem::new(old.cluster.clone(), Vec::new());
     for (index, task) in old.tasks.iter().enumerate() {
-        let factor = (WRONG * random.normal()).exp();
+        let factor = (WRONG * normal(random)).exp();
         let Some(one) = plan.assignments.iter().find(|one| one.task == index) else { continue };
         if one.end_s <= now_s {
             continue;

@@ -20,6 +20,8 @@ use crate::bounds::prices::{Job, Place, Prices, borders};
 use crate::course::clock::Deadline;
 use crate::course::rounds::in_threads;
 
+/// Jobs whose cheapest places are looked for between two looks at the clock.
+const JOBS_PER_LOOK: usize = 100;
 /// Shaved off so that rounding can't lift the bound above a true value.
 const SAFETY: f64 = 1e-9;
 /// With fewer ways to run tasks than this a thread costs more than it helps.
@@ -176,16 +178,19 @@ impl Ascent {
             if deadline.is_over() || self.factor < LEAST_FACTOR {
                 return;
             }
-            self.round();
+            if self.round(deadline).is_none() {
+                return;
+            }
         }
     }
 
-    fn round(&mut self) {
+    /// `None` if the deadline came first: then the round is as if it had not begun.
+    fn round(&mut self, deadline: Deadline) -> Option<()> {
         if self.num_rounds > 0 {
             self.step();
         }
         let mut places = Vec::with_capacity(self.jobs.len());
-        let value = self.evaluate(&mut places);
+        let value = self.evaluate(&mut places, deadline)?;
         self.num_rounds += 1;
         let share = self.share_of_new();
         for (mean, new) in self.mean_excess.iter_mut().zip(&self.excess) {
@@ -218,6 +223,7 @@ impl Ascent {
             }
             self.season_value = self.value;
         }
+        Some(())
     }
 
     /// Sets the prices to try next.
@@ -259,8 +265,20 @@ impl Ascent {
     }
 
     /// L at the prices tried, with the spans of the cheapest places and the devices that they hold
-    /// beyond the existing devices.
-    fn evaluate(&mut self, spans: &mut Vec<(f64, f64)>) -> f64 {
+    /// beyond the existing devices; `None` if the deadline comes first.
+    fn evaluate(&mut self, spans: &mut Vec<(f64, f64)>, deadline: Deadline) -> Option<f64> {
+        let trial = &self.trial;
+        let size = self.jobs.len().div_ceil(self.threads).max(1);
+        let shares: Vec<&[Job]> = self.jobs.chunks(size).collect();
+        let places = in_threads(self.threads, shares, |jobs| {
+            let places = jobs.chunks(JOBS_PER_LOOK).map_while(|jobs| {
+                (!deadline.is_over()).then(|| jobs.iter().map(|job| trial.least(job)))
+            });
+            places.flatten().collect::<Vec<Option<Place>>>()
+        });
+        if places.iter().map(Vec::len).sum::<usize>() < self.jobs.len() {
+            return None;
+        }
         let mut paid = 0.0;
         for (kind, there) in self.there.iter().enumerate() {
             let rates = self.trial.rates(kind);
@@ -269,12 +287,6 @@ impl Ascent {
                 paid += rates[at] * there[at] * self.lengths[at];
             }
         }
-        let trial = &self.trial;
-        let size = self.jobs.len().div_ceil(self.threads).max(1);
-        let shares: Vec<&[Job]> = self.jobs.chunks(size).collect();
-        let places = in_threads(self.threads, shares, |jobs| {
-            jobs.iter().map(|job| trial.least(job)).collect::<Vec<Option<Place>>>()
-        });
         let mut cost = 0.0;
         let borders = self.trial.borders();
         for (job, place) in self.jobs.iter().zip(places.into_iter().flatten()) {
@@ -294,7 +306,7 @@ impl Ascent {
             }
             spans.push((start, end));
         }
-        cost - paid - SAFETY * (cost + paid)
+        Some(cost - paid - SAFETY * (cost + paid))
     }
 }
 
@@ -438,5 +450,30 @@ mod tests {
         ascent.climb(600, Deadline::new(&FrozenClock, 1.0));
         assert!(ascent.value() <= optimum);
         assert!(ascent.value() >= 0.99 * optimum, "{} {optimum}", ascent.value());
+    }
+
+    /// Is over once it has been asked so many times.
+    struct Over(std::sync::atomic::AtomicU64);
+
+    impl crate::course::clock::Clock for Over {
+        fn elapsed_s(&self) -> f64 {
+            let asked = self.0.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+            if asked > 0 && asked < 1_000 { 0.0 } else { f64::INFINITY }
+        }
+    }
+
+    #[test]
+    fn a_round_of_many_jobs_ends_with_the_time() {
+        let jobs = random_jobs(&mut Random::new(5, 0), 30 * JOBS_PER_LOOK);
+        let supply = |kind| Supply { kind, devices: 8.0, from: 0.0, until: f64::INFINITY };
+        let rounds_within = |looks: u64| {
+            let mut ascent =
+                Ascent::new(jobs.clone(), vec![supply(0), supply(1)], 1_000.0, &[1.0, 1.0]);
+            ascent.climb(100, Deadline::new(&Over(looks.into()), 1.0));
+            (ascent.num_rounds, ascent.value())
+        };
+        let (none, whole) = (rounds_within(20), rounds_within(45));
+        assert_eq!((none.0, whole.0), (0, 1), "a round looks at the clock 31 times");
+        assert!(none.1 < whole.1);
     }
 }

@@ -24,10 +24,13 @@ const SHARE: f64 = 0.97;
 const COUNTED_S: f64 = 600.0;
 /// Nodes of the tree, in limits on them, for the check whether a program is infeasible.
 const RELAXED_NODES: i32 = 10;
-/// The time between two looks at the clock.
+/// The time between two looks at the clock, at most and at least.
 const LOOK: Duration = Duration::from_millis(4);
-/// Looks beyond the deadline for which an answer may still come.
-const LATE_LOOKS: u32 = 4;
+const SHORTEST_LOOK: Duration = Duration::from_micros(200);
+/// The time beyond the deadline for which an answer may still come: this share of the time until the
+/// deadline, and at most so much.
+const LATE: f64 = 0.02;
+const MOST_LATE: Duration = Duration::from_millis(16);
 
 /// A program to be minimised, built row by row.
 #[derive(Default)]
@@ -160,18 +163,19 @@ fn attempt(rows: RowProblem, has_integers: bool, care: Care, effort: Effort) -> 
     if thread::Builder::new().name("highs".to_owned()).spawn(work).is_err() {
         return Outcome::Unknown;
     }
-    let mut num_late = 0;
+    let mut is_late = false;
     loop {
-        match receiver.recv_timeout(LOOK) {
+        // The deadline's clock may stand still, so this is no more than a guess of when to look.
+        let left = Duration::try_from_secs_f64(deadline.left_s()).unwrap_or(LOOK);
+        let late = Duration::try_from_secs_f64(left_s * LATE).unwrap_or(MOST_LATE).min(MOST_LATE);
+        let wait = if is_late { late } else { left.clamp(SHORTEST_LOOK, LOOK) };
+        match receiver.recv_timeout(wait) {
             Ok(outcome) => return outcome,
             Err(RecvTimeoutError::Disconnected) => return Outcome::Unknown,
-            Err(RecvTimeoutError::Timeout) if deadline.is_over() => {
-                num_late += 1;
-                if num_late > LATE_LOOKS || deadline.is_interrupted() {
-                    return Outcome::Unknown;
-                }
+            Err(RecvTimeoutError::Timeout) if is_late || deadline.is_interrupted() => {
+                return Outcome::Unknown;
             }
-            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Timeout) => is_late = deadline.is_over(),
         }
     }
 }

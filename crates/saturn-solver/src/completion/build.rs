@@ -3,6 +3,7 @@
 use crate::bounds::ascent::Ascent;
 use crate::bounds::prices::Prices;
 use crate::completion::queue::{Fine, Queue};
+use crate::course::clock::Deadline;
 use crate::course::random::Random;
 use crate::lists::list::{Entry, Lists};
 use crate::problem::model::Mode;
@@ -57,14 +58,16 @@ struct Site {
 }
 
 /// Appends one task after the other, each at the place of least cost. The cost is its weighted end,
-/// its fine, and the price of the devices that it holds or leaves idle before it.
+/// its fine, and the price of the devices that it holds or leaves idle before it. `None` when the time
+/// is over.
 pub(super) fn build(
     queue: &Queue,
     guide: &Guide,
     fine: Fine,
     recipe: Recipe,
+    deadline: Deadline,
     random: &mut Random,
-) -> Lists {
+) -> Option<Lists> {
     let model = queue.model;
     let mut lists: Lists = vec![Vec::new(); model.nodes.len()];
     let mut free = model.ready.clone();
@@ -87,6 +90,9 @@ pub(super) fn build(
         by_kind[spec.kind].push(node);
     }
     for (_, task) in order {
+        if deadline.is_over() {
+            return None;
+        }
         let mut best: Option<(f64, usize, Entry)> = None;
         for (kind, nodes) in by_kind.iter().enumerate() {
             for (index, mode) in model.tasks[task].modes[kind].iter().enumerate() {
@@ -110,7 +116,7 @@ pub(super) fn build(
             replay(queue, home, &lists[home], &mut free[home]);
         }
     }
-    lists
+    Some(lists)
 }
 
 /// Sets `free` to the times after a list.

@@ -19,6 +19,8 @@ const FEW_NODES: usize = 8;
 /// About how many modes times nodes are looked at for the first lists, and the most lists.
 const EFFORT: usize = 20_000_000;
 const MOST_LISTS: usize = 20;
+/// So many of them are looked at even if the time is over: that takes some milliseconds.
+const LATE_EFFORT: usize = 1_000_000;
 
 /// Moves for each task of the first annealing of one plan in shares, and the growth from each
 /// annealing to the next.
@@ -221,7 +223,8 @@ impl Inputs<'_> {
         Fine { fee: rate * FEE * mean_end, rate }
     }
 
-    /// The best of some lists built by the guide's prices; fewer lists if they take long.
+    /// The best of some lists built by the guide's prices; fewer lists if they take long. If the time is
+    /// over already, the first are built only where that takes a moment: elsewhere there are none.
     fn first_lists(&self, mut random: Random, deadline: Deadline) -> Incumbent {
         let model = self.queue.model;
         let num_ways: usize = model
@@ -243,7 +246,10 @@ impl Inputs<'_> {
                 })
             });
             for recipe in recipes.take(num_lists) {
-                let lists = build(self.queue, self.guide, fine, recipe, &mut random);
+                let is_first = best.lists.is_empty() && num_ways <= LATE_EFFORT;
+                let until = if is_first { deadline.without_end() } else { deadline };
+                let lists = build(self.queue, self.guide, fine, recipe, until, &mut random);
+                let Some(lists) = lists else { return best };
                 let found = self.settled(lists);
                 if found.merit.beats(best.merit) {
                     best = found;
@@ -276,7 +282,7 @@ impl Inputs<'_> {
                 stays: random.below(4) > 0,
                 jitter: 0.5 * random.unit(),
             };
-            build(self.queue, self.guide, fine, recipe, random)
+            build(self.queue, self.guide, fine, recipe, deadline, random)?
         } else {
             best.lists.clone()
         };

@@ -9,8 +9,11 @@
 //! A *way* is a manner to run a task: to *stay* as it is, or a mode on a place. If the task runs
 //! already, every way but staying lasts the switch cost longer.
 
+use std::collections::BTreeSet;
+
 use saturn_core::{Objective, Problem, ProblemTask};
 
+use crate::general::shared::{MANY_PLACES, Shared, Window};
 use crate::problem::model::{Mode, Model, Stay, WideMode};
 
 /// A node's price and window.
@@ -79,6 +82,9 @@ pub(crate) struct Instance<'a> {
     pub(crate) worth: Vec<f64>,
     /// The first node of each set of nodes that are alike.
     classes: Vec<usize>,
+    /// Where tasks and nodes are too many for each way of each task: windows for all tasks. Ways are
+    /// relaxed then.
+    shared: Option<Shared>,
 }
 
 impl<'a> Instance<'a> {
@@ -99,20 +105,16 @@ impl<'a> Instance<'a> {
                 until: node.until_s(),
             })
             .collect();
-        let mut classes: Vec<usize> = Vec::new();
-        for node in 0..nodes.len() {
-            let is_like = |other: &usize| {
-                nodes[*other] == nodes[node] && model.nodes[*other] == model.nodes[node]
-            };
-            if !classes.iter().any(is_like) {
-                classes.push(node);
-            }
-        }
+        let classes = classes(model, &nodes);
         let tasks = problem.tasks.iter().zip(&model.tasks);
-        let tasks = tasks.map(|(task, of)| facts(problem, task, of.places.as_deref())).collect();
+        let tasks: Vec<TaskFacts> =
+            tasks.map(|(task, of)| facts(problem, task, of.places.as_deref())).collect();
+        let num_places = |task: &TaskFacts| task.nodes.as_ref().map_or(classes.len(), Vec::len);
+        let has_many = tasks.iter().map(num_places).sum::<usize>() > MANY_PLACES;
+        let shared = has_many.then(|| Shared::new(model, &nodes));
         let worth = model.nodes.iter().map(|node| prices[node.kind]).collect();
         let mut instance =
-            Self { model, objective, nodes, tasks, order: Vec::new(), worth, classes };
+            Self { model, objective, nodes, tasks, order: Vec::new(), worth, classes, shared };
         instance.link(problem);
         instance.set_windows();
         instance
@@ -245,8 +247,19 @@ impl<'a> Instance<'a> {
         self.stay(task).is_some()
     }
 
-    /// Tells `visit` the shape of every way of `task`, once for each class of nodes.
-    pub(crate) fn each_way(&self, task: usize, mut visit: impl FnMut(Way)) {
+    /// Whether the ways of tasks are relaxed: their windows are merged, and their places don't count.
+    pub(crate) fn has_relaxed_ways(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    /// Tells `visit` the shape of every way of `task`, once for each class of nodes; of relaxed ways
+    /// one for each mode.
+    pub(crate) fn each_way(&self, task: usize, visit: impl FnMut(Way)) {
+        self.each_way_in(task, 1, visit);
+    }
+
+    /// The same with up to `parts` relaxed ways for each mode.
+    pub(crate) fn each_way_in(&self, task: usize, parts: usize, mut visit: impl FnMut(Way)) {
         let facts = &self.tasks[task];
         if let Some(stay) = self.stay(task) {
             let parts = || stay.parts().map(|(node, gpus)| (node, f64::from(gpus)));
@@ -261,6 +274,9 @@ impl<'a> Instance<'a> {
                 alone: parts().map(|(node, _)| self.nodes[node].price).sum(),
             });
         }
+        if let Some(shared) = &self.shared {
+            return self.each_relaxed_way(shared, task, parts, visit);
+        }
         let some = facts.nodes.as_deref().unwrap_or(&self.classes);
         for &node in some {
             for mode in self.model.modes_on(task, node) {
@@ -270,6 +286,35 @@ impl<'a> Instance<'a> {
         for mode in &self.model.tasks[task].wide {
             if let Some(way) = self.wide_way(task, mode, some) {
                 visit(way);
+            }
+        }
+    }
+
+    /// Tells `visit` the relaxed ways of a task's modes.
+    fn each_relaxed_way(
+        &self,
+        shared: &Shared,
+        task: usize,
+        parts: usize,
+        mut visit: impl FnMut(Way),
+    ) {
+        let task = &self.model.tasks[task];
+        for (kind, modes) in task.modes.iter().enumerate() {
+            for mode in modes {
+                for &Window { from, until, per_device, alone } in
+                    shared.windows(kind, mode.gpus, parts)
+                {
+                    let share = per_device * f64::from(mode.gpus);
+                    let (held, runtime) = (mode.gpus, mode.runtime);
+                    visit(Way { kind, held, runtime, from, until, share, alone });
+                }
+            }
+        }
+        for mode in &task.wide {
+            if let Some(Window { from, until, per_device, .. }) = shared.of_kind(mode.kind) {
+                let (kind, held, runtime) = (mode.kind, mode.held, mode.runtime);
+                let share = per_device * f64::from(held);
+                visit(Way { kind, held, runtime, from, until, share, alone: share });
             }
         }
     }
@@ -332,6 +377,19 @@ impl<'a> Instance<'a> {
 
 /// Comparisons of times allow this much, relative, in favour of "possible".
 pub(crate) const SLACK: f64 = 1e-9;
+
+/// The first node of each set of nodes that are alike, in order.
+fn classes(model: &Model, nodes: &[NodeFacts]) -> Vec<usize> {
+    let mut known = BTreeSet::new();
+    let is_first = |index: &usize| {
+        // Zeros of both signs are equal.
+        let [price, from, until] = [nodes[*index].price, nodes[*index].from, nodes[*index].until]
+            .map(|one| (one + 0.0).to_bits());
+        let node = model.nodes[*index];
+        known.insert((node.gpus, node.kind, price, from, until))
+    };
+    (0..nodes.len()).filter(is_first).collect()
+}
 
 fn facts(problem: &Problem, task: &ProblemTask, places: Option<&[bool]>) -> TaskFacts {
     let usable = |places: &[bool]| (0..places.len()).filter(|node| places[*node]).collect();

@@ -19,6 +19,7 @@ pub(crate) mod plain;
 pub(crate) mod play;
 pub(crate) mod replay;
 pub(crate) mod search;
+mod shared;
 pub(crate) mod wait;
 pub(crate) mod warm;
 mod ways;

@@ -4,7 +4,8 @@
 //! kind for no longer, in a window that is no shorter, at no higher price. If the windows of many
 //! nodes differ, none of their ways can stand for another. Then the ways of a mode are merged, those
 //! with the nearest windows first. A merged way may be used whenever one of its ways may, at the
-//! least of their prices. So it allows more, and bounds stay bounds.
+//! least of their prices. So it allows more, and bounds stay bounds. Where tasks and nodes are many,
+//! they are merged once for all tasks ([`shared`](crate::general::shared)).
 
 use crate::general::instance::{Instance, Way};
 
@@ -21,6 +22,16 @@ pub(super) fn most_of(num_tasks: usize) -> usize {
 /// The ways of a task: about `most`, or one for each of its modes if these are more.
 pub(super) fn ways(instance: &Instance, task: usize, most: usize) -> Vec<Way> {
     let mut kept: Vec<Way> = Vec::new();
+    if instance.has_relaxed_ways() {
+        let task_modes = &instance.model.tasks[task];
+        let num_modes =
+            task_modes.wide.len() + task_modes.modes.iter().map(Vec::len).sum::<usize>();
+        let (parts, head) = (most / num_modes.max(1), instance.tasks[task].head);
+        instance.each_way_in(task, parts, |way| {
+            keep(&mut kept, Way { from: way.from.max(head), ..way });
+        });
+        return kept;
+    }
     each_way(instance, task, |way| {
         if kept.len() <= most {
             keep(&mut kept, way);
@@ -145,5 +156,37 @@ pub(super) mod tests {
     #[test]
     fn without_time_each_mode_is_one_way() {
         assert_eq!(found(600, 0), (4, true));
+    }
+
+    #[test]
+    fn many_tasks_on_many_nodes_share_the_windows() {
+        let mut problem = staggered(1_000);
+        let named =
+            |task: usize| ProblemTask { name: format!("t{task}"), ..problem.tasks[0].clone() };
+        problem.tasks = (0..1_000).map(named).collect();
+        let model = Model::new(&problem);
+        let instance = Instance::new(&problem, &model, Objective::Makespan, &[1.0]);
+        let mut num_ways = 0;
+        instance.each_way(7, |_| num_ways += 1);
+        assert_eq!(num_ways, 4, "one for each mode, not one for each node");
+        for most in [0, 64, MOST] {
+            let ways = ways(&instance, 7, most);
+            assert!((most / 2..=most.max(4)).contains(&ways.len()), "{most}: {}", ways.len());
+            for node in &problem.cluster.nodes {
+                for mode in model.modes_on(7, 0) {
+                    let share = node.price_per_hour / 3600.0 / 8.0 * f64::from(mode.gpus);
+                    let way = Way {
+                        kind: 0,
+                        held: mode.gpus,
+                        runtime: mode.runtime,
+                        from: node.available_from_s.max(25.0),
+                        until: node.until_s(),
+                        share: share * (1.0 + 1e-12),
+                        alone: node.price_per_hour / 3600.0,
+                    };
+                    assert!(ways.iter().any(|other| stands_for(other, &way)), "{way:?}");
+                }
+            }
+        }
     }
 }

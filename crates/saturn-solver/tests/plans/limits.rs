@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use saturn_core::{HeldDevices, PlanStatus, Problem, Running, SolveEnd};
+use saturn_core::{HeldDevices, Node, PlanStatus, Problem, ProblemTask, Running, SolveEnd};
 use saturn_solver::{Backend, Clock, FrozenClock, Objective, Options, SolveError, solve};
 
 struct WallClock(Instant);
@@ -123,6 +123,22 @@ fn a_plan_comes_even_if_the_time_is_over_before_the_search_begins() {
             }
         }
     }
+}
+
+/// A plan of so many tasks on so many nodes takes longer than a moment.
+#[test]
+fn a_large_plan_is_not_built_when_the_time_is_over() {
+    let mut large = problem();
+    let task = large.tasks[0].clone();
+    let named = |index: usize| ProblemTask { name: format!("t{index}"), ..task.clone() };
+    large.tasks = (0..1_000).map(named).collect();
+    let node = |index: usize| Node::new(format!("n{index}"), 8, "gpu");
+    large.cluster.nodes = (0..400).map(node).collect();
+    let options = Options { objective: Objective::Completion, ..Options::default() };
+    let plan = solve(&large, &options, &Leaping::after(0)).unwrap();
+    assert_eq!((plan.status, plan.ended), (PlanStatus::TimedOut, SolveEnd::Limit));
+    assert!(!plan.reasons.is_empty() && plan.completion_bound_s > 0.0, "{plan:?}");
+    assert!(solve(&large, &options, &Leaping::after(100_000)).unwrap().is_usable());
 }
 
 /// Under a clock that stands still the time limit is nothing to go by: a program that HiGHS may work on
