@@ -1,7 +1,7 @@
 //! How wrong a run's own forecasts were: when its tasks were done, over when they were to be done by
 //! the plan in force, or by the forecast at a launch.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use saturn_core::ForecastErrors;
 use saturn_engine::{RunPlan, State, TaskId};
@@ -36,9 +36,7 @@ impl Errors {
         // A task that is to be switched has several places, and ends in the last.
         let ends = plan.places.iter().map(|place| (place.task, place.end_s));
         let ends: BTreeMap<TaskId, f64> = ends.collect();
-        // A plan without a place for some task says nothing of the run's end.
-        let mut left = state.task_ids().filter(|task| !state.has_ended(*task));
-        if left.all(|task| ends.contains_key(&task)) {
+        if covers_all(state, plan) {
             let last_s = ends.values().fold(plan.at_s, |last_s, one_s| one_s.max(last_s));
             self.of_run.tell(plan.at_s, last_s, MAX_OF_RUN);
         }
@@ -74,6 +72,13 @@ impl Errors {
         let told = if trains { training } else { waiting };
         told.tell(at_s, end_s, MAX_OF_TASK);
     }
+}
+
+/// Whether a plan has a place for every task that has not ended. Else it says nothing of the run's
+/// end.
+pub(crate) fn covers_all(state: &State, plan: &RunPlan) -> bool {
+    let placed: BTreeSet<TaskId> = plan.places.iter().map(|place| place.task).collect();
+    state.task_ids().all(|task| state.has_ended(task) || placed.contains(&task))
 }
 
 /// Forecasts of one end: a few of them, spread evenly over all that there were.
