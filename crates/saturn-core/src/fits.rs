@@ -1,18 +1,38 @@
 //! Whether each task of a problem fits its cluster at all, regardless of times and of other tasks.
 
-use std::collections::BTreeMap;
-
 use crate::problem::{Candidate, Node, Problem, ProblemTask};
+
+/// The GPU types of a cluster, looked up once for all tasks: in a large cluster each look-up counts.
+struct Types<'a> {
+    /// In the order of their names.
+    names: Vec<&'a str>,
+    /// The type and the devices of each node.
+    of_node: Vec<(usize, u32)>,
+}
+
+impl<'a> Types<'a> {
+    fn new(nodes: &'a [Node]) -> Self {
+        let mut names: Vec<&str> = nodes.iter().map(|node| &*node.gpu_type).collect();
+        names.sort_unstable();
+        names.dedup();
+        let of_node = nodes
+            .iter()
+            .map(|node| (names.partition_point(|name| *name < &*node.gpu_type), node.gpus))
+            .collect();
+        Self { names, of_node }
+    }
+}
 
 /// The devices that a task may use.
 struct Pool<'a> {
+    types: &'a Types<'a>,
     /// For each type: all devices that the task may use, the widest node among those, and the
     /// widest node of the type in the whole cluster.
-    types: BTreeMap<&'a str, Devices>,
+    devices: Vec<Devices>,
     is_restricted: bool,
 }
 
-#[derive(Default)]
+#[derive(Default, Clone)]
 struct Devices {
     total: u32,
     widest: u32,
@@ -21,20 +41,20 @@ struct Devices {
 
 impl<'a> Pool<'a> {
     /// The devices of the nodes among `places`, or of all nodes.
-    fn new(nodes: &'a [Node], places: Option<&[bool]>) -> Self {
-        let mut types: BTreeMap<&str, Devices> = BTreeMap::new();
+    fn new(types: &'a Types<'a>, places: Option<&[bool]>) -> Self {
+        let mut all = vec![Devices::default(); types.names.len()];
         let mut is_restricted = false;
-        for (index, node) in nodes.iter().enumerate() {
-            let devices = types.entry(&node.gpu_type).or_default();
-            devices.widest_of_all = devices.widest_of_all.max(node.gpus);
+        for (index, (kind, gpus)) in types.of_node.iter().enumerate() {
+            let devices = &mut all[*kind];
+            devices.widest_of_all = devices.widest_of_all.max(*gpus);
             if places.is_none_or(|places| places[index]) {
-                devices.total += node.gpus;
-                devices.widest = devices.widest.max(node.gpus);
+                devices.total += gpus;
+                devices.widest = devices.widest.max(*gpus);
             } else {
                 is_restricted = true;
             }
         }
-        Self { types, is_restricted }
+        Self { types, devices: all, is_restricted }
     }
 
     fn holds(&self, strategy: &Candidate) -> bool {
@@ -44,15 +64,20 @@ impl<'a> Pool<'a> {
             strategy.gpus <= if is_wide { devices.total } else { devices.widest }
         };
         match &strategy.gpu_type {
-            Some(wanted) => self.types.get(&**wanted).is_some_and(fits),
-            None => self.types.values().any(fits),
+            Some(wanted) => {
+                let kind = self.types.names.binary_search(&&**wanted);
+                kind.is_ok_and(|kind| fits(&self.devices[kind]))
+            }
+            None => self.devices.iter().any(fits),
         }
     }
 
     fn described(&self) -> String {
         let listed: Vec<String> = self
             .types
+            .names
             .iter()
+            .zip(&self.devices)
             .filter(|(_, devices)| devices.total > 0)
             .map(|(kind, devices)| format!("{} of `{kind}`", devices.total))
             .collect();
@@ -71,7 +96,8 @@ impl Problem {
         let nodes = &self.cluster.nodes;
         let indices = self.cluster.node_indices();
         // Tasks that may use all nodes share this pool.
-        let all = Pool::new(nodes, None);
+        let types = Types::new(nodes);
+        let all = Pool::new(&types, None);
         let why = |task: &ProblemTask| match &task.running {
             Some(running) if !running.movable => {
                 let held = running.placement.iter().find(|held| !task.may_use(&held.node))?;
@@ -82,7 +108,7 @@ impl Problem {
             }
             _ => {
                 let places = task.places(&indices, nodes.len());
-                let own = places.map(|places| Pool::new(nodes, Some(&places)));
+                let own = places.map(|places| Pool::new(&types, Some(&places)));
                 let pool = own.as_ref().unwrap_or(&all);
                 if task.strategies.iter().any(|strategy| pool.holds(strategy)) {
                     return None;

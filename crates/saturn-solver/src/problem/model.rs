@@ -139,8 +139,9 @@ pub(crate) struct Model {
     pub(crate) num_kinds: usize,
     /// Devices of each kind.
     pub(crate) capacity: Vec<f64>,
-    /// Largest node of each kind.
+    /// Largest node of each kind, and the smallest.
     pub(crate) widest: Vec<u32>,
+    narrowest: Vec<u32>,
     /// For each node, when its devices become free for the gangs on its list, ascending.
     pub(crate) ready: Vec<Vec<f64>>,
 }
@@ -164,12 +165,15 @@ impl Model {
         let num_kinds = names.len();
         let mut capacity = vec![0.0; num_kinds];
         let mut widest = vec![0; num_kinds];
+        let mut narrowest = vec![u32::MAX; num_kinds];
         for node in &nodes {
             capacity[node.kind] += f64::from(node.gpus);
             widest[node.kind] = node.gpus.max(widest[node.kind]);
+            narrowest[node.kind] = node.gpus.min(narrowest[node.kind]);
         }
         let ready = nodes.iter().map(|node| vec![0.0; node.gpus as usize]).collect();
-        let mut model = Self { nodes, tasks: Vec::new(), num_kinds, capacity, widest, ready };
+        let tasks = Vec::new();
+        let mut model = Self { nodes, tasks, num_kinds, capacity, widest, narrowest, ready };
         let node_index = problem.cluster.node_indices();
         let tasks = problem.tasks.iter().map(|task| model.task(task, &names, &node_index));
         model.tasks = tasks.collect();
@@ -257,8 +261,8 @@ impl Model {
         strategies: &[Candidate],
         narrow: &[Mode],
     ) -> Vec<WideMode> {
-        let sizes = self.sizes(kind);
-        let is_uniform = sizes.first() == sizes.last();
+        let size = self.widest[kind];
+        let is_uniform = size == self.narrowest[kind];
         let fits = |one: &Candidate| {
             one.gpus > self.widest[kind] && f64::from(one.gpus) <= self.capacity[kind]
         };
@@ -270,7 +274,7 @@ impl Model {
                 held: if one.pack || !is_uniform {
                     one.gpus
                 } else {
-                    one.gpus.div_ceil(sizes[0]) * sizes[0]
+                    one.gpus.div_ceil(size) * size
                 },
                 runtime: one.runtime_s,
                 strategy,
@@ -297,14 +301,6 @@ impl Model {
             }
         }
         kept
-    }
-
-    /// GPU counts of the nodes of a kind, ascending.
-    pub(crate) fn sizes(&self, kind: usize) -> Vec<u32> {
-        let mut sizes: Vec<u32> =
-            self.nodes.iter().filter(|node| node.kind == kind).map(|node| node.gpus).collect();
-        sizes.sort_unstable();
-        sizes
     }
 
     /// Devices in all.

@@ -9,6 +9,11 @@ use crate::problem::error::SolveError;
 use crate::problem::options::Options;
 use crate::solve::staying;
 
+/// Seconds for each task from the end of a search to the answer, about: its gangs become assignments,
+/// and are checked. The search ends so much earlier, but by no more than a share of the limit.
+const ANSWER_S: f64 = 5e-6;
+const MOST_FOR_ANSWER: f64 = 0.1;
+
 /// Plans `problem`: the best plan found within the limits of `options`, with the proofs about it.
 ///
 /// A problem without a plan, and a limit reached before any plan was found, are answers, not
@@ -19,7 +24,9 @@ pub fn solve(problem: &Problem, options: &Options, clock: &dyn Clock) -> Result<
     options.validate()?;
     let is_counted = options.max_moves.is_some();
     let was_over = AtomicBool::new(false);
-    let deadline = Deadline::new(clock, options.time_limit_s);
+    let answer_s = ANSWER_S * problem.tasks.len() as f64;
+    let search_s = options.time_limit_s - answer_s.min(options.time_limit_s * MOST_FOR_ANSWER);
+    let deadline = Deadline::new(clock, search_s);
     let deadline = deadline.counted(is_counted).noted_in(&was_over);
     let mut plan = Plan::none(options.objective);
     let unplaceable = problem.unplaceable();

@@ -20,6 +20,9 @@ use crate::problem::options::Options;
 use crate::solve::stages::plan_early;
 use crate::solve::warm;
 
+/// Tasks times nodes of a problem whose bounds alone take many milliseconds.
+const LARGE: usize = 100_000;
+
 /// Plans a problem each of whose tasks fits the cluster.
 pub(crate) fn plan(problem: &Problem, options: &Options, deadline: Deadline, plan: &mut Plan) {
     let is_movable = |running: &Running| running.movable;
@@ -38,6 +41,14 @@ pub(crate) fn plan(problem: &Problem, options: &Options, deadline: Deadline, pla
     let at_hand = warm::valid(problem, options);
     let is_better = |one: &Plan| !left.is_usable() || one.value() < left.value();
     let start = at_hand.filter(is_better).or_else(|| left.is_usable().then(|| left.clone()));
+    // Then there is no time to look for moves, and in a large problem not even for a bound.
+    let is_large = problem.tasks.len() * problem.cluster.nodes.len() > LARGE;
+    if is_large
+        && deadline.is_over()
+        && let Some(start) = start
+    {
+        return warm::answer_with(problem, start, deadline, plan);
+    }
     let warm_start = start.clone().or_else(|| options.warm_start.clone());
     plan_early(problem, &Options { warm_start, ..half }, deadline, plan);
     let Some(start) = start else { return };

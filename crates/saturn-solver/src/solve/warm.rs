@@ -13,6 +13,11 @@ const ROUNDING: f64 = 1e-12;
 
 /// The warm start, if it is a plan of this problem.
 pub(crate) fn valid(problem: &Problem, options: &Options) -> Option<Plan> {
+    of_this_problem(problem, options).filter(|plan| check(problem, plan).is_ok())
+}
+
+/// The warm start, if it is about the tasks of this problem, unchecked.
+fn of_this_problem(problem: &Problem, options: &Options) -> Option<Plan> {
     let warm = options.warm_start.as_ref()?;
     let is_known = |one: &Assignment| one.task < problem.tasks.len();
     if options.backend.baseline().is_some() || !warm.assignments.iter().all(is_known) {
@@ -23,17 +28,18 @@ pub(crate) fn valid(problem: &Problem, options: &Options) -> Option<Plan> {
         num_segments[one.task] += 1;
     }
     let plan = Plan::of(problem, options.objective, warm.assignments.clone());
-    let is_valid = num_segments.iter().all(|segments| *segments <= options.max_switches + 1)
-        && check(problem, &plan).is_ok();
-    is_valid.then_some(plan)
+    num_segments.iter().all(|segments| *segments <= options.max_switches + 1).then_some(plan)
 }
 
 /// The plan at hand is the answer if no better plan was found, even if none seemed to exist.
 pub(crate) fn take(problem: &Problem, options: &Options, deadline: Deadline, plan: &mut Plan) {
-    let Some(found) = valid(problem, options) else { return };
+    let Some(found) = of_this_problem(problem, options) else { return };
     let is_early =
         found.value() <= plan.value() && found.completion_s < plan.completion_s * (1.0 - ROUNDING);
-    if !plan.is_usable() || found.value() < plan.value() * (1.0 - ROUNDING) || is_early {
+    let is_better =
+        !plan.is_usable() || found.value() < plan.value() * (1.0 - ROUNDING) || is_early;
+    // The check takes longest, so it comes last.
+    if is_better && check(problem, &found).is_ok() {
         answer_with(problem, found, deadline, plan);
     }
 }

@@ -184,6 +184,10 @@ impl Early<'_> {
         let of_all = most.min(REGIONAL * pieces.len() as u64);
         let length = of_all / jobs.len().max(1) as u64;
         let round = course.round(limits, jobs, length.max(1), |nodes, random, most| {
+            // Of thousands of pieces, to find those of some nodes takes a while.
+            if limits.deadline.is_over() {
+                return None;
+            }
             let own = here(&nodes);
             let goal = self.goal(&own);
             let cooling = self.cooling(goal, &own, length, random);

@@ -125,15 +125,61 @@ fn a_plan_comes_even_if_the_time_is_over_before_the_search_begins() {
     }
 }
 
-/// A plan of so many tasks on so many nodes takes longer than a moment.
-#[test]
-fn a_large_plan_is_not_built_when_the_time_is_over() {
+/// So many tasks that are alike, on so many nodes.
+fn large_problem(num_tasks: usize, num_nodes: usize) -> Problem {
     let mut large = problem();
     let task = large.tasks[0].clone();
     let named = |index: usize| ProblemTask { name: format!("t{index}"), ..task.clone() };
-    large.tasks = (0..1_000).map(named).collect();
+    large.tasks = (0..num_tasks).map(named).collect();
     let node = |index: usize| Node::new(format!("n{index}"), 8, "gpu");
-    large.cluster.nodes = (0..400).map(node).collect();
+    large.cluster.nodes = (0..num_nodes).map(node).collect();
+    large
+}
+
+/// To check a plan of thousands of tasks takes some hundredths of a second. At 0.97 s the search for it
+/// is over.
+#[test]
+fn a_search_leaves_time_for_the_check_of_its_plan() {
+    struct Standing(AtomicU64);
+    impl Clock for Standing {
+        fn elapsed_s(&self) -> f64 {
+            let is_over = self.0.fetch_add(1, Ordering::Relaxed) > 20_000;
+            if is_over { f64::INFINITY } else { 0.97 }
+        }
+    }
+    let clock = Standing(AtomicU64::new(0));
+    let options = Options { time_limit_s: 1.0, threads: 1, ..Options::default() };
+    let plan = solve(&large_problem(10_000, 100), &options, &clock).unwrap();
+    assert_eq!((plan.status, plan.ended), (PlanStatus::Feasible, SolveEnd::Limit));
+    let num_looks = clock.0.into_inner();
+    assert!(num_looks < 1_000, "{num_looks} looks");
+}
+
+/// The plan in which all that runs stays was found. The bound of plans with moves would take a while.
+#[test]
+fn no_moves_are_looked_for_when_the_time_is_over() {
+    let plan_of = |num_tasks: usize| {
+        let mut large = large_problem(num_tasks, 400);
+        large.tasks[0].switch_cost_s = Some(10.0);
+        large.tasks[0].running = Some(Running {
+            technique: "ddp".to_owned(),
+            gpus: 8,
+            gpu_type: None,
+            placement: vec![HeldDevices { node: "n0".to_owned(), devices: (0..8).collect() }],
+            movable: true,
+        });
+        let options = Options { min_move_gain: 0.02, ..Options::default() };
+        solve(&large, &options, &Leaping::after(0)).unwrap()
+    };
+    let (small, large) = (plan_of(100), plan_of(400));
+    assert!(small.is_usable() && small.lower_bound_s > 0.0, "{}", small.lower_bound_s);
+    assert!(large.is_usable() && large.lower_bound_s == 0.0, "{}", large.lower_bound_s);
+}
+
+/// A plan of so many tasks on so many nodes takes longer than a moment.
+#[test]
+fn a_large_plan_is_not_built_when_the_time_is_over() {
+    let large = large_problem(1_000, 400);
     let options = Options { objective: Objective::Completion, ..Options::default() };
     let plan = solve(&large, &options, &Leaping::after(0)).unwrap();
     assert_eq!((plan.status, plan.ended), (PlanStatus::TimedOut, SolveEnd::Limit));
