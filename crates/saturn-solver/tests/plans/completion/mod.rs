@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod orders;
+pub(crate) mod orders;
 mod planted;
 
 use proptest::prelude::*;
@@ -11,11 +11,11 @@ use saturn_solver::{Backend, FrozenClock, Options, solve};
 
 use crate::facts::problems::{Scale, problems};
 use crate::support::cases;
-use orders::least_completion;
+use orders::least;
 use planted::planted;
 
 /// Few enough tasks to try all orders.
-const SIX: Scale = Scale {
+pub(crate) const SIX: Scale = Scale {
     nodes: 1..=2,
     gpus: 1..=3,
     tasks: 4..=6,
@@ -42,7 +42,7 @@ proptest! {
 
     #[test]
     fn six_tasks_are_bounded_and_planned_as_all_orders_say(problem in problems(SIX)) {
-        let least = least_completion(&problem);
+        let least = least(&problem, Objective::Completion);
         let plan = run(&problem, 60_000, 0);
         let Some(least) = least else {
             prop_assert!(!plan.is_usable());

@@ -1,24 +1,33 @@
-//! The least weighted completion of a small problem with any facts: all orders by start.
+//! The least value of a small problem with any facts: all orders by start.
 //!
-//! Some best plan is found by placing gangs in the order of their starts, each as early as it can,
-//! but no earlier than the gang before it. So every order, strategy and gang is tried, and a branch
-//! is given up when what is placed is worth too much already.
+//! For the makespan and for weighted completion, some best plan is found by placing gangs in the order
+//! of their starts, each as early as it can, but no earlier than the gang before it. So every order,
+//! strategy and gang is tried, and a branch is given up when what is placed is worth too much already.
+//! Under the cost it may pay to wait: there the least of these plans is only a plan.
 
-use saturn_core::{Problem, ProblemTask};
+use saturn_core::{Objective, Problem, ProblemTask};
 
 use crate::support::{Held, gangs};
 
 /// Nodes and devices, and seconds for which they are held.
 type Way = (Held, f64);
 
-/// The least sum of weight times end; `None` where there is no plan.
-pub(super) fn least_completion(problem: &Problem) -> Option<f64> {
+/// The least value of a plan without waiting; `None` where there is no plan.
+pub(crate) fn least(problem: &Problem, objective: Objective) -> Option<f64> {
     let nodes = &problem.cluster.nodes;
     let free = nodes.iter().map(|node| vec![node.available_from_s; node.gpus as usize]).collect();
-    let ways = problem.tasks.iter().map(|task| ways(problem, task)).collect();
-    let num_tasks = problem.tasks.len();
-    let mut orders = Orders { problem, ways, ends: vec![None; num_tasks], best: f64::INFINITY };
-    orders.stay_or_move(0, free, 0.0);
+    let ways: Vec<Vec<Way>> = problem.tasks.iter().map(|task| ways(problem, task)).collect();
+    let shortest =
+        ways.iter().map(|ways| ways.iter().map(|way| way.1).fold(f64::INFINITY, f64::min));
+    let mut orders = Orders {
+        problem,
+        objective,
+        shortest: shortest.collect(),
+        ways,
+        ends: vec![None; problem.tasks.len()],
+        best: f64::INFINITY,
+    };
+    orders.stay_or_move(0, &Placed { free, paid: vec![0.0; nodes.len()], value: 0.0 });
     orders.best.is_finite().then_some(orders.best)
 }
 
@@ -40,22 +49,33 @@ fn ways(problem: &Problem, task: &ProblemTask) -> Vec<Way> {
 
 struct Orders<'a> {
     problem: &'a Problem,
+    objective: Objective,
     ways: Vec<Vec<Way>>,
+    /// Seconds of the shortest way of each task.
+    shortest: Vec<f64>,
     /// Of the tasks that are placed.
     ends: Vec<Option<f64>>,
     best: f64,
 }
 
-type Free = Vec<Vec<f64>>;
+/// What is placed so far, in the order of starts.
+#[derive(Clone)]
+struct Placed {
+    /// When each device of each node is free, ascending.
+    free: Vec<Vec<f64>>,
+    /// Until when each node is paid.
+    paid: Vec<f64>,
+    value: f64,
+}
 
 impl Orders<'_> {
     /// Decides for each running task whether it stays, and then places the others.
-    fn stay_or_move(&mut self, task: usize, free: Free, sum: f64) {
+    fn stay_or_move(&mut self, task: usize, placed: &Placed) {
         let Some(spec) = self.problem.tasks.get(task) else {
-            return self.place(&free, 0.0, sum);
+            return self.place(placed, 0.0);
         };
         let Some(running) = &spec.running else {
-            return self.stay_or_move(task + 1, free, sum);
+            return self.stay_or_move(task + 1, placed);
         };
         let names = |name: &str| self.problem.cluster.nodes.iter().position(|one| one.name == name);
         let gang: Held = running
@@ -67,14 +87,13 @@ impl Orders<'_> {
         let end = spec.strategies[strategy].runtime_s;
         let may_stay = running.placement.iter().all(|held| spec.may_use(&held.node));
         if may_stay && self.is_in_time(task, &gang, end) {
-            let mut held = free.clone();
-            hold(&mut held, &gang, 0.0, end);
+            let held = self.with(placed, task, &gang, 0.0, end);
             self.ends[task] = Some(end);
-            self.stay_or_move(task + 1, held, sum + spec.weight * end);
+            self.stay_or_move(task + 1, &held);
             self.ends[task] = None;
         }
         if running.movable {
-            self.stay_or_move(task + 1, free, sum);
+            self.stay_or_move(task + 1, placed);
         }
     }
 
@@ -87,12 +106,24 @@ impl Orders<'_> {
             })
     }
 
-    fn place(&mut self, free: &Free, last: f64, sum: f64) {
-        if sum >= self.best {
+    /// No plan in which all others start at `last` or later is worth less.
+    fn at_least(&self, value: f64, last: f64) -> f64 {
+        let ends = self.ends.iter().zip(&self.shortest).zip(&self.problem.tasks);
+        let open = ends.filter(|((end, _), _)| end.is_none());
+        let open = open.map(|((_, shortest), task)| (last + shortest, task.weight));
+        match self.objective {
+            Objective::Makespan => open.map(|(end, _)| end).fold(value, f64::max),
+            Objective::Completion => value + open.map(|(end, weight)| end * weight).sum::<f64>(),
+            Objective::Cost => value,
+        }
+    }
+
+    fn place(&mut self, placed: &Placed, last: f64) {
+        if self.at_least(placed.value, last) >= self.best {
             return;
         }
         if self.ends.iter().all(Option::is_some) {
-            self.best = sum;
+            self.best = placed.value;
             return;
         }
         for task in 0..self.ends.len() {
@@ -108,31 +139,41 @@ impl Orders<'_> {
                 continue;
             };
             let ready = ready.into_iter().fold(spec.release_s.max(last), f64::max);
-            let weight = spec.weight;
             let ways = std::mem::take(&mut self.ways[task]);
             for (gang, lasts) in &ways {
-                let frees = gang.iter().map(|(node, gpus)| free[*node][*gpus as usize - 1]);
+                let frees = gang.iter().map(|(node, gpus)| placed.free[*node][*gpus as usize - 1]);
                 let start = frees.fold(ready, f64::max);
                 let end = start + lasts;
                 if self.is_in_time(task, gang, end) {
-                    let mut held = free.clone();
-                    hold(&mut held, gang, start, end);
+                    let held = self.with(placed, task, gang, start, end);
                     self.ends[task] = Some(end);
-                    self.place(&held, start, sum + weight * end);
+                    self.place(&held, start);
                     self.ends[task] = None;
                 }
             }
             self.ways[task] = ways;
         }
     }
-}
 
-/// Holds devices that are free by `start` until `end`; starts ascend, so which of them doesn't
-/// matter.
-fn hold(free: &mut Free, gang: &Held, start: f64, end: f64) {
-    for (node, gpus) in gang {
-        let behind = free[*node].iter().filter(|time| **time <= start).count();
-        free[*node][behind - *gpus as usize..behind].fill(end);
-        free[*node].sort_by(f64::total_cmp);
+    /// With one more gang. Starts ascend, so which of the devices that are free by then it holds doesn't
+    /// matter.
+    fn with(&self, placed: &Placed, task: usize, gang: &Held, start: f64, end: f64) -> Placed {
+        let mut placed = placed.clone();
+        let mut cost = 0.0;
+        for (node, gpus) in gang {
+            let free = &mut placed.free[*node];
+            let behind = free.iter().filter(|time| **time <= start).count();
+            free[behind - *gpus as usize..behind].fill(end);
+            free.sort_by(f64::total_cmp);
+            let price = self.problem.cluster.nodes[*node].price_per_hour / 3600.0;
+            cost += price * (end - start.max(placed.paid[*node])).max(0.0);
+            placed.paid[*node] = placed.paid[*node].max(end);
+        }
+        placed.value = match self.objective {
+            Objective::Makespan => placed.value.max(end),
+            Objective::Completion => placed.value + self.problem.tasks[task].weight * end,
+            Objective::Cost => placed.value + cost,
+        };
+        placed
     }
 }

@@ -7,6 +7,7 @@ mod impossible;
 mod in_time;
 pub(crate) mod problems;
 mod running;
+mod six;
 
 use proptest::prelude::*;
 use saturn_core::{Plan, PlanStatus, Problem, ProblemTask, SolveEnd};

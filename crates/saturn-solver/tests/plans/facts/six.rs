@@ -1,0 +1,47 @@
+//! Problems of four to six tasks with any facts, under every objective: against all orders.
+
+use proptest::prelude::*;
+use saturn_core::{Objective, PlanStatus};
+use saturn_solver::Backend;
+
+use super::problems::problems;
+use super::run;
+use crate::completion::SIX;
+use crate::completion::orders::least;
+use crate::support::cases;
+
+proptest! {
+    #![proptest_config(cases(250))]
+
+    /// At night these are 10,000 problems.
+    #[test]
+    fn every_plan_and_bound_of_six_tasks_is_as_all_orders_say(
+        problem in problems(SIX),
+        proves in prop::bool::weighted(0.3),
+    ) {
+        let backend = if proves { Backend::Auto } else { Backend::Search };
+        for &objective in Objective::ALL {
+            let plan = run(&problem, backend, objective, 1_500);
+            let Some(least) = least(&problem, objective) else {
+                // No order keeps every limit. Waiting never helps to keep one.
+                prop_assert!(!plan.is_usable(), "{objective}: {plan:?}");
+                continue;
+            };
+            // A bound is cut at the plan's own value, so a bad plan shows more of it.
+            let bad = run(&problem, Backend::Random, objective, 1);
+            let at_most = least * (1.0 + 1e-9) + 1e-9;
+            prop_assert!(bad.bound() <= at_most, "{objective}: {} {least}", bad.bound());
+            for status in [plan.status, bad.status] {
+                prop_assert!(status != PlanStatus::Infeasible, "{objective}: {plan:?} {bad:?}");
+            }
+            prop_assert!(plan.bound() <= at_most, "{objective}: {} {least}", plan.bound());
+            if plan.is_usable() && objective != Objective::Cost {
+                prop_assert!(plan.value() >= least * (1.0 - 1e-9), "{objective}: {} {least}", plan.value());
+            }
+            if plan.status == PlanStatus::Optimal {
+                let at_most = least * (1.0 + 2e-6) + 1e-9;
+                prop_assert!(plan.value() <= at_most, "{objective}: {} {least}", plan.value());
+            }
+        }
+    }
+}
