@@ -2,6 +2,8 @@
 //! messages, and one that solves. `saturn-cli` compiles this file among its tests and reads `fuzz/seeds` with it, so that
 //! the functions keep up with what they call.
 
+use std::collections::BTreeMap;
+
 use saturn_core::{Cluster, Node, PlanStatus, Problem, Profile, check};
 use saturn_engine::migrate::migrate_v1;
 use saturn_engine::{
@@ -38,8 +40,12 @@ pub fn journal(text: &str) {
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let timed = records.iter().enumerate().map(|(index, record)| (record, index as f64));
     if let Some(mut engine) = Engine::restore(timed) {
-        let machines =
-            Machines { device_kind: DeviceKind::Cpu, host_memory_bytes: None, pool_may_grow: true };
+        let machines = Machines {
+            device_kind: DeviceKind::Cpu,
+            host_memory_bytes: None,
+            host_memory_by_node: BTreeMap::new(),
+            pool_may_grow: true,
+        };
         let resume = Event::Resume { cluster: cluster(), device_memory_bytes: None, machines };
         engine.handle(resume, 1e6);
         engine.handle(Event::Tick, 1e6 + 1.0);

@@ -127,6 +127,11 @@ def wheel(directory: Path, processor: str, target: str) -> None:
     (zig,) = TOOLS.glob("lib/python3.*/site-packages/ziglang/zig")
     environment = build_environment() | {"CARGO_ZIGBUILD_ZIG_PATH": str(zig)}
     environment["PATH"] = f"{TOOLS / 'bin'}{os.pathsep}{environment['PATH']}"
+    # cargo-zigbuild sets this too, but finds no headers of a zig that is newer than itself.
+    headers = (f"-isystem {folder}" for folder in header_folders(zig, f"{processor}-linux-gnu"))
+    # Line tables make a wheel four times as large, and PyPI takes no file over 100 MB.
+    environment["CARGO_PROFILE_RELEASE_STRIP"] = "debuginfo"
+    environment[f"BINDGEN_EXTRA_CLANG_ARGS_{target}"] = " ".join(headers)
     subprocess.check_call(["rustup", "target", "add", target], cwd=ROOT)
     packages = [word for name in third_party.SHIPPED for word in ("-p", name)]
     build = ["cargo", "zigbuild", "--release", "--locked", "--target", f"{target}.{GLIBC}"]
@@ -137,6 +142,20 @@ def wheel(directory: Path, processor: str, target: str) -> None:
     said = subprocess.run(audit, check=True, capture_output=True, text=True, env=environment)
     if tag not in said.stdout:
         raise NotReleased(f"auditwheel does not find {name} to be {tag}:\n{said.stdout}")
+
+
+def header_folders(zig: Path, target: str) -> list[str]:
+    """Where zig's compiler looks for the C library's headers of a processor."""
+    command = [zig, "cc", "-target", f"{target}.{GLIBC}", "-E", "-v", "-x", "c", os.devnull]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stderr
+    _, _, listed = said.partition("#include <...> search starts here:\n")
+    found = [
+        str(Path(line.strip()).resolve())
+        for line in listed.partition("End of search list.")[0].splitlines()
+    ]
+    if not found:
+        raise NotReleased(f"`zig cc -E -v` lists no folders of headers:\n{said}")
+    return found
 
 
 def components(directory: Path) -> None:

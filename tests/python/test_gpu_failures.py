@@ -202,6 +202,24 @@ def test_a_rank_that_fails_before_it_joins_the_others_hangs_nobody(gpu_run: Runt
     assert trial["outcome"]["outcome"] == "measured" and trial["knobs"] == {}
 
 
+@pytest.mark.parametrize("kind", ["train", "trial"])
+def test_a_rank_that_can_not_open_its_group_is_heard_within_seconds(
+    gpu_run: Runtime, kind: str
+) -> None:
+    # As where /dev/shm is too small for NCCL on one node, and rank 0 waits for rank 1 within NCCL.
+    gpu_run.write_task(definition())
+    env = {"FAKE_GPU_NCCL_FAILS": "1"}
+    gang = gpu_run.launch("mlp", "ddp", ranks=2, steps=2, kind=kind, env=env)
+    gang.wait_for("hello", count=2)
+    said_hello = time.monotonic()
+    gang.wait_for("failed")
+    heard = time.monotonic()
+    gang.kill_all()  # as the runtime does
+    [failed] = gang.wait().of("failed")
+    assert failed["kind"] == "error" and "NCCL" in failed["error"], failed
+    assert heard - said_hello < TOLD_S
+
+
 def fail_when_all_is_measured() -> None:
     """Have rank 1 fail in a trial at the very end, when its peers have measured all."""
     from saturn.worker import trial

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
 
 import closeness
 import model_kinds
@@ -14,6 +17,7 @@ import pytest
 import reference
 import torch
 from harness import Runtime
+from models import Calls, definition
 from random_chains import (
     OPTIMIZERS,
     Chain,
@@ -26,6 +30,7 @@ from random_chains import (
     play,
     strategies_of,
 )
+from saturn.rank import process
 from saturn.techniques import BUILT_IN
 
 DEFAULT_SEEDS = "7"
@@ -143,3 +148,34 @@ def test_with_dropout_under_bf16_a_stop_changes_no_bit(
     expected, _ = reference.train(plain, 6, loss_of=model_kinds.loss_of(plain))
     # Dropout and rounding are in force, on the device's own generator.
     assert closeness.ulps(found["whole"][0], expected) > 10 * closeness.ACROSS
+
+
+def show_host_side(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """A loss function that prints which cores the rank runs on, and what pinned memory takes."""
+    print(f"cores {sorted(os.sched_getaffinity(0))}")
+    before = torch.cuda.host_memory_stats()["allocated_bytes.current"]
+    pinned = torch.empty(5_000_000, dtype=torch.uint8, pin_memory=True)
+    taken = torch.cuda.host_memory_stats()["allocated_bytes.current"] - before
+    print(f"pinned {pinned.nbytes} of {taken}")
+    return torch.nn.functional.cross_entropy(outputs, labels)
+
+
+def move_gpus_to_a_numa_node() -> None:
+    """Have the kernel say of each GPU that it is at a node with the process's first core."""
+    node = Path(tempfile.mkdtemp())
+    (node / "node0").mkdir()
+    (node / "node0" / "cpulist").write_text(f"{min(os.sched_getaffinity(0))}\n")
+    about: Any = torch.cuda.get_device_properties(0)
+    address = f"{about.pci_domain_id:04x}:{about.pci_bus_id:02x}:{about.pci_device_id:02x}.0"
+    (node / address).mkdir()
+    (node / address / "numa_node").write_text("0\n")
+    process.PCI_DEVICES = process.NUMA_NODES = str(node)
+
+
+def test_a_rank_on_a_gpu_is_near_it_and_pins_no_more_than_it_asks_for(gpu_run: Runtime) -> None:
+    hints = {"sabotage": Calls(move_gpus_to_a_numa_node)}
+    gpu_run.write_task(definition(loss_function=show_host_side, hints=hints))
+    result = gpu_run.run("mlp", "ddp", ranks=1, steps=1)
+    assert result.codes == [0], result.logs
+    assert f"cores [{min(os.sched_getaffinity(0))}]" in result.logs, result.logs
+    assert "pinned 5000000 of 5000000" in result.logs, result.logs

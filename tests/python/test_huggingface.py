@@ -75,6 +75,29 @@ def test_a_trained_model_is_loaded_by_from_pretrained(
         saturn.export(run.run_dir, task.name, directory)
 
 
+def test_a_checkpoint_that_training_removes_meanwhile_makes_way_for_the_next(
+    run: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from saturn.checkpoint import huggingface
+    from transformers import AutoModelForCausalLM
+
+    task = model_kinds.task_of("gpt2")
+    checkpoint = trained(run, task)
+    newer = checkpoint.with_name("step-00000009")
+    build = huggingface.build_model
+
+    def build_while_training_goes_on(*arguments: Any) -> Any:
+        checkpoint.rename(newer)  # as if the next were written, and this one pruned
+        return build(*arguments)
+
+    monkeypatch.setattr(huggingface, "build_model", build_while_training_goes_on)
+    directory = saturn.export(run.run_dir, task.name, tmp_path / "model")
+    expected = loaded_as_documented(task.get_model(), newer)
+    tokens = torch.arange(model_kinds.LENGTH).unsqueeze(0)
+    loaded = AutoModelForCausalLM.from_pretrained(directory).eval()
+    assert torch.equal(loaded(tokens).logits, expected(tokens).logits)
+
+
 @pytest.mark.slow
 def test_save_dir_gets_one_too(run: Runtime, tmp_path: Path) -> None:
     from transformers import AutoModelForCausalLM

@@ -71,6 +71,22 @@ def test_a_watch_whose_abort_is_refused_tries_again(groups: Groups, tmp_path: Pa
     assert groups.aborts == 1 and watch.is_broken
 
 
+def test_a_group_that_opens_after_a_peer_has_failed_is_aborted(
+    groups: Groups, tmp_path: Path
+) -> None:
+    groups.is_open = False  # the rank's own thread is in the midst of opening it
+    watch = PeerWatch(tmp_path / "failed")
+    (tmp_path / "failed").touch()
+    time.sleep(5 * peer_watch._LOOK_EVERY_S)
+    assert watch.has_lost_peer
+    groups.is_open = True
+    ends = time.monotonic() + WAIT_S
+    while groups.is_open and time.monotonic() < ends:
+        time.sleep(peer_watch._LOOK_EVERY_S)
+    watch.end()
+    assert groups.aborts == 1
+
+
 def test_groups_that_may_be_aborted_open_without_torchs_own_error_handling(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -157,3 +159,26 @@ def test_a_technique_s_own_text_is_one_of_its_versions(
         pass
 
     assert technique_digest(Minimal) == technique_digest(Minimal) != technique_digest(Other)
+
+
+@pytest.mark.slow
+def test_a_run_knows_how_wrong_the_forecasts_of_earlier_runs_here_were(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def run(name: str) -> dict[str, Any]:
+        long = [HParams(0.1 + index / 10, batch_count=5000) for index in range(2)]
+        tasks = [make_task(f"{name}-{one.lr}", hparams=one) for one in long]
+        done = saturn.orchestrate(tasks, techniques=["ddp"], devices=1, name=name)
+        program = Path(sys.executable).with_name("saturn")
+        asked = [program, "status", done.run_dir, "--json"]
+        told: dict[str, Any] = json.loads(subprocess.check_output(asked))
+        return told
+
+    assert run("first")["waiting_band"]["earlier"] == 0
+    file = json.loads((home / "profiles" / "forecast-errors-1.json").read_text())
+    ((kept,),) = [place["runs"] for place in file["places"]]
+    assert kept["errors"]["waiting"], "the second task waited for the first"
+    earlier = run("second")["waiting_band"]["earlier"]
+    assert earlier == len(kept["errors"]["waiting"])

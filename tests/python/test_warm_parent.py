@@ -260,7 +260,8 @@ def test_a_fork_that_fails_costs_the_rank_and_not_the_warm_parent(
     for log in (tmp_path / "rank-0.log", tmp_path / "no such directory" / "rank-0.log"):
         parent._launch({"key": "7/0", "spec": "s", "rank": 0, "env": {}, "log": str(log)})
         answer = json.loads(os.read(answers[0], 1 << 16))
-        assert answer == {"exited": {"key": "7/0", "pid": 0, "code": 1}}
+        why = f"[Errno {errno.EAGAIN}] Resource temporarily unavailable"
+        assert answer == {"exited": {"key": "7/0", "pid": 0, "code": 1, "why": why}}
     assert "Resource temporarily unavailable" in (tmp_path / "rank-0.log").read_text()
     for descriptor in (*requests, *answers, parent._wake_read, parent._wake_write):
         os.close(descriptor)

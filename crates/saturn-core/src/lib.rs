@@ -7,6 +7,7 @@
 pub mod checker;
 mod error;
 mod fits;
+mod forecast_errors;
 pub mod inspection;
 pub mod measure;
 pub mod names;
@@ -23,6 +24,7 @@ mod validate;
 
 pub use checker::{Violation, check};
 pub use error::ProblemError;
+pub use forecast_errors::{ForecastErrors, quantile};
 pub use inspection::{Finding, Inspection, Verdict};
 pub use objective::Objective;
 pub use plan::{Assignment, Gang, Placement, Plan, PlanStatus, Reason, SolveEnd, WHOLE};

@@ -8,8 +8,9 @@ to `told.jsonl` there: what it was told.
 
 Files in the working directory tell warm parents what to do: `slow` to take so many seconds until
 they are ready; `hang` as an import may; `threads` to have a second one; `stillborn` to die before
-they are ready; `undead` to be late, by so many seconds, with the word that a rank has ended, as
-if the kernel could not end it; `deaf`, which the first takes away, to start nothing.
+they are ready; `full` to find no room for the next rank's process, once; `undead` to be late, by so
+many seconds, with the word that a rank has ended, as if the kernel could not end it; `deaf`, which
+the first takes away, to start nothing.
 """
 
 import contextlib
@@ -67,6 +68,10 @@ def parent():
     for line in sys.stdin:
         launch = json.loads(line)["launch"]
         if is_deaf:
+            continue
+        if Path("full").exists():
+            Path("full").unlink()
+            say({"exited": {"key": launch["key"], "pid": 0, "code": 1, "why": "no room"}})
             continue
         log = os.open(launch["log"], os.O_WRONLY | os.O_CREAT)
         child = subprocess.Popen(

@@ -8,7 +8,7 @@
 //! Invariants:
 //! - A file is replaced in one step, under the store's lock, by its old content merged with the
 //!   new. However many processes write, no trial is lost.
-//! - Only `forget` deletes. A file that can't be used is renamed and kept.
+//! - Only `forget` deletes trials. A file that can't be used is renamed and kept.
 //! - Only the user can read the store (0700, 0600).
 
 use std::collections::BTreeMap;
@@ -30,8 +30,8 @@ const KEY_DIGITS: usize = 64;
 /// A user's store. Its directory may not exist yet.
 #[derive(Debug, Clone)]
 pub struct Store {
-    directory: PathBuf,
-    disk: Disk,
+    pub(crate) directory: PathBuf,
+    pub(crate) disk: Disk,
 }
 
 /// How many trials of a profile came into the store.
@@ -188,22 +188,13 @@ impl Store {
             Ok(trials) => return trials,
             Err(reason) => reason,
         };
-        let path = self.path(key);
-        let aside = (1..=u32::MAX)
-            .map(|number| path.with_added_extension(format!("set-aside-{number}")))
-            .find(|aside| !aside.exists())
-            .unwrap_or_else(|| path.clone());
-        let what = match std::fs::rename(&path, &aside) {
-            Ok(()) => format!("it is set aside as `{}`", aside.display()),
-            Err(error) => format!("it can't be set aside either ({})", io_words(&error)),
-        };
-        note(format!("stored trials in `{}` can't be used: {reason}; {what}", path.display()));
+        set_aside(&self.path(key), &reason, note);
         Vec::new()
     }
 
     /// Takes the lock that every writer holds; dropping it releases the lock. Makes the store's
     /// directory if needed.
-    fn locked(&self) -> Result<File, FileError> {
+    pub(crate) fn locked(&self) -> Result<File, FileError> {
         let directory = &self.directory;
         DirBuilder::new()
             .recursive(true)
@@ -224,6 +215,19 @@ impl Store {
             .map_err(FileError::of("lock", &path))?;
         Ok(lock)
     }
+}
+
+/// Renames a file that can't be used, and tells where it is.
+pub(crate) fn set_aside(path: &Path, reason: &str, note: &mut dyn FnMut(String)) {
+    let aside = (1..=u32::MAX)
+        .map(|number| path.with_added_extension(format!("set-aside-{number}")))
+        .find(|aside| !aside.exists())
+        .unwrap_or_else(|| path.to_owned());
+    let what = match std::fs::rename(path, &aside) {
+        Ok(()) => format!("it is set aside as `{}`", aside.display()),
+        Err(error) => format!("it can't be set aside either ({})", io_words(&error)),
+    };
+    note(format!("the store's file `{}` can't be used: {reason}; {what}", path.display()));
 }
 
 /// Whether a text is a profile key: 64 hexadecimal digits.

@@ -1,7 +1,8 @@
 //! The store: what trials and training measured, kept for later runs in a directory of the user's
 //! own. Below it, the operations on files that the store and a run's own files share.
 //!
-//! - [`Store`] adds, reads and forgets trials; [`Platform`] says which of them are valid here.
+//! - [`Store`] adds, reads and forgets trials; [`Platform`] says which of them are valid here. The
+//!   store also keeps how wrong the forecasts of earlier runs were (`forecasts`).
 //! - [`Disk`] replaces a file in one step, and is the seam at which tests make files fail.
 //! - [`home`] is the user's Saturn home; [`FileError`], [`io_words`] and [`with_causes`] tell what
 //!   went wrong.
@@ -15,6 +16,7 @@
 mod directory;
 mod disk;
 mod error;
+mod forecasts;
 mod home;
 mod platform;
 

@@ -55,6 +55,11 @@ impl Platform {
         Some(Origin { hardware, software, ..Origin::default() })
     }
 
+    /// The description of each type of its devices.
+    pub(crate) fn hardware(&self) -> &BTreeMap<String, String> {
+        &self.hardware
+    }
+
     /// The types of its devices.
     pub fn gpu_types(&self) -> impl Iterator<Item = &str> {
         self.hardware.keys().map(String::as_str)

@@ -95,7 +95,7 @@ impl Sweep {
         let mut told = Told { state, history, records: Vec::new() };
         told.tell(0.0, &Record::Began { config });
         let spec = Node::new("node-0", self.num_devices, GPU_TYPE);
-        told.tell(0.0, &Record::NodeJoined { node: NodeId(0), spec });
+        told.tell(0.0, &Record::NodeJoined { node: NodeId(0), spec, host_memory_bytes: None });
         for task in 0..self.num_tasks {
             told.tell(0.0, &Record::TaskAdded { task: TaskId(task), spec: spec_of(task) });
         }

@@ -36,7 +36,7 @@ pub use explain::explanation::{Explanation, explain};
 pub use explain::moves::TaskMove;
 pub use explain::reason::Reason;
 pub use facts::counts::{TaskCounts, TrialCounts};
-pub use facts::expect::{Band, DEFAULT_RATIOS, MIN_ENDED, QUANTILES};
+pub use facts::expect::{Band, DEFAULT_RUNS, DEFAULT_TRAINING, DEFAULT_WAITING, QUANTILES};
 pub use facts::history::{History, replay, without_driver};
 pub use facts::outcome;
 pub use facts::past::{

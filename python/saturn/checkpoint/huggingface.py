@@ -15,11 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
+from torch.distributed.checkpoint.api import CheckpointException
 
+from saturn.checkpoint import manifest
 from saturn.checkpoint.black_box_state import read_into
 from saturn.checkpoint.place import Directory
 from saturn.tasks.definition import TaskDefinition
 from saturn.training.stepper import build_model
+
+#: How often a checkpoint is read anew because training removed the one before.
+_READ_AGAIN = 3
 
 
 def can_be_written(module: nn.Module) -> bool:
@@ -39,6 +44,31 @@ def trained_model(
     module = build_model(replace(definition, start_from=None))
     read_into(checkpoint, content, module)
     return module
+
+
+def newest_model(
+    definition: TaskDefinition, checkpoints: Directory, newest: tuple[Directory, Mapping[str, Any]]
+) -> tuple[nn.Module, Directory]:
+    """The same with the weights of the newest checkpoint of a task that may train meanwhile.
+
+    Training removes old checkpoints. If it removes `newest`, which verified, while the model is
+    built or the checkpoint is read, the checkpoint that is the newest by then is read. Returns
+    the model, and the checkpoint that it is from.
+    """
+    module = build_model(replace(definition, start_from=None))
+    for reads_left in reversed(range(1 + _READ_AGAIN)):
+        checkpoint, content = newest
+        try:
+            read_into(checkpoint, content, module)
+            break
+        except (OSError, CheckpointException):
+            if reads_left == 0 or manifest.read(checkpoint) is not None:
+                raise
+            found = manifest.newest_valid(checkpoints)
+            if found is None:
+                raise
+            newest = found
+    return module, checkpoint
 
 
 def write(module: Any, directory: Path) -> None:

@@ -67,6 +67,9 @@ class Gang:
         self._second_group: dist.ProcessGroup | None = None
         self._meshes: list[DeviceMesh] = []
         self._watch: PeerWatch | None = None
+        #: Whether this rank failed while it opened a group. Nothing reaches peers that still wait
+        #: in the opening.
+        self.has_failed_opening = False
 
     def open(self) -> None:
         """Open the process group, if it isn't open yet. Every rank must call this."""
@@ -88,14 +91,15 @@ class Gang:
             # torch asks for this of those who abort groups themselves. Otherwise its watchdog may
             # end the process, before the process has told why it failed.
             os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"
-        dist.init_process_group(
-            backend,
-            store=store,
-            rank=self.rank,
-            world_size=self.world_size,
-            timeout=_COLLECTIVE_TIMEOUT,
-            device_id=None if is_cpu else self.device,
-        )
+        with self._opening():
+            dist.init_process_group(
+                backend,
+                store=store,
+                rank=self.rank,
+                world_size=self.world_size,
+                timeout=_COLLECTIVE_TIMEOUT,
+                device_id=None if is_cpu else self.device,
+            )
 
     def second_group(self) -> dist.ProcessGroup | None:
         """A group of the same ranks, for the CPU and another thread; None for a gang of one.
@@ -104,7 +108,8 @@ class Gang:
         """
         if self.world_size > 1 and self._second_group is None:
             self.open()
-            opened = dist.new_group(backend="gloo", timeout=_COLLECTIVE_TIMEOUT)
+            with self._opening():
+                opened = dist.new_group(backend="gloo", timeout=_COLLECTIVE_TIMEOUT)
             self._second_group = cast(dist.ProcessGroup, opened)  # non-members would get a number
         return self._second_group
 
@@ -136,6 +141,7 @@ class Gang:
         group before the block ends. Gives None on CPU slots, where a lost connection is enough.
         """
         self._block, self._opened = name, 0
+        self.has_failed_opening = False
         if self._store is None or self.device.type == "cpu":
             yield None
             return
@@ -145,6 +151,14 @@ class Gang:
         finally:
             self._watch.end()
             self._watch = None
+
+    @contextlib.contextmanager
+    def _opening(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception:
+            self.has_failed_opening = True
+            raise
 
     def _wait_for_peers(self, watch: PeerWatch) -> None:
         """Wait until all ranks are about to open a group; torch's own waits can then end."""
@@ -159,7 +173,8 @@ class Gang:
     def mesh(self, shape: Sequence[int], *, names: Sequence[str]) -> DeviceMesh:
         """A device mesh of `shape` over all ranks, opening the process group."""
         self.open()
-        mesh = init_device_mesh(self.device.type, tuple(shape), mesh_dim_names=tuple(names))
+        with self._opening():
+            mesh = init_device_mesh(self.device.type, tuple(shape), mesh_dim_names=tuple(names))
         self._meshes.append(mesh)
         return mesh
 

@@ -2,7 +2,8 @@
 
 On gloo, a lost connection ends the waiting. NCCL's peers stay in their kernel on the device, where
 no exception reaches them. So a failing rank leaves a mark, for which a thread on each other rank
-looks. That thread aborts its rank's communicators: the kernels end, and the waiting rank goes on.
+looks. That thread aborts its rank's communicators: the kernels end, and the waiting rank goes on. A
+communicator that still opens can't be aborted, so the thread looks again until it is open.
 
 This is for trials, whose ranks try other knobs after a failure. In training, the runtime kills the
 gang once a rank has reported its failure, so nobody waits.
@@ -60,13 +61,18 @@ class PeerWatch:
                 # torch refuses while the rank's own thread launches collectives or closes groups.
                 # At the next look, that thread has finished, or waits in the group.
                 with contextlib.suppress(RuntimeError):
-                    abort_groups()
-                    return
+                    if abort_groups():
+                        return
 
 
-def abort_groups() -> None:
-    """Abort every open process group, from any thread. Peers are not told."""
+def abort_groups() -> bool:
+    """Abort every open process group, from any thread. Peers are not told.
+
+    Returns whether there was one. While the first group opens, there is none yet.
+    """
     with _ABORTING:
-        if dist.is_initialized():
-            # All groups together: aborted one after another, each might wait for the next.
-            dist.distributed_c10d._abort_process_group()
+        if not dist.is_initialized():
+            return False
+        # All groups together: aborted one after another, each might wait for the next.
+        dist.distributed_c10d._abort_process_group()
+        return True

@@ -70,11 +70,11 @@ def export(
         raise InvalidInput(f"task `{task}` has no checkpoint in {directory_of_these}")
     # Building draws random numbers, and the caller's streams must not move.
     with seeds.forked(), imports_of(task_dir):
-        module = huggingface.trained_model(definition, *newest)
+        module, checkpoint = huggingface.newest_model(definition, directory_of_these, newest)
     if not huggingface.can_be_written(module):
         raise InvalidInput(
             f"task `{task}` trains a {type(module).__name__}, which is no PreTrainedModel of "
-            f"transformers and no PeftModel; its checkpoint is {newest[0]}, and docs/reference.md "
+            f"transformers and no PeftModel; its checkpoint is {checkpoint}, and docs/reference.md "
             "has the three lines that load it in plain torch"
         )
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -2,8 +2,8 @@
 
 Protocol, JSON lines: `{"launch": {key, spec, rank, env, log}}` on stdin; `{"ready": …}` once,
 then `{"launched": {key, pid}}` and `{"exited": {key, pid, code}}` on stdout (a negative code is a
-signal's number; a rank that could not be started only exits, with pid 0). The end of stdin means
-that the runtime is gone: every rank is killed.
+signal's number). A rank that could not be started only exits, with pid 0 and the reason as `why`.
+The end of stdin means that the runtime is gone: every rank is killed.
 
 Each rank leads a session of its own and adopts its orphans. When the rank has gone, its orphans
 come to this process. So a child that is no rank, and was not there before the first rank, was left
@@ -85,7 +85,8 @@ class Parent:
                 log.write(f"this rank could not be started: {error}\n")
         except OSError as log_error:
             sys.stderr.write(f"{request['log']}: {log_error}; wanted to say: {error}\n")
-        self._answer({"exited": {"key": request["key"], "pid": 0, "code": 1}})
+        exited = {"key": request["key"], "pid": 0, "code": 1, "why": str(error)}
+        self._answer({"exited": exited})
 
     def _become_rank(self, request: dict[str, Any], parent: int) -> NoReturn:
         code = 1

@@ -3,9 +3,10 @@
 A knob set that fails on one rank must not hang the other ranks. So each set runs in a process group
 of its own, and the ranks compare outcomes through the rendezvous file, which outlives the group. On
 GPUs, the peers of a failed rank are taken out of their collectives (`rank.peer_watch`). If a peer
-still doesn't come, or the device is lost, the failed rank reports that and the runtime ends the
-gang. The cause is then known, and only thriftier knobs stay untried. A trial never touches the
-task's checkpoints and metrics.
+still doesn't come, as where it waits for the failed rank to open a group, the failed rank reports
+its failure and the runtime ends the gang. So it does if the device is lost. The cause is then
+known, and only thriftier knobs stay untried. A trial never touches the task's checkpoints and
+metrics.
 """
 
 from __future__ import annotations
@@ -53,6 +54,9 @@ Outcome = dict[str, Any]
 _HOPELESS = 1.15
 #: How long a failed rank waits until its peers know of the failure: longer than a step takes.
 _PEERS_S = 60.0
+#: The same for a rank that failed while it opened a group. Peers that still open it can't be told
+#: (`rank.peer_watch`), and other knobs open the same group, so there is little to wait for.
+_OPENING_PEERS_S = 3.0
 
 
 def trial(
@@ -168,7 +172,9 @@ class _Measurement:
                 # If the device no longer answers, no other knobs can be tried here.
                 with self._cause_of(torch.AcceleratorError):
                     self._let_go()
-        within_s = None if self.failure is None or watch is None else _PEERS_S
+        within_s = None
+        if self.failure is not None and watch is not None:
+            within_s = _OPENING_PEERS_S if self.gang.has_failed_opening else _PEERS_S
         with self._cause_of(PeerLost):
             texts = self.gang.exchange(name, json.dumps(own), within_s=within_s)
         self.reporter.alive()

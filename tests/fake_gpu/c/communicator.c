@@ -93,8 +93,14 @@ API ncclGetUniqueId(ncclUniqueId *id) {
   snprintf(id->internal, sizeof id->internal, "/fakenccl-%d-%d", getpid(), number++);
   return ncclSuccess;
 }
+// Whether NCCL is to fail on this rank, as where /dev/shm is too small for its buffers.
+static int must_fail(int rank) {
+  const char *text = getenv("FAKE_GPU_NCCL_FAILS");
+  return text && atoi(text) == rank;
+}
 API ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id, int rank,
                            ncclConfig_t *config) {
+  if (must_fail(rank)) return ncclSystemError;
   size_t bytes = sizeof(struct meeting) + size * CHUNK + (size_t)size * size * sizeof(struct box);
   int file = shm_open(id.internal, O_RDWR | O_CREAT, 0600);
   if (file < 0 || ftruncate(file, bytes)) return ncclSystemError;

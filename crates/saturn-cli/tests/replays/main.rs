@@ -3,18 +3,24 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod bands;
 mod refusals;
 mod rests;
+mod wrong;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 
 use serde_json::Value;
 
 /// What the page's table stands between.
 const BEGIN: &str = "<!-- the table of `crates/saturn-cli/tests/replays`: begin -->\n";
 const END: &str = "<!-- end -->\n";
+
+/// Held while the page is written, since two tests write a part of it.
+static PAGE: Mutex<()> = Mutex::new(());
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -74,6 +80,7 @@ fn the_page_has_what_comes_of_the_recorded_runs() {
     let runs = recordings();
     assert!(runs.len() >= 20, "{} recordings", runs.len());
     let table = table(&replayed(&runs));
+    let _lock = PAGE.lock().unwrap();
     let path = root().join("docs/evaluation/replay.md");
     let page = std::fs::read_to_string(&path).unwrap();
     let (before, rest) = page.split_once(BEGIN).unwrap();

@@ -21,9 +21,11 @@ impl State {
             | Record::DriverStarted { .. }
             | Record::Noted { .. } => {}
             Record::Resumed { device_memory_bytes, machines } => {
-                self.apply_resumed(*device_memory_bytes, *machines);
+                self.apply_resumed(*device_memory_bytes, machines.clone());
             }
-            Record::NodeJoined { node, spec } => self.apply_joined(*node, spec),
+            Record::NodeJoined { node, spec, host_memory_bytes } => {
+                self.apply_joined(*node, spec, *host_memory_bytes);
+            }
             Record::NodeLeft { node, .. } => self.apply_left(*node),
             Record::SetAside { node, devices, reason, absolved } => {
                 self.apply_set_aside(*node, devices, reason, absolved);

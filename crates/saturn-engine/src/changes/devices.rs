@@ -39,9 +39,12 @@ impl State {
         machines: Option<Machines>,
     ) {
         self.limit_device_memory(device_memory_bytes);
-        if let Some(Machines { device_kind, host_memory_bytes, pool_may_grow }) = machines {
+        if let Some(machines) = machines {
+            let Machines { device_kind, host_memory_bytes, host_memory_by_node, pool_may_grow } =
+                machines;
             self.config.device_kind = device_kind;
             self.config.policy.host_memory_bytes = host_memory_bytes;
+            self.config.policy.host_memory_by_node = host_memory_by_node;
             self.config.policy.pool_may_grow = pool_may_grow;
         }
         self.open_trials.clear();
@@ -93,9 +96,13 @@ impl State {
         self.close_places_on(node, devices.iter().copied());
     }
 
-    pub(crate) fn apply_joined(&mut self, id: NodeId, spec: &Node) {
+    pub(crate) fn apply_joined(&mut self, id: NodeId, spec: &Node, host_memory_bytes: Option<u64>) {
         if id.0 > self.nodes.len() || spec.gpus > MAX_DEVICES {
             return;
+        }
+        let most_before = self.most_host_memory(&spec.gpu_type);
+        if let Some(bytes) = host_memory_bytes {
+            self.config.policy.host_memory_by_node.insert(spec.name.clone(), bytes);
         }
         // The node may come back with fewer devices than it had.
         let devices_before = self.device_numbers(id);
@@ -111,6 +118,11 @@ impl State {
         self.version += 1;
         self.close_places_on(id, devices_before);
         self.want_trials_of_pool();
+        if self.most_host_memory(&spec.gpu_type) != most_before {
+            // Strategies that every node was too small for may fit this one, or the reverse.
+            self.want_all_trials();
+            self.close_places_of(self.task_ids());
+        }
     }
 
     pub(crate) fn apply_left(&mut self, id: NodeId) {
@@ -142,6 +154,10 @@ impl State {
             return;
         }
         self.breadths = breadths;
+        self.want_all_trials();
+    }
+
+    fn want_all_trials(&mut self) {
         self.open_trials.clear();
         self.to_inspect.clear();
         for task in self.task_ids() {

@@ -114,7 +114,9 @@ impl Engine {
             Event::Reported { attempt, rank, report } => {
                 return reported(ledger, host_memory, (attempt, rank), report, now_s);
             }
-            Event::NodeJoined { spec } => node_joined(ledger, health, spec, now_s),
+            Event::NodeJoined { spec, host_memory_bytes } => {
+                node_joined(ledger, health, spec, host_memory_bytes, now_s);
+            }
             Event::NodeLeft { name, reason } => node_left(ledger, health, &name, &reason, now_s),
             Event::LaunchFailed { attempt, kind, error } => {
                 launch_failed(ledger, health, cooldowns, attempt, kind, error, now_s);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
-use saturn_core::{Knobs, Strategy, StrategyKey, Trial};
+use saturn_core::{ForecastErrors, Knobs, Strategy, StrategyKey, Trial};
 use serde::{Deserialize, Serialize};
 
 use crate::facts::ids::TaskId;
@@ -29,12 +29,15 @@ pub enum DeviceKind {
 }
 
 /// What the machines of a run are, as far as the present process can tell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machines {
     /// What their devices are.
     pub device_kind: DeviceKind,
-    /// How much host memory of a node all its attempts may take together, bytes; `None`: no limit.
+    /// [`Policy::host_memory_bytes`].
     pub host_memory_bytes: Option<u64>,
+    /// [`Policy::host_memory_by_node`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub host_memory_by_node: BTreeMap<String, u64>,
     /// Whether nodes may join. If so, a task that needs a wider node than the pool has waits.
     #[serde(default = "yes")]
     pub pool_may_grow: bool,
@@ -233,7 +236,8 @@ pub enum TrialBudget {
     Seconds(f64),
 }
 
-/// The numbers that govern trials, retries, the watchdog and introspection.
+/// The numbers that govern trials, retries, the watchdog and introspection, and how far forecasts
+/// may be trusted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Policy {
@@ -272,13 +276,22 @@ pub struct Policy {
     pub min_switch_gain: f64,
     /// Seed of the solver.
     pub seed: u64,
-    /// How much host memory of a node all its attempts may take together, bytes; `None`: no limit.
+    /// How much host memory of a node all its attempts may take together, bytes: the user's limit,
+    /// the same for every node. `None`: each node's own number counts.
     pub host_memory_bytes: Option<u64>,
+    /// How much host memory each node has for attempts, bytes, by the node's name. A node that is
+    /// not here has no limit of its own.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub host_memory_by_node: BTreeMap<String, u64>,
     /// How many nodes a gang may take at most.
     pub max_nodes: u32,
     /// Whether nodes may join, as on a cluster.
     #[serde(skip_serializing_if = "is_yes")]
     pub pool_may_grow: bool,
+    /// How wrong the forecasts of earlier runs on these devices were. No decision uses it: it tells
+    /// people how far to trust an expected end.
+    #[serde(skip_serializing_if = "ForecastErrors::is_empty")]
+    pub earlier_errors: ForecastErrors,
 }
 
 impl Policy {
@@ -286,6 +299,12 @@ impl Policy {
     /// no more steps than these.
     pub(crate) fn trial_steps(&self) -> u32 {
         self.warmup_steps + self.timed_steps
+    }
+
+    /// How much host memory of the node of this name all its attempts may take together, bytes;
+    /// `None`: no limit.
+    pub(crate) fn host_memory_of(&self, node: &str) -> Option<u64> {
+        self.host_memory_bytes.or_else(|| self.host_memory_by_node.get(node).copied())
     }
 }
 
@@ -320,8 +339,10 @@ impl Default for Policy {
             min_switch_gain: 0.02,
             seed: 0,
             host_memory_bytes: None,
+            host_memory_by_node: BTreeMap::new(),
             max_nodes: 1,
             pool_may_grow: true,
+            earlier_errors: ForecastErrors::default(),
         }
     }
 }
@@ -346,7 +367,9 @@ impl RunConfig {
     /// What the machines are.
     pub fn machines(&self) -> Machines {
         let Policy { host_memory_bytes, pool_may_grow, .. } = self.policy;
-        Machines { device_kind: self.device_kind, host_memory_bytes, pool_may_grow }
+        let host_memory_by_node = self.policy.host_memory_by_node.clone();
+        let device_kind = self.device_kind;
+        Machines { device_kind, host_memory_bytes, host_memory_by_node, pool_may_grow }
     }
 
     /// The level of a technique; managed where it isn't in the run.

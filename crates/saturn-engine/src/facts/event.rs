@@ -231,6 +231,8 @@ pub enum Event {
     NodeJoined {
         /// The node. If the run knows its name, the node has come back.
         spec: Node,
+        /// How much host memory it has for attempts, bytes; `None`: as before, or no limit.
+        host_memory_bytes: Option<u64>,
     },
     /// A node has gone, with everything on it.
     NodeLeft {

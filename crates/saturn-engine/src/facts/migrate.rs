@@ -146,7 +146,7 @@ impl Migration {
             } else {
                 self.nodes.push(spec.clone());
             }
-            records.push(Record::NodeJoined { node, spec });
+            records.push(Record::NodeJoined { node, spec, host_memory_bytes: None });
         }
         records
     }

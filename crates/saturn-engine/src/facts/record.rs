@@ -162,6 +162,9 @@ pub enum Record {
         node: NodeId,
         /// What it is.
         spec: Node,
+        /// How much host memory it has for attempts, bytes; `None`: as before, or no limit.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        host_memory_bytes: Option<u64>,
     },
     /// A node has gone. Attempts on it are lost.
     NodeLeft {

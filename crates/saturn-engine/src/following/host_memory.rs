@@ -1,7 +1,7 @@
 //! Host memory: which tasks wait for it, and for which waiting task a node keeps it free.
 //!
 //! The host memory that a strategy takes is an expectation (`state/host_memory`), so a gang that is
-//! alone on its nodes always starts. The limit is that of each node: a gang on several
+//! alone on its nodes always starts. The limit is the user's, or each node's own: a gang on several
 //! nodes must fit each of them with its part.
 //!
 //! No task waits for ever. Each node keeps memory for the task that has waited longest among those
@@ -34,7 +34,7 @@ fn leaves_host_memory(
     (needed, end_s): (u64, f64),
     now_s: f64,
 ) -> bool {
-    let Some(total) = state.config.policy.host_memory_bytes else { return true };
+    let Some(total) = state.host_memory_of(node) else { return true };
     let live = state.attempts.values().map(|attempt| {
         (host_memory_free_s(state, attempt, now_s), state.host_bytes_of(attempt, node))
     });

@@ -23,12 +23,20 @@ pub(crate) fn pool_is(ledger: &mut Ledger, health: &mut Health, cluster: Cluster
         node_left(ledger, health, &name, "it is not there any more", now_s);
     }
     for spec in cluster.nodes {
-        node_joined(ledger, health, spec, now_s);
+        let by_node = &ledger.state.config.policy.host_memory_by_node;
+        let host_memory_bytes = by_node.get(&spec.name).copied();
+        node_joined(ledger, health, spec, host_memory_bytes, now_s);
     }
 }
 
 /// A node joins. A node with the name and type of an earlier node is that node, come back.
-pub(crate) fn node_joined(ledger: &mut Ledger, health: &mut Health, spec: Node, now_s: f64) {
+pub(crate) fn node_joined(
+    ledger: &mut Ledger,
+    health: &mut Health,
+    spec: Node,
+    host_memory_bytes: Option<u64>,
+    now_s: f64,
+) {
     let nodes = &ledger.state.cluster.nodes;
     let known = nodes
         .iter()
@@ -44,7 +52,7 @@ pub(crate) fn node_joined(ledger: &mut Ledger, health: &mut Health, spec: Node, 
         node_left(ledger, health, &name, "it has other devices now", now_s);
     }
     let node = known.unwrap_or(NodeId(ledger.state.nodes.len()));
-    ledger.commit(Record::NodeJoined { node, spec }, now_s);
+    ledger.commit(Record::NodeJoined { node, spec, host_memory_bytes }, now_s);
 }
 
 pub(crate) fn node_left(

@@ -6,7 +6,7 @@
 //! training state that the devices don't hold is in host memory. A model that was not inspected is
 //! never held back. While a model is inspected again, the figures of its last inspection count.
 //!
-//! A strategy that can't fit an idle machine is neither tried nor planned with. Only lower bounds
+//! A strategy that can't fit any idle machine is neither tried nor planned with. Only lower bounds
 //! decide that, so that no strategy is refused for a guess.
 
 use saturn_core::{Finding, Inspection, Placement, TrialOutcome};
@@ -19,9 +19,28 @@ use crate::state::run::State;
 use crate::state::trial::TrialKey;
 
 impl State {
-    /// Why a strategy of a group can't run on this machine, even alone; `None` if it may.
+    /// How much host memory of a node all its attempts may take together, bytes; `None`: no limit.
+    pub(crate) fn host_memory_of(&self, node: NodeId) -> Option<u64> {
+        self.config.policy.host_memory_of(&self.cluster.nodes.get(node.0)?.name)
+    }
+
+    /// The host memory of the node of this type that has most, bytes; `None`: a node has no limit.
+    ///
+    /// Nodes that have gone count too: they may come back.
+    pub(crate) fn most_host_memory(&self, gpu_type: &str) -> Option<u64> {
+        let policy = &self.config.policy;
+        if policy.host_memory_by_node.is_empty() {
+            return policy.host_memory_bytes;
+        }
+        let of_type = self.cluster.nodes.iter().filter(|node| node.gpu_type == gpu_type);
+        let each: Option<Vec<u64>> =
+            of_type.map(|node| policy.host_memory_of(&node.name)).collect();
+        each?.into_iter().max()
+    }
+
+    /// Why a strategy of a group can't run on any node, even alone; `None` if it may.
     pub(crate) fn why_too_large_for_host(&self, group: usize, key: &TrialKey) -> Option<String> {
-        let total = self.config.policy.host_memory_bytes?;
+        let total = self.most_host_memory(&key.gpu_type)?;
         let found = self.groups[group].inspection.sizes()?;
         let least = match self.config.device_kind {
             DeviceKind::Cuda => found.parameter_bytes,
@@ -87,7 +106,7 @@ impl State {
         key: &TrialKey,
         ranks: u32,
     ) -> bool {
-        let Some(total) = self.config.policy.host_memory_bytes else { return true };
+        let Some(total) = self.host_memory_of(node) else { return true };
         let needed = self.host_bytes(group, key, ranks);
         let attempts = self.attempts.values();
         let taken: u64 = attempts.map(|attempt| self.host_bytes_of(attempt, node)).sum();

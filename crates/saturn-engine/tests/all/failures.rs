@@ -23,7 +23,10 @@ fn run_of(ends: impl IntoIterator<Item = AttemptEnd>) -> State {
     });
     let spec = TaskSpec { steps: Some(100), ..spec("a") };
     let (node, task) = (NodeId(0), TaskId(0));
-    state.apply(&Record::NodeJoined { node, spec: Node::new("n", 1, "cpu") }, 0.0);
+    state.apply(
+        &Record::NodeJoined { node, spec: Node::new("n", 1, "cpu"), host_memory_bytes: None },
+        0.0,
+    );
     state.apply(&Record::TaskAdded { task, spec }, 0.0);
     for (attempt, (end, day)) in (1..).map(AttemptId).zip(ends.into_iter().zip(1_u32..)) {
         let launched = Record::Launched {

@@ -2,6 +2,8 @@
 
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
+use std::collections::BTreeMap;
+
 use saturn_core::{
     Assignment, Cluster, Finding, Inspection, Knobs, Node, Placement, Plan, PlanStatus, Strategy,
     TrialOutcome, Verdict, WHOLE,
@@ -326,12 +328,67 @@ fn a_model_keeps_its_size_when_a_wider_node_puts_its_inspection_in_doubt() {
     run.judge(&tasks, Ruling::GoOn);
     run.plan(&[("a", 0), ("b", 1)]);
     assert_eq!(run.training(), ["a"]);
-    run.tell(Event::NodeJoined { spec: Node::new("wide", DEVICES + 2, "a") });
+    run.tell(Event::NodeJoined {
+        spec: Node::new("wide", DEVICES + 2, "a"),
+        host_memory_bytes: None,
+    });
     assert_eq!(
         run.training(),
         ["a"],
         "b still waits: its node has no more host memory than before"
     );
+}
+
+#[test]
+fn the_limit_of_a_node_is_its_own_unless_the_user_gives_one() {
+    let tasks = [("a", 6), ("b", 6), ("c", 6), ("d", 6)];
+    let mut run = Run::of(Mode::Orchestrate, DeviceKind::Cuda, 10, &tasks, 24);
+    run.judge(&tasks, Ruling::Hold);
+    while let Some(trial) = run.live(Purpose::Trial).first().copied() {
+        run.measured(trial, 1);
+    }
+    run.judge(&tasks, Ruling::GoOn);
+    run.resume(|machines| {
+        machines.host_memory_bytes = None;
+        machines.host_memory_by_node = BTreeMap::from([("n0".to_owned(), 48 * GB)]);
+    });
+    let small =
+        || Event::NodeJoined { spec: Node::new("n1", 2, "a"), host_memory_bytes: Some(8 * GB) };
+    run.tell(small());
+    let places = [("a", 0, 0), ("b", 0, 1), ("c", 1, 0), ("d", 1, 1)];
+    run.plan_on(&places);
+    assert_eq!(run.training(), ["a", "b", "c"], "12 of 48 GB, and 6 of 8");
+    // A limit of the user's is that of every node.
+    run.resume(|machines| machines.host_memory_bytes = Some(10 * GB));
+    run.plan_on(&places);
+    assert_eq!(run.training(), ["a", "c"]);
+}
+
+#[test]
+fn a_strategy_that_no_node_was_large_enough_for_is_tried_when_a_larger_node_joins() {
+    let slots = DeviceKind::Cpu;
+    let mut run = Run::on((&[2, 2, 2], 1), Mode::Search, slots, 15, &[("other", 1)], 1);
+    run.resume(|machines| {
+        machines.host_memory_bytes = None;
+        let each = (0..3).map(|node| (format!("n{node}"), 15 * GB));
+        machines.host_memory_by_node = each.collect();
+    });
+    let [trial] = run.live(Purpose::Trial)[..] else { panic!("one runs") };
+    run.measured(trial, 1); // on slots, an inspection waits for trials
+    let mut new = task("wide", 1);
+    new.spec.gpu_range = Some(vec![1, 2]);
+    run.tell(Event::Command { command: Command::Submit { tasks: vec![new] } });
+    let looked = |run: &Run| run.live(Purpose::Inspection).first().copied();
+    while let Some(attempt) = looked(&run) {
+        let inspection = Box::new(inspection(3 * GB, 12 * GB));
+        run.say(attempt, RankReport::Inspected { inspection });
+        run.gone(attempt, 0);
+    }
+    let wide = |run: &Run| run.trials().contains(&(1, 2));
+    assert!(!wide(&run), "two ranks of a node hold 24 GB: {:?}", run.trials());
+    let spec = Node::new("n3", 2, "a");
+    run.tell(Event::NodeJoined { spec, host_memory_bytes: Some(48 * GB) });
+    assert!(wide(&run), "{:?}", run.trials());
 }
 
 #[test]

@@ -251,7 +251,13 @@ fn a_node_like_an_idle_one_is_no_reason_to_solve_again() {
     let asks = |gpus| {
         let nodes = vec![Node::new("n0", 2, "cpu"), Node::new("n1", 2, "cpu")];
         let mut engine = busy_on(nodes, 1.0);
-        engine.handle(Event::NodeJoined { spec: Node::new("n2", gpus, "cpu") }, 100.0).actions.len()
+        engine
+            .handle(
+                Event::NodeJoined { spec: Node::new("n2", gpus, "cpu"), host_memory_bytes: None },
+                100.0,
+            )
+            .actions
+            .len()
     };
     assert_eq!(asks(2), 0, "the solver left one like it idle");
     assert_eq!(asks(4), 1, "it is wider than any");
@@ -264,7 +270,8 @@ fn a_task_that_needs_several_nodes_is_planned_when_one_more_joins_an_idle_one() 
     let gone = Event::NodeLeft { name: "n2".to_owned(), reason: String::new() };
     engine.handle(gone, 100.0);
     assert_eq!(order(&engine.handle(submit_wide("t1", 1.0, 6, Some(2)), 110.0)), None);
-    let back = engine.handle(Event::NodeJoined { spec: nodes[2].clone() }, 200.0);
+    let back =
+        engine.handle(Event::NodeJoined { spec: nodes[2].clone(), host_memory_bytes: None }, 200.0);
     let problem = back.actions.iter().find_map(|action| match action {
         Action::Solve { order, .. } => Some(&order.problem),
         _ => None,
@@ -281,7 +288,10 @@ fn only_a_task_that_loses_its_place_is_planned_anew_when_a_node_goes() {
     assert_eq!(engine.handle(gone("n1"), 100.0).actions, []);
     let open = |engine: &Engine| engine.state().open_places().count();
     assert_eq!(open(&engine), 1);
-    let back = engine.handle(Event::NodeJoined { spec: Node::new("n1", 2, "cpu") }, 200.0);
+    let back = engine.handle(
+        Event::NodeJoined { spec: Node::new("n1", 2, "cpu"), host_memory_bytes: None },
+        200.0,
+    );
     engine.handle(order(&back).expect("no node like it is idle"), 200.0 + SOLVE_S);
     let decision = engine.handle(gone("n0"), 300.0);
     assert_eq!(launched(&decision), [TaskId(0)], "it goes on elsewhere at once");

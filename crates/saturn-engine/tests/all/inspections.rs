@@ -300,7 +300,10 @@ fn a_task_for_wider_nodes_waits_for_one_until_the_run_is_closed() {
         assert_eq!(noted.as_deref(), Some(format!("waits for other devices: {why}").as_str()));
         assert_eq!(run.state().task(TaskId(0)).status, TaskStatus::Waiting);
         if comes {
-            run.tell(Event::NodeJoined { spec: Node::new("n1", 64, "cpu") });
+            run.tell(Event::NodeJoined {
+                spec: Node::new("n1", 64, "cpu"),
+                host_memory_bytes: None,
+            });
             assert_eq!(run.state().out_of_range(&wide().spec), None);
         }
         run.tell(Event::Command { command: Command::Close });

@@ -189,6 +189,7 @@ fn record() -> impl Strategy<Value = Record> {
         (node(), 0..4u32).prop_map(|(node, gpus)| Record::NodeJoined {
             node,
             spec: Node::new(format!("n{}", node.0), gpus, "cpu"),
+            host_memory_bytes: (gpus > 2).then_some(u64::from(gpus) << 30),
         }),
         node().prop_map(|node| Record::NodeLeft { node, reason: String::new() }),
         (node(), prop::collection::vec(0..5u32, 0..3), prop::collection::vec(task(), 0..2))

@@ -208,7 +208,7 @@ fn the_pace_across_a_network_is_not_that_of_a_node_that_comes() {
     let mut run = Run::of(&[&[(0, 3), (1, 1)]]);
     run.train_s(300.0);
     run.step_s = vec![2.0];
-    run.tell(Event::NodeJoined { spec: Node::new("wide", 4, "cpu") });
+    run.tell(Event::NodeJoined { spec: Node::new("wide", 4, "cpu"), host_memory_bytes: None });
     run.train_s(600.0);
     let state = run.engine.state();
     let of_four = |(key, _): &(&std::sync::Arc<saturn_engine::TrialKey>, _)| key.strategy.gpus == 4;

@@ -155,7 +155,7 @@ fn is_moved_with_left(left_s: u64) -> bool {
     let now_s = step as f64;
     let progress = RankReport::Progress { step, loss: None, step_s: Some(1.0) };
     engine.handle(report(progress), now_s);
-    let wider = Event::NodeJoined { spec: Node::new("m", 2, "cpu") };
+    let wider = Event::NodeJoined { spec: Node::new("m", 2, "cpu"), host_memory_bytes: None };
     let mut decision = engine.handle(wider, now_s);
     for tick in 0..100 {
         let now_s = now_s + 0.01 * f64::from(tick);

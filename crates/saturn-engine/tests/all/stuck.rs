@@ -44,7 +44,7 @@ fn on_a_cluster_it_waits_for_a_node() {
     let mut run = measured();
     run.resume_on(machine(2), |_| {});
     assert_eq!(run.engine.state().ended, None);
-    run.tell(Event::NodeJoined { spec: Node::new("n1", 4, "a") });
+    run.tell(Event::NodeJoined { spec: Node::new("n1", 4, "a"), host_memory_bytes: None });
     assert_eq!((run.engine.state().ended, run.end_of(0)), (None, None));
 }
 
@@ -76,7 +76,7 @@ fn a_task_that_is_not_measured_yet_waits_as_well() {
     let mut run = unmeasured();
     run.resume_on(machine(2), |_| {});
     assert_eq!((run.engine.state().ended, run.end_of(0)), (None, None));
-    run.tell(Event::NodeJoined { spec: Node::new("n1", 4, "a") });
+    run.tell(Event::NodeJoined { spec: Node::new("n1", 4, "a"), host_memory_bytes: None });
     assert_eq!(run.live(Purpose::Trial).len(), 1);
 }
 

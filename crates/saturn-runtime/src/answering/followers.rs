@@ -299,7 +299,9 @@ fn answer(
         }
     }
     // No more records come. The keeper's thread ends once it has kept everything.
-    drop(keeper);
+    if let Some(keeper) = keeper {
+        keeper.end(history.forecast_errors());
+    }
     (fold.state, history)
 }
 

@@ -309,7 +309,10 @@ mod tests {
         };
         let mut state = State::new(config());
         let node = Node::new("n0", 1, "cpu");
-        state.apply(&Record::NodeJoined { node: NodeId(0), spec: node }, 0.0);
+        state.apply(
+            &Record::NodeJoined { node: NodeId(0), spec: node, host_memory_bytes: None },
+            0.0,
+        );
         for (number, name) in ["a", "b"].into_iter().enumerate() {
             let measured = if number == 0 { vec![trial(name, "a processor")] } else { Vec::new() };
             let spec: TaskSpec = serde_json::from_value(json!({

@@ -210,8 +210,7 @@ mod tests {
     use super::*;
     use crate::cluster::letters::Outbox;
 
-    const HARDWARE: &str =
-        r#"{"kind": "cpu", "host_memory_bytes": null, "warnings": [], "nodes": []}"#;
+    const HARDWARE: &str = r#"{"kind": "cpu", "warnings": [], "nodes": []}"#;
 
     #[test]
     fn a_driver_that_stands_still_delays_nobody_and_finds_what_matters() {

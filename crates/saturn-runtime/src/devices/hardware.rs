@@ -16,8 +16,6 @@ pub(crate) struct Hardware {
     pub(crate) kind: DeviceKind,
     /// Nodes, each of one type of device.
     pub(crate) nodes: Vec<NodeHardware>,
-    /// How much memory a run may take of each machine, bytes; `None` if unknown.
-    pub(crate) host_memory_bytes: Option<u64>,
     /// Warnings that a person should read before trusting measurements on these devices.
     pub(crate) warnings: Vec<String>,
 }
@@ -29,6 +27,9 @@ pub(crate) struct NodeHardware {
     pub(crate) node: Node,
     /// The memory of its smallest device, bytes; `None` if unknown.
     pub(crate) device_memory_bytes: Option<u64>,
+    /// How much of the machine's own memory a run may take, bytes; `None` if unknown.
+    #[serde(default)]
+    pub(crate) host_memory_bytes: Option<u64>,
     /// A fuller description than the type. Timings are valid only for the same description.
     pub(crate) text: String,
 }
@@ -41,8 +42,6 @@ impl Hardware {
         for one in all {
             total.nodes.extend(one.nodes.iter().cloned());
             total.warnings.extend(one.warnings.iter().cloned());
-            let both = total.host_memory_bytes.zip(one.host_memory_bytes);
-            total.host_memory_bytes = both.map(|(a, b)| a.min(b));
         }
         Some(total)
     }
@@ -50,6 +49,13 @@ impl Hardware {
     /// The nodes as the planner sees them.
     pub(crate) fn cluster(&self) -> Cluster {
         Cluster { nodes: self.nodes.iter().map(|one| one.node.clone()).collect() }
+    }
+
+    /// The host memory of each node, bytes, by the node's name. Leaves out nodes whose host memory
+    /// is unknown.
+    pub(crate) fn host_memory_by_node(&self) -> BTreeMap<String, u64> {
+        let known = self.nodes.iter();
+        known.filter_map(|one| Some((one.node.name.clone(), one.host_memory_bytes?))).collect()
     }
 
     /// The memory of the smallest device of each type, bytes. Leaves out types whose memory is
@@ -143,9 +149,9 @@ mod tests {
             nodes: vec![NodeHardware {
                 node: Node::new(name, 4, gpu_type),
                 device_memory_bytes: bytes,
+                host_memory_bytes: bytes.map(|bytes| 10 * bytes),
                 text: text.to_owned(),
             }],
-            host_memory_bytes: Some(10),
             warnings: vec![name.to_owned()],
         };
         let all = [
@@ -155,7 +161,8 @@ mod tests {
         ];
         let total = Hardware::of_all(&all).unwrap();
         assert_eq!(total.cluster().num_gpus(), 12);
-        assert_eq!(total.host_memory_bytes, Some(10));
+        let known = BTreeMap::from([("a".to_owned(), 800), ("c".to_owned(), 790)]);
+        assert_eq!(total.host_memory_by_node(), known);
         assert_eq!(total.warnings, ["a", "b", "c"]);
         assert_eq!(total.memory_by_type(), BTreeMap::from([("H100".to_owned(), 79)]));
         assert_eq!(total.in_words()["H100"], "H100 PCIe; H100 SXM");

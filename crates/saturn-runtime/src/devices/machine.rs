@@ -281,20 +281,17 @@ impl Pool {
 
     /// A description of these devices.
     pub(crate) fn hardware(&self) -> Hardware {
+        let host_memory_bytes = host_memory::available_bytes();
         let nodes = self.nodes.iter().map(|PoolNode { node, .. }| NodeHardware {
             node: node.clone(),
             device_memory_bytes: self.memory_bytes(&node.gpu_type),
+            host_memory_bytes,
             text: match self.kind {
                 DeviceKind::Cuda => node.gpu_type.clone(),
                 DeviceKind::Cpu => format!("{}, {}", processor(), self.slots()),
             },
         });
-        Hardware {
-            kind: self.kind,
-            nodes: nodes.collect(),
-            host_memory_bytes: host_memory::available_bytes(),
-            warnings: self.warnings.clone(),
-        }
+        Hardware { kind: self.kind, nodes: nodes.collect(), warnings: self.warnings.clone() }
     }
 
     /// How processors are cut into slots, in words. Timings are valid only for the same cut.
@@ -353,6 +350,20 @@ mod tests {
     fn nodes(pool: &Pool) -> Vec<(String, u32, String)> {
         let nodes = pool.hardware().cluster().nodes.into_iter();
         nodes.map(|node| (node.name, node.gpus, node.gpu_type)).collect()
+    }
+
+    #[test]
+    fn that_gpus_of_other_makers_are_not_used_is_the_first_that_a_run_says() {
+        let dir = TempDir::new().unwrap();
+        let others = || Gpus::Others("the machine has 2 GPUs of AMD".to_owned());
+        // More slots than cores are asked for, which is worth a warning too.
+        let pool = machine(others(), 1).claim(Some(2), claims(&dir, "/a")).unwrap();
+        let hardware = pool.hardware();
+        assert_eq!((hardware.kind, hardware.warnings.len()), (DeviceKind::Cpu, 2));
+        assert_eq!(
+            hardware.warnings[0],
+            "training on CPU slots, not on GPUs: the machine has 2 GPUs of AMD"
+        );
     }
 
     #[test]

@@ -69,8 +69,11 @@ pub fn start(request: RunRequest, mut watcher: Watcher<'_>) -> Result<Outcome, R
     let starting = RunClock::starting_at(request.prepared_s());
     let disk = request.disk.clone();
     let run = RunDir::claim(&request.run_dir)?;
-    let Parts { config, settings, mut tasks, keep_open } = request.into_parts(&hardware)?;
+    let Parts { mut config, settings, mut tasks, keep_open } = request.into_parts(&hardware)?;
     let shelf = settings.shelf();
+    if let Some(shelf) = &shelf {
+        config.policy.earlier_errors = shelf.earlier_errors();
+    }
     let recalled = shelf.as_ref().map(|shelf| shelf.recall(&mut tasks, &config));
     // Decides before it writes anything, so that a run is created completely or not at all.
     let mut engine = Engine::new(config);

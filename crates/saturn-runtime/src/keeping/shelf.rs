@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use saturn_core::{Origin, Strategy, StrategyKey, Trained, Trial, TrialOutcome};
+use saturn_core::{ForecastErrors, Origin, Strategy, StrategyKey, Trained, Trial, TrialOutcome};
 use saturn_engine::{DeviceKind, Group, NewTask, Record, RunConfig, State, TrialKey};
 use saturn_store::{Platform, Store, is_key, is_like, with_causes};
 use serde::{Deserialize, Serialize};
@@ -31,18 +31,40 @@ pub(crate) struct Shelf {
     store: Store,
     platform: Platform,
     reuse: bool,
+    /// The run's own name, which no other run ever had.
+    run_id: String,
 }
 
 impl Shelf {
     /// The view of a run on this platform; `None` if the user has no home directory.
-    pub(crate) fn open(settings: &StoreSettings, platform: Platform) -> Option<Self> {
+    pub(crate) fn open(settings: &StoreSettings, platform: Platform, run_id: &str) -> Option<Self> {
         let store = settings.home.as_deref().map(Store::at).or_else(Store::of_user)?;
-        Some(Self { store, platform, reuse: settings.reuse })
+        Some(Self { store, platform, reuse: settings.reuse, run_id: run_id.to_owned() })
     }
 
     /// The store.
     pub(crate) fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// How wrong the forecasts of earlier runs on this run's devices were. A run that measures anew
+    /// knows them too: they are about Saturn, not about its tasks.
+    pub(crate) fn earlier_errors(&self) -> ForecastErrors {
+        self.store.forecast_errors(&self.platform)
+    }
+
+    /// Keeps how wrong the forecasts of this run were, for later runs. Returns lines for the person.
+    pub(crate) fn keep_errors(&self, errors: &ForecastErrors) -> Vec<String> {
+        let mut lines = Vec::new();
+        let kept =
+            self.store.add_forecast_errors(&self.platform, &self.run_id, errors, &mut |line| {
+                lines.push(line);
+            });
+        if let Err(error) = kept {
+            let error = with_causes(&error);
+            lines.push(format!("errors of forecasts are not kept for later runs: {error}"));
+        }
+        lines
     }
 
     /// Gives tasks the stored trials that are valid here, unless the tasks bring trials of the same
@@ -260,6 +282,7 @@ pub(crate) mod tests {
         let shelf = Shelf::open(
             &serde_json::from_value(settings).unwrap(),
             serde_json::from_value(platform).unwrap(),
+            "a run",
         );
         let config = config();
         let recalled = |is_rest: bool| {

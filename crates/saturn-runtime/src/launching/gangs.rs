@@ -17,7 +17,7 @@ use saturn_engine::AttemptId;
 
 use crate::launching::orders::Orders;
 use crate::launching::protocol::{RankKey, ToRank};
-use crate::system::clock::{deadline, is_past};
+use crate::system::clock::{deadline, is_past, now};
 
 /// How long to wait for a rank's last words after its process has ended.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -25,6 +25,12 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 const STRAYS: Duration = Duration::from_secs(2);
 /// How long a rank that must die may have no process before its parent counts as hung.
 const UNSTARTED: Duration = Duration::from_secs(5);
+/// How long any other rank may have no process before its parent counts as hung. A fork takes
+/// a hundredth of a second; a machine that swaps may need many.
+const NEVER_STARTED: Duration = Duration::from_mins(1);
+/// The most that the time between two looks counts: the driver may have stood still, and then it
+/// has not heard yet what its parents did.
+const LOOK: Duration = Duration::from_secs(2);
 /// How long a rank may leave its orders unread.
 const ORDERS: Duration = Duration::from_millis(100);
 
@@ -48,6 +54,8 @@ struct Gang {
     orders: Orders,
     /// The gang must die. If a rank still has no process at this time, its parent hangs.
     kill_asked: Option<Instant>,
+    /// How long a rank has been without a process.
+    unstarted: Duration,
     /// Ranks whose parent died: nobody reaps them.
     unreaped: Vec<i32>,
     sweep: Sweep,
@@ -64,7 +72,11 @@ enum Sweep {
 
 /// All gangs that have a live process or whose end has not been passed on.
 #[derive(Debug, Default)]
-pub(crate) struct Gangs(BTreeMap<AttemptId, Gang>);
+pub(crate) struct Gangs {
+    live: BTreeMap<AttemptId, Gang>,
+    /// When the gangs were last looked at.
+    looked: Option<Instant>,
+}
 
 /// Ends that a look at the gangs finds.
 #[derive(Debug, Default)]
@@ -95,17 +107,17 @@ impl Gangs {
             is_told: false,
         };
         let ranks = ranks.map(|number| (number, rank())).collect();
-        self.0.insert(attempt, Gang { ranks, orders, ..Gang::default() });
+        self.live.insert(attempt, Gang { ranks, orders, ..Gang::default() });
     }
 
     /// Forgets a gang that could not be launched.
     pub(crate) fn forget(&mut self, attempt: AttemptId) {
         self.kill(attempt);
-        self.0.remove(&attempt);
+        self.live.remove(&attempt);
     }
 
     pub(crate) fn started(&mut self, (attempt, rank): RankKey, pid: i32) {
-        let Some(gang) = self.0.get_mut(&attempt) else {
+        let Some(gang) = self.live.get_mut(&attempt) else {
             // The gang was forgotten, so this process must not live on.
             kill_rank(pid);
             return;
@@ -119,7 +131,7 @@ impl Gangs {
     }
 
     pub(crate) fn connected(&mut self, attempt: AttemptId, rank: u32, stream: UnixStream) {
-        let Some(gang) = self.0.get_mut(&attempt) else { return };
+        let Some(gang) = self.live.get_mut(&attempt) else { return };
         let Orders { stop, until } = gang.orders;
         if let Some(rank) = gang.ranks.get_mut(&rank) {
             // Without a time limit on writes, a rank that reads nothing could delay the run.
@@ -152,7 +164,7 @@ impl Gangs {
 
     /// Notes that no process of an attempt is left.
     pub(crate) fn swept(&mut self, attempt: AttemptId) {
-        if let Some(gang) = self.0.get_mut(&attempt) {
+        if let Some(gang) = self.live.get_mut(&attempt) {
             gang.sweep = Sweep::Done;
         }
     }
@@ -160,7 +172,7 @@ impl Gangs {
     /// A parent has ended, so its ranks count as ended too. Returns these ranks.
     pub(crate) fn parent_gone(&mut self, parent: u64) -> Vec<RankKey> {
         let mut lost = Vec::new();
-        for (attempt, gang) in &mut self.0 {
+        for (attempt, gang) in &mut self.live {
             for (number, rank) in &mut gang.ranks {
                 if rank.parent == parent && rank.exited.is_none() {
                     gang.unreaped.extend(rank.pid);
@@ -174,13 +186,21 @@ impl Gangs {
 
     /// Takes what has ended since the last look.
     pub(crate) fn take_ended(&mut self) -> Ended {
+        let at = now();
+        let passed = self.looked.replace(at).map_or(Duration::ZERO, |last| at - last);
+        self.take_ended_after(passed.min(LOOK))
+    }
+
+    /// Takes what has ended; the last look was `passed` ago.
+    fn take_ended_after(&mut self, passed: Duration) -> Ended {
         let mut ended = Ended::default();
-        for (attempt, gang) in &mut self.0 {
-            if gang.kill_asked.is_some_and(is_past) {
-                let unstarted = |rank: &&LiveRank| rank.pid.is_none() && rank.exited.is_none();
-                ended
-                    .hung_parents
-                    .extend(gang.ranks.values().find(unstarted).map(|one| one.parent));
+        for (attempt, gang) in &mut self.live {
+            let unstarted = |rank: &&LiveRank| rank.pid.is_none() && rank.exited.is_none();
+            if let Some(rank) = gang.ranks.values().find(unstarted) {
+                gang.unstarted += passed;
+                if gang.unstarted >= NEVER_STARTED || gang.kill_asked.is_some_and(is_past) {
+                    ended.hung_parents.push(rank.parent);
+                }
             }
             let all_exited = gang.ranks.values().all(|rank| rank.exited.is_some());
             if all_exited && matches!(gang.sweep, Sweep::NotYet) {
@@ -202,50 +222,50 @@ impl Gangs {
                 }
             }
         }
-        self.0.retain(|_, gang| gang.ranks.values().any(|rank| !rank.is_told));
+        self.live.retain(|_, gang| gang.ranks.values().any(|rank| !rank.is_told));
         ended
     }
 
     /// Asks all ranks of a gang to stop together at a checkpoint.
     pub(crate) fn stop(&mut self, attempt: AttemptId) {
-        let Some(gang) = self.0.get_mut(&attempt) else { return };
+        let Some(gang) = self.live.get_mut(&attempt) else { return };
         gang.orders.stop = true;
         gang.order(ToRank::Stop);
     }
 
     /// Tells all ranks of a gang at which step to stop.
     pub(crate) fn until(&mut self, attempt: AttemptId, step: Option<u64>) {
-        let Some(gang) = self.0.get_mut(&attempt) else { return };
+        let Some(gang) = self.live.get_mut(&attempt) else { return };
         gang.orders.until = Some(step);
         gang.order(ToRank::Until { step });
     }
 
     /// Tells all ranks of a trial to continue as training. The ranks wait for this order.
     pub(crate) fn go_on(&mut self, attempt: AttemptId, steps: u64) {
-        if let Some(gang) = self.0.get_mut(&attempt) {
+        if let Some(gang) = self.live.get_mut(&attempt) {
             gang.order(ToRank::GoOn { steps });
         }
     }
 
     /// Kills all processes of a gang, including those that start later.
     pub(crate) fn kill(&mut self, attempt: AttemptId) {
-        let Some(gang) = self.0.get_mut(&attempt) else { return };
+        let Some(gang) = self.live.get_mut(&attempt) else { return };
         gang.kill_asked.get_or_insert_with(|| deadline(UNSTARTED));
         gang.ranks.values().filter_map(|rank| rank.pid).for_each(kill_rank);
     }
 
     /// Kills all gangs. Returns the processes that were alive.
     pub(crate) fn kill_all(&mut self) -> Vec<i32> {
-        let attempts: Vec<AttemptId> = self.0.keys().copied().collect();
+        let attempts: Vec<AttemptId> = self.live.keys().copied().collect();
         for attempt in attempts {
             self.kill(attempt);
         }
-        let ranks = self.0.values().flat_map(|gang| gang.ranks.values());
+        let ranks = self.live.values().flat_map(|gang| gang.ranks.values());
         ranks.filter_map(|rank| rank.pid).collect()
     }
 
     fn rank(&mut self, (attempt, rank): RankKey) -> Option<&mut LiveRank> {
-        self.0.get_mut(&attempt)?.ranks.get_mut(&rank)
+        self.live.get_mut(&attempt)?.ranks.get_mut(&rank)
     }
 }
 
@@ -277,4 +297,30 @@ fn kill_rank(pid: i32) {
 fn kill_group(pid: i32) {
     // Usually there are none.
     let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parent_that_starts_nothing_for_a_minute_hangs() {
+        let mut gangs = Gangs::default();
+        gangs.expect(AttemptId(1), 0..2, 7, Orders::default());
+        gangs.started((AttemptId(1), 0), i32::MAX);
+        let half = NEVER_STARTED / 2;
+        assert!(gangs.take_ended_after(half).hung_parents.is_empty());
+        assert_eq!(gangs.take_ended_after(half).hung_parents, [7]);
+        // A rank that has its process, or could not get one, says that the parent is alive.
+        gangs.exited((AttemptId(1), 1), 1);
+        assert!(gangs.take_ended_after(half).hung_parents.is_empty());
+    }
+
+    #[test]
+    fn a_driver_that_stood_still_accuses_no_parent() {
+        let mut gangs = Gangs::default();
+        gangs.expect(AttemptId(1), 0..1, 7, Orders::default());
+        gangs.looked = now().checked_sub(2 * NEVER_STARTED);
+        assert!(gangs.take_ended().hung_parents.is_empty());
+    }
 }

@@ -20,8 +20,8 @@ pub(crate) enum Input {
     ParentGone { parent: u64 },
     /// A rank has a process.
     Started { key: RankKey, pid: i32 },
-    /// A rank's process has ended.
-    Exited { key: RankKey, code: i32 },
+    /// A rank's process has ended, or could not be started for the reason `why`.
+    Exited { key: RankKey, code: i32, why: Option<String> },
     /// A rank has said hello.
     Connected { attempt: AttemptId, rank: u32, stream: UnixStream },
     /// A rank says something.

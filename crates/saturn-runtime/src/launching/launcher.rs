@@ -26,6 +26,7 @@ use crate::launching::files::{Place, Share, last_words};
 use crate::launching::gangs::{Ended, Gangs};
 use crate::launching::input::{Input, MAX_WAITING, Sending};
 use crate::launching::parents::{Parents, Waiting};
+use crate::launching::protocol::RankKey;
 use crate::launching::ranks::RankSocket;
 use crate::launching::settings::LaunchSettings;
 use crate::launching::site::Site;
@@ -181,18 +182,19 @@ impl LocalLauncher {
                 let notes = self.parents.gone(parent);
                 self.tell_notes(notes);
                 for (attempt, rank) in self.gangs.parent_gone(parent) {
-                    // The ranks failed through no fault of their own.
-                    let report = RankReport::Failed {
-                        kind: FailureKind::Saturn,
-                        error: "the process that started the rank ended unexpectedly".to_owned(),
-                        traceback: String::new(),
-                    };
-                    self.news.push_back(News::Event(Event::Reported { attempt, rank, report }));
+                    let why = "the process that started the rank ended unexpectedly".to_owned();
+                    self.tell_own_failure((attempt, rank), why);
                 }
                 self.launch_waiting();
             }
             Input::Started { key, pid } => self.gangs.started(key, pid),
-            Input::Exited { key, code } => self.gangs.exited(key, code),
+            Input::Exited { key, code, why } => {
+                if let Some(why) = why {
+                    let why = format!("the machine could not start the rank's process: {why}");
+                    self.tell_own_failure(key, why);
+                }
+                self.gangs.exited(key, code);
+            }
             Input::Connected { attempt, rank, stream } => {
                 self.gangs.connected(attempt, rank, stream);
             }
@@ -203,6 +205,13 @@ impl LocalLauncher {
             }
             Input::Swept { attempt } => self.gangs.swept(attempt),
         }
+    }
+
+    /// Tells that a rank failed through no fault of its own.
+    fn tell_own_failure(&mut self, (attempt, rank): RankKey, error: String) {
+        let kind = FailureKind::Saturn;
+        let report = RankReport::Failed { kind, error, traceback: String::new() };
+        self.news.push_back(News::Event(Event::Reported { attempt, rank, report }));
     }
 
     fn tell_notes(&mut self, notes: Vec<String>) {
@@ -238,7 +247,8 @@ impl LocalLauncher {
             self.sweeper.sweep(attempt, ranks);
         }
         for parent in hung_parents {
-            self.parents.kill(parent);
+            let note = self.parents.kill(parent);
+            self.tell_notes(note.into_iter().collect());
         }
         for (attempt, rank, code) in ranks {
             let directory = self.attempts.get(&attempt).map(|attempt| &attempt.directory);

@@ -16,7 +16,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use crate::launching::input::{Input, Sending};
-use crate::launching::protocol::{FromParent, RankLaunch, ToParent, parse_rank_key};
+use crate::launching::protocol::{ExitedRank, FromParent, RankLaunch, ToParent, parse_rank_key};
 use crate::launching::settings::LaunchSettings;
 use crate::launching::site::Site;
 use crate::system::clock::{deadline, is_past, pause};
@@ -142,7 +142,8 @@ fn read_lines(stdout: ChildStdout, parent: u64, inputs: &Sending) {
                 parse_rank_key(&launched.key).map(|key| Input::Started { key, pid: launched.pid })
             }
             FromParent::Exited { exited } => {
-                parse_rank_key(&exited.key).map(|key| Input::Exited { key, code: exited.code })
+                let ExitedRank { key, code, why } = exited;
+                parse_rank_key(&key).map(|key| Input::Exited { key, code, why })
             }
         };
         if let Some(input) = input

@@ -44,6 +44,8 @@ pub(crate) struct Parents {
     num_failed: u32,
     /// Parents have failed so often that launches must not wait for the next.
     is_in_vain: bool,
+    /// The newest parent that was killed because it hung.
+    hung: Option<u64>,
     /// Gangs to start as soon as a parent is ready.
     waiting: BTreeMap<AttemptId, Waiting>,
 }
@@ -82,6 +84,7 @@ impl Parents {
             state: State::Resting(deadline(Duration::ZERO)),
             num_failed: 0,
             is_in_vain: false,
+            hung: None,
             waiting: BTreeMap::new(),
         };
         parents.start_one()?;
@@ -212,13 +215,17 @@ impl Parents {
         Ok(())
     }
 
-    /// Kills a parent that hangs. Its end is heard later.
-    pub(crate) fn kill(&mut self, id: u64) {
+    /// Kills a parent that hangs. Its end is heard later. Returns a note for people, once.
+    pub(crate) fn kill(&mut self, id: u64) -> Option<String> {
         if let State::Starting(parent) | State::Ready(parent, _) = &mut self.state
             && parent.id == id
         {
             parent.kill();
+            if self.hung.replace(id) != Some(id) {
+                return Some("the process that starts ranks hangs, so it is ended".to_owned());
+            }
         }
+        None
     }
 
     /// Lets a gang wait for a parent.

@@ -56,6 +56,9 @@ pub(crate) struct LaunchedRank {
 pub(crate) struct ExitedRank {
     pub(crate) key: String,
     pub(crate) code: i32,
+    /// Why the rank could not be started; `None` for a rank that had a process.
+    #[serde(default)]
+    pub(crate) why: Option<String>,
 }
 
 /// The first line of a rank on its socket. Every later line is a [`saturn_engine::RankReport`].

@@ -45,13 +45,14 @@ impl LaunchSettings {
     pub(crate) fn machines(&self, hardware: &Hardware, is_cluster: bool) -> Machines {
         Machines {
             device_kind: hardware.kind,
-            host_memory_bytes: self.host_memory_bytes.or(hardware.host_memory_bytes),
+            host_memory_bytes: self.host_memory_bytes,
+            host_memory_by_node: hardware.host_memory_by_node(),
             pool_may_grow: is_cluster,
         }
     }
 
     /// The run's view of the store, if it uses the store.
     pub(crate) fn shelf(&self) -> Option<Shelf> {
-        Shelf::open(self.store.as_ref()?, self.platform.clone()?)
+        Shelf::open(self.store.as_ref()?, self.platform.clone()?, &self.run_id)
     }
 }

@@ -164,7 +164,8 @@ impl RunRequest {
                 .unwrap_or(defaults.max_timed_steps)
                 .max(self.timed_steps),
             trial_budget: self.trial_budget,
-            host_memory_bytes: self.host_memory_bytes.or(hardware.host_memory_bytes),
+            host_memory_bytes: self.host_memory_bytes,
+            host_memory_by_node: hardware.host_memory_by_node(),
             stall_s: self.stall_s.unwrap_or(defaults.stall_s),
             kill_grace_s: self.kill_grace_s.unwrap_or(defaults.kill_grace_s),
             min_gain_s: self.min_gain_s.unwrap_or(defaults.min_gain_s),

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -292,16 +293,25 @@ fn other_launches_go_on_while_a_gang_waits_for_its_store() {
 fn a_store_that_can_not_be_opened_is_told() {
     let run = Run::new(9, &[GOOD]);
     let (exchange, served) = (Exchange::default(), Served::default());
+    let asked = Arc::new(AtomicU32::new(0));
     for (number, name) in [(0, "one"), (1, "two")] {
-        let open_store = || Err("no port is left".to_owned());
+        let asked = Arc::clone(&asked);
+        let open_store = move || {
+            asked.fetch_add(1, Ordering::Relaxed);
+            Err("no port is left".to_owned())
+        };
         join(&exchange, &served, number, agent_with(&run, name, open_store));
     }
     let carrier = carry(exchange.clone(), served);
-    let outcome = drive_request(&wide(&run), &exchange, &mut || false);
+    let mut has_tried_again = || asked.load(Ordering::Relaxed) > 1;
+    let outcome = drive_request(&wide(&run), &exchange, &mut has_tried_again);
     carrier.join().unwrap();
-    assert_eq!(outcome.num_failed, 1);
-    let report = run.report().to_string();
-    assert!(report.contains("the gang's rendezvous store could not be opened: no port is left"));
+    // Neither the task nor a device is to blame, so the task is tried again for a long time.
+    assert_eq!((outcome.end, outcome.num_failed), (saturn_engine::RunEnd::Interrupted, 0));
+    let (_, history) = saturn_runtime::read(&run.path()).unwrap();
+    let history = format!("{history:?}");
+    let error = "the gang's rendezvous store could not be opened: no port is left";
+    assert!(history.contains(&format!("kind: Saturn, error: \"{error}\"")), "{history}");
     run.assert_no_process_lives();
 }
 

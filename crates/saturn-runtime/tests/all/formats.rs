@@ -165,11 +165,12 @@ fn records() -> Vec<Record> {
             machines: Some(Machines {
                 device_kind: DeviceKind::Cuda,
                 host_memory_bytes: Some(1 << 34),
+                host_memory_by_node: BTreeMap::from([(text("host/H200"), 1 << 35)]),
                 pool_may_grow: false,
             }),
         },
         Record::DriverStarted { startup_s: 4.5 },
-        Record::NodeJoined { node: NODE, spec: node },
+        Record::NodeJoined { node: NODE, spec: node, host_memory_bytes: Some(1 << 35) },
         Record::NodeLeft { node: NODE, reason: text("gone") },
         Record::SetAside {
             node: NODE,

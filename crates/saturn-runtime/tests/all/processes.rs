@@ -92,6 +92,18 @@ fn a_warm_parent_that_starts_nothing_is_ended_with_the_attempt_that_it_should_ha
 }
 
 #[test]
+fn a_rank_that_the_machine_has_no_room_for_is_neither_its_tasks_nor_its_devices_failure() {
+    let run = Run::new(1, &[GOOD]);
+    run.tell_parents("full", "");
+    assert_eq!(run.start().unwrap().num_failed, 0);
+    let (_, history) = saturn_runtime::read(&run.path()).unwrap();
+    let history = format!("{history:?}");
+    let error = "the machine could not start the rank's process: no room";
+    assert!(history.contains(&format!("kind: Saturn, error: \"{error}\"")), "{history}");
+    assert!(!history.contains("kind: Died"), "{history}");
+}
+
+#[test]
 fn a_process_that_escapes_its_session_is_ended_with_its_attempt() {
     for behaviour in [
         r#"{"escape": true}"#,
@@ -139,6 +151,33 @@ fn a_third_interrupt_ends_a_run_whose_processes_can_not_be_ended() {
     run.tell_parents("undead", "0");
     run.behave("t0", GOOD);
     assert_eq!(run.resume().unwrap().num_failed, 0);
+}
+
+#[test]
+fn a_resumed_run_has_the_host_memory_of_the_machine_that_it_is_resumed_on() {
+    let run = Run::new(1, &[GOOD]);
+    let host_memory = || {
+        let (state, _) = saturn_runtime::read(&run.path()).unwrap();
+        state.config.policy.host_memory_by_node.into_values().next()
+    };
+    run.start_interrupted(&mut || true).unwrap();
+    assert!(host_memory().is_some_and(|bytes| bytes > 1), "what this machine has");
+    // The run began on a machine with far less.
+    let journal = rusqlite::Connection::open(run.path().join("journal.db")).unwrap();
+    let has = format!(":{}", host_memory().unwrap());
+    let sql = "UPDATE record SET record = REPLACE(record, ?1, ?2)";
+    journal.execute(sql, [has.as_str(), ":1"]).unwrap();
+    drop(journal);
+    assert_eq!(host_memory(), Some(1));
+    run.resume_interrupted(DeviceMemory::AsBefore, &mut || true).unwrap();
+    assert!(host_memory().is_some_and(|bytes| bytes > 1), "what this machine has");
+    // A limit of the user's stays.
+    let mut limited = Run::new(1, &[GOOD]);
+    limited.more = serde_json::json!({"host_memory_bytes": 2_000_000_000_u64});
+    limited.start_interrupted(&mut || true).unwrap();
+    limited.resume_interrupted(DeviceMemory::AsBefore, &mut || true).unwrap();
+    let (state, _) = saturn_runtime::read(&limited.path()).unwrap();
+    assert_eq!(state.config.policy.host_memory_bytes, Some(2_000_000_000));
 }
 
 #[test]

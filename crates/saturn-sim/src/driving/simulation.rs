@@ -417,7 +417,9 @@ impl Simulation {
             self.device_memory_bytes = Some(bytes);
             // The largest model still fits.
             let least = least_host_bytes(machines.device_kind);
-            machines.host_memory_bytes = machines.host_memory_bytes.map(|_| least + bytes % least);
+            let other = least + bytes % least;
+            machines.host_memory_bytes = machines.host_memory_bytes.map(|_| other);
+            machines.host_memory_by_node.values_mut().for_each(|bytes| *bytes = other);
         }
         if self.world.is_hit(Fault::OtherPool) {
             self.change_pool();

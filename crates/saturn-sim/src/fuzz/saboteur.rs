@@ -191,9 +191,9 @@ impl Sabotage for Bug {
                 }
                 vec![Event::Command { command: Command::Submit { tasks } }]
             }
-            (Self::DevicesMiscounted, Event::NodeJoined { mut spec }) => {
+            (Self::DevicesMiscounted, Event::NodeJoined { mut spec, host_memory_bytes }) => {
                 spec.gpus += 1;
-                vec![Event::NodeJoined { spec }]
+                vec![Event::NodeJoined { spec, host_memory_bytes }]
             }
             (_, event) => vec![event],
         }

@@ -3,6 +3,8 @@
 //! The trouble ends at a set time: faults cease, nodes come back, devices are well. From then on
 //! every task must come to its end.
 
+use std::collections::BTreeMap;
+
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -59,7 +61,12 @@ pub fn scenario(seed: u64) -> Simulation {
             .choose(&mut rng)
             .unwrap_or(&TrialBudget::Full),
         seed,
-        host_memory_bytes: seed.is_multiple_of(5).then_some(least_host_bytes(kind) * 5 / 4),
+        host_memory_bytes: seed.is_multiple_of(10).then_some(least_host_bytes(kind) * 5 / 4),
+        host_memory_by_node: if seed % 10 == 5 {
+            each_nodes_own(&workload.nodes, least_host_bytes(kind))
+        } else {
+            BTreeMap::new()
+        },
         max_nodes: [1, 2, 1, 3][usize::try_from(seed % 4).unwrap_or(0)],
         pool_may_grow: !is_on_one_machine(seed),
         ..Policy::default()
@@ -119,6 +126,12 @@ pub fn scenario(seed: u64) -> Simulation {
 /// there.
 pub(super) fn is_on_one_machine(seed: u64) -> bool {
     seed % 11 == 4
+}
+
+/// Host memory of each node, by name: every second node has more than the one before.
+fn each_nodes_own(nodes: &[Node], least: u64) -> BTreeMap<String, u64> {
+    let each = nodes.iter().zip([5, 7].into_iter().cycle());
+    each.map(|(node, quarters)| (node.name.clone(), least / 4 * quarters)).collect()
 }
 
 /// Keeps the first machine only. Half of the tasks then need at least two of its devices.

@@ -18,8 +18,10 @@ impl Books {
         strategy: &Strategy,
         gang: &Gang,
     ) -> Option<String> {
-        let total = self.config.policy.host_memory_bytes?;
         for part in gang {
+            let policy = &self.config.policy;
+            let own = policy.host_memory_by_node.get(&self.nodes[part.node].0);
+            let Some(total) = policy.host_memory_bytes.or(own.copied()) else { continue };
             let beside = self.attempts.values().filter(|one| {
                 one.end.is_none()
                     && one.purpose != Purpose::Inspection

@@ -96,6 +96,7 @@ impl Books {
             Record::Resumed { device_memory_bytes, machines } => {
                 if let Some(machines) = machines {
                     self.config.policy.host_memory_bytes = machines.host_memory_bytes;
+                    self.config.policy.host_memory_by_node = machines.host_memory_by_node.clone();
                     self.config.policy.pool_may_grow = machines.pool_may_grow;
                     self.config.device_kind = machines.device_kind;
                 }

@@ -60,7 +60,9 @@ impl Books {
             Record::Tried { group, gpu_type, strategy, outcome } => {
                 self.tried(group, gpu_type, &strategy.key(), outcome);
             }
-            Record::NodeJoined { node, spec } => {
+            Record::NodeJoined { node, spec, host_memory_bytes } => {
+                let own = host_memory_bytes.map(|bytes| (spec.name.clone(), bytes));
+                self.config.policy.host_memory_by_node.extend(own);
                 let named = (spec.name.clone(), spec.gpu_type.clone(), spec.gpus);
                 self.set_aside.retain(|device| device.node != *node);
                 self.suspects.retain(|device, _| device.node != *node);

@@ -92,7 +92,11 @@ pub(super) struct Driver<'a> {
 fn world(case: &Case) -> World {
     let mut world = case.calm(false).world(&case.nodes, case.truth.clone());
     for (node, spec) in case.nodes.iter().enumerate() {
-        world.stored(&Record::NodeJoined { node: NodeId(node), spec: spec.clone() });
+        world.stored(&Record::NodeJoined {
+            node: NodeId(node),
+            spec: spec.clone(),
+            host_memory_bytes: None,
+        });
     }
     world.last_steps = case.last_steps(TaskId);
     world.neighbours = case.neighbours;

@@ -137,7 +137,7 @@ impl Attempts {
         let mut open: BTreeMap<AttemptId, usize> = BTreeMap::new();
         for (record, at_s) in records {
             match record {
-                Record::NodeJoined { node, spec } => {
+                Record::NodeJoined { node, spec, .. } => {
                     types.insert(node.0, spec.gpu_type.clone());
                 }
                 Record::TaskAdded { spec, .. } => attempts.tasks.push(spec.clone()),

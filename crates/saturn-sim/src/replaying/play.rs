@@ -261,7 +261,7 @@ fn most_devices(records: &[(Record, f64)]) -> u32 {
     let mut most = 0;
     for (record, _) in records {
         match record {
-            Record::NodeJoined { node, spec } => {
+            Record::NodeJoined { node, spec, .. } => {
                 nodes.insert(node.0, spec.gpus);
             }
             Record::NodeLeft { node, .. } => {

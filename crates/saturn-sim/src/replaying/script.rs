@@ -97,7 +97,7 @@ impl<'a> Reader<'a> {
             script.items.push(Item { due, deed: Deed::Ask(command) });
         };
         match record {
-            Record::NodeJoined { node, spec } => {
+            Record::NodeJoined { node, spec, .. } => {
                 if node.0 < self.nodes.len() {
                     self.nodes[node.0] = (spec.clone(), at_s);
                 } else {

@@ -117,7 +117,7 @@ impl Names {
             Record::TaskAdded { task, spec } => {
                 self.tasks.insert(*task, spec.name.clone());
             }
-            Record::NodeJoined { node, spec } => {
+            Record::NodeJoined { node, spec, .. } => {
                 self.nodes.insert(*node, spec.name.clone());
             }
             _ => {}

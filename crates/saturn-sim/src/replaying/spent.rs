@@ -66,7 +66,7 @@ impl Spent {
             there_s += f64::from(present) * (at_s - before_s);
             before_s = *at_s;
             match record {
-                Record::NodeJoined { node, spec } => {
+                Record::NodeJoined { node, spec, .. } => {
                     nodes.insert(node.0, spec.gpus);
                 }
                 Record::NodeLeft { node, .. } => {

@@ -75,15 +75,17 @@ impl HostMemory {
     pub(super) fn check(&mut self, state: &State, now_s: f64) -> Result<(), Violation> {
         let launched = std::mem::take(&mut self.launched);
         let is_inspected = std::mem::take(&mut self.is_inspected);
-        let Some(total) = state.config.policy.host_memory_bytes else { return Ok(()) };
+        if !is_host_memory_limited(state) {
+            return Ok(());
+        }
         self.turn += 1;
         if state.ended.is_some() || state.interrupted.is_some() {
             return Ok(());
         }
         let firsts = firsts(state, now_s);
         if !is_inspected {
-            self.check_order(state, total, now_s, &launched, &firsts)?;
-            Self::check_starts(state, total, &firsts)?;
+            self.check_order(state, now_s, &launched, &firsts)?;
+            Self::check_starts(state, &firsts)?;
         }
         self.waiters.retain(|one| state.task(one.task).status == TaskStatus::Waiting);
         let are_trials_open = state.num_open_trials() > 0;
@@ -109,7 +111,6 @@ impl HostMemory {
     fn check_order(
         &self,
         state: &State,
-        total: u64,
         now_s: f64,
         launched: &[AttemptId],
         firsts: &[First],
@@ -118,6 +119,7 @@ impl HostMemory {
             let Some(new) = state.attempts.get(id) else { continue };
             for part in &new.gang {
                 let node = part.node;
+                let total = total_of(state, node);
                 // The task was first on the node before this turn, and still is.
                 let was = |first: &&First| self.firsts.contains(first);
                 let kept = firsts.iter().filter(was).find(|first| {
@@ -174,7 +176,7 @@ impl HostMemory {
 
     /// A task that is first, whose devices are free, and for which there is host memory beside what
     /// is kept for all others, has started.
-    fn check_starts(state: &State, total: u64, firsts: &[First]) -> Result<(), Violation> {
+    fn check_starts(state: &State, firsts: &[First]) -> Result<(), Violation> {
         if state.num_open_trials() > 0 {
             return Ok(());
         }
@@ -185,21 +187,35 @@ impl HostMemory {
             }
             let fits = gang.iter().all(|part| {
                 let node = part.node;
+                let total = total_of(state, node);
                 let taken: u64 =
                     state.attempts.values().map(|one| bytes_of(state, one, node)).sum();
                 let others = firsts.iter().filter(|other| other.task != first.task);
                 let kept = others.map(|other| bytes_of_place(state, &other.place, node)).max();
                 let needed = bytes_of_place(state, &first.place, node);
                 let is_alone = taken == 0 && kept.unwrap_or(0) == 0;
-                is_alone || taken + kept.unwrap_or(0) + needed <= total
+                is_alone || taken.saturating_add(kept.unwrap_or(0)).saturating_add(needed) <= total
             });
             if fits {
-                let what = format!("{:?} is first, and fits {total} bytes", first.place);
+                let what = format!("{:?} is first, and fits its nodes", first.place);
                 return broken("what has host memory starts", what);
             }
         }
         Ok(())
     }
+}
+
+/// Whether host memory is limited on any node.
+pub(super) fn is_host_memory_limited(state: &State) -> bool {
+    let policy = &state.config.policy;
+    policy.host_memory_bytes.is_some() || !policy.host_memory_by_node.is_empty()
+}
+
+/// How much host memory attempts may take on a node, bytes.
+fn total_of(state: &State, node: usize) -> u64 {
+    let policy = &state.config.policy;
+    let own = policy.host_memory_by_node.get(&state.cluster.nodes[node].name);
+    policy.host_memory_bytes.or(own.copied()).unwrap_or(u64::MAX)
 }
 
 /// The tasks that are the first of all of their devices, and that nothing else holds up.

@@ -15,6 +15,7 @@ use saturn_core::TrialOutcome;
 use saturn_engine::{Action, Purpose, Record, State, TaskId, TaskStatus};
 
 use crate::driving::seam::{Violation, broken};
+use crate::watch::host_memory::is_host_memory_limited;
 
 /// The engine rests after a solve for so many times as long as the solve took.
 const RESTS: f64 = 10.0;
@@ -163,7 +164,7 @@ impl Idleness {
 /// the seconds that they would need there at most. Worked out from trials, not asked of the engine.
 fn could_start(state: &State, now_s: f64) -> BTreeMap<TaskId, f64> {
     let is_over = state.ended.is_some() || state.interrupted.is_some();
-    let may_be_short = state.config.policy.host_memory_bytes.is_some();
+    let may_be_short = is_host_memory_limited(state);
     let is_looking = state.num_open_trials() > 0
         || state.attempts.values().any(|one| one.purpose != Purpose::Train);
     if is_over || may_be_short || is_looking {

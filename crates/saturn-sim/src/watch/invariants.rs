@@ -10,7 +10,7 @@ use saturn_engine::{
 };
 
 use crate::driving::seam::{Violation, Watcher, broken};
-use crate::watch::host_memory::HostMemory;
+use crate::watch::host_memory::{HostMemory, is_host_memory_limited};
 use crate::watch::idle::Idleness;
 use crate::world::cluster::World;
 
@@ -127,7 +127,7 @@ impl Watch {
     fn check_starts(state: &State, now_s: f64) -> Result<(), Violation> {
         let is_over = state.ended.is_some() || state.interrupted.is_some();
         let is_idle = state.attempts.values().all(|one| one.gang.is_empty());
-        let may_be_short = state.config.policy.host_memory_bytes.is_some() && !is_idle;
+        let may_be_short = is_host_memory_limited(state) && !is_idle;
         if is_over || may_be_short || state.num_open_trials() > 0 {
             return Ok(());
         }

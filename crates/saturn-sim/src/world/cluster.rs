@@ -244,7 +244,7 @@ impl World {
     /// Takes in a stored record, which may give a number its meaning.
     pub fn stored(&mut self, record: &Record) {
         match record {
-            Record::NodeJoined { node, spec } => {
+            Record::NodeJoined { node, spec, .. } => {
                 let named = (spec.name.clone(), spec.gpu_type.clone());
                 if node.0 < self.numbered.len() {
                     self.numbered[node.0] = named;

@@ -2,6 +2,7 @@
 
 mod ablations;
 mod arrivals;
+mod bands;
 mod bounds;
 mod cases;
 mod costs;

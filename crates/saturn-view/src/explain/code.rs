@@ -62,6 +62,9 @@ codes! {
     CancelledPredecessor "cancelled_predecessor" "a task that it comes after will never be done",
     Cancelled "cancelled" "its user cancelled it",
     Stopped "stopped" "the stopper ended it",
+    // Of a task that is done, and of the run that trained it.
+    EstimateWrong "estimate_wrong" "it took much longer or shorter than its first plan said, and which figure was wrong",
+    EstimateCost "estimate_cost" "with what is known now, another strategy on no more devices would have taken less time",
     // Strategies of a task.
     Chosen "chosen" "the task's present strategy",
     Worse "worse" "it takes longer than the chosen strategy, and no fewer device-seconds",

@@ -60,7 +60,7 @@ pub fn explain(state: &State, history: &History, task: Option<TaskId>, now_s: f6
             reasons: run::reasons(state, history, &expected, now_s),
             expected_start_s: None,
             expected_end_s: expected.end_s(),
-            expected_end_band_s: expected.end_s().map(|end_s| expected.band.around(end_s, now_s)),
+            expected_end_band_s: expected.run_end_band(),
             deadline_s: None,
             is_late: None,
             candidates: Vec::new(),

@@ -2,7 +2,7 @@
 //! moved. The run as a whole is explained too.
 //!
 //! `stands`, `waiting` and `failures` explain where a task is, `candidates` its strategies, `moves`
-//! its moves, and `run` the run. `code` lists the codes, and `reason` pairs a code with its
+//! its moves, `wrong` what was wrong with its plan, and `run` the run. `code` lists the codes, and `reason` pairs a code with its
 //! sentence. `explanation` gathers all of this as data, and `text` prints it.
 //!
 //! Invariants: every reason has a stable code for scripts and a sentence for people. Everything
@@ -20,3 +20,4 @@ pub(crate) mod run;
 pub(crate) mod stands;
 pub(crate) mod text;
 pub(crate) mod waiting;
+pub(crate) mod wrong;

@@ -6,6 +6,7 @@ use saturn_engine::{DeviceId, Mode, NodeId, PlanSource, Purpose, RunEnd, RunPlan
 use crate::explain::code::Code;
 use crate::explain::moves::promised;
 use crate::explain::reason::Reason;
+use crate::explain::wrong;
 use crate::facts::counts::{TaskCounts, TrialCounts};
 use crate::facts::expect::Expected;
 use crate::facts::history::History;
@@ -26,6 +27,7 @@ pub(super) fn reasons(
     if state.config.mode == Mode::Orchestrate {
         reasons.extend(plan(state, history));
         reasons.extend(replans(state, history, now_s));
+        reasons.extend(wrong::of_run(state, history));
     }
     reasons.extend(pool(state, history));
     reasons

@@ -6,6 +6,7 @@ use crate::explain::code::Code;
 use crate::explain::failures::{blamed_for, failure_of, last_attempt};
 use crate::explain::reason::Reason;
 use crate::explain::waiting::{at_step, waiting};
+use crate::explain::wrong;
 use crate::facts::expect::Expected;
 use crate::facts::history::History;
 use crate::facts::outcome::train_s;
@@ -23,7 +24,9 @@ pub(super) fn reasons(
     now_s: f64,
 ) -> Vec<Reason> {
     if let TaskStatus::Ended(end) = &state.task(task).status {
-        return vec![ended(state, history, task, end)];
+        let mut reasons = vec![ended(state, history, task, end)];
+        reasons.extend(wrong::of_task(state, history, task, now_s));
+        return reasons;
     }
     if let Some((_, attempt)) = state.attempt_of(task) {
         return vec![running(state, expected, attempt, now_s)];

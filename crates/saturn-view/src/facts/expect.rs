@@ -1,21 +1,31 @@
 //! When tasks are expected to start and end, and how large the error may be.
 //!
 //! The expected times are the engine's own forecast of following the plan in force. The error band
-//! comes from this run's earlier errors. Each training attempt that did what it was launched for
-//! gives a ratio: the seconds that it took over the seconds that were forecast at its launch.
+//! comes from what earlier forecasts came to, on these devices in earlier runs and in this run.
+//! Tasks that wait have a band of their own: their ends depend on the tasks before them.
 
-use saturn_engine::{Forecast, State, TaskId, forecast};
+use std::collections::BTreeSet;
+
+use saturn_core::{ForecastErrors, quantile};
+use saturn_engine::{Attempt, Forecast, Purpose, State, TaskId, forecast};
 use serde::{Deserialize, Serialize};
 
 use crate::facts::history::History;
 
-/// The band follows the ratios once this many attempts have ended.
-pub const MIN_ENDED: usize = 3;
-/// The low and high ratio of realised to forecast seconds until then. They are guesses. The band is
-/// wider on the late side, since more things delay a task than speed it up.
-pub const DEFAULT_RATIOS: (f64, f64) = (0.9, 1.2);
-/// The quantiles of the ratios that bound the band, so that it covers four attempts of five.
+/// The quantiles of the ratios that bound the band, so that it covers four ends of five.
 pub const QUANTILES: (f64, f64) = (0.1, 0.9);
+/// How many ratios of before count beside those of this run. With more of them, a run that differs
+/// from earlier runs would be late to notice.
+const NUM_EARLIER: usize = 20;
+/// What the ends of tasks that trained came to, over their forecasts, in the recorded runs of
+/// `benches/replay/runs`. They stand in for earlier runs where there are none. A test of the
+/// recorded runs checks them.
+pub const DEFAULT_TRAINING: [f64; 10] =
+    [0.84, 0.96, 0.99, 1.01, 1.02, 1.03, 1.07, 1.16, 1.37, 1.71];
+/// The same of tasks that waited.
+pub const DEFAULT_WAITING: [f64; 10] = [0.68, 0.92, 0.99, 1.02, 1.03, 1.1, 1.19, 1.33, 1.52, 1.88];
+/// The same of whole runs.
+pub const DEFAULT_RUNS: [f64; 10] = [0.76, 0.88, 0.98, 1.01, 1.06, 1.11, 1.24, 1.35, 1.59, 2.58];
 
 /// How large the error may be, as factors on the remaining time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -24,26 +34,28 @@ pub struct Band {
     pub low: f64,
     /// The same for a late end.
     pub high: f64,
-    /// The number of attempts behind the band; 0 for the default band.
+    /// How many ratios of this run are behind the band.
     pub attempts: usize,
+    /// How many ratios of earlier runs on these devices there are.
+    #[serde(default)]
+    pub earlier: usize,
 }
 
 impl Band {
-    /// The band of a run.
-    pub fn of(history: &History) -> Self {
-        Self::from_ratios(&history.ratios)
-    }
-
-    /// The band of ascending ratios.
-    fn from_ratios(ratios: &[f64]) -> Self {
-        if ratios.len() < MIN_ENDED {
-            return Self { low: DEFAULT_RATIOS.0, high: DEFAULT_RATIOS.1, attempts: 0 };
-        }
-        Self {
-            low: quantile(ratios, QUANTILES.0),
-            high: quantile(ratios, QUANTILES.1),
-            attempts: ratios.len(),
-        }
+    /// The bands of tasks that train, of tasks that wait, and of the run.
+    pub(crate) fn of(state: &State, history: &History) -> [Self; 3] {
+        let (own, before) = (history.forecast_errors(), &state.config.policy.earlier_errors);
+        let few = before.thinned(NUM_EARLIER);
+        let of = |own: &[f64], few: &[f64], default: &[f64], earlier: usize| {
+            let (low, high) = band(own, few, default);
+            Self { low, high, attempts: own.len(), earlier }
+        };
+        let ForecastErrors { training, waiting, runs } = before;
+        [
+            of(&own.training, &few.training, &DEFAULT_TRAINING, training.len()),
+            of(&own.waiting, &few.waiting, &DEFAULT_WAITING, waiting.len()),
+            of(&own.runs, &few.runs, &DEFAULT_RUNS, runs.len()),
+        ]
     }
 
     /// The earliest and the latest end, for an end that is expected at `end_s`.
@@ -54,25 +66,30 @@ impl Band {
     }
 }
 
-/// A quantile of ascending values, interpolated between neighbours.
-fn quantile(values: &[f64], share: f64) -> f64 {
-    let position = share * (values.len() - 1) as f64;
-    let below = position.floor();
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a position within the values"
-    )]
-    let index = below as usize;
-    let next = values[(index + 1).min(values.len() - 1)];
-    values[index] + (next - values[index]) * (position - below)
+/// The low and high ratio by this run's own ratios and by those of before. What is missing to
+/// [`NUM_EARLIER`] of them is made up by the default, evenly.
+fn band(own: &[f64], before: &[f64], default: &[f64]) -> (f64, f64) {
+    let missing = NUM_EARLIER.saturating_sub(before.len());
+    let made_up =
+        (0..missing).filter_map(|index| quantile(default, (index as f64 + 0.5) / missing as f64));
+    let mut ratios: Vec<f64> = own.iter().chain(before).copied().chain(made_up).collect();
+    ratios.sort_unstable_by(f64::total_cmp);
+    let of = |share| quantile(&ratios, share).unwrap_or(1.0);
+    (of(QUANTILES.0), of(QUANTILES.1))
 }
 
-/// The forecast of a run at a moment, and its band.
+/// The forecast of a run at a moment, and its bands.
 #[derive(Debug, Clone)]
 pub(crate) struct Expected {
     pub(crate) forecast: Forecast,
+    /// The band of tasks that train.
     pub(crate) band: Band,
+    /// The band of tasks that wait.
+    pub(crate) waiting_band: Band,
+    /// The band of the run.
+    pub(crate) run_band: Band,
+    /// Tasks that train now.
+    training: BTreeSet<TaskId>,
     pub(crate) now_s: f64,
 }
 
@@ -81,7 +98,11 @@ impl Expected {
         // A run that has ended expects nothing more.
         let has_ended = state.ended.is_some();
         let forecast = if has_ended { Forecast::default() } else { forecast(state, now_s) };
-        Self { forecast, band: Band::of(history), now_s }
+        let [band, waiting_band, run_band] = Band::of(state, history);
+        let trains = |attempt: &&Attempt| attempt.purpose == Purpose::Train;
+        let training = state.attempts.values().filter(trains).map(|attempt| attempt.task);
+        let training = training.collect();
+        Self { forecast, band, waiting_band, run_band, training, now_s }
     }
 
     /// The expected start and end of a task.
@@ -91,12 +112,18 @@ impl Expected {
 
     /// The earliest and the latest end of a task.
     pub(crate) fn end_band(&self, task: TaskId) -> Option<(f64, f64)> {
-        self.times(task).map(|(_, end_s)| self.band.around(end_s, self.now_s))
+        let band = if self.training.contains(&task) { &self.band } else { &self.waiting_band };
+        self.times(task).map(|(_, end_s)| band.around(end_s, self.now_s))
     }
 
     /// The expected end of all planned tasks; `None` if nothing is planned.
     pub(crate) fn end_s(&self) -> Option<f64> {
         (!self.forecast.tasks.is_empty()).then_some(self.forecast.end_s)
+    }
+
+    /// The earliest and the latest end of all planned tasks.
+    pub(crate) fn run_end_band(&self) -> Option<(f64, f64)> {
+        self.end_s().map(|end_s| self.run_band.around(end_s, self.now_s))
     }
 }
 
@@ -105,24 +132,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_errors_are_not_believed() {
-        assert_eq!(Band::from_ratios(&[3.0, 4.0]), Band { low: 0.9, high: 1.2, attempts: 0 });
+    fn without_any_error_the_recorded_runs_tell() {
+        let (low, high) = band(&[], &[], &DEFAULT_TRAINING);
+        assert!((0.8..1.0).contains(&low) && (1.2..1.8).contains(&high), "{low} {high}");
     }
 
     #[test]
-    fn a_band_leaves_out_the_extremes_and_holds_what_is_expected() {
-        let ratios: Vec<f64> = (0..=10).map(|one| 1.0 + f64::from(one) / 10.0).collect();
-        let band = Band::from_ratios(&ratios);
-        assert!((band.low - 1.1).abs() < 1e-9 && (band.high - 1.9).abs() < 1e-9, "{band:?}");
-        assert_eq!(band.attempts, 11);
+    fn earlier_runs_replace_the_default_and_a_run_s_own_errors_outweigh_both() {
+        let exact = [1.0; NUM_EARLIER];
+        assert_eq!(band(&[], &exact, &DEFAULT_WAITING), (1.0, 1.0));
+        let (low, high) = band(&[2.0; 200], &exact, &DEFAULT_WAITING);
+        assert_eq!((low, high), (2.0, 2.0), "200 attempts say otherwise than 20");
+        let (low, high) = band(&[1.0, 1.0], &[1.0; 10], &DEFAULT_WAITING);
+        assert!(low < 1.0 && high > 1.0, "half of them still are the default");
+    }
+
+    #[test]
+    fn what_is_expected_lies_within_its_band() {
+        let band = Band { low: 1.1, high: 1.9, attempts: 11, earlier: 0 };
         let (early_s, late_s) = band.around(200.0, 100.0);
         assert!((early_s - 200.0).abs() < 1e-9 && (late_s - 290.0).abs() < 1e-9);
         assert_eq!(band.around(50.0, 100.0), (100.0, 100.0));
-    }
-
-    #[test]
-    fn quantiles_lie_between_neighbours() {
-        assert!((quantile(&[1.0, 2.0, 4.0], 0.75) - 3.0).abs() < 1e-9);
-        assert!((quantile(&[1.0, 2.0, 4.0], 1.0) - 4.0).abs() < 1e-9);
     }
 }

@@ -9,14 +9,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use saturn_core::Strategy;
+use saturn_core::{ForecastErrors, Strategy};
 use saturn_engine::{
-    AttemptEnd, AttemptId, NodeId, Purpose, Record, RunEnd, RunPlan, State, TaskId,
+    Attempt, AttemptEnd, AttemptId, NodeId, Purpose, Record, RunEnd, RunPlan, State, TaskEnd,
+    TaskId,
 };
 
+use crate::facts::errors::Errors;
 use crate::facts::past::{
     Move, Note, PastAttempt, PastEnd, PastTask, PastTrial, PoolChange, PoolEvent, Startup,
 };
+use crate::facts::planned_by::PlannedBy;
 
 /// The most places kept over all plans. Three plans keep their places in any case: the first, the
 /// reference plan and the last.
@@ -89,9 +92,8 @@ pub struct History {
     pub startups: Vec<Startup>,
     /// The driver died without recording an end (see [`without_driver`]).
     pub has_died: bool,
-    /// Ratios of realised to forecast seconds, ascending, of attempts that did what they were
-    /// launched for.
-    pub(crate) ratios: Vec<f64>,
+    /// How wrong this run's own forecasts were.
+    errors: Errors,
     /// Counts and times of trials.
     trials_took: TrialsTook,
     /// How many places `plans` holds.
@@ -145,6 +147,22 @@ fn changes_devices(record: &Record) -> bool {
     )
 }
 
+/// What a record says of the pool; `None` if it is about something else.
+fn pool_change(record: &Record, at_s: f64) -> Option<PoolChange> {
+    let (node, what) = match record {
+        Record::NodeJoined { node, spec, .. } => (*node, PoolEvent::Joined(spec.clone())),
+        Record::NodeLeft { node, reason } => (*node, PoolEvent::Left(reason.clone())),
+        Record::SetAside { node, devices, reason, .. } => {
+            (*node, PoolEvent::SetAside(devices.clone(), reason.clone()))
+        }
+        Record::TakenBack { node, devices, reason } => {
+            (*node, PoolEvent::TakenBack(devices.clone(), reason.clone()))
+        }
+        _ => return None,
+    };
+    Some(PoolChange { at_s, node, what })
+}
+
 impl History {
     /// Applies a record; `state` is the state after it.
     pub fn record(&mut self, state: &State, record: &Record, now_s: f64) {
@@ -164,6 +182,7 @@ impl History {
                     launched_s: now_s,
                     forecast_s: None,
                     started: None,
+                    clocked: (0, 0.0),
                     stopping: None,
                     ended: None,
                 };
@@ -173,6 +192,13 @@ impl History {
                 self.with_attempt(*attempt, |one| one.started = Some((*step, now_s)));
             }
             Record::WentOn { attempt, .. } => self.went_on(state, *attempt, now_s),
+            Record::Clocked { attempt, trained } => {
+                self.with_attempt(*attempt, |one| {
+                    let (steps, seconds) = one.clocked;
+                    let more_s = trained.step_s * trained.steps as f64;
+                    one.clocked = (steps.saturating_add(trained.steps), seconds + more_s);
+                });
+            }
             Record::Stopping { attempt, reason } => {
                 self.with_attempt(*attempt, |one| one.stopping = Some((*reason, now_s)));
             }
@@ -182,8 +208,9 @@ impl History {
             Record::Ended { attempt, end, step, .. } => {
                 self.attempt_ended(*attempt, end, *step, now_s);
             }
-            Record::TaskEnded { task, .. } => {
+            Record::TaskEnded { task, end } => {
                 self.with_task(*task, |task| task.ended_s = Some(now_s));
+                self.errors.task_ended(*task, matches!(end, TaskEnd::Done { .. }), now_s);
             }
             Record::Paused { task } => {
                 self.with_task(*task, |task| task.paused_s = Some(now_s));
@@ -198,24 +225,19 @@ impl History {
                     outcome: outcome.clone(),
                 });
             }
-            Record::Planned { plan } => self.planned(plan),
+            Record::Planned { plan } => {
+                self.errors.planned(state, plan);
+                self.planned(state, plan);
+            }
             Record::PlanKept { time_left_s, best_s } => {
                 self.kept = Some((now_s, *time_left_s, *best_s));
             }
             Record::NotSolved { reason } => self.not_solved = Some((now_s, reason.clone())),
-            Record::NodeJoined { node, spec } => {
-                self.pool_changed(now_s, *node, PoolEvent::Joined(spec.clone()));
-            }
-            Record::NodeLeft { node, reason } => {
-                self.pool_changed(now_s, *node, PoolEvent::Left(reason.clone()));
-            }
-            Record::SetAside { node, devices, reason, .. } => {
-                let what = PoolEvent::SetAside(devices.clone(), reason.clone());
-                self.pool_changed(now_s, *node, what);
-            }
-            Record::TakenBack { node, devices, reason } => {
-                let what = PoolEvent::TakenBack(devices.clone(), reason.clone());
-                self.pool_changed(now_s, *node, what);
+            Record::NodeJoined { .. }
+            | Record::NodeLeft { .. }
+            | Record::SetAside { .. }
+            | Record::TakenBack { .. } => {
+                self.pool.extend(pool_change(record, now_s));
             }
             Record::Noted { task, text } => {
                 if self.notes.len() == MAX_NOTES {
@@ -227,6 +249,7 @@ impl History {
             Record::DriverStarted { startup_s } => {
                 self.startups.push(Startup { at_s: now_s, took_s: *startup_s });
             }
+            Record::RunEnded { end: RunEnd::Complete } => self.errors.run_ended(now_s),
             // The state keeps what these records say.
             Record::Began { .. }
             | Record::Inspected { .. }
@@ -237,7 +260,6 @@ impl History {
             | Record::Evaluated { .. }
             | Record::TrialsChosen { .. }
             | Record::Observed { .. }
-            | Record::Clocked { .. }
             | Record::Solved { .. }
             | Record::Retrying { .. }
             | Record::Excluded { .. }
@@ -254,6 +276,11 @@ impl History {
                 let live = state.attempts.get(&attempt);
                 let live = live.filter(|_| state.task(past.task).steps.is_some());
                 past.forecast_s = live.map(|live| state.time_left_s(live, live.until_step, now_s));
+                if let (Some(Attempt { until_step: None, .. }), Some(left_s)) =
+                    (live, past.forecast_s)
+                {
+                    self.errors.launched(past.task, now_s, left_s);
+                }
                 self.with_task(past.task, |task| task.attempts.push(attempt));
             }
             Purpose::Inspection => {}
@@ -359,6 +386,9 @@ impl History {
         attempt.started = Some((state.task(live.task).checkpoint_step, now_s));
         let left_s = state.time_left_s(live, live.until_step, now_s);
         attempt.forecast_s = Some(now_s - attempt.launched_s + left_s);
+        if live.until_step.is_none() {
+            self.errors.launched(live.task, now_s, left_s);
+        }
         if let Some(task) = self.tasks.get_mut(live.task.0) {
             task.attempts.push(id);
         }
@@ -374,13 +404,15 @@ impl History {
         attempt.ended = Some(PastEnd { end, at_s: now_s, step });
         if attempt.purpose == Purpose::Trial {
             self.trials_took.ended(attempt.strategy.gpus, now_s - attempt.launched_s, now_s);
-        } else if let Some(ratio) = attempt.ratio() {
-            let at = self.ratios.partition_point(|other| *other < ratio);
-            self.ratios.insert(at, ratio);
         }
     }
 
-    fn planned(&mut self, plan: &RunPlan) {
+    /// How wrong this run's own forecasts were, each list ascending.
+    pub fn forecast_errors(&self) -> &ForecastErrors {
+        self.errors.found()
+    }
+
+    fn planned(&mut self, state: &State, plan: &RunPlan) {
         let index = self.plans.len();
         for place in &plan.places {
             let Some(task) = self.tasks.get_mut(place.task.0) else { continue };
@@ -388,6 +420,7 @@ impl History {
                 (None, _) => {
                     task.first_plan = Some(index);
                     task.first_place = Some(place.clone());
+                    task.planned_by = PlannedBy::of(state, place);
                 }
                 (Some(first), Some(known)) if *first == index => known.end_s = place.end_s,
                 _ => {}
@@ -411,9 +444,5 @@ impl History {
             let places = std::mem::take(&mut self.plans[*index].places);
             self.num_places -= places.len();
         }
-    }
-
-    fn pool_changed(&mut self, at_s: f64, node: NodeId, what: PoolEvent) {
-        self.pool.push(PoolChange { at_s, node, what });
     }
 }

@@ -1,7 +1,7 @@
 //! The facts that several views show, beside those in the engine's state.
 //!
 //! `history` keeps what the state forgets, as values of `past`. `outcome` compares what happened
-//! with the plan. `expect` says when tasks will end. `counts`, `goal`, `run_status` and `ways`
+//! with the plan, and `planned_by` says what the plan rested on. `expect` says when tasks will end, and `errors` how wrong that was. `counts`, `goal`, `run_status` and `ways`
 //! answer the questions that several views ask of the state.
 //!
 //! Invariants: numbers and names alone, no sentences. The same records give the same facts, in a
@@ -10,10 +10,12 @@
 //! May use: no other room.
 
 pub(crate) mod counts;
+pub(crate) mod errors;
 pub(crate) mod expect;
 pub(crate) mod goal;
 pub(crate) mod history;
 pub mod outcome;
 pub(crate) mod past;
+pub(crate) mod planned_by;
 pub(crate) mod run_status;
 pub(crate) mod ways;

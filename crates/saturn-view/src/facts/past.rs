@@ -4,6 +4,8 @@
 use saturn_core::{Gang, Node, Strategy, TrialOutcome};
 use saturn_engine::{AttemptEnd, AttemptId, NodeId, Place, Purpose, StopReason, TaskId};
 
+use crate::facts::planned_by::PlannedBy;
+
 /// How an attempt ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PastEnd {
@@ -33,6 +35,9 @@ pub struct PastAttempt {
     pub forecast_s: Option<f64>,
     /// The finished steps when it began to train, and the time of that, seconds.
     pub started: Option<(u64, f64)>,
+    /// The steps that were clocked in training, and the seconds that they took, without launch,
+    /// first step, checkpoints and evaluations.
+    pub(crate) clocked: (u64, f64),
     /// The reason and the time of a request to stop, if there was one.
     pub stopping: Option<(StopReason, f64)>,
     /// Its end; `None` while it lives.
@@ -43,20 +48,6 @@ impl PastAttempt {
     /// Seconds from launch to its end, or to `now_s` while it lives.
     pub fn taken_s(&self, now_s: f64) -> f64 {
         self.ended.as_ref().map_or(now_s, |ended| ended.at_s) - self.launched_s
-    }
-
-    /// The ratio of realised to forecast seconds; `None` unless the attempt did what it was
-    /// launched for.
-    pub fn ratio(&self) -> Option<f64> {
-        let ended = self.ended.as_ref()?;
-        let did_all = match ended.end {
-            AttemptEnd::Finished => true,
-            AttemptEnd::Stopped => self.stopping.is_none(),
-            _ => false,
-        };
-        let forecast_s = self.forecast_s.filter(|forecast_s| *forecast_s > 0.0)?;
-        (self.purpose == Purpose::Train && did_all)
-            .then(|| (ended.at_s - self.launched_s) / forecast_s)
     }
 }
 
@@ -71,6 +62,8 @@ pub struct PastTask {
     pub first_plan: Option<usize>,
     /// Its first place in that plan, with the end of its last place there.
     pub first_place: Option<Place>,
+    /// The seconds of a step that this place counted on.
+    pub(crate) planned_by: Option<PlannedBy>,
     /// When it was paused, seconds; `None` if it is not paused.
     pub paused_s: Option<f64>,
 }

@@ -204,8 +204,12 @@ pub struct Status {
     /// How many tasks have not ended and have no place in the plan, so that nothing is expected of
     /// them.
     pub unplanned: usize,
-    /// The error band of expected times.
+    /// The error band of the ends of tasks that train.
     pub band: Band,
+    /// The error band of the ends of tasks that wait.
+    pub waiting_band: Band,
+    /// The error band of the run's end.
+    pub run_band: Band,
     /// Every task, in the order in which they were added.
     pub tasks: Vec<TaskStatus>,
 }
@@ -230,9 +234,11 @@ pub fn status(state: &State, history: &History, now_s: f64) -> Status {
         running_trials: running_trials(state),
         pool: pool(state),
         expected_end_s: expected.end_s(),
-        expected_end_band_s: expected.end_s().map(|end_s| expected.band.around(end_s, now_s)),
+        expected_end_band_s: expected.run_end_band(),
         unplanned: tasks.iter().filter(is_unplanned).count(),
         band: expected.band,
+        waiting_band: expected.waiting_band,
+        run_band: expected.run_band,
         tasks,
     }
 }

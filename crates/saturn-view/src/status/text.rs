@@ -3,7 +3,7 @@
 use saturn_core::names::escape_terminal;
 use saturn_engine::{Mode, Stage};
 
-use crate::facts::expect::MIN_ENDED;
+use crate::facts::expect::Band;
 use crate::facts::goal::judged_by;
 use crate::facts::run_status::RunStatus;
 use crate::layout::paint::Paint;
@@ -288,15 +288,21 @@ fn legend(status: &Status) -> String {
     if status.expected_end_s.is_none() {
         return format!("{times}.");
     }
-    let band = &status.band;
-    let why = if band.attempts == 0 {
-        format!("assumed until {MIN_ENDED} attempts have ended")
-    } else {
-        format!("by the errors of {} of this run", count(band.attempts, "attempt"))
+    let (own, earlier) = (status.band.attempts, status.band.earlier);
+    let why = match (own + status.waiting_band.attempts, earlier + status.waiting_band.earlier) {
+        (0, 0) => "as in Saturn's recorded runs",
+        (0, _) => "by the errors of earlier runs here",
+        (_, 0) => "by the errors of this run, and as in Saturn's recorded runs",
+        (_, _) => "by the errors of this run and of earlier runs here",
     };
-    let (low, high) = (band.low.min(1.0) * 100.0, band.high.max(1.0) * 100.0);
+    let shares = |band: &Band| {
+        let (low, high) = (band.low.min(1.0) * 100.0, band.high.max(1.0) * 100.0);
+        format!("{low:.0} % to {high:.0} %")
+    };
     format!(
-        "{times}; band: the likely range of an end, {low:.0} % to {high:.0} % of the time left \
-         ({why})."
+        "{times}; band: where four of five ends lie, {} of the time left where a task trains, {} \
+         where it waits ({why}).",
+        shares(&status.band),
+        shares(&status.waiting_band),
     )
 }

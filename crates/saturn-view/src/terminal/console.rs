@@ -268,7 +268,11 @@ mod tests {
             console.tick(&state, now_s);
         };
         tell(&mut console, Record::Began { config: config() }, 0.0);
-        let joined = Record::NodeJoined { node: NodeId(0), spec: Node::new("n0", 1, "cpu") };
+        let joined = Record::NodeJoined {
+            node: NodeId(0),
+            spec: Node::new("n0", 1, "cpu"),
+            host_memory_bytes: None,
+        };
         tell(&mut console, joined, 0.0);
         tell(&mut console, Record::TaskAdded { task: TaskId(0), spec: only_task() }, 0.0);
         let gang: Gang = vec![Placement { node: 0, devices: vec![0] }];

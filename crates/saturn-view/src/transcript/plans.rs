@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use saturn_core::PlanStatus;
 use saturn_engine::{Place, PlanSource, RunPlan, State, TaskId};
 
+use crate::facts::errors::covers_all;
+use crate::facts::expect::Band;
 use crate::facts::history::History;
 use crate::layout::units::{count, duration, percent};
 use crate::phrases::events;
@@ -26,16 +28,28 @@ impl Transcript {
         self.is_kept_told = false;
         let before = history.plans.iter().rev().nth(1);
         match before {
-            Some(before) if !self.show_plan => self.replanned(state, before, plan, now_s),
-            _ => self.first_plan(state, plan, now_s),
+            Some(before) if !self.show_plan => {
+                let mut lines = self.replanned(state, before, plan, now_s);
+                let likely = self.likely(state, history, plan);
+                lines.splice(1..1, likely);
+                lines
+            }
+            _ => self.first_plan(state, history, plan, now_s),
         }
     }
 
-    fn first_plan(&mut self, state: &State, plan: &RunPlan, now_s: f64) -> Vec<String> {
+    fn first_plan(
+        &mut self,
+        state: &State,
+        history: &History,
+        plan: &RunPlan,
+        now_s: f64,
+    ) -> Vec<String> {
         self.show_plan = false;
         let claim = format!("{}, {}", tasks_and_switches(plan), run_plan_claim(plan));
         let mut lines = vec![self.line(now_s, &self.paint.bold("plan"), &self.paint.bold(&claim))];
         lines.extend(events::extended(plan).map(|why| more(&why)));
+        lines.extend(self.likely(state, history, plan));
         if let Some(current_practice_s) = plan.current_practice_s {
             let is_estimate = plan.practice_is_estimate;
             let claim = current_practice_claim(current_practice_s, plan.makespan_s, is_estimate);
@@ -76,6 +90,18 @@ impl Transcript {
             lines.push(more(&format!("and {num_more} more changes")));
         }
         lines
+    }
+
+    /// How long the run is likely to take, with the first plan that has a place for every task.
+    fn likely(&mut self, state: &State, history: &History, plan: &RunPlan) -> Option<String> {
+        if self.is_length_told || !covers_all(state, plan) {
+            return None;
+        }
+        self.is_length_told = true;
+        let [.., band] = Band::of(state, history);
+        let (early_s, late_s) = band.around(plan.makespan_s, 0.0);
+        let (early, late) = (duration(early_s), duration(late_s));
+        Some(more(&format!("likely to take {early} to {late}, as four of five runs do")))
     }
 
     /// Tasks that are new in a plan, or whose strategy or devices differ from the plan before.

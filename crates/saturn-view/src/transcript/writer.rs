@@ -42,6 +42,8 @@ pub struct Transcript {
     /// Whether a line has said that the plan in force was kept although another plan would end
     /// sooner.
     pub(super) is_kept_told: bool,
+    /// Whether a line has said how long the run is likely to take.
+    pub(super) is_length_told: bool,
     /// Arrivals that are gathered and not reported yet.
     pub(super) arrivals: Option<Arrivals>,
     /// The columns of the longest name, and the number of tasks that this covers.
@@ -60,6 +62,7 @@ impl Transcript {
             told_evaluations: BTreeMap::new(),
             show_plan: true,
             is_kept_told: false,
+            is_length_told: false,
             arrivals: None,
             longest: (0, 0),
         }

@@ -1,6 +1,6 @@
 //! Runs that need an explanation: each with the code that explains it.
 
-use saturn_core::{Gang, Node};
+use saturn_core::{Gang, Node, Trained};
 use saturn_engine::{
     AttemptEnd, FailureKind, Judgement, Metrics, Mode, NodeId, PlanSource, Purpose, RankFailure,
     Record, Ruling, RunEnd, StopReason, TaskEnd, TaskId, TaskSpec, Wishes, no_strategy,
@@ -324,7 +324,24 @@ pub(crate) fn plans_and_pools() -> Vec<Explanation> {
         of_run(&kept, 30.0),
         of_run(&extended, 21.0),
         of_run(&Script::new(), 1.0),
+        at(&wrongly_planned(), GPT, 101.0),
     ]
+}
+
+/// `gpt` is done, and its steps took four times as long as its trial had measured.
+pub(crate) fn wrongly_planned() -> Script {
+    let mut script = training();
+    let attempt = live(&script, GPT);
+    let trained =
+        Trained { step_s: 0.09, steps: 1000, relative_error: 0.02, measured_unix_s: None };
+    script.tell(99.0, Record::Clocked { attempt, trained });
+    let (group, gpu_type) = ("gpt".to_owned(), "H100".to_owned());
+    let strategy = strategy("ddp", 2);
+    script.tell(99.0, Record::Observed { group, gpu_type, strategy, step_s: 0.09 });
+    script.report(attempt, 1000, 2.1, 0.09, 100.0);
+    ended(&mut script, GPT, AttemptEnd::Finished, 1000, 100.5);
+    script.tell(100.5, Record::TaskEnded { task: GPT, end: TaskEnd::Done { loss: Some(2.1) } });
+    script
 }
 
 /// A plan sends `vit` to the other device, and the next plan sends it back.

@@ -156,7 +156,14 @@ fn broken() -> Script {
     ended(&mut script, GPT, AttemptEnd::Lost, 600, 29.0);
     let reason = "it does not answer".to_owned();
     script.tell(29.0, Record::NodeLeft { node: NodeId(1), reason });
-    script.tell(31.0, Record::NodeJoined { node: NodeId(1), spec: Node::new("new", 4, "H100") });
+    script.tell(
+        31.0,
+        Record::NodeJoined {
+            node: NodeId(1),
+            spec: Node::new("new", 4, "H100"),
+            host_memory_bytes: None,
+        },
+    );
     script
 }
 
@@ -250,8 +257,22 @@ fn a_resume_on_other_hardware_says_so() {
     script.tell(35.0, Record::NodeLeft { node: NodeId(0), reason });
     let reason = "it has other devices now".to_owned();
     script.tell(35.0, Record::NodeLeft { node: NodeId(1), reason });
-    script.tell(35.0, Record::NodeJoined { node: NodeId(1), spec: Node::new("new", 1, "H100") });
-    script.tell(35.0, Record::NodeJoined { node: NodeId(2), spec: Node::new("mid", 2, "L40") });
+    script.tell(
+        35.0,
+        Record::NodeJoined {
+            node: NodeId(1),
+            spec: Node::new("new", 1, "H100"),
+            host_memory_bytes: None,
+        },
+    );
+    script.tell(
+        35.0,
+        Record::NodeJoined {
+            node: NodeId(2),
+            spec: Node::new("mid", 2, "L40"),
+            host_memory_bytes: None,
+        },
+    );
     insta::assert_snapshot!(printed_from(&script, 35.0));
 }
 

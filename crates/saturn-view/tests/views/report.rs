@@ -220,7 +220,7 @@ fn a_run_resumed_on_fewer_devices_shows_those_it_had() {
     let (node, spec) = (NodeId(0), Node::new("n0", 1, "cpu"));
     script.tell(40.0, Record::Resumed { device_memory_bytes: None, machines: None });
     script.tell(40.0, Record::NodeLeft { node, reason: "it has other devices now".to_owned() });
-    script.tell(40.0, Record::NodeJoined { node, spec });
+    script.tell(40.0, Record::NodeJoined { node, spec, host_memory_bytes: None });
     let report = Report::build(&script.state, &script.history, "shrunk", Vec::new());
     assert_eq!(report.devices.len(), 2);
     assert!(report.devices[0].is_there && !report.devices[1].is_there);

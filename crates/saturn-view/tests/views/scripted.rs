@@ -119,7 +119,14 @@ impl Script {
         };
         script.tell(0.0, Record::Began { config });
         for (node, spec) in nodes.iter().enumerate() {
-            script.tell(0.0, Record::NodeJoined { node: NodeId(node), spec: spec.clone() });
+            script.tell(
+                0.0,
+                Record::NodeJoined {
+                    node: NodeId(node),
+                    spec: spec.clone(),
+                    host_memory_bytes: None,
+                },
+            );
         }
         for spec in tasks {
             script.add(0.0, spec.clone());

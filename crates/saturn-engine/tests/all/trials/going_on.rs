@@ -46,7 +46,7 @@ fn a_trial_ends_where_others_wait_for_devices() {
 #[test]
 fn a_trial_goes_on_where_others_wait_for_devices_that_can_not_be_its_own() {
     let mut run = Run::begun(TrialBudget::Worthwhile, &[]);
-    run.handle(Event::NodeJoined { spec: Node::new("n1", 1, "a") });
+    run.handle(Event::NodeJoined { spec: Node::new("n1", 1, "a"), host_memory_bytes: None });
     let on = |name: &str, gpus: u32| {
         let mut new = task(name, name, 1000);
         new.spec.gpu_range = Some(vec![gpus]);
@@ -127,7 +127,7 @@ fn a_node_that_comes_back_has_no_processes_of_before() {
     };
     abandoned(&mut run);
     run.handle(Event::NodeLeft { name: "n0".to_owned(), reason: "its power failed".to_owned() });
-    run.handle(Event::NodeJoined { spec: Node::new("n0", 4, "a") });
+    run.handle(Event::NodeJoined { spec: Node::new("n0", 4, "a"), host_memory_bytes: None });
     run.now_s += 60.0;
     run.handle(Event::Tick);
     let attempt = abandoned(&mut run);

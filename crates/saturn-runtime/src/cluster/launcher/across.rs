@@ -80,7 +80,7 @@ impl ClusterLauncher {
             }
             Err(error) => {
                 for WaitingGang { launch: LaunchOrder { attempt, .. }, .. } in waiting {
-                    let (kind, error) = (FailureKind::Machine, error.clone());
+                    let (kind, error) = (FailureKind::Saturn, error.clone());
                     let error = format!("the gang's rendezvous store could not be opened: {error}");
                     if let Some(live) = self.attempts.get_mut(&attempt) {
                         live.shares.clear();

@@ -65,7 +65,10 @@ impl ClusterLauncher {
                 continue;
             }
             seat.is_told = true;
-            let joined = nodes.into_iter().map(|spec| Event::NodeJoined { spec });
+            let joined = seat.hardware.nodes.iter().map(|one| Event::NodeJoined {
+                spec: one.node.clone(),
+                host_memory_bytes: one.host_memory_bytes,
+            });
             self.news.extend(joined.map(News::Event));
         }
     }

@@ -7,8 +7,9 @@ use saturn_engine::{
 
 use super::*;
 
-const HARDWARE: &str = r#"{"kind": "cpu", "host_memory_bytes": null, "warnings": [], "nodes": [
-    {"node": {"name": "n0", "gpus": 2, "type": "slot"}, "device_memory_bytes": null, "text": ""}]}"#;
+const HARDWARE: &str = r#"{"kind": "cpu", "warnings": [], "nodes": [
+    {"node": {"name": "n0", "gpus": 2, "type": "slot"}, "device_memory_bytes": null,
+     "host_memory_bytes": 7000, "text": ""}]}"#;
 
 /// A launcher with one agent that does nothing, its exchange, and an outbox to speak as the agent.
 fn launcher(run_dir: PathBuf) -> (ClusterLauncher, Exchange, Outbox) {
@@ -113,7 +114,8 @@ fn a_shared_disk_that_hangs_does_not_hold_the_driver_up() {
     let ready = Outbox::new("driver".to_owned()).seal(FromAgent::Ready).unwrap();
     exchange.deliver(1, &[ready]).unwrap();
     assert!(launcher.poll().is_none(), "its node is still to leave");
-    assert!(launcher.launch(order(AttemptId(2))).is_err(), "its node has gone");
+    let error = launcher.launch(order(AttemptId(2))).unwrap_err();
+    assert_eq!(error.kind, FailureKind::Saturn, "its node has gone: {}", error.error);
     drop(release);
     let until = deadline(Duration::from_mins(1));
     let told = loop {
@@ -150,9 +152,13 @@ fn a_run_begins_without_an_agent_that_is_late_and_that_joins_later() {
         "{left:?}"
     );
     assert!(launcher.is_ready());
-    assert!(launcher.launch(order(AttemptId(2))).is_err(), "its node is not there");
+    let error = launcher.launch(order(AttemptId(2))).unwrap_err();
+    assert_eq!(error.kind, FailureKind::Saturn, "its node is not there: {}", error.error);
     exchange.deliver(0, &[outbox.seal(FromAgent::Ready).unwrap()]).unwrap();
     let joined = launcher.poll();
-    assert!(matches!(joined, Some(News::Event(Event::NodeJoined { .. }))), "{joined:?}");
+    let Some(News::Event(Event::NodeJoined { host_memory_bytes, .. })) = joined else {
+        panic!("{joined:?}")
+    };
+    assert_eq!(host_memory_bytes, Some(7000), "as much as its agent has found");
     assert!(launcher.launch(order(AttemptId(3))).is_ok());
 }

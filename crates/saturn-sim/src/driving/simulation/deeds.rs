@@ -6,6 +6,7 @@ use saturn_core::Node;
 use saturn_engine::{AttemptId, Command, DeviceId, Event, TaskId};
 
 use crate::driving::simulation::Simulation;
+use crate::workloads::truth::least_host_bytes;
 use crate::world::cluster::Found;
 use crate::world::faults::Fault;
 
@@ -87,7 +88,13 @@ impl Simulation {
                     Some(_) => Fault::NodeBackOther,
                 });
                 self.world.add_node(spec.clone());
-                self.deliver(Event::NodeJoined { spec });
+                let machines = self.state().config.machines();
+                // As much as the largest model needs, or half as much again.
+                let least = least_host_bytes(machines.device_kind);
+                let more = if spec.gpus.is_multiple_of(2) { least / 2 } else { 0 };
+                let has_own = !machines.host_memory_by_node.is_empty();
+                let host_memory_bytes = has_own.then_some(least + more);
+                self.deliver(Event::NodeJoined { spec, host_memory_bytes });
             }
             Deed::NodePace(name, factor) => self.world.set_pace(&name, factor),
             Deed::SpaceFreed => self.deliver(Event::SpaceFreed),

@@ -1,0 +1,156 @@
+//! How wrong a run's own forecasts were: when its tasks were done, over when they were to be done by
+//! the plan in force, or by the forecast at a launch.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use saturn_core::ForecastErrors;
+use saturn_engine::{RunPlan, State, TaskId};
+
+/// The most forecasts of a task's end, of each kind, that are compared with what came.
+const MAX_OF_TASK: usize = 4;
+/// The same of the run's end.
+const MAX_OF_RUN: usize = 8;
+/// An end that is nearer says nothing about forecasts, seconds.
+const LEAST_LEFT_S: f64 = 0.5;
+
+/// The errors so far, and the forecasts of which nobody knows the errors yet.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Errors {
+    /// How wrong the forecasts were, each list ascending.
+    found: ForecastErrors,
+    /// The ends of tasks that were forecast while they waited, and while they trained. Tasks that
+    /// have ended are left out.
+    of_tasks: BTreeMap<TaskId, (Told, Told)>,
+    /// The ends of the run that were forecast.
+    of_run: Told,
+}
+
+impl Errors {
+    /// How wrong the forecasts were, each list ascending.
+    pub(crate) fn found(&self) -> &ForecastErrors {
+        &self.found
+    }
+
+    /// A plan was adopted; `state` is the state after it.
+    pub(crate) fn planned(&mut self, state: &State, plan: &RunPlan) {
+        // A task that is to be switched has several places, and ends in the last.
+        let ends = plan.places.iter().map(|place| (place.task, place.end_s));
+        let ends: BTreeMap<TaskId, f64> = ends.collect();
+        if covers_all(state, plan) {
+            let last_s = ends.values().fold(plan.at_s, |last_s, one_s| one_s.max(last_s));
+            self.of_run.tell(plan.at_s, last_s, MAX_OF_RUN);
+        }
+        for (task, end_s) in ends {
+            let trains = state.attempt_of(task).is_some();
+            self.tell(task, trains, plan.at_s, end_s);
+        }
+    }
+
+    /// A task began to train, to its end; `forecast_s` is how long that was to take.
+    pub(crate) fn launched(&mut self, task: TaskId, now_s: f64, forecast_s: f64) {
+        self.tell(task, true, now_s, now_s + forecast_s);
+    }
+
+    /// A task has ended. An end that no forecast is about (a failure, a stop, a cancellation) says
+    /// nothing about forecasts.
+    pub(crate) fn task_ended(&mut self, task: TaskId, is_done: bool, now_s: f64) {
+        let Some((waiting, training)) = self.of_tasks.remove(&task).filter(|_| is_done) else {
+            return;
+        };
+        waiting.ratios(now_s).for_each(|ratio| insert(&mut self.found.waiting, ratio));
+        training.ratios(now_s).for_each(|ratio| insert(&mut self.found.training, ratio));
+    }
+
+    /// The run is complete.
+    pub(crate) fn run_ended(&mut self, now_s: f64) {
+        let told = std::mem::take(&mut self.of_run);
+        told.ratios(now_s).for_each(|ratio| insert(&mut self.found.runs, ratio));
+    }
+
+    fn tell(&mut self, task: TaskId, trains: bool, at_s: f64, end_s: f64) {
+        let (waiting, training) = self.of_tasks.entry(task).or_default();
+        let told = if trains { training } else { waiting };
+        told.tell(at_s, end_s, MAX_OF_TASK);
+    }
+}
+
+/// Whether a plan has a place for every task that has not ended. Else it says nothing of the run's
+/// end.
+pub(crate) fn covers_all(state: &State, plan: &RunPlan) -> bool {
+    let placed: BTreeSet<TaskId> = plan.places.iter().map(|place| place.task).collect();
+    state.task_ids().all(|task| state.has_ended(task) || placed.contains(&task))
+}
+
+/// Forecasts of one end: a few of them, spread evenly over all that there were.
+#[derive(Debug, Clone, Default, PartialEq)]
+struct Told {
+    /// When each was made, and the end that it gave, seconds.
+    kept: Vec<(f64, f64)>,
+    /// How many there were.
+    num: u64,
+    /// One of so many is kept, as a power of two.
+    halvings: u32,
+}
+
+impl Told {
+    fn tell(&mut self, at_s: f64, end_s: f64, most: usize) {
+        if end_s - at_s < LEAST_LEFT_S {
+            return;
+        }
+        if self.num.is_multiple_of(1 << self.halvings) {
+            if self.kept.len() == most {
+                let mut index = 0;
+                self.kept.retain(|_| {
+                    index += 1;
+                    index % 2 == 1
+                });
+                self.halvings += 1;
+            }
+            if self.num.is_multiple_of(1 << self.halvings) {
+                self.kept.push((at_s, end_s));
+            }
+        }
+        self.num += 1;
+    }
+
+    /// What an end came to, over each forecast.
+    fn ratios(&self, ended_s: f64) -> impl Iterator<Item = f64> {
+        self.kept.iter().map(move |(at_s, end_s)| (ended_s - at_s) / (end_s - at_s))
+    }
+}
+
+/// Inserts a ratio in order, if it is a ratio: a clock that was set back gives none.
+fn insert(ascending: &mut Vec<f64>, ratio: f64) {
+    if ratio.is_finite() && ratio > 0.0 {
+        let at = ascending.partition_point(|other| *other < ratio);
+        ascending.insert(at, ratio);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_forecasts_a_few_are_kept_that_are_spread_over_all() {
+        let mut told = Told::default();
+        for at_s in 0..1000 {
+            told.tell(f64::from(at_s), 1000.0, 8);
+            assert!(told.kept.len() <= 8);
+        }
+        let kept: Vec<f64> = told.kept.iter().map(|(at_s, _)| *at_s).collect();
+        assert_eq!(kept, [0.0, 128.0, 256.0, 384.0, 512.0, 640.0, 768.0, 896.0]);
+        assert_eq!(told.ratios(500.0).next(), Some(0.5));
+    }
+
+    #[test]
+    fn what_is_over_in_no_time_is_not_compared() {
+        let mut errors = Errors::default();
+        errors.launched(TaskId(0), 10.0, 0.1);
+        errors.launched(TaskId(0), 10.0, 20.0);
+        errors.launched(TaskId(1), 10.0, 20.0);
+        errors.task_ended(TaskId(0), true, 40.0);
+        errors.task_ended(TaskId(1), false, 40.0);
+        assert_eq!(errors.found().training, [1.5], "a task that failed tells nothing");
+    }
+}
