@@ -346,12 +346,9 @@ impl Case {
             trial_noise: 0.0,
         };
         let planner = Planner {
-            max_moves: self.moves.again,
             first_moves: self.moves.first,
             takes_s: SOLVE_S,
-            by_proof: None,
-            in_microseconds: false,
-            is_greedy: false,
+            ..Planner::of_moves(self.moves.again)
         };
         Calm { planner, manners, save_every_s: self.checkpoint_every_s, seed: self.seed }
     }

@@ -214,13 +214,10 @@ fn planner(records: &[(Record, f64)], num_tasks: u64, limit_s: f64) -> Planner {
     };
     let max_moves = LEAST_MOVES.max(MOVES_A_TASK * num_tasks);
     Planner {
-        max_moves,
-        first_moves: max_moves,
-        takes_s: 0.0,
         by_proof: Some(by_proof),
         // Since runs store when their solves were asked for, their solver is told so too.
         in_microseconds: records.iter().any(|(record, _)| matches!(record, Record::Solved { .. })),
-        is_greedy: false,
+        ..Planner::of_moves(max_moves)
     }
 }
 

@@ -66,14 +66,7 @@ fn makespan_s(seed: u64, error: f64, interval_s: f64) -> Option<(f64, usize)> {
         trials_train: false,
         trial_noise: 0.0,
     };
-    let planner = Planner {
-        max_moves: MAX_MOVES,
-        first_moves: MAX_MOVES,
-        takes_s: 0.0,
-        by_proof: None,
-        in_microseconds: false,
-        is_greedy: false,
-    };
+    let planner = Planner::of_moves(MAX_MOVES);
     let mut simulation = Calm { planner, manners, save_every_s: 1e9, seed }.simulation(workload);
     let end = simulation.run(MAX_S);
     let stopped =

@@ -148,14 +148,7 @@ fn run(workload: Workload, max_moves: u64, seed: u64) -> Option<Simulation> {
         trials_train: true,
         trial_noise: TRIAL_NOISE,
     };
-    let planner = Planner {
-        max_moves,
-        first_moves: max_moves,
-        takes_s: 0.5,
-        by_proof: None,
-        in_microseconds: false,
-        is_greedy: false,
-    };
+    let planner = Planner { takes_s: 0.5, ..Planner::of_moves(max_moves) };
     let mut simulation = Calm { planner, manners, save_every_s: 1e9, seed }.simulation(workload);
     let end = simulation.run(MAX_S);
     (end == Some(RunEnd::Complete)).then_some(simulation)

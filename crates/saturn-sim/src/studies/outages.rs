@@ -122,14 +122,7 @@ fn simulation(scale: Scale, seed: u64) -> Simulation {
         ..Policy::default()
     };
     let max_moves = MOVES_A_TASK * scale.num_tasks as u64;
-    let planner = Planner {
-        max_moves,
-        first_moves: max_moves,
-        takes_s: 2.0,
-        by_proof: None,
-        in_microseconds: false,
-        is_greedy: false,
-    };
+    let planner = Planner { takes_s: 2.0, ..Planner::of_moves(max_moves) };
     let mut simulation =
         Calm { planner, manners: MANNERS, save_every_s: 1800.0, seed }.simulation(drawn);
     simulation.keep_no_journal();

@@ -11,8 +11,8 @@ use saturn_sim::{Calm, Manners, Planner, Size, Workload};
 const NUM_RUNS: u64 = 500;
 /// The newest runs whose errors the store keeps.
 const KEPT_RUNS: usize = 20;
-/// Bands are counted from this run on. Those before have the default in them, which is of other
-/// machines.
+/// The bands of runs before this run don't count: they rest in part on the default, which comes from
+/// other machines.
 const FIRST_COUNTED: u64 = 5;
 /// At how many moments of a run a person looks.
 const NUM_LOOKS: u32 = 6;
@@ -47,14 +47,7 @@ fn run(seed: u64, earlier_errors: ForecastErrors) -> Vec<(Record, f64)> {
         trials_train: false,
         trial_noise: 0.0,
     };
-    let planner = Planner {
-        max_moves: 200,
-        first_moves: 200,
-        takes_s: 0.0,
-        by_proof: None,
-        in_microseconds: false,
-        is_greedy: false,
-    };
+    let planner = Planner::of_moves(200);
     let mut simulation = Calm { planner, manners, save_every_s: 1e9, seed }.simulation(workload);
     assert_eq!(simulation.run(1e7), Some(RunEnd::Complete), "{:?}", simulation.violations);
     simulation.journal

@@ -83,14 +83,7 @@ fn exact(seed: u64, setting: Setting) -> Simulation {
     for node in nodes {
         world.add_node(node);
     }
-    let planner = Planner {
-        max_moves: setting.max_moves,
-        first_moves: setting.max_moves,
-        takes_s: setting.solve_s,
-        by_proof: None,
-        in_microseconds: false,
-        is_greedy: false,
-    };
+    let planner = Planner { takes_s: setting.solve_s, ..Planner::of_moves(setting.max_moves) };
     let mut simulation = Simulation::new(config, world, planner);
     let mut at_s = 0.0;
     let batches = if setting.arrivals { tasks.chunks(1) } else { tasks.chunks(tasks.len()) };

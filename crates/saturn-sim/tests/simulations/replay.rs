@@ -56,14 +56,7 @@ fn simulation_with(
     };
     let by_proof = ByProof { proven_s: 1.0, unproven_s: 1.0, around_s: 0.1, hopeful_s: None };
     let by_proof = Some(by_proof);
-    let planner = Planner {
-        max_moves,
-        first_moves: max_moves,
-        takes_s: 0.0,
-        by_proof,
-        in_microseconds,
-        is_greedy: false,
-    };
+    let planner = Planner { by_proof, in_microseconds, ..Planner::of_moves(max_moves) };
     let calm = Calm { planner, manners, save_every_s: 60.0, seed };
     calm.simulation(workload)
 }
