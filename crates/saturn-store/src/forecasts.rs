@@ -39,7 +39,7 @@ struct Place {
     runs: Vec<Run>,
 }
 
-/// What one run showed.
+/// The errors of one run.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Run {
@@ -61,8 +61,8 @@ impl Store {
         all
     }
 
-    /// Adds what a run on this platform has shown. A run that is resumed replaces what it said
-    /// before.
+    /// Adds the errors of a run on this platform. The errors of a run that was resumed replace the
+    /// errors that were kept when it stopped.
     ///
     /// # Errors
     ///
@@ -92,8 +92,10 @@ impl Store {
         here.runs.drain(..here.runs.len().saturating_sub(MOST_RUNS));
         known.places.push(here);
         known.places.drain(..known.places.len().saturating_sub(MOST_PLACES));
-        let text = serde_json::to_string(&known).unwrap_or_default();
-        self.disk.replace_private(&self.errors_path(), text.as_bytes())
+        let path = self.errors_path();
+        let text = serde_json::to_string(&known)
+            .map_err(|error| FileError::of("write", &path)(error.into()))?;
+        self.disk.replace_private(&path, text.as_bytes())
     }
 
     fn errors_path(&self) -> PathBuf {

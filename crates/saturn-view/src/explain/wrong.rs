@@ -1,7 +1,7 @@
-//! Which figure of a plan was wrong, by how much, and what that cost.
+//! Which figure of a plan was wrong, by how much, and the cost of the error.
 //!
-//! Only tasks that trained in one attempt as their first plan had it are judged, since only then
-//! do plan and training cover the same work.
+//! Only tasks that trained in one attempt, as their first plan had it, are judged: only there do plan
+//! and training cover the same work.
 
 use saturn_engine::{State, TaskId};
 
@@ -22,65 +22,79 @@ const LEAST_COST: f64 = 0.05;
 /// How many tasks of a run are named.
 const MOST_TASKS: usize = 3;
 
-/// What was wrong with the plan of a task that is done, and what that cost; empty if little was.
+/// How wrong the plan of a task was, seconds.
+#[derive(Debug, Clone, Copy)]
+struct Error {
+    planned_s: f64,
+    took_s: f64,
+}
+
+impl Error {
+    /// The error of a task that is done; `None` if it is small, or the task can't be judged.
+    fn of(state: &State, history: &History, task: TaskId) -> Option<Self> {
+        let share = estimate_error(state, history, task)?;
+        let planned_s = planned_s(history, task)?;
+        let error = Self { planned_s, took_s: train_s(history, task, state.now_s)? };
+        (share.abs() >= LEAST_ERROR && error.late_s().abs() >= LEAST_ERROR_S).then_some(error)
+    }
+
+    /// Seconds that the task took beyond its plan; negative if it took less.
+    fn late_s(self) -> f64 {
+        self.took_s - self.planned_s
+    }
+}
+
+/// The error in the plan of a task that is done, and its cost; empty if the error is small.
 pub(super) fn of_task(state: &State, history: &History, task: TaskId, now_s: f64) -> Vec<Reason> {
-    let Some(error_s) = error_s(state, history, task) else { return Vec::new() };
-    let mut reasons = vec![Reason::new(Code::EstimateWrong, wrong(state, history, task, error_s))];
+    let Some(error) = Error::of(state, history, task) else { return Vec::new() };
+    let mut reasons = vec![Reason::new(Code::EstimateWrong, wrong(state, history, task, error))];
     reasons.extend(cost(&candidates::of(state, history, task, now_s)));
     reasons
 }
 
 /// The tasks of a run whose plans were wrong by the most seconds.
 pub(super) fn of_run(state: &State, history: &History) -> Vec<Reason> {
-    let errors = state.task_ids().filter_map(|task| Some((task, error_s(state, history, task)?)));
-    let mut errors: Vec<(TaskId, f64)> = errors.collect();
-    errors.sort_by(|left, right| right.1.abs().total_cmp(&left.1.abs()));
+    let errors = state.task_ids().filter_map(|task| Some((task, Error::of(state, history, task)?)));
+    let mut errors: Vec<(TaskId, Error)> = errors.collect();
+    errors.sort_by(|(_, left), (_, right)| right.late_s().abs().total_cmp(&left.late_s().abs()));
     errors.truncate(MOST_TASKS);
-    let reason = |(task, error_s): (TaskId, f64)| {
-        let text = wrong(state, history, task, error_s);
+    let reason = |(task, error): (TaskId, Error)| {
+        let text = wrong(state, history, task, error);
         Reason::new(Code::EstimateWrong, text).about(vec![state.name(task).to_owned()])
     };
     errors.into_iter().map(reason).collect()
 }
 
-/// Seconds that a task took beyond its plan, if they are many.
-fn error_s(state: &State, history: &History, task: TaskId) -> Option<f64> {
-    let error = estimate_error(state, history, task)?;
-    let error_s = error * planned_s(history, task)?;
-    (error.abs() >= LEAST_ERROR && error_s.abs() >= LEAST_ERROR_S).then_some(error_s)
-}
-
-fn wrong(state: &State, history: &History, task: TaskId, error_s: f64) -> String {
-    let planned = planned_s(history, task).unwrap_or_default();
-    let took_s = train_s(history, task, state.now_s).unwrap_or_default();
+fn wrong(state: &State, history: &History, task: TaskId, error: Error) -> String {
     let name = state.name(task);
-    let (planned, took, by) =
-        (duration(planned), duration(took_s), signed_percent(took_s / planned - 1.0));
-    let why = steps_were_wrong(state, history, task, error_s).unwrap_or_else(|| {
-        let than = if error_s > 0.0 { "more" } else { "less" };
+    let (planned, took) = (duration(error.planned_s), duration(error.took_s));
+    let by = signed_percent(error.took_s / error.planned_s - 1.0);
+    let why = steps_were_wrong(state, history, task, error).unwrap_or_else(|| {
+        let than = if error.late_s() > 0.0 { "more" } else { "less" };
         format!("launch, checkpoints and evaluations took {than} than planned")
     });
     format!("{name} was planned to take {planned} and took {took} ({by}): {why}.")
 }
 
-/// What a step took, and who had said otherwise; `None` if steps are not most of the error.
+/// The seconds that a step took and was planned to take, in words; `None` if steps make up less than
+/// half of the error.
 fn steps_were_wrong(
     state: &State,
     history: &History,
     task: TaskId,
-    error_s: f64,
+    error: Error,
 ) -> Option<String> {
     let (by, step_s) = steps_of(history, task)?;
     let of_steps_s = num_steps(state, task)? * (step_s - by.step_s);
-    if of_steps_s * error_s.signum() < error_s.abs() / 2.0 {
+    if of_steps_s * error.late_s().signum() < error.late_s().abs() / 2.0 {
         return None;
     }
-    let who = match by.source {
+    let planned = match by.source {
         Source::Training => "earlier training had taken",
         Source::Trial => "its trial had measured",
         Source::Estimate => "the estimate had been",
     };
-    Some(format!("it trained at {}, and {who} {}", step_time(step_s), step_time(by.step_s)))
+    Some(format!("it trained at {}, and {planned} {}", step_time(step_s), step_time(by.step_s)))
 }
 
 fn num_steps(state: &State, task: TaskId) -> Option<f64> {
@@ -88,7 +102,7 @@ fn num_steps(state: &State, task: TaskId) -> Option<f64> {
     Some(task.steps?.saturating_sub(task.spec.start_step) as f64)
 }
 
-/// What a step was planned to take, and what it took in the task's only attempt, seconds.
+/// The planned seconds of a step, and the mean seconds of a step in the task's only attempt.
 fn steps_of(history: &History, task: TaskId) -> Option<(PlannedBy, f64)> {
     let by = history.task(task)?.planned_by?;
     let (_, only) = history.training(task).next()?;
@@ -96,8 +110,7 @@ fn steps_of(history: &History, task: TaskId) -> Option<(PlannedBy, f64)> {
     (steps > 0).then(|| (by, seconds / steps as f64))
 }
 
-/// What the choice cost by what is known now; `None` if nothing on no more devices would have been
-/// much faster.
+/// Whether another strategy, on no more devices, would have been much faster, as far as is known now.
 fn cost(candidates: &[Candidate]) -> Option<Reason> {
     let chosen = candidates.iter().find(|one| one.code == Code::Chosen)?;
     let took_s = chosen.time_s?;

@@ -1,19 +1,19 @@
-//! How wrong a run's own forecasts were: when its tasks were done, over when they were to be done by
-//! the plan in force, or by the forecast at a launch.
+//! How wrong a run's own forecasts were. Ends are forecast by each plan, and by each launch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use saturn_core::ForecastErrors;
 use saturn_engine::{RunPlan, State, TaskId};
 
-/// The most forecasts of a task's end, of each kind, that are compared with what came.
+/// The maximum number of forecasts that are kept of a task's end while the task waits, and again
+/// while it trains. An even number, see [`Told::tell`].
 const MAX_OF_TASK: usize = 4;
-/// The same of the run's end.
+/// The maximum number of forecasts that are kept of the run's end; an even number too.
 const MAX_OF_RUN: usize = 8;
-/// An end that is nearer says nothing about forecasts, seconds.
+/// A forecast of an end that is nearer than this is not kept, seconds.
 const LEAST_LEFT_S: f64 = 0.5;
 
-/// The errors so far, and the forecasts of which nobody knows the errors yet.
+/// The errors so far, and the forecasts whose errors are not known yet.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Errors {
     /// How wrong the forecasts were, each list ascending.
@@ -74,46 +74,42 @@ impl Errors {
     }
 }
 
-/// Whether a plan has a place for every task that has not ended. Else it says nothing of the run's
+/// Whether a plan has a place for every task that has not ended. Only such a plan forecasts the run's
 /// end.
 pub(crate) fn covers_all(state: &State, plan: &RunPlan) -> bool {
     let placed: BTreeSet<TaskId> = plan.places.iter().map(|place| place.task).collect();
     state.task_ids().all(|task| state.has_ended(task) || placed.contains(&task))
 }
 
-/// Forecasts of one end: a few of them, spread evenly over all that there were.
+/// A few of the forecasts that were made of one end, spread evenly over all of them.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Told {
     /// When each was made, and the end that it gave, seconds.
     kept: Vec<(f64, f64)>,
-    /// How many there were.
-    num: u64,
-    /// One of so many is kept, as a power of two.
+    /// How many were made.
+    num: usize,
+    /// How often every second forecast was dropped. One of 2^`halvings` is kept.
     halvings: u32,
 }
 
 impl Told {
+    /// Keeps a forecast, or not. Where `most` are kept already, every second is dropped. Since `most`
+    /// is even, the new forecast is then the next to keep.
     fn tell(&mut self, at_s: f64, end_s: f64, most: usize) {
         if end_s - at_s < LEAST_LEFT_S {
             return;
         }
         if self.num.is_multiple_of(1 << self.halvings) {
             if self.kept.len() == most {
-                let mut index = 0;
-                self.kept.retain(|_| {
-                    index += 1;
-                    index % 2 == 1
-                });
+                self.kept = self.kept.iter().copied().step_by(2).collect();
                 self.halvings += 1;
             }
-            if self.num.is_multiple_of(1 << self.halvings) {
-                self.kept.push((at_s, end_s));
-            }
+            self.kept.push((at_s, end_s));
         }
         self.num += 1;
     }
 
-    /// What an end came to, over each forecast.
+    /// For each forecast, the ratio of realised to forecast seconds.
     fn ratios(&self, ended_s: f64) -> impl Iterator<Item = f64> {
         self.kept.iter().map(move |(at_s, end_s)| (ended_s - at_s) / (end_s - at_s))
     }
