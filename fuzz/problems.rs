@@ -1,5 +1,5 @@
-//! A small problem with any facts from any bytes: each byte decides one thing. Text that reads as a problem
-//! is rare among what a fuzzer makes up.
+//! Makes a small problem with any facts out of any bytes; each byte decides one thing. A fuzzer rarely
+//! makes up text that reads as a problem.
 
 use saturn_core::{Candidate, Cluster, HeldDevices, Node, Problem, ProblemTask, Running};
 
@@ -64,7 +64,7 @@ fn node(bytes: &mut Bytes, index: u32) -> Node {
     node
 }
 
-/// Devices but one: mostly few.
+/// A number of devices less one, mostly a small number.
 fn width(bytes: &mut Bytes) -> u32 {
     let most = if bytes.below(4) == 0 { 16 } else { 4 };
     bytes.below(most)

@@ -1,6 +1,6 @@
 //! What is done with the text that a fuzzer makes up, one function for each reader of files and
-//! messages, and one that solves. `saturn-cli` compiles this file among its tests and reads `fuzz/seeds` with it, so that
-//! the functions keep up with what they call.
+//! messages, and one that solves. `saturn-cli` compiles this file among its tests and reads
+//! `fuzz/seeds` with it, so that the functions keep up with what they call.
 
 use std::collections::BTreeMap;
 
@@ -66,8 +66,8 @@ pub fn metrics(bytes: &[u8]) {
     assert!(found.losses.is_sorted_by(|one, next| one.0 < next.0), "{:?}", found.losses);
 }
 
-/// A small problem, as text or made of the bytes ([`problems`]): its plans pass the checker, no bound is
-/// above a value, and what has no plan says why.
+/// A small problem, read as text or made of the bytes ([`problems`]). Its plans pass the checker, no
+/// bound is above a plan's value, and an answer without a plan says why.
 pub fn plan(bytes: &[u8]) {
     let text = std::str::from_utf8(bytes).ok();
     let read = text.and_then(|text| Problem::from_json(text).ok());

@@ -1,4 +1,4 @@
-//! How wrong the forecasts of a run were, as ratios of what came over what was forecast.
+//! How wrong the forecasts of a run were, as ratios of realised to forecast seconds.
 //!
 //! A run keeps the ratios of earlier runs on the same devices, so that it can say from its first
 //! minute how wrong its own forecasts may be.
@@ -12,18 +12,18 @@ use crate::number;
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ForecastErrors {
-    /// Of tasks that trained when their end was forecast: the seconds from then until the task was
-    /// done, over the seconds that were forecast.
+    /// Of tasks that trained when their end was forecast. The seconds count from the forecast until
+    /// the task was done.
     pub training: Vec<f64>,
-    /// The same of tasks that waited.
+    /// Of tasks that waited when their end was forecast.
     pub waiting: Vec<f64>,
-    /// The same of whole runs.
+    /// Of whole runs.
     pub runs: Vec<f64>,
 }
 
 impl ForecastErrors {
-    /// The most ratios of each list that one run hands on, so that a run of a thousand tasks counts
-    /// no more than others.
+    /// The maximum number of ratios that a run passes on from each list. So a run of a thousand tasks
+    /// counts no more than other runs.
     pub const MOST_OF_A_RUN: usize = 20;
 
     /// Whether nothing is known.
@@ -52,7 +52,7 @@ impl ForecastErrors {
         [&self.training, &self.waiting, &self.runs]
     }
 
-    /// Checks the numbers, as those of a file; `at` is the location of the value.
+    /// Checks ratios that were read from a file; `at` is their location in the file.
     ///
     /// # Errors
     ///

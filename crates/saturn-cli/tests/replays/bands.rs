@@ -34,10 +34,10 @@ fn knowing(run: &Records, errors: ForecastErrors) -> Records {
     run
 }
 
-/// What is shown of a run's ends, and how much of it came true.
+/// How many of the ends that were shown came true.
 #[derive(Default)]
 struct Held {
-    /// By what it is the end of: how many lay within the band, and how many there were.
+    /// For each kind of end: the number of ends within the band, and the number of all ends.
     by_kind: BTreeMap<&'static str, (u32, u32)>,
     tasks: usize,
 }

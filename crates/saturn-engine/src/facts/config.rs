@@ -288,8 +288,8 @@ pub struct Policy {
     /// Whether nodes may join, as on a cluster.
     #[serde(skip_serializing_if = "is_yes")]
     pub pool_may_grow: bool,
-    /// How wrong the forecasts of earlier runs on these devices were. No decision uses it: it tells
-    /// people how far to trust an expected end.
+    /// How wrong the forecasts of earlier runs on these devices were. It tells people how far to trust
+    /// an expected end; no decision uses it.
     #[serde(skip_serializing_if = "ForecastErrors::is_empty")]
     pub earlier_errors: ForecastErrors,
 }

@@ -47,7 +47,7 @@ fn rounded(time_s: f64) -> f64 {
 }
 
 /// A time ahead, rounded so that it stays ahead by a microsecond at least. The solver refuses a
-/// problem with a deadline at 0, and takes a place that starts at 0 for one of a running task.
+/// problem with a deadline at 0, and takes a place that starts at 0 for the place of a running task.
 fn ahead(time_s: f64) -> f64 {
     rounded(time_s).max(MICROSECOND_S)
 }

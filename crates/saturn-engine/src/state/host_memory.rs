@@ -24,7 +24,7 @@ impl State {
         self.config.policy.host_memory_of(&self.cluster.nodes.get(node.0)?.name)
     }
 
-    /// The host memory of the node of this type that has most, bytes; `None`: a node has no limit.
+    /// The largest host memory of a node of this type, bytes; `None` if some node has no limit.
     ///
     /// Nodes that have gone count too: they may come back.
     pub(crate) fn most_host_memory(&self, gpu_type: &str) -> Option<u64> {

@@ -358,7 +358,7 @@ fn the_limit_of_a_node_is_its_own_unless_the_user_gives_one() {
     let places = [("a", 0, 0), ("b", 0, 1), ("c", 1, 0), ("d", 1, 1)];
     run.plan_on(&places);
     assert_eq!(run.training(), ["a", "b", "c"], "12 of 48 GB, and 6 of 8");
-    // A limit of the user's is that of every node.
+    // The user's limit replaces the limit of each node.
     run.resume(|machines| machines.host_memory_bytes = Some(10 * GB));
     run.plan_on(&places);
     assert_eq!(run.training(), ["a", "c"]);

@@ -47,13 +47,13 @@ impl Shelf {
         &self.store
     }
 
-    /// How wrong the forecasts of earlier runs on this run's devices were. A run that measures anew
-    /// knows them too: they are about Saturn, not about its tasks.
+    /// How wrong the forecasts of earlier runs on this run's devices were. A run that measures all
+    /// trials anew gets them too, since they don't depend on its tasks.
     pub(crate) fn earlier_errors(&self) -> ForecastErrors {
         self.store.forecast_errors(&self.platform)
     }
 
-    /// Keeps how wrong the forecasts of this run were, for later runs. Returns lines for the person.
+    /// Keeps the errors of this run's forecasts for later runs. Returns lines for the person.
     pub(crate) fn keep_errors(&self, errors: &ForecastErrors) -> Vec<String> {
         let mut lines = Vec::new();
         let kept =

@@ -4,7 +4,7 @@ use saturn_core::{Candidate, Cluster, HeldDevices, Node, Problem, ProblemTask, R
 
 use crate::random::Random;
 
-/// Of a problem, the share of its tasks or nodes that have a fact, if any has it.
+/// If a problem has a fact, the share of its tasks or nodes that have it.
 const SHARE: f64 = 0.33;
 
 /// Which facts a problem has.
@@ -22,7 +22,8 @@ struct Facts {
 }
 
 impl Facts {
-    /// Each with an even chance, but for wide gangs; a third of the problems have none.
+    /// A third of the problems have no facts. The others have each fact with an even chance, except
+    /// wide gangs.
     fn draw(random: &mut Random) -> Self {
         let is_plain = random.unit() < 0.33;
         let mut has = |chance: f64| random.unit() < chance && !is_plain;
@@ -136,7 +137,7 @@ fn task(random: &mut Random, index: usize, num_kinds: usize, may_be_wide: bool) 
     ProblemTask { switch_cost_s, ..ProblemTask::new(format!("t{index}"), strategies) }
 }
 
-/// Has a third of the tasks run, where devices of a node are free for one of their strategies.
+/// Makes a third of the tasks running tasks, as far as a node has free devices for a strategy.
 fn run_some(random: &mut Random, problem: &mut Problem) {
     let mut node = 0;
     let mut held = 0;

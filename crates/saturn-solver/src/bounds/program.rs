@@ -24,12 +24,13 @@ const SHARE: f64 = 0.97;
 const COUNTED_S: f64 = 600.0;
 /// Nodes of the tree, in limits on them, for the check whether a program is infeasible.
 const RELAXED_NODES: i32 = 10;
-/// The time between two looks at the clock, at most and at least.
+/// The longest time between two looks at the clock.
 const LOOK: Duration = Duration::from_millis(4);
+/// The shortest time between two looks at the clock.
 const SHORTEST_LOOK: Duration = Duration::from_micros(200);
-/// The time beyond the deadline for which an answer may still come: this share of the time until the
-/// deadline, and at most so much.
+/// An answer may come late by this share of the time until the deadline.
 const LATE: f64 = 0.02;
+/// The longest time by which an answer may come late.
 const MOST_LATE: Duration = Duration::from_millis(16);
 
 /// A program to be minimised, built row by row.
@@ -165,7 +166,7 @@ fn attempt(rows: RowProblem, has_integers: bool, care: Care, effort: Effort) -> 
     }
     let mut is_late = false;
     loop {
-        // The deadline's clock may stand still, so this is no more than a guess of when to look.
+        // The deadline's clock may stand still, so this only guesses when to look next.
         let left = Duration::try_from_secs_f64(deadline.left_s()).unwrap_or(LOOK);
         let late = Duration::try_from_secs_f64(left_s * LATE).unwrap_or(MOST_LATE).min(MOST_LATE);
         let wait = if is_late { late } else { left.clamp(SHORTEST_LOOK, LOOK) };

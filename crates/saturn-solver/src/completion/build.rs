@@ -58,8 +58,8 @@ struct Site {
 }
 
 /// Appends one task after the other, each at the place of least cost. The cost is its weighted end,
-/// its fine, and the price of the devices that it holds or leaves idle before it. `None` when the time
-/// is over.
+/// its fine, and the price of the devices that it holds or leaves idle before it. `None` if the
+/// deadline comes first.
 pub(super) fn build(
     queue: &Queue,
     guide: &Guide,

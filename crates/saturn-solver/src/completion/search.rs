@@ -19,7 +19,8 @@ const FEW_NODES: usize = 8;
 /// About how many modes times nodes are looked at for the first lists, and the most lists.
 const EFFORT: usize = 20_000_000;
 const MOST_LISTS: usize = 20;
-/// So many of them are looked at even if the time is over: that takes some milliseconds.
+/// The first lists are built even if the time is over, unless they take more looks than this. So many
+/// looks take some milliseconds.
 const LATE_EFFORT: usize = 1_000_000;
 
 /// Moves for each task of the first annealing of one plan in shares, and the growth from each
@@ -224,7 +225,7 @@ impl Inputs<'_> {
     }
 
     /// The best of some lists built by the guide's prices; fewer lists if they take long. If the time is
-    /// over already, the first are built only where that takes a moment: elsewhere there are none.
+    /// over already, only the first lists are built, or none if that would take long.
     fn first_lists(&self, mut random: Random, deadline: Deadline) -> Incumbent {
         let model = self.queue.model;
         let num_ways: usize = model

@@ -141,7 +141,7 @@ impl<'a> Relaxation<'a> {
         tasks.sort_by(|left, right| latest(left).total_cmp(&latest(right)));
         let mut work = 0.0;
         for (index, task) in tasks.iter().enumerate() {
-            // Many tasks with deadlines, on many nodes: what is not proven yet may still be.
+            // With many deadlines and nodes this takes long. Without a proof, nothing is claimed.
             if self.deadline.is_over() {
                 break;
             }

@@ -82,8 +82,8 @@ pub(crate) struct Instance<'a> {
     pub(crate) worth: Vec<f64>,
     /// The first node of each set of nodes that are alike.
     classes: Vec<usize>,
-    /// Where tasks and nodes are too many for each way of each task: windows for all tasks. Ways are
-    /// relaxed then.
+    /// Windows for all tasks, if there are too many tasks and nodes to look at each way of each task.
+    /// Ways are relaxed then.
     shared: Option<Shared>,
 }
 
@@ -252,8 +252,8 @@ impl<'a> Instance<'a> {
         self.shared.is_some()
     }
 
-    /// Tells `visit` the shape of every way of `task`, once for each class of nodes; of relaxed ways
-    /// one for each mode.
+    /// Tells `visit` the shape of every way of `task`, once for each class of nodes. Relaxed ways are
+    /// told once for each mode.
     pub(crate) fn each_way(&self, task: usize, visit: impl FnMut(Way)) {
         self.each_way_in(task, 1, visit);
     }

@@ -1,18 +1,20 @@
 //! The windows of many nodes, merged once for all tasks.
 //!
-//! A task's ways on each of thousands of nodes are too many to look at for each of thousands of tasks.
-//! So the nodes of a kind that hold a gang of some width are put in order of their windows, and merged
-//! in as many parts as are asked for. A merged window is open whenever a window of it is, at the least
-//! of their prices, to every task. So it allows more than there is, and bounds stay bounds.
+//! With thousands of tasks and nodes, there is no time to look at the ways of each task on each node.
+//! So the nodes of a kind that are wide enough for a gang are sorted by their windows, and the windows
+//! are merged into some number of parts. A merged window is open while any of its windows is open, at
+//! the least of their prices, and for every task. So merged windows allow more than the real windows,
+//! and bounds stay bounds.
 
 use crate::general::instance::NodeFacts;
 use crate::problem::model::Model;
 
-/// From so many pairs of a task and a node on, windows are merged for all tasks.
+/// Windows are merged for all tasks if there are more pairs of a task and a node than this.
 pub(super) const MANY_PLACES: usize = 400_000;
-/// Up to this many widths of a kind have their own nodes; others take the nodes of a smaller width.
+/// The maximum number of widths of a kind that have a group. A gang of another width takes the group
+/// of the next smaller width, which has more nodes.
 const MOST_WIDTHS: usize = 16;
-/// The most parts are two to the power of this.
+/// How many numbers of parts there are: 1, 2, 4 and so on. The last is 256.
 const LEVELS: usize = 9;
 
 /// When some nodes of a kind are there, and their least prices.
@@ -37,11 +39,11 @@ impl Window {
     }
 }
 
-/// The nodes of a kind with so many devices at least.
+/// The merged windows of all nodes of a kind that have at least `gpus` devices.
 #[derive(Debug)]
 struct Group {
     gpus: u32,
-    /// Merged in one part, two, four, and so on.
+    /// The windows, merged into one part, into two parts, into four parts, and so on.
     levels: Vec<Vec<Window>>,
 }
 
@@ -80,8 +82,8 @@ impl Shared {
         Self { groups: groups.collect(), sizes }
     }
 
-    /// Windows of the nodes of a kind that hold so many devices, in up to `most` parts, but one at
-    /// least.
+    /// The windows of the nodes of a kind that have at least `gpus` devices, merged into at most
+    /// `most` parts, or into one part if `most` is 0. Empty if no node is so wide.
     pub(crate) fn windows(&self, kind: usize, gpus: u32, most: usize) -> &[Window] {
         let sizes = &self.sizes[kind];
         let Some(size) = sizes.get(sizes.partition_point(|size| *size < gpus)) else { return &[] };
@@ -92,14 +94,15 @@ impl Shared {
         })
     }
 
-    /// All nodes of a kind as one.
+    /// One window that stands for all nodes of a kind; `None` if the kind has no nodes.
     pub(crate) fn of_kind(&self, kind: usize) -> Option<Window> {
         self.groups[kind].first().map(|group| group.levels[0][0])
     }
 }
 
 impl Group {
-    /// Of all windows of a kind in order, those of nodes with so many devices.
+    /// Picks the nodes with at least `gpus` devices from `windows`, which are all nodes of a kind with
+    /// their numbers of devices, sorted by their windows.
     fn new(gpus: u32, windows: &[(u32, Window)]) -> Self {
         let own: Vec<Window> =
             windows.iter().filter(|(size, _)| *size >= gpus).map(|(_, window)| *window).collect();

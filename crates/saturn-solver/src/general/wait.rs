@@ -91,8 +91,8 @@ fn paid(instance: &Instance, placed: &[Placed], parts: &[(usize, u32)]) -> f64 {
         .sum()
 }
 
-/// Whether enough devices are free for a gang all the time. Gangs may overlap by `slack`, but not by
-/// much of what the shorter of them lasts.
+/// Whether enough devices are free for a gang all the time. Two gangs may overlap by `slack`, but by no
+/// more than a quarter of the shorter gang.
 fn fits(instance: &Instance, placed: &[Placed], index: usize, slack: f64) -> bool {
     let one = &placed[index];
     let slack_of = |gang: &Placed| slack.min(0.25 * gang.lasts.min(one.lasts));

@@ -9,9 +9,10 @@ use crate::problem::error::SolveError;
 use crate::problem::options::Options;
 use crate::solve::staying;
 
-/// Seconds for each task from the end of a search to the answer, about: its gangs become assignments,
-/// and are checked. The search ends so much earlier, but by no more than a share of the limit.
+/// About how many seconds it takes, for each task, to make assignments of a search's gangs and to check
+/// them. The search ends earlier by this time.
 const ANSWER_S: f64 = 5e-6;
+/// The largest share of the time limit by which a search ends earlier.
 const MOST_FOR_ANSWER: f64 = 0.1;
 
 /// Plans `problem`: the best plan found within the limits of `options`, with the proofs about it.

@@ -16,7 +16,7 @@ pub(crate) fn valid(problem: &Problem, options: &Options) -> Option<Plan> {
     of_this_problem(problem, options).filter(|plan| check(problem, plan).is_ok())
 }
 
-/// The warm start, if it is about the tasks of this problem, unchecked.
+/// The warm start, if its tasks are tasks of this problem. The plan itself is not checked.
 fn of_this_problem(problem: &Problem, options: &Options) -> Option<Plan> {
     let warm = options.warm_start.as_ref()?;
     let is_known = |one: &Assignment| one.task < problem.tasks.len();
@@ -47,8 +47,8 @@ pub(crate) fn take(problem: &Problem, options: &Options, deadline: Deadline, pla
 /// Makes another plan of the problem the answer, under bounds that hold for it.
 ///
 /// Where switches can't gain enough, the bound of an answer is that of plans without switches. The
-/// other plan may switch, and end before that bound. Plans with switches may be better by as much as
-/// is not enough.
+/// other plan may switch, and end before that bound. If it doesn't, plans with switches may still end
+/// before the bound by up to `min_switch_gain`.
 pub(crate) fn answer_with(
     problem: &Problem,
     options: &Options,

@@ -184,7 +184,7 @@ impl Early<'_> {
         let of_all = most.min(REGIONAL * pieces.len() as u64);
         let length = of_all / jobs.len().max(1) as u64;
         let round = course.round(limits, jobs, length.max(1), |nodes, random, most| {
-            // Of thousands of pieces, to find those of some nodes takes a while.
+            // With thousands of pieces, it takes long to find the pieces on these nodes.
             if limits.deadline.is_over() {
                 return None;
             }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use saturn_core::{Plan, PlanStatus, Problem, check};
 use saturn_solver::{Backend, FrozenClock, Options, solve};
 
-/// Few enough tasks for linear programs, and for the exact one where a gang is wide.
+/// So few tasks that linear programs are solved, and the exact program too where a gang is wide.
 const FOR_PROGRAMS: Sizes =
     Sizes { nodes: 1..=2, gpus: 4..=9, kinds: 1, tasks: 5..=8, strategies: 1..=4, widest: 10 };
 
@@ -37,9 +37,10 @@ fn switchable(mut problem: Problem) -> Problem {
 proptest! {
     #![proptest_config(cases(20))]
 
-    /// Up to early ends both are one solve, as long as its moves alone limit it. HiGHS under a limit in
-    /// real seconds would break that on a busy machine: its programs take up to a second here. So the
-    /// two have time limits that no machine could meet, and that every machine could.
+    /// Both solves take the same course until early ends, as long as only moves limit them. If HiGHS had
+    /// a limit in real seconds, a busy machine would change the course, since programs take up to a
+    /// second here. So one solve has a time limit that no machine could meet, and the other has a time
+    /// limit that every machine could meet.
     #[test]
     fn a_plan_with_early_ends_is_as_good(
         problem in prop_oneof![problems(MEDIUM), problems(FOR_PROGRAMS)],

@@ -245,8 +245,8 @@ fn a_task_that_no_node_holds_leaves_all_tasks_whole() {
     }
 }
 
-/// No switches are searched for beside a gang on two nodes, nor if none can gain half of the
-/// makespan. Then the search without switches gets the rest of the time and moves.
+/// Switches are not searched for beside a gang on two nodes, nor where no switch can gain half of the
+/// makespan. In both cases, the time and moves that are left go to the search without switches.
 #[test]
 fn beside_a_wide_gang_the_search_uses_its_time_and_its_moves() {
     // On one node it would end later than all other tasks together.

@@ -2,8 +2,8 @@
 //! moved. The run as a whole is explained too.
 //!
 //! `stands`, `waiting` and `failures` explain where a task is, `candidates` its strategies, `moves`
-//! its moves, `wrong` what was wrong with its plan, and `run` the run. `code` lists the codes, and `reason` pairs a code with its
-//! sentence. `explanation` gathers all of this as data, and `text` prints it.
+//! its moves, `wrong` the errors of its plan, and `run` the run. `code` lists the codes, and `reason`
+//! pairs a code with its sentence. `explanation` gathers all of this as data, and `text` prints it.
 //!
 //! Invariants: every reason has a stable code for scripts and a sentence for people. Everything
 //! comes from the journal, so explanations work for live runs and for ended runs.

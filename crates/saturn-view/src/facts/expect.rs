@@ -1,7 +1,7 @@
 //! When tasks are expected to start and end, and how large the error may be.
 //!
 //! The expected times are the engine's own forecast of following the plan in force. The error band
-//! comes from what earlier forecasts came to, on these devices in earlier runs and in this run.
+//! comes from the errors of earlier forecasts: in earlier runs on these devices, and in this run.
 //! Tasks that wait have a band of their own: their ends depend on the tasks before them.
 
 use std::collections::BTreeSet;
@@ -14,17 +14,17 @@ use crate::facts::history::History;
 
 /// The quantiles of the ratios that bound the band, so that it covers four ends of five.
 pub const QUANTILES: (f64, f64) = (0.1, 0.9);
-/// How many ratios of before count beside those of this run. With more of them, a run that differs
-/// from earlier runs would be late to notice.
+/// The number of ratios from earlier runs that count beside this run's own ratios. If more counted,
+/// the bands of a run that differs from earlier runs would adapt too late.
 const NUM_EARLIER: usize = 20;
-/// What the ends of tasks that trained came to, over their forecasts, in the recorded runs of
-/// `benches/replay/runs`. They stand in for earlier runs where there are none. A test of the
-/// recorded runs checks them.
+/// Ratios of tasks that trained, in the recorded runs of `benches/replay/runs`: ten quantiles, evenly
+/// apart. They stand in for earlier runs where there are none. A test of the recorded runs checks
+/// them.
 pub const DEFAULT_TRAINING: [f64; 10] =
     [0.84, 0.96, 0.99, 1.01, 1.02, 1.03, 1.07, 1.16, 1.37, 1.71];
-/// The same of tasks that waited.
+/// The same quantiles for tasks that waited.
 pub const DEFAULT_WAITING: [f64; 10] = [0.68, 0.92, 0.99, 1.02, 1.03, 1.1, 1.19, 1.33, 1.52, 1.88];
-/// The same of whole runs.
+/// The same quantiles for whole runs.
 pub const DEFAULT_RUNS: [f64; 10] = [0.76, 0.88, 0.98, 1.01, 1.06, 1.11, 1.24, 1.35, 1.59, 2.58];
 
 /// How large the error may be, as factors on the remaining time.
@@ -36,7 +36,7 @@ pub struct Band {
     pub high: f64,
     /// How many ratios of this run are behind the band.
     pub attempts: usize,
-    /// How many ratios of earlier runs on these devices there are.
+    /// How many ratios of earlier runs on these devices are known.
     #[serde(default)]
     pub earlier: usize,
 }
@@ -66,13 +66,13 @@ impl Band {
     }
 }
 
-/// The low and high ratio by this run's own ratios and by those of before. What is missing to
-/// [`NUM_EARLIER`] of them is made up by the default, evenly.
-fn band(own: &[f64], before: &[f64], default: &[f64]) -> (f64, f64) {
-    let missing = NUM_EARLIER.saturating_sub(before.len());
+/// The low and the high ratio of a band. If there are fewer than [`NUM_EARLIER`] ratios of earlier
+/// runs, quantiles of the default make up the number.
+fn band(own: &[f64], earlier: &[f64], default: &[f64]) -> (f64, f64) {
+    let missing = NUM_EARLIER.saturating_sub(earlier.len());
     let made_up =
         (0..missing).filter_map(|index| quantile(default, (index as f64 + 0.5) / missing as f64));
-    let mut ratios: Vec<f64> = own.iter().chain(before).copied().chain(made_up).collect();
+    let mut ratios: Vec<f64> = own.iter().chain(earlier).copied().chain(made_up).collect();
     ratios.sort_unstable_by(f64::total_cmp);
     let of = |share| quantile(&ratios, share).unwrap_or(1.0);
     (of(QUANTILES.0), of(QUANTILES.1))

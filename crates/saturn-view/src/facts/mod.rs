@@ -1,8 +1,9 @@
 //! The facts that several views show, beside those in the engine's state.
 //!
 //! `history` keeps what the state forgets, as values of `past`. `outcome` compares what happened
-//! with the plan, and `planned_by` says what the plan rested on. `expect` says when tasks will end, and `errors` how wrong that was. `counts`, `goal`, `run_status` and `ways`
-//! answer the questions that several views ask of the state.
+//! with the plan, and `planned_by` says what the plan rested on. `expect` says when tasks will end,
+//! and `errors` how wrong earlier forecasts were. `counts`, `goal`, `run_status` and `ways` answer
+//! the questions that several views ask of the state.
 //!
 //! Invariants: numbers and names alone, no sentences. The same records give the same facts, in a
 //! live run and in one read back from its journal.

@@ -1,9 +1,9 @@
 //! The least value of a small problem with any facts: all orders by start.
 //!
-//! For the makespan and for weighted completion, some best plan is found by placing gangs in the order
-//! of their starts, each as early as it can, but no earlier than the gang before it. So every order,
-//! strategy and gang is tried, and a branch is given up when what is placed is worth too much already.
-//! Under the cost it may pay to wait: there the least of these plans is only a plan.
+//! For the makespan and for weighted completion, some best plan has each gang as early as possible, but
+//! no earlier than the gang before it in the order of starts. So every order, strategy and gang is
+//! tried. A branch is given up once its placed gangs alone are no better than the best plan so far.
+//! Under the cost objective it may pay to wait, so the result is only the value of some plan.
 
 use saturn_core::{Objective, Problem, ProblemTask};
 
@@ -155,8 +155,8 @@ impl Orders<'_> {
         }
     }
 
-    /// With one more gang. Starts ascend, so which of the devices that are free by then it holds doesn't
-    /// matter.
+    /// The same with one more gang. It takes any devices that are free at its start: no later gang starts
+    /// earlier, so the choice doesn't matter.
     fn with(&self, placed: &Placed, task: usize, gang: &Held, start: f64, end: f64) -> Placed {
         let mut placed = placed.clone();
         let mut cost = 0.0;

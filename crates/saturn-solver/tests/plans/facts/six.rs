@@ -13,7 +13,7 @@ use crate::support::cases;
 proptest! {
     #![proptest_config(cases(250))]
 
-    /// At night these are 10,000 problems.
+    /// In the nightly tests, these are 10,000 problems.
     #[test]
     fn every_plan_and_bound_of_six_tasks_is_as_all_orders_say(
         problem in problems(SIX),
@@ -23,11 +23,11 @@ proptest! {
         for &objective in Objective::ALL {
             let plan = run(&problem, backend, objective, 1_500);
             let Some(least) = least(&problem, objective) else {
-                // No order keeps every limit. Waiting never helps to keep one.
+                // No order keeps every limit, and waiting would not help to keep a limit.
                 prop_assert!(!plan.is_usable(), "{objective}: {plan:?}");
                 continue;
             };
-            // A bound is cut at the plan's own value, so a bad plan shows more of it.
+            // A bound is reported as no more than the plan's value. Beside a bad plan it is not cut.
             let bad = run(&problem, Backend::Random, objective, 1);
             let at_most = least * (1.0 + 1e-9) + 1e-9;
             prop_assert!(bad.bound() <= at_most, "{objective}: {} {least}", bad.bound());
