@@ -39,15 +39,25 @@ pub(crate) fn put_idle_to_work(
     }
     let state = &ledger.state;
     ledger.idle.without_place.retain(|task| !state.has_ended(*task) && !state.has_place(*task));
-    let is_ready = |task: &TaskId| {
+    let may_start_s = |task: &TaskId| {
         let of = state.task(*task);
-        of.status == TaskStatus::Waiting
-            && of.not_before_s.max(of.spec.wishes.release_s) <= now_s
+        of.not_before_s.max(of.spec.wishes.release_s)
+    };
+    // Nothing else tells that a wait is over, or that a release has come.
+    let later_s = ledger.idle.without_place.iter().map(may_start_s).filter(|at_s| *at_s > now_s);
+    let next_s = later_s.min_by(f64::total_cmp);
+    let is_ready = |task: &TaskId| {
+        state.task(*task).status == TaskStatus::Waiting
+            && may_start_s(task) <= now_s
             && state.is_measured(*task)
             && state.waits_for(*task).next().is_none()
     };
     let mut ready = ledger.idle.without_place.clone();
     ready.retain(is_ready);
+    if let Some(next_s) = next_s {
+        ledger.timers.set(next_s, Timer::Idle);
+    }
+    let state = &ledger.state;
     if ready.is_empty() {
         return;
     }

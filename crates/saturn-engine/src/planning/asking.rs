@@ -134,7 +134,10 @@ impl Planning {
         ledger.agenda.planning.has_news = false;
         let asked = self.asked_about.as_ref();
         let is_known = asked.is_some_and(|asked| about.is_answered_by(asked));
-        let is_interval = interval_s <= now_s && tasks.len() > 1;
+        // A task that trains alone has nothing to gain.
+        let trains = |task: &TaskId| state.attempt_of(*task).is_some();
+        let may_gain = tasks.len() > 1 || !tasks.iter().all(trains);
+        let is_interval = interval_s <= now_s && may_gain;
         let lacks_place = |task: &TaskId| !ledger.state.has_place(*task);
         let has_passed = passes_s <= now_s;
         if has_passed || is_interval || !is_known {

@@ -196,6 +196,25 @@ fn a_task_starts_at_once_while_the_solver_rests() {
 }
 
 #[test]
+fn a_task_starts_at_its_release_while_the_solver_rests() {
+    let mut engine = half_busy(1.0);
+    let mut later = submit("t1", 1.0);
+    let Event::Command { command: Command::Submit { tasks } } = &mut later else {
+        panic!("it is a submission")
+    };
+    tasks[0].spec.wishes.release_s = 30.0;
+    assert_eq!(launched(&engine.handle(later, 20.0)), []);
+    let mut now_s = 20.0;
+    while now_s < 30.0 {
+        now_s = engine.next_tick_s().expect("its release is waited for").max(now_s);
+        let decision = engine.handle(Event::Tick, now_s);
+        let expected: &[TaskId] = if now_s < 30.0 { &[] } else { &[TaskId(1)] };
+        assert_eq!(launched(&decision), expected, "at {now_s} s");
+    }
+    assert!(now_s < 30.1, "{now_s}");
+}
+
+#[test]
 fn a_task_starts_at_once_where_a_solve_takes_longer_than_a_wrong_start_costs() {
     let mut engine = half_busy(1.0);
     let decision = engine.handle(submit("t1", 1.0), 100.0);
