@@ -175,9 +175,9 @@ impl State {
         inspection.failures += u32::from(has_failed);
         if inspection.found.is_none() {
             self.want_trials_of_group(group);
-            // Tasks that waited for it can be planned.
-            self.version += 1;
         }
+        // Tasks that waited for it, and wait for no trials, can be planned.
+        self.version += 1;
     }
 }
 
