@@ -46,7 +46,12 @@ pub fn journal(text: &str) {
             host_memory_by_node: BTreeMap::new(),
             pool_may_grow: true,
         };
-        let resume = Event::Resume { cluster: cluster(), device_memory_bytes: None, machines };
+        let resume = Event::Resume {
+            cluster: cluster(),
+            device_memory_bytes: None,
+            machines,
+            living: Vec::new(),
+        };
         engine.handle(resume, 1e6);
         engine.handle(Event::Tick, 1e6 + 1.0);
     }

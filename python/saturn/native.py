@@ -71,6 +71,14 @@ class Agent(Protocol):
         """End every process of the agent."""
 
 
+def run_agent(setup: str, ready: Callable[[], None]) -> None:
+    """Be the agent of a run's ranks, as `setup` says, until there is nothing left to do.
+
+    `ready` is called once drivers may connect. Raises if the agent can't serve.
+    """
+    _core().run_agent(setup, ready)
+
+
 def exchange() -> Exchange:
     """Make an exchange without agents."""
     made: Exchange = _core().Exchange()

@@ -51,7 +51,10 @@ SWEEP = f"""{DEFINITIONS}
 if "--cursed" in sys.argv:
     tasks[0] = Task(get_model, get_dataloader, fail_late, HParams(lr=0.01, batch_count=100),
                     name="cursed")
-result = orchestrate(tasks, name="run", devices=1, checkpoint_every_s=0.3)
+outlive_s = float(sys.argv[sys.argv.index("--outlive") + 1]) if "--outlive" in sys.argv else 0.0
+result = orchestrate(
+    tasks, name="run", devices=1, checkpoint_every_s=0.3, outlive_s=outlive_s
+)
 print("trained")
 """
 

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 import reference
 import saturn
+from agents import end_agents
 from closeness import ACROSS, ulps
 from saturn import native, verbs
 from saturn.errors import InvalidInput, Refused, RunOver
@@ -145,6 +146,8 @@ def served(tmp_path: Path) -> Iterator[Served]:
     yield served
     served.process.kill()
     served.process.wait()
+    # The tasks of a pool train on.
+    end_agents(f"SATURN_HOME={served.environment['SATURN_HOME']}")
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ use std::path::Path;
 use saturn_core::names::escape_terminal;
 use saturn_engine::{Command, RefusalCode};
 use saturn_runtime::control::{ControlError, Request, ask};
+use saturn_runtime::{outlived, stop_outlived};
 use serde_json::json;
 
 use crate::exit::{Exit, fail, print_json};
@@ -31,15 +32,25 @@ pub(crate) fn tell(
         Err(exit) => return exit,
     };
     let Instruction { command, done, next } = instruction(&run);
-    let outcome = match ask(&run.path, &Request::Command(command)) {
+    let outcome = match ask(&run.path, &Request::Command(command.clone())) {
         Ok(reply) if reply.ok => Ok(()),
         Ok(reply) => Err(Refused {
             exit: Exit::BadInput,
             code: reply.code,
             error: reply.error.unwrap_or_else(|| "refused".to_owned()),
         }),
+        Err(ControlError::NotDriven { .. })
+            if matches!(command, Command::Stop { .. }) && stop_outlived(&run.path) =>
+        {
+            Ok(())
+        }
         Err(error @ ControlError::NotDriven { .. }) => {
-            let hint = format!("where the run stands: saturn status {}", run.shown);
+            let hint = match outlived(&run.path) {
+                Some(_) => {
+                    format!("its tasks train on; to take it up: saturn resume {}", run.shown)
+                }
+                None => format!("where the run stands: saturn status {}", run.shown),
+            };
             Err(Refused { exit: Exit::BadInput, code: None, error: format!("{error}; {hint}") })
         }
         Err(error @ ControlError::NoAnswer { .. }) => Err(Refused::by_machine(&error)),

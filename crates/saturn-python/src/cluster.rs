@@ -6,9 +6,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use saturn_runtime::{Agent, AgentSetup, Exchange, StoreOpener};
+use saturn_runtime::{Agent, AgentSetup, Exchange, RunAgent, StoreOpener};
 
 use crate::errors::{invalid_input, to_python};
+
+/// Is the agent of a run's ranks until there is nothing left to do. `ready` is called once drivers
+/// may connect.
+#[pyfunction]
+pub(crate) fn run_agent(py: Python<'_>, setup: &str, ready: &Bound<'_, PyAny>) -> PyResult<()> {
+    let agent = py.detach(|| RunAgent::start(setup)).map_err(|error| to_python(py, &error))?;
+    ready.call0()?;
+    py.detach(|| agent.serve());
+    Ok(())
+}
 
 /// The exchange between a run that this process drives and its agents, which have numbers.
 #[pyclass(frozen, name = "Exchange", module = "saturn._core")]

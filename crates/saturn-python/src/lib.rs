@@ -138,6 +138,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Namespaces>()?;
     module.add_function(wrap_pyfunction!(run, module)?)?;
     module.add_function(wrap_pyfunction!(resume, module)?)?;
+    module.add_function(wrap_pyfunction!(cluster::run_agent, module)?)?;
     module.add_function(wrap_pyfunction!(outlook, module)?)?;
     module.add_function(wrap_pyfunction!(read_profile, module)?)?;
     module.add_function(wrap_pyfunction!(live::is_driven, module)?)?;

@@ -17,7 +17,8 @@
 //! - One process drives a run at a time (`run.lock`). A new driver does not start while a worker of
 //!   an earlier driver lives (`workers.lock`). Two runs of one user never hold the same device
 //!   (`claims`).
-//! - No worker outlives the driver, except those that the kernel can't end.
+//! - No worker outlives the driver, except those that the kernel can't end, and those of a run that
+//!   asked for it (`outliving`).
 //! - An observer never delays a run (`followers`). A full disk pauses the run.
 //!
 //! Threads: the driver owns the engine, the journal and the launcher. Followers fold the records
@@ -25,8 +26,8 @@
 //! process, and passes on what it reads.
 //!
 //! The source is in *rooms*, folders in one direction: `system` → `devices` → `keeping` →
-//! `launching` → `asking` → `run_files` → `probing` → `cluster` → `answering` → `opening` →
-//! `driving`. A room uses the rooms before it, never those after it. Each room opens with a page,
+//! `launching` → `asking` → `run_files` → `probing` → `cluster` → `outliving` → `answering` →
+//! `opening` → `driving`. A room uses the rooms before it, never those after it. Each room opens with a page,
 //! its `mod.rs`.
 
 mod answering;
@@ -37,6 +38,7 @@ mod driving;
 mod keeping;
 mod launching;
 mod opening;
+mod outliving;
 mod probing;
 mod run_files;
 mod system;
@@ -62,6 +64,8 @@ pub use driving::run::{DeviceMemory, Interpreter, ResumeOptions, interpreter_of,
 pub use opening::outlook::{Outlook, outlook};
 pub use opening::request::RunRequest;
 pub use opening::watcher::Watcher;
+pub use outliving::agent::RunAgent;
+pub use outliving::starting::{Outlived, outlived, stop_outlived};
 pub use run_files::journal_location::elsewhere;
 pub use run_files::pools::newest_pool;
 pub use run_files::recording::{Recorded, recorded};

@@ -93,6 +93,9 @@ class RunOptions(SearchOptions, total=False):
     stall_s: seconds of silence after which a task's workers count as hung and are restarted
         from the last checkpoint. It must be more than the longest step takes. Building, loading
         and saving do not count as silence.
+    outlive_s: for how many seconds tasks train on if this program dies, until `resume` takes them
+        up where they are. If nobody resumes the run in that time, they stop at checkpoints. 0:
+        they end with the program, and go on from their last checkpoints (see docs/runs.md).
     solver_time_limit_s: the most seconds that the solver may take for one plan. If little is
         left to train, it may take a hundredth of that.
     max_switches: how often a plan may move a task to another technique, device count or place
@@ -117,6 +120,7 @@ class RunOptions(SearchOptions, total=False):
     storage: str | None
     checkpoint_every_s: float | None
     stall_s: float
+    outlive_s: float
     solver_time_limit_s: float
     max_switches: int | None
     seed: int

@@ -64,6 +64,7 @@ class Settings:
     interval_s: float = 1000.0
     checkpoint_every_s: float | None = None
     stall_s: float = 600.0
+    outlive_s: float = 0.0
     solver_time_limit_s: float = 2.0
     max_switches: int | None = None
     seed: int = 0
@@ -99,6 +100,13 @@ class Settings:
         if self.checkpoint_every_s is not None:
             check_seconds("checkpoint_every_s", self.checkpoint_every_s)
         check_seconds("stall_s", self.stall_s)
+        if self.outlive_s:
+            check_seconds("outlive_s", self.outlive_s)
+            if cluster is not None:
+                raise InvalidInput(
+                    "outlive_s: on a cluster, tasks end with the program; leave out `outlive_s`, "
+                    "or `cluster`"
+                )
         check_seconds("solver_time_limit_s", self.solver_time_limit_s)
         device_memory_bytes = parse_limit("device_memory", self.device_memory, unlimited=None)
         host_memory_bytes = parse_size("host_memory", self.host_memory)
@@ -131,6 +139,8 @@ class Settings:
                 },
             },
         }
+        if self.outlive_s:
+            described["outlives_s"] = float(self.outlive_s)
         if self.checkpoint_every_s is not None:
             described["checkpoint_every_s"] = float(self.checkpoint_every_s)
         if self.nodes_per_task is not None:

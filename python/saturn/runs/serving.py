@@ -14,6 +14,10 @@ from saturn.tasks.surroundings import STARTED, Surroundings
 from saturn.tuning.pool import Pool
 from saturn.tuning.supervise import supervise
 
+#: For how many seconds the tasks of a pool train on if its process dies, until the next takes them
+#: up.
+OUTLIVE_S = 900.0
+
 
 def connect() -> Pool:
     """The pool that `saturn serve` drives on this machine, to submit tasks to.
@@ -59,6 +63,7 @@ def _begin(devices: int | None, device_memory: int | str | None, wait: bool) -> 
     begun = start(
         [],
         keep_open=True,
+        outlive_s=OUTLIVE_S,
         devices=devices,
         device_memory=device_memory,
         wait=wait,

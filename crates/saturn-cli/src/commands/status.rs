@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use saturn_runtime::control;
 use saturn_view::status_text;
+use saturn_view::units::duration;
 
 use super::run_failed;
 use crate::args::StatusArgs;
@@ -51,6 +52,15 @@ fn show(run: &Found, args: &StatusArgs) -> Exit {
     } else {
         let gap = if args.watch { "\n\n" } else { "\n" };
         print_data(&format!("{}{gap}", text.trim_end()));
+    }
+    if control::driver_of(&run.path).is_none()
+        && let Some(outlived) = saturn_runtime::outlived(&run.path)
+    {
+        let (shown, left) = (&run.shown, duration(outlived.stays_s));
+        eprintln!(
+            "no process drives the run; its tasks train on, and stop at checkpoints in {left}, \
+             unless a process takes the run up: saturn resume {shown}"
+        );
     }
     Exit::Ok
 }

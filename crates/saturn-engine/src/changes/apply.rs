@@ -20,7 +20,7 @@ impl State {
             | Record::NotSolved { .. }
             | Record::DriverStarted { .. }
             | Record::Noted { .. } => {}
-            Record::Resumed { device_memory_bytes, machines } => {
+            Record::Resumed { device_memory_bytes, machines, .. } => {
                 self.apply_resumed(*device_memory_bytes, machines.clone());
             }
             Record::NodeJoined { node, spec, host_memory_bytes } => {

@@ -37,6 +37,7 @@ impl State {
             started: None,
             warm: None,
             recorded: None,
+            went_on: None,
             stopping: None,
             step,
             stepped_s: now_s,
@@ -277,6 +278,7 @@ impl State {
         let strategy = known.map(|trial| Arc::clone(&trial.strategy));
         let Some(attempt) = self.attempts.get_mut(&id) else { return };
         attempt.purpose = Purpose::Train;
+        attempt.went_on = Some(step);
         attempt.completed = false;
         attempt.started = Some((step, now_s));
         attempt.step = step;

@@ -65,7 +65,8 @@ impl State {
         }
         // Another driver may find devices good that the last one did not.
         for device in self.nodes.iter_mut().flat_map(|node| &mut node.devices) {
-            *device = DeviceState::default();
+            // An attempt that goes on under this driver has its devices still.
+            *device = DeviceState { held_by: device.held_by, ..DeviceState::default() };
         }
         self.learn_usable_breadths();
         for task in self.task_ids() {

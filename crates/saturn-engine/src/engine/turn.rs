@@ -10,6 +10,7 @@
 
 use saturn_core::Cluster;
 
+use crate::engine::adoption::{adopt, adoptable};
 use crate::engine::commands::{command, stop_run};
 use crate::engine::judgements::end_stopped;
 use crate::engine::reports::{rank_exited, reported};
@@ -80,6 +81,13 @@ impl Engine {
         &self.ledger.state
     }
 
+    /// The attempts that may go on under another driver of the run, on a pool of these nodes, if
+    /// their ranks live. [`Event::Resume`] is to be told which of them live; the ranks of all other
+    /// attempts must have ended before.
+    pub fn adoptable(&self, cluster: &Cluster) -> Vec<AttemptId> {
+        adoptable(self.state(), cluster)
+    }
+
     /// Takes in an event that happened at `now_s` and decides.
     pub fn handle(&mut self, event: Event, now_s: f64) -> Decision {
         if self.take_in(event, now_s) {
@@ -105,9 +113,11 @@ impl Engine {
                 pool_is(ledger, health, cluster, now_s);
                 return false;
             }
-            Event::Resume { cluster, device_memory_bytes, machines } => {
+            Event::Resume { cluster, device_memory_bytes, machines, living } => {
+                let adopted = adoptable(&ledger.state, &cluster);
+                let adopted = adopted.into_iter().filter(|id| living.contains(id)).collect();
                 let machines = Some(machines);
-                let resumed = Record::Resumed { device_memory_bytes, machines };
+                let resumed = Record::Resumed { device_memory_bytes, machines, adopted };
                 self.resume(cluster, resumed, now_s);
                 return false;
             }
@@ -181,12 +191,18 @@ impl Engine {
 
     fn resume(&mut self, cluster: Cluster, resumed: Record, now_s: f64) {
         let ledger = &mut self.ledger;
-        let lost: Vec<AttemptId> = ledger.state.attempts.keys().copied().collect();
+        let Record::Resumed { adopted, .. } = &resumed else { return };
+        let adopted = adopted.clone();
+        let lost: Vec<AttemptId> =
+            ledger.state.attempts.keys().filter(|id| !adopted.contains(id)).copied().collect();
         for attempt in lost {
             ledger.lose(attempt, now_s);
         }
         ledger.commit(resumed, now_s);
         pool_is(ledger, &mut self.health, cluster, now_s);
+        for attempt in adopted {
+            adopt(ledger, attempt, now_s);
+        }
         self.planning = Planning::at(now_s);
         ledger.agenda.planning = PlanningNews::of_a_new_run();
     }

@@ -226,6 +226,9 @@ pub enum Event {
         device_memory_bytes: Option<u64>,
         /// What the machines are now.
         machines: Machines,
+        /// Attempts of [`Engine::adoptable`](crate::Engine::adoptable) that live: their ranks went
+        /// on without a driver. No process of any other attempt lives.
+        living: Vec<AttemptId>,
     },
     /// A node joins the pool, or comes back to it.
     NodeJoined {

@@ -155,6 +155,10 @@ pub enum Record {
         /// What its machines are from here on; `None` in journals that don't say so: as before.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         machines: Option<Machines>,
+        /// Attempts whose ranks had gone on training without a driver, and go on under this one.
+        /// All others that were live have ended as lost.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        adopted: Vec<AttemptId>,
     },
     /// A node joined, or came back; then it may have another number of devices than before.
     NodeJoined {

@@ -6,6 +6,7 @@
 //! waited come all at once: they tell how far an attempt is, and not how fast.
 
 use crate::ledger::book::Ledger;
+use crate::state::attempt::Attempt;
 
 /// Within so many seconds the driver has read what waited for it.
 const READ_S: f64 = 2.0;
@@ -18,7 +19,12 @@ pub(crate) fn stood_still(ledger: &mut Ledger, for_s: f64, now_s: f64) {
         attempt.heard_s = later(attempt.heard_s);
         attempt.killed_s = attempt.killed_s.map(later);
         attempt.echo_s = attempt.echo_s.map(later);
-        attempt.settled_s = now_s + READ_S;
-        (attempt.warm, attempt.recorded, attempt.recent) = (None, None, None);
+        clock_anew(attempt, now_s);
     }
+}
+
+/// Clocks an attempt's steps anew, once its reports that have waited are read.
+pub(crate) fn clock_anew(attempt: &mut Attempt, now_s: f64) {
+    attempt.settled_s = now_s + READ_S;
+    (attempt.warm, attempt.recorded, attempt.recent) = (None, None, None);
 }

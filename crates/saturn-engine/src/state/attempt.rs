@@ -34,6 +34,8 @@ pub struct Attempt {
     /// Up to which step its training is on record as a measurement, live; `None` before the first
     /// interval.
     pub recorded: Option<Warm>,
+    /// It began as a trial, and went on as training after so many finished steps.
+    pub went_on: Option<u64>,
     /// It was asked to stop: why, and when.
     pub stopping: Option<(StopReason, f64)>,
     /// Finished steps, live.

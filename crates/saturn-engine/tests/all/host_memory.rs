@@ -23,6 +23,8 @@ pub(crate) struct Run {
     pub(crate) engine: Engine,
     pub(crate) now_s: f64,
     pub(crate) records: Vec<Record>,
+    /// What was to be done, but for solves.
+    pub(crate) actions: Vec<Action>,
     /// The plan that was asked for last.
     order: Option<(u64, SolveOrder)>,
 }
@@ -85,8 +87,9 @@ impl Run {
 
     /// On nodes of so many devices, without tasks.
     pub(crate) fn begin(config: RunConfig, nodes: &[u32]) -> Self {
-        let mut run =
-            Self { engine: Engine::new(config), records: Vec::new(), now_s: 0.0, order: None };
+        let engine = Engine::new(config);
+        let (records, actions) = (Vec::new(), Vec::new());
+        let mut run = Self { engine, records, now_s: 0.0, actions, order: None };
         let nodes = nodes.iter().enumerate();
         let nodes = nodes.map(|(index, devices)| Node::new(format!("n{index}"), *devices, "a"));
         let nodes = nodes.collect();
@@ -107,6 +110,8 @@ impl Run {
         for action in actions {
             if let Action::Solve { request, order } = action {
                 self.order = Some((request, *order));
+            } else {
+                self.actions.push(action);
             }
         }
     }
@@ -115,6 +120,14 @@ impl Run {
     pub(crate) fn plan(&mut self, places: &[(&str, u32)]) {
         let places: Vec<_> = places.iter().map(|(name, device)| (*name, 0, *device)).collect();
         self.plan_on(&places);
+    }
+
+    /// The same for those tasks that the plan is asked about.
+    pub(crate) fn plan_asked(&mut self, places: &[(&str, u32)]) {
+        let (_, order) = self.order.as_ref().expect("a plan is asked for");
+        let is_asked = |name: &str| order.problem.tasks.iter().any(|task| task.name == name);
+        let asked: Vec<_> = places.iter().filter(|(name, _)| is_asked(name)).copied().collect();
+        self.plan(&asked);
     }
 
     /// The same on several nodes: each task on a node's device.
@@ -146,12 +159,28 @@ impl Run {
     }
 
     pub(crate) fn resume_on(&mut self, cluster: Cluster, change: impl FnOnce(&mut Machines)) {
+        self.restore();
+        self.resume_with(cluster, Vec::new(), change);
+    }
+
+    /// The engine is rebuilt from the journal.
+    pub(crate) fn restore(&mut self) {
         let records = (0_u32..).zip(&self.records);
         let records = records.map(|(number, record)| (record, f64::from(number)));
         self.engine = Engine::restore(records).expect("it has begun");
+        self.order = None;
+    }
+
+    /// A restored run goes on, with attempts that live.
+    pub(crate) fn resume_with(
+        &mut self,
+        cluster: Cluster,
+        living: Vec<AttemptId>,
+        change: impl FnOnce(&mut Machines),
+    ) {
         let mut machines = self.engine.state().config.machines();
         change(&mut machines);
-        self.tell(Event::Resume { cluster, device_memory_bytes: None, machines });
+        self.tell(Event::Resume { cluster, device_memory_bytes: None, machines, living });
         self.tell(Event::Tick);
     }
 

@@ -149,7 +149,12 @@ impl Run {
         let records = self.journal.iter().map(|(record, at_s)| (record, *at_s));
         self.engine = Engine::restore(records).expect("it has begun");
         let machines = self.engine.state().config.machines();
-        self.tell(Event::Resume { cluster: pool(), device_memory_bytes, machines });
+        self.tell(Event::Resume {
+            cluster: pool(),
+            device_memory_bytes,
+            machines,
+            living: Vec::new(),
+        });
         self.tell(Event::Tick);
     }
 }

@@ -328,7 +328,12 @@ fn a_resumed_run_holds_what_was_held_and_ends_what_was_to_end() {
     let records = run.records.iter().map(|(record, at_s)| (record, *at_s));
     run.engine = Engine::restore(records).expect("it began");
     let machines = run.engine.state().config.machines();
-    run.tell(Event::Resume { cluster: pool(), device_memory_bytes: None, machines });
+    run.tell(Event::Resume {
+        cluster: pool(),
+        device_memory_bytes: None,
+        machines,
+        living: Vec::new(),
+    });
     run.tell(Event::Tick);
     assert!(matches!(run.end(B), Some(TaskEnd::Stopped { .. })));
     assert_eq!(run.stage(A), Stage::Held);

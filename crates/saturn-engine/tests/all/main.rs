@@ -1,5 +1,6 @@
 //! The engine by its commands, events and records. One program, which links once.
 
+mod adoption;
 mod decisions;
 mod echoes;
 mod evaluations;

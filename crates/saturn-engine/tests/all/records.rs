@@ -276,7 +276,7 @@ fn record() -> impl Strategy<Value = Record> {
         task().prop_map(|task| Record::Excluded { task, key: way(1).key(), reason: String::new() }),
         task().prop_map(|task| Record::TaskEnded { task, end: TaskEnd::Done { loss: None } }),
         Just(Record::RunEnded { end: RunEnd::Interrupted }),
-        Just(Record::Resumed { device_memory_bytes: Some(3), machines: None }),
+        Just(Record::Resumed { device_memory_bytes: Some(3), machines: None, adopted: Vec::new() }),
         Just(Record::DriverStarted { startup_s: 4.5 }),
         Just(Record::Closed),
     ]
@@ -303,7 +303,7 @@ proptest! {
         }
         let cluster = saturn_core::Cluster { nodes: vec![Node::new("n0", 2, "cpu")] };
         let machines = engine.state().config.machines();
-        engine.handle(Event::Resume { cluster, device_memory_bytes: None, machines }, 100.0);
+        engine.handle(Event::Resume { cluster, device_memory_bytes: None, machines, living: Vec::new() }, 100.0);
         engine.handle(Event::Tick, 101.0);
         engine.handle(Event::Command { command: Command::Stop { at_once: true } }, 102.0);
     }

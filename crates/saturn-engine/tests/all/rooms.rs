@@ -100,6 +100,7 @@ const RUNTIME: House = House {
         "run_files",
         "probing",
         "cluster",
+        "outliving",
         "answering",
         "opening",
         "driving",

@@ -24,7 +24,8 @@ use saturn_store::{Disk, with_causes};
 use crate::cluster::letters::{FromAgent, Inbox, ToAgent};
 use crate::cluster::outgoing::Outgoing;
 use crate::devices::claims::Claims;
-use crate::devices::machine::{Machine, Pool};
+use crate::devices::machine::Machine;
+use crate::devices::pool::Pool;
 use crate::launching::files::Share;
 use crate::launching::launcher::LocalLauncher;
 use crate::launching::settings::LaunchSettings;
@@ -353,7 +354,7 @@ impl Inner {
 
 /// What to tell the driver of a launcher's news. An agent's launcher never has any other kind of
 /// news.
-fn word_of(news: News) -> Option<FromAgent> {
+pub(crate) fn word_of(news: News) -> Option<FromAgent> {
     let event = match news {
         News::Note(text) => return Some(FromAgent::Note { text }),
         News::Event(event) => event,

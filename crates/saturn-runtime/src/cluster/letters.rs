@@ -49,7 +49,7 @@ pub(crate) enum ToAgent {
 }
 
 /// What an agent says.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum FromAgent {
     /// The agent starts processes without delay from now on.

@@ -12,6 +12,7 @@
 use std::fmt;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -89,6 +90,33 @@ impl Claims {
         })?;
         let me = Holder { pid: std::process::id(), run: run.to_owned() };
         Ok(Self { directory, me, held: vec![open] })
+    }
+
+    /// The files whose locks this holds, for a child process: the locks last until both processes
+    /// have closed them.
+    pub(crate) fn files(&self) -> Result<Vec<OwnedFd>, RuntimeError> {
+        let cloned = self.held.iter().map(|file| Ok(OwnedFd::from(file.try_clone()?)));
+        let cloned: std::io::Result<_> = cloned.collect();
+        cloned.map_err(RuntimeError::file("hand on the locks of", &self.directory))
+    }
+
+    /// Names this process as the holder of the locks on files that it has inherited, by the
+    /// numbers of their descriptors. They stay open until the process ends.
+    pub(crate) fn inherited(run: &Path, files: &[i32]) -> Result<Self, RuntimeError> {
+        let me = Holder { pid: std::process::id(), run: run.to_owned() };
+        let mut directory = PathBuf::new();
+        for number in files {
+            let link = PathBuf::from(format!("/proc/self/fd/{number}"));
+            let path = std::fs::read_link(&link).map_err(RuntimeError::file("find", &link))?;
+            if path.extension().is_some_and(|extension| extension == "lock") {
+                let me = serde_json::to_vec(&me).map_err(std::io::Error::other);
+                let written = me.and_then(|me| std::fs::write(&path, me));
+                written.map_err(RuntimeError::file("write", &path))?;
+            } else {
+                directory = path;
+            }
+        }
+        Ok(Self { directory, me, held: Vec::new() })
     }
 
     /// Takes the device named `device`, or says who holds it.

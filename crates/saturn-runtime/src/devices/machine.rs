@@ -4,8 +4,6 @@
 //! NVML counts the GPUs. It initialises no CUDA context, so the warm parent's children can still
 //! choose their GPU. The GPUs of one type are a node; a machine with two types is two nodes.
 
-use std::collections::BTreeSet;
-
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::{Pid, gethostname};
 use saturn_core::Node;
@@ -13,8 +11,8 @@ use saturn_engine::{DeviceKind, State};
 
 use crate::devices::claims::{Claims, Holder};
 use crate::devices::gpus::{self, Gpu, Gpus};
-use crate::devices::hardware::{Hardware, NodeHardware, missing, processor};
-use crate::devices::host_memory;
+use crate::devices::hardware::missing;
+use crate::devices::pool::{Device, Pool, PoolNode};
 use crate::system::error::RuntimeError;
 
 /// The type name of CPU slots.
@@ -27,37 +25,6 @@ pub(crate) struct Machine {
     gpus: Gpus,
     /// Cores that this process may use.
     cores: Vec<usize>,
-}
-
-/// One device.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Device {
-    /// A CPU slot, with the core that it is pinned to.
-    Core(usize),
-    /// A GPU.
-    Gpu {
-        /// Its UUID.
-        uuid: String,
-        /// Its memory, bytes.
-        memory_bytes: u64,
-    },
-}
-
-/// A node: devices of one type.
-#[derive(Debug, Clone)]
-pub(crate) struct PoolNode {
-    node: Node,
-    devices: Vec<Device>,
-}
-
-/// The devices that a run holds. Other runs can't take them while this lives.
-#[derive(Debug)]
-pub(crate) struct Pool {
-    kind: DeviceKind,
-    nodes: Vec<PoolNode>,
-    /// Warnings that a person should read before trusting measurements on these devices.
-    warnings: Vec<String>,
-    _claims: Claims,
 }
 
 impl Machine {
@@ -129,7 +96,7 @@ impl Machine {
                 "{num_devices} CPU slots share {num_cores} cores: training is right, times are not"
             ));
         }
-        Ok(Pool { kind, nodes, warnings, _claims: claims })
+        Ok(Pool { kind, nodes, warnings, claims })
     }
 
     fn claim_gpus(
@@ -270,59 +237,6 @@ impl Taken {
             })
             .collect();
         holders.join("; ")
-    }
-}
-
-impl Pool {
-    /// The kind of these devices.
-    pub(crate) fn kind(&self) -> DeviceKind {
-        self.kind
-    }
-
-    /// A description of these devices.
-    pub(crate) fn hardware(&self) -> Hardware {
-        let host_memory_bytes = host_memory::available_bytes();
-        let nodes = self.nodes.iter().map(|PoolNode { node, .. }| NodeHardware {
-            node: node.clone(),
-            device_memory_bytes: self.memory_bytes(&node.gpu_type),
-            host_memory_bytes,
-            text: match self.kind {
-                DeviceKind::Cuda => node.gpu_type.clone(),
-                DeviceKind::Cpu => format!("{}, {}", processor(), self.slots()),
-            },
-        });
-        Hardware { kind: self.kind, nodes: nodes.collect(), warnings: self.warnings.clone() }
-    }
-
-    /// How processors are cut into slots, in words. Timings are valid only for the same cut.
-    fn slots(&self) -> String {
-        let slots: Vec<&Device> = self.nodes.iter().flat_map(|node| &node.devices).collect();
-        let cores: BTreeSet<usize> = slots
-            .iter()
-            .filter_map(|device| if let Device::Core(core) = device { Some(*core) } else { None })
-            .collect();
-        if slots.len() > cores.len() {
-            format!("{} slots on {} cores", slots.len(), cores.len())
-        } else {
-            "1 thread a slot".to_owned()
-        }
-    }
-
-    /// A device of a node, by its number within the node.
-    pub(crate) fn device(&self, node: &Node, number: u32) -> Option<&Device> {
-        let same =
-            |one: &&PoolNode| one.node.name == node.name && one.node.gpu_type == node.gpu_type;
-        self.nodes.iter().find(same)?.devices.get(number as usize)
-    }
-
-    /// The memory of the smallest device of a type, bytes; `None` if it is unknown.
-    pub(crate) fn memory_bytes(&self, gpu_type: &str) -> Option<u64> {
-        let nodes = self.nodes.iter().filter(|node| node.node.gpu_type == gpu_type);
-        let known = nodes.flat_map(|node| &node.devices).filter_map(|device| match device {
-            Device::Core(_) => None,
-            Device::Gpu { memory_bytes, .. } => Some(*memory_bytes),
-        });
-        known.min()
     }
 }
 

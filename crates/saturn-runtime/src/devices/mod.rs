@@ -1,7 +1,7 @@
 //! The devices of this machine, and which run holds which of them.
 //!
 //! - `machine` finds the devices (`gpus` by NVML, `others` that NVML does not know) and gives a run
-//!   its pool of them. `hardware` describes a pool in words that other machines can compare.
+//!   its `pool` of them. `hardware` describes a pool in words that other machines can compare.
 //! - `claims` has a lock for each device.
 //! - `host_memory` reads what the machine's memory and the limits of this process are.
 //!
@@ -16,3 +16,4 @@ pub(crate) mod hardware;
 pub(crate) mod host_memory;
 pub(crate) mod machine;
 pub(crate) mod others;
+pub(crate) mod pool;

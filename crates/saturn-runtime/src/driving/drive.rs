@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use saturn_engine::{Command, Engine, Event, Launcher, Observer, RunEnd, TaskEnd, TaskStatus};
+use saturn_engine::{Command, Engine, Event, Observer, RunEnd, TaskEnd, TaskStatus};
 use saturn_store::{Disk, Platform};
 use saturn_view::{Report, Results};
 
@@ -14,14 +14,15 @@ use crate::answering::trackers::{self, Trackers};
 use crate::asking::control::{Query, Request};
 use crate::asking::server::ControlSocket;
 use crate::cluster::launcher::ClusterLauncher;
-use crate::driving::driver::{Driven, Driver, DriverDoor};
+use crate::driving::driver::{Driven, Driver, DriverDoor, OwnLauncher};
 use crate::driving::listening::Listening;
 use crate::driving::space::SpaceWatch;
 use crate::keeping::shelf::Shelf;
 use crate::launching::launcher::{Earlier, LocalLauncher};
 use crate::launching::settings::LaunchSettings;
 use crate::opening::run_devices::RunDevices;
-use crate::run_files::journal::Journal;
+use crate::outliving::launcher::AgentLauncher;
+use crate::run_files::journal::{Heard, Journal};
 use crate::run_files::run_dir::RunDir;
 use crate::system::bell::Bell;
 use crate::system::clock::RunClock;
@@ -96,12 +97,6 @@ impl Tracked {
     }
 }
 
-/// A launcher that this process owns and ends after the run.
-trait OwnLauncher: Launcher {
-    /// Ends every process. Returns those that live on.
-    fn end(self) -> Vec<i32>;
-}
-
 impl OwnLauncher for LocalLauncher {
     fn end(self) -> Vec<i32> {
         LocalLauncher::end(self)
@@ -111,6 +106,16 @@ impl OwnLauncher for LocalLauncher {
 impl OwnLauncher for ClusterLauncher {
     fn end(self) -> Vec<i32> {
         ClusterLauncher::end(self)
+    }
+}
+
+impl OwnLauncher for AgentLauncher {
+    fn end(self) -> Vec<i32> {
+        AgentLauncher::end(self)
+    }
+
+    fn heard(&self) -> Option<Heard> {
+        Some(AgentLauncher::heard(self))
     }
 }
 
@@ -128,6 +133,18 @@ pub(crate) fn drive(
     }
     let (bell, disk) = (Bell::default(), opened.disk.clone());
     match run_devices {
+        RunDevices::Here(pool) if let Some(stays_s) = settings.outlives_s => {
+            let site = opened.run.site();
+            let launcher =
+                AgentLauncher::start(site, settings, pool, earlier, stays_s, bell.clone())?;
+            drive_with(launcher, bell, opened, followers, is_interrupted, first)
+        }
+        RunDevices::Outlived(living) => {
+            let (site, stays_s) = (opened.run.site(), settings.outlives_s.unwrap_or_default());
+            let launcher =
+                AgentLauncher::take_over(*living, site, settings, earlier, stays_s, bell.clone());
+            drive_with(launcher, bell, opened, followers, is_interrupted, first)
+        }
         RunDevices::Here(pool) => {
             let site = opened.run.site();
             let mut launcher = LocalLauncher::start(site, settings, pool, bell.clone(), disk)?;
@@ -163,7 +180,9 @@ fn drive_with(
         followers.note(&failure, now_s);
     }
     let (door, inputs) = DriverDoor::new(bell.clone());
-    followers.note("starting workers: importing torch", now_s);
+    if !launcher.is_ready() {
+        followers.note("starting workers: importing torch", now_s);
+    }
     let desk = followers.desk();
     let asked = door.clone();
     let (notes, config) = (followers.notes(), engine.state().config.clone());

@@ -18,7 +18,7 @@ use crate::answering::followers::{Followers, Progress};
 use crate::asking::control::Reply;
 use crate::driving::listening::Listening;
 use crate::driving::space::SpaceWatch;
-use crate::run_files::journal::Journal;
+use crate::run_files::journal::{Heard, Journal};
 use crate::run_files::new_tasks::check_tasks;
 use crate::system::bell::Bell;
 use crate::system::clock::{self, RunClock};
@@ -33,6 +33,17 @@ const MAX_NEWS: usize = 256;
 const FULL_DISK_WAIT: Duration = Duration::from_secs(1);
 /// This many presses of Ctrl-C end a run whose disk is full.
 const MAX_INTERRUPTS: u32 = 3;
+
+/// A launcher that this process owns and ends after the run.
+pub(crate) trait OwnLauncher: Launcher {
+    /// Ends every process. Returns those that live on.
+    fn end(self) -> Vec<i32>;
+
+    /// How far the agent of the run's ranks was heard, if they have one.
+    fn heard(&self) -> Option<Heard> {
+        None
+    }
+}
 
 /// Input to the driver from other threads.
 pub(crate) enum Input {
@@ -104,7 +115,7 @@ pub(crate) struct Driven<L> {
     pub(crate) journal: Journal,
 }
 
-impl<L: Launcher> Driver<'_, L> {
+impl<L: OwnLauncher> Driver<'_, L> {
     /// Drives a run whose beginning is on record, until the run has ended.
     pub(crate) fn drive(mut self, begin: Option<Event>) -> Result<Driven<L>, RuntimeError> {
         if let Some(event) = begin {
@@ -242,6 +253,9 @@ impl<L: Launcher> Driver<'_, L> {
     fn decide(&mut self, event: Event) -> Result<Option<Refusal>, RuntimeError> {
         let now_s = self.clock.now_s();
         let Decision { records, actions, refusal } = self.engine.handle(event, now_s);
+        if let Some(heard) = self.launcher.heard() {
+            self.journal.hear(heard);
+        }
         self.append(&records, now_s)?;
         for record in &records {
             if let Record::Ended { attempt, end, .. } = record {

@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 use std::path::Path;
 
-use saturn_engine::{Command, Decision, Engine, Event, NewTask, RunEnd, State};
+use saturn_engine::{AttemptId, Command, Decision, Engine, Event, NewTask, RunEnd, State};
 use saturn_store::{Disk, Platform};
 use saturn_view::History;
 
 use crate::answering::followers::Followers;
 use crate::cluster::exchange::Exchange;
 use crate::devices::claims::Claims;
+use crate::devices::hardware::Hardware;
 use crate::devices::machine::Machine;
 use crate::driving::drive::{Launching, Opened, Outcome, Tracked, drive, finish};
 use crate::launching::files::attempt_dir;
@@ -18,6 +19,7 @@ use crate::launching::settings::LaunchSettings;
 use crate::opening::request::{Parts, RunRequest};
 use crate::opening::run_devices::RunDevices;
 use crate::opening::watcher::Watcher;
+use crate::outliving::starting::{self, Living};
 use crate::run_files::contents::Contents;
 use crate::run_files::journal::Journal;
 use crate::run_files::journal_location;
@@ -55,6 +57,17 @@ pub enum DeviceMemory {
     Unlimited,
     /// This many bytes.
     Bytes(u64),
+}
+
+impl DeviceMemory {
+    /// The limit, bytes; `before` is the earlier limit.
+    fn or(self, before: Option<u64>) -> Option<u64> {
+        match self {
+            Self::AsBefore => before,
+            Self::Unlimited => None,
+            Self::Bytes(bytes) => Some(bytes),
+        }
+    }
 }
 
 /// Starts a run and drives it to its end.
@@ -159,7 +172,8 @@ pub fn resume(
         wait,
         prepared_s,
     } = options;
-    let run = RunDir::claim(path)?;
+    let run = RunDir::claim_beside_workers(path)?;
+    let outlived = starting::find(run.path())?;
     let (mut journal, contents) = Journal::open(&run.journal(), disk.clone())?;
     let mut settings = contents.settings;
     let damaged = || RuntimeError::Damaged {
@@ -170,6 +184,7 @@ pub fn resume(
         .ok_or_else(damaged)?;
     let (_, history) = saturn_view::replay(contents.records).ok_or_else(damaged)?;
     if engine.state().ended == Some(RunEnd::Complete) {
+        outlived.and_then(|agent| agent.kept_if(false));
         let Watcher { console, observers, .. } = watcher;
         let followers = Followers::of(engine.state(), history, console, observers, None);
         let platform = settings.platform.as_ref();
@@ -180,7 +195,19 @@ pub fn resume(
         _ => Ok(()),
     };
     let is_cluster = cluster.is_some();
-    let (run_devices, hardware) = if let Some(exchange) = cluster {
+    let is_as_before = device_memory == DeviceMemory::AsBefore
+        && !is_cluster
+        && devices.is_none_or(|devices| settings.devices == Some(devices));
+    let outlived = outlived.and_then(|agent| agent.kept_if(is_as_before));
+    if outlived.is_none() {
+        run.wait_for_workers()?;
+    }
+    let mut living = Vec::new();
+    let (run_devices, hardware) = if let Some(agent) = outlived {
+        let taken = taken_over(agent, &engine, &journal)?;
+        living = taken.1;
+        taken.0
+    } else if let Some(exchange) = cluster {
         let (run_devices, hardware) = RunDevices::of(exchange)?;
         refuse_other(hardware.missing_for(engine.state()))?;
         (run_devices, hardware)
@@ -198,13 +225,10 @@ pub fn resume(
     };
     let starting = RunClock::starting_at(prepared_s);
     let Watcher { console, mut observers, is_interrupted } = watcher;
-    let device_memory_bytes = match device_memory {
-        DeviceMemory::AsBefore => engine.state().config.device_memory_bytes,
-        DeviceMemory::Unlimited => None,
-        DeviceMemory::Bytes(bytes) => Some(bytes),
-    };
+    let device_memory_bytes = device_memory.or(engine.state().config.device_memory_bytes);
     let machines = settings.machines(&hardware, is_cluster);
-    let first = Event::Resume { cluster: hardware.cluster(), device_memory_bytes, machines };
+    let first =
+        Event::Resume { cluster: hardware.cluster(), device_memory_bytes, machines, living };
     let platform = settings.store.as_ref().and_then(|store| {
         Platform::of(hardware.in_words(), &settings.python_path, &store.techniques)
     });
@@ -236,6 +260,20 @@ pub fn resume(
     let opened =
         Opened { run, engine, journal, platform, shelf, disk, actions, trackers, starting };
     drive(opened, launching, followers, is_interrupted, Some(first))
+}
+
+/// Takes on the attempts that have outlived their driver and may go on: the devices, and these
+/// attempts.
+fn taken_over(
+    mut agent: Living,
+    engine: &Engine,
+    journal: &Journal,
+) -> Result<((RunDevices, Hardware), Vec<AttemptId>), RuntimeError> {
+    let hardware = agent.hardware.clone();
+    let mut living = engine.adoptable(&hardware.cluster());
+    living.retain(|attempt| agent.attempts.contains(attempt));
+    agent.adopt(&living, journal.heard(&agent.agent)?)?;
+    Ok(((RunDevices::Outlived(Box::new(agent)), hardware), living))
 }
 
 /// The ended attempts of earlier drivers, in order.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use saturn_engine::{AttemptId, GangPart, LaunchOrder, Purpose, TechniqueRef, Widths, Work};
 use saturn_store::Disk;
 
-use crate::devices::machine::{Device, Pool};
+use crate::devices::pool::{Device, Pool};
 use crate::launching::protocol::{AskedPool, InspectionSpec, RankLaunch, Spec};
 use crate::launching::strays;
 use crate::system::error::RuntimeError;

@@ -110,6 +110,11 @@ impl Gangs {
         self.live.insert(attempt, Gang { ranks, orders, ..Gang::default() });
     }
 
+    /// Whether a gang has a live process, or an end that was not passed on.
+    pub(crate) fn has(&self, attempt: AttemptId) -> bool {
+        self.live.contains_key(&attempt)
+    }
+
     /// Forgets a gang that could not be launched.
     pub(crate) fn forget(&mut self, attempt: AttemptId) {
         self.kill(attempt);

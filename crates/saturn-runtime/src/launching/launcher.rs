@@ -19,9 +19,10 @@ use saturn_engine::{
     RankReport, TaskId,
 };
 use saturn_store::{Disk, with_causes};
+use serde::{Deserialize, Serialize};
 
 use crate::devices::host_memory::OomKills;
-use crate::devices::machine::Pool;
+use crate::devices::pool::Pool;
 use crate::launching::files::{Place, Share, last_words};
 use crate::launching::gangs::{Ended, Gangs};
 use crate::launching::input::{Input, MAX_WAITING, Sending};
@@ -67,7 +68,7 @@ struct Attempt {
 }
 
 /// An ended attempt that an earlier driver launched.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Earlier {
     pub(crate) attempt: AttemptId,
     pub(crate) task: TaskId,
@@ -137,6 +138,16 @@ impl LocalLauncher {
     /// cannot see.
     pub(crate) fn learn_memory(&mut self, by_type: BTreeMap<String, u64>) {
         self.place.memory_by_type = by_type;
+    }
+
+    /// The attempts whose end is not on record yet.
+    pub(crate) fn attempts(&self) -> Vec<AttemptId> {
+        self.attempts.keys().copied().collect()
+    }
+
+    /// Whether an attempt has processes, or will have some, or their ends were not told yet.
+    pub(crate) fn is_live(&self, attempt: AttemptId) -> bool {
+        self.gangs.has(attempt) || self.parents.has_waiting(attempt)
     }
 
     /// Starts a gang, or this node's share of it.

@@ -8,8 +8,8 @@
 //! - `input` carries the messages of all threads to the launcher. `settings` and `site` say how and
 //!   where the run's processes start.
 //!
-//! Invariants: an attempt is over only when no process of it lives. No worker outlives the driver,
-//! except those that the kernel can't end.
+//! Invariants: an attempt is over only when no process of it lives. No worker outlives the process
+//! of its launcher, except those that the kernel can't end.
 //!
 //! May use: `keeping`, `devices` and `system`.
 

@@ -233,6 +233,11 @@ impl Parents {
         self.waiting.insert(attempt, Waiting { launches, orders: Orders::default() });
     }
 
+    /// Whether a gang waits for a parent.
+    pub(crate) fn has_waiting(&self, attempt: AttemptId) -> bool {
+        self.waiting.contains_key(&attempt)
+    }
+
     /// Takes the gangs that wait.
     pub(crate) fn take_waiting(&mut self) -> BTreeMap<AttemptId, Waiting> {
         std::mem::take(&mut self.waiting)
@@ -296,6 +301,7 @@ mod tests {
             run_id: "run".to_owned(),
             store: None,
             host_memory_bytes: None,
+            outlives_s: None,
             platform: None,
         };
         let site = Site {

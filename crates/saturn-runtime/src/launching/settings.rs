@@ -35,6 +35,9 @@ pub(crate) struct LaunchSettings {
     /// much as is available when a process starts or resumes the run.
     #[serde(default)]
     pub(crate) host_memory_bytes: Option<u64>,
+    /// For how long the run's ranks train on without a driver, seconds; `None`: they end with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) outlives_s: Option<f64>,
     /// The hardware and software that the run's trials are valid for, if known.
     #[serde(default)]
     pub(crate) platform: Option<Platform>,

@@ -7,7 +7,7 @@
 //!
 //! Invariants: a run that waits for devices holds none.
 //!
-//! May use: `cluster`, `run_files`, `launching`, `keeping`, `devices` and `system`.
+//! May use: `outliving`, `cluster`, `run_files`, `launching`, `keeping`, `devices` and `system`.
 
 pub(crate) mod outlook;
 pub(crate) mod request;

@@ -86,6 +86,10 @@ pub struct RunRequest {
     /// Whether more tasks may come. The run then goes on until a person closes it.
     #[serde(default)]
     keep_open: bool,
+    /// For how long ranks train on if this process dies, until another resumes the run, seconds.
+    /// `None`: they end with it. Means nothing on a cluster.
+    #[serde(default)]
+    outlives_s: Option<f64>,
     /// The disk to use; tests make it fail.
     #[serde(skip)]
     pub disk: Disk,
@@ -118,6 +122,7 @@ impl RunRequest {
             ("solver_time_limit_s", request.solver_time_limit_s),
             ("stall_s", request.stall_s.unwrap_or(1.0)),
             ("kill_grace_s", request.kill_grace_s.unwrap_or(1.0)),
+            ("outlives_s", request.outlives_s.unwrap_or(1.0)),
         ];
         for (name, value) in numbers {
             if !(value.is_finite() && value > 0.0) {
@@ -189,6 +194,7 @@ impl RunRequest {
             run_id: new_run_id()?,
             store: self.store,
             host_memory_bytes: self.host_memory_bytes,
+            outlives_s: self.outlives_s.filter(|_| self.cluster.is_none()),
             platform,
         };
         Ok(Parts { config, settings, tasks: self.tasks, keep_open: self.keep_open })

@@ -5,15 +5,19 @@ use std::collections::BTreeMap;
 use crate::cluster::exchange::Exchange;
 use crate::devices::claims::Claims;
 use crate::devices::hardware::Hardware;
-use crate::devices::machine::{Machine, Pool};
+use crate::devices::machine::Machine;
+use crate::devices::pool::Pool;
 use crate::opening::waiting::claim_when_free;
 use crate::opening::watcher::Watcher;
+use crate::outliving::starting::Living;
 use crate::system::error::RuntimeError;
 
 /// The devices that a run uses.
 pub(crate) enum RunDevices {
     /// Devices of this machine.
     Here(Pool),
+    /// Devices of this machine, held by an agent whose ranks have outlived their driver.
+    Outlived(Box<Living>),
     /// Devices of a cluster's agents.
     Cluster(Exchange, BTreeMap<u64, Hardware>),
 }

@@ -6,7 +6,8 @@ use saturn_engine::Observer;
 use saturn_view::Console;
 
 use crate::devices::claims::Claims;
-use crate::devices::machine::{Machine, Pool};
+use crate::devices::machine::Machine;
+use crate::devices::pool::Pool;
 use crate::system::clock;
 use crate::system::error::RuntimeError;
 

@@ -11,7 +11,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, OpenFlags, Transaction, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, params};
 use saturn_engine::Record;
 use saturn_engine::migrate::VERSION;
 use saturn_store::{Disk, Operation};
@@ -27,6 +27,11 @@ const RECORD_TABLE: &str = "CREATE TABLE record (
     wall TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP, record TEXT NOT NULL
 );";
 
+/// Of one row: how far the driver has heard the agent of the run's ranks, where they have one.
+const HEARD_TABLE: &str = "CREATE TABLE IF NOT EXISTS heard (
+    id INTEGER PRIMARY KEY, agent TEXT NOT NULL, number INTEGER NOT NULL
+);";
+
 /// The journal of a run that this process drives.
 #[derive(Debug)]
 pub(crate) struct Journal {
@@ -34,6 +39,17 @@ pub(crate) struct Journal {
     connection: Connection,
     disk: Disk,
     rows: Rows,
+    /// What the driver has heard, to be stored with the next records.
+    heard: Option<Heard>,
+}
+
+/// How far a driver has heard an agent: all words up to this number have had their effect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Heard {
+    /// The agent's name of its own, which no other agent ever had.
+    pub(crate) agent: String,
+    /// The number of the last word.
+    pub(crate) number: u64,
 }
 
 impl Journal {
@@ -87,7 +103,8 @@ impl Journal {
         let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
         connection.pragma_update(None, "journal_mode", "WAL").map_err(failed)?;
         connection.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
-        Ok(Self { path: path.to_owned(), connection, disk, rows: Rows::default() })
+        let (path, rows) = (path.to_owned(), Rows::default());
+        Ok(Self { path, connection, disk, rows, heard: None })
     }
 
     /// Rewrites the settings and, if `with_records`, the records. Each record keeps the time of day
@@ -143,6 +160,22 @@ impl Journal {
         })
     }
 
+    /// Notes how far the driver has heard an agent. It is stored together with the next records, so
+    /// that each word has its effect once, whenever the driver dies.
+    pub(crate) fn hear(&mut self, heard: Heard) {
+        self.heard = Some(heard);
+    }
+
+    /// The number of the last word of an agent that has had its effect; 0 if none has.
+    pub(crate) fn heard(&self, agent: &str) -> Result<u64, RuntimeError> {
+        let failed = |source| RuntimeError::Journal { path: self.path.clone(), source };
+        self.connection.execute_batch(HEARD_TABLE).map_err(failed)?;
+        let asked = "SELECT number FROM heard WHERE agent = ?1";
+        let found = self.connection.query_row(asked, params![agent], |row| row.get(0)).optional();
+        let number: i64 = found.map_err(failed)?.unwrap_or(0);
+        Ok(u64::try_from(number).unwrap_or(0))
+    }
+
     /// Appends records that were all made at `now_s`. Returns once they are on disk.
     pub(crate) fn append(&mut self, records: &[Record], now_s: f64) -> Result<(), RuntimeError> {
         if records.is_empty() {
@@ -150,12 +183,20 @@ impl Journal {
         }
         let mut next = self.rows.clone();
         let rows = to_rows(&self.path, &mut next, records)?;
-        let path = self.path.clone();
-        let done =
-            self.transact(|transaction, disk| insert(transaction, &rows, now_s, &path, disk));
+        let (path, heard) = (self.path.clone(), self.heard.clone());
+        let done = self.transact(|transaction, disk| {
+            if let Some(Heard { agent, number }) = &heard {
+                transaction.execute_batch(HEARD_TABLE)?;
+                let number = i64::try_from(*number).unwrap_or(i64::MAX);
+                let store = "INSERT OR REPLACE INTO heard (id, agent, number) VALUES (0, ?1, ?2)";
+                transaction.execute(store, params![agent, number])?;
+            }
+            insert(transaction, &rows, now_s, &path, disk)
+        });
         // Later rows may refer only to a plan that is on disk.
         if !matches!(done, Err(RuntimeError::Journal { .. })) {
             self.rows = next;
+            self.heard = None;
         }
         done
     }

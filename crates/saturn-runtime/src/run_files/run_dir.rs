@@ -32,6 +32,13 @@ impl RunDir {
     /// Takes a run directory. Fails if another process drives the run or an earlier driver's
     /// workers live.
     pub(crate) fn claim(path: &Path) -> Result<Self, RuntimeError> {
+        let claimed = Self::claim_beside_workers(path)?;
+        claimed.wait_for_workers()?;
+        Ok(claimed)
+    }
+
+    /// The same, but workers of an earlier driver may live.
+    pub(crate) fn claim_beside_workers(path: &Path) -> Result<Self, RuntimeError> {
         let path = path.canonicalize().map_err(|error| RuntimeError::NoRun {
             path: path.to_owned(),
             reason: io_words(&error),
@@ -45,14 +52,12 @@ impl RunDir {
             let pid = control::driver_of(&path);
             return Err(RuntimeError::Busy { path, pid });
         }
-        let claimed = Self { path, _lock: lock };
-        claimed.wait_for_workers()?;
-        Ok(claimed)
+        Ok(Self { path, _lock: lock })
     }
 
     /// Waits for an earlier driver's workers to die, which they do soon after it. Each holds a
     /// shared lock while it lives.
-    fn wait_for_workers(&self) -> Result<(), RuntimeError> {
+    pub(crate) fn wait_for_workers(&self) -> Result<(), RuntimeError> {
         let path = self.workers_lock();
         if locks_within(&open_lock(&path)?, &path, DYING)? {
             return Ok(());

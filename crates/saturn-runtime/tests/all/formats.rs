@@ -168,6 +168,7 @@ fn records() -> Vec<Record> {
                 host_memory_by_node: BTreeMap::from([(text("host/H200"), 1 << 35)]),
                 pool_may_grow: false,
             }),
+            adopted: vec![ATTEMPT],
         },
         Record::DriverStarted { startup_s: 4.5 },
         Record::NodeJoined { node: NODE, spec: node, host_memory_bytes: Some(1 << 35) },

@@ -4,8 +4,8 @@
 
 pub(crate) mod deeds;
 mod standstill;
+mod taking_over;
 
-use rand::RngExt;
 use saturn_core::Cluster;
 use saturn_engine::{
     Action, AttemptId, Command, Decision, Engine, Event, LaunchError, LaunchOrder, Launcher, News,
@@ -16,7 +16,6 @@ use crate::driving::meter::{Cost, Meter};
 use crate::driving::missing::missing_node;
 use crate::driving::seam::{Sabotage, Violation, Watcher};
 use crate::solving::planner::Planner;
-use crate::workloads::truth::least_host_bytes;
 use crate::world::cluster::World;
 use crate::world::faults::Fault;
 use crate::world::heap::Heap;
@@ -24,6 +23,7 @@ use crate::world::history::Fact;
 
 use crate::driving::simulation::deeds::Deed;
 use crate::driving::simulation::standstill::Standstill;
+use crate::driving::simulation::taking_over::Words;
 use crate::driving::stopper::Stopper;
 
 /// Events at one moment after which the driver counts as running in circles.
@@ -58,6 +58,7 @@ pub struct Simulation {
     /// The driver reads what waited for it while it stood still.
     is_catching_up: bool,
     num_drivers: u32,
+    words: Words,
 }
 
 impl Simulation {
@@ -82,6 +83,7 @@ impl Simulation {
             standstill: None,
             is_catching_up: false,
             num_drivers: 1,
+            words: Words::default(),
         };
         let cluster = simulation.pool();
         simulation.deliver(Event::Begin { cluster });
@@ -201,6 +203,7 @@ impl Simulation {
         // A person whose command was lost with the driver sends it again.
         let asked =
             if let Event::Command { command } = &event { Some(command.clone()) } else { None };
+        self.words.came(&event);
         if self.driver_dies(Fault::DriverDies) {
             return self.ask_again(asked);
         }
@@ -223,6 +226,7 @@ impl Simulation {
         if !is_nothing && self.driver_dies(Fault::DriverDiesBeforeJournal) {
             return self.ask_again(asked);
         }
+        self.words.had_effect();
         self.take(decision);
         if !is_nothing && self.violations.is_empty() {
             self.look(is_turn);
@@ -397,43 +401,6 @@ impl Simulation {
             self.take_over();
         }
         dies
-    }
-
-    /// A new driver takes the run over from the journal; the last driver's memory is lost.
-    pub fn take_over(&mut self) {
-        self.world.driver_died();
-        if self.bug.as_ref().is_some_and(|bug| bug.tears_journal()) {
-            self.journal.pop();
-        }
-        let records = self.journal.iter().map(|(record, at_s)| (record, *at_s));
-        let Some(engine) = Engine::restore(records) else {
-            return self.broken("it resumes", "the journal has no beginning".to_owned());
-        };
-        self.engine = engine;
-        self.forget_standstill();
-        let mut machines = self.engine.state().config.machines();
-        if self.world.is_hit(Fault::OtherMemory) {
-            let bytes = self.world.rng.random_range(1 << 29..1u64 << 32);
-            self.device_memory_bytes = Some(bytes);
-            // The largest model still fits.
-            let least = least_host_bytes(machines.device_kind);
-            let other = least + bytes % least;
-            machines.host_memory_bytes = machines.host_memory_bytes.map(|_| other);
-            machines.host_memory_by_node.values_mut().for_each(|bytes| *bytes = other);
-        }
-        if self.world.is_hit(Fault::OtherPool) {
-            self.change_pool();
-        }
-        let (cluster, device_memory_bytes) = (self.pool(), self.device_memory_bytes);
-        self.deliver_surely(Event::Resume { cluster, device_memory_bytes, machines });
-        self.deliver_surely(Event::Tick);
-    }
-
-    /// A node has fewer devices when the next driver looks.
-    fn change_pool(&mut self) {
-        let Some(mut node) = self.world.nodes().next().cloned() else { return };
-        node.gpus = self.world.rng.random_range(1..=node.gpus);
-        self.world.add_node(node);
     }
 
     /// The same as `deliver`, without dying.

@@ -171,7 +171,7 @@ pub(super) fn most(fault: Fault) -> f64 {
     match fault {
         Fault::DriverDies => 0.005,
         Fault::DriverDiesBeforeJournal | Fault::DriverDiesAfterJournal => 0.03,
-        Fault::SavedAfterDeath | Fault::EchoFirst => 1.0,
+        Fault::SavedAfterDeath | Fault::EchoFirst | Fault::RanksOutlive => 1.0,
         Fault::WrongEstimate | Fault::NoisySteps | Fault::PoorPlan => 0.8,
         Fault::SolveFails
         | Fault::SolveTimesOut

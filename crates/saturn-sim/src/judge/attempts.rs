@@ -151,6 +151,7 @@ impl Books {
             is_killed: false,
             end: None,
             is_lost: false,
+            outlives: false,
             num_ranks: self.config.num_ranks(strategy),
             num_exits: 0,
             cause: None,

@@ -93,6 +93,8 @@ pub(super) struct AttemptBook {
     pub(super) is_killed: bool,
     pub(super) end: Option<AttemptEnd>,
     pub(super) is_lost: bool,
+    /// Its driver has died, and its ranks go on.
+    pub(super) outlives: bool,
     pub(super) num_ranks: u32,
     /// The number of its ranks' ends that the engine was told of.
     pub(super) num_exits: u32,

@@ -1,18 +1,43 @@
 //! What of the books outlives a driver that dies, and what begins anew with the next.
 
+use saturn_engine::AttemptId;
+
 use crate::judge::books::Books;
 use crate::workloads::truth::PEAK_MEMORY_BYTES;
 
 impl Books {
-    pub(super) fn driver_died(&mut self) {
+    pub(super) fn driver_died(&mut self, living: &[AttemptId]) {
         self.duties.clear();
         self.asked.clear();
         self.open_solves.clear();
         self.newest_solve = 0;
-        self.used.clear();
+        self.used.retain(|_, user| living.contains(user));
+        for (id, one) in &mut self.attempts {
+            if living.contains(id) {
+                // The next driver hears again how ranks come to their ends.
+                one.outlives = true;
+                // It is told again what the last driver may not have told.
+                (one.until_due, one.stop_performed) = (true, false);
+                one.waits_at = one.is_let_on.then_some(0);
+                (one.num_exits, one.cause) = (0, None);
+                one.failed_ranks.clear();
+            } else {
+                one.is_lost = true;
+                one.live.clear();
+            }
+        }
+    }
+
+    /// The next driver takes on all attempts that have outlived the last one, and no others.
+    pub(super) fn adopted(&mut self, adopted: &[AttemptId]) {
+        let outlived = self.attempts.iter().filter(|(_, one)| one.outlives);
+        let outlived: Vec<AttemptId> = outlived.map(|(id, _)| *id).collect();
+        if outlived != adopted {
+            let what = format!("{adopted:?} of {outlived:?}");
+            self.wrong("what outlives its driver goes on", what);
+        }
         for one in self.attempts.values_mut() {
-            one.is_lost = true;
-            one.live.clear();
+            one.outlives = false;
         }
     }
 

@@ -49,7 +49,7 @@ impl Books {
             Fact::Saved { attempt, task, step } => self.saved(*attempt, *task, *step),
             Fact::Damaged { task, step } => self.damaged(*task, *step),
             Fact::Node { name, gpus } => self.node(name, *gpus),
-            Fact::DriverDied => self.driver_died(),
+            Fact::DriverDied(living) => self.driver_died(living),
             Fact::Hit(_) | Fact::Numbered { .. } => {}
             Fact::Over => self.over(),
         }
@@ -93,7 +93,7 @@ impl Books {
             }
             Record::Closed => self.is_closed = true,
             Record::Noted { task: Some(task), text } => self.noted.push((*task, text.clone())),
-            Record::Resumed { device_memory_bytes, machines } => {
+            Record::Resumed { device_memory_bytes, machines, adopted } => {
                 if let Some(machines) = machines {
                     self.config.policy.host_memory_bytes = machines.host_memory_bytes;
                     self.config.policy.host_memory_by_node = machines.host_memory_by_node.clone();
@@ -101,6 +101,7 @@ impl Books {
                     self.config.device_kind = machines.device_kind;
                 }
                 self.resumed(*device_memory_bytes);
+                self.adopted(adopted);
             }
             Record::Planned { plan } => {
                 for place in &plan.places {

@@ -11,6 +11,7 @@ mod life;
 mod neighbours;
 mod nodes;
 mod orders;
+pub(crate) mod outliving;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -274,31 +275,6 @@ impl World {
             gang.fate.outlives_kill_s = 0.0;
         }
         stuck
-    }
-
-    /// The driver is dead: ranks die with it, and reports are lost. Immortal processes go too,
-    /// since no new driver begins beside ranks of the last driver.
-    pub fn driver_died(&mut self) {
-        self.history.add(self.now_s, || Fact::DriverDied);
-        let all: Vec<AttemptId> = self.gangs.keys().copied().collect();
-        let found = self.recorded.as_mut().map(|costs| costs.next_driver()).unwrap_or_default();
-        for attempt in all {
-            let now_s = self.now_s;
-            let Some(gang) = self.gangs.get_mut(&attempt) else { continue };
-            gang.look_up(now_s);
-            let (task, step) = (gang.order.task, gang.step);
-            if let Some(found) = found.get(&task).filter(|_| step > self.saved_step(task)) {
-                self.save(attempt, task, step.min(*found));
-            }
-            let gang = &self.gangs[&attempt];
-            if matches!(gang.phase, Phase::Saving { .. }) && self.is_hit(Fault::SavedAfterDeath) {
-                self.save(attempt, task, step);
-            }
-            self.vanish(attempt);
-        }
-        self.held.clear();
-        self.leaving.clear();
-        self.heap.retain(|_| false);
     }
 
     fn save(&mut self, attempt: AttemptId, task: TaskId, step: u64) {

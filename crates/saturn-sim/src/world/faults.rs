@@ -141,6 +141,8 @@ pub enum Fault {
     Evaluating,
     /// Plans with switches are taken as soon as they gain anything.
     EagerSwitches,
+    /// Ranks go on without their driver, and the next driver takes them on.
+    RanksOutlive,
 }
 
 impl Fault {
@@ -213,6 +215,7 @@ impl Fault {
         Self::Neighbours,
         Self::Evaluating,
         Self::EagerSwitches,
+        Self::RanksOutlive,
     ];
 
     /// Whether a scenario draws it apart, from random numbers of its own. Then the scenarios without

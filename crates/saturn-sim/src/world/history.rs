@@ -75,8 +75,8 @@ pub enum Fact {
     },
     /// A fault occurred.
     Hit(Fault),
-    /// The driver died, and all ranks with it.
-    DriverDied,
+    /// The driver died, and with it all ranks but those of these attempts.
+    DriverDied(Vec<AttemptId>),
     /// The world stands still.
     Over,
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use saturn_core::ForecastErrors;
-use saturn_engine::{RunPlan, State, TaskId};
+use saturn_engine::{AttemptId, RunPlan, State, TaskId};
 
 /// The maximum number of forecasts that are kept of a task's end while the task waits, and again
 /// while it trains. An even number, see [`Told::tell`].
@@ -49,6 +49,15 @@ impl Errors {
     /// A task began to train, to its end; `forecast_s` is how long that was to take.
     pub(crate) fn launched(&mut self, task: TaskId, now_s: f64, forecast_s: f64) {
         self.tell(task, true, now_s, now_s + forecast_s);
+    }
+
+    /// Attempts trained on while no process drove the run, which the run's clock doesn't show. So
+    /// the forecasts of their tasks' ends, and of the run's, can't be compared with what came.
+    pub(crate) fn adopted(&mut self, state: &State, adopted: &[AttemptId]) {
+        for attempt in adopted.iter().filter_map(|id| state.attempts.get(id)) {
+            self.of_tasks.remove(&attempt.task);
+            self.of_run = Told::default();
+        }
     }
 
     /// A task has ended. An end that no forecast is about (a failure, a stop, a cancellation) says

@@ -236,16 +236,17 @@ impl History {
             Record::NodeJoined { .. }
             | Record::NodeLeft { .. }
             | Record::SetAside { .. }
-            | Record::TakenBack { .. } => {
-                self.pool.extend(pool_change(record, now_s));
-            }
+            | Record::TakenBack { .. } => self.pool.extend(pool_change(record, now_s)),
             Record::Noted { task, text } => {
                 if self.notes.len() == MAX_NOTES {
                     self.notes.pop_front();
                 }
                 self.notes.push_back(Note { at_s: now_s, task: *task, text: text.clone() });
             }
-            Record::Resumed { .. } => self.resumed_s.push(now_s),
+            Record::Resumed { adopted, .. } => {
+                self.resumed_s.push(now_s);
+                self.errors.adopted(state, adopted);
+            }
             Record::DriverStarted { startup_s } => {
                 self.startups.push(Startup { at_s: now_s, took_s: *startup_s });
             }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use saturn_core::Node;
 use saturn_core::names::escape_terminal;
-use saturn_engine::{NodeId, Purpose, Record, Stage, State, TaskId};
+use saturn_engine::{NodeId, Purpose, Record, State, TaskId};
 
 use crate::facts::counts::TrialCounts;
 use crate::facts::history::History;
@@ -17,7 +17,7 @@ use crate::phrases::events;
 use crate::phrases::tasks::wishes;
 use crate::phrases::words;
 use crate::phrases::words::listed;
-use crate::transcript::gathered::Arrivals;
+use crate::transcript::gathered::{Arrivals, Standing};
 use crate::transcript::writer::{MAX_LISTED, Transcript, more, waits_for_tasks};
 
 impl Transcript {
@@ -46,7 +46,9 @@ impl Transcript {
         arrivals.at_s.1 = now_s;
         match record {
             Record::Began { .. } => arrivals.began = true,
-            Record::Resumed { .. } => arrivals.resumed = true,
+            Record::Resumed { adopted, .. } => {
+                arrivals.resumed = Some(Standing::of(state, adopted.len()));
+            }
             Record::Closed => arrivals.closed = true,
             Record::TaskAdded { task, .. } => arrivals.tasks.push(*task),
             Record::NodeJoined { node, .. } => {
@@ -55,7 +57,7 @@ impl Transcript {
             Record::NodeLeft { node, reason } => arrivals.left.push((*node, reason.clone())),
             _ => {}
         }
-        if arrivals.resumed {
+        if arrivals.resumed.is_some() {
             self.show_plan = !state.tasks.is_empty();
         }
         true
@@ -69,8 +71,8 @@ impl Transcript {
             return self.began(state, now_s);
         }
         let mut lines = Vec::new();
-        if arrivals.resumed {
-            lines.extend(self.resumed(state, history, &arrivals, now_s));
+        if let Some(standing) = &arrivals.resumed {
+            lines.extend(self.resumed(state, history, (&arrivals, standing), now_s));
         } else {
             lines.extend(self.nodes_changed(state, &arrivals, now_s));
         }
@@ -128,20 +130,16 @@ impl Transcript {
         &self,
         state: &State,
         history: &History,
-        arrivals: &Arrivals,
+        (arrivals, standing): (&Arrivals, &Standing),
         now_s: f64,
     ) -> Vec<String> {
-        let open = || state.task_ids().filter(|task| !state.has_ended(*task));
-        let num_open = open().count();
-        let num_begun = open().filter(|task| state.task(*task).checkpoint_step > 0).count();
-        let num_paused = open().filter(|task| state.stage(*task) == Stage::Paused).count();
-        let paused =
-            if num_paused > 0 { format!(", {num_paused} of them paused") } else { String::new() };
+        let Standing { ended, adopted, from_checkpoint, from_start, paused } = standing;
+        let adopted = if *adopted > 0 { format!("{adopted} trained on, ") } else { String::new() };
+        let paused = if *paused > 0 { format!(", {paused} of them paused") } else { String::new() };
         let text = format!(
-            "{} of {} ended; {num_begun} from a checkpoint, {} from the start{paused}",
-            state.tasks.len() - num_open,
+            "{ended} of {} ended; {adopted}{from_checkpoint} from a checkpoint, {from_start} from \
+             the start{paused}",
             count(state.tasks.len(), "task"),
-            num_open - num_begun,
         );
         let mut lines = vec![self.line(now_s, &self.paint.bold("resume"), &text)];
         let changes = pool_changes(state, arrivals);

@@ -205,7 +205,10 @@ pub(crate) fn run() -> Script {
     let attempt = launch(&mut script, 6, 1, 1.0, 0);
     say(&mut script, attempt, &saved(50, 0.5), 4.0);
     script.tell(5.0, Record::Ended { attempt, end: AttemptEnd::Lost, step: 50, step_s: None });
-    script.tell(20.0, Record::Resumed { device_memory_bytes: None, machines: None });
+    script.tell(
+        20.0,
+        Record::Resumed { device_memory_bytes: None, machines: None, adopted: Vec::new() },
+    );
     let attempt = launch(&mut script, 6, 1, 20.0, 50);
     say(&mut script, attempt, &finished("0.125"), 27.0);
 

@@ -243,16 +243,49 @@ fn a_run_that_is_closed_and_stopped() {
 #[test]
 fn a_resume_on_the_same_hardware() {
     let mut script = stopped();
-    script
-        .tell(35.0, Record::Resumed { device_memory_bytes: Some(80_000_000_000), machines: None });
+    script.tell(
+        35.0,
+        Record::Resumed {
+            device_memory_bytes: Some(80_000_000_000),
+            machines: None,
+            adopted: Vec::new(),
+        },
+    );
     insta::assert_snapshot!(printed_from(&script, 35.0));
+}
+
+#[test]
+fn a_resume_says_how_many_tasks_trained_on_and_compares_no_forecast_of_their_ends() {
+    let mut script = training();
+    let adopted: Vec<AttemptId> = script.state.attempts.keys().copied().collect();
+    assert!(!adopted.is_empty());
+    let (device_memory_bytes, machines) = (None, None);
+    let num_errors = |script: &Script| script.history.forecast_errors().training.len();
+    let before = num_errors(&script);
+    let from_s = script.state.now_s + 1.0;
+    let resumed = Record::Resumed { device_memory_bytes, machines, adopted: adopted.clone() };
+    script.tell(from_s, resumed);
+    let (first, task) = (adopted[0], script.state.attempts[&adopted[0]].task);
+    let step = script.state.task(task).steps.unwrap();
+    script.end(first, step, 0.5, from_s + 100.0);
+    script.tell(from_s + 100.0, Record::TaskEnded { task, end: TaskEnd::Done { loss: None } });
+    let printed = printed_from(&script, from_s);
+    let told = format!("{} trained on, ", adopted.len());
+    assert!(printed.contains(&told), "{printed}");
+    assert_eq!(num_errors(&script), before);
 }
 
 #[test]
 fn a_resume_on_other_hardware_says_so() {
     let mut script = stopped();
-    script
-        .tell(35.0, Record::Resumed { device_memory_bytes: Some(80_000_000_000), machines: None });
+    script.tell(
+        35.0,
+        Record::Resumed {
+            device_memory_bytes: Some(80_000_000_000),
+            machines: None,
+            adopted: Vec::new(),
+        },
+    );
     let reason = "it is not there any more".to_owned();
     script.tell(35.0, Record::NodeLeft { node: NodeId(0), reason });
     let reason = "it has other devices now".to_owned();

@@ -63,7 +63,8 @@ fn the_use_of_devices_counts_each_device_as_long_as_it_is_usable() {
         absolved: Vec::new(),
     };
     let left = Record::NodeLeft { node: NodeId(0), reason: "it is lost".to_owned() };
-    let resumed = Record::Resumed { device_memory_bytes: None, machines: None };
+    let resumed =
+        Record::Resumed { device_memory_bytes: None, machines: None, adopted: Vec::new() };
     let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} {b}");
     close(device_use(&[]), 20.0 / 40.0);
     close(device_use(&[(28.0, set_aside(vec![1]))]), 20.0 / 30.0);
@@ -218,7 +219,10 @@ fn a_run_resumed_on_fewer_devices_shows_those_it_had() {
     script.plan();
     script.first_training();
     let (node, spec) = (NodeId(0), Node::new("n0", 1, "cpu"));
-    script.tell(40.0, Record::Resumed { device_memory_bytes: None, machines: None });
+    script.tell(
+        40.0,
+        Record::Resumed { device_memory_bytes: None, machines: None, adopted: Vec::new() },
+    );
     script.tell(40.0, Record::NodeLeft { node, reason: "it has other devices now".to_owned() });
     script.tell(40.0, Record::NodeJoined { node, spec, host_memory_bytes: None });
     let report = Report::build(&script.state, &script.history, "shrunk", Vec::new());

@@ -145,7 +145,10 @@ fn slices_stay_within_their_attempt_whatever_the_records_say() {
         Record::Ended { attempt: trial, end: AttemptEnd::Stopped, step: 20, step_s: None },
     );
     let again = script.launch(6.0, 0, Purpose::Train, strategy("fsdp", 1), &[0]);
-    script.tell(6.0, Record::Resumed { device_memory_bytes: None, machines: None });
+    script.tell(
+        6.0,
+        Record::Resumed { device_memory_bytes: None, machines: None, adopted: Vec::new() },
+    );
     script
         .tell(9.0, Record::Ended { attempt: again, end: AttemptEnd::Lost, step: 20, step_s: None });
     let cancelled = TaskEnd::Cancelled { reason: "by its user".to_owned() };

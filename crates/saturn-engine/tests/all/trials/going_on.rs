@@ -3,7 +3,9 @@
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
 use saturn_core::Node;
-use saturn_engine::{AttemptId, Command, Event, FailureKind, RankReport, Record, TrialBudget};
+use saturn_engine::{
+    AttemptId, Command, Engine, Event, FailureKind, RankReport, Record, TrialBudget,
+};
 
 use super::run::{Run, hopeful, measured, task};
 
@@ -29,6 +31,48 @@ fn a_trial_goes_on_as_training_where_nothing_else_waits_for_its_devices() {
     assert!(state.attempts[&id].stopping.is_none(), "it goes on where it is");
     let plan = state.plan.as_ref().expect("there is a plan");
     assert!(plan.places.iter().any(|place| place.task == task), "and has a place in it");
+}
+
+#[test]
+fn a_trial_that_went_on_is_told_so_again_by_the_next_driver() {
+    let mut run = Run::new(TrialBudget::Worthwhile, &[("t", "k", 1000)]);
+    run.tried_to(5, measured(0.5));
+    assert_eq!(run.goes_on, [Some(1000)]);
+    let records = run.records.iter().map(|record| (record, run.now_s));
+    run.engine = Engine::restore(records).expect("it has begun");
+    let cluster = run.engine.state().cluster.clone();
+    let (living, machines) = (run.engine.adoptable(&cluster), run.engine.state().config.machines());
+    run.handle(Event::Resume { cluster, device_memory_bytes: None, machines, living });
+    assert_eq!(run.goes_on, [Some(1000), Some(1000)], "the last driver may have died before that");
+}
+
+#[test]
+fn what_waits_for_another_inspection_alone_is_planned_after_it() {
+    let names = ["t", "u", "v", "w", "x", "y"];
+    let tasks: Vec<(&str, &str, u64)> = names.iter().map(|name| (*name, "k", 1000)).collect();
+    let mut run = Run::new(TrialBudget::Worthwhile, &tasks);
+    run.tried_to(5, measured(0.5));
+    run.solved(0, None);
+    let records = run.records.iter().map(|record| (record, run.now_s));
+    run.engine = Engine::restore(records).expect("it has begun");
+    let (cluster, machines) =
+        (run.engine.state().cluster.clone(), run.engine.state().config.machines());
+    run.order = None;
+    // Another limit of memory puts the inspection in doubt, and not what was measured.
+    let device_memory_bytes = Some(1 << 30);
+    run.handle(Event::Resume { cluster, device_memory_bytes, machines, living: Vec::new() });
+    run.handle(Event::Tick);
+    if run.order.is_some() {
+        run.solved(0, None);
+    }
+    assert_eq!(run.inspections.len(), 1);
+    run.inspected(&[]);
+    // The solver rests for a while after its last answer.
+    run.now_s += 100.0;
+    run.handle(Event::Tick);
+    let (_, order) = run.order.as_ref().expect("no trial is wanted, and a task waits");
+    let is_asked = |name: &str| order.problem.tasks.iter().any(|task| task.name == name);
+    assert!(names.iter().all(|name| is_asked(name)));
 }
 
 #[test]

@@ -25,6 +25,7 @@ fn launcher(run_dir: PathBuf) -> (ClusterLauncher, Exchange, Outbox) {
         run_id: "run".to_owned(),
         store: None,
         host_memory_bytes: None,
+        outlives_s: None,
         platform: None,
     };
     let (founders, bell) = (exchange.founders(), Bell::default());

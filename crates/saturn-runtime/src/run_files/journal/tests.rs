@@ -17,6 +17,7 @@ fn settings() -> LaunchSettings {
         run_id: "a-run".to_owned(),
         store: None,
         host_memory_bytes: None,
+        outlives_s: None,
         platform: None,
     }
 }

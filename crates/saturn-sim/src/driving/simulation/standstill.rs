@@ -71,11 +71,12 @@ impl Simulation {
             watch.stood_still(now_s);
         }
         self.deliver(Event::StoodStill { for_s: now_s - since_s });
-        for event in backlog {
-            if self.num_drivers == num_drivers && self.state().ended.is_none() {
+        // If the driver dies meanwhile, the next takes the rest.
+        self.words.backlog = backlog;
+        while let Some(event) = self.words.backlog.pop_front() {
+            if self.state().ended.is_none() {
                 self.deliver(event);
             } else {
-                // The driver died during the backlog, or the run ended.
                 self.send_again(event);
             }
         }
@@ -115,20 +116,20 @@ impl Simulation {
         silent.or_else(|| self.journal[num_records..].iter().find_map(|(record, _)| wrong(record)))
     }
 
-    /// Another driver takes the run over. It does not stand still, and the backlog of the last driver
-    /// is lost.
-    pub(super) fn forget_standstill(&mut self) {
+    /// Another driver takes the run over, and does not stand still. Returns what is not a command of
+    /// the last driver's backlog.
+    pub(super) fn forget_standstill(&mut self) -> Vec<Event> {
         self.num_drivers += 1;
-        let standstill = self.standstill.take();
-        for event in standstill.into_iter().flat_map(|one| one.backlog) {
-            self.send_again(event);
-        }
+        let mut backlog = std::mem::take(&mut self.words.backlog);
+        backlog.extend(self.standstill.take().into_iter().flat_map(|one| one.backlog));
+        backlog.into_iter().filter_map(|event| self.send_again(event)).collect()
     }
 
     /// An event of a backlog is lost. People get no answer to a lost command, so they send it again.
-    fn send_again(&mut self, event: Event) {
-        if let Event::Command { command } = event {
-            self.plan_deed(self.world.now_s(), Deed::Ask(command));
-        }
+    /// Returns any other event.
+    fn send_again(&mut self, event: Event) -> Option<Event> {
+        let Event::Command { command } = event else { return Some(event) };
+        self.plan_deed(self.world.now_s(), Deed::Ask(command));
+        None
     }
 }

@@ -1,0 +1,339 @@
+//! The process that ranks belong to if they outlive their driver.
+//!
+//! One thread owns the launcher and the words for the driver. Other threads only read: one accepts
+//! drivers and reads their lines, one driver after the other, and one writes to a driver, so that a
+//! driver that reads nothing delays no rank.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use saturn_engine::{AttemptEnd, AttemptId, Launcher};
+use saturn_store::Disk;
+
+use crate::cluster::agent::word_of;
+use crate::cluster::letters::{FromAgent, ToAgent};
+use crate::devices::claims::Claims;
+use crate::devices::hardware::Hardware;
+use crate::devices::pool::Pool;
+use crate::launching::launcher::LocalLauncher;
+use crate::outliving::messages::{FromAgentOfRun, FromDriver, Lines, Setup, VERSION, write_line};
+use crate::outliving::starting::socket_in;
+use crate::outliving::telling::Telling;
+use crate::system::bell::Bell;
+use crate::system::clock::{self, pause};
+use crate::system::error::RuntimeError;
+use crate::system::run_id::new_run_id;
+
+/// How often the agent looks at its launcher if nothing wakes it.
+const POLL: Duration = Duration::from_millis(50);
+/// The most news taken from the launcher in one round.
+const MAX_NEWS: usize = 1024;
+/// How long the processes of attempts that nobody takes on may take to end.
+const END: Duration = Duration::from_secs(10);
+/// How long ranks may take to stop at checkpoints once the agent leaves.
+const LEAVE: Duration = Duration::from_mins(10);
+/// The wait after a failed accept, which happens if no file descriptor is left.
+const AFTER_FAILURE: Duration = Duration::from_millis(100);
+
+/// What the thread that reads has seen.
+enum Input {
+    /// A driver has connected.
+    Came(UnixStream),
+    Said(FromDriver),
+    /// The driver has gone, or said something that can't be read.
+    Went,
+}
+
+/// An agent that has taken its devices and started its launcher.
+#[derive(Debug)]
+pub struct RunAgent {
+    agent: String,
+    hardware: Hardware,
+    launcher: LocalLauncher,
+    telling: Telling,
+    is_ready_told: bool,
+    /// The driver, if one is there: lines go to the thread that writes.
+    driver: Option<Sender<FromAgentOfRun>>,
+    /// Since when no driver is there.
+    alone: Option<Instant>,
+    stays: Duration,
+    /// Since when all ranks are to stop, because no driver came.
+    leaving: Option<Instant>,
+    inputs: Receiver<Input>,
+    bell: Bell,
+    socket: PathBuf,
+    /// Keeps the path of the socket valid.
+    _directory: File,
+}
+
+impl RunAgent {
+    /// Takes the devices and starts the launcher, as `setup` says: one line of the driver. From the
+    /// return on drivers may connect.
+    pub fn start(setup: &str) -> Result<Self, RuntimeError> {
+        let setup: Setup = serde_json::from_str(setup)
+            .map_err(|error| RuntimeError::Request { reason: error.to_string() })?;
+        let Setup { site, settings, pool, locks, earlier, stays_s } = setup;
+        let run_dir = site.run_dir.clone();
+        let pool = Pool::of(pool, Claims::inherited(&run_dir, &locks)?);
+        let hardware = pool.hardware();
+        let bell = Bell::default();
+        let mut launcher =
+            LocalLauncher::start(site, settings, pool, bell.clone(), Disk::default())?;
+        launcher.take_over(earlier);
+        let directory = File::open(&run_dir).map_err(RuntimeError::file("open", &run_dir))?;
+        let socket = socket_in(&directory);
+        let listener = listen(&socket, &run_dir)?;
+        let (sender, inputs) = channel();
+        let ringing = bell.clone();
+        std::thread::spawn(move || accept(&listener, &sender, &ringing));
+        let stays = Duration::try_from_secs_f64(stays_s)
+            .map_err(|error| RuntimeError::Request { reason: error.to_string() })?;
+        Ok(Self {
+            agent: new_run_id()?,
+            hardware,
+            launcher,
+            telling: Telling::default(),
+            is_ready_told: false,
+            driver: None,
+            alone: Some(clock::now()),
+            stays,
+            leaving: None,
+            inputs,
+            bell,
+            socket,
+            _directory: directory,
+        })
+    }
+
+    /// Serves drivers until one says that the run is over, or none has come for too long.
+    pub fn serve(mut self) {
+        loop {
+            self.bell.wait(POLL);
+            while let Ok(input) = self.inputs.try_recv() {
+                if !self.take_in(input) {
+                    return self.end();
+                }
+            }
+            self.gather();
+            self.tell();
+            if self.has_left() {
+                return self.end();
+            }
+        }
+    }
+
+    /// Takes an input in. Returns whether the agent goes on.
+    fn take_in(&mut self, input: Input) -> bool {
+        match input {
+            Input::Came(stream) => {
+                let (sender, lines) = channel();
+                self.driver = Some(sender);
+                // The connection ends with the process, and not before: then its driver knows that
+                // the devices are free.
+                let stream: &'static UnixStream = Box::leak(Box::new(stream));
+                std::thread::spawn(move || write_lines(stream, &lines));
+            }
+            Input::Went => {
+                self.driver = None;
+                // Somebody who only asked was no driver.
+                self.alone.get_or_insert_with(clock::now);
+            }
+            Input::Said(FromDriver::Hello { version: VERSION }) => {
+                let stays_s = self.stays.saturating_sub(self.alone_for()).as_secs_f64();
+                let (agent, hardware) = (self.agent.clone(), self.hardware.clone());
+                let (attempts, is_ready) = (self.launcher.attempts(), self.launcher.is_ready());
+                self.say(FromAgentOfRun::Welcome { agent, hardware, attempts, is_ready, stays_s });
+            }
+            Input::Said(FromDriver::Hello { version }) => {
+                let reason = format!("the agent speaks version {VERSION}, not {version}");
+                self.say(FromAgentOfRun::Refused { reason });
+            }
+            Input::Said(FromDriver::Adopt { attempts, heard }) => self.adopt(attempts, heard),
+            Input::Said(FromDriver::Heard { number }) => self.telling.heard(number),
+            Input::Said(FromDriver::StopAll) => self.leave(),
+            Input::Said(FromDriver::Order(order)) => return self.obey(order),
+        }
+        true
+    }
+
+    fn obey(&mut self, order: ToAgent) -> bool {
+        match order {
+            ToAgent::Launch { order, .. } => {
+                let attempt = order.attempt;
+                if let Err(error) = self.launcher.launch(*order) {
+                    let (kind, error) = (error.kind, error.error);
+                    self.telling.say(FromAgent::LaunchFailed { attempt, kind, error });
+                }
+            }
+            ToAgent::Stop { attempt } => self.launcher.stop(attempt),
+            ToAgent::Until { attempt, step } => self.launcher.until(attempt, step),
+            ToAgent::GoOn { attempt, steps } => self.launcher.go_on(attempt, steps),
+            ToAgent::Kill { attempt } => self.launcher.kill(attempt),
+            ToAgent::Ended { attempt, end } => {
+                self.launcher.ended(attempt, &end);
+                self.telling.forget(attempt);
+            }
+            ToAgent::End => return false,
+            // Of clusters.
+            ToAgent::Begin { .. } | ToAgent::OpenStore => {}
+        }
+        true
+    }
+
+    /// Ends all attempts but these, which go on under another driver.
+    fn adopt(&mut self, attempts: Vec<AttemptId>, heard: u64) {
+        let adopted: BTreeSet<AttemptId> = attempts.into_iter().collect();
+        let mut others = self.launcher.attempts();
+        others.retain(|attempt| !adopted.contains(attempt));
+        for attempt in &others {
+            self.launcher.kill(*attempt);
+        }
+        let until = clock::deadline(END);
+        while others.iter().any(|attempt| self.launcher.is_live(*attempt)) {
+            if clock::is_past(until) {
+                let reason = "processes that were killed have not ended".to_owned();
+                return self.say(FromAgentOfRun::Refused { reason });
+            }
+            self.gather();
+            pause(Duration::from_millis(5));
+        }
+        for attempt in others {
+            self.launcher.ended(attempt, &AttemptEnd::Lost);
+            self.telling.forget(attempt);
+        }
+        self.telling.begin_again(&adopted, heard);
+        self.is_ready_told = false;
+        self.alone = None;
+        self.leaving = None;
+        self.say(FromAgentOfRun::Adopted);
+    }
+
+    /// Takes the launcher's news in.
+    fn gather(&mut self) {
+        for _ in 0..MAX_NEWS {
+            let Some(news) = self.launcher.poll() else { break };
+            if let Some(word) = word_of(news) {
+                self.telling.say(word);
+            }
+        }
+    }
+
+    /// Tells the driver what there is to tell, once it has taken the ranks on.
+    fn tell(&mut self) {
+        if self.driver.is_none() || self.alone.is_some() {
+            return;
+        }
+        if !self.is_ready_told && self.launcher.is_ready() {
+            self.is_ready_told = true;
+            self.say(FromAgentOfRun::Word { number: None, word: FromAgent::Ready });
+        }
+        for (number, word) in self.telling.take() {
+            self.say(FromAgentOfRun::Word { number, word });
+        }
+    }
+
+    fn say(&mut self, line: FromAgentOfRun) {
+        // The driver may have gone, which the thread that reads will say.
+        let _ = self.driver.as_ref().map(|driver| driver.send(line));
+    }
+
+    fn alone_for(&self) -> Duration {
+        self.alone.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Has all ranks stop at checkpoints.
+    fn leave(&mut self) {
+        self.leaving.get_or_insert_with(clock::now);
+        for attempt in self.launcher.attempts() {
+            self.launcher.stop(attempt);
+        }
+    }
+
+    /// Whether no driver has come for so long that all ranks have stopped.
+    fn has_left(&mut self) -> bool {
+        if self.leaving.is_none() && self.alone_for() > self.stays {
+            self.leave();
+        }
+        let Some(since) = self.leaving else { return false };
+        let attempts = self.launcher.attempts();
+        since.elapsed() > LEAVE || !attempts.iter().any(|one| self.launcher.is_live(*one))
+    }
+
+    fn end(self) {
+        // From here on no driver finds this agent, whose ranks end.
+        let _ = std::fs::remove_file(&self.socket);
+        let left = self.launcher.end();
+        if let Some(driver) = self.driver {
+            let word = FromAgent::Over { left };
+            let _ = driver.send(FromAgentOfRun::Word { number: None, word });
+            drop(driver);
+            // The driver says no more once it has read this.
+            let until = clock::deadline(Duration::from_secs(2));
+            while !clock::is_past(until) {
+                match self.inputs.try_recv() {
+                    Ok(Input::Went) => return,
+                    _ => pause(Duration::from_millis(5)),
+                }
+            }
+        }
+    }
+}
+
+/// Listens in a run's directory, which only this user can open.
+fn listen(socket: &Path, run_dir: &Path) -> Result<UnixListener, RuntimeError> {
+    let path = run_dir.join("agent.sock");
+    match std::fs::remove_file(socket) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(RuntimeError::file("replace", path)(error));
+        }
+        _ => {}
+    }
+    let listener = UnixListener::bind(socket).map_err(RuntimeError::file("listen on", &path))?;
+    std::fs::set_permissions(socket, PermissionsExt::from_mode(0o600))
+        .map_err(RuntimeError::file("protect", &path))?;
+    Ok(listener)
+}
+
+/// Reads drivers' lines, one driver after the other. The orders of a driver that has died are
+/// obeyed before the next driver is heard.
+fn accept(listener: &UnixListener, inputs: &Sender<Input>, bell: &Bell) {
+    let send = |input: Input| {
+        let sent = inputs.send(input);
+        bell.ring();
+        sent.is_ok()
+    };
+    for stream in listener.incoming() {
+        let Ok(writer) =
+            stream.as_ref().map_err(|_| ()).and_then(|one| one.try_clone().map_err(|_| ()))
+        else {
+            pause(AFTER_FAILURE);
+            continue;
+        };
+        let Ok(stream) = stream else { continue };
+        if !send(Input::Came(writer)) {
+            return;
+        }
+        let mut lines = Lines::of(stream);
+        while let Ok(Some(said)) = lines.next() {
+            if !send(Input::Said(said)) {
+                return;
+            }
+        }
+        if !send(Input::Went) {
+            return;
+        }
+    }
+}
+
+fn write_lines(stream: &UnixStream, lines: &Receiver<FromAgentOfRun>) {
+    for line in lines {
+        if write_line(stream, &line).is_err() {
+            return;
+        }
+    }
+}

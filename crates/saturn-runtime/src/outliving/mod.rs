@@ -1,0 +1,30 @@
+//! Ranks that outlive the driver of their run, on one machine.
+//!
+//! If a run asks for it, its ranks belong to an *agent*, a process of its own that the driver
+//! starts. The driver and the agent speak over a Unix socket in the run's directory. If the driver
+//! dies, the ranks train on, and the agent keeps what they say. The next driver of the run finds
+//! the agent by its socket, says which attempts it takes on (`saturn_engine::Engine::adoptable`),
+//! and hears what was said meanwhile. If no driver comes for some minutes, the agent has all ranks
+//! stop at checkpoints, and ends.
+//!
+//! - `messages`: what driver and agent say to each other.
+//! - `telling`: what the agent has to tell, until it has had its effect.
+//! - `agent`: the agent's process.
+//! - `starting`: starting an agent, and finding one that lives.
+//! - `launcher`: the launcher of a driver whose ranks belong to an agent.
+//!
+//! Invariants:
+//! - The agent holds the locks of the run's devices for as long as it lives.
+//! - Each word of the agent has its effect on the run once. The number of the last word that had
+//!   is stored with the records that it led to (`run_files::journal`).
+//! - One driver at a time speaks with the agent: the run's lock sees to that.
+//!
+//! It does not serve clusters, whose agents end with their driver (`cluster`).
+//!
+//! May use: `cluster` (its letters), `run_files`, `launching`, `devices` and `system`.
+
+pub(crate) mod agent;
+pub(crate) mod launcher;
+pub(crate) mod messages;
+pub(crate) mod starting;
+pub(crate) mod telling;

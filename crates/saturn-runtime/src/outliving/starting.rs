@@ -1,0 +1,189 @@
+//! Starting the agent of a run, and finding one that lives.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::net::Shutdown;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use command_fds::{CommandFdExt, FdMapping};
+use saturn_engine::AttemptId;
+
+use crate::cluster::letters::{FromAgent, ToAgent};
+use crate::devices::hardware::Hardware;
+use crate::devices::pool::Pool;
+use crate::launching::launcher::Earlier;
+use crate::launching::parent::python_command;
+use crate::launching::settings::LaunchSettings;
+use crate::launching::site::Site;
+use crate::outliving::messages::{FromAgentOfRun, FromDriver, Lines, Setup, VERSION, write_line};
+use crate::system::error::RuntimeError;
+
+/// How long an agent may take to answer, and to end processes that nobody takes on.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// The descriptor in the agent of the first file whose lock it inherits.
+const FIRST_LOCK: i32 = 20;
+
+/// An agent that has said who it is.
+#[derive(Debug)]
+pub(crate) struct Living {
+    stream: UnixStream,
+    lines: Lines,
+    run_dir: PathBuf,
+    /// A name of its own, which no other agent ever had.
+    pub(crate) agent: String,
+    pub(crate) hardware: Hardware,
+    /// Attempts that have ranks, or whose end was not on record when it last heard a driver.
+    pub(crate) attempts: Vec<AttemptId>,
+    /// It starts processes without delay.
+    pub(crate) is_ready: bool,
+    /// Seconds until it has all ranks stop, if no driver comes.
+    pub(crate) stays_s: f64,
+}
+
+/// The path of an agent's socket, valid while `directory`, the open run directory, stays open.
+pub(crate) fn socket_in(directory: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}/agent.sock", directory.as_raw_fd()))
+}
+
+/// Starts an agent that holds the devices of `pool` too.
+pub(crate) fn start(
+    site: Site,
+    settings: LaunchSettings,
+    pool: &Pool,
+    earlier: Vec<Earlier>,
+    stays_s: f64,
+) -> Result<Living, RuntimeError> {
+    let run_dir = site.run_dir.clone();
+    let log_path = run_dir.join("agent.log");
+    let log = OpenOptions::new().create(true).append(true).open(&log_path);
+    let log = log.map_err(RuntimeError::file("open", &log_path))?;
+    let mut command = python_command(&settings);
+    command.args(["-m", "saturn.runs.agent"]);
+    let files = pool.claims().files()?;
+    let locks: Vec<i32> = (FIRST_LOCK..).take(files.len()).collect();
+    let mappings = locks
+        .iter()
+        .zip(files)
+        .map(|(child_fd, parent_fd)| FdMapping { parent_fd, child_fd: *child_fd });
+    command
+        .fd_mappings(mappings.collect())
+        .map_err(|error| RuntimeError::Request { reason: error.to_string() })?;
+    let python = settings.python.clone();
+    let failed = |source| RuntimeError::Python { python: python.clone(), source };
+    let setup = Setup { site, settings, pool: pool.describe(), locks, earlier, stays_s };
+    let mut line = serde_json::to_vec(&setup)
+        .map_err(|error| RuntimeError::Request { reason: error.to_string() })?;
+    line.push(b'\n');
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn().map_err(failed)?;
+    // What goes wrong shows in what the agent answers.
+    let _ = child.stdin.take().map(|mut stdin| stdin.write_all(&line));
+    let mut answer = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        let _ = BufReader::new(stdout).read_line(&mut answer);
+    }
+    // This process was only the agent's parent.
+    let _ = child.wait();
+    let died = || RuntimeError::Refused {
+        reason: format!("the agent of the run's ranks did not start: see {}", log_path.display()),
+    };
+    match serde_json::from_str::<Started>(&answer).map_err(|_| died())? {
+        Started::Ready => find(&run_dir)?.ok_or_else(died),
+        Started::Failed(reason) => Err(RuntimeError::Refused { reason }),
+    }
+}
+
+/// What an agent says on its standard output, once.
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Started {
+    Ready,
+    Failed(String),
+}
+
+/// The agent of a run, if one lives. An agent that does not answer is an error: its ranks may live.
+pub(crate) fn find(run_dir: &Path) -> Result<Option<Living>, RuntimeError> {
+    let Ok(directory) = File::open(run_dir) else { return Ok(None) };
+    let Ok(stream) = UnixStream::connect(socket_in(&directory)) else { return Ok(None) };
+    let silent = |_| RuntimeError::WorkersAlive { path: run_dir.to_owned(), pids: Vec::new() };
+    let reader = stream.try_clone().map_err(silent)?;
+    reader.set_read_timeout(Some(PATIENCE)).map_err(silent)?;
+    let mut lines = Lines::of(reader);
+    write_line(&stream, &FromDriver::Hello { version: VERSION }).map_err(silent)?;
+    let run_dir = run_dir.to_owned();
+    let answer = lines.next().map_err(silent)?;
+    let Some(FromAgentOfRun::Welcome { agent, hardware, attempts, is_ready, stays_s }) = answer
+    else {
+        // It ended at that moment, or is of another version: then its ranks are waited for.
+        let _ = write_line(&stream, &FromDriver::StopAll);
+        return Ok(None);
+    };
+    Ok(Some(Living { stream, lines, run_dir, agent, hardware, attempts, is_ready, stays_s }))
+}
+
+/// Ranks that have outlived their driver.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Outlived {
+    /// Seconds until they stop at checkpoints, if no driver comes.
+    pub stays_s: f64,
+}
+
+/// The ranks of a run that no process drives, if they have outlived their driver. Asking changes
+/// nothing for them.
+pub fn outlived(run_dir: &Path) -> Option<Outlived> {
+    let living = find(run_dir).ok().flatten()?;
+    Some(Outlived { stays_s: living.stays_s })
+}
+
+/// Has the ranks of a run that no process drives stop at checkpoints. Returns whether they had
+/// outlived their driver, so that there was anything to stop.
+pub fn stop_outlived(run_dir: &Path) -> bool {
+    find(run_dir).ok().flatten().map(Living::stop_all).is_some()
+}
+
+impl Living {
+    /// Takes these attempts on; returns once no process of any other lives. All words up to number
+    /// `heard` have had their effect.
+    pub(crate) fn adopt(&mut self, attempts: &[AttemptId], heard: u64) -> Result<(), RuntimeError> {
+        let alive = || RuntimeError::WorkersAlive { path: self.run_dir.clone(), pids: Vec::new() };
+        let adopt = FromDriver::Adopt { attempts: attempts.to_vec(), heard };
+        write_line(&self.stream, &adopt).map_err(|_| alive())?;
+        match self.lines.next() {
+            Ok(Some(FromAgentOfRun::Adopted)) => Ok(()),
+            _ => Err(alive()),
+        }
+    }
+
+    /// This agent, if it is wanted. If not, it ends, with all of its ranks, before this returns.
+    pub(crate) fn kept_if(self, is_wanted: bool) -> Option<Self> {
+        if is_wanted {
+            return Some(self);
+        }
+        self.end();
+        None
+    }
+
+    fn end(mut self) {
+        // If it does not hear this, the lock of its ranks is waited for in vain, which is told.
+        let _ = write_line(&self.stream, &FromDriver::Order(ToAgent::End));
+        while let Ok(Some(line)) = self.lines.next::<FromAgentOfRun>() {
+            if let FromAgentOfRun::Word { word: FromAgent::Over { .. }, .. } = line {
+                let _ = self.stream.shutdown(Shutdown::Write);
+            }
+        }
+    }
+
+    /// Has all ranks stop at checkpoints, after which the agent ends.
+    pub(crate) fn stop_all(self) {
+        let _ = write_line(&self.stream, &FromDriver::StopAll);
+    }
+
+    /// The two directions of the connection.
+    pub(crate) fn split(self) -> (UnixStream, Lines) {
+        (self.stream, self.lines)
+    }
+}
