@@ -120,6 +120,8 @@ class Pool(Run):
     def _write(
         self, name: str, tuner: Tuner, tasks: list[str] | None, priority: int | None = None
     ) -> None:
+        # Its tasks would be named as those of the other, which says less.
+        steered.check_names(self._run_dir, [name])
         status = self.status()
         for task in (one["name"] for one in status["tasks"]):
             if task == name or (tasks is None and steered.search_of(task) == name):
