@@ -58,7 +58,7 @@ demo-short: setup
 demo-fake-gpus: setup
 	@home=$$(mktemp -d) && trap 'rm -rf "$$home"' EXIT && \
 	  SATURN_HOME="$$home" PYTHONPATH=tests $(bin)/python -m fake_gpu --devices 8 -- \
-	  $(bin)/python examples/sweep.py --short --name "fake-gpus-$$(date +%Y%m%d-%H%M%S)"
+	  $(bin)/python examples/sweep.py --short --device-memory 200MB --name "fake-gpus-$$(date +%Y%m%d-%H%M%S)"
 
 demo-cluster: setup
 	@$(bin)/python examples/cluster.py

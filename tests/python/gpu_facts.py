@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 
 import torch
+from saturn.rank.gpu_memory import OutsideTorch
 from saturn.rank.process import bind_to_numa_node, keep_pinned_sizes
 
 MIB = 1 << 20
@@ -16,18 +18,22 @@ PINNED_BYTES = 5 * MIB
 def main() -> None:
     device = torch.device("cuda", 0)
     cores = len(os.sched_getaffinity(0))
-    free_before = torch.cuda.mem_get_info(device)[0]
-    torch.ones(1, device=device)
-    free, total = torch.cuda.mem_get_info(device)
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", sys.argv[1])
+    outside = OutsideTorch(0)
+    layer = torch.nn.Linear(256, 256, device=device)
+    optimizer = torch.optim.AdamW(layer.parameters(), fused=True)
+    layer(torch.ones(8, 256, device=device)).relu().sum().backward()
+    optimizer.step()
+    torch.cuda.synchronize(device)
+    total = torch.cuda.mem_get_info(device)[1]
     can_keep = keep_pinned_sizes()
     pinned = torch.empty(PINNED_BYTES, dtype=torch.uint8, pin_memory=True)
     taken = torch.cuda.host_memory_stats()["allocated_bytes.current"]
     bind_to_numa_node(device)
     found = {
         "total_bytes": total,
-        # What `device_memory` does not count: the context, and other processes' memory.
-        "outside_torch_bytes": total - free - torch.cuda.memory_reserved(device),
-        "free_bytes_before_and_after_a_kernel": [free_before, free],
+        # What `device_memory` counts beside torch's memory: the context, after a step.
+        "outside_torch_bytes": outside.bytes_on(device),
         "can_keep_pinned_sizes": can_keep,
         "pinned_asked_bytes": pinned.nbytes,
         "pinned_taken_bytes": taken,

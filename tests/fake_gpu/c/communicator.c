@@ -113,6 +113,7 @@ API ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id, int rank,
   comm->slots = (char *)(comm->meeting + 1);
   comm->boxes = (struct box *)(comm->slots + size * CHUNK);
   *out = comm;
+  fake_count_communicator(1);
   TRY(fake_meet(comm));
   if (rank == 0) shm_unlink(id.internal); // all have it open
   return ncclSuccess;
@@ -149,10 +150,12 @@ API ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out, ncclConf
 }
 API ncclCommFinalize(ncclComm_t comm) { return ncclSuccess; }
 API ncclCommDestroy(ncclComm_t comm) {
+  fake_count_communicator(0);
   fake_finish(comm);
   return ncclSuccess;
 }
 API ncclCommAbort(ncclComm_t comm) {
+  fake_count_communicator(0);
   comm->is_aborted = 1;
   fake_finish(comm);
   return ncclSuccess;
