@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ from random_chains import (
     play,
     strategies_of,
 )
+from saturn.checkpoint import manifest
 from saturn.rank import process
 from saturn.techniques import BUILT_IN
 
@@ -148,6 +151,54 @@ def test_with_dropout_under_bf16_a_stop_changes_no_bit(
     expected, _ = reference.train(plain, 6, loss_of=model_kinds.loss_of(plain))
     # Dropout and rounding are in force, on the device's own generator.
     assert closeness.ulps(found["whole"][0], expected) > 10 * closeness.ACROSS
+
+
+def count_waits_of_staging() -> None:
+    """Have each rank refuse copies that wait while it stages, and print what it has staged."""
+    from saturn.checkpoint import checkpoints
+    from saturn.checkpoint.staging import StagingPlanner
+
+    checkpoints._LEAST_BACKGROUND_BYTES = 0  # there is little
+    stage = StagingPlanner.stage
+
+    def watched(planner: Any, plan: Any) -> None:
+        waits: list[str] = []
+
+        def see(frame: Any, event: str, argument: Any) -> None:
+            if event == "c_call" and "synchronize" in argument.__name__:
+                waits.append(argument.__name__)
+
+        torch.cuda.set_sync_debug_mode("error")
+        sys.setprofile(see)
+        try:
+            stage(planner, plan)
+        finally:
+            sys.setprofile(None)
+            torch.cuda.set_sync_debug_mode("default")
+        copies = [each for each in planner._copies.values() if isinstance(each, torch.Tensor)]
+        pinned = sum(each.is_pinned() for each in copies)
+        print(f"staged {len(copies)}, pinned {pinned}, waits {len(waits)}")
+
+    StagingPlanner.stage = watched  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(("technique", "is_pinned"), [("fsdp", True), ("offload", False)])
+def test_staging_a_save_waits_once_for_a_gpu(
+    gpu_run: Runtime, technique: str, is_pinned: bool
+) -> None:
+    hints = {"sabotage": Calls(count_waits_of_staging)}
+    task = model_kinds.task_of("llama", batch_size=7, batch_count=12, hints=hints)
+    gpu_run.write_task(task)
+    result = gpu_run.run("llama", technique, ranks=1, steps=12, checkpoint_every_s=0.0001)
+    assert result.codes == [0], result.logs
+    found = re.findall(r"staged (\d+), pinned (\d+), waits (\d+)", result.logs)
+    assert len(found) >= 2, result.logs
+    for num, pinned, waits in found:
+        # Under `offload`, parameters are in pinned memory already, and their copies are in none.
+        assert int(num) > 20
+        assert (pinned, waits) == ((num, "1") if is_pinned else ("0", "0"))
+    last = manifest.newest_valid(gpu_run.task_dir("llama") / "checkpoints")
+    assert last is not None and last[1]["step"] == 12
 
 
 def show_host_side(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
