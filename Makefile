@@ -28,7 +28,7 @@ help:
 	@echo 'make wheel       one wheel of the program and the package, for every Python from 3.10 on: dist/'
 	@echo 'make release     the files of a release: make release VERSION=0.2.0 (docs/release.md)'
 	@echo 'make zoo         78 architectures under every technique, the losses compared, docs/zoo.md written: half an hour; ZOO="GPT-2,T5" for some'
-	@echo 'make gpu-check   on a machine with NVIDIA GPUs: same training, memory, steps, a switch, the demo; into gpu-check/'
+	@echo 'make gpu-check   on a machine with NVIDIA GPUs: same training, memory, failures, staging, steps, a switch, the demo; into gpu-check/'
 	@echo 'make fuzz        simulated runs with faults, by their seeds: make fuzz SEEDS=0..10000'
 	@echo 'make bench       the solver beside CP-SAT and the exact program, techniques beside plain torch, the engine at scale, clusters, trials, searches, builds, the report: over an hour'
 	@echo 'make fuzz-readers  every reader of files and messages is fuzzed, FUZZ_S=30 seconds each'

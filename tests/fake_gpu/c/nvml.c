@@ -1,6 +1,7 @@
 // The few functions of NVML that find devices: for Saturn's Rust side, and for torch's own count.
 // A library of its own, libnvidia-ml.so.1. A handle is the device's number plus one.
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "devices.h"
@@ -93,6 +94,12 @@ API nvmlDeviceGetMemoryInfo_v2(void *handle, struct memory_v2 *memory) {
   memory->reserved = 0;
   memory->used = used(handle);
   memory->free = memory->total - memory->used;
+  return 0;
+}
+
+API nvmlDeviceGetMigMode(void *handle, unsigned *now, unsigned *pending) {
+  const char *text = getenv("FAKE_GPU_MIG");
+  *now = *pending = text && atoi(text) == (int)(unsigned long)handle - 1;
   return 0;
 }
 

@@ -47,6 +47,7 @@ static int count(void) {
 }
 
 int fake_current_device(void) { return current; }
+int fake_machine_device(void) { return visible[current]; }
 
 cudaError_t fake_state(void) {
   count();

@@ -13,6 +13,8 @@
 
 // The current device of the calling thread.
 int fake_current_device(void);
+// Its number on the machine.
+int fake_machine_device(void);
 // Whether the runtime works here. It does not in a process that was forked after it had been
 // initialised, as with the real driver; nor after an assertion failed in a kernel, when every
 // further call says so.
