@@ -25,6 +25,8 @@ from saturn.data.seeds import RandomState
 
 #: torch's name of the operation by which autocast makes its copies.
 _CAST = "ToCopyBackward0"
+#: The types to which autocast casts.
+_NARROW = (torch.bfloat16, torch.float16)
 #: Part of torch's message where code can't run while tensors are kept in another way.
 _REFUSED = "saved tensor hooks"
 
@@ -116,7 +118,7 @@ class _FrozenGiven(TorchFunctionMode):
 
 
 def _packed(given: _FrozenGiven, kept: Tensor) -> Any:
-    if (weight := _weight_of(kept, given)) is not None:
+    if kept.dtype in _NARROW and (weight := _weight_of(kept, given)) is not None:
         return weight
     # Not the tensor itself, which may be what the operation returned: it would keep itself alive.
     return kept.detach(), kept._version
@@ -138,7 +140,7 @@ def _weight_of(kept: Tensor, given: _FrozenGiven) -> _Weight | None:
     if isinstance(kept, DTensor):
         return None
     weight: Tensor | None = None
-    if node is None and cast.dtype in (torch.bfloat16, torch.float16):
+    if node is None:
         # The other factor of a product has a gradient, or nothing would be kept.
         weight = given.like(cast)
     elif node is not None and node.name() == _CAST:
