@@ -36,7 +36,8 @@ def test_a_part_leaves_its_findings_versions_and_a_report(tmp_path: Path) -> Non
     assert found["ddp in 100 MB"]["outcome"] == "out_of_memory"
     assert found["offload in 140 MB"]["outcome"] == "measured"
     memory = json.loads((tmp_path / "host-and-memory.json").read_text())
-    assert memory["pinned_taken_bytes"] == memory["pinned_asked_bytes"]
+    if memory["can_keep_pinned_sizes"]:
+        assert memory["pinned_taken_bytes"] == memory["pinned_asked_bytes"]
     assert json.loads((tmp_path / "versions.json").read_text())["torch"]
     assert "## out-of-memory: ok" in (tmp_path / "report.md").read_text()
 

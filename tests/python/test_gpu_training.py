@@ -207,7 +207,7 @@ def show_host_side(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     before = torch.cuda.host_memory_stats()["allocated_bytes.current"]
     pinned = torch.empty(5_000_000, dtype=torch.uint8, pin_memory=True)
     taken = torch.cuda.host_memory_stats()["allocated_bytes.current"] - before
-    print(f"pinned {pinned.nbytes} of {taken}")
+    print(f"pinned {pinned.nbytes} of {taken}, can keep sizes: {process.keep_pinned_sizes()}")
     return torch.nn.functional.cross_entropy(outputs, labels)
 
 
@@ -229,4 +229,8 @@ def test_a_rank_on_a_gpu_is_near_it_and_pins_no_more_than_it_asks_for(gpu_run: R
     result = gpu_run.run("mlp", "ddp", ranks=1, steps=1)
     assert result.codes == [0], result.logs
     assert f"cores [{min(os.sched_getaffinity(0))}]" in result.logs, result.logs
-    assert "pinned 5000000 of 5000000" in result.logs, result.logs
+    # Earlier versions of torch round to a power of two, and have no setting against it.
+    is_kept = "can keep sizes: True" in result.logs
+    # torch compares versions by their numbers.
+    assert is_kept or torch.__version__ < "2.15"
+    assert f"pinned 5000000 of {5_000_000 if is_kept else 1 << 23}," in result.logs, result.logs
