@@ -28,7 +28,7 @@ help:
 	@echo 'make wheel       one wheel of the program and the package, for every Python from 3.10 on: dist/'
 	@echo 'make release     the files of a release: make release VERSION=0.2.0 (docs/release.md)'
 	@echo 'make zoo         78 architectures under every technique, the losses compared, docs/zoo.md written: half an hour; ZOO="GPT-2,T5" for some'
-	@echo 'make gpu-check   on a machine with NVIDIA GPUs: same training, memory, steps, a switch, the demo; into gpu-check/'
+	@echo 'make gpu-check   on a machine with NVIDIA GPUs: same training, memory, failures, staging, steps, a switch, the demo; into gpu-check/'
 	@echo 'make fuzz        simulated runs with faults, by their seeds: make fuzz SEEDS=0..10000'
 	@echo 'make bench       the solver beside CP-SAT and the exact program, techniques beside plain torch, the engine at scale, clusters, trials, searches, builds, the report: over an hour'
 	@echo 'make fuzz-readers  every reader of files and messages is fuzzed, FUZZ_S=30 seconds each'
@@ -58,7 +58,7 @@ demo-short: setup
 demo-fake-gpus: setup
 	@home=$$(mktemp -d) && trap 'rm -rf "$$home"' EXIT && \
 	  SATURN_HOME="$$home" PYTHONPATH=tests $(bin)/python -m fake_gpu --devices 8 -- \
-	  $(bin)/python examples/sweep.py --short --name "fake-gpus-$$(date +%Y%m%d-%H%M%S)"
+	  $(bin)/python examples/sweep.py --short --device-memory 200MB --name "fake-gpus-$$(date +%Y%m%d-%H%M%S)"
 
 demo-cluster: setup
 	@$(bin)/python examples/cluster.py
@@ -111,7 +111,7 @@ test-numerics: setup
 # The oldest torch that is supported, and its tests: what Saturn takes of torch beyond its public
 # names has changed most since.
 TORCH ?= 2.11.0
-TORCH_TESTS := walkthrough same_training pipeline tensor offload fsdp_knobs checkpoints precision trial warm_parent survival doctor
+TORCH_TESTS := walkthrough same_training pipeline tensor offload fsdp_knobs checkpoints precision trial warm_parent survival doctor fake_gpu gpu_steps gpu_training gpu_failures optimizer_form casts
 test-torch: setup
 	@$(PYTHON) scripts/with_torch.py $(TORCH) -m pytest --nightly $(side_by_side) $(addprefix tests/python/test_,$(addsuffix .py,$(TORCH_TESTS)))
 

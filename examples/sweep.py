@@ -1,11 +1,11 @@
 """A sweep of twelve models on one machine: language models, image classifiers, and wide readers.
 
-Saturn measures each kind of model for a few steps, plans which runs where, with which technique
-and on how many devices, then trains them all. A device holds 200 MB here, as if it were small: the
-readers don't fit, and must be split over devices or streamed through one. The largest must be
-split, so a device that is alone holds 300 MB. No downloads: the text is Python's own standard
-library, and the images are scikit-learn's handwritten digits. A second run measures nothing: what
-the first has found is kept in SATURN_HOME (see `saturn profile list`).
+Saturn measures each kind of model for a few steps, plans which runs where, with which technique and
+on how many devices, then trains them all. A CPU slot holds 200 MB here, as if it were a small
+device: the readers don't fit, and must be split over devices or streamed through one. The largest
+must be split, so a slot that is alone holds 300 MB. A GPU holds all it has. No downloads: the text
+is Python's own standard library, and the images are scikit-learn's handwritten digits. A second run
+measures nothing: what the first has found is kept in SATURN_HOME (see `saturn profile list`).
 
     python examples/sweep.py [--short] [--devices N] [--device-memory SIZE] [--name NAME]
 """
@@ -22,9 +22,10 @@ from pathlib import Path
 
 from saturn import HParams, RunInterrupted, RunResult, SaturnError, Task, orchestrate
 
-#: What a device may hold, unless the command line says otherwise.
+#: What a CPU slot may hold, unless the command line says otherwise. On a GPU, CUDA's own context
+#: takes more than that.
 DEVICE_MEMORY = "200MB"
-#: The same for a device that is alone: the largest reader can't be split there, and needs 250 MB.
+#: The same for a slot that is alone: the largest reader can't be split there, and needs 250 MB.
 LONE_DEVICE_MEMORY = "300MB"
 #: Symbols that a reader looks at to tell the next.
 CONTEXT = 16
@@ -250,18 +251,15 @@ def accuracy(checkpoint: Path) -> float:
         return (model.eval()(images).logits.argmax(-1) == labels).float().mean().item()
 
 
-def num_devices() -> int:
-    """GPUs, or CPU cores without any."""
-    import torch
-
-    return torch.cuda.device_count() or len(os.sched_getaffinity(0))
-
-
 def device_memory(asked: str | None, devices: int | None) -> str | None:
     """What a device may hold, by the command line; None: all it has."""
+    import torch
+
     if asked is not None:
         return None if asked == "none" else asked
-    is_alone = (devices or num_devices()) == 1
+    if torch.cuda.device_count() > 0:
+        return None
+    is_alone = (devices or len(os.sched_getaffinity(0))) == 1
     return LONE_DEVICE_MEMORY if is_alone else DEVICE_MEMORY
 
 
@@ -291,7 +289,7 @@ def main() -> None:
         "--device-memory",
         metavar="SIZE",
         help="what each may hold, such as 600MB or 2GiB, enforced; none: all it has "
-        f"(default: {DEVICE_MEMORY}, or {LONE_DEVICE_MEMORY} for one device alone)",
+        f"(default: a CPU slot {DEVICE_MEMORY}, or {LONE_DEVICE_MEMORY} if it is alone; a GPU all)",
     )
     parser.add_argument("--name", help="name of the run directory in saturn_runs/")
     args = parser.parse_args()

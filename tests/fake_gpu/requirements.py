@@ -11,7 +11,7 @@ from pathlib import Path
 
 #: Versions of torch that it was tried with. Which functions of the runtime torch calls, and which
 #: kernels it has, changes from one to the next: run the tests, then add the new one.
-TORCH_VERSIONS = ("2.15",)
+TORCH_VERSIONS = ("2.11", "2.15")
 
 
 def why_not() -> str | None:

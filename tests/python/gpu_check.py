@@ -4,9 +4,10 @@
 
 Parts: the same training under every technique (on one GPU several ranks share it, over gloo where
 that can do what a technique needs; on more, over NCCL), memory that runs out, what contexts and
-pinning take, a step beside plain torch, a switch, and the demo with its profile. Each writes a
-file; `report.md` sums them up, and the program ends with 1 where a part fails. It runs on fake
-GPUs too (`tests/fake_gpu`), where `--small` keeps models small; times mean nothing there.
+pinning take, the lines of `gpu_lines`, a step beside plain torch, a switch, and the demo with its
+profile. Each writes a file; `report.md` sums them up, and the program ends with 1 where a part
+fails. It runs on fake GPUs too (`tests/fake_gpu`), where `--small` keeps models small; times mean
+nothing there.
 """
 
 from __future__ import annotations
@@ -17,12 +18,9 @@ import os
 import platform
 import subprocess
 import sys
-import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +31,8 @@ sys.path[:0] = [str(REPOSITORY / "python"), str(TESTS), str(TESTS.parent)]
 import memory_models  # noqa: E402
 import model_kinds  # noqa: E402
 import torch  # noqa: E402
-from harness import Runtime, runtime  # noqa: E402
+from gpu_lines import LINES, context_bytes, facts  # noqa: E402
+from gpu_machine import MB, Machine, ranks_on  # noqa: E402
 from random_chains import (  # noqa: E402
     OPTIMIZERS,
     Chain,
@@ -44,55 +43,9 @@ from random_chains import (  # noqa: E402
     strategies_of,
 )
 from saturn.techniques import BUILT_IN  # noqa: E402
-from warm_parent import Warm  # noqa: E402
 
-MB = 1_000_000
 #: Most ulps from plain torch on a CPU, in float32: kernels add in other orders.
 TOLERANCE = 1024.0
-#: What gloo can't do with memory of a GPU: send from one rank to one other.
-NOT_OVER_GLOO = ("pipeline",)
-#: Most ranks of a gang whose ranks share a GPU.
-MOST_SHARING = 4
-PRELOAD = ("transformers:GPT2LMHeadModel", "transformers:LlamaForCausalLM")
-
-
-@dataclass(frozen=True)
-class Machine:
-    """The GPUs that are checked."""
-
-    uuids: tuple[str, ...]
-    names: tuple[str, ...]
-    out: Path
-    small: bool
-    techniques: tuple[str, ...] = tuple(BUILT_IN)
-
-    @property
-    def shares(self) -> bool:
-        """Whether several ranks are to be on one GPU."""
-        return len(self.uuids) == 1
-
-    def widths(self, technique: str) -> list[int]:
-        """The numbers of ranks that a technique is checked with."""
-        if self.shares and technique.startswith(NOT_OVER_GLOO):
-            return [1]
-        most = MOST_SHARING if self.shares else len(self.uuids)
-        return [ranks for ranks in (1, 2, 4, 8) if ranks <= most]
-
-
-@contextmanager
-def ranks_on(machine: Machine) -> Iterator[Runtime]:
-    """A run directory whose gangs are on the machine's GPUs."""
-    preload = [*(["over_gloo"] if machine.shares else []), *PRELOAD]
-    with tempfile.TemporaryDirectory(prefix="saturn-gpu-check-") as directory:
-        root = Path(directory)
-        os.environ.setdefault("SATURN_LOCKS_DIR", str(root / "locks"))
-        environment = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
-        warm = Warm(root / "lock", ",".join(preload), environment, machine.uuids)
-        try:
-            with runtime(root, warm) as run:
-                yield run
-        finally:
-            warm.close()
 
 
 def same_training(machine: Machine) -> dict[str, Any]:
@@ -128,6 +81,7 @@ def same_training(machine: Machine) -> dict[str, Any]:
 def out_of_memory(machine: Machine) -> dict[str, Any]:
     """A limit that training breaks is told as that, and one that it keeps is kept."""
     found = {}
+    context = context_bytes(machine)
     with ranks_on(machine) as run:
         # 42 MB of weights: 168 MB with gradients and AdamW's state.
         run.write_task(memory_models.task())
@@ -138,7 +92,8 @@ def out_of_memory(machine: Machine) -> dict[str, Any]:
             ("ddp", 140 * MB, "out_of_memory"),
             ("offload", 140 * MB, "measured"),
         ):
-            result = run.run("deep", technique, kind="trial", device_memory_bytes=limit)
+            options = {"kind": "trial", "device_memory_bytes": limit + context}
+            result = run.run("deep", technique, **options)
             outcome = result.one("trial")["outcome"]
             found[f"{technique} in {limit // MB} MB"] = outcome
             if outcome["outcome"] != expected:
@@ -148,13 +103,13 @@ def out_of_memory(machine: Machine) -> dict[str, Any]:
 
 def host_and_memory(machine: Machine) -> dict[str, Any]:
     """What a context takes beside torch's memory, what pinning takes, and the cores near a GPU."""
-    said = subprocess.run(
-        [sys.executable, TESTS / "gpu_facts.py"], check=True, capture_output=True, text=True
-    )
-    found: dict[str, Any] = json.loads(said.stdout.splitlines()[-1])
+    found = facts(machine)
     is_rounded = found["pinned_taken_bytes"] != found["pinned_asked_bytes"]
     if found["can_keep_pinned_sizes"] and is_rounded:
         raise AssertionError(f"pinned memory is rounded: {found}")
+    near = found["cores_that_the_kernel_calls_local"]
+    if near and found["cores_near_the_gpu"] != near:
+        raise AssertionError(f"a rank is not on the cores of its GPU's NUMA node: {found}")
     return found
 
 
@@ -180,7 +135,11 @@ def _found_by(machine: Machine, program: str, *arguments: str) -> dict[str, Any]
 
 def demo(machine: Machine) -> dict[str, Any]:
     """The short demo, from nothing; its profile is kept."""
+    # The largest models can't be split on one GPU. Communicators may take as much as a context.
+    context = context_bytes(machine)
+    limit = 300 * MB + context if machine.shares else 200 * MB + 2 * context
     sweep = [sys.executable, REPOSITORY / "examples" / "sweep.py", "--short", "--name", "demo"]
+    sweep += ["--device-memory", str(limit)]
     environment = {**os.environ, "SATURN_HOME": str(machine.out / "home")}
     began = time.monotonic()
     with (machine.out / "demo.log").open("w") as log:
@@ -193,16 +152,20 @@ def demo(machine: Machine) -> dict[str, Any]:
     report = json.loads((run / "report.json").read_text())
     (machine.out / "profile.json").write_text((run / "profile.json").read_text())
     tasks = {task["name"]: task["status"] for task in report["tasks"]}
-    # On one GPU the demo has another limit of memory than on several (`examples/sweep.py`).
-    limit = {"device_memory_bytes": report["device_memory_bytes"]}
     techniques = sorted({f"{task['technique']} x {task['gpus']}" for task in report["tasks"]})
-    return {"wall_s": time.monotonic() - began, **limit, "techniques": techniques, "tasks": tasks}
+    return {
+        "wall_s": time.monotonic() - began,
+        "device_memory_bytes": report["device_memory_bytes"],
+        "techniques": techniques,
+        "tasks": tasks,
+    }
 
 
 PARTS: dict[str, Callable[[Machine], dict[str, Any]]] = {
     "same-training": same_training,
     "out-of-memory": out_of_memory,
     "host-and-memory": host_and_memory,
+    **LINES,
     "step-time": step_time,
     "switch": switch,
     "demo": demo,

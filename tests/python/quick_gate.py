@@ -32,6 +32,7 @@ TOGETHER = {
     "a warm parent on fake GPUs": (
         *("test_balance", "test_evaluated_training", "test_gpu_black_box", "test_gpu_failures"),
         *("test_gpu_steps", "test_gpu_trainers", "test_gpu_training"),
+        "test_optimizer_form",
     )
 }
 GROUPS = {file: group for group, files in TOGETHER.items() for file in files}

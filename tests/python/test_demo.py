@@ -21,28 +21,27 @@ import sys
 import saturn, sweep
 tasks = [task for task in sweep.sweep(short=True) if task.name in ("bytes-lr0.001", "words-lr0.1")]
 assert len(tasks) == 2
-saturn.search(tasks, device_memory=sweep.device_memory(None, None), name="run")
+saturn.search(tasks, device_memory=sweep.LONE_DEVICE_MEMORY, name="run")
 """
 
 
-@pytest.mark.parametrize(("gpus", "cores"), [(1, 64), (0, 1)])
-def test_a_device_alone_may_hold_more(
-    gpus: int, cores: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("cores", "expected"), [(1, "300MB"), (2, "200MB")])
+def test_a_slot_alone_may_hold_more(
+    cores: int, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
-    assert sweep.device_memory(None, None) == sweep.LONE_DEVICE_MEMORY
+    assert sweep.device_memory(None, None) == expected
     assert sweep.device_memory(None, 2) == sweep.DEVICE_MEMORY
+    assert sweep.device_memory(None, 1) == sweep.LONE_DEVICE_MEMORY
     assert sweep.device_memory("600MB", None) == "600MB"
     assert sweep.device_memory("none", 1) is None
 
 
-@pytest.mark.parametrize(("gpus", "cores"), [(2, 1), (0, 2)])
-def test_devices_are_counted(gpus: int, cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
-    assert sweep.device_memory(None, None) == sweep.DEVICE_MEMORY
-    assert sweep.device_memory(None, 1) == sweep.LONE_DEVICE_MEMORY
+def test_a_gpu_holds_all_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    assert sweep.device_memory(None, None) is None
+    assert sweep.device_memory("2GiB", None) == "2GiB"
 
 
 @pytest.mark.slow

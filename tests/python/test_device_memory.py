@@ -57,6 +57,28 @@ def test_a_gpu_is_limited_by_the_share_of_its_own_memory(monkeypatch: pytest.Mon
         assert not is_limited()
 
 
+def outside_in_mb(gpu_run: Runtime, limit_mb: int, ranks: int = 1, **mb: int) -> dict[str, Any]:
+    """What a trial says of a limit, where contexts and communicators take so many MB."""
+    gpu_run.write_task(memory_models.task())
+    env = {f"FAKE_GPU_{name.upper()}_BYTES": str(size * MB) for name, size in mb.items()}
+    options = {"ranks": ranks, "device_memory_bytes": limit_mb * MB, "env": env}
+    result = gpu_run.run("deep", "ddp", kind="trial", knobs={}, **options)
+    outcome: dict[str, Any] = result.one("trial")["outcome"]
+    return outcome
+
+
+def test_on_a_gpu_context_and_communicators_are_within_the_limit(gpu_run: Runtime) -> None:
+    assert outside_in_mb(gpu_run, 300)["outcome"] == "measured"
+    # After the first step, 126 MB of weights and of AdamW's state are held.
+    assert outside_in_mb(gpu_run, 300, context=80)["outcome"] == "measured"
+    assert outside_in_mb(gpu_run, 300, context=150)["outcome"] == "out_of_memory"
+    too_small = outside_in_mb(gpu_run, 300, context=270)
+    assert too_small["outcome"] == "out_of_memory", too_small
+    two = {"ranks": 2, "context": 20}
+    assert outside_in_mb(gpu_run, 330, **two)["outcome"] == "measured"
+    assert outside_in_mb(gpu_run, 330, **two, communicator=150)["outcome"] == "out_of_memory"
+
+
 def test_a_black_box_has_its_gpus_limited_once_it_uses_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

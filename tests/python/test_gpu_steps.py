@@ -75,6 +75,7 @@ CASES = [
     Case("ddp", 2, kind="residual"),
     Case("ddp", 2, {"activation_checkpointing": True}, kind="vit"),
     Case("fsdp", 2),
+    Case("fsdp", 2, options={"precision": "bf16"}),
     Case("fsdp", 2, options={"precision": "bf16-params"}),
     Case("fsdp", 2, {"reshard_after_forward": False}, options=WEIGHTED),
     Case("fsdp", 1, {"cpu_offload": True}),

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ from random_chains import (
     play,
     strategies_of,
 )
+from saturn.checkpoint import manifest
 from saturn.rank import process
 from saturn.techniques import BUILT_IN
 
@@ -150,13 +153,61 @@ def test_with_dropout_under_bf16_a_stop_changes_no_bit(
     assert closeness.ulps(found["whole"][0], expected) > 10 * closeness.ACROSS
 
 
+def count_waits_of_staging() -> None:
+    """Have each rank refuse copies that wait while it stages, and print what it has staged."""
+    from saturn.checkpoint import checkpoints
+    from saturn.checkpoint.staging import StagingPlanner
+
+    checkpoints._LEAST_BACKGROUND_BYTES = 0  # there is little
+    stage = StagingPlanner.stage
+
+    def watched(planner: Any, plan: Any) -> None:
+        waits: list[str] = []
+
+        def see(frame: Any, event: str, argument: Any) -> None:
+            if event == "c_call" and "synchronize" in argument.__name__:
+                waits.append(argument.__name__)
+
+        torch.cuda.set_sync_debug_mode("error")
+        sys.setprofile(see)
+        try:
+            stage(planner, plan)
+        finally:
+            sys.setprofile(None)
+            torch.cuda.set_sync_debug_mode("default")
+        copies = [each for each in planner._copies.values() if isinstance(each, torch.Tensor)]
+        pinned = sum(each.is_pinned() for each in copies)
+        print(f"staged {len(copies)}, pinned {pinned}, waits {len(waits)}")
+
+    StagingPlanner.stage = watched  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(("technique", "is_pinned"), [("fsdp", True), ("offload", False)])
+def test_staging_a_save_waits_once_for_a_gpu(
+    gpu_run: Runtime, technique: str, is_pinned: bool
+) -> None:
+    hints = {"sabotage": Calls(count_waits_of_staging)}
+    task = model_kinds.task_of("llama", batch_size=7, batch_count=12, hints=hints)
+    gpu_run.write_task(task)
+    result = gpu_run.run("llama", technique, ranks=1, steps=12, checkpoint_every_s=0.0001)
+    assert result.codes == [0], result.logs
+    found = re.findall(r"staged (\d+), pinned (\d+), waits (\d+)", result.logs)
+    assert len(found) >= 2, result.logs
+    for num, pinned, waits in found:
+        # Under `offload`, parameters are in pinned memory already, and their copies are in none.
+        assert int(num) > 20
+        assert (pinned, waits) == ((num, "1") if is_pinned else ("0", "0"))
+    last = manifest.newest_valid(gpu_run.task_dir("llama") / "checkpoints")
+    assert last is not None and last[1]["step"] == 12
+
+
 def show_host_side(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """A loss function that prints which cores the rank runs on, and what pinned memory takes."""
     print(f"cores {sorted(os.sched_getaffinity(0))}")
     before = torch.cuda.host_memory_stats()["allocated_bytes.current"]
     pinned = torch.empty(5_000_000, dtype=torch.uint8, pin_memory=True)
     taken = torch.cuda.host_memory_stats()["allocated_bytes.current"] - before
-    print(f"pinned {pinned.nbytes} of {taken}")
+    print(f"pinned {pinned.nbytes} of {taken}, can keep sizes: {process.keep_pinned_sizes()}")
     return torch.nn.functional.cross_entropy(outputs, labels)
 
 
@@ -178,4 +229,8 @@ def test_a_rank_on_a_gpu_is_near_it_and_pins_no_more_than_it_asks_for(gpu_run: R
     result = gpu_run.run("mlp", "ddp", ranks=1, steps=1)
     assert result.codes == [0], result.logs
     assert f"cores [{min(os.sched_getaffinity(0))}]" in result.logs, result.logs
-    assert "pinned 5000000 of 5000000" in result.logs, result.logs
+    # Earlier versions of torch round to a power of two, and have no setting against it.
+    is_kept = "can keep sizes: True" in result.logs
+    # torch compares versions by their numbers.
+    assert is_kept or torch.__version__ < "2.15"
+    assert f"pinned 5000000 of {5_000_000 if is_kept else 1 << 23}," in result.logs, result.logs

@@ -296,6 +296,7 @@ class FakeCuda:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.diary: list[str] = []
         fake, numbers = self, itertools.count()
+        names = itertools.chain(["side", "back"], itertools.repeat("further"))
 
         class Event:
             def __init__(self, device: Any = None) -> None:
@@ -308,8 +309,8 @@ class FakeCuda:
                 fake.diary.append(f"wait for {self.number}")
 
         class Stream:
-            def __init__(self, device: Any, name: str = "side") -> None:
-                self.name = name
+            def __init__(self, device: Any, name: str | None = None) -> None:
+                self.name = name or next(names)
 
             def wait_event(self, event: Event) -> None:
                 fake.diary.append(f"{self.name} waits {event.number}")
@@ -339,15 +340,25 @@ def test_on_a_gpu_the_next_layer_is_fetched_while_one_computes(
     same_as_resident(task_of("mlp"), tmp_path, steps=2)
     # One step: the rest of the model, then three layers there and back; the last is fetched anew
     # for its way back. A layer is ordered when the one before it has its work and the one before
-    # that has run.
+    # that has run. A layer's gradients leave beside the computation, and those of two layers before
+    # have then arrived.
     assert cuda.diary[: cuda.diary.index("finish") + 1] == [
         *("record on side 0", "main waits 0"),
-        *("record on side 1", "main waits 1", "record on main 2", "record on side 3"),
-        *("main waits 3", "record on main 4", "wait for 2", "record on side 5"),
-        *("main waits 5", "record on main 6", "wait for 4"),
-        *("record on side 7", "main waits 7", "record on main 8", "wait for 6"),
-        *("record on side 9", "main waits 9", "record on main 10", "wait for 8"),
-        *("record on side 11", "main waits 11", "record on main 12", "wait for 10"),
+        *("record on side 1", "main waits 1", "record on main 2", "record on back 3"),
+        *("record on side 4", "main waits 4", "record on main 5", "wait for 2"),
+        *("record on back 6", "wait for 3"),
+        *("record on side 7", "main waits 7", "record on main 8", "wait for 5"),
+        *("record on back 9", "wait for 6"),
+        *("record on side 10", "main waits 10", "record on main 11", "wait for 8"),
+        *("record on back 12", "wait for 9"),
+        *("record on side 13", "record on main 14", "back waits 14"),
+        *("main waits 13", "record on main 15", "wait for 11"),
+        *("record on back 16", "wait for 12"),
+        *("record on side 17", "record on main 18", "back waits 18"),
+        *("main waits 17", "record on main 19", "wait for 15"),
+        *("record on back 20", "wait for 16"),
+        *("record on main 21", "back waits 21"),
+        *("record on main 22", "back waits 22"),
         "finish",
     ]
 

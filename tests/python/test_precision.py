@@ -315,9 +315,10 @@ class CastsSeen(TorchDispatchMode):
         return result
 
 
+@pytest.mark.parametrize("is_recomputed", [True, False])
 @pytest.mark.parametrize(("technique", "most"), [(Fsdp, 2), (Ddp, 8)])
 def test_units_that_are_freed_leave_no_copies_in_bf16(
-    tmp_path: Path, technique: type[Fsdp] | type[Ddp], most: int
+    tmp_path: Path, technique: type[Fsdp] | type[Ddp], most: int, is_recomputed: bool
 ) -> None:
     width, layers = 24, 8
 
@@ -334,7 +335,7 @@ def test_units_that_are_freed_leave_no_copies_in_bf16(
     model = Deep()
     Precision("bf16", torch.device("cpu")).put_on(model)
     with in_process.gang_of_one(tmp_path) as gang:
-        knobs = {"activation_checkpointing": True}
+        knobs = {"activation_checkpointing": is_recomputed}
         module = technique().parallelise(model, gang, knobs).module
         with CastsSeen(torch.Size([width, width])) as seen:
             outputs = module(torch.ones(3, width))

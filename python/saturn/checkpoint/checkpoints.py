@@ -46,8 +46,9 @@ from saturn.checkpoint.kept import Kept, KeptWriter, bit_sum, frozen_names, kept
 from saturn.checkpoint.optimizer_state import OPTIONS, OptimizerRoom, tensors_of
 from saturn.checkpoint.place import Directory
 from saturn.checkpoint.reader import reader_of
+from saturn.checkpoint.staging import StagingPlanner
 from saturn.checkpoint.starting import shape_text
-from saturn.checkpoint.writer import CheckpointWriter, Digest, StagingPlanner
+from saturn.checkpoint.writer import CheckpointWriter, Digest
 from saturn.data.slices import Position
 from saturn.plain.measures import plain
 from saturn.rank.exceptions import TaskError

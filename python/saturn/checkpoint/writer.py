@@ -2,8 +2,8 @@
 
 This adds to DCP's own writer:
 
-* *staging*: this rank's share of the state, and no more, is first copied to host memory; from then
-  on the state itself may change;
+* *staging*: this rank's share of the state, and no more, is first copied to host memory (see
+  `staging`); from then on the state itself may change;
 * *digests*: every file's size and SHA-256 are computed while its bytes are written, not read back;
 * *room*: the size of all ranks' files is compared with the free disk space before any is written;
 * *early syncing*: the disk works while a file is still being written, so the last sync has little
@@ -26,20 +26,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.filesystem import (
     FileSystem,
     FileSystemBase,
     FileSystemWriter,
 )
 from torch.distributed.checkpoint.metadata import Metadata
-from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
 from saturn.checkpoint.folder import Folder
 from saturn.checkpoint.place import Directory
+from saturn.checkpoint.staging import StagingPlanner
 from saturn.plain.sizes import size_text
 
 #: Size and SHA-256 of a file, as the manifest holds them.
@@ -47,34 +46,6 @@ Digest = dict[str, Any]
 
 #: After this many bytes, a file is synced while it is still being written.
 _SYNC_EVERY_BYTES = 64 << 20
-
-
-class StagingPlanner(DefaultSavePlanner):
-    """Plans as DCP does; `stage` copies what this rank writes, and the copies are then written.
-
-    `room` holds the copies' memory from one save to the next.
-    """
-
-    def __init__(self, room: dict[Any, torch.Tensor]) -> None:
-        super().__init__()
-        self._room = room
-        self._copies: dict[Any, torch.Tensor | io.BytesIO] = {}
-
-    def stage(self, plan: SavePlan) -> None:
-        """Copy the tensors that this rank writes under `plan`."""
-        for item in plan.items:
-            found = self.resolve_data(item)
-            if not isinstance(found, io.BytesIO):
-                copy = self._room.get(item.index)
-                if copy is None or copy.shape != found.shape or copy.dtype != found.dtype:
-                    copy = torch.empty(found.shape, dtype=found.dtype)
-                    self._room[item.index] = copy
-                found = copy.copy_(found.detach())
-            self._copies[item.index] = found
-
-    def resolve_data(self, write_item: WriteItem) -> torch.Tensor | io.BytesIO:
-        copy = self._copies.get(write_item.index)
-        return super().resolve_data(write_item) if copy is None else copy
 
 
 class CheckpointWriter(FileSystemWriter):

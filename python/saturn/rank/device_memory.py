@@ -1,10 +1,11 @@
 """The limit of a device's memory: what a rank's part of a model may take, and no more.
 
-On a GPU it is a limit of torch's allocator. On a CPU slot it is the kernel's `RLIMIT_DATA`, which
-counts a process's private writable memory. An allocation beyond it fails as it would on a full
-device. Memory that would be host memory beside a GPU doesn't count on a slot either: the
-interpreter and the process group, the model while it is built, the loader's data when training
-begins, the copies of saving and loading, and memory mapped to shared files.
+On a GPU it is a limit of torch's allocator, which leaves room for what the process takes there
+beside it: CUDA's context and communicators (`gpu_memory`). On a CPU slot it is the kernel's
+`RLIMIT_DATA`, which counts a process's private writable memory. An allocation beyond it fails as it
+would on a full device. Memory that would be host memory beside a GPU doesn't count on a slot
+either: the interpreter and the process group, the model while it is built, the loader's data when
+training begins, the copies of saving and loading, and memory mapped to shared files.
 
 A limit belongs to one process. Without a limit, nearly nothing here does anything.
 """
@@ -21,6 +22,7 @@ import torch
 
 from saturn.plain.sizes import size_text
 from saturn.rank import malloc
+from saturn.rank.gpu_memory import OutsideTorch
 from saturn.rank.memory import PeakMemory
 
 #: Allowed beyond the limit, for threads that start later and small allocations of the heap.
@@ -43,9 +45,16 @@ class DeviceMemory:
     `building`, `spreading`, `training`.
     """
 
-    def __init__(self, device: torch.device, limit_bytes: int | None) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        limit_bytes: int | None,
+        outside_torch: OutsideTorch | None = None,
+    ) -> None:
+        """`outside_torch` counts what a limited GPU holds beside torch's memory."""
         self._device = device
         self._limit_bytes = limit_bytes
+        self._outside_torch = outside_torch
         self._is_slot = device.type == "cpu" and limit_bytes is not None
         self._at_start = 0  # bytes held when the building began
         self._apart: int | None = None  # bytes that don't count; None while nothing is limited
@@ -108,6 +117,9 @@ class DeviceMemory:
             self._before_step = held
             self._peak = PeakMemory("cpu")
             self._peak.restart()
+        elif self._limit_bytes is not None:
+            self._leave_room()  # the technique has opened its communicators
+            self._before_step = 0
         elif self._device.type == "cpu" and not saves_memory:
             # glibc learns only slowly which sizes come back. If batches differ in size, the first
             # steps would take a tenth longer, and a trial sees only first steps.
@@ -121,7 +133,15 @@ class DeviceMemory:
         is given back. If a step that `is_repeatable` runs out nevertheless, it is repeated after
         `give_back`.
         """
-        if not self._is_slot or self._apart is None or self._limit_bytes is None:
+        if self._limit_bytes is None:
+            return
+        if not self._is_slot:
+            if self._before_step is not None:
+                # CUDA has loaded the step's kernels, and NCCL has made buffers for its collectives.
+                self._before_step = None
+                self._leave_room()
+            return
+        if self._apart is None:
             return
         if self._before_step is not None and self._peak is not None:
             left = max(0, _data_bytes() - self._before_step)
@@ -175,6 +195,22 @@ class DeviceMemory:
         finally:
             if self._apart is not None:
                 self._apply()
+
+    def _leave_room(self) -> None:
+        """Limit torch's memory on a GPU to what the rest leaves of the limit.
+
+        Raises `MemoryError` if that is less than torch holds.
+        """
+        if self._outside_torch is None or self._limit_bytes is None:
+            return
+        outside = self._outside_torch.bytes_on(self._device)
+        held = int(torch.cuda.memory_allocated(self._device))
+        if outside and held + outside >= self._limit_bytes:
+            raise MemoryError(
+                f"CUDA's context and communicators take {size_text(outside)} of "
+                f"{size_text(self._limit_bytes)} a device, and the model {size_text(held)}"
+            )
+        _limit_gpu(self._device, self._limit_bytes - outside)
 
     def _in_host_after(self, before: int) -> int:
         return max(0, _data_bytes() - before)

@@ -23,6 +23,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from saturn.rank.device_memory import DeviceMemory
 from saturn.rank.exceptions import PeerLost
+from saturn.rank.gpu_memory import OutsideTorch
 from saturn.rank.peer_watch import PeerWatch, abort_groups
 
 #: How long a rank waits for a peer in one collective. The time is long, because the runtime notices
@@ -47,15 +48,17 @@ class Gang:
         device_memory_bytes: int | None = None,
         store: str | None = None,
         node_gpus: Sequence[int] = (),
+        outside_torch: OutsideTorch | None = None,
     ) -> None:
         """`rendezvous` is the path of a new file; `store` is an open `host:port` instead.
 
         `node_gpus` has the number of ranks on each node; by default all are on one node.
+        `outside_torch` counts what a limited GPU holds beside torch's memory.
         """
         self.rank = rank
         self.world_size = world_size
         self.device = device
-        self.device_memory = DeviceMemory(device, device_memory_bytes)
+        self.device_memory = DeviceMemory(device, device_memory_bytes, outside_torch)
         #: How many ranks each node has, in the order of nodes.
         self.node_gpus = tuple(node_gpus) or (world_size,)
         self._look_again_s = _LOOK_AGAIN_S if store is None else _LOOK_FAR_S

@@ -1,7 +1,7 @@
-"""Copy to an accelerator on a side stream, while the device computes.
+"""Copy to and from an accelerator on a side stream, while the device computes.
 
-Neither the host nor the device's computation waits for a copy until it is taken. The originals must
-be in pinned memory, or the host waits after all; pinning is the caller's business.
+Neither the host nor the device's computation waits for a copy until it is taken. What is in host
+memory must be pinned, or the host waits after all; pinning is the caller's business.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Sent:
 
 
 class SideStream:
-    """Copies of one rank to its accelerator."""
+    """Copies of one rank to or from its accelerator, one after another."""
 
     def __init__(self, device: torch.device) -> None:
         self._device, self._stream = device, torch.Stream(device)
@@ -41,3 +41,19 @@ class SideStream:
         with self._stream:
             copies = [tensor.to(self._device, non_blocking=True, copy=True) for tensor in tensors]
             return Sent(copies, self._stream, self._device)
+
+    def fetch(self, tensors: Sequence[Tensor], into: Sequence[Tensor]) -> None:
+        """Begin to copy `tensors`, which launched work may still write, to host memory."""
+        written = torch.Event(self._device)
+        written.record(torch.accelerator.current_stream(self._device))
+        self._stream.wait_event(written)
+        with self._stream:
+            for tensor, place in zip(tensors, into, strict=True):
+                place.copy_(tensor, non_blocking=True)
+                tensor.record_stream(self._stream)  # its memory must not be reused before that
+
+    def mark(self) -> torch.Event:
+        """An event that happens once all copies so far are done."""
+        done = torch.Event(self._device)
+        done.record(self._stream)
+        return done

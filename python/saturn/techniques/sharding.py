@@ -7,8 +7,9 @@ root's. Parameters without a dimension, which torch refuses to split, stay whole
 A step may have several backwards, for a pipeline's micro-batches. Between `gather` and `release`
 all units stay whole and their gradients add up unsplit. Only the last backward reduces them.
 
-Autocast keeps its copies of weights until the root's forward ends. Within units that is turned off:
-else the copies of all units would fill every device, gathered and freed or not.
+Autocast keeps its copies of weights until the root's forward ends, and autograd keeps them until
+the backward. Within units both are turned off (see `casts`): else the copies of all units would
+fill every device, gathered and freed or not.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.distributed.fsdp import FSDPModule, fully_shard
+
+from saturn.techniques.model.casts import keep_weights_alone
 
 if TYPE_CHECKING:
     from torch import nn
@@ -50,6 +53,7 @@ class Sharding:
         # Units first: each moves to the device already split, so the device never has to hold the
         # whole model.
         for unit in units:
+            keep_weights_alone(unit)
             fully_shard(
                 unit,
                 reshard_after_forward=reshard_after_forward,

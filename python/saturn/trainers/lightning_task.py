@@ -81,7 +81,9 @@ def pieces_of(
         raise InvalidInput(
             "the module has automatic_optimization = False, and Saturn steps the optimizer itself"
         )
-    reading = optimizer.read(found.optimizer, module, "the optimizer of configure_optimizers")
+    reading = optimizer.read(
+        found.optimizer, module, "the optimizer of configure_optimizers", form_is_chosen=False
+    )
     optimizer.check_covers(found.optimizer, module, "the optimizer of configure_optimizers")
     lr = found.optimizer.defaults["lr"]
     if lr != hparams.lr:

@@ -20,6 +20,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from saturn.errors import InvalidInput
 from saturn.training.optimizer import EVERY
+from saturn.training.optimizer_form import FormChosen
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,16 @@ class OptimizerReading:
 
 
 def read(
-    optimizer: torch.optim.Optimizer, model: nn.Module, name: str = "the trainer's optimizer"
+    optimizer: torch.optim.Optimizer,
+    model: nn.Module,
+    name: str = "the trainer's optimizer",
+    *,
+    form_is_chosen: bool = True,
 ) -> OptimizerReading:
-    """Read an optimizer; `InvalidInput`, beginning with `name`, if it can't be made anew."""
+    """Read an optimizer; `InvalidInput`, beginning with `name`, if it can't be made anew.
+
+    `form_is_chosen` says whether `fused` and `foreach` stay as they are even where none is set.
+    """
     cls = type(optimizer)
     names: dict[int, list[str]] = {}
     for of_parameter, parameter in model.named_parameters(remove_duplicate=False):
@@ -67,7 +75,8 @@ def read(
         if _takes(cls, setting, value)
     }
     keywords.pop("lr", None)
-    reading = OptimizerReading(functools.partial(cls, **keywords), groups)
+    made_by = FormChosen if form_is_chosen else functools.partial
+    reading = OptimizerReading(made_by(cls, **keywords), groups)
     _see_that_it_is_the_same(optimizer, reading, name)
     return reading
 

@@ -24,6 +24,7 @@ from saturn.rank.failure import task_function
 from saturn.rank.gang import Gang
 from saturn.tasks.definition import TaskDefinition
 from saturn.techniques.interface import NotApplicable
+from saturn.training import optimizer_form
 
 #: The pattern that matches all names.
 EVERY = "*"
@@ -33,8 +34,13 @@ _WILD = frozenset("*?[")
 _SPLITTING_TEXTS = ("sharding strategy", "placement")
 
 
-def build_optimizer(definition: TaskDefinition, module: nn.Module) -> torch.optim.Optimizer:
-    """The task's optimizer over the trainable parameters of `module`."""
+def build_optimizer(
+    definition: TaskDefinition, module: nn.Module, device: torch.device
+) -> torch.optim.Optimizer:
+    """The task's optimizer over the trainable parameters of `module`.
+
+    `device` is the rank's own, even if a technique keeps the parameters elsewhere.
+    """
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     if not parameters:
         raise TaskError("get_model returned a model without trainable parameters")
@@ -52,7 +58,7 @@ def build_optimizer(definition: TaskDefinition, module: nn.Module) -> torch.opti
             f"optimizer_cls returned a {type(optimizer).__name__}, whose step wants a closure that "
             "computes the loss again; Saturn computes it once a step"
         )
-    return optimizer
+    return optimizer_form.choose_form(optimizer, optimizer_cls, on_accelerator=device.type != "cpu")
 
 
 def parameter_groups(
@@ -103,6 +109,7 @@ def _matches(names: Iterable[str], patterns: Iterable[str]) -> bool:
 
 def step_optimizer(optimizer: torch.optim.Optimizer) -> None:
     """Take one step; raises `NotApplicable` if torch can't step split parameters."""
+    optimizer_form.suit_gradients(optimizer)
     try:
         optimizer.step()
     except (RuntimeError, NotImplementedError) as error:

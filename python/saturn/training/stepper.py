@@ -135,7 +135,7 @@ class Stepper:
             note=note,
         )
         with self.parallel.optimizer_memory():
-            self.optimizer = build_optimizer(definition, self.parallel.module)
+            self.optimizer = build_optimizer(definition, self.parallel.module, gang.device)
         self.lr_schedule = LrSchedule(definition.lr_scheduler, self.optimizer)
         # Noted before any step: a trial's steps may go on as training, and be saved.
         self.optimizer_groups = OptimizerGroups(self.optimizer)

@@ -95,7 +95,7 @@ def optimizer_state_ratio(
         return 0.0
     probes = _Probes(kinds, device)
     try:
-        optimizer = build_optimizer(definition, probes)
+        optimizer = build_optimizer(definition, probes, device)
         for probe in probes.parameters():
             probe.grad = torch.full_like(probe, 1e-3)
         optimizer.step()

@@ -20,6 +20,7 @@ from saturn.rank import device_memory
 from saturn.rank.exceptions import BuffersDifferError, PartsSkippedError, TaskError
 from saturn.rank.failure import describe
 from saturn.rank.gang import Gang
+from saturn.rank.gpu_memory import OutsideTorch
 from saturn.rank.process import (
     bind_to_numa_node,
     cores_a_gpu,
@@ -91,6 +92,9 @@ def _work(spec: specs.Spec | specs.InspectionSpec, rank: int, reporter: Reporter
         renew_threads_after_fork()
         black_box.run(spec, definition, reporter)
         return
+    outside_torch = None
+    if spec.device_kind == "cuda" and spec.device_memory_bytes is not None:
+        outside_torch = OutsideTorch(local_rank)
     device = device_of(spec.device_kind, local_rank)
     if device.type == "cuda":
         bind_to_numa_node(device)
@@ -103,6 +107,7 @@ def _work(spec: specs.Spec | specs.InspectionSpec, rank: int, reporter: Reporter
         store=spec.store,
         node_gpus=spec.node_gpus,
         device_memory_bytes=spec.device_memory_bytes,
+        outside_torch=outside_torch,
     )
     technique = load_technique.of_task(spec.technique, definition)
     work = train if spec.kind == "train" else trial

@@ -98,6 +98,20 @@ static int must_fail(int rank) {
   const char *text = getenv("FAKE_GPU_NCCL_FAILS");
   return text && atoi(text) == rank;
 }
+// Whether two ranks are on one device, which NCCL refuses. All ranks ask.
+static ncclResult_t look_for_twins(ncclComm_t comm) {
+  int own = fake_machine_device();
+  memcpy(comm->slots + comm->rank * CHUNK, &own, sizeof own);
+  TRY(fake_meet(comm));
+  int twins = 0;
+  for (int other = 0; other < comm->size; other++) {
+    int device;
+    memcpy(&device, comm->slots + other * CHUNK, sizeof device);
+    twins |= other != comm->rank && device == own;
+  }
+  TRY(fake_meet(comm));
+  return twins ? ncclInvalidUsage : ncclSuccess;
+}
 API ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id, int rank,
                            ncclConfig_t *config) {
   if (must_fail(rank)) return ncclSystemError;
@@ -113,9 +127,10 @@ API ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id, int rank,
   comm->slots = (char *)(comm->meeting + 1);
   comm->boxes = (struct box *)(comm->slots + size * CHUNK);
   *out = comm;
+  fake_count_communicator(1);
   TRY(fake_meet(comm));
   if (rank == 0) shm_unlink(id.internal); // all have it open
-  return ncclSuccess;
+  return look_for_twins(comm);
 }
 API ncclCommInitRank(ncclComm_t *out, int size, ncclUniqueId id, int rank) {
   return ncclCommInitRankConfig(out, size, id, rank, NULL);
@@ -149,10 +164,12 @@ API ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *out, ncclConf
 }
 API ncclCommFinalize(ncclComm_t comm) { return ncclSuccess; }
 API ncclCommDestroy(ncclComm_t comm) {
+  fake_count_communicator(0);
   fake_finish(comm);
   return ncclSuccess;
 }
 API ncclCommAbort(ncclComm_t comm) {
+  fake_count_communicator(0);
   comm->is_aborted = 1;
   fake_finish(comm);
   return ncclSuccess;

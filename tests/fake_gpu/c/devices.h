@@ -4,6 +4,8 @@
 //   FAKE_GPU_DEVICES      how many (4)
 //   FAKE_GPU_BYTES        what each holds (1 GiB)
 //   FAKE_GPU_NAMES        what they are called, with commas between; the last is that of the others too
+//   FAKE_GPU_CONTEXT_BYTES, FAKE_GPU_COMMUNICATOR_BYTES  what a context and a communicator take (0)
+//   FAKE_GPU_MIG          the number of the device that is split into MIG slices (none)
 //   FAKE_GPU_CAPABILITY   what they can compute ("9.0")
 //   FAKE_GPU_LOG          a file that is told who initialises the runtime, and who uses it in vain
 //   CUDA_VISIBLE_DEVICES  by number, or by the beginning of a UUID; what is no device hides those

@@ -1,6 +1,7 @@
 // The few functions of NVML that find devices: for Saturn's Rust side, and for torch's own count.
 // A library of its own, libnvidia-ml.so.1. A handle is the device's number plus one.
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "devices.h"
@@ -76,15 +77,29 @@ API nvmlDeviceGetName(void *handle, char *to, unsigned length) {
   fake_device_name(name, (int)(unsigned long)handle - 1);
   return put(to, length, name);
 }
+// Of the runtime, where this process has it: its own use of a device, of which no other knows.
+extern size_t fake_used(int device) __attribute__((weak));
+static size_t used(void *handle) {
+  return fake_used ? fake_used((int)(unsigned long)handle - 1) : 0;
+}
 API nvmlDeviceGetMemoryInfo(void *handle, struct memory *memory) {
-  memory->total = memory->free = fake_device_bytes();
-  memory->used = 0;
+  memory->total = fake_device_bytes();
+  memory->used = used(handle);
+  memory->free = memory->total - memory->used;
   return 0;
 }
 
 API nvmlDeviceGetMemoryInfo_v2(void *handle, struct memory_v2 *memory) {
-  memory->total = memory->free = fake_device_bytes();
-  memory->reserved = memory->used = 0;
+  memory->total = fake_device_bytes();
+  memory->reserved = 0;
+  memory->used = used(handle);
+  memory->free = memory->total - memory->used;
+  return 0;
+}
+
+API nvmlDeviceGetMigMode(void *handle, unsigned *now, unsigned *pending) {
+  const char *text = getenv("FAKE_GPU_MIG");
+  *now = *pending = text && atoi(text) == (int)(unsigned long)handle - 1;
   return 0;
 }
 

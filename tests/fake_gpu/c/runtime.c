@@ -33,6 +33,7 @@ static int has_asserted;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // of the blocks
 static struct block *blocks;
 static size_t used[FAKE_MOST_DEVICES];
+static int has_context[FAKE_MOST_DEVICES];
 
 // Initialises the driver on first use.
 static int count(void) {
@@ -46,6 +47,7 @@ static int count(void) {
 }
 
 int fake_current_device(void) { return current; }
+int fake_machine_device(void) { return visible[current]; }
 
 cudaError_t fake_state(void) {
   count();
@@ -142,10 +144,38 @@ API cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
 
 // --- Memory
 
+static size_t bytes_of(const char *variable) {
+  const char *text = getenv(variable);
+  return text ? strtoull(text, NULL, 10) : 0;
+}
+
+// Counts the context of a device that this process uses for the first time; under the lock.
+static void open_context(int device) {
+  if (has_context[device]) return;
+  has_context[device] = 1;
+  used[device] += bytes_of("FAKE_GPU_CONTEXT_BYTES");
+}
+
+void fake_count_communicator(int is_open) {
+  size_t bytes = bytes_of("FAKE_GPU_COMMUNICATOR_BYTES");
+  pthread_mutex_lock(&lock);
+  used[current] += is_open ? bytes : -bytes;
+  pthread_mutex_unlock(&lock);
+}
+
+// What this process holds on a device of the machine; for NVML, which initialises nothing.
+__attribute__((visibility("default"))) size_t fake_used(int device) {
+  for (int n = 0; n < num_visible; n++) {
+    if (visible[n] == device) return used[n];
+  }
+  return 0;
+}
+
 static cudaError_t take(void **at, size_t size, int device) {
   NEEDS_DEVICE;
   struct block *block = malloc(sizeof *block);
   pthread_mutex_lock(&lock);
+  if (device != HOST) open_context(device);
   if (device != HOST && used[device] + size > fake_device_bytes()) {
     pthread_mutex_unlock(&lock);
     free(block);

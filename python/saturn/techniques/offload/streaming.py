@@ -64,11 +64,15 @@ class Streamed:
             for parameter, data in zip(self.parameters, slow, strict=True):
                 parameter.data = data
 
-    def add_gradients(self, gradients: Sequence[Tensor | None]) -> None:
+    def add_gradients(self, gradients: Sequence[Tensor | None], courier: Courier) -> None:
         """Add to the gradients of `trainable`, in the slow tier; to be called between runs.
 
         Copies from a GPU may be unfinished when this returns; see `Courier.finish`.
         """
+        if any(parameter.grad is not None for parameter in self.trainable):
+            courier.returned()  # of a layer that runs twice, the first gradients may be on the way
+        left: list[Tensor] = []
+        places: list[Tensor] = []
         for parameter, gradient in zip(self.trainable, gradients, strict=True):
             if gradient is None:
                 continue
@@ -81,7 +85,10 @@ class Streamed:
             else:
                 if parameter not in self._gradients:
                     self._gradients[parameter] = self._tier.empty_like(parameter)
-                parameter.grad = self._gradients[parameter].copy_(gradient, non_blocking=True)
+                parameter.grad = self._gradients[parameter]
+                left.append(gradient)
+                places.append(parameter.grad)
+        courier.take_back(left, into=places)
 
 
 class StreamedLayers:
@@ -89,7 +96,7 @@ class StreamedLayers:
 
     def __init__(self, layers: Sequence[nn.Module], tier: SlowTier, courier: Courier) -> None:
         """Move the layers' parameters to the slow tier, and replace each layer's `forward`."""
-        self._courier = courier
+        self.courier = courier
         self._streamed = [Streamed(list(layer.parameters()), tier) for layer in layers]
         self.buffers = [KeepsBuffers(layer) for layer in layers]
         for number, layer in enumerate(layers):
@@ -101,7 +108,7 @@ class StreamedLayers:
             leaves, spec = tree_flatten((args, kwargs))
             _check_arguments(leaves)
             tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-            run = _Run(self, number, forward, leaves, spec, self._courier.device)
+            run = _Run(self, number, forward, leaves, spec, self.courier.device)
             needs_graph = torch.is_grad_enabled() and (
                 bool(self._streamed[number].trainable) or any(t.requires_grad for t in tensors)
             )
@@ -121,9 +128,9 @@ class StreamedLayers:
         following = number - 1 if backward else number + 1
         in_range = 0 <= following < len(self._streamed)
         ahead = self._streamed[following].data() if in_range else None
-        with streamed.on_device(self._courier.bring(streamed.data())):
+        with streamed.on_device(self.courier.bring(streamed.data())):
             yield streamed
-        self._courier.done(ahead=ahead)
+        self.courier.done(ahead=ahead)
 
 
 class _Run:
@@ -208,7 +215,7 @@ class _Stream(torch.autograd.Function):
                 [gradient for _, gradient in pairs],
                 allow_unused=True,
             )
-        streamed.add_gradients(found[len(wanted) :])
+        streamed.add_gradients(found[len(wanted) :], run.layers.courier)
         of_inputs = iter(found)
         return (None, None, *(next(of_inputs) if need else None for need in needed))
 

@@ -97,7 +97,7 @@ class _OffloadedModel(DataParallelModel):
                 parameter.grad = None
         for parameter, gradient in zip(rest.trainable, before, strict=True):
             parameter.grad = gradient
-        rest.add_gradients(found)
+        rest.add_gradients(found, self._courier)
         self._courier.finish()
         return loss
 
