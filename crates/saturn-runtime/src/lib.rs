@@ -64,6 +64,7 @@ pub use opening::request::RunRequest;
 pub use opening::watcher::Watcher;
 pub use run_files::journal_location::elsewhere;
 pub use run_files::pools::newest_pool;
+pub use run_files::reader::{ReadRecord, RunReader};
 pub use run_files::recording::{Recorded, recorded};
 pub use run_files::tuners::{cancel_sweep, has_tuner};
 pub use system::error::RuntimeError;
