@@ -50,6 +50,11 @@ pub mod probe {
     };
 }
 
+/// The output of tasks' workers.
+pub mod logs {
+    pub use crate::answering::log_files::{AttemptLogs, Logs, attempts, newest};
+}
+
 pub use answering::left::{Left, Unplanned, left, left_at, left_of_recording};
 pub use answering::reports::{
     Reported, explain, judged, read, read_report, report, status, trace, write_page, write_trace,

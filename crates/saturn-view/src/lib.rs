@@ -18,6 +18,7 @@
 //! All views but the console are pure functions, without files, clock or network, so that snapshots
 //! test them. Text from users and workers is escaped where it enters a view.
 
+mod board;
 mod explain;
 mod facts;
 mod html;
@@ -30,6 +31,7 @@ mod terminal;
 mod trace;
 mod transcript;
 
+pub use board::plan::{PlanInForce, PlannedPlace};
 pub use explain::candidates::Candidate;
 pub use explain::code::Code;
 pub use explain::explanation::{Explanation, explain};

@@ -1,0 +1,10 @@
+//! Tests of the handlers against recorded runs, of logins, and of the server's patience.
+//!
+//! May use: `answers`, `local` and `http`.
+
+mod answers;
+mod gate;
+mod patience;
+mod recorded;
+mod streams;
+mod world;
