@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use saturn_engine::Command;
-use saturn_view::{Explanation, PlanInForce, Status};
+use saturn_view::{Explanation, PlanInForce, RunPage, Status, TaskPage};
 
 use crate::answers::data::{Events, LogPart, LogQuery, RunSummary, Seen};
 use crate::answers::failure::Failure;
@@ -29,6 +29,12 @@ pub trait Source: Send + Sync + 'static {
 
     /// At most `most` events that follow event number `after`.
     fn events(&self, run: &str, after: u64, most: usize) -> Result<Events, Failure>;
+
+    /// What the page of a run shows.
+    fn run_page(&self, run: &str) -> Result<RunPage, Failure>;
+
+    /// What the page of a task shows.
+    fn task_page(&self, run: &str, task: &str) -> Result<TaskPage, Failure>;
 
     /// Carries out a command. Returns once the run's journal has it.
     fn command(&self, run: &str, command: Command) -> Result<(), Failure>;

@@ -101,7 +101,8 @@ fn admitted(route: &Route, who: Identity, headers: &HeaderMap) -> Result<(), Ref
     };
     match route.access {
         Access::Read | Access::Write if who == Identity::Nobody => Err(Refused::NotLoggedIn),
-        Access::Open | Access::Read => Ok(()),
+        Access::Form if !headers.contains_key(ORIGIN) => Err(Refused::WrongOrigin),
+        Access::Open | Access::Read | Access::Form => Ok(()),
         Access::Login | Access::Write => changes(),
     }
 }

@@ -19,7 +19,7 @@ use crate::http::reply::{self, Refused};
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Shown {
-    token: String,
+    pub(crate) token: String,
 }
 
 /// Begins a session for who shows the token.
@@ -30,13 +30,20 @@ pub(crate) async fn log_in(
     let Ok(Json(Shown { token })) = shown else {
         return reply::bad_request("expected {\"token\": \"…\"}");
     };
+    let done = reply::answer(&json!({"version": 1, "ok": true}));
+    let response = with_session(&app, &token, done);
+    response.unwrap_or_else(|| Refused::NotLoggedIn.into_response())
+}
+
+/// Begins a session with this response; `None` if the token is not right.
+pub(crate) fn with_session(app: &App, token: &str, response: Response) -> Option<Response> {
     if !app.keys.is_token(token.trim()) {
-        return Refused::NotLoggedIn.into_response();
+        return None;
     }
-    let Ok(key) = app.keys.begin_session() else {
-        return FailureKind::Internal.because("there is no randomness here").into_response();
-    };
-    with_cookie(&app, &key, reply::answer(&json!({"version": 1, "ok": true})))
+    Some(match app.keys.begin_session() {
+        Ok(key) => with_cookie(app, &key, response),
+        Err(_) => FailureKind::Internal.because("there is no randomness here").into_response(),
+    })
 }
 
 /// Ends the session of this browser.

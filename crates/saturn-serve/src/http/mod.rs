@@ -3,7 +3,7 @@
 //! - `routes` is the list of all routes, and who may use each.
 //! - `keys` knows the token and the sessions of browsers. `gate` lets a request through to its
 //!   handler, or refuses it.
-//! - `reading`, `commands` and `login` are handlers; `done` remembers commands by their keys; `events` is the stream of a run's events.
+//! - `reading`, `commands`, `pages` and `login` are handlers; `done` remembers commands by their keys; `events` is the stream of a run's events.
 //! - `reply` makes answers and refusals. `openapi` describes the API, and `schemas` its answers.
 //! - `app` is what handlers share, `router` puts these together; `server` and `connection` serve it to the clients of a socket.
 //!
@@ -18,6 +18,7 @@ pub(crate) mod gate;
 pub(crate) mod keys;
 pub(crate) mod login;
 pub(crate) mod openapi;
+pub(crate) mod pages;
 pub(crate) mod reading;
 pub(crate) mod reply;
 pub(crate) mod router;

@@ -6,6 +6,7 @@ use crate::http::commands;
 use crate::http::events;
 use crate::http::gate;
 use crate::http::login;
+use crate::http::pages;
 use crate::http::reading;
 use crate::http::reply;
 use crate::http::routes::{Handler, ROUTES, Route};
@@ -47,6 +48,11 @@ async fn caught(
 
 fn handled(route: &Route) -> MethodRouter<Arc<App>> {
     match route.handler {
+        Handler::RunsPage => get(pages::runs),
+        Handler::RunPage => get(pages::run),
+        Handler::TaskPage => get(pages::task),
+        Handler::LoginPage => get(pages::login),
+        Handler::LoginForm => post(pages::log_in),
         Handler::OpenApi => get(reading::openapi),
         Handler::LogIn => post(login::log_in),
         Handler::LogOut => delete(login::log_out),

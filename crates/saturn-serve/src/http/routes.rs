@@ -21,6 +21,8 @@ pub enum Access {
     Open,
     /// Whoever wants to log in. The request must not come from a page of another site.
     Login,
+    /// The same, by the form of a page: a browser says which page it comes from.
+    Form,
     /// Who is logged in, by cookie or token.
     Read,
     /// The same; and the request must be JSON with [`HEADER`], and must not come
@@ -31,6 +33,16 @@ pub enum Access {
 /// The handler of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Handler {
+    /// The page of all runs.
+    RunsPage,
+    /// The page of a run.
+    RunPage,
+    /// The page of a task.
+    TaskPage,
+    /// The page to log in.
+    LoginPage,
+    /// Logs a browser in that runs no script.
+    LoginForm,
     /// The description of the API.
     OpenApi,
     /// Logs a browser in.
@@ -110,6 +122,15 @@ const fn get(
 
 /// All routes.
 pub const ROUTES: &[Route] = &[
+    get("/", Handler::RunsPage, "", "The page of all runs."),
+    get("/runs/{run}", Handler::RunPage, "", "The page of a run."),
+    get("/runs/{run}/tasks/{task}", Handler::TaskPage, "", "The page of a task."),
+    Route { access: Access::Open, ..get("/login", Handler::LoginPage, "", "The page to log in.") },
+    Route {
+        verb: Verb::Post,
+        access: Access::Form,
+        ..get("/login", Handler::LoginForm, "", "Log a browser in that runs no script.")
+    },
     get("/api/v1/openapi.json", Handler::OpenApi, "OpenApi", "This description."),
     Route {
         verb: Verb::Post,

@@ -3,7 +3,7 @@
 //! - `runs` is the source: it finds runs by name and keeps those that are asked about.
 //! - `followed` is one such run: its journal as far as it was read, and what its driver says.
 //! - `events` puts records into words. `summary` is a line of the list of runs. `logs` reads parts
-//!   of logs.
+//!   of logs. `pages` is what pages show.
 //!
 //! Invariants: a run is asked at most twice a second, however many clients ask. Nothing is written.
 //!
@@ -12,5 +12,6 @@
 pub(crate) mod events;
 pub(crate) mod followed;
 pub(crate) mod logs;
+pub(crate) mod pages;
 pub(crate) mod runs;
 pub(crate) mod summary;

@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 use saturn_engine::{Command, TaskId};
 use saturn_runtime::control::{self, ControlError, Request};
 use saturn_runtime::{RuntimeError, cancel_sweep};
-use saturn_view::{Explanation, PlanInForce, Status};
+use saturn_view::{Explanation, PlanInForce, RunPage, Status, TaskPage};
 
 use crate::answers::data::{Events, LogPart, LogQuery, RunSummary, Seen};
 use crate::answers::failure::{Failure, FailureKind};
 use crate::answers::source::Source;
 use crate::local::followed::{Followed, Moment};
 use crate::local::logs;
+use crate::local::pages::{self, MetricsRead};
 use crate::local::summary::{Signature, signature, summary};
 
 /// How long a found list of runs is good for.
@@ -41,6 +42,7 @@ pub struct Local {
     found: Mutex<Option<(Instant, Vec<NamedRun>)>>,
     followed: Mutex<BTreeMap<PathBuf, Arc<Mutex<Followed>>>>,
     summaries: Mutex<BTreeMap<PathBuf, (Signature, RunSummary)>>,
+    metrics: MetricsRead,
 }
 
 impl std::fmt::Debug for Local {
@@ -58,6 +60,7 @@ impl Local {
             found: Mutex::default(),
             followed: Mutex::default(),
             summaries: Mutex::default(),
+            metrics: MetricsRead::default(),
         }
     }
 
@@ -174,6 +177,17 @@ impl Source for Local {
         self.with(run, |followed, _| {
             let events = followed.events(after, most);
             events.ok_or_else(|| FailureKind::Internal.because("the run can't be read"))
+        })
+    }
+
+    fn run_page(&self, run: &str) -> Result<RunPage, Failure> {
+        self.with(run, |followed, at| Ok(pages::of_run(run, followed, &at, &self.metrics)))
+    }
+
+    fn task_page(&self, run: &str, task: &str) -> Result<TaskPage, Failure> {
+        self.with(run, |followed, at| {
+            let page = pages::of_task(run, followed, &at, named(&at, task)?, &self.metrics);
+            page.ok_or_else(|| FailureKind::Internal.because("the task can't be read"))
         })
     }
 

@@ -6,4 +6,5 @@
 //!
 //! May use: `layout`, `facts`, `phrases`, `status` and `explain`.
 
+pub(crate) mod data;
 pub(crate) mod plan;
