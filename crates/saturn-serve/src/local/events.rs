@@ -69,13 +69,16 @@ impl Newest {
         let mut lines = self.transcript.record(state, history, record, at_s);
         lines.extend(self.transcript.tick(state, history, at_s));
         let mut text = String::new();
-        for line in &lines {
+        // A table of a first plan comes behind an empty line, and stands elsewhere in full.
+        for line in lines.iter().take_while(|line| !line.is_empty()) {
             let line = line.trim();
             // The clock stands before the first line of an event; here it is a field.
             let line = line.split_once("  ").map_or(line, |(clock, rest)| {
                 if clock.starts_with(|first: char| first.is_ascii_digit()) { rest } else { line }
             });
-            let words: Vec<&str> = line.split_whitespace().collect();
+            // Columns have two spaces and more between them.
+            let cells: Vec<&str> = line.split("  ").map(str::trim).collect();
+            let cells: Vec<&str> = cells.into_iter().filter(|cell| !cell.is_empty()).collect();
             if text.len() + line.len() > MAX_TEXT {
                 text.push_str("\n…");
                 break;
@@ -83,7 +86,7 @@ impl Newest {
             if !text.is_empty() {
                 text.push('\n');
             }
-            text.push_str(&words.join(" "));
+            text.push_str(&cells.join(" · "));
         }
         text
     }

@@ -18,7 +18,7 @@ use crate::local::followed::{Followed, Moment};
 use crate::local::logs;
 
 /// Lines of news, and curves, on the page of a run.
-const MAX_NEWS: usize = 40;
+const MAX_NEWS: usize = 16;
 const MAX_CURVES: usize = 12;
 /// Bytes of the log on the page of a task.
 const LOG_BYTES: u64 = 12 << 10;

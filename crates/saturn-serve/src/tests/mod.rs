@@ -4,6 +4,7 @@
 
 mod answers;
 mod gate;
+mod pages;
 mod patience;
 mod recorded;
 mod streams;

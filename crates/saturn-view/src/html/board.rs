@@ -246,7 +246,7 @@ impl RunPage {
                 table.cards {
                     caption { "Tasks that train now" }
                     thead { tr {
-                        th scope="col" { "task" } th scope="col" { "strategy" } th scope="col" { "devices" }
+                        th scope="col" { "task" } th scope="col" { "strategy" } th.n scope="col" { "devices" }
                         th scope="col" { "steps" } th.n scope="col" { "loss" } th.n scope="col" { "ends" } th.n scope="col" { "between" }
                     } }
                     tbody { @for row in &rows { (row) } }
@@ -260,7 +260,7 @@ impl RunPage {
             tr data-task=(index) {
                 td.task { (self.link(index, task)) }
                 td { (strategy_of(task)) }
-                td.all { (devices_of(task)) }
+                td.n.all data-name="devices" { (devices_of(task)) }
                 td.all { (progress(task, index)) }
                 td.n data-name="loss" { (task.loss.map_or("–".to_owned(), number)) }
                 td.n data-name="ends" { (self.end(task)) }
@@ -369,7 +369,7 @@ impl RunPage {
             @if !self.news.is_empty() {
                 ol.news {
                     @for line in &self.news {
-                        li { span.at { (clock(line.at_s)) } span { (line.text) } }
+                        li { span.at { (clock(line.at_s)) } span { (told(&line.text)) } }
                     }
                 }
             }
@@ -400,6 +400,15 @@ impl RunPage {
                 (to_come(early_s, now_s)) " – " (to_come(late_s, now_s))
             }
         }
+    }
+}
+
+/// The first line of a text, with the others folded away.
+fn told(text: &str) -> Markup {
+    let (first, others) = text.split_once('\n').unwrap_or((text, ""));
+    html! {
+        (first)
+        @if !others.is_empty() { details { summary { "more" } (others) } }
     }
 }
 

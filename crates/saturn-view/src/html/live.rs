@@ -26,7 +26,7 @@ pub(super) const LOGIN_SCRIPT: &str = include_str!("script/login.js");
 /// digests; a test checks these.
 pub const LIVE_POLICY: &str = "default-src 'self'; style-src 'unsafe-inline'; img-src 'self' data:; \
      object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; \
-     script-src 'sha256-di5CfuQP93frDo13/ZaOaVJKA/S0/zpf5SZJPMS7/VA=' \
+     script-src 'sha256-lBvyFP1J5xfKOexxAJ6jjZsFtrv0CZpVrAhIKgKDw/c=' \
      'sha256-tpmRJo4wAmx2S28KXELO4SG5XAPU1yl3Lx+aBYNPaIY='";
 
 /// A step of the way from the list of runs to a page: its words and address.

@@ -216,7 +216,11 @@ impl TaskPage {
                 @if log.is_cut { "; its end" }
                 ". All of it: " code { "saturn logs " (self.run) " " (self.status.name) }
             }
-            pre.log tabindex="0" aria-label="Log" { (log.text) }
+            @if log.text.is_empty() {
+                p { "It has printed nothing yet." }
+            } @else {
+                pre.log tabindex="0" aria-label="Log" { (log.text) }
+            }
         }
     }
 }

@@ -21,8 +21,9 @@ function tellTimes(within) {
     const at = new Date(now + Number(time.dataset.in) * 1000);
     const isToday = at.toDateString() === new Date(now).toDateString();
     const day = isToday ? {} : { weekday: "short" };
+    const second = time.dataset.in < 600 ? { second: "2-digit" } : {};
     time.title = time.textContent;
-    time.textContent = at.toLocaleTimeString([], { ...day, hour: "2-digit", minute: "2-digit" });
+    time.textContent = at.toLocaleTimeString([], { ...day, hour: "2-digit", minute: "2-digit", ...second });
     time.dateTime = at.toISOString();
   }
 }
@@ -158,4 +159,9 @@ document.addEventListener("keydown", ({ key, target }) => {
   if (key === "Enter" && target.matches(".bar[data-task]")) document.querySelector(`a[data-of="${target.dataset.task}"]`)?.click();
 });
 tellTimes(document);
+// On a narrow screen, a chart is first moved to the present.
+for (const place of document.querySelectorAll('[data-chart="gantt"]')) {
+  const now = place.querySelector(".mark.now line");
+  if (now) place.scrollLeft += now.getBoundingClientRect().left - place.getBoundingClientRect().left - place.clientWidth * 0.3;
+}
 for (const log of document.querySelectorAll("pre.log")) log.scrollTop = log.scrollHeight;
