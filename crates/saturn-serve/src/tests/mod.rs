@@ -5,6 +5,7 @@
 mod answers;
 mod gate;
 mod pages;
+mod panics;
 mod patience;
 mod recorded;
 mod streams;

