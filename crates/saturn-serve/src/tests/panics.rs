@@ -62,8 +62,9 @@ fn a_panic_is_an_answer() {
     let router = router(Arc::new(App::new(Arc::new(Panics), keys, 7340)));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all();
     let runtime = { runtime }.build().unwrap();
-    let asks_source =
-        |access: Access, path: &str| matches!(access, Access::Read | Access::Write) && path != "/api/v1/openapi.json";
+    let asks_source = |access: Access, path: &str| {
+        matches!(access, Access::Read | Access::Write) && path != "/api/v1/openapi.json"
+    };
     let asked = ROUTES.iter().filter(|route| asks_source(route.access, route.path));
     for route in asked.filter(|route| route.verb != Verb::Delete).cycle().take(40) {
         let method = if route.verb == Verb::Get { Method::GET } else { Method::POST };

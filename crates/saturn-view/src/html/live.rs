@@ -172,14 +172,13 @@ pub(super) fn to_come(at_s: f64, now_s: f64) -> Markup {
     html! { time data-in=(format!("{left_s:.0}")) { "in " (duration(left_s)) } }
 }
 
-/// A part of a page that the script keeps up to date.
+/// A part of a page that the script keeps up to date. A part that is empty is there too, since it may
+/// fill, and is not shown (`live.css`).
 pub(super) fn live_section(id: &str, title: &str, body: &Markup) -> Markup {
     html! {
-        @if !body.0.is_empty() {
-            section aria-labelledby=(format!("{id}-title")) {
-                h2 id=(format!("{id}-title")) { (title) }
-                div id=(id) data-live { (body) }
-            }
+        section.live aria-labelledby=(format!("{id}-title")) {
+            h2 id=(format!("{id}-title")) { (title) }
+            div id=(id) data-live { (body) }
         }
     }
 }
