@@ -88,6 +88,8 @@ pub struct Board {
     pub devices: Vec<BoardDevice>,
     /// What they did and will do.
     pub bars: Vec<BoardBar>,
+    /// Whether nothing goes on or is expected, so that the chart shows the past alone.
+    pub is_still: bool,
     /// The left edge of the chart, seconds on the run's clock.
     pub from_s: f64,
     /// The right edge.
@@ -102,11 +104,13 @@ impl Board {
         let status = status(state, history, now_s);
         let expected = Expected::of(state, history, now_s);
         let queue = queue(state, history, &expected, &status.tasks, now_s);
-        let is_over = state.ended.is_some();
+        // Of a run that has ended or is idle, all is shown.
+        let is_still = state.ended.is_some()
+            || (state.attempts.is_empty() && expected.forecast.tasks.is_empty());
         let end_s = expected.end_s().unwrap_or(now_s).max(now_s);
         let last_s = history.attempts.values().filter_map(|one| one.ended.as_ref());
         let last_s = last_s.map(|end| end.at_s).fold(0.0, f64::max);
-        let (from_s, to_s) = if is_over {
+        let (from_s, to_s) = if is_still {
             (0.0, last_s.max(LEAST_SPAN_S))
         } else {
             let past_s = ((end_s - now_s) * PAST_SHARE).max(LEAST_PAST_S);
@@ -115,7 +119,7 @@ impl Board {
         let mut bars = past(history, now_s, from_s);
         bars.extend(to_come(state, &expected, now_s));
         bars.drain(..bars.len().saturating_sub(MAX_BARS));
-        Self { status, devices: devices(state), bars, from_s, to_s, queue }
+        Self { status, devices: devices(state), bars, is_still, from_s, to_s, queue }
     }
 
     /// How many tasks wait.

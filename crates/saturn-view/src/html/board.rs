@@ -137,6 +137,7 @@ impl RunPage {
                     @match status.expected_end_s {
                         Some(end_s) if self.is_driven => { (to_come(end_s, now_s)) },
                         _ if status.status == RunStatus::Complete => "done",
+                        _ if self.is_driven && counts.open() == 0 => "idle",
                         _ => "–",
                     }
                 }
@@ -144,7 +145,7 @@ impl RunPage {
                     @if let (Some((early_s, late_s)), true) = (status.expected_end_band_s, self.is_driven) {
                         (to_come(early_s, now_s)) " – " (to_come(late_s, now_s))
                     }
-                    @if status.unplanned > 0 { " " (count(status.unplanned, "task")) " not planned yet" }
+                    @if status.unplanned > 0 { br; (count(status.unplanned, "task")) " not planned yet" }
                 }
             }
             (tile("Tasks done", &format!("{} of {}", counts.done, counts.all), &notes.join(", "),
@@ -167,7 +168,7 @@ impl RunPage {
     fn gantt(&self) -> Markup {
         let board = &self.board;
         let status = &board.status;
-        let is_live = status.status == RunStatus::Unfinished;
+        let is_live = !board.is_still;
         let has_nodes = board.devices.iter().any(|device| device.node > 0);
         let devices = board.devices.iter().map(|device| Device {
             node: device.node,
@@ -192,7 +193,7 @@ impl RunPage {
             (chart.markup())
             p.note {
                 @if is_live { "Pale bars with dashes are expected. " }
-                "Times before and after now are in the tables too. A bar leads to its task."
+                "A bar leads to its task."
             }
         }
     }
@@ -316,11 +317,13 @@ impl RunPage {
             return Markup::default();
         }
         let at = |task: &TaskStatus| task.ended_s.unwrap_or(0.0);
+        let has_why = ended.iter().any(|(_, task)| task.error.is_some());
         ended.sort_by(|one, other| at(other.1).total_cmp(&at(one.1)));
         let head = html! {
             tr {
                 th scope="col" { "task" } th scope="col" { "how" } th.n scope="col" { "loss" } th.n scope="col" { "steps" }
-                th.n scope="col" { "trained for" } th.n scope="col" { "ended at" } th scope="col" { "why" }
+                th.n scope="col" { "trained for" } th.n scope="col" { "ended at" }
+                @if has_why { th scope="col" { "why" } }
             }
         };
         let rows = ended.iter().take(MAX_ROWS).map(|(index, task)| {
@@ -333,7 +336,7 @@ impl RunPage {
                     td.n { (task.step) }
                     td.n { (task.train_s.map_or("–".to_owned(), duration)) }
                     td.n { (clock(at(task))) }
-                    td.why { (task.error.as_deref().unwrap_or_default()) }
+                    @if has_why { td.why { (task.error.as_deref().unwrap_or_default()) } }
                 }
             }
         });
