@@ -60,8 +60,8 @@ impl Source for Panics {
 fn a_panic_is_an_answer() {
     let (keys, token) = Keys::new().unwrap();
     let router = router(Arc::new(App::new(Arc::new(Panics), keys, 7340)));
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all();
-    let runtime = { runtime }.build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let asks_source = |access: Access, path: &str| {
         matches!(access, Access::Read | Access::Write) && path != "/api/v1/openapi.json"
     };

@@ -1,5 +1,7 @@
 //! The frame of live pages, the page to log in, and pages that say what went wrong.
 
+use std::fmt::Write as _;
+
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::html::colours;
@@ -150,7 +152,7 @@ pub(super) fn segment(name: &str) -> String {
         {
             text.push(char::from(byte));
         } else {
-            text.push_str(&format!("%{byte:02X}"));
+            let _ = write!(text, "%{byte:02X}");
         }
     }
     text
