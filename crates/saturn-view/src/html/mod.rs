@@ -10,7 +10,8 @@
 //! draw a kind of chart. `charts.js` finds the elements that hold data, and `page.js` answers the
 //! pointer. Without scripts a sentence stands for each chart, and tables are as they were.
 //!
-//! `live` is the frame of the pages that `saturn web` serves, with `runs`, `board` (a run) and `task`.
+//! `live` is the frame of the pages that `saturn web` serves, with `runs`, `board` (a run, with its
+//! tables in `board_tables`) and `task`.
 //! Their script also reads the page again when something happens (`script/live.js`), and sends
 //! commands.
 //!
@@ -20,6 +21,7 @@
 //! May use: every room before it.
 
 pub(crate) mod board;
+pub(crate) mod board_tables;
 pub(crate) mod charts;
 pub(crate) mod choices;
 pub(crate) mod colours;

@@ -5,7 +5,8 @@ use maud::{Markup, html};
 use serde_json::json;
 
 use crate::explain::explanation::Explanation;
-use crate::html::board::{button, devices_of, progress, strategy_of};
+use crate::html::board::button;
+use crate::html::board_tables::{devices_of, progress, strategy_of};
 use crate::html::choices::candidate_table;
 use crate::html::curves::{Chart, ChartSize, Curve};
 use crate::html::live::{LivePage, live_section, run_address, task_address, to_come};
