@@ -75,7 +75,8 @@ def serve_pool(asked: Mapping[str, Any]) -> int:
     run = serving.serve(**options)
     _say(
         f"this is the pool, {run.run_dir}; Ctrl-C stops it, and saturn serve takes it up again\n"
-        "to add a sweep, in another terminal: saturn submit SWEEP.toml"
+        "to add a sweep, in another terminal: saturn submit SWEEP.toml\n"
+        "to see it in a browser: saturn web"
     )
     return _show(run.wait, _print_result if asked["json"] else lambda result: None)
 

@@ -109,6 +109,18 @@ class Page:
 
     def open(self, path: Path, *, width: int = 1280, height: int = 900, media: str = "") -> None:
         """Opens a file in a window of that size in CSS pixels, in light colours."""
+        self.visit(path.resolve().as_uri(), width=width, height=height, media=media)
+
+    def visit(
+        self,
+        url: str,
+        *,
+        width: int = 1280,
+        height: int = 900,
+        media: str = "",
+        look: str = "light",
+    ) -> None:
+        """Opens an address in a window of that size in CSS pixels, in light or dark colours."""
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -116,10 +128,10 @@ class Page:
             deviceScaleFactor=1,
             mobile=width < 600,
         )
-        light = [{"name": "prefers-color-scheme", "value": "light"}]
-        self.call("Emulation.setEmulatedMedia", media=media, features=light)
+        colours = [{"name": "prefers-color-scheme", "value": look}]
+        self.call("Emulation.setEmulatedMedia", media=media, features=colours)
         self._events.clear()
-        self.call("Page.navigate", url=path.resolve().as_uri())
+        self.call("Page.navigate", url=url)
         self.wait_for("Page.loadEventFired")
 
     def evaluate(self, expression: str) -> Any:

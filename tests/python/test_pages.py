@@ -46,6 +46,8 @@ NOT_HERE = [
     ("docs/clusters/*.md", "", "needs machines of that kind: test_cluster_places.py"),
     ("docs/pool.md", "", "needs a pool: test_pool.py"),
     ("docs/scripts.md", "saturn submit", "needs a pool: test_pool.py"),
+    ("docs/web.md", "", "needs a run in progress: test_web.py"),
+    ("*.md", "saturn web", "serves until Ctrl-C: test_web.py"),
     ("*.md", "pip install", "needs a build of minutes, or the network: test_install.py"),
     ("docs/fake-gpu.md", "COMMAND", "COMMAND is the reader's: test_fake_gpu.py"),
 ]

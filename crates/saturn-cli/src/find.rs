@@ -77,7 +77,7 @@ pub(crate) fn listed_pool() -> Option<Found> {
 }
 
 /// Where a run of that name may be.
-fn places(named: &Path) -> [PathBuf; 2] {
+pub(crate) fn places(named: &Path) -> [PathBuf; 2] {
     [named.to_owned(), Path::new(RUNS_DIR).join(named)]
 }
 
@@ -115,7 +115,8 @@ pub(crate) fn begun(run: &Path) -> SystemTime {
     journal.and_then(|of| of.created().or_else(|_| of.modified())).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-fn is_run(path: &Path) -> bool {
+/// Whether there is a run in this directory.
+pub(crate) fn is_run(path: &Path) -> bool {
     path.join("journal.db").is_file()
 }
 

@@ -6,7 +6,6 @@ mod commands;
 mod exit;
 mod find;
 mod interrupt;
-mod log_files;
 mod python;
 mod screen;
 mod size;
@@ -36,6 +35,7 @@ fn main() -> ExitCode {
             Command::Trace(args) => commands::trace::run(&args),
             Command::Runs(args) => commands::runs::run(&args),
             Command::Status(args) => commands::status::run(&args),
+            Command::Web(args) => commands::web::run(&args),
             Command::Explain(args) => commands::explain::run(&args),
             Command::Logs(args) => commands::logs::run(&args),
             Command::Cancel(args) => commands::cancel::run(&args),

@@ -52,6 +52,11 @@ pub mod probe {
     };
 }
 
+/// The output of tasks' workers.
+pub mod logs {
+    pub use crate::answering::log_files::{AttemptLogs, Logs, attempts, newest};
+}
+
 pub use answering::left::{Left, Unplanned, left, left_at, left_of_recording};
 pub use answering::reports::{
     Reported, explain, judged, read, read_report, report, status, trace, write_page, write_trace,
@@ -68,6 +73,7 @@ pub use outliving::agent::RunAgent;
 pub use outliving::starting::{Outlived, outlived, stop_outlived};
 pub use run_files::journal_location::elsewhere;
 pub use run_files::pools::newest_pool;
+pub use run_files::reader::{ReadRecord, RunReader};
 pub use run_files::recording::{Recorded, recorded};
 pub use run_files::tuners::{cancel_sweep, has_tuner};
 pub use system::error::RuntimeError;

@@ -12,12 +12,15 @@
 //! - [`Simulated`] says what each policy came to on a simulated workload, as data, text and a page.
 //! - [`ReplayedRuns`] sets recorded runs beside their replays in the simulator.
 //! - [`Whatif`] says how long and how dear a workload is on pools of several sizes.
+//! - [`RunPage`], [`TaskPage`] and [`runs_page`] are the pages of `saturn web`, made from a [`Board`]:
+//!   a run at a moment.
 //! - [`plan_text`] is a plan of a planning problem for a terminal; [`plan_html`] is the same as a
 //!   page.
 //!
 //! All views but the console are pure functions, without files, clock or network, so that snapshots
 //! test them. Text from users and workers is escaped where it enters a view.
 
+mod board;
 mod explain;
 mod facts;
 mod html;
@@ -30,6 +33,8 @@ mod terminal;
 mod trace;
 mod transcript;
 
+pub use board::data::{BarKind, Board, BoardBar, BoardDevice, Queued};
+pub use board::plan::{PlanInForce, PlannedPlace};
 pub use explain::candidates::Candidate;
 pub use explain::code::Code;
 pub use explain::explanation::{Explanation, explain};
@@ -43,10 +48,14 @@ pub use facts::past::{
     Move, Note, PastAttempt, PastEnd, PastTask, PastTrial, PoolChange, PoolEvent,
 };
 pub use facts::run_status::RunStatus;
+pub use html::board::{NewsLine, RunPage};
 pub use html::comparison::comparison_html;
+pub use html::live::{LIVE_POLICY, failure_page, login_page};
 pub use html::plan::plan_html;
 pub use html::run::render_html;
+pub use html::runs::{RunRow, runs_page};
 pub use html::simulated::simulated_html;
+pub use html::task::{LogTail, TaskPage};
 pub use html::whatif::whatif_html;
 pub use layout::paint::Paint;
 pub use layout::{text, units};

@@ -45,6 +45,25 @@ pub(crate) struct StatusArgs {
     pub(crate) json: bool,
 }
 
+/// `saturn web`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = more(&[
+    ("saturn web", "the pool and the runs in saturn_runs: open the address that it prints"),
+    ("saturn web my-run --port 8000", "one run, on another port"),
+    ("saturn web /data/runs --json", "the runs of a directory; the address and token as data"),
+], "0 ended by Ctrl-C, 2 no such run or directory, or the port is taken, 5 the machine failed"))]
+pub(crate) struct WebArgs {
+    /// Run directory, a run's name in `saturn_runs`, `pool`, or a directory of runs; by default the
+    /// pool and all runs in `saturn_runs`.
+    pub(crate) run: Option<PathBuf>,
+    /// The port on 127.0.0.1; 0 is any free port.
+    #[arg(long, value_name = "N", default_value_t = 7340, allow_negative_numbers = true, value_parser = whole::<u16>)]
+    pub(crate) port: u16,
+    /// Print the address and the token as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// `saturn explain`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = more(&[

@@ -24,7 +24,7 @@ pub(crate) use self::estimate::EstimateArgs;
 use self::live::COMMAND_CODES;
 pub(crate) use self::live::{
     CloseArgs, ExplainArgs, LogsArgs, PriorityArgs, RunsArgs, StatusArgs, StopArgs, TakeBackArgs,
-    TaskArgs,
+    TaskArgs, WebArgs,
 };
 pub(crate) use self::profile::{
     ExportArgs, ForgetArgs, ImportArgs, ListArgs, ProfileArgs, ProfileCommand, ShowArgs,
@@ -71,6 +71,8 @@ pub(crate) enum Command {
     Runs(RunsArgs),
     /// Show where a run and its tasks stand, and when each is expected to end.
     Status(StatusArgs),
+    /// Show runs in a browser, live, and answer programs by HTTP; on this machine alone.
+    Web(WebArgs),
     /// Explain why a task waits, trains or ended, and why it has its strategy; or explain the run.
     Explain(ExplainArgs),
     /// Print the output of a task's workers.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use saturn_core::names::escape_terminal;
+use saturn_runtime::logs::{AttemptLogs, Logs, attempts, newest};
 use saturn_runtime::{RuntimeError, control};
 use saturn_store::io_words;
 use serde_json::json;
@@ -13,7 +14,6 @@ use super::run_failed;
 use crate::args::LogsArgs;
 use crate::exit::{Exit, fail, print_data, print_json};
 use crate::find::{self, Found};
-use crate::log_files::{AttemptLogs, Logs, attempts, newest};
 use crate::waiting::pause;
 
 /// How often logs are read for new lines.

@@ -24,6 +24,7 @@ pub(crate) mod sweep;
 pub(crate) mod take_back;
 pub(crate) mod trace;
 pub(crate) mod unpause;
+pub(crate) mod web;
 pub(crate) mod whatif;
 
 use saturn_runtime::RuntimeError;

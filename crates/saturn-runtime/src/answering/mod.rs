@@ -5,6 +5,7 @@
 //! - `reports` answers questions about any run: it asks the driver, or reads the journal if no
 //!   process drives the run. `left` makes a planning problem of the work that a run has left.
 //!   `preview` says what a submission would do.
+//! - `log_files` are the output of tasks' workers.
 //!
 //! Invariants: an observer never delays a run.
 //!
@@ -12,6 +13,7 @@
 
 pub(crate) mod followers;
 pub(crate) mod left;
+pub(crate) mod log_files;
 pub(crate) mod preview;
 pub(crate) mod reports;
 pub(crate) mod trackers;

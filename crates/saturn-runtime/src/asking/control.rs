@@ -191,9 +191,18 @@ impl Request {
 
 /// Asks the process that drives a run. A refusal is a reply, not an error.
 pub fn ask(run_dir: &Path, request: &Request) -> Result<Reply, ControlError> {
+    ask_within(run_dir, request, PATIENCE)
+}
+
+/// The same, for a client that waits no longer than `patience`.
+pub fn ask_within(
+    run_dir: &Path,
+    request: &Request,
+    patience: Duration,
+) -> Result<Reply, ControlError> {
     let stream =
         connect(run_dir).map_err(|_| ControlError::NotDriven { path: run_dir.to_owned() })?;
-    exchange(stream, request)
+    exchange(stream, request, patience)
         .map_err(|source| ControlError::NoAnswer { path: run_dir.to_owned(), source })
 }
 
@@ -204,9 +213,9 @@ pub fn driver_of(run_dir: &Path) -> Option<i32> {
     getsockopt(&stream, PeerCredentials).ok().map(|peer| peer.pid())
 }
 
-fn exchange(mut stream: UnixStream, request: &Request) -> io::Result<Reply> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+fn exchange(mut stream: UnixStream, request: &Request, patience: Duration) -> io::Result<Reply> {
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
     let line = request.to_line()? + "\n";
     stream.write_all(line.as_bytes())?;
     let answer = read_line(&mut BufReader::new(stream))?;

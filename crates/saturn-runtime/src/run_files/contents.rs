@@ -33,43 +33,7 @@ pub(crate) struct Contents {
 impl Contents {
     /// Reads the journal of a run that another process may drive.
     pub(crate) fn read(path: &Path) -> Result<Self, RuntimeError> {
-        if !path.is_file() {
-            let run = path.parent().unwrap_or(path).to_owned();
-            let reason = journal_location::missing(&run);
-            return Err(RuntimeError::NoRun { path: run, reason });
-        }
-        let log = with_ending(path, "-wal");
-        for _ in 1..MAX_TRIES {
-            if log.exists() {
-                break;
-            }
-            // Without a log the file is complete and nobody writes to it. This holds if there is
-            // still no log after reading.
-            let contents = Self::of(path, &open(path, "immutable=1")?);
-            if !log.exists() {
-                return contents;
-            }
-        }
-        match open(path, "mode=ro&readonly_shm=1").and_then(|one| Self::of(path, &one)) {
-            // A driver that died left its log without an index. `SQLite` makes the index again, in
-            // a copy.
-            Err(RuntimeError::Journal { .. }) => Self::of_copy(path, &log),
-            contents => contents,
-        }
-    }
-
-    fn of_copy(path: &Path, log: &Path) -> Result<Self, RuntimeError> {
-        let directory = tempfile::tempdir()
-            .map_err(RuntimeError::file("create a directory in", std::env::temp_dir()))?;
-        let copy = directory.path().join("journal.db");
-        std::fs::copy(path, &copy).map_err(RuntimeError::file("copy", path))?;
-        if log.exists() {
-            std::fs::copy(log, with_ending(&copy, "-wal"))
-                .map_err(RuntimeError::file("copy", log))?;
-        }
-        let connection = Connection::open(&copy)
-            .map_err(|source| RuntimeError::Journal { path: path.to_owned(), source })?;
-        Self::of(path, &connection)
+        reading(path, &|connection| Self::of(path, connection))
     }
 
     /// Reads and checks an open journal. Errors name the journal at `path`.
@@ -125,6 +89,54 @@ impl Contents {
         }
         Ok(Self { version, records, settings })
     }
+}
+
+/// Opens the journal of a run that another process may drive, and reads it. `read` may be called
+/// several times, if a driver opens the journal meanwhile.
+pub(super) fn reading<T>(
+    path: &Path,
+    read: &dyn Fn(&Connection) -> Result<T, RuntimeError>,
+) -> Result<T, RuntimeError> {
+    if !path.is_file() {
+        let run = path.parent().unwrap_or(path).to_owned();
+        let reason = journal_location::missing(&run);
+        return Err(RuntimeError::NoRun { path: run, reason });
+    }
+    let log = with_ending(path, "-wal");
+    for _ in 1..MAX_TRIES {
+        if log.exists() {
+            break;
+        }
+        // Without a log the file is complete and nobody writes to it. This holds if there is
+        // still no log after reading.
+        let contents = read(&open(path, "immutable=1")?);
+        if !log.exists() {
+            return contents;
+        }
+    }
+    match open(path, "mode=ro&readonly_shm=1").and_then(|one| read(&one)) {
+        // A driver that died left its log without an index. `SQLite` makes the index again, in
+        // a copy.
+        Err(RuntimeError::Journal { .. }) => reading_copy(path, &log, read),
+        contents => contents,
+    }
+}
+
+fn reading_copy<T>(
+    path: &Path,
+    log: &Path,
+    read: &dyn Fn(&Connection) -> Result<T, RuntimeError>,
+) -> Result<T, RuntimeError> {
+    let directory = tempfile::tempdir()
+        .map_err(RuntimeError::file("create a directory in", std::env::temp_dir()))?;
+    let copy = directory.path().join("journal.db");
+    std::fs::copy(path, &copy).map_err(RuntimeError::file("copy", path))?;
+    if log.exists() {
+        std::fs::copy(log, with_ending(&copy, "-wal")).map_err(RuntimeError::file("copy", log))?;
+    }
+    let connection = Connection::open(&copy)
+        .map_err(|source| RuntimeError::Journal { path: path.to_owned(), source })?;
+    read(&connection)
 }
 
 /// Decodes the rows of a journal of some version. An error has the number of the wrong row, counted

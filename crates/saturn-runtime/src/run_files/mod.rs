@@ -3,7 +3,7 @@
 //! - `run_dir` claims a run directory for a driver.
 //! - `journal` stores records; `contents` reads them, and `plans` stores a plan as its differences
 //!   from the plan before it. `journal_location` says where the journal is.
-//! - `recording` reads an ended run for its replay. `pools` finds the user's open run.
+//! - `reader` reads a journal as it grows. `recording` reads an ended run for its replay. `pools` finds the user's open run.
 //! - `new_tasks` checks tasks that are to join a run.
 //! - `tuners` looks for stoppers and studies, and cancels sweeps that have a tuner of their own.
 //!
@@ -18,6 +18,7 @@ pub(crate) mod journal_location;
 pub(crate) mod new_tasks;
 pub(crate) mod plans;
 pub(crate) mod pools;
+pub(crate) mod reader;
 pub(crate) mod recording;
 pub(crate) mod run_dir;
 pub(crate) mod tuners;

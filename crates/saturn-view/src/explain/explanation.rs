@@ -85,6 +85,21 @@ pub fn explain(state: &State, history: &History, task: Option<TaskId>, now_s: f6
     }
 }
 
+/// The decisive reason of each of these tasks, if it has one. The forecast is made once for all.
+pub(crate) fn first_reasons(
+    state: &State,
+    history: &History,
+    expected: &Expected,
+    tasks: &[TaskId],
+    now_s: f64,
+) -> Vec<(TaskId, Reason)> {
+    let first = |task: &TaskId| {
+        let reasons = stands::reasons(state, history, expected, *task, now_s);
+        Some((*task, reasons.into_iter().next()?))
+    };
+    tasks.iter().filter_map(first).collect()
+}
+
 impl Explanation {
     /// The code of the decisive reason.
     pub fn code(&self) -> Code {

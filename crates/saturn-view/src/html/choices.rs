@@ -34,30 +34,49 @@ pub(super) fn body(report: &Report) -> Markup {
 }
 
 fn folded(report: &Report, choice: &ChoiceReport, has_types: bool) -> Markup {
-    let (can, cannot): (Vec<&Candidate>, Vec<&Candidate>) =
-        choice.candidates.iter().partition(|one| one.time_s.is_some() || one.step_s.is_some());
+    let all: Vec<&Candidate> = choice.candidates.iter().collect();
+    let num_known = all.iter().filter(|one| is_known(one)).count();
     let chosen = choice.candidates.iter().find(|one| one.code == Code::Chosen);
     let chosen = chosen.map(|one| technique_on(&one.technique, one.gpus) + ", ");
     html! {
         details.fold {
             summary {
                 b { (names(report, &choice.tasks)) } " "
-                span { (chosen.unwrap_or_default()) (can.len()) " of " (count(choice.candidates.len(), "strategy")) " known" }
+                span { (chosen.unwrap_or_default()) (num_known) " of " (count(choice.candidates.len(), "strategy")) " known" }
             }
-            div.scroll {
-                table {
-                    thead {
-                        tr {
-                            th { "strategy" } th.n { "a step" } th.n { "in all" } th.n { "devices\u{2019} time" }
-                            th.n title="of one device: the peak of its trial, or what it needs at the very least" { "memory" }
-                            th { "chosen, or why not" }
-                        }
+            (table(&all, has_types))
+        }
+    }
+}
+
+/// Whether it is known how long a strategy takes.
+fn is_known(one: &Candidate) -> bool {
+    one.time_s.is_some() || one.step_s.is_some()
+}
+
+/// The strategies of one task.
+pub(super) fn candidate_table(candidates: &[&Candidate]) -> Markup {
+    let has_types = candidates.iter().any(|one| one.gpu_type != candidates[0].gpu_type);
+    table(candidates, has_types)
+}
+
+fn table(candidates: &[&Candidate], has_types: bool) -> Markup {
+    let (can, cannot): (Vec<&Candidate>, Vec<&Candidate>) =
+        candidates.iter().copied().partition(|one| is_known(one));
+    html! {
+        div.scroll {
+            table {
+                thead {
+                    tr {
+                        th { "strategy" } th.n { "a step" } th.n { "in all" } th.n { "devices\u{2019} time" }
+                        th.n title="of one device: the peak of its trial, or what it needs at the very least" { "memory" }
+                        th { "chosen, or why not" }
                     }
-                    tbody {
-                        @for one in can { (row(one, has_types)) }
-                        @for (strategies, sentence) in alike(&cannot, has_types) {
-                            tr { td { (strategies) } td.why.dim colspan="5" { (sentence) } }
-                        }
+                }
+                tbody {
+                    @for one in can { (row(one, has_types)) }
+                    @for (strategies, sentence) in alike(&cannot, has_types) {
+                        tr { td { (strategies) } td.why.dim colspan="5" { (sentence) } }
                     }
                 }
             }

@@ -6,7 +6,7 @@ use saturn_core::names::escape_terminal;
 use crate::facts::run_status::RunStatus;
 use crate::html::colours;
 
-const STYLE: &str = include_str!("style.css");
+pub(super) const STYLE: &str = include_str!("style.css");
 /// The page's script: its parts share one scope.
 pub(super) const SCRIPT: &str = concat!(
     include_str!("script/draw.js"),
@@ -20,7 +20,7 @@ pub(super) const SCRIPT: &str = concat!(
 /// The content security policy. It allows one script, named by its digest; a test checks the
 /// digest.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; \
-                      script-src 'sha256-2xuSraM+D8CKaGcLmiACOyUNlIzjntnwYXBS8zEO+tg='";
+                      script-src 'sha256-jco3YgSe9pDj9pW6t+p4EgbBEEvrBk318v2O5s5PcWg='";
 
 /// The parts of a page.
 pub(super) struct Page<'a> {
@@ -72,7 +72,7 @@ impl Page<'_> {
 
 /// Makes control characters, and characters that reorder text, visible in a page. So no name can
 /// look like another. No template contains such characters.
-fn visible(page: &str) -> String {
+pub(super) fn visible(page: &str) -> String {
     page.split_inclusive(['\n', '\t'])
         .map(|line| {
             let (text, end) = match line.strip_suffix(['\n', '\t']) {
@@ -85,7 +85,7 @@ fn visible(page: &str) -> String {
 }
 
 /// Saturn's logo, a planet with its ring.
-fn logo() -> Markup {
+pub(super) fn logo() -> Markup {
     html! {
         svg.logo viewBox="0 0 40 40" aria-hidden="true" {
             circle cx="20" cy="20" r="10" {}
@@ -136,13 +136,13 @@ pub(super) fn badge(status: RunStatus, num_failed: usize) -> (&'static str, &'st
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use sha2::{Digest, Sha256};
 
     use super::*;
 
     /// Base64 by RFC 4648.
-    fn base64(bytes: &[u8]) -> String {
+    pub(in crate::html) fn base64(bytes: &[u8]) -> String {
         const LETTERS: &[u8; 64] =
             b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
         let encode = |chunk: &[u8]| -> Vec<u8> {

@@ -78,8 +78,19 @@ pub(super) struct Gantt {
     pub(super) bars: Vec<Bar>,
     /// Marks.
     pub(super) marks: Vec<Mark>,
-    /// The time at the right edge. The left edge is the beginning of the chart's clock.
+    /// The time at the right edge.
     pub(super) to_s: f64,
+    /// What is drawn of a live chart; `None`: from the beginning of the chart's clock.
+    pub(super) live: Option<LiveAxis>,
+}
+
+/// The axis of a live chart, whose times are told from now on.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct LiveAxis {
+    /// The time at the left edge.
+    pub(super) from_s: f64,
+    /// The present.
+    pub(super) now_s: f64,
 }
 
 /// The chart as the script reads it.
@@ -89,6 +100,8 @@ struct Data<'a> {
     bars: Vec<BarData<'a>>,
     marks: &'a [Mark],
     to_s: f64,
+    #[serde(flatten)]
+    live: Option<LiveAxis>,
 }
 
 #[derive(Serialize)]
@@ -123,7 +136,8 @@ impl Gantt {
         let mut rows = self.rows();
         let left_out = rows.split_off(rows.len().min(MAX_ROWS));
         let num_left_out = left_out.iter().map(|row| row.num_devices).sum();
-        let is_in_time = |bar: &Bar| bar.end_s >= 0.0 && bar.start_s <= self.to_s;
+        let from_s = self.live.map_or(0.0, |live| live.from_s);
+        let is_in_time = |bar: &Bar| bar.end_s >= from_s && bar.start_s <= self.to_s;
         let bars = self.bars.iter().zip(self.blocks(&rows));
         let bars = bars.filter(|(bar, blocks)| !blocks.is_empty() && is_in_time(bar));
         let data = Data {
@@ -131,6 +145,7 @@ impl Gantt {
             bars: bars.map(|(bar, blocks)| BarData { bar, blocks }).collect(),
             marks: &self.marks,
             to_s: self.to_s,
+            live: self.live,
         };
         html! {
             (charts::element("gantt", &self.title, &data))
@@ -217,6 +232,7 @@ mod tests {
             bars: bars.into_iter().map(bar).collect(),
             marks: Vec::new(),
             to_s: 1.0,
+            live: None,
         }
     }
 

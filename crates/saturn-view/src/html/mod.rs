@@ -10,11 +10,18 @@
 //! draw a kind of chart. `charts.js` finds the elements that hold data, and `page.js` answers the
 //! pointer. Without scripts a sentence stands for each chart, and tables are as they were.
 //!
+//! `live` is the frame of the pages that `saturn web` serves, with `runs`, `board` (a run, with its
+//! tables in `board_tables`) and `task`.
+//! Their script also reads the page again when something happens (`script/live.js`), and sends
+//! commands.
+//!
 //! Invariants: a page needs no network, says so in its content security policy, and runs no script
 //! but its own. All text from users and workers is escaped, since markup comes only from templates.
 //!
 //! May use: every room before it.
 
+pub(crate) mod board;
+pub(crate) mod board_tables;
 pub(crate) mod charts;
 pub(crate) mod choices;
 pub(crate) mod colours;
@@ -23,14 +30,17 @@ pub(crate) mod curves;
 pub(crate) mod evaluations;
 pub(crate) mod frame;
 pub(crate) mod gantt;
+pub(crate) mod live;
 pub(crate) mod losses;
 pub(crate) mod overview;
 pub(crate) mod parameters;
 pub(crate) mod parts;
 pub(crate) mod plan;
 pub(crate) mod run;
+pub(crate) mod runs;
 pub(crate) mod schedule;
 pub(crate) mod simulated;
 pub(crate) mod tables;
+pub(crate) mod task;
 pub(crate) mod trials;
 pub(crate) mod whatif;

@@ -165,6 +165,7 @@ fn gantt(problem: &Problem, plan: &Plan) -> Gantt {
             class: "bound",
         }],
         to_s: plan.makespan_s,
+        live: None,
     }
 }
 

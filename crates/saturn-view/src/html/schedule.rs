@@ -58,6 +58,7 @@ pub(super) fn trials(report: &Report) -> Markup {
         bars,
         marks: Vec::new(),
         to_s,
+        live: None,
     };
     chart.markup()
 }
@@ -110,6 +111,7 @@ fn planned(report: &Report, plan: &PlanReport, to_s: f64) -> Gantt {
         bars: bars.collect(),
         marks: bound.into_iter().collect(),
         to_s,
+        live: None,
     }
 }
 
@@ -136,6 +138,7 @@ pub(super) fn realised(report: &Report, to_s: f64) -> Gantt {
         bars: report.attempts.iter().map(|attempt| attempt_bar(report, attempt)).collect(),
         marks: replans.chain(end).collect(),
         to_s,
+        live: None,
     }
 }
 

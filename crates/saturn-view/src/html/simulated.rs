@@ -174,6 +174,7 @@ fn chart(simulated: &Simulated, policy: &SimulatedPolicy, to_s: f64) -> Gantt {
             class: "bound",
         }],
         to_s,
+        live: None,
     }
 }
 

@@ -306,7 +306,7 @@ fn task(
     }
 }
 
-fn devices_on(state: &State, gang: &Gang) -> Vec<DevicesOn> {
+pub(crate) fn devices_on(state: &State, gang: &Gang) -> Vec<DevicesOn> {
     let name = |node: usize| state.cluster.nodes.get(node).map_or("?", |spec| spec.name.as_str());
     gang.iter()
         .map(|part| DevicesOn { node: name(part.node).to_owned(), devices: part.devices.clone() })

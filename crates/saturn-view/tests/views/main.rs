@@ -1,6 +1,8 @@
 //! Snapshot tests of the views of scripted runs and plans.
 
 #[cfg(test)]
+mod board;
+#[cfg(test)]
 mod charts;
 #[cfg(test)]
 mod columns;

@@ -5,6 +5,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::run_files::plans::tests::{at, planned};
+use crate::run_files::reader::RunReader;
 
 fn settings() -> LaunchSettings {
     LaunchSettings {
@@ -175,4 +176,42 @@ fn a_journal_of_a_later_version_asks_for_that_program() {
         told.contains("is of version 4, and this program reads 1 to 3; use the version"),
         "{told}"
     );
+}
+
+#[test]
+fn a_reader_takes_only_what_came_since_and_notices_another_run() {
+    let (_dir, path, records) = written();
+    let mut reader = RunReader::new(path.parent().unwrap());
+    let read = |reader: &mut RunReader| {
+        let (mut begun, mut numbers) = (0, Vec::new());
+        reader.advance(|| begun += 1, |one| numbers.push((one.number, one.at_s))).unwrap();
+        (begun, numbers)
+    };
+    assert!(reader.run().is_none());
+    assert_eq!(read(&mut reader), (1, vec![(1, 0.0), (2, 1.75), (3, 1.75)]));
+    assert_eq!(read(&mut reader), (0, Vec::new()));
+    // A driver goes on, and the reader reads beside it.
+    let (mut journal, _) = Journal::open(&path, Disk::default()).unwrap();
+    let spec = serde_json::json!({
+        "name": "a", "dir": "a", "steps": 1, "epochs": null, "gpu_range": [1], "profile_key": "k",
+    });
+    let added = Record::TaskAdded { task: TaskId(0), spec: serde_json::from_value(spec).unwrap() };
+    let spec = saturn_core::Node::new("n0", 2, "cpu");
+    let joined =
+        Record::NodeJoined { node: saturn_engine::NodeId(0), spec, host_memory_bytes: None };
+    journal.append(&[joined, added, planned(vec![at(0, 2.0)])], 5.0).unwrap();
+    assert_eq!(read(&mut reader), (0, vec![(4, 5.0), (5, 5.0), (6, 5.0)]));
+    // This row refers to the plan of the row before.
+    let moved = planned(vec![at(0, 4.0)]);
+    journal.append(&[moved.clone(), records[1].clone()], 6.0).unwrap();
+    let mut seen = Vec::new();
+    reader.advance(|| panic!("again"), |one| seen.push(one.record.clone())).unwrap();
+    assert_eq!(seen, [moved, records[1].clone()]);
+    assert_eq!(reader.run().map(|(state, _, number)| (state.now_s, number)), Some((6.0, 8)));
+    let changed = LaunchSettings { run_id: "another".to_owned(), ..settings() };
+    journal.change_settings(&changed).unwrap();
+    assert_eq!(read(&mut reader).0, 1, "the journal is of another run now");
+    drop(journal);
+    std::fs::remove_file(&path).unwrap();
+    assert!(matches!(reader.advance(|| {}, |_| {}), Err(RuntimeError::NoRun { .. })));
 }

@@ -8,7 +8,7 @@ function ganttLeft({ rows }) {
   return 28 + longest(rows.map((row) => row.ids)) * 6 + name * 6.4;
 }
 
-function drawGantt({ rows, bars, marks, to_s }, label, left) {
+function drawGantt({ rows, bars, marks, from_s = 0, to_s, now_s }, label, left) {
   const num = rows.length;
   const rowHeight = num <= 8 ? 30 : num <= 16 ? 24 : num <= 32 ? 18 : 14;
   const isFirst = rows.map((row, index) => index === 0 || rows[index - 1].node !== row.node);
@@ -19,9 +19,9 @@ function drawGantt({ rows, bars, marks, to_s }, label, left) {
     return bottom - rowHeight;
   });
   const end = GANTT.width - GANTT.right;
-  const x = (at_s) => left + (at_s * (end - left)) / Math.max(to_s, 1e-9);
+  const x = (at_s) => left + ((at_s - from_s) * (end - left)) / Math.max(to_s - from_s, 1e-9);
 
-  const axis = timeTicks(to_s).flatMap(([at_s, text]) => [
+  const axis = (now_s === undefined ? timeTicks(to_s) : liveTicks(from_s, to_s, now_s)).flatMap(([at_s, text]) => [
     svg("line", { class: "grid", x1: x(at_s), x2: x(at_s), y1: GANTT.top - 4, y2: bottom }),
     svg("text", { class: "tick", x: x(at_s), y: bottom + 17 }, text),
   ]);
@@ -36,11 +36,11 @@ function drawGantt({ rows, bars, marks, to_s }, label, left) {
     ];
   });
   return drawing("gantt", label, GANTT.width, bottom + GANTT.bottom,
-    axis, labels, bars.map((bar) => drawBar(bar, x, to_s, tops, rowHeight)), marks.map((mark) => drawMark(mark, x, bottom)));
+    axis, labels, bars.map((bar) => drawBar(bar, x, from_s, to_s, tops, rowHeight)), marks.map((mark) => drawMark(mark, x, bottom)));
 }
 
-function drawBar(bar, x, to_s, tops, rowHeight) {
-  const from = x(Math.max(bar.start_s, 0));
+function drawBar(bar, x, from_s, to_s, tops, rowHeight) {
+  const from = x(Math.max(bar.start_s, from_s));
   const width = Math.max(x(Math.min(bar.end_s, to_s)) - from - 1, 1.5);
   const loading = bar.ready_s === undefined ? 0 : x(bar.ready_s) - from;
   const inset = rowHeight < 16 ? 1 : 2;
@@ -92,6 +92,18 @@ function timeTicks(to_s) {
   const step_s = tickStep(to_s);
   const num = Math.floor(to_s / step_s + 1e-6);
   return Array.from({ length: num + 1 }, (_, index) => [index * step_s, tickLabel(index * step_s, step_s)]);
+}
+
+// The same before and after now, on a live chart: `−10 min`, `now`, `+10 min`.
+function liveTicks(from_s, to_s, now_s) {
+  const step_s = tickStep(to_s - from_s);
+  const first = Math.ceil((from_s - now_s) / step_s);
+  const num = Math.floor((to_s - now_s) / step_s) - first;
+  return Array.from({ length: num + 1 }, (_, index) => {
+    const away = first + index;
+    const label = `${away < 0 ? "−" : "+"}${tickLabel(Math.abs(away) * step_s, step_s)}`;
+    return [now_s + away * step_s, away === 0 ? "now" : label];
+  });
 }
 
 function tickStep(span_s) {

@@ -4,13 +4,18 @@ const tip = document.getElementById("tip");
 
 // By task: all that speaks of it.
 const parts = new Map();
-for (const part of document.querySelectorAll("[data-task]")) {
-  const of = parts.get(part.dataset.task);
-  if (of) of.push(part);
-  else parts.set(part.dataset.task, [part]);
-}
 // Having all others step back restyles them all.
-const isLarge = parts.size > 200;
+let isLarge = false;
+function gatherParts() {
+  parts.clear();
+  for (const part of document.querySelectorAll("[data-task]")) {
+    const of = parts.get(part.dataset.task);
+    if (of) of.push(part);
+    else parts.set(part.dataset.task, [part]);
+  }
+  isLarge = parts.size > 200;
+}
+gatherParts();
 
 let lit;
 function light(task) {
@@ -63,7 +68,11 @@ document.addEventListener("focusout", () => {
 });
 
 // Between curves, the nearest one is meant.
-for (const chart of document.querySelectorAll(".curves")) {
+function pointAtCurves(within) {
+  for (const chart of within.querySelectorAll(".curves")) pointAtCurve(chart);
+}
+
+function pointAtCurve(chart) {
   let curves;
   chart.addEventListener("pointermove", (event) => {
     curves ??= [...chart.querySelectorAll(".curve")].map((curve) => ({
@@ -81,6 +90,7 @@ for (const chart of document.querySelectorAll(".curves")) {
     light(nearest);
   });
 }
+pointAtCurves(document);
 
 // Paper can't be opened: what is folded is printed open.
 let opened = [];

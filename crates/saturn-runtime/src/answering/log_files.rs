@@ -11,13 +11,13 @@ use serde::Deserialize;
 
 /// An attempt and where its logs are.
 #[derive(Debug)]
-pub(crate) struct AttemptLogs {
+pub struct AttemptLogs {
     /// Its number; later attempts have higher ones.
-    pub(crate) number: u64,
+    pub number: u64,
     /// It trains; otherwise it is a trial.
-    pub(crate) is_training: bool,
+    pub is_training: bool,
     /// Technique and device count, in words.
-    pub(crate) strategy: String,
+    pub strategy: String,
     directory: PathBuf,
 }
 
@@ -34,9 +34,28 @@ struct Technique {
     name: String,
 }
 
+impl AttemptLogs {
+    /// The ranks that have a log, each with the log's path, in no order.
+    pub fn ranks(&self) -> io::Result<Vec<(u32, PathBuf)>> {
+        let entries = match std::fs::read_dir(&self.directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries?,
+        };
+        let mut found = Vec::new();
+        for entry in entries {
+            let path = entry?.path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let rank = name.strip_prefix("rank-").and_then(|name| name.strip_suffix(".log"));
+            let Some(rank) = rank.and_then(|rank| rank.parse().ok()) else { continue };
+            found.push((rank, path));
+        }
+        Ok(found)
+    }
+}
+
 /// The attempts of the task in `task_dir`, the earliest first. An attempt whose spec is not written
 /// yet is left out.
-pub(crate) fn attempts(task_dir: &Path) -> io::Result<Vec<AttemptLogs>> {
+pub fn attempts(task_dir: &Path) -> io::Result<Vec<AttemptLogs>> {
     let entries = match std::fs::read_dir(task_dir.join("attempts")) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -62,15 +81,16 @@ pub(crate) fn attempts(task_dir: &Path) -> io::Result<Vec<AttemptLogs>> {
 }
 
 /// The newest attempt that trains, or else the newest trial.
-pub(crate) fn newest(mut attempts: Vec<AttemptLogs>) -> Option<AttemptLogs> {
+pub fn newest(mut attempts: Vec<AttemptLogs>) -> Option<AttemptLogs> {
     let training = attempts.iter().rposition(|attempt| attempt.is_training);
     training.map(|index| attempts.swap_remove(index)).or_else(|| attempts.pop())
 }
 
 /// The logs of an attempt, read as they grow.
 #[derive(Debug)]
-pub(crate) struct Logs {
-    pub(crate) attempt: AttemptLogs,
+pub struct Logs {
+    /// The attempt.
+    pub attempt: AttemptLogs,
     only: Option<u32>,
     /// By rank.
     tails: Vec<Tail>,
@@ -78,13 +98,13 @@ pub(crate) struct Logs {
 
 impl Logs {
     /// Reads from the beginning of the logs; with `only`, only that rank's log.
-    pub(crate) fn of(attempt: AttemptLogs, only: Option<u32>) -> Self {
+    pub fn of(attempt: AttemptLogs, only: Option<u32>) -> Self {
         Self { attempt, only, tails: Vec::new() }
     }
 
     /// Whole lines that came since the last call, with their ranks. With `all`, also the unfinished
     /// last line.
-    pub(crate) fn take(&mut self, all: bool) -> io::Result<Vec<(u32, String)>> {
+    pub fn take(&mut self, all: bool) -> io::Result<Vec<(u32, String)>> {
         self.find_ranks()?;
         let mut lines = Vec::new();
         for tail in &mut self.tails {
@@ -95,20 +115,12 @@ impl Logs {
     }
 
     /// How many ranks have a log.
-    pub(crate) fn num_ranks(&self) -> usize {
+    pub fn num_ranks(&self) -> usize {
         self.tails.len()
     }
 
     fn find_ranks(&mut self) -> io::Result<()> {
-        let entries = match std::fs::read_dir(&self.attempt.directory) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            entries => entries?,
-        };
-        for entry in entries {
-            let path = entry?.path();
-            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            let rank = name.strip_prefix("rank-").and_then(|name| name.strip_suffix(".log"));
-            let Some(rank) = rank.and_then(|rank| rank.parse().ok()) else { continue };
+        for (rank, path) in self.attempt.ranks()? {
             let is_wanted = self.only.is_none_or(|only| only == rank);
             if is_wanted && self.tails.iter().all(|tail| tail.rank != rank) {
                 self.tails.push(Tail { rank, path, num_read: 0, begun: Vec::new() });

@@ -1,0 +1,277 @@
+//! One user's runs on this machine.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use saturn_engine::{Command, TaskId};
+use saturn_runtime::control::{self, ControlError, Request};
+use saturn_runtime::{RuntimeError, cancel_sweep};
+use saturn_view::{Explanation, PlanInForce, RunPage, Status, TaskPage};
+
+use crate::answers::data::{Events, LogPart, LogQuery, RunSummary, Seen};
+use crate::answers::failure::{Failure, FailureKind};
+use crate::answers::source::Source;
+use crate::local::followed::{Followed, Moment};
+use crate::local::logs;
+use crate::local::pages::{self, MetricsRead};
+use crate::local::summary::{Signature, signature, summary};
+
+/// How long a found list of runs is good for.
+const LIST_EVERY: Duration = Duration::from_secs(1);
+/// The most runs that are followed at once; those that nobody asks about are let go.
+const MAX_FOLLOWED: usize = 16;
+/// Names of tasks that a message lists.
+const MAX_LISTED: usize = 8;
+
+/// A run and what it is called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedRun {
+    /// Its name in addresses.
+    pub name: String,
+    /// Its directory.
+    pub path: PathBuf,
+    /// Whether it is the pool.
+    pub is_pool: bool,
+}
+
+/// The runs of one user.
+pub struct Local {
+    find: Box<dyn Fn() -> Vec<NamedRun> + Send + Sync>,
+    found: Mutex<Option<(Instant, Vec<NamedRun>)>>,
+    followed: Mutex<BTreeMap<PathBuf, Arc<Mutex<Followed>>>>,
+    summaries: Mutex<BTreeMap<PathBuf, (Signature, RunSummary)>>,
+    metrics: MetricsRead,
+}
+
+impl std::fmt::Debug for Local {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Local").finish_non_exhaustive()
+    }
+}
+
+impl Local {
+    /// The runs that `find` finds, in its order. It is called again and again, since runs begin
+    /// while the server serves.
+    pub fn new(find: impl Fn() -> Vec<NamedRun> + Send + Sync + 'static) -> Self {
+        Self {
+            find: Box::new(find),
+            found: Mutex::default(),
+            followed: Mutex::default(),
+            summaries: Mutex::default(),
+            metrics: MetricsRead::default(),
+        }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "runs begin while the server serves")]
+    fn list(&self) -> Vec<NamedRun> {
+        let mut found = lock(&self.found);
+        if let Some((at, runs)) = &*found
+            && at.elapsed() < LIST_EVERY
+        {
+            return runs.clone();
+        }
+        let runs = apart((self.find)());
+        *found = Some((Instant::now(), runs.clone()));
+        runs
+    }
+
+    fn find(&self, name: &str) -> Result<NamedRun, Failure> {
+        let found = self.list().into_iter().find(|run| run.name == name);
+        found.ok_or_else(|| FailureKind::NoSuchRun.because(format!("there is no run `{name}`")))
+    }
+
+    /// The followed run of this name.
+    fn followed(&self, name: &str) -> Result<Arc<Mutex<Followed>>, Failure> {
+        let path = self.find(name)?.path;
+        let mut all = lock(&self.followed);
+        if !all.contains_key(&path) && all.len() >= MAX_FOLLOWED {
+            // A run that is just being asked about is locked, and stays.
+            let idle = all.iter().filter_map(|(path, one)| {
+                let looked = one.try_lock().ok()?.looked();
+                Some((looked, path.clone()))
+            });
+            if let Some((_, oldest)) = idle.min() {
+                all.remove(&oldest);
+            }
+        }
+        let new = || Arc::new(Mutex::new(Followed::new(&path)));
+        Ok(Arc::clone(all.entry(path.clone()).or_insert_with(new)))
+    }
+
+    /// Looks at a run, and answers from what is known then.
+    fn with<T>(
+        &self,
+        name: &str,
+        answer: impl FnOnce(&Followed, Moment<'_>) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let followed = self.followed(name)?;
+        let mut run = match followed.lock() {
+            Ok(run) => run,
+            // Reading it panicked, so that what was read may be half of it.
+            Err(poisoned) => {
+                followed.clear_poison();
+                let mut run = poisoned.into_inner();
+                let path = run.path().to_owned();
+                *run = Followed::new(&path);
+                run
+            }
+        };
+        run.look().map_err(|error| unreadable(&error))?;
+        match run.moment() {
+            Some(moment) => answer(&run, moment),
+            None => Err(FailureKind::Internal.because(format!("the run `{name}` can't be read"))),
+        }
+    }
+}
+
+impl Source for Local {
+    fn runs(&self) -> Result<Vec<RunSummary>, Failure> {
+        let runs = self.list();
+        let mut known = lock(&self.summaries);
+        known.retain(|path, _| runs.iter().any(|run| run.path == *path));
+        let summaries = runs.iter().map(|run| {
+            let now = signature(&run.path);
+            let is_driven = control::driver_of(&run.path);
+            if let Some((then, summary)) = known.get(&run.path)
+                && *then == now
+                && (summary.pid == is_driven || summary.state == "complete")
+                && summary.name == run.name
+            {
+                return summary.clone();
+            }
+            let found = summary(run);
+            known.insert(run.path.clone(), (now, found.clone()));
+            found
+        });
+        Ok(summaries.collect())
+    }
+
+    fn status(&self, run: &str) -> Result<Seen<Arc<Status>>, Failure> {
+        self.with(run, |_, at| {
+            Ok(at.seen(Arc::new(saturn_view::status(at.state, at.history, at.now_s))))
+        })
+    }
+
+    fn explain(&self, run: &str, task: Option<&str>) -> Result<Seen<Explanation>, Failure> {
+        self.with(run, |_, at| {
+            let task = task.map(|task| named(&at, task)).transpose()?;
+            Ok(at.seen(saturn_view::explain(at.state, at.history, task, at.now_s)))
+        })
+    }
+
+    fn plan(&self, run: &str) -> Result<Seen<Option<PlanInForce>>, Failure> {
+        self.with(run, |_, at| Ok(at.seen(PlanInForce::of(at.state))))
+    }
+
+    fn log(&self, run: &str, task: &str, query: &LogQuery) -> Result<LogPart, Failure> {
+        let directory = self.with(run, |run, at| {
+            let id = named(&at, task)?;
+            Ok(run.path().join(&at.state.task(id).spec.dir))
+        })?;
+        logs::part(&directory, query)
+    }
+
+    fn events(&self, run: &str, after: u64, most: usize) -> Result<Events, Failure> {
+        self.with(run, |followed, _| {
+            let events = followed.events(after, most);
+            events.ok_or_else(|| FailureKind::Internal.because("the run can't be read"))
+        })
+    }
+
+    fn run_page(&self, run: &str) -> Result<RunPage, Failure> {
+        self.with(run, |followed, at| Ok(pages::of_run(run, followed, &at, &self.metrics)))
+    }
+
+    fn task_page(&self, run: &str, task: &str) -> Result<TaskPage, Failure> {
+        self.with(run, |followed, at| {
+            let page = pages::of_task(run, followed, &at, named(&at, task)?, &self.metrics);
+            page.ok_or_else(|| FailureKind::Internal.because("the task can't be read"))
+        })
+    }
+
+    fn command(&self, run: &str, command: Command) -> Result<(), Failure> {
+        let path = self.find(run)?.path;
+        if let Command::Cancel { task } = &command
+            && cancel_sweep(&path, task)
+                .map_err(|error| FailureKind::Internal.because(error.to_string()))?
+        {
+            return Ok(());
+        }
+        match control::ask(&path, &Request::Command(command)) {
+            Ok(reply) if reply.ok => Ok(()),
+            Ok(reply) => {
+                let code = reply.code.unwrap_or(saturn_engine::RefusalCode::Other);
+                let reason = reply.error.unwrap_or_else(|| "refused".to_owned());
+                Err(FailureKind::Refused(code).because(reason))
+            }
+            Err(error @ ControlError::NotDriven { .. }) => {
+                Err(FailureKind::NotDriven.because(error.to_string()))
+            }
+            Err(error @ ControlError::NoAnswer { .. }) => {
+                Err(FailureKind::NoAnswer.because(saturn_store::with_causes(&error)))
+            }
+        }
+    }
+}
+
+/// Gives runs of the same name names of their own.
+fn apart(runs: Vec<NamedRun>) -> Vec<NamedRun> {
+    let mut named: Vec<NamedRun> = Vec::new();
+    for run in runs {
+        let is_taken = |name: &str, named: &[NamedRun]| named.iter().any(|one| one.name == name);
+        let mut name = run.name.clone();
+        let mut number = 2;
+        while is_taken(&name, &named) {
+            name = format!("{}~{number}", run.name);
+            number += 1;
+        }
+        named.push(NamedRun { name, ..run });
+    }
+    named
+}
+
+fn named(at: &Moment<'_>, task: &str) -> Result<TaskId, Failure> {
+    at.state.task_named(task).ok_or_else(|| {
+        let names: Vec<String> = at
+            .state
+            .tasks
+            .iter()
+            .take(MAX_LISTED)
+            .map(|known| format!("`{}`", known.spec.name))
+            .collect();
+        let more = if at.state.tasks.len() > names.len() { " …" } else { "" };
+        let there = names.join(", ");
+        FailureKind::NotThere.because(format!("there is no task `{task}`; there are {there}{more}"))
+    })
+}
+
+fn unreadable(error: &RuntimeError) -> Failure {
+    let kind = match error {
+        RuntimeError::NoRun { .. } => FailureKind::NoSuchRun,
+        _ => FailureKind::Internal,
+    };
+    kind.because(saturn_store::with_causes(error))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_one_name_are_told_apart() {
+        let run = |name: &str| NamedRun {
+            name: name.to_owned(),
+            path: PathBuf::from(name),
+            is_pool: false,
+        };
+        let names = apart(vec![run("a"), run("b"), run("a"), run("a")]);
+        let names: Vec<String> = names.into_iter().map(|run| run.name).collect();
+        assert_eq!(names, ["a", "b", "a~2", "a~3"]);
+    }
+}

@@ -1,0 +1,12 @@
+//! Tests of the handlers against recorded runs, of logins, and of the server's patience.
+//!
+//! May use: `answers`, `local` and `http`.
+
+mod answers;
+mod gate;
+mod pages;
+mod panics;
+mod patience;
+mod recorded;
+mod streams;
+mod world;
