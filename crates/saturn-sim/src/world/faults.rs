@@ -141,6 +141,14 @@ pub enum Fault {
     Evaluating,
     /// Plans with switches are taken as soon as they gain anything.
     EagerSwitches,
+    /// A node's reports wait on their way, and then come all at once.
+    Backlog,
+    /// A node can start no rank for a while.
+    NoParents,
+    /// A node comes a while after the run has begun.
+    LateNode,
+    /// The pool has up to 128 devices, and the run up to 300 tasks.
+    Large,
 }
 
 impl Fault {
@@ -213,6 +221,10 @@ impl Fault {
         Self::Neighbours,
         Self::Evaluating,
         Self::EagerSwitches,
+        Self::Backlog,
+        Self::NoParents,
+        Self::LateNode,
+        Self::Large,
     ];
 
     /// Whether a scenario draws it apart, from random numbers of its own. Then the scenarios without
