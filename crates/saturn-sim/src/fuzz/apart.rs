@@ -156,7 +156,7 @@ fn draw_slow_nodes(seed: u64, simulation: &mut Simulation, nodes: &[Node]) {
 /// Nodes whose letters wait, and nodes that start no rank, for less than counts as silence.
 fn draw_letters(seed: u64, simulation: &mut Simulation, nodes: &[Node]) {
     let mut rng = stream(seed, 11);
-    for node in nodes.iter() {
+    for node in nodes {
         let name = || node.name.clone();
         if rng.random_bool(0.05) {
             let for_s = rng.random_range(1.0..AWAY_S);
@@ -179,6 +179,14 @@ pub(super) fn draw_late(seed: u64, num_nodes: usize) -> Vec<f64> {
     }
     let num_late = rng.random_range(1..num_nodes);
     (0..num_late).map(|_| rng.random_range(1.0..LATE_S)).collect()
+}
+
+/// The last of these nodes come so late.
+pub(super) fn plan_late(simulation: &mut Simulation, nodes: &[Node], late: Vec<f64>) {
+    for (node, at_s) in nodes.iter().rev().zip(late) {
+        simulation.world.hit(Fault::LateNode);
+        simulation.plan_deed(at_s, Deed::NodeComes(node.clone()));
+    }
 }
 
 /// Makes a run of many tasks a run of few models.

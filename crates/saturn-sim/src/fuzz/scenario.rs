@@ -31,15 +31,7 @@ pub const MAX_S: f64 = 40_000.0;
 /// The scenario of a seed.
 pub fn scenario(seed: u64) -> Simulation {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let size = if is_large(seed) {
-        Size { nodes: 16, gpus: 8, tasks: 300, steps: (20, 250), techniques: 3 }
-    } else {
-        Size { nodes: 3, gpus: 4, tasks: 7, steps: (20, 250), techniques: 3 }
-    };
-    let mut workload = Workload::draw(&mut rng, &size);
-    if is_large(seed) {
-        apart::share_models(&mut workload);
-    }
+    let mut workload = draw_workload(&mut rng, seed);
     apart::draw_evaluations(seed, &mut workload);
     if rng.random_bool(0.3) {
         workload.measure();
@@ -114,13 +106,10 @@ pub fn scenario(seed: u64) -> Simulation {
         },
     );
     simulation.watch(Watch::after(simulation.state(), &simulation.journal));
-    for (node, at_s) in nodes.iter().rev().zip(late) {
-        simulation.world.hit(Fault::LateNode);
-        simulation.plan_deed(at_s, Deed::NodeComes(node.clone()));
-    }
     if is_large(seed) {
         simulation.world.hit(Fault::Large);
     }
+    apart::plan_late(&mut simulation, &nodes, late);
     draw_arrivals(&mut rng, &mut simulation, tasks);
     draw_commands(&mut rng, &mut simulation, &names);
     if is_on_one_machine(seed) {
@@ -141,6 +130,16 @@ pub fn scenario(seed: u64) -> Simulation {
 /// there.
 pub(super) fn is_on_one_machine(seed: u64) -> bool {
     seed % 11 == 4
+}
+
+fn draw_workload(rng: &mut Xoshiro256PlusPlus, seed: u64) -> Workload {
+    let small = Size { nodes: 3, gpus: 4, tasks: 7, steps: (20, 250), techniques: 3 };
+    if !is_large(seed) {
+        return Workload::draw(rng, &small);
+    }
+    let mut workload = Workload::draw(rng, &Size { nodes: 16, gpus: 8, tasks: 300, ..small });
+    apart::share_models(&mut workload);
+    workload
 }
 
 /// Whether this seed's run is large.

@@ -130,7 +130,8 @@ impl Nodes {
             let (at, node) = ready.first()?;
             return Some((f64::from_bits(*at), vec![*node]));
         }
-        let width = self.widths.get(&gpu_type).copied().filter(|width| gpus % width == 0)?;
+        let width =
+            self.widths.get(&gpu_type).copied().filter(|width| gpus.is_multiple_of(*width))?;
         let ready = self.ready.get(&(gpu_type, width))?;
         let num_nodes = (gpus / width) as usize;
         let (at, _) = ready.iter().nth(num_nodes - 1)?;
