@@ -35,6 +35,7 @@ impl State {
                     device.set_aside = None;
                     device.suspects.clear();
                 });
+                self.learn_usable_breadths();
                 self.version += 1;
             }
             Record::TaskAdded { task, spec } => self.apply_added(*task, spec, now_s),

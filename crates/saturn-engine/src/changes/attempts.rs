@@ -69,6 +69,9 @@ impl State {
             Purpose::Train => self.tasks[task.0].no_space = None,
         }
         self.hold(&attempt, Some(*id));
+        if *purpose != Purpose::Train {
+            self.measuring.insert(*id);
+        }
         self.attempts.insert(*id, attempt);
     }
 
@@ -141,6 +144,7 @@ impl State {
         (step_s, now_s): (Option<f64>, f64),
     ) {
         let Some(attempt) = self.attempts.remove(&id) else { return };
+        self.measuring.remove(&id);
         self.hold(&attempt, None);
         self.note_suspects(&attempt, end);
         self.apply_space(&attempt, end, now_s);
@@ -279,6 +283,7 @@ impl State {
         let Some(attempt) = self.attempts.get_mut(&id) else { return };
         attempt.purpose = Purpose::Train;
         attempt.went_on = Some(step);
+        self.measuring.remove(&id);
         attempt.completed = false;
         attempt.started = Some((step, now_s));
         attempt.step = step;

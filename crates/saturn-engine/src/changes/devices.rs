@@ -18,6 +18,8 @@ impl State {
         (0u32..).take(num_devices)
     }
 
+    /// Changes devices of a node. If that may change which can be used, the caller learns the usable
+    /// breadths anew: that costs a look at every device, which a launch or an end must not.
     pub(crate) fn with_devices(
         &mut self,
         node: NodeId,
@@ -30,7 +32,6 @@ impl State {
                 change(device);
             }
         }
-        self.learn_usable_breadths();
     }
 
     pub(crate) fn apply_resumed(
@@ -46,6 +47,7 @@ impl State {
             self.config.policy.host_memory_bytes = host_memory_bytes;
             self.config.policy.host_memory_by_node = host_memory_by_node;
             self.config.policy.pool_may_grow = pool_may_grow;
+            self.learn_host_memory();
         }
         self.open_trials.clear();
         self.to_inspect.clear();
@@ -88,6 +90,7 @@ impl State {
             device.set_aside = Some(reason.to_owned());
             device.suspects.clear();
         });
+        self.learn_usable_breadths();
         for task in absolved {
             if let Some(task) = self.tasks.get_mut(task.0) {
                 task.failures = 0;
@@ -117,6 +120,7 @@ impl State {
             self.nodes[id.0] = state;
         }
         self.version += 1;
+        self.learn_host_memory();
         self.close_places_on(id, devices_before);
         self.want_trials_of_pool();
         if self.most_host_memory(&spec.gpu_type) != most_before {

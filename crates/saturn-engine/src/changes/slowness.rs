@@ -25,7 +25,7 @@ use std::collections::BTreeSet;
 
 use saturn_core::Gang;
 
-use crate::facts::ids::AttemptId;
+use crate::facts::ids::{AttemptId, NodeId};
 use crate::facts::record::Purpose;
 use crate::state::attempt::{MIN_STEPS_TO_CORRECT, Recent, Warm};
 use crate::state::device::Slowness;
@@ -52,7 +52,7 @@ impl State {
             return;
         }
         let nodes: Vec<usize> = attempt.gang.iter().map(|part| part.node).collect();
-        let all = nodes.iter().flat_map(|node| self.attempts_on(*node));
+        let all = nodes.iter().flat_map(|node| self.attempts_on(NodeId(*node)));
         let num_neighbours = all.filter(|other| *other != id).collect::<BTreeSet<_>>().len();
         let began_s = from.at_s;
         let new = |since: Warm, from: Warm, ratio: Option<f64>| Recent {
@@ -116,17 +116,13 @@ impl State {
         }
     }
 
-    /// Attempts on a node that hold devices of it.
-    fn attempts_on(&self, node: usize) -> BTreeSet<AttemptId> {
-        self.nodes[node].devices.iter().filter_map(|device| device.held_by).collect()
-    }
-
     /// Judges a node by the paces of its attempts. One of them was compared just now, and has its
     /// pace since `from_s`.
     fn judge_node(&mut self, node: usize, from_s: f64, now_s: f64) {
         let known = self.nodes[node].slowness.filter(|one| now_s < one.until_s());
         let since_s = known.map_or(from_s, |one| one.since_s.min(from_s));
-        let attempts = self.attempts_on(node).into_iter().filter_map(|id| self.attempts.get(&id));
+        let attempts =
+            self.attempts_on(NodeId(node)).into_iter().filter_map(|id| self.attempts.get(&id));
         let all = attempts.filter(|one| one.purpose == Purpose::Train);
         let all = all.filter_map(|one| Some((&one.gang, one.recent?)));
         let all = all.filter(|(_, recent)| recent.began_s >= since_s);

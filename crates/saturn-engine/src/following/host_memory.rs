@@ -9,9 +9,11 @@
 //! task only if it does not delay that task. Either both fit at once, or the backfilled attempt is
 //! expected to end before the oldest task could start.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use saturn_core::{Gang, Strategy};
 
-use crate::facts::ids::{NodeId, TaskId, devices};
+use crate::facts::ids::{DeviceId, NodeId, TaskId, devices};
 use crate::facts::record::Purpose;
 use crate::ledger::book::Ledger;
 use crate::ledger::timers::Timer;
@@ -35,7 +37,8 @@ fn leaves_host_memory(
     now_s: f64,
 ) -> bool {
     let Some(total) = state.host_memory_of(node) else { return true };
-    let live = state.attempts.values().map(|attempt| {
+    let live = state.attempts_on(node).into_iter().filter_map(|id| state.attempts.get(&id));
+    let live = live.map(|attempt| {
         (host_memory_free_s(state, attempt, now_s), state.host_bytes_of(attempt, node))
     });
     let mut live: Vec<(f64, u64)> = live.filter(|(_, bytes)| *bytes > 0).collect();
@@ -65,19 +68,64 @@ fn host_memory_free_s(state: &State, attempt: &Attempt, now_s: f64) -> f64 {
 }
 
 /// Tasks that wait for host memory.
+///
+/// They are numbered in the order in which they came. A look goes over the devices about which
+/// something has changed, and not over all that wait.
 #[derive(Debug, Default)]
 pub(crate) struct HostMemoryQueue {
-    /// These tasks, the oldest first.
-    tasks: Vec<TaskId>,
-    /// The tasks among them that are first in all of their queues, in the same order.
-    first: Vec<HostMemoryWaiter>,
+    numbers: BTreeMap<TaskId, u64>,
+    last_number: u64,
+    /// The tasks among them that are first in all of their queues, by their numbers.
+    first: BTreeMap<u64, HostMemoryWaiter>,
+    /// The same tasks' numbers, by the nodes on which they would start.
+    on_node: BTreeMap<usize, BTreeSet<u64>>,
 }
 
 impl HostMemoryQueue {
     /// Whether a task that could start on one of a gang's nodes waits for host memory there.
     pub(crate) fn is_kept_on(&self, gang: &Gang) -> bool {
-        let kept = self.first.iter();
-        kept.flat_map(|one| &one.gang).any(|part| gang.iter().any(|other| other.node == part.node))
+        gang.iter().any(|part| self.on_node.contains_key(&part.node))
+    }
+
+    /// The task that has waited longest among those that could start on a node.
+    fn oldest_on(&self, node: NodeId) -> Option<&HostMemoryWaiter> {
+        let numbers = self.on_node.get(&node.0)?;
+        self.first.get(numbers.first()?)
+    }
+
+    /// The tasks that could start on a device.
+    fn first_on(&self, device: DeviceId) -> impl Iterator<Item = TaskId> + '_ {
+        let numbers = self.on_node.get(&device.node.0).into_iter().flatten();
+        let first = numbers.filter_map(|number| self.first.get(number));
+        let is_on = move |one: &&HostMemoryWaiter| devices(&one.gang).any(|held| held == device);
+        first.filter(is_on).map(|one| one.task)
+    }
+
+    /// Where a task could start now, or that it can't. Returns whether this was otherwise before.
+    fn set_first(&mut self, number: u64, waiter: Option<HostMemoryWaiter>) -> bool {
+        if self.first.get(&number) == waiter.as_ref() {
+            return false;
+        }
+        for part in self.first.remove(&number).iter().flat_map(|one| &one.gang) {
+            if let Some(numbers) = self.on_node.get_mut(&part.node) {
+                numbers.remove(&number);
+                if numbers.is_empty() {
+                    self.on_node.remove(&part.node);
+                }
+            }
+        }
+        if let Some(waiter) = waiter {
+            for part in &waiter.gang {
+                self.on_node.entry(part.node).or_default().insert(number);
+            }
+            self.first.insert(number, waiter);
+        }
+        true
+    }
+
+    /// A task waits no longer. Returns whether it could have started.
+    fn remove(&mut self, task: TaskId) -> bool {
+        self.numbers.remove(&task).is_some_and(|number| self.set_first(number, None))
     }
 }
 
@@ -124,15 +172,15 @@ pub(crate) fn may_take_host_memory(
             from_to_s,
         )
     });
-    let queue = host_memory;
     if !may {
         ledger.agenda.short_of_host_memory.extend(devices(gang));
-        if !queue.tasks.contains(&task) {
-            queue.tasks.push(task);
+        if !host_memory.numbers.contains_key(&task) {
+            host_memory.last_number += 1;
+            host_memory.numbers.insert(task, host_memory.last_number);
+            ledger.queues.note_waiter(gang);
         }
-    } else if queue.tasks.contains(&task) {
-        queue.tasks.retain(|other| *other != task);
-        queue.first.retain(|other| other.task != task);
+    } else if host_memory.numbers.contains_key(&task) {
+        host_memory.remove(task);
         ledger.note_host_memory();
         // Trials that waited for this task to start are looked at once the task has started.
         ledger.timers.set(now_s, Timer::Trials);
@@ -153,7 +201,7 @@ pub(crate) fn has_host_memory_beside(
     if !ledger.state.has_host_memory_on(node, group, key, ranks) {
         return false;
     }
-    let oldest = host_memory.first.iter().find(|one| one.ranks_on(node) > 0);
+    let oldest = host_memory.oldest_on(node);
     let Some(oldest) = oldest.filter(|one| Some(one.task) != task) else { return true };
     let needed = ledger.state.host_bytes(group, key, ranks);
     let kept = ledger.state.host_bytes(oldest.group, &oldest.key, oldest.ranks_on(node));
@@ -167,16 +215,32 @@ pub(crate) fn look_at_host_memory_queue(
     host_memory: &mut HostMemoryQueue,
     now_s: f64,
 ) {
-    if host_memory.tasks.is_empty() && host_memory.first.is_empty() {
+    let not_waiting = std::mem::take(&mut ledger.agenda.not_waiting);
+    let changed = ledger.queues.take_changed_for_waiters();
+    if host_memory.numbers.is_empty() {
         return;
     }
-    let state = &ledger.state;
-    host_memory.tasks.retain(|task| state.task(*task).status == TaskStatus::Waiting);
-    let tasks = host_memory.tasks.clone();
-    let first = tasks.into_iter().filter_map(|task| host_memory_waiter(ledger, task, now_s));
-    let first: Vec<HostMemoryWaiter> = first.collect();
-    if first != host_memory.first {
-        host_memory.first = first;
+    let mut is_other = false;
+    for task in not_waiting {
+        if ledger.state.task(task).status != TaskStatus::Waiting {
+            is_other |= host_memory.remove(task);
+        }
+    }
+    let mut tasks: BTreeSet<TaskId> = BTreeSet::new();
+    for device in changed {
+        tasks.extend(host_memory.first_on(device));
+        if let Some(index) = ledger.queues.front(&ledger.state, device)
+            && let Some(plan) = &ledger.state.plan
+        {
+            tasks.insert(plan.places[index].task);
+        }
+    }
+    for task in tasks {
+        let Some(number) = host_memory.numbers.get(&task).copied() else { continue };
+        let waiter = host_memory_waiter(ledger, task, now_s);
+        is_other |= host_memory.set_first(number, waiter);
+    }
+    if is_other {
         ledger.agenda.trials_changed = true;
         ledger.note_host_memory();
     }

@@ -3,28 +3,27 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::facts::ids::{DeviceId, NodeId, TaskId};
+use crate::facts::ids::{DeviceId, NodeId};
 use crate::state::attempt::Attempt;
 use crate::state::breadth::{Breadth, holds};
 use crate::state::run::State;
 use crate::state::trial::{TrialKey, TrialState};
 
 impl State {
-    /// Strategies that have only an estimate, and that a task could run under in such a pool.
-    pub(crate) fn unmeasured(&self, task: TaskId, pool: &[Breadth]) -> Vec<Arc<TrialKey>> {
-        let of_task = self.task(task);
+    /// Strategies of a group that have only an estimate, and that its tasks could run under in such
+    /// a pool, as far as their own wishes and failures go. To find them takes the square of the
+    /// group's strategies, so nobody asks for each task.
+    pub(crate) fn unmeasured(&self, group: usize, pool: &[Breadth]) -> Vec<Arc<TrialKey>> {
         let has_room = |key: &TrialKey| holds(pool, &key.gpu_type, key.strategy.gpus);
         let is_estimated = |trial: &TrialState| !trial.is_known() && trial.estimate.is_some();
-        self.groups[of_task.group]
+        self.groups[group]
             .trials
             .iter()
             .filter(|(key, trial)| {
                 trial.outcome.is_none()
                     && is_estimated(trial)
-                    && of_task.steps.is_some()
                     && has_room(key)
-                    && self.may_run(task, key)
-                    && !self.is_ruled_out(of_task.group, key)
+                    && !self.is_ruled_out(group, key)
             })
             .map(|(key, _)| Arc::clone(key))
             .collect()

@@ -20,10 +20,14 @@ pub(crate) struct Agenda {
     pub(crate) may_be_hopeless: BTreeSet<TaskId>,
     /// The pool, by types of devices, when all tasks were last put on `may_be_hopeless` for it.
     pub(crate) breadths: Vec<Breadth>,
+    /// The same for the devices that could be used then.
+    pub(crate) usable_breadths: Vec<Breadth>,
     /// Tasks that have stopped and that the stopper may want ended.
     pub(crate) to_end: BTreeSet<TaskId>,
     /// Devices whose next task waits for host memory.
     pub(crate) short_of_host_memory: BTreeSet<DeviceId>,
+    /// Tasks that have begun to train, or have ended: they wait for no host memory any more.
+    pub(crate) not_waiting: Vec<TaskId>,
     /// Changes after which planning may ask the solver for a new plan.
     pub(crate) planning: PlanningNews,
 }
@@ -58,6 +62,7 @@ impl Agenda {
             trials_changed: true,
             may_be_hopeless: state.task_ids().collect(),
             breadths: state.breadths.clone(),
+            usable_breadths: state.usable_breadths.clone(),
             to_end: state.open_tasks.clone(),
             planning: PlanningNews::of_a_new_run(),
             ..Self::default()

@@ -30,7 +30,10 @@ impl Ledger {
 
     pub(crate) fn note(&mut self, record: &Record) {
         match record {
-            Record::Launched { attempt, gang, .. } => {
+            Record::Launched { attempt, task, purpose, gang, .. } => {
+                if *purpose == Purpose::Train {
+                    self.agenda.not_waiting.push(*task);
+                }
                 if let Some(at_s) =
                     self.state.attempts.get(attempt).and_then(|one| overdue_at_s(&self.state, one))
                 {
@@ -67,7 +70,12 @@ impl Ledger {
                 self.agenda.may_be_hopeless.insert(*task);
             }
             Record::Wished { task, .. } => self.queues.touch_task(&self.state, *task),
+            Record::WentOn { attempt, .. } => {
+                let task = self.state.attempts.get(attempt).map(|one| one.task);
+                self.agenda.not_waiting.extend(task);
+            }
             Record::TaskEnded { task, .. } => {
+                self.agenda.not_waiting.push(*task);
                 self.queues.touch_task(&self.state, *task);
                 // The trials of a task that comes after it may have waited for that.
                 self.agenda.trials_changed |= self.state.followers.contains_key(task);
@@ -92,13 +100,15 @@ impl Ledger {
             | Record::Resumed { .. } => {
                 self.note_pool(record);
                 self.agenda.trials_changed = true;
-                if matches!(record, Record::SetAside { .. }) {
-                    self.agenda.may_be_hopeless.extend(&self.state.open_tasks);
-                }
-                // Which trials are wanted depends on the breadths alone.
+                // Whether a task can do without these devices depends on the usable breadths, and
+                // which trials are wanted on the breadths alone. On a large pool a device more or less
+                // changes neither, and no task need be looked at.
                 let is_resumed = matches!(record, Record::Resumed { .. });
-                if is_resumed || self.agenda.breadths != self.state.breadths {
+                let is_narrower = matches!(record, Record::SetAside { .. })
+                    && self.agenda.usable_breadths != self.state.usable_breadths;
+                if is_resumed || is_narrower || self.agenda.breadths != self.state.breadths {
                     self.agenda.breadths.clone_from(&self.state.breadths);
+                    self.agenda.usable_breadths.clone_from(&self.state.usable_breadths);
                     self.agenda.may_be_hopeless.extend(&self.state.open_tasks);
                 }
             }

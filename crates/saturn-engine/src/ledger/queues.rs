@@ -7,6 +7,8 @@
 
 use std::collections::BTreeSet;
 
+use saturn_core::Gang;
+
 use crate::facts::ids::{DeviceId, TaskId, devices};
 use crate::state::by_device::ByDevice;
 use crate::state::run::State;
@@ -18,6 +20,8 @@ pub(crate) struct Queues {
     passed: ByDevice<usize>,
     /// Devices to look at: something has changed about them, or about a task that waits for them.
     changed: BTreeSet<DeviceId>,
+    /// The same devices, for the tasks that wait for host memory.
+    changed_for_waiters: BTreeSet<DeviceId>,
 }
 
 impl Queues {
@@ -27,11 +31,14 @@ impl Queues {
         let passed = std::mem::replace(&mut self.passed, ByDevice::of(&state.nodes));
         self.changed.extend(passed.devices());
         self.changed.extend(state.order.devices());
+        self.changed_for_waiters.extend(passed.devices());
+        self.changed_for_waiters.extend(state.order.devices());
     }
 
     /// Notes that something about a device has changed.
     pub(crate) fn touch(&mut self, device: DeviceId) {
         self.changed.insert(device);
+        self.changed_for_waiters.insert(device);
     }
 
     /// Notes that something about a task has changed, and so about the devices that it waits for.
@@ -39,7 +46,18 @@ impl Queues {
         let Some(plan) = &state.plan else { return };
         for index in state.order.of_task(task) {
             self.changed.extend(devices(&plan.places[*index].gang));
+            self.changed_for_waiters.extend(devices(&plan.places[*index].gang));
         }
+    }
+
+    /// A task waits for host memory on a gang from now on.
+    pub(crate) fn note_waiter(&mut self, gang: &Gang) {
+        self.changed_for_waiters.extend(devices(gang));
+    }
+
+    /// Takes out the devices about which something has changed since this was asked last.
+    pub(crate) fn take_changed_for_waiters(&mut self) -> BTreeSet<DeviceId> {
+        std::mem::take(&mut self.changed_for_waiters)
     }
 
     /// Takes out a device to look at.

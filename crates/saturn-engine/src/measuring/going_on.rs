@@ -9,6 +9,8 @@
 //!
 //! The next plan decides whether the task trains in the right place.
 
+use std::collections::BTreeSet;
+
 use saturn_core::{Gang, StrategyKey, TrialOutcome};
 
 use crate::facts::event::Action;
@@ -33,17 +35,14 @@ pub(crate) fn trial_task(
     if !state.chooses_trials() {
         return state.representative_for(group, key);
     }
-    let is_tried = |task: TaskId| {
-        let mut live = state.attempts.values();
-        live.any(|one| one.task == task && one.purpose == Purpose::Trial)
-    };
+    let tried: BTreeSet<TaskId> = state.measuring(Purpose::Trial).map(|one| one.task).collect();
     let start_s = |task: TaskId| {
         let places = state.plan.as_ref().map_or(&[][..], |plan| &plan.places);
         state.place_of(task).map_or(f64::INFINITY, |index| places[index].start_s)
     };
     let tasks = state.groups[group].tasks.iter().copied();
     tasks
-        .filter(|task| may_begin(state, *task, now_s) && !is_tried(*task))
+        .filter(|task| may_begin(state, *task, now_s) && !tried.contains(task))
         .filter(|task| state.task(*task).spec.allows_key(key))
         .filter(|task| !state.task(*task).excludes_key(key))
         // The task that would wait longest; of several the first.

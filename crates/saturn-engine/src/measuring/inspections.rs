@@ -71,8 +71,8 @@ fn keeps_apart_from(ledger: &mut Ledger, purpose: Purpose, now_s: f64) -> bool {
     if ledger.state.config.device_kind != DeviceKind::Cpu {
         return false;
     }
-    let at_work = ledger.state.attempts.values().filter(|one| one.purpose == purpose);
-    let old_s = at_work.map(|one| one.launched_s + APART_S).fold(0.0, f64::max);
+    let old_s =
+        ledger.state.measuring(purpose).map(|one| one.launched_s + APART_S).fold(0.0, f64::max);
     if old_s > now_s {
         ledger.timers.set(old_s, Timer::Trials);
     }

@@ -16,7 +16,7 @@
 //!
 //! The first trial of a group is needed whatever it costs; `changes/wanted` opens it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use saturn_core::{Assignment, Candidate, Objective, Plan, PlanStatus, Problem};
@@ -61,14 +61,17 @@ impl Remaining {
             return None;
         }
         let mut problem = self.problem.clone();
+        let mut of_groups: BTreeMap<usize, Vec<Arc<TrialKey>>> = BTreeMap::new();
         for (task, of_problem) in self.tasks.iter_mut().zip(&mut problem.tasks) {
             let group = state.task(task.id).group;
-            // One round of trials of a group at a time: their outcomes say which trial is next.
-            task.unmeasured = if luck == Luck::Good && state.is_being_measured(group) {
-                Vec::new()
-            } else {
-                state.unmeasured(task.id, &self.breadths)
-            };
+            let of_group = of_groups.entry(group).or_insert_with(|| {
+                // One round of trials of a group at a time: their outcomes say which trial is next.
+                let is_to_wait = luck == Luck::Good && state.is_being_measured(group);
+                if is_to_wait { Vec::new() } else { state.unmeasured(group, &self.breadths) }
+            });
+            let has_steps = state.task(task.id).steps.is_some();
+            let may = of_group.iter().filter(|key| has_steps && state.may_run(task.id, key));
+            task.unmeasured = may.cloned().collect();
             let Some(all_steps) = state.task(task.id).steps else { continue };
             let left = all_steps.saturating_sub(task.step) as f64;
             let pace = state.pace(task.id);

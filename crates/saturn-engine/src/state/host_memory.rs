@@ -9,6 +9,8 @@
 //! A strategy that can't fit any idle machine is neither tried nor planned with. Only lower bounds
 //! decide that, so that no strategy is refused for a guess.
 
+use std::collections::BTreeMap;
+
 use saturn_core::{Finding, Inspection, Placement, TrialOutcome};
 
 use crate::facts::config::DeviceKind;
@@ -32,10 +34,21 @@ impl State {
         if policy.host_memory_by_node.is_empty() {
             return policy.host_memory_bytes;
         }
-        let of_type = self.cluster.nodes.iter().filter(|node| node.gpu_type == gpu_type);
-        let each: Option<Vec<u64>> =
-            of_type.map(|node| policy.host_memory_of(&node.name)).collect();
-        each?.into_iter().max()
+        self.host_memory_of_types.get(gpu_type).copied()
+    }
+
+    /// Brings up to date how much host memory the largest node of each type has, after a node has
+    /// come or the machines have changed.
+    pub(crate) fn learn_host_memory(&mut self) {
+        let policy = &self.config.policy;
+        let mut most: BTreeMap<&str, Option<u64>> = BTreeMap::new();
+        for node in &self.cluster.nodes {
+            let own = policy.host_memory_of(&node.name);
+            let of_type = most.entry(&node.gpu_type).or_insert(Some(0));
+            *of_type = of_type.zip(own).map(|(most, own)| own.max(most));
+        }
+        let limited = most.into_iter().filter_map(|(name, most)| Some((name.to_owned(), most?)));
+        self.host_memory_of_types = limited.collect();
     }
 
     /// Why a strategy of a group can't run on any node, even alone; `None` if it may.
@@ -108,7 +121,7 @@ impl State {
     ) -> bool {
         let Some(total) = self.host_memory_of(node) else { return true };
         let needed = self.host_bytes(group, key, ranks);
-        let attempts = self.attempts.values();
+        let attempts = self.attempts_on(node).into_iter().filter_map(|id| self.attempts.get(&id));
         let taken: u64 = attempts.map(|attempt| self.host_bytes_of(attempt, node)).sum();
         taken == 0 || taken.saturating_add(needed) <= total
     }

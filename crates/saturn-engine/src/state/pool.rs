@@ -1,8 +1,10 @@
 //! Questions about the nodes and devices that there are, and about the gangs that they can hold.
 
+use std::collections::BTreeSet;
+
 use saturn_core::Gang;
 
-use crate::facts::ids::{DeviceId, NodeId, devices};
+use crate::facts::ids::{AttemptId, DeviceId, NodeId, devices};
 use crate::state::attempt::Attempt;
 use crate::state::breadth::{Breadth, holds};
 use crate::state::device::DeviceState;
@@ -47,6 +49,12 @@ impl State {
             let numbered = (0u32..).zip(&node.devices);
             numbered.filter(|(_, one)| one.set_aside.is_none()).map(|(device, _)| device)
         })
+    }
+
+    /// Attempts that hold devices of a node.
+    pub(crate) fn attempts_on(&self, node: NodeId) -> BTreeSet<AttemptId> {
+        let devices = self.nodes.get(node.0).map_or(&[][..], |node| &node.devices);
+        devices.iter().filter_map(|device| device.held_by).collect()
     }
 
     /// Ids of the nodes in the pool.

@@ -51,6 +51,8 @@ pub struct State {
     pub groups: Vec<Group>,
     /// Attempts that have not ended.
     pub attempts: BTreeMap<AttemptId, Attempt>,
+    /// The inspections and trials among them.
+    pub(crate) measuring: BTreeSet<AttemptId>,
     /// The plan in force, as it was adopted. Which of its places are still open: `open_places`.
     pub plan: Option<Arc<RunPlan>>,
     /// Plans that have been in force, this one included.
@@ -90,6 +92,9 @@ pub struct State {
     pub(crate) usable_breadths: Vec<Breadth>,
     /// For each type of device, how many devices the largest node has that the run has had.
     pub(crate) node_widths: BTreeMap<String, u32>,
+    /// The largest host memory of a node of each type, bytes, where every node of the type has a
+    /// number of its own. It is kept for the same reason as `usable_breadths`.
+    pub(crate) host_memory_of_types: BTreeMap<String, u64>,
 }
 
 impl State {
@@ -102,6 +107,7 @@ impl State {
             tasks: Vec::new(),
             groups: Vec::new(),
             attempts: BTreeMap::new(),
+            measuring: BTreeSet::new(),
             plan: None,
             num_plans: 0,
             version: 0,
@@ -122,6 +128,7 @@ impl State {
             breadths: Vec::new(),
             usable_breadths: Vec::new(),
             node_widths: BTreeMap::new(),
+            host_memory_of_types: BTreeMap::new(),
         }
     }
 

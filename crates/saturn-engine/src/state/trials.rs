@@ -8,6 +8,7 @@ use saturn_core::StrategyKey;
 
 use crate::facts::config::Level;
 use crate::facts::record::Purpose;
+use crate::state::attempt::Attempt;
 use crate::state::run::State;
 use crate::state::trial::TrialKey;
 use crate::state::vacancies::Vacancies;
@@ -115,6 +116,12 @@ impl State {
     }
 
     pub(crate) fn num_inspections(&self) -> usize {
-        self.attempts.values().filter(|one| one.purpose == Purpose::Inspection).count()
+        self.measuring(Purpose::Inspection).count()
+    }
+
+    /// Live inspections, or live trials.
+    pub(crate) fn measuring(&self, purpose: Purpose) -> impl Iterator<Item = &Attempt> {
+        let measuring = self.measuring.iter().filter_map(|id| self.attempts.get(id));
+        measuring.filter(move |one| one.purpose == purpose)
     }
 }

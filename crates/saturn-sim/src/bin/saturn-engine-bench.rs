@@ -1,4 +1,6 @@
-//! Times the engine on a week of a large pool: `saturn-engine-bench [NUM_TASKS]`. Prints markdown.
+//! Times the engine on a week of a large pool, and on two days of a full one, with up to that many
+//! tasks: `saturn-engine-bench [NUM_TASKS]`. `saturn-engine-bench --full NUM_TASKS` times one full
+//! pool alone. Prints markdown.
 //!
 //! Times are processor times, without the time of reading the clock, so the machine's other work
 //! changes little. The whole run has three parts: the engine, for events and around solves (it
@@ -6,7 +8,7 @@
 //! world.
 
 use nix::time::{ClockId, clock_gettime};
-use saturn_sim::{WEEK_S, week};
+use saturn_sim::{FULL_S, Simulation, WEEK_S, full, run_until, week};
 
 /// Seconds of the processor that this process has used.
 fn clock() -> f64 {
@@ -26,28 +28,44 @@ fn peak_mb() -> f64 {
 const QUEUED: usize = 40;
 
 fn main() {
-    let most: usize = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(10_000);
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let number = |text: &String| text.parse::<usize>().ok();
+    if let [flag, num] = words.as_slice()
+        && flag == "--full"
+        && let Some(num) = number(num)
+    {
+        return table([(num, num / QUEUED)].into_iter(), full, FULL_S);
+    }
+    let most = words.first().and_then(number).unwrap_or(50_000);
+    let pools = |each: &'static [usize], queued: usize| {
+        each.iter().filter(move |num| **num <= most).map(move |num| (*num, num / queued))
+    };
     println!("As many tasks as GPUs:\n");
-    table(
-        [100, 316, 1000, 3162, 10_000].into_iter().filter(|num| *num <= most).map(|num| (num, num)),
-    );
+    table(pools(&[100, 316, 1000, 3162, 10_000], 1), week, 20.0 * WEEK_S);
     println!("\n{QUEUED} tasks a GPU, so that the pool is full and most tasks wait:\n");
-    let queued = [1000, 3162, 10_000].into_iter().filter(|num| *num <= most);
-    table(queued.map(|num| (num, num / QUEUED)));
+    table(pools(&[1000, 3162, 10_000], QUEUED), week, 20.0 * WEEK_S);
+    println!(
+        "\n{QUEUED} tasks a GPU, with limited host memory and gangs of two nodes, for two days:\n"
+    );
+    table(pools(&[1000, 3162, 10_000, 50_000], QUEUED), full, FULL_S);
 }
 
-/// A line for each pool, given as its tasks and devices.
-fn table(pools: impl Iterator<Item = (usize, usize)>) {
+/// A line for each pool, given as its tasks and devices, up to a time in seconds.
+fn table(
+    pools: impl Iterator<Item = (usize, usize)>,
+    begin: fn(usize, usize, u64) -> Simulation,
+    until_s: f64,
+) {
     println!(
         "| tasks | GPUs | ended after | events | whole run | but for the stub solver | engine, events | an event | engine, around solves | a solve | longest half | stub solver | simulated world | peak memory so far |"
     );
     println!("|{}", " --- |".repeat(14));
     let mut points = Vec::new();
     for (num_tasks, num_devices) in pools {
-        let mut simulation = week(num_tasks, num_devices, 1);
+        let mut simulation = begin(num_tasks, num_devices, 1);
         simulation.measure(clock);
         let began_s = clock();
-        let end = simulation.run(20.0 * WEEK_S);
+        let end = run_until(&mut simulation, until_s);
         let cost = simulation.cost();
         let took_s = clock() - began_s - cost.clock_s;
         let world_s = took_s - cost.events_s - cost.planning_s - cost.solver_s;
@@ -56,7 +74,7 @@ fn table(pools: impl Iterator<Item = (usize, usize)>) {
         points.push(((num_tasks as f64).ln(), event_s.ln()));
         println!(
             "| {num_tasks} | {num_devices} | {} | {} | {took_s:.2} s | {:.2} s | {:.2} s | {:.2} µs | {:.2} s | {:.2} ms | {:.1} ms | {:.2} s | {world_s:.2} s | {:.0} MB |",
-            end.map_or("never".to_owned(), |_| format!(
+            end.map_or("not yet".to_owned(), |_| format!(
                 "{:.1} days",
                 simulation.world.now_s() / 86_400.0
             )),

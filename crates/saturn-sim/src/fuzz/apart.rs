@@ -20,6 +20,12 @@ use crate::world::faults::{Fault, Odds};
 
 /// Switches a task where switches are eager: more than any other scenario allows.
 const EAGER_SWITCHES: usize = 3;
+/// Seconds for which letters wait at most, or parents are away.
+const AWAY_S: f64 = 60.0;
+/// Seconds within which a late node comes.
+const LATE_S: f64 = 90.0;
+/// Most models of a large run.
+const LARGE_MODELS: usize = 12;
 /// Seconds by which everything that slows a run down for a while has ended.
 const QUIET_S: f64 = 0.9 * CALM_S;
 
@@ -102,6 +108,7 @@ pub(super) fn draw_deeds(seed: u64, simulation: &mut Simulation, nodes: &[Node])
     draw_stopper(seed, simulation);
     draw_standstills(seed, simulation);
     draw_slow_nodes(seed, simulation, nodes);
+    draw_letters(seed, simulation, nodes);
     if !is_on_one_machine(seed) {
         draw_cuts(seed, simulation, nodes);
     }
@@ -143,6 +150,50 @@ fn draw_slow_nodes(seed: u64, simulation: &mut Simulation, nodes: &[Node]) {
         simulation.plan_deed(at_s, Deed::NodePace(node.name.clone(), factor));
         simulation.plan_deed(back_s, Deed::NodePace(node.name.clone(), 1.0));
         simulation.world.hit(Fault::SlowNode);
+    }
+}
+
+/// Nodes whose letters wait, and nodes that start no rank, for less than counts as silence.
+fn draw_letters(seed: u64, simulation: &mut Simulation, nodes: &[Node]) {
+    let mut rng = stream(seed, 11);
+    for node in nodes {
+        let name = || node.name.clone();
+        if rng.random_bool(0.05) {
+            let for_s = rng.random_range(1.0..AWAY_S);
+            let at_s = rng.random_range(0.0..QUIET_S - AWAY_S);
+            simulation.plan_deed(at_s, Deed::HoldsLetters(name(), for_s));
+        }
+        if rng.random_bool(0.05) {
+            let for_s = rng.random_range(1.0..AWAY_S);
+            let at_s = rng.random_range(0.0..QUIET_S - AWAY_S);
+            simulation.plan_deed(at_s, Deed::LosesParents(name(), for_s));
+        }
+    }
+}
+
+/// When the nodes behind the first come that are not there at the beginning; nothing if all are.
+pub(super) fn draw_late(seed: u64, num_nodes: usize) -> Vec<f64> {
+    let mut rng = stream(seed, 12);
+    if is_on_one_machine(seed) || num_nodes < 2 || !rng.random_bool(0.15) {
+        return Vec::new();
+    }
+    let num_late = rng.random_range(1..num_nodes);
+    (0..num_late).map(|_| rng.random_range(1.0..LATE_S)).collect()
+}
+
+/// The last of these nodes come so late.
+pub(super) fn plan_late(simulation: &mut Simulation, nodes: &[Node], late: Vec<f64>) {
+    for (node, at_s) in nodes.iter().rev().zip(late) {
+        simulation.world.hit(Fault::LateNode);
+        simulation.plan_deed(at_s, Deed::NodeComes(node.clone()));
+    }
+}
+
+/// Makes a run of many tasks a run of few models.
+pub(super) fn share_models(workload: &mut Workload) {
+    let num_groups = workload.truth.groups.len().min(LARGE_MODELS);
+    for (index, one) in workload.tasks.iter_mut().enumerate() {
+        one.spec.profile_key = format!("g{}", index % num_groups);
     }
 }
 

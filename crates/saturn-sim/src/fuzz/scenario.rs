@@ -31,8 +31,7 @@ pub const MAX_S: f64 = 40_000.0;
 /// The scenario of a seed.
 pub fn scenario(seed: u64) -> Simulation {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let size = Size { nodes: 3, gpus: 4, tasks: 7, steps: (20, 250), techniques: 3 };
-    let mut workload = Workload::draw(&mut rng, &size);
+    let mut workload = draw_workload(&mut rng, seed);
     apart::draw_evaluations(seed, &mut workload);
     if rng.random_bool(0.3) {
         workload.measure();
@@ -88,7 +87,8 @@ pub fn scenario(seed: u64) -> Simulation {
     let mut world = World::new(truth, odds, manners, every_s, seed);
     world.early.names = early;
     apart::draw_neighbours(seed, &mut world);
-    for node in &nodes {
+    let late = apart::draw_late(seed, nodes.len());
+    for node in &nodes[..nodes.len() - late.len()] {
         world.add_node(node.clone());
     }
     let takes_s = if rng.random() { 0.0 } else { rng.random_range(0.0..3.0) };
@@ -106,6 +106,10 @@ pub fn scenario(seed: u64) -> Simulation {
         },
     );
     simulation.watch(Watch::after(simulation.state(), &simulation.journal));
+    if is_large(seed) {
+        simulation.world.hit(Fault::Large);
+    }
+    apart::plan_late(&mut simulation, &nodes, late);
     draw_arrivals(&mut rng, &mut simulation, tasks);
     draw_commands(&mut rng, &mut simulation, &names);
     if is_on_one_machine(seed) {
@@ -128,9 +132,25 @@ pub(super) fn is_on_one_machine(seed: u64) -> bool {
     seed % 11 == 4
 }
 
-/// Host memory of each node, by name: every second node has more than the one before.
+fn draw_workload(rng: &mut Xoshiro256PlusPlus, seed: u64) -> Workload {
+    let small = Size { nodes: 3, gpus: 4, tasks: 7, steps: (20, 250), techniques: 3 };
+    if !is_large(seed) {
+        return Workload::draw(rng, &small);
+    }
+    let mut workload = Workload::draw(rng, &Size { nodes: 16, gpus: 8, tasks: 300, ..small });
+    apart::share_models(&mut workload);
+    workload
+}
+
+/// Whether this seed's run is large.
+pub(super) fn is_large(seed: u64) -> bool {
+    seed % 200 == 37
+}
+
+/// Host memory of each node, by name: every second node has three times as much as the one before,
+/// which has room for the largest model and no more.
 fn each_nodes_own(nodes: &[Node], least: u64) -> BTreeMap<String, u64> {
-    let each = nodes.iter().zip([5, 7].into_iter().cycle());
+    let each = nodes.iter().zip([4, 12].into_iter().cycle());
     each.map(|(node, quarters)| (node.name.clone(), least / 4 * quarters)).collect()
 }
 

@@ -1,13 +1,15 @@
-//! A week of a large pool: tasks that come all the time, faults, nodes that go and come back.
+//! A week of a large pool: tasks that come all the time, faults, nodes that go and come back; and two
+//! days of a full pool with everything that makes tasks wait.
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use saturn_core::Node;
-use saturn_engine::{Command, NewTask, Policy};
+use saturn_engine::{Command, NewTask, Policy, RunEnd, TrialBudget};
 
 use crate::driving::simulation::Simulation;
 use crate::driving::simulation::deeds::Deed;
 use crate::solving::planner::Planner;
+use crate::workloads::truth::MOST_HOST_BYTES;
 use crate::workloads::workload::{Size, TECHNIQUES, Workload, task, technique};
 use crate::world::cluster::{Manners, World};
 use crate::world::faults::{Fault, Odds};
@@ -26,6 +28,18 @@ pub(crate) const MANNERS: Manners = Manners {
 };
 /// A week, seconds.
 pub const WEEK_S: f64 = 7.0 * 86_400.0;
+/// For how long a full pool is looked at, seconds.
+pub const FULL_S: f64 = 2.0 * 86_400.0;
+/// Tasks of a full pool come by so many at a time, and all within so many seconds, about.
+const SWEEP: usize = 100;
+const ARRIVAL_S: f64 = 6000.0;
+/// Seconds that a solve takes for a full pool, if it may take so long.
+const FULL_SOLVE_S: f64 = 60.0;
+/// Devices of a gang that is wider than a node, and the nodes that a gang may take.
+const WIDE: u32 = 2 * GPUS;
+const MAX_NODES: u32 = 4;
+/// In a full pool, the tasks of every so manyeth group are wide.
+const WIDE_EVERY: usize = 10;
 
 /// About `num_tasks` tasks on `num_devices` devices over a week. A stub answers solves with a plan
 /// that costs next to nothing.
@@ -35,7 +49,50 @@ pub fn week(num_tasks: usize, num_devices: usize, seed: u64) -> Simulation {
     let mut drawn = large(&mut rng, num_tasks, num_devices.div_ceil(GPUS as usize), (1.0, 20.0));
     drawn.config.policy =
         Policy { checkpoint_every_s: Some(3600.0), stall_s: 1800.0, ..Policy::default() };
-    play(drawn, &mut rng, seed)
+    let course = Course {
+        sweep: num_tasks.div_ceil(100),
+        come_s: WEEK_S * 5.0 / 7.0,
+        until_s: WEEK_S,
+        solve_s: 2.0,
+    };
+    play(drawn, &mut rng, seed, &course)
+}
+
+/// About `num_tasks` tasks that come at once to `num_devices` devices, far fewer. Each
+/// node's host memory is enough for about half of the tasks that its devices could hold, so that
+/// tasks wait for it, and the tasks of a tenth of the groups take two whole nodes. Nothing is
+/// measured yet: models are inspected, and trials run where they pay. A stub answers solves.
+pub fn full(num_tasks: usize, num_devices: usize, seed: u64) -> Simulation {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut drawn = large(&mut rng, num_tasks, num_devices.div_ceil(GPUS as usize), (1.0, 20.0));
+    drawn.config.policy = Policy {
+        checkpoint_every_s: Some(3600.0),
+        stall_s: 1800.0,
+        host_memory_bytes: Some(3 * MOST_HOST_BYTES),
+        max_nodes: MAX_NODES,
+        trial_budget: TrialBudget::Worthwhile,
+        ..Policy::default()
+    };
+    let num_groups = drawn.truth.groups.len();
+    for (index, one) in drawn.tasks.iter_mut().enumerate() {
+        let is_wide = index % num_groups % WIDE_EVERY == WIDE_EVERY - 1;
+        one.spec.gpu_range = Some(if is_wide { vec![WIDE] } else { (1..=GPUS).collect() });
+        one.spec.measured.clear();
+    }
+    let course = Course { sweep: SWEEP, come_s: ARRIVAL_S, until_s: FULL_S, solve_s: FULL_SOLVE_S };
+    play(drawn, &mut rng, seed, &course)
+}
+
+/// Runs for so long on the run's clock, or to the end of the run if that comes first. A run that was
+/// not over by then breaks no rule, other than by [`Simulation::run`].
+pub fn run_until(simulation: &mut Simulation, until_s: f64) -> Option<RunEnd> {
+    while simulation.violations.is_empty() && simulation.state().ended.is_none() {
+        if simulation.world.now_s() > until_s {
+            return None;
+        }
+        simulation.step();
+    }
+    simulation.state().ended
 }
 
 /// Tasks in groups of a hundred, with one measured task in each group, and nodes of [`GPUS`]
@@ -83,7 +140,19 @@ pub(crate) fn large(
     drawn
 }
 
-fn play(drawn: Workload, rng: &mut Xoshiro256PlusPlus, seed: u64) -> Simulation {
+/// How a large run goes.
+struct Course {
+    /// Tasks that come at a time.
+    sweep: usize,
+    /// Seconds within which all come, about.
+    come_s: f64,
+    /// Seconds within which nodes come and go.
+    until_s: f64,
+    /// Seconds that a solve takes, if it may take so long.
+    solve_s: f64,
+}
+
+fn play(drawn: Workload, rng: &mut Xoshiro256PlusPlus, seed: u64, course: &Course) -> Simulation {
     let Workload { nodes, config, truth, tasks } = drawn;
     let odds = Odds::from([
         (Fault::RankCrash, 0.05),
@@ -104,7 +173,7 @@ fn play(drawn: Workload, rng: &mut Xoshiro256PlusPlus, seed: u64) -> Simulation 
     let planner = Planner {
         max_moves: 0,
         first_moves: 0,
-        takes_s: 2.0,
+        takes_s: course.solve_s,
         by_proof: None,
         in_microseconds: false,
         is_greedy: true,
@@ -112,17 +181,16 @@ fn play(drawn: Workload, rng: &mut Xoshiro256PlusPlus, seed: u64) -> Simulation 
     let mut simulation = Simulation::new(config, world, planner);
     simulation.keep_no_journal();
     let num_nodes = nodes.len();
-    // Sweeps of a hundredth of all, over five days.
-    let sweep = tasks.len().div_ceil(100);
+    let num_sweeps = tasks.len().div_ceil(course.sweep) as f64;
     let mut at_s = 0.0;
-    for tasks in tasks.chunks(sweep) {
+    for tasks in tasks.chunks(course.sweep) {
         simulation.plan_deed(at_s, Deed::Ask(Command::Submit { tasks: tasks.to_vec() }));
-        at_s += rng.random_range(0.0..WEEK_S * 5.0 / 7.0 / 50.0);
+        at_s += rng.random_range(0.0..2.0 * course.come_s / num_sweeps);
     }
     simulation.plan_deed(at_s, Deed::Ask(Command::Close));
     for _ in 0..num_nodes.div_ceil(5) {
         let node = &nodes[rng.random_range(0..num_nodes)];
-        let gone_s = rng.random_range(0.0..WEEK_S);
+        let gone_s = rng.random_range(0.0..course.until_s);
         simulation.plan_deed(gone_s, Deed::NodeGoes(node.name.clone()));
         simulation
             .plan_deed(gone_s + rng.random_range(600.0..7200.0), Deed::NodeComes(node.clone()));

@@ -6,8 +6,8 @@
 //! no plan is good under which a task waits for much longer than it would have needed on the idle
 //! devices, or under which nothing runs at all.
 //!
-//! Trials may keep devices, and host memory may be short. While either may be, the rules are not
-//! checked.
+//! Trials may keep devices, and host memory may be short. While either may be, only one of the rules
+//! is checked: that something runs.
 
 use std::collections::BTreeMap;
 
@@ -132,7 +132,9 @@ impl Idleness {
                 return broken("idle devices are planned at each interval", what);
             }
         }
-        let could_start = could_start(state, now_s);
+        self.check_standstill(state, now_s)?;
+        let could_start =
+            if may_be_kept(state) { BTreeMap::new() } else { could_start(state, now_s) };
         if could_start.is_empty() {
             self.unplanned_s = None;
         }
@@ -147,7 +149,16 @@ impl Idleness {
                 return broken("nothing waits beside idle devices for long", what);
             }
         }
-        if could_start.is_empty() || !state.attempts.is_empty() {
+        Ok(())
+    }
+
+    /// Something runs while something could, also where trials are open and host memory is limited:
+    /// trials that wait for nothing but devices run then, and a gang that is alone on its nodes always
+    /// has host memory.
+    fn check_standstill(&mut self, state: &State, now_s: f64) -> Result<(), Violation> {
+        let could_start =
+            if state.attempts.is_empty() { could_start(state, now_s) } else { BTreeMap::new() };
+        if could_start.is_empty() {
             self.standstill_s = None;
             return Ok(());
         }
@@ -160,14 +171,17 @@ impl Idleness {
     }
 }
 
+/// Whether trials may keep devices, or host memory may be short.
+fn may_be_kept(state: &State) -> bool {
+    is_host_memory_limited(state)
+        || state.num_open_trials() > 0
+        || state.attempts.values().any(|one| one.purpose != Purpose::Train)
+}
+
 /// The tasks that could start at once on idle devices of one node under a measured strategy, with
 /// the seconds that they would need there at most. Worked out from trials, not asked of the engine.
 fn could_start(state: &State, now_s: f64) -> BTreeMap<TaskId, f64> {
-    let is_over = state.ended.is_some() || state.interrupted.is_some();
-    let may_be_short = is_host_memory_limited(state);
-    let is_looking = state.num_open_trials() > 0
-        || state.attempts.values().any(|one| one.purpose != Purpose::Train);
-    if is_over || may_be_short || is_looking {
+    if state.ended.is_some() || state.interrupted.is_some() {
         return BTreeMap::new();
     }
     let free: Vec<(&str, usize)> = state

@@ -7,6 +7,7 @@
 mod damage;
 mod early;
 mod holding;
+mod letters;
 mod life;
 mod neighbours;
 mod nodes;
@@ -124,6 +125,12 @@ pub struct World {
     /// How often nodes have gone without the engine being told yet, by name.
     leaving: BTreeMap<String, u32>,
     bad: BTreeSet<DeviceId>,
+    /// Until when nodes' letters wait, by name.
+    letters: BTreeMap<String, f64>,
+    /// When the last letter of each gang arrives whose letters had to wait.
+    arrived: BTreeMap<AttemptId, f64>,
+    /// Until when nodes start no rank, by name.
+    parents: BTreeMap<String, f64>,
     save_every_s: f64,
     lost_device_s: f64,
 }
@@ -155,6 +162,9 @@ impl World {
             silent: BTreeSet::new(),
             leaving: BTreeMap::new(),
             bad: BTreeSet::new(),
+            letters: BTreeMap::new(),
+            arrived: BTreeMap::new(),
+            parents: BTreeMap::new(),
             save_every_s,
             lost_device_s: 0.0,
         }
@@ -223,6 +233,7 @@ impl World {
 
     /// Has the engine told an event at a time.
     pub fn tell(&mut self, at_s: f64, event: Event) {
+        let at_s = self.arrives_s(&event, at_s);
         self.heap.add(at_s, Happening::Tell(event));
     }
 

@@ -143,6 +143,14 @@ pub enum Fault {
     EagerSwitches,
     /// Ranks go on without their driver, and the next driver takes them on.
     RanksOutlive,
+    /// A node's reports wait on their way, and then come all at once.
+    Backlog,
+    /// A node can start no rank for a while.
+    NoParents,
+    /// A node comes a while after the run has begun.
+    LateNode,
+    /// The pool has up to 128 devices, and the run up to 300 tasks.
+    Large,
 }
 
 impl Fault {
@@ -216,6 +224,10 @@ impl Fault {
         Self::Evaluating,
         Self::EagerSwitches,
         Self::RanksOutlive,
+        Self::Backlog,
+        Self::NoParents,
+        Self::LateNode,
+        Self::Large,
     ];
 
     /// Whether a scenario draws it apart, from random numbers of its own. Then the scenarios without

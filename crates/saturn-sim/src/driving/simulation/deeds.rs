@@ -28,6 +28,10 @@ pub enum Deed {
     NodeGoes(String),
     /// A node comes.
     NodeComes(Node),
+    /// A node's letters wait for so many seconds.
+    HoldsLetters(String, f64),
+    /// A node starts no rank for so many seconds.
+    LosesParents(String, f64),
     /// Steps on a node take longer by this factor.
     NodePace(String, f64),
     /// The disk has room again.
@@ -96,6 +100,8 @@ impl Simulation {
                 let host_memory_bytes = has_own.then_some(least + more);
                 self.deliver(Event::NodeJoined { spec, host_memory_bytes });
             }
+            Deed::HoldsLetters(name, for_s) => self.world.hold_letters(&name, for_s),
+            Deed::LosesParents(name, for_s) => self.world.lose_parents(&name, for_s),
             Deed::NodePace(name, factor) => self.world.set_pace(&name, factor),
             Deed::SpaceFreed => self.deliver(Event::SpaceFreed),
             Deed::Device(name, device, is_bad) => {

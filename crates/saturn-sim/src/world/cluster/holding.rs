@@ -25,11 +25,13 @@ impl World {
     /// Takes the engine's order to launch a gang.
     pub(crate) fn take_order(&mut self, order: Order) -> Result<(), LaunchError> {
         self.check_nodes(&order)?;
-        if !self.is_hit(Fault::HeldBack) {
+        let parents_s = self.parents_back_s(&order.gang);
+        if parents_s.is_none() && !self.is_hit(Fault::HeldBack) {
             return self.begin(order);
         }
         let attempt = order.attempt;
-        let until_s = self.now_s + self.rng.random_range(0.5..MAX_HOLD_S);
+        let until_s =
+            parents_s.unwrap_or_else(|| self.now_s + self.rng.random_range(0.5..MAX_HOLD_S));
         self.held.insert(attempt, HeldGang { order, stops: false });
         self.heap.add(until_s, Happening::Begins(attempt));
         Ok(())

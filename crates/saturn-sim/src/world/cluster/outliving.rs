@@ -57,6 +57,10 @@ impl World {
         }
         self.held.clear();
         self.leaving.clear();
+        if living.is_empty() {
+            // Otherwise what is on its way still comes before what is said later.
+            self.forget_letters();
+        }
         self.heap.retain(|one| one.attempt().is_some_and(|of| living.contains(&of)));
         let (mut waiting, mut others) = (Vec::new(), Vec::new());
         while self.heap.next_s().is_some_and(|at_s| at_s <= self.now_s) {
