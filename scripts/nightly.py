@@ -158,7 +158,7 @@ PARTS = (
     Part(
         "torch",
         f"Python tests of numbers, GPU paths and more, with torch {OLDEST_TORCH}",
-        22,
+        18,
         (
             ("make", "test-torch", f"TORCH={OLDEST_TORCH}"),
             (
