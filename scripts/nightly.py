@@ -157,8 +157,8 @@ PARTS = (
     ),
     Part(
         "torch",
-        f"a part of the Python tests, and those of numbers, with torch {OLDEST_TORCH}",
-        16,
+        f"Python tests of numbers, GPU paths and more, with torch {OLDEST_TORCH}",
+        18,
         (
             ("make", "test-torch", f"TORCH={OLDEST_TORCH}"),
             (
