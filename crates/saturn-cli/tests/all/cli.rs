@@ -65,6 +65,7 @@ fn help() {
         "run",
         "runs",
         "status",
+        "web",
         "explain",
         "logs",
         "cancel",

@@ -60,9 +60,14 @@ impl RunPage {
             (live_section("ended", "Ended", &self.ended()))
             section aria-labelledby="whole-title" {
                 h2 #whole-title { "The whole run" }
-                div.acts {
-                    (button("Close", r#"{"command":"close"}"#, None, Some("No more tasks can be added then. Close it?")))
-                    (button("Stop at checkpoints", r#"{"command":"stop"}"#, Some("bad"), Some("Stop the whole run? It can be resumed.")))
+                // Without a driver, nobody can carry them out.
+                div #acts data-live {
+                    @if self.is_driven {
+                        div.acts {
+                            (button("Close", r#"{"command":"close"}"#, None, Some("No more tasks can be added then. Close it?")))
+                            (button("Stop at checkpoints", r#"{"command":"stop"}"#, Some("bad"), Some("Stop the whole run? It can be resumed.")))
+                        }
+                    }
                 }
                 p.note { "Its report: " code { "saturn report " (self.name) } ". Steer it from a terminal: " code { "saturn pause " (self.name) " TASK" } "." }
                 p #said role="status" {}
