@@ -88,7 +88,7 @@ def test_parameters_are_in_the_first_group_that_names_them() -> None:
     groups = [{"params": ["*.bias"], "weight_decay": 0.0}, {"params": ["layers.0.*"], "lr": 0.5}]
     task = definition(parameter_groups=groups, optimizer_cls=partial(torch.optim.AdamW), lr=0.1)
     model = Mlp()
-    optimizer = build_optimizer(task, model)
+    optimizer = build_optimizer(task, model, torch.device("cpu"))
     names = {parameter: name for name, parameter in model.named_parameters()}
     rest, biases, first = (
         {names[parameter] for parameter in group["params"]} for group in optimizer.param_groups
