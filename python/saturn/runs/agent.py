@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 from typing import Any
 
@@ -26,7 +25,6 @@ def main() -> int:
     if os.fork():
         os._exit(0)
     os.setsid()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Whoever inherits a lock holds the devices until it ends, so no rank may.
     for descriptor in json.loads(setup)["locks"]:
         os.set_inheritable(descriptor, False)

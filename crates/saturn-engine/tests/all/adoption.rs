@@ -96,6 +96,25 @@ fn what_the_last_driver_wanted_is_told_again() {
 }
 
 #[test]
+fn what_had_begun_to_stop_before_a_driver_came_goes_on_from_its_checkpoint() {
+    let (mut run, [first, second]) = run();
+    resume(&mut run, &[first, second]);
+    // Its agent had waited long enough for a driver.
+    let saved = RankReport::Checkpoint { step: 7, save_s: 1.0, blocked_s: 1.0, loss: None };
+    run.say(first, saved);
+    run.say(first, RankReport::Stopped { step: 7 });
+    run.gone(first, 0);
+    assert!(run.end_of(0).is_none(), "it is not trained");
+    if run.is_asked() {
+        run.plan_asked(&PLACES);
+    }
+    let again = run.live(Purpose::Train).into_iter().filter(|id| *id != second);
+    let again: Vec<_> = again.map(|id| run.engine.state().attempts[&id].task.0).collect();
+    assert_eq!(again, [0]);
+    assert_eq!(run.engine.state().task(saturn_engine::TaskId(0)).checkpoint_step, 7);
+}
+
+#[test]
 fn only_what_is_to_train_here_is_adopted() {
     let (mut run, [first, second]) = run();
     let cluster = run.engine.state().cluster.clone();

@@ -55,6 +55,29 @@ fn what_was_appended_is_read_back_in_order_with_its_times() {
 }
 
 #[test]
+fn how_far_an_agent_was_heard_is_stored_with_the_records_that_its_word_led_to() {
+    let (_dir, path, records) = written();
+    let heard = |number| Heard { agent: "one".to_owned(), number };
+    let (mut journal, _) = Journal::open(&path, Disk::default()).unwrap();
+    assert_eq!(journal.heard("one").unwrap(), 0);
+    journal.hear(heard(6));
+    journal.append(&[], 2.0).unwrap();
+    drop(journal);
+    let (mut journal, _) = Journal::open(&path, Disk::default()).unwrap();
+    assert_eq!(journal.heard("one").unwrap(), 0, "it led to nothing");
+    for number in [7, 9] {
+        journal.hear(heard(number));
+        journal.append(&records[1..2], 2.0).unwrap();
+    }
+    journal.append(&records[1..2], 3.0).unwrap();
+    drop(journal);
+    let (journal, contents) = Journal::open(&path, Disk::default()).unwrap();
+    assert_eq!(contents.records.len(), 6);
+    assert_eq!(journal.heard("one").unwrap(), 9);
+    assert_eq!(journal.heard("two").unwrap(), 0, "it is another agent's");
+}
+
+#[test]
 fn a_decision_is_kept_whole_or_not_at_all() {
     let (_dir, path, _) = written();
     let (mut journal, _) = Journal::open(&path, Disk::default()).unwrap();
