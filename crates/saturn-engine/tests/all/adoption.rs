@@ -8,7 +8,7 @@ use saturn_engine::{
     TaskEnd,
 };
 
-use crate::host_memory::Run;
+use crate::run::Run;
 
 const PLACES: [(&str, u32); 3] = [("one", 0), ("two", 1), ("three", 0)];
 

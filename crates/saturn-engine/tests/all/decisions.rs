@@ -5,7 +5,7 @@ use saturn_engine::{
     TaskEnd, TaskId,
 };
 
-use crate::host_memory::{Run, inspection, task};
+use crate::run::{Run, inspection, task};
 
 const GB: u64 = 1_000_000_000;
 

@@ -4,7 +4,7 @@
 use saturn_core::TrialOutcome;
 use saturn_engine::{DeviceKind, Event, FailureKind, Mode, Purpose, RankReport};
 
-use crate::host_memory::Run;
+use crate::run::Run;
 
 fn failed(kind: FailureKind) -> RankReport {
     RankReport::Failed { kind, error: "x".to_owned(), traceback: String::new() }

@@ -6,7 +6,7 @@ use saturn_engine::{
     Record, RunEnd, TaskEnd, TaskId,
 };
 
-use crate::host_memory::{Run, inspection, task};
+use crate::run::{Run, inspection, task};
 
 fn launch_fails(run: &mut Run, purpose: Purpose) -> Option<AttemptId> {
     let attempt = run.live(purpose).first().copied()?;

@@ -19,6 +19,7 @@ mod records;
 mod refusals;
 mod rehearsals;
 mod rooms;
+mod run;
 mod slow_gangs;
 mod slowness;
 mod specs;

@@ -3,7 +3,7 @@
 
 use saturn_engine::{DeviceKind, Mode, Purpose, Record, Ruling, TaskEnd};
 
-use crate::host_memory::Run;
+use crate::run::Run;
 
 /// A run of measured tasks, each with the GB that it takes of 10 GB, on three GPUs, planned so.
 fn planned(tasks: &[(&str, u64)], places: &[(&str, u32)]) -> Run {

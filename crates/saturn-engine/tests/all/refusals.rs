@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use saturn_engine::{Command, DeviceKind, Event, Mode, NewTask, RefusalCode};
 
-use crate::host_memory::{Run, task};
+use crate::run::{Run, task};
 
 /// A run of tasks `a` and `b` on one node of two devices.
 fn run() -> Run {

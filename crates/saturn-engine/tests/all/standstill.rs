@@ -2,7 +2,7 @@
 
 use saturn_engine::{AttemptId, DeviceKind, Event, Mode, Purpose, RankReport, Record};
 
-use crate::host_memory::Run;
+use crate::run::Run;
 
 /// Two tasks train.
 fn run() -> (Run, Vec<AttemptId>) {

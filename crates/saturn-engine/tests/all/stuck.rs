@@ -6,7 +6,7 @@ use saturn_engine::{
     Record, RunConfig, RunEnd, TechniqueRef, TrialBudget,
 };
 
-use crate::host_memory::{Run, inspection};
+use crate::run::{Run, inspection};
 use crate::specs::spec;
 
 fn machine(devices: u32) -> Cluster {

@@ -5,7 +5,7 @@ use saturn_engine::{
     TaskEnd, TaskId,
 };
 
-use crate::host_memory::{Run, inspection, task};
+use crate::run::{Run, inspection, task};
 
 const LATER: TaskId = TaskId(1);
 

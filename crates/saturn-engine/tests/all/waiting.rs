@@ -4,7 +4,7 @@ use saturn_engine::{
     Command, DeviceKind, Event, FailureKind, Mode, NewTask, Purpose, RankReport, TaskId,
 };
 
-use crate::host_memory::{Run, task};
+use crate::run::{Run, task};
 
 /// A run on two devices, in which all tasks are measured, each after `asked` was said.
 fn measured(tasks: &[(&str, u64)], asked: Option<Command>) -> Run {
