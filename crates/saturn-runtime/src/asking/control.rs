@@ -16,7 +16,6 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -27,6 +26,10 @@ use saturn_engine::{Command, NewTask, Refusal, RefusalCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::asking::sockets::socket_in;
+
+/// The control socket in a run's directory.
+pub(super) const SOCKET: &str = "control.sock";
 /// The version of requests.
 const VERSION: u64 = 1;
 /// How errors begin that say that a request was not understood. Replies of versions without codes
@@ -223,16 +226,9 @@ fn exchange(mut stream: UnixStream, request: &Request, patience: Duration) -> io
     Ok(serde_json::from_str(&answer)?)
 }
 
-/// The path of a run's control socket, valid while `directory`, the open run directory, stays open.
-/// It goes through `/proc`, since the path of a socket may have at most 107 bytes, and a run's path
-/// may be longer.
-pub(crate) fn socket_of(directory: &File) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}/control.sock", directory.as_raw_fd()))
-}
-
 fn connect(run_dir: &Path) -> io::Result<UnixStream> {
     let directory = File::open(run_dir)?;
-    UnixStream::connect(socket_of(&directory))
+    UnixStream::connect(socket_in(&directory, SOCKET))
 }
 
 /// The next line; `None` at the end. A line that is too long is an error.

@@ -6,7 +6,6 @@
 
 use std::fs::File;
 use std::io::{BufReader, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +15,8 @@ use std::time::Duration;
 
 use saturn_engine::RefusalCode;
 
-use crate::asking::control::{Reply, Request, read_line, socket_of};
+use crate::asking::control::{Reply, Request, SOCKET, read_line};
+use crate::asking::sockets::{listen_in, socket_in};
 use crate::system::clock::pause;
 use crate::system::error::RuntimeError;
 
@@ -42,21 +42,8 @@ pub(crate) struct ControlSocket {
 impl ControlSocket {
     /// Listens in a run directory that this process drives.
     pub(crate) fn listen(run_dir: &Path, answer: Answer) -> Result<Self, RuntimeError> {
-        let path = run_dir.join("control.sock");
         let directory = File::open(run_dir).map_err(RuntimeError::file("open", run_dir))?;
-        let short = socket_of(&directory);
-        // A driver that was killed leaves its socket. No other process drives this run now, so
-        // nobody uses that socket.
-        match std::fs::remove_file(&short) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(RuntimeError::file("replace", path)(error));
-            }
-            _ => {}
-        }
-        let listener =
-            UnixListener::bind(&short).map_err(RuntimeError::file("listen on", &path))?;
-        std::fs::set_permissions(&short, PermissionsExt::from_mode(0o600))
-            .map_err(RuntimeError::file("protect", &path))?;
+        let listener = listen_in(&directory, SOCKET, run_dir)?;
         let is_closing = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&is_closing);
         let accepting = std::thread::spawn(move || accept(&listener, &flag, &answer));
@@ -67,7 +54,7 @@ impl ControlSocket {
 impl Drop for ControlSocket {
     fn drop(&mut self) {
         self.is_closing.store(true, Ordering::Release);
-        let path = socket_of(&self.directory);
+        let path = socket_in(&self.directory, SOCKET);
         // Wakes the accepting thread.
         let woken = UnixStream::connect(&path).is_ok();
         if let Some(accepting) = self.accepting.take().filter(|_| woken) {

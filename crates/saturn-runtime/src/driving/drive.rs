@@ -133,16 +133,14 @@ pub(crate) fn drive(
     }
     let (bell, disk) = (Bell::default(), opened.disk.clone());
     match run_devices {
-        RunDevices::Here(pool) if let Some(stays_s) = settings.outlives_s => {
+        RunDevices::Here(pool) if settings.outlives_s.is_some() => {
             let site = opened.run.site();
-            let launcher =
-                AgentLauncher::start(site, settings, pool, earlier, stays_s, bell.clone())?;
+            let launcher = AgentLauncher::start(site, settings, pool, earlier, bell.clone())?;
             drive_with(launcher, bell, opened, followers, is_interrupted, first)
         }
         RunDevices::Outlived(living) => {
-            let (site, stays_s) = (opened.run.site(), settings.outlives_s.unwrap_or_default());
-            let launcher =
-                AgentLauncher::take_over(*living, site, settings, earlier, stays_s, bell.clone());
+            let site = opened.run.site();
+            let launcher = AgentLauncher::take_over(*living, site, settings, earlier, bell.clone());
             drive_with(launcher, bell, opened, followers, is_interrupted, first)
         }
         RunDevices::Here(pool) => {

@@ -6,15 +6,14 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use saturn_engine::{AttemptEnd, AttemptId, Launcher};
 use saturn_store::Disk;
 
+use crate::asking::sockets::{listen_in, socket_in};
 use crate::cluster::agent::word_of;
 use crate::cluster::letters::{FromAgent, ToAgent};
 use crate::devices::claims::Claims;
@@ -22,7 +21,7 @@ use crate::devices::hardware::Hardware;
 use crate::devices::pool::Pool;
 use crate::launching::launcher::LocalLauncher;
 use crate::outliving::messages::{FromAgentOfRun, FromDriver, Lines, Setup, VERSION, write_line};
-use crate::outliving::starting::socket_in;
+use crate::outliving::starting::SOCKET;
 use crate::outliving::telling::Telling;
 use crate::system::bell::Bell;
 use crate::system::clock::{self, pause};
@@ -66,9 +65,8 @@ pub struct RunAgent {
     leaving: Option<Instant>,
     inputs: Receiver<Input>,
     bell: Bell,
-    socket: PathBuf,
-    /// Keeps the path of the socket valid.
-    _directory: File,
+    /// The run's directory, which has the socket.
+    directory: File,
 }
 
 impl RunAgent {
@@ -77,7 +75,8 @@ impl RunAgent {
     pub fn start(setup: &str) -> Result<Self, RuntimeError> {
         let setup: Setup = serde_json::from_str(setup)
             .map_err(|error| RuntimeError::Request { reason: error.to_string() })?;
-        let Setup { site, settings, pool, locks, earlier, stays_s } = setup;
+        let Setup { site, settings, pool, locks, earlier } = setup;
+        let stays_s = settings.outlives_s.unwrap_or_default();
         let run_dir = site.run_dir.clone();
         let pool = Pool::of(pool, Claims::inherited(&run_dir, &locks)?);
         let hardware = pool.hardware();
@@ -86,8 +85,7 @@ impl RunAgent {
             LocalLauncher::start(site, settings, pool, bell.clone(), Disk::default())?;
         launcher.take_over(earlier);
         let directory = File::open(&run_dir).map_err(RuntimeError::file("open", &run_dir))?;
-        let socket = socket_in(&directory);
-        let listener = listen(&socket, &run_dir)?;
+        let listener = listen_in(&directory, SOCKET, &run_dir)?;
         let (sender, inputs) = channel();
         let ringing = bell.clone();
         std::thread::spawn(move || accept(&listener, &sender, &ringing));
@@ -105,8 +103,7 @@ impl RunAgent {
             leaving: None,
             inputs,
             bell,
-            socket,
-            _directory: directory,
+            directory,
         })
     }
 
@@ -266,7 +263,7 @@ impl RunAgent {
 
     fn end(self) {
         // From here on no driver finds this agent, whose ranks end.
-        let _ = std::fs::remove_file(&self.socket);
+        let _ = std::fs::remove_file(socket_in(&self.directory, SOCKET));
         let left = self.launcher.end();
         if let Some(driver) = self.driver {
             let word = FromAgent::Over { left };
@@ -284,21 +281,6 @@ impl RunAgent {
     }
 }
 
-/// Listens in a run's directory, which only this user can open.
-fn listen(socket: &Path, run_dir: &Path) -> Result<UnixListener, RuntimeError> {
-    let path = run_dir.join("agent.sock");
-    match std::fs::remove_file(socket) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(RuntimeError::file("replace", path)(error));
-        }
-        _ => {}
-    }
-    let listener = UnixListener::bind(socket).map_err(RuntimeError::file("listen on", &path))?;
-    std::fs::set_permissions(socket, PermissionsExt::from_mode(0o600))
-        .map_err(RuntimeError::file("protect", &path))?;
-    Ok(listener)
-}
-
 /// Reads drivers' lines, one driver after the other. The orders of a driver that has died are
 /// obeyed before the next driver is heard.
 fn accept(listener: &UnixListener, inputs: &Sender<Input>, bell: &Bell) {
@@ -308,13 +290,11 @@ fn accept(listener: &UnixListener, inputs: &Sender<Input>, bell: &Bell) {
         sent.is_ok()
     };
     for stream in listener.incoming() {
-        let Ok(writer) =
-            stream.as_ref().map_err(|_| ()).and_then(|one| one.try_clone().map_err(|_| ()))
-        else {
+        let both = stream.and_then(|stream| Ok((stream.try_clone()?, stream)));
+        let Ok((writer, stream)) = both else {
             pause(AFTER_FAILURE);
             continue;
         };
-        let Ok(stream) = stream else { continue };
         if !send(Input::Came(writer)) {
             return;
         }

@@ -44,7 +44,6 @@ const DIED: &str = "the process that its ranks belong to ended unexpectedly";
 pub(crate) struct AgentLauncher {
     site: Site,
     settings: LaunchSettings,
-    stays_s: f64,
     bell: Bell,
     /// The devices, if this process has claimed them.
     pool: Option<Pool>,
@@ -71,12 +70,11 @@ impl AgentLauncher {
         settings: LaunchSettings,
         pool: Pool,
         earlier: Vec<Earlier>,
-        stays_s: f64,
         bell: Bell,
     ) -> Result<Self, RuntimeError> {
-        let mut living = starting::start(site.clone(), settings.clone(), &pool, earlier, stays_s)?;
+        let mut living = starting::start(site.clone(), settings.clone(), &pool, earlier)?;
         living.adopt(&[], 0)?;
-        let mut launcher = Self::of(living, site, settings, stays_s, bell);
+        let mut launcher = Self::of(living, site, settings, bell);
         launcher.pool = Some(pool);
         Ok(launcher)
     }
@@ -88,41 +86,36 @@ impl AgentLauncher {
         site: Site,
         settings: LaunchSettings,
         earlier: Vec<Earlier>,
-        stays_s: f64,
         bell: Bell,
     ) -> Self {
         let open = living.attempts.clone();
-        let mut launcher = Self::of(living, site, settings, stays_s, bell);
+        let mut launcher = Self::of(living, site, settings, bell);
         for one in earlier.into_iter().filter(|one| open.contains(&one.attempt)) {
             launcher.ended(one.attempt, &one.end);
         }
         launcher
     }
 
-    fn of(living: Living, site: Site, settings: LaunchSettings, stays_s: f64, bell: Bell) -> Self {
+    fn of(living: Living, site: Site, settings: LaunchSettings, bell: Bell) -> Self {
         let (agent, hardware) = (living.agent.clone(), living.hardware.clone());
         let is_ready = living.is_ready;
         let attempts = living.attempts.iter().copied().collect();
         let (stream, words) = connected(living, bell.clone());
-        let news = VecDeque::new();
-        let (pool, heard, confirmed) = (None, 0, 0);
-        let resting = None;
         Self {
             site,
             settings,
-            stays_s,
             bell,
-            pool,
+            pool: None,
             agent,
             hardware,
             stream,
             words,
             is_ready,
             attempts,
-            resting,
-            news,
-            heard,
-            confirmed,
+            resting: None,
+            news: VecDeque::new(),
+            heard: 0,
+            confirmed: 0,
         }
     }
 
@@ -223,7 +216,7 @@ impl AgentLauncher {
             Machine::look().claim(self.settings.devices, claims)?
         };
         let (site, settings) = (self.site.clone(), self.settings.clone());
-        let started = starting::start(site, settings, &pool, Vec::new(), self.stays_s);
+        let started = starting::start(site, settings, &pool, Vec::new());
         self.pool = Some(pool);
         let mut living = started?;
         living.adopt(&[], 0)?;

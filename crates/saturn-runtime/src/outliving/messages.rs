@@ -18,8 +18,8 @@ use crate::launching::launcher::Earlier;
 use crate::launching::settings::LaunchSettings;
 use crate::launching::site::Site;
 
-/// The version of these messages. A driver takes over the ranks of an agent of its own version, and
-/// has those of another version end.
+/// The version of these messages. A driver takes ranks over from an agent of its own version. It asks
+/// an agent of another version to stop its ranks at checkpoints.
 pub(crate) const VERSION: u32 = 1;
 
 /// What an agent is started with: one line on its standard input.
@@ -31,8 +31,6 @@ pub(crate) struct Setup {
     /// The descriptors of the files whose locks it holds from now on.
     pub(crate) locks: Vec<i32>,
     pub(crate) earlier: Vec<Earlier>,
-    /// For how long it stays without a driver, seconds.
-    pub(crate) stays_s: f64,
 }
 
 /// What a driver says.

@@ -21,7 +21,8 @@
 //!
 //! It does not serve clusters, whose agents end with their driver (`cluster`).
 //!
-//! May use: `cluster` (its letters), `run_files`, `launching`, `devices` and `system`.
+//! May use: `cluster` (its letters), `run_files`, `asking` (its sockets), `launching`, `devices` and
+//! `system`.
 
 pub(crate) mod agent;
 pub(crate) mod launcher;

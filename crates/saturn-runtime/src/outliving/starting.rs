@@ -3,7 +3,6 @@
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::net::Shutdown;
-use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -12,6 +11,7 @@ use std::time::Duration;
 use command_fds::{CommandFdExt, FdMapping};
 use saturn_engine::AttemptId;
 
+use crate::asking::sockets::socket_in;
 use crate::cluster::letters::{FromAgent, ToAgent};
 use crate::devices::hardware::Hardware;
 use crate::devices::pool::Pool;
@@ -22,6 +22,8 @@ use crate::launching::site::Site;
 use crate::outliving::messages::{FromAgentOfRun, FromDriver, Lines, Setup, VERSION, write_line};
 use crate::system::error::RuntimeError;
 
+/// The agent's socket in the run's directory.
+pub(super) const SOCKET: &str = "agent.sock";
 /// How long an agent may take to answer, and to end processes that nobody takes on.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The descriptor in the agent of the first file whose lock it inherits.
@@ -44,18 +46,12 @@ pub(crate) struct Living {
     pub(crate) stays_s: f64,
 }
 
-/// The path of an agent's socket, valid while `directory`, the open run directory, stays open.
-pub(crate) fn socket_in(directory: &File) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}/agent.sock", directory.as_raw_fd()))
-}
-
 /// Starts an agent that holds the devices of `pool` too.
 pub(crate) fn start(
     site: Site,
     settings: LaunchSettings,
     pool: &Pool,
     earlier: Vec<Earlier>,
-    stays_s: f64,
 ) -> Result<Living, RuntimeError> {
     let run_dir = site.run_dir.clone();
     let log_path = run_dir.join("agent.log");
@@ -74,7 +70,7 @@ pub(crate) fn start(
         .map_err(|error| RuntimeError::Request { reason: error.to_string() })?;
     let python = settings.python.clone();
     let failed = |source| RuntimeError::Python { python: python.clone(), source };
-    let setup = Setup { site, settings, pool: pool.describe(), locks, earlier, stays_s };
+    let setup = Setup { site, settings, pool: pool.describe(), locks, earlier };
     let mut line = serde_json::to_vec(&setup)
         .map_err(|error| RuntimeError::Request { reason: error.to_string() })?;
     line.push(b'\n');
@@ -108,7 +104,7 @@ enum Started {
 /// The agent of a run, if one lives. An agent that does not answer is an error: its ranks may live.
 pub(crate) fn find(run_dir: &Path) -> Result<Option<Living>, RuntimeError> {
     let Ok(directory) = File::open(run_dir) else { return Ok(None) };
-    let Ok(stream) = UnixStream::connect(socket_in(&directory)) else { return Ok(None) };
+    let Ok(stream) = UnixStream::connect(socket_in(&directory, SOCKET)) else { return Ok(None) };
     let silent = |_| RuntimeError::WorkersAlive { path: run_dir.to_owned(), pids: Vec::new() };
     let reader = stream.try_clone().map_err(silent)?;
     reader.set_read_timeout(Some(PATIENCE)).map_err(silent)?;

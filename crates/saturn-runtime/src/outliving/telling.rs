@@ -168,7 +168,7 @@ mod tests {
         FromAgent::Exited { attempt, rank, code: 0, last_words: String::new() }
     }
 
-    /// Words in short: the number, and what it is of.
+    /// The number of each word, with a short text about the word.
     fn short(words: &[(Option<u64>, FromAgent)]) -> Vec<(Option<u64>, String)> {
         let text = |word: &FromAgent| match word {
             FromAgent::Reported { attempt, report, .. } => match **report {

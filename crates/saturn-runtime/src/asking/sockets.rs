@@ -1,0 +1,36 @@
+//! Unix sockets in a run's directory, which only the run's user can open.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use crate::system::error::RuntimeError;
+
+/// The path of a socket, valid while `directory`, the open run directory, stays open. It goes through
+/// `/proc`, since the path of a socket may have at most 107 bytes, and a run's path may be longer.
+pub(crate) fn socket_in(directory: &File, name: &str) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}/{name}", directory.as_raw_fd()))
+}
+
+/// Listens on a socket in the run directory `run_dir`, open as `directory`. Replaces the socket of a
+/// process that was killed: nobody else may listen there now.
+pub(crate) fn listen_in(
+    directory: &File,
+    name: &str,
+    run_dir: &Path,
+) -> Result<UnixListener, RuntimeError> {
+    let (path, short) = (run_dir.join(name), socket_in(directory, name));
+    match std::fs::remove_file(&short) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(RuntimeError::file("replace", path)(error));
+        }
+        _ => {}
+    }
+    let listener = UnixListener::bind(&short).map_err(RuntimeError::file("listen on", &path))?;
+    std::fs::set_permissions(&short, PermissionsExt::from_mode(0o600))
+        .map_err(RuntimeError::file("protect", &path))?;
+    Ok(listener)
+}
