@@ -17,8 +17,8 @@
 //! - One process drives a run at a time (`run.lock`). A new driver does not start while a worker of
 //!   an earlier driver lives (`workers.lock`). Two runs of one user never hold the same device
 //!   (`claims`).
-//! - No worker outlives the driver, except those that the kernel can't end, and those of a run that
-//!   asked for it (`outliving`).
+//! - Workers end with their driver. There are two exceptions: processes that the kernel can't end, and
+//!   the ranks of a run that lets them outlive its driver (`outliving`).
 //! - An observer never delays a run (`followers`). A full disk pauses the run.
 //!
 //! Threads: the driver owns the engine, the journal and the launcher. Followers fold the records

@@ -197,9 +197,10 @@ class DeviceMemory:
                 self._apply()
 
     def _leave_room(self) -> None:
-        """Limit torch's memory on a GPU to what the rest leaves of the limit.
+        """Limit torch's memory on a GPU to the device's limit less CUDA's own memory, in bytes.
 
-        Raises `MemoryError` if that is less than torch holds.
+        CUDA's own memory is its context and the communicators. Raises `MemoryError` if torch holds
+        more than is left.
         """
         if self._outside_torch is None or self._limit_bytes is None:
             return

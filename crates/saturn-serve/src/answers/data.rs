@@ -11,7 +11,7 @@ pub struct Seen<T> {
     pub value: T,
 }
 
-/// A run in the list of runs. The fields are those of `saturn runs --json`, where that has them.
+/// A run in the list of runs. A field that `saturn runs --json` has too has the same name and meaning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunSummary {
     /// Its name, by which it is asked about.

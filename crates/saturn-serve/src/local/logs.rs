@@ -88,7 +88,7 @@ fn read(path: &Path, query: &LogQuery, part: &mut LogPart) -> io::Result<()> {
     Ok(())
 }
 
-/// How many bytes at the end begin a character of which the rest is missing.
+/// The number of bytes at the end that begin a character and do not complete it.
 fn torn(bytes: &[u8]) -> usize {
     for back in 1..=bytes.len().min(3) {
         let byte = bytes[bytes.len() - back];

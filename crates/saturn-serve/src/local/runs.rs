@@ -25,7 +25,7 @@ const MAX_FOLLOWED: usize = 16;
 /// Names of tasks that a message lists.
 const MAX_LISTED: usize = 8;
 
-/// A run and what it is called.
+/// A run, with its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedRun {
     /// Its name in addresses.

@@ -75,7 +75,7 @@ pub enum Fact {
     },
     /// A fault occurred.
     Hit(Fault),
-    /// The driver died, and with it all ranks but those of these attempts.
+    /// The driver died. Only the ranks of these attempts live on.
     DriverDied(Vec<AttemptId>),
     /// The world stands still.
     Over,

@@ -173,7 +173,7 @@ fn past(history: &History, now_s: f64, from_s: f64) -> Vec<BoardBar> {
     bars.collect()
 }
 
-/// The expected bars: the rest of the places that tasks train at, and all later places.
+/// The expected bars: what remains of each place at which a task trains, and all later places.
 fn to_come(state: &State, expected: &Expected, now_s: f64) -> Vec<BoardBar> {
     let places = &expected.forecast.places;
     let mut bars = Vec::new();

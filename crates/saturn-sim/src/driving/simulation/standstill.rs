@@ -71,7 +71,7 @@ impl Simulation {
             watch.stood_still(now_s);
         }
         self.deliver(Event::StoodStill { for_s: now_s - since_s });
-        // If the driver dies meanwhile, the next takes the rest.
+        // If the driver dies during the backlog, the next driver is told the remaining events.
         self.words.backlog = backlog;
         while let Some(event) = self.words.backlog.pop_front() {
             if self.state().ended.is_none() {

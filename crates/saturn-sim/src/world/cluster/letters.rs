@@ -1,8 +1,8 @@
 //! What comes between a node and the driver for a while: its agent's letters don't arrive, or its
 //! parents can't start a rank.
 //!
-//! Letters that wait arrive together and in order once the way is clear, as those of an agent do. The
-//! node's ranks go on meanwhile. Orders for the node arrive.
+//! Letters that wait arrive together and in their order once the way is clear. A real agent's letters
+//! arrive in the same way. The node's ranks go on meanwhile. Orders for the node arrive.
 
 use std::collections::BTreeMap;
 
