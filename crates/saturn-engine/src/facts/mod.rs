@@ -3,7 +3,8 @@
 //! - `ids`, `config`: the names of things within a run, and what a run and its tasks are.
 //! - `event`: what happens to the engine, and the actions that the engine asks for. `microseconds`
 //!   rounds the times of one of these.
-//! - `record`, `plan`: what a journal keeps. `migrate` reads journals of earlier versions.
+//! - `record`, `plan`: what a journal keeps. `kind` names the kinds of records. `migrate` reads journals
+//!   of earlier versions.
 //! - `failure`, `evaluation`, `judgement`: parts of events and records.
 //! - `refusal`: why a command is refused.
 //!
@@ -18,6 +19,7 @@ pub(crate) mod event;
 pub(crate) mod failure;
 pub(crate) mod ids;
 pub(crate) mod judgement;
+mod kind;
 mod microseconds;
 pub mod migrate;
 pub(crate) mod plan;

@@ -40,7 +40,7 @@ impl Newest {
         self.kept.push_back(EventLine {
             event: number,
             at_s,
-            kind: kind(record).to_owned(),
+            kind: record.kind().to_owned(),
             task: task_of(state, history, record).map(|task| state.name(task).to_owned()),
             text,
         });
@@ -89,48 +89,6 @@ impl Newest {
             text.push_str(&cells.join(" · "));
         }
         text
-    }
-}
-
-/// The kind of a record, as its journal names it.
-pub(super) fn kind(record: &Record) -> &'static str {
-    match record {
-        Record::Began { .. } => "began",
-        Record::Resumed { .. } => "resumed",
-        Record::NodeJoined { .. } => "node_joined",
-        Record::NodeLeft { .. } => "node_left",
-        Record::SetAside { .. } => "set_aside",
-        Record::TakenBack { .. } => "taken_back",
-        Record::TaskAdded { .. } => "task_added",
-        Record::Closed => "closed",
-        Record::Wished { .. } => "wished",
-        Record::Paused { .. } => "paused",
-        Record::Unpaused { .. } => "unpaused",
-        Record::Judged { .. } => "judged",
-        Record::Launched { .. } => "launched",
-        Record::Started { .. } => "started",
-        Record::Checkpointed { .. } => "checkpointed",
-        Record::Evaluated { .. } => "evaluated",
-        Record::Inspected { .. } => "inspected",
-        Record::Tried { .. } => "tried",
-        Record::WentOn { .. } => "went_on",
-        Record::TrialsChosen { .. } => "trials_chosen",
-        Record::Observed { .. } => "observed",
-        Record::DriverStarted { .. } => "driver_started",
-        Record::Clocked { .. } => "clocked",
-        Record::Solved { .. } => "solved",
-        Record::Planned { .. } => "planned",
-        Record::PlanKept { .. } => "plan_kept",
-        Record::NotSolved { .. } => "not_solved",
-        Record::Stopping { .. } => "stopping",
-        Record::Until { .. } => "until",
-        Record::Ended { .. } => "ended",
-        Record::Retrying { .. } => "retrying",
-        Record::Excluded { .. } => "excluded",
-        Record::TaskEnded { .. } => "task_ended",
-        Record::Noted { .. } => "noted",
-        Record::Interrupted { .. } => "interrupted",
-        Record::RunEnded { .. } => "run_ended",
     }
 }
 

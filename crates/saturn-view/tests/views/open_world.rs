@@ -240,17 +240,16 @@ fn a_run_that_is_closed_and_stopped() {
     insta::assert_snapshot!(printed_from(&stopped(), 32.0));
 }
 
+/// The run is resumed with a limit of memory, and no task had trained on.
+fn resumed() -> Record {
+    let device_memory_bytes = Some(80_000_000_000);
+    Record::Resumed { device_memory_bytes, machines: None, adopted: Vec::new() }
+}
+
 #[test]
 fn a_resume_on_the_same_hardware() {
     let mut script = stopped();
-    script.tell(
-        35.0,
-        Record::Resumed {
-            device_memory_bytes: Some(80_000_000_000),
-            machines: None,
-            adopted: Vec::new(),
-        },
-    );
+    script.tell(35.0, resumed());
     insta::assert_snapshot!(printed_from(&script, 35.0));
 }
 
@@ -278,14 +277,7 @@ fn a_resume_says_how_many_tasks_trained_on_and_compares_no_forecast_of_their_end
 #[test]
 fn a_resume_on_other_hardware_says_so() {
     let mut script = stopped();
-    script.tell(
-        35.0,
-        Record::Resumed {
-            device_memory_bytes: Some(80_000_000_000),
-            machines: None,
-            adopted: Vec::new(),
-        },
-    );
+    script.tell(35.0, resumed());
     let reason = "it is not there any more".to_owned();
     script.tell(35.0, Record::NodeLeft { node: NodeId(0), reason });
     let reason = "it has other devices now".to_owned();
