@@ -22,6 +22,7 @@ __all__ = [
     "report",
     "resume",
     "run",
+    "run_agent",
     "status",
     "status_text",
 ]
@@ -144,6 +145,13 @@ def run(
 
     Releases the GIL, and takes it only to call `write`. With `cluster`, the run uses the devices of
     the agents that have joined. `interrupts` stop training; the report then says `interrupted`.
+    Raises `saturn.errors.InvalidInput` and `saturn.errors.RunFailed`.
+    """
+
+def run_agent(setup: str, ready: Callable[[], None]) -> None:
+    """Be the agent of a run's ranks until there is nothing left to do.
+
+    `setup` is JSON. `ready` is called once drivers may connect. Releases the GIL.
     Raises `saturn.errors.InvalidInput` and `saturn.errors.RunFailed`.
     """
 

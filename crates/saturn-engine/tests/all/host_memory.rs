@@ -1,7 +1,5 @@
 //! What runs together fits the machine's own memory, and running out of it is not a device's fault.
 
-#![expect(clippy::expect_used, reason = "a test may panic")]
-
 use std::collections::BTreeMap;
 
 use saturn_core::{Knobs, Node, Strategy, TrialOutcome};
