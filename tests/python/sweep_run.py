@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -92,6 +93,17 @@ class Run:
                 # Whoever starts the tests in the background leaves Ctrl-C ignored.
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
+
+    def has_begun(self) -> bool:
+        """Whether it has a journal that it can be resumed from."""
+        journal = self.path / "journal.db"
+        if not journal.exists():
+            return False
+        try:
+            with sqlite3.connect(f"file:{journal}?mode=ro", uri=True) as opened:
+                return opened.execute("SELECT count(*) FROM record").fetchone() != (0,)
+        except sqlite3.OperationalError:
+            return False  # as yet without tables
 
     def wait_for_step(self, step: int, task: str = "lr0.01") -> None:
         """Wait until a task has trained that far and saved at least once."""

@@ -23,18 +23,21 @@ def spec_of(technique: type[Any], level: str = "managed") -> dict[str, Any]:
 
 
 class ManyKnobs(Ddp):
-    """Sleeps in each forward as its knob says; some knobs fail, on one rank or on all."""
+    """Sleeps in each forward as its knob says; some knobs fail, on one rank or on all.
+
+    They sleep for so long that a busy machine does not change which is the fastest.
+    """
 
     thriftier: Sequence[Sequence[Knobs]] = []
 
     def knob_sets(self, module: torch.nn.Module, setting: Setting) -> Sequence[Knobs]:
         return [
-            {"sleep_s": 0.04},
+            {"sleep_s": 0.2},
             {"fail": "one rank"},
             {"fail": "memory of one rank"},
             {"sleep_s": 0.0},
             {"fail": "all ranks"},
-            {"sleep_s": 0.02},
+            {"sleep_s": 0.15},
         ]
 
     def thriftier_knob_sets(
@@ -116,7 +119,7 @@ class FitsOnTheSecondRung(ManyKnobs):
 
     first: Sequence[Knobs] = [{"fail": "memory of one rank"}, {"fail": "all ranks"}]
     thriftier: Sequence[Sequence[Knobs]] = [
-        [{"sleep_s": 0.03}, {"sleep_s": 0.01}],
+        [{"sleep_s": 0.2}, {"sleep_s": 0.01}],
         [{"sleep_s": 0.0}],
     ]
 

@@ -6,6 +6,7 @@ was taken up did not go back to a checkpoint.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -13,7 +14,9 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,7 @@ import pytest
 import saturn
 from agents import agents_with
 from saturn.runs.request import Settings
-from sweep_run import TASKS, Run, assert_trained_as_plain_torch_does
+from sweep_run import SATURN, TASKS, Run, assert_trained_as_plain_torch_does
 
 #: Kills of drivers, and now and then of an agent or a rank.
 NUM_KILLS = int(os.environ.get("SATURN_TEST_KILLS", "8"))
@@ -165,39 +168,94 @@ def test_a_program_that_ends_leaves_nothing_behind(tmp_path: Path) -> None:
     run.assert_nothing_lives()
 
 
+def wait_for_another_step(run: Run) -> None:
+    """Wait until a task trains, or the run has ended."""
+    at = sum(len(run.losses(task)) for task in TASKS)
+    while run.process.poll() is None:
+        if sum(len(run.losses(task)) for task in TASKS) > at:
+            return
+        time.sleep(0.02)
+
+
+class Commands:
+    """Commands to a run, one after the other, whether or not a process drives it.
+
+    Each gives a higher priority to the task that trains first, so that no plan changes. By the
+    number its effect is found in the journal.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.done: list[int] = []
+        self.unsure: list[int] = []
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._give, daemon=True)
+        self._thread.start()
+
+    def _give(self) -> None:
+        for number in itertools.count(1):
+            if self._is_over.wait(0.05):
+                return
+            given = subprocess.run(
+                [SATURN, "priority", self.run.path, TASKS[0], str(number)],
+                env=self.run.environment,
+                capture_output=True,
+                check=False,
+            )
+            (self.unsure if given.returncode else self.done).append(number)
+
+    def end(self) -> None:
+        """Give no more."""
+        self._is_over.set()
+        self._thread.join(timeout=60)
+
+    def assert_each_has_its_effect_once(self) -> None:
+        """What was answered was done once; what was not may have been, before its driver died."""
+        self.end()
+        times = Counter(one["wishes"]["priority"] for one in records(self.run, "wished"))
+        assert [number for number in self.done if times[number] != 1] == [], f"seed {SEED}"
+        assert [number for number in self.unsure if times[number] > 1] == [], f"seed {SEED}"
+
+
 @pytest.mark.slow
-def test_a_driver_may_be_killed_at_any_moment_and_no_step_is_lost(
+def test_a_driver_may_be_killed_at_any_moment_and_no_step_and_no_command_is_lost(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     """More kills: SATURN_TEST_KILLS=300."""
     chance = random.Random(SEED)
-    num_kills = num_adopted = 0
+    num_kills = num_in_training = num_adopted = num_commands = 0
     while num_kills < NUM_KILLS:
         run = Run(tmp_path_factory.mktemp("killed"), "--outlive", "600")
-        while True:
-            time.sleep(chance.uniform(0.0, 2.5))
+        while not run.has_begun():
+            assert run.process.poll() is None, run.stderr.read_text()
+            time.sleep(0.01)
+        commands = Commands(run)
+        while num_kills < NUM_KILLS:
+            if is_in_training := chance.random() < 0.5:
+                wait_for_another_step(run)
+            time.sleep(chance.uniform(0.0, 0.5 if is_in_training else 2.5))
             run.process.kill()
             if run.process.wait(timeout=100) == 0:
                 break
             num_kills += 1
-            if not (run.path / "journal.db").exists():
-                break
+            num_in_training += is_in_training
             # While nobody drives the run, for longer or shorter.
             time.sleep(chance.choice([0.0, 0.0, chance.uniform(0.0, 1.0)]))
             run.resume()
-        if (run.path / "journal.db").exists() and run.wait() == 0:
-            assert_trained_as_plain_torch_does(run)
-            assert_no_step_was_trained_twice(run)
-            # A driver that was killed within a trial had the trial repeated, and nothing else.
-            assert sorted(launches(run)) == [0, 1], f"seed {SEED}"
-            num_adopted += sum(len(one.get("adopted", [])) for one in records(run, "resumed"))
-            run.assert_nothing_lives()
-        else:
-            print(run.stderr.read_text())
-            for pid in run.processes():
-                os.kill(pid, signal.SIGKILL)
-    print(f"seed {SEED}: {num_kills} kills, {num_adopted} tasks taken up")
-    assert num_adopted > 0 or NUM_KILLS < 8
+        assert run.wait() == 0, f"seed {SEED}: {run.stderr.read_text()}"
+        commands.assert_each_has_its_effect_once()
+        num_commands += len(commands.done)
+        assert_trained_as_plain_torch_does(run)
+        assert_no_step_was_trained_twice(run)
+        # A driver that was killed within a trial had the trial repeated, and nothing else.
+        assert sorted(launches(run)) == [0, 1], f"seed {SEED}"
+        num_adopted += sum(len(one.get("adopted", [])) for one in records(run, "resumed"))
+        run.assert_nothing_lives()
+    print(
+        f"seed {SEED}: {num_kills} kills, {num_in_training} of them in training; "
+        f"{num_adopted} times a task was taken up; {num_commands} commands"
+    )
+    assert num_adopted > 0 and num_commands > 0
 
 
 def test_on_a_cluster_tasks_end_with_the_program() -> None:
