@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -11,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from fake_gpu.environment import environment
 from saturn.rank import peer_watch
 from saturn.rank.gang import Gang
 from saturn.rank.peer_watch import PeerWatch, abort_groups
@@ -100,3 +104,67 @@ def test_groups_that_may_be_aborted_open_without_torchs_own_error_handling(
     monkeypatch.setattr(dist, "init_process_group", init)
     Gang(rank=0, world_size=1, device=torch.device("cuda", 0), rendezvous=tmp_path / "r").open()
     assert found == ["0"]
+
+
+BATCHES = """
+import json, sys, threading
+import torch
+import torch.distributed as dist
+from saturn.rank.peer_watch import abort_groups
+
+device = torch.device("cuda:0")
+
+def opened(number):
+    store = dist.FileStore(f"{sys.argv[1]}/{number}", 1)
+    dist.init_process_group("nccl", store=store, rank=0, world_size=1, device_id=device)
+    dist.all_reduce(torch.ones(1, device=device))
+
+def attempt():
+    try:
+        return abort_groups()
+    except RuntimeError as error:
+        return str(error)
+
+def from_thread():
+    said = []
+    thread = threading.Thread(target=lambda: said.append(attempt()))
+    thread.start()
+    thread.join()
+    return said[0]
+
+whole = vars(dist.ProcessGroup)["abort"]
+
+def refused(group):
+    dist.ProcessGroup.abort = whole
+    raise RuntimeError("a list changed")
+
+found = {}
+opened(1)
+dist.ProcessGroup.abort = refused
+found["refused"] = [from_thread(), from_thread(), dist.is_initialized()]
+opened(2)
+try:
+    with dist.distributed_c10d._coalescing_manager(dist.group.WORLD, device):
+        found["another's batch"] = from_thread()
+        raise MemoryError
+except MemoryError:
+    found["own batch"] = [attempt(), dist.is_initialized()]
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.usefixtures("fake_gpus")
+def test_a_batch_that_a_failure_has_left_open_hinders_no_later_abort(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BATCHES, str(tmp_path)],
+        env={**os.environ, **environment(devices=1), "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["refused"] == ["a list changed", True, False]
+    assert "already active" in found["another's batch"]
+    assert found["own batch"] == [True, False]

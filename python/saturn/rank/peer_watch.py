@@ -14,11 +14,15 @@ from __future__ import annotations
 import contextlib
 import threading
 from pathlib import Path
+from typing import cast
 
+import torch
 import torch.distributed as dist
 
 #: Seconds between two looks for a failed peer's mark.
 _LOOK_EVERY_S = 0.1
+#: What torch says if it can't begin a batch of collectives, since one is open.
+_BATCH_IS_OPEN = "already active"
 #: Held while groups are aborted. The watching thread and the rank's own thread may both abort at
 #: once: torch refuses the second, which with this lock finds nothing open.
 _ABORTING = threading.Lock()
@@ -69,10 +73,33 @@ def abort_groups() -> bool:
     """Abort every open process group, from any thread. Peers are not told.
 
     Returns whether there was one. While the first group opens, there is none yet.
+
+    Raises:
+        RuntimeError: torch refused, since another thread used the groups meanwhile. A later attempt
+            may succeed.
     """
     with _ABORTING:
         if not dist.is_initialized():
             return False
         # All groups together: aborted one after another, each might wait for the next.
-        dist.distributed_c10d._abort_process_group()
+        abort = dist.distributed_c10d._abort_process_group
+        try:
+            abort()
+        except RuntimeError as error:
+            is_own_thread = threading.current_thread() is threading.main_thread()
+            if _BATCH_IS_OPEN in str(error) and not is_own_thread:
+                raise  # the batch is the rank's own thread's
+            # Aborts are a batch, which torch leaves open if one fails. And this rank may have
+            # failed within a batch of collectives. torch would refuse every further attempt.
+            _end_batch()
+            if not is_own_thread:
+                raise
+            abort()
         return True
+
+
+def _end_batch() -> None:
+    """End the default group's open batch of collectives."""
+    device = torch.accelerator.current_accelerator()
+    with contextlib.suppress(RuntimeError):
+        cast(dist.ProcessGroup, dist.group.WORLD)._end_coalescing(device)

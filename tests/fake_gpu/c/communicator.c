@@ -1,6 +1,7 @@
 // Communicators of the fake NCCL: how they are made, meet, work and end. See communicator.h.
 #define _GNU_SOURCE
 #include "communicator.h"
+#include "runtime.h"
 
 #include <fcntl.h>
 #include <pthread.h>
