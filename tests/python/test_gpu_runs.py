@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import signal
 import time
@@ -87,9 +88,9 @@ saturn.orchestrate([task], techniques=["ddp"], name="run", checkpoint_every_s=0.
 """
 
 
-def wait_for_step(run: GpuRun, step: int) -> None:
+def wait_for_step(run: GpuRun, step: int, task: str = "mlp") -> None:
     deadline = time.monotonic() + LIMIT_S
-    while len(run.losses("mlp")) < step:
+    while len(run.losses(task)) < step:
         assert time.monotonic() < deadline, f"no step {step}"
         time.sleep(0.02)
 
@@ -162,3 +163,73 @@ def test_an_import_that_uses_a_gpu_has_ranks_start_cold(tmp_path: Path) -> None:
     assert "(the warm parent) has a GPU in use after its imports, so it can't fork" in run.shown
     assert closeness.ulps(run.losses("mlp"), expected_losses(6)) < closeness.ACROSS
     assert "FORKED" not in log.read_text()
+
+
+SHARED = """
+import models, torch, saturn
+from saturn import HParams, Task
+
+def loss(outputs, labels):
+    return torch.nn.functional.cross_entropy(outputs, labels)
+
+def task(name, steps):
+    made = Task(models.Mlp, models.shuffled_loader, loss, HParams(lr=0.01, batch_count=steps),
+                name=name, seed=3)
+    made.gpu_range = [1]
+    return made
+
+if __name__ == "__main__":
+    tasks = [task("first", STEPS), task("second", STEPS)]
+    saturn.orchestrate(tasks, techniques=["ddp"], name="run")
+"""
+
+
+def shared(tmp_path: Path, steps: int, devices: int = 2, **env: str) -> GpuRun:
+    """A run on GPUs, of which this process uses the second."""
+    programs = tmp_path / "programs"
+    programs.write_text(f"1 {os.getpid()} 31000000000\n")
+    gpus = {**environment(devices=devices), "FAKE_GPU_PROGRAMS": str(programs)}
+    return GpuRun(tmp_path, SHARED.replace("STEPS", str(steps)), gpus, **env)
+
+
+def devices_of(run: GpuRun) -> set[int]:
+    """The numbers of all devices that ranks were on."""
+    gangs = [attempt["gang"] for attempt in run.report()["attempts"]]
+    return {device for gang in gangs for place in gang for device in place["devices"]}
+
+
+def test_a_gpu_that_another_program_uses_is_left_alone(tmp_path: Path) -> None:
+    run = shared(tmp_path, 20)
+    run.run()
+    me = pwd.getpwuid(os.getuid()).pw_name
+    says_who = rf"device 1 set aside: outside Saturn, {me} \(.*, 31\.0 GB\) uses it"
+    assert re.search(says_who, run.shown), run.shown
+    assert devices_of(run) == {0}
+    assert closeness.ulps(run.losses("second"), expected_losses(20)) < closeness.ACROSS
+
+
+@pytest.mark.slow
+def test_who_names_a_gpu_gets_it_and_who_needs_it_is_told_who_has_it(tmp_path: Path) -> None:
+    run = shared(tmp_path, 20, CUDA_VISIBLE_DEVICES="1")
+    run.run()
+    assert "set aside" not in run.shown and devices_of(run) == {0}
+    (tmp_path / "again").mkdir()
+    run = shared(tmp_path / "again", 20)
+    script = run.directory / "script.py"
+    script.write_text(script.read_text().replace('name="run")', 'name="run", devices=2)'))
+    assert run.wait(run.start()) != 0
+    assert "`devices` is 2, but 1 GPUs are free: outside Saturn, " in run.shown
+    assert not run.path.exists()
+
+
+@pytest.mark.slow
+def test_a_gpu_is_used_once_the_others_have_left_it(tmp_path: Path) -> None:
+    run = shared(tmp_path, 6000)
+    process = run.start()
+    wait_for_step(run, 20, "first")
+    (tmp_path / "programs").write_text("")
+    wait_for_step(run, 20, "second")
+    process.send_signal(signal.SIGINT)
+    assert run.wait(process) == 130, run.shown
+    assert "device 1 in use again: no other program uses it" in run.shown
+    assert devices_of(run) == {0, 1}

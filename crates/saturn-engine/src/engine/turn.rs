@@ -27,6 +27,7 @@ use crate::health::failures::{launch_failed, look_at_attempt};
 use crate::health::hopeless::give_up_hopeless;
 use crate::health::memory::Health;
 use crate::health::nodes::{node_joined, node_left, pool_is};
+use crate::health::outside::used_outside;
 use crate::health::standstill::stood_still;
 use crate::health::stuck::is_stuck;
 use crate::ledger::agenda::PlanningNews;
@@ -143,6 +144,7 @@ impl Engine {
             }
             Event::Interrupt => interrupt(ledger, health, now_s),
             Event::SpaceFreed => space_freed(ledger, cooldowns, now_s),
+            Event::UsedOutside { devices } => used_outside(ledger, health, &devices, now_s),
             Event::DriverStarted { startup_s } => {
                 ledger.commit(Record::DriverStarted { startup_s }, now_s);
             }

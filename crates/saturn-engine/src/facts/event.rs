@@ -1,5 +1,7 @@
 //! Events, which the engine takes in, and actions, which it asks for.
 
+use std::collections::BTreeMap;
+
 use saturn_core::{
     Cluster, Gang, Inspection, Knobs, Node, Objective, Plan, Problem, Strategy, TrialOutcome,
     measure,
@@ -9,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::facts::config::{Machines, TaskSpec};
 use crate::facts::evaluation::{BestEvaluation, Evaluation};
 use crate::facts::failure::FailureKind;
-use crate::facts::ids::{AttemptId, TaskId};
+use crate::facts::ids::{AttemptId, DeviceId, TaskId};
 use crate::facts::judgement::NamedJudgement;
 use crate::facts::record::Purpose;
 
@@ -290,6 +292,11 @@ pub enum Event {
     Interrupt,
     /// A disk that was full when an attempt ended has more room than it had then.
     SpaceFreed,
+    /// These are the devices that programs other than Saturn use now, each with who uses it.
+    UsedOutside {
+        /// All of them, on this machine.
+        devices: BTreeMap<DeviceId, String>,
+    },
     /// The launcher is ready: from now on a launch takes effect at once.
     DriverStarted {
         /// Seconds that its start took, while the run's clock stood still.

@@ -119,7 +119,7 @@ pub(crate) fn take_back_for(ledger: &mut Ledger, health: &mut Health, task: Task
     ledger.timers.set(now_s, Timer::Trials);
 }
 
-fn set_aside(
+pub(crate) fn set_aside(
     ledger: &mut Ledger,
     devices: &[DeviceId],
     reason: &str,

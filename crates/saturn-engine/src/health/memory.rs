@@ -11,6 +11,17 @@ pub(crate) struct Health {
     pub(crate) blame: Blame,
     /// How often Saturn's own processes have failed under tasks.
     pub(crate) saturn_failures: SaturnFailures,
+    /// Devices that programs other than Saturn use.
+    pub(crate) outside: Outside,
+}
+
+/// Devices that programs other than Saturn use, while this process drives the run.
+#[derive(Debug, Default)]
+pub(crate) struct Outside {
+    /// Devices that were set aside for it.
+    pub(crate) left: BTreeSet<DeviceId>,
+    /// Devices that a person has taken back all the same.
+    pub(crate) shared: BTreeSet<DeviceId>,
 }
 
 /// Why devices were set aside, while this process drives the run.

@@ -3,6 +3,7 @@
 //! - `failures` finds the cause of a gang's end (`deaths`: of a rank that said nothing); `retries`
 //!   tries its task again or gives it up.
 //! - `devices` sets devices aside, and takes them back. `memory` is what is remembered of failures.
+//! - `outside` leaves devices alone that programs other than Saturn use.
 //! - `nodes` takes in nodes that join and leave.
 //! - `disks` retries tasks and trials that met a full disk.
 //! - `standstill` forgives attempts the silence of a driver that stood still.
@@ -20,6 +21,7 @@ pub(crate) mod failures;
 pub(crate) mod hopeless;
 pub(crate) mod memory;
 pub(crate) mod nodes;
+pub(crate) mod outside;
 pub(crate) mod retries;
 pub(crate) mod standstill;
 pub(crate) mod stuck;

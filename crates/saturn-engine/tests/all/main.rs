@@ -12,6 +12,7 @@ mod inspected;
 mod inspections;
 mod judgements;
 mod left;
+mod outside;
 mod overtaking;
 mod own_failures;
 mod paces;

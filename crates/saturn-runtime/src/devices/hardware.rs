@@ -30,6 +30,9 @@ pub(crate) struct NodeHardware {
     /// How much of the machine's own memory a run may take, bytes; `None` if unknown.
     #[serde(default)]
     pub(crate) host_memory_bytes: Option<u64>,
+    /// The UUIDs of its GPUs, in the order of their numbers; none of CPU slots.
+    #[serde(default)]
+    pub(crate) gpus: Vec<String>,
     /// A fuller description than the type. Timings are valid only for the same description.
     pub(crate) text: String,
 }
@@ -150,6 +153,7 @@ mod tests {
                 node: Node::new(name, 4, gpu_type),
                 device_memory_bytes: bytes,
                 host_memory_bytes: bytes.map(|bytes| 10 * bytes),
+                gpus: Vec::new(),
                 text: text.to_owned(),
             }],
             warnings: vec![name.to_owned()],

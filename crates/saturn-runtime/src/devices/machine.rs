@@ -12,6 +12,7 @@ use saturn_engine::{DeviceKind, State};
 use crate::devices::claims::{Claims, Holder};
 use crate::devices::gpus::{self, Gpu, Gpus};
 use crate::devices::hardware::missing;
+use crate::devices::outside::{self, Programs, in_words};
 use crate::devices::pool::{Device, Pool, PoolNode};
 use crate::system::error::RuntimeError;
 
@@ -25,6 +26,8 @@ pub(crate) struct Machine {
     gpus: Gpus,
     /// Cores that this process may use.
     cores: Vec<usize>,
+    /// Looks for programs on GPUs that are to be left alone.
+    outside: fn() -> Programs,
 }
 
 impl Machine {
@@ -37,7 +40,12 @@ impl Machine {
             cores.push(0);
         }
         let name = gethostname().ok().and_then(|name| name.into_string().ok());
-        Self { name: name.unwrap_or_else(|| "localhost".to_owned()), gpus: gpus::look(), cores }
+        Self {
+            name: name.unwrap_or_else(|| "localhost".to_owned()),
+            gpus: gpus::look(),
+            cores,
+            outside: if outside::is_to_be_left() { outside::look } else { Programs::new },
+        }
     }
 
     /// The same machine under another name.
@@ -68,6 +76,9 @@ impl Machine {
 
     /// Takes devices for a run: exactly as many as `asked`, or all that are free. There may be more
     /// CPU slots than cores; the slots then share cores.
+    ///
+    /// GPUs that other programs use are not free. A run that takes all still holds them, if there is
+    /// another: its driver watches when the others leave.
     pub(crate) fn claim(
         &self,
         asked: Option<u32>,
@@ -78,15 +89,17 @@ impl Machine {
             return Err(RuntimeError::Devices { asked: 0, why });
         }
         let (kind, taken) = match &self.gpus {
-            Gpus::There(gpus) => (DeviceKind::Cuda, Self::claim_gpus(gpus, asked, &mut claims)?),
+            Gpus::There(gpus) => (DeviceKind::Cuda, self.claim_gpus(gpus, asked, &mut claims)?),
             _ => (DeviceKind::Cpu, self.claim_slots(asked, &mut claims)?),
         };
         let mut warnings = Vec::new();
         if let Gpus::Unusable(why) | Gpus::Others(why) = &self.gpus {
             warnings.push(format!("training on CPU slots, not on GPUs: {why}"));
         }
-        if asked.is_none() && !taken.held.is_empty() {
-            warnings.push(format!("other runs hold devices: {}", taken.holders()));
+        let by_run = |(_, holder): &&(String, By)| matches!(holder, By::Run(_));
+        if asked.is_none() && taken.held.iter().any(|one| by_run(&one)) {
+            let held = taken.held.iter().filter(by_run);
+            warnings.push(format!("other runs hold devices: {}", holders(held)));
         }
         let num_cores = taken.num_cores;
         let nodes = self.nodes(taken.devices);
@@ -100,6 +113,7 @@ impl Machine {
     }
 
     fn claim_gpus(
+        &self,
         gpus: &[Gpu],
         asked: Option<u32>,
         claims: &mut Claims,
@@ -110,11 +124,30 @@ impl Machine {
             let why = format!("but this machine has {} GPUs", gpus.len());
             return Err(RuntimeError::Devices { asked, why });
         }
-        let wanted = gpus.iter().map(|gpu| {
-            let Gpu { uuid, model, memory_bytes, .. } = gpu.clone();
+        let outside = (self.outside)();
+        let wanted = |gpu: &&Gpu| {
+            let Gpu { uuid, model, memory_bytes, .. } = (*gpu).clone();
             (uuid.clone(), Device::Gpu { uuid, memory_bytes }, model)
+        };
+        let is_used = |gpu: &&Gpu| outside.contains_key(&gpu.uuid);
+        let (used, unused): (Vec<&Gpu>, Vec<&Gpu>) = gpus.iter().partition(is_used);
+        let mut taken = Taken::claim(unused.iter().map(wanted), asked, claims)?;
+        let users = used.iter().filter_map(|gpu| {
+            Some((gpu.uuid.clone(), By::Outside(in_words(outside.get(&gpu.uuid)?))))
         });
-        Taken::claim(wanted, asked, claims)?.checked(asked, "GPUs")
+        taken.held.extend(users);
+        let mut taken = taken.checked(asked, "GPUs")?;
+        if asked.is_none() {
+            let more = Taken::claim(used.iter().map(wanted), None, claims)?;
+            taken.devices.extend(more.devices);
+            // Numbers follow the machine's order.
+            let place = |uuid: &str| gpus.iter().position(|gpu| gpu.uuid == uuid);
+            taken.devices.sort_by_key(|(device, _)| match device {
+                Device::Gpu { uuid, .. } => place(uuid),
+                Device::Core(_) => None,
+            });
+        }
+        Ok(taken)
     }
 
     fn claim_slots(&self, asked: Option<u32>, claims: &mut Claims) -> Result<Taken, RuntimeError> {
@@ -179,8 +212,17 @@ impl Machine {
 #[derive(Debug, Default)]
 struct Taken {
     devices: Vec<(Device, String)>,
-    held: Vec<(String, Option<Holder>)>,
+    held: Vec<(String, By)>,
     num_cores: usize,
+}
+
+/// Who holds a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum By {
+    /// Another run of this user; `None` if it has not written its name yet.
+    Run(Option<Holder>),
+    /// Programs other than Saturn, in words.
+    Outside(String),
 }
 
 impl Taken {
@@ -197,7 +239,7 @@ impl Taken {
             }
             match claims.claim(&name)? {
                 Ok(()) => taken.devices.push((device, gpu_type)),
-                Err(holder) => taken.held.push((name, holder)),
+                Err(holder) => taken.held.push((name, By::Run(holder))),
             }
         }
         taken.num_cores = taken.devices.len();
@@ -220,24 +262,26 @@ impl Taken {
         }
     }
 
-    /// Who holds which devices, in words, holder by holder.
     fn holders(&self) -> String {
-        let mut holders: Vec<(&Option<Holder>, Vec<&str>)> = Vec::new();
-        for (device, holder) in &self.held {
-            match holders.iter_mut().find(|(other, _)| *other == holder) {
-                Some((_, devices)) => devices.push(device),
-                None => holders.push((holder, vec![device])),
-            }
-        }
-        let holders: Vec<String> = holders
-            .into_iter()
-            .map(|(holder, devices)| match holder {
-                Some(holder) => format!("{holder} holds {}", devices.join(", ")),
-                None => format!("another run holds {}", devices.join(", ")),
-            })
-            .collect();
-        holders.join("; ")
+        holders(&self.held)
     }
+}
+
+/// Who holds which devices, in words, holder by holder.
+fn holders<'a>(held: impl IntoIterator<Item = &'a (String, By)>) -> String {
+    let mut holders: Vec<(&By, Vec<&str>)> = Vec::new();
+    for (device, holder) in held {
+        match holders.iter_mut().find(|(other, _)| *other == holder) {
+            Some((_, devices)) => devices.push(device),
+            None => holders.push((holder, vec![device])),
+        }
+    }
+    let holders = holders.into_iter().map(|(holder, devices)| match holder {
+        By::Run(Some(holder)) => format!("{holder} holds {}", devices.join(", ")),
+        By::Run(None) => format!("another run holds {}", devices.join(", ")),
+        By::Outside(user) => format!("outside Saturn, {user} uses {}", devices.join(", ")),
+    });
+    holders.collect::<Vec<String>>().join("; ")
 }
 
 #[cfg(test)]
@@ -252,9 +296,11 @@ mod tests {
 
     use super::*;
     use crate::devices::gpus::tests::gpu;
+    use crate::devices::outside::Program;
 
     fn machine(gpus: Gpus, num_cores: usize) -> Machine {
-        Machine { name: "host".to_owned(), gpus, cores: (0..num_cores).collect() }
+        let cores = (0..num_cores).collect();
+        Machine { name: "host".to_owned(), gpus, cores, outside: Programs::new }
     }
 
     fn claims(dir: &TempDir, run: &str) -> Claims {
@@ -317,6 +363,33 @@ mod tests {
         assert_eq!(error, "`devices` is 4, but this machine has 3 GPUs");
         drop(one);
         once_let_go(|| machine.claim(Some(2), claims(&dir, "/runs/three")).ok());
+    }
+
+    #[test]
+    fn gpus_that_other_programs_use_are_taken_last_and_never_by_number() {
+        let dir = TempDir::new().unwrap();
+        let gpus = vec![gpu("G0", "H200"), gpu("G1", "H200"), gpu("G2", "H200")];
+        let outside = || {
+            let program = Program { pid: 7, text: "tomas (python, 31.0 GB)".to_owned() };
+            Programs::from([("G0".to_owned(), vec![program])])
+        };
+        let machine = Machine { outside, ..machine(Gpus::There(gpus), 2) };
+        let two = machine.claim(Some(2), claims(&dir, "/runs/one")).unwrap();
+        assert_eq!(two.hardware().nodes[0].gpus, ["G1", "G2"]);
+        let error = machine.claim(None, claims(&dir, "/runs/two")).unwrap_err().to_string();
+        let user = "outside Saturn, tomas (python, 31.0 GB) uses G0";
+        assert!(error.starts_with("no device is free: ") && error.contains(user), "{error}");
+        drop(two);
+        let all = once_let_go(|| {
+            let all = machine.claim(None, claims(&dir, "/runs/two")).unwrap();
+            (all.warnings.is_empty()).then_some(all)
+        });
+        assert_eq!(all.hardware().nodes[0].gpus, ["G0", "G1", "G2"], "the driver watches G0");
+        drop(all);
+        once_let_go(|| machine.claim(Some(1), claims(&dir, "/runs/two")).ok());
+        let error = machine.claim(Some(3), claims(&dir, "/runs/two")).unwrap_err().to_string();
+        let why = format!("`devices` is 3, but 2 GPUs are free: {user}; ");
+        assert!(error.starts_with(&why), "{error}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! - `machine` finds the devices (`gpus` by NVML, `others` that NVML does not know) and gives a run
 //!   its `pool` of them. `hardware` describes a pool in words that other machines can compare.
+//! - `outside` finds programs other than Saturn's on GPUs.
 //! - `claims` has a lock for each device.
 //! - `host_memory` reads what the machine's memory and the limits of this process are.
 //!
@@ -16,4 +17,5 @@ pub(crate) mod hardware;
 pub(crate) mod host_memory;
 pub(crate) mod machine;
 pub(crate) mod others;
+pub(crate) mod outside;
 pub(crate) mod pool;

@@ -76,8 +76,13 @@ impl Pool {
     /// A description of these devices.
     pub(crate) fn hardware(&self) -> Hardware {
         let host_memory_bytes = host_memory::available_bytes();
-        let nodes = self.nodes.iter().map(|PoolNode { node, .. }| NodeHardware {
+        let uuid = |device: &Device| match device {
+            Device::Core(_) => None,
+            Device::Gpu { uuid, .. } => Some(uuid.clone()),
+        };
+        let nodes = self.nodes.iter().map(|PoolNode { node, devices }| NodeHardware {
             node: node.clone(),
+            gpus: devices.iter().filter_map(uuid).collect(),
             device_memory_bytes: self.memory_bytes(&node.gpu_type),
             host_memory_bytes,
             text: match self.kind {

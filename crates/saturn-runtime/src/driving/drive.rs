@@ -16,6 +16,7 @@ use crate::asking::server::ControlSocket;
 use crate::cluster::launcher::ClusterLauncher;
 use crate::driving::driver::{Driven, Driver, DriverDoor, OwnLauncher};
 use crate::driving::listening::Listening;
+use crate::driving::outside::OutsideWatch;
 use crate::driving::space::SpaceWatch;
 use crate::keeping::shelf::Shelf;
 use crate::launching::launcher::{Earlier, LocalLauncher};
@@ -132,29 +133,34 @@ pub(crate) fn drive(
         followers.note(&warning, now_s);
     }
     let (bell, disk) = (Bell::default(), opened.disk.clone());
+    let outside = match &run_devices {
+        RunDevices::Here(pool) => OutsideWatch::of(&pool.hardware()),
+        RunDevices::Outlived(living) => OutsideWatch::of(&living.hardware),
+        RunDevices::Cluster(..) => None,
+    };
     match run_devices {
         RunDevices::Here(pool) if settings.outlives_s.is_some() => {
             let site = opened.run.site();
             let launcher = AgentLauncher::start(site, settings, pool, earlier, bell.clone())?;
-            drive_with(launcher, bell, opened, followers, is_interrupted, first)
+            drive_with(launcher, bell, (opened, outside), followers, is_interrupted, first)
         }
         RunDevices::Outlived(living) => {
             let site = opened.run.site();
             let launcher = AgentLauncher::take_over(*living, site, settings, earlier, bell.clone());
-            drive_with(launcher, bell, opened, followers, is_interrupted, first)
+            drive_with(launcher, bell, (opened, outside), followers, is_interrupted, first)
         }
         RunDevices::Here(pool) => {
             let site = opened.run.site();
             let mut launcher = LocalLauncher::start(site, settings, pool, bell.clone(), disk)?;
             launcher.take_over(earlier);
-            drive_with(launcher, bell, opened, followers, is_interrupted, first)
+            drive_with(launcher, bell, (opened, outside), followers, is_interrupted, first)
         }
         RunDevices::Cluster(exchange, founders) => {
             let run_dir = opened.run.path().to_owned();
             let launcher =
                 ClusterLauncher::start(exchange, founders, run_dir, settings, bell.clone(), disk)?;
             launcher.give_up(&cut_off, "another process drives the run");
-            drive_with(launcher, bell, opened, followers, is_interrupted, first)
+            drive_with(launcher, bell, (opened, outside), followers, is_interrupted, first)
         }
     }
 }
@@ -162,7 +168,7 @@ pub(crate) fn drive(
 fn drive_with(
     launcher: impl OwnLauncher,
     bell: Bell,
-    opened: Opened,
+    (opened, outside): (Opened, Option<OutsideWatch>),
     followers: Followers,
     is_interrupted: &mut dyn FnMut() -> bool,
     first: Option<Event>,
@@ -219,6 +225,7 @@ fn drive_with(
         actions,
         interrupts: 0,
         space: SpaceWatch::of(run.path()),
+        outside,
         listening: Listening::default(),
     };
     let Driven { end, launcher, followers, journal } = driver.drive(first)?;

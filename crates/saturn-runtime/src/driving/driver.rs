@@ -17,6 +17,7 @@ use saturn_engine::{
 use crate::answering::followers::{Followers, Progress};
 use crate::asking::control::Reply;
 use crate::driving::listening::Listening;
+use crate::driving::outside::OutsideWatch;
 use crate::driving::space::SpaceWatch;
 use crate::run_files::journal::{Heard, Journal};
 use crate::run_files::new_tasks::check_tasks;
@@ -103,6 +104,8 @@ pub(crate) struct Driver<'a, L> {
     pub(crate) interrupts: u32,
     /// Checks whether a disk that was full has space again.
     pub(crate) space: SpaceWatch,
+    /// Watches which of the run's GPUs other programs use.
+    pub(crate) outside: Option<OutsideWatch>,
     /// Whether this thread has listened all the time.
     pub(crate) listening: Listening,
 }
@@ -121,6 +124,7 @@ impl<L: OwnLauncher> Driver<'_, L> {
         if let Some(event) = begin {
             self.decide(event)?;
         }
+        self.look_outside()?;
         self.wait_for_launcher()?;
         self.clock = RunClock::starting_at(self.clock.now_s());
         self.followers.clock(self.clock);
@@ -138,6 +142,7 @@ impl<L: OwnLauncher> Driver<'_, L> {
             if self.space.has_grown() {
                 self.tell(Event::SpaceFreed)?;
             }
+            self.look_outside()?;
             if self.engine.next_tick_s().is_some_and(|at_s| at_s <= self.clock.now_s()) {
                 self.tell(Event::Tick)?;
             }
@@ -222,6 +227,12 @@ impl<L: OwnLauncher> Driver<'_, L> {
             self.tell(Event::Interrupt)?;
         }
         Ok(())
+    }
+
+    /// Tells the engine which devices other programs use, if that has changed.
+    fn look_outside(&mut self) -> Result<(), RuntimeError> {
+        let news = self.outside.as_mut().and_then(|outside| outside.news(self.engine.state()));
+        news.map_or(Ok(()), |devices| self.tell(Event::UsedOutside { devices }))
     }
 
     /// Tells the engine for how long the driver has stood still, if it has: before anything that

@@ -6,6 +6,7 @@ use nvml_wrapper::{cuda_driver_version_major, cuda_driver_version_minor};
 use crate::devices::claims::held_by_runs;
 use crate::devices::host_memory;
 use crate::devices::machine;
+use crate::devices::outside;
 use crate::system::error::RuntimeError;
 
 /// What a run would find on this machine.
@@ -29,6 +30,8 @@ pub struct Machine {
     pub available_bytes: Option<u64>,
     /// The devices that runs of this user hold, each with its run in words.
     pub held: Result<Vec<(String, String)>, RuntimeError>,
+    /// The GPUs that programs other than Saturn use, by UUID, each with who does.
+    pub used_outside: Vec<(String, String)>,
 }
 
 /// Looks at this machine. Takes no lock, and initialises no CUDA context.
@@ -49,8 +52,18 @@ pub fn machine() -> Machine {
         allowed_processes: host_memory::allowed_processes(),
         memory_bytes: host_memory::total_bytes(),
         available_bytes: host_memory::available_bytes(),
+        used_outside: used_outside(&held),
         held,
     }
+}
+
+/// Ranks of runs are programs too: GPUs that runs hold are left out.
+fn used_outside(held: &Result<Vec<(String, String)>, RuntimeError>) -> Vec<(String, String)> {
+    let is_held = |uuid: &String| {
+        held.as_ref().is_ok_and(|held| held.iter().any(|(device, _)| device == uuid))
+    };
+    let used = outside::look().into_iter().filter(|(uuid, _)| !is_held(uuid));
+    used.map(|(uuid, programs)| (uuid, outside::in_words(&programs))).collect()
 }
 
 fn driver() -> Option<String> {

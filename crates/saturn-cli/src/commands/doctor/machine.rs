@@ -25,6 +25,7 @@ const SHARED_MEMORY: &str = "/dev/shm";
 pub(super) fn examine(machine: &Machine) -> Vec<Finding> {
     let mut findings = gpus(machine);
     findings.extend([cores(machine.num_cores, machine.allowed_cores), held(machine)]);
+    findings.extend(used_outside(&machine.used_outside));
     findings.extend([memory(machine), shared_memory(Path::new(SHARED_MEMORY))]);
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
     findings.extend(open_files(&limits));
@@ -120,6 +121,19 @@ fn held(machine: &Machine) -> Finding {
             )
         }
     }
+}
+
+/// GPUs that other programs use; `None` if there is none.
+fn used_outside(used: &[(String, String)]) -> Option<Finding> {
+    let used: Vec<String> = used.iter().map(|(gpu, user)| format!("{gpu}: {user}")).collect();
+    (!used.is_empty()).then(|| {
+        Finding::warn(
+            "other programs",
+            format!("GPUs are used outside Saturn: {}", used.join(", ")),
+            "runs leave them alone until they are free; to use one all the same, name it in \
+             CUDA_VISIBLE_DEVICES",
+        )
+    })
 }
 
 fn memory(machine: &Machine) -> Finding {

@@ -1,0 +1,108 @@
+//! Devices that programs other than Saturn use are left alone until the others have gone.
+
+use std::collections::BTreeMap;
+
+use saturn_engine::{
+    Command, DeviceId, DeviceKind, Event, Machines, Mode, NodeId, Purpose, Record, TaskEnd,
+};
+
+use crate::run::Run;
+
+fn device(device: u32) -> DeviceId {
+    DeviceId { node: NodeId(0), device }
+}
+
+/// The others use these devices now, and no others.
+fn used(run: &mut Run, devices: &[u32]) {
+    let user = "tomas (python, 31 GB)".to_owned();
+    let devices = devices.iter().map(|number| (device(*number), user.clone()));
+    run.tell(Event::UsedOutside { devices: devices.collect::<BTreeMap<_, _>>() });
+}
+
+fn is_usable(run: &Run, number: u32) -> bool {
+    run.engine.state().is_usable(device(number))
+}
+
+/// Two tasks that were measured, on a node of two devices.
+fn measured(gpus: u32) -> Run {
+    let tasks = [("a", 1), ("b", 1)];
+    let mut run = Run::on((&[2], gpus), Mode::Orchestrate, DeviceKind::Cuda, 100, &tasks, 1);
+    while let Some(trial) = run.live(Purpose::Trial).first().copied() {
+        run.measured(trial, 1);
+    }
+    run.tell(Event::Command { command: Command::Close });
+    run
+}
+
+#[test]
+fn a_device_is_set_aside_while_others_use_it_and_says_who() {
+    let mut run = measured(1);
+    used(&mut run, &[1]);
+    assert!(is_usable(&run, 0) && !is_usable(&run, 1));
+    let why = run.engine.state().device(device(1)).and_then(|one| one.set_aside.clone());
+    assert_eq!(why.as_deref(), Some("outside Saturn, tomas (python, 31 GB) uses it"));
+    assert!(run.is_asked(), "a plan without the device is asked for");
+    let before = run.records.len();
+    used(&mut run, &[1]);
+    assert_eq!(run.records.len(), before, "the same look changes nothing");
+    used(&mut run, &[]);
+    assert!(is_usable(&run, 1));
+    let back = |one: &Record| matches!(one, Record::TakenBack { reason, .. } if reason == "no other program uses it");
+    assert!(run.records.iter().any(back));
+}
+
+#[test]
+fn who_trains_keeps_the_device_and_then_it_is_left_to_the_others() {
+    let mut run = measured(1);
+    while run.is_asked() {
+        run.plan_asked(&[("a", 0), ("b", 1)]);
+    }
+    assert_eq!(run.training(), ["a", "b"]);
+    used(&mut run, &[0]);
+    assert!(is_usable(&run, 0), "an attempt holds it");
+    assert_eq!(run.training(), ["a", "b"]);
+    run.finish("a");
+    used(&mut run, &[0]);
+    assert!(!is_usable(&run, 0));
+    assert!(matches!(run.end_of(0), Some(TaskEnd::Done { .. })));
+}
+
+#[test]
+fn a_task_that_needs_the_device_waits_and_the_run_does_not_end() {
+    let mut run = measured(2);
+    run.restore();
+    let cluster = run.engine.state().cluster.clone();
+    let machines = Machines { pool_may_grow: false, ..run.engine.state().config.machines() };
+    let living = Vec::new();
+    run.tell(Event::Resume { cluster, device_memory_bytes: None, machines, living });
+    used(&mut run, &[1]);
+    run.tell(Event::Tick);
+    assert_eq!((run.engine.state().ended, run.end_of(0)), (None, None));
+    assert!(run.training().is_empty());
+    used(&mut run, &[]);
+    assert!(run.is_asked() && is_usable(&run, 1));
+}
+
+#[test]
+fn a_person_who_takes_it_back_shares_it_until_the_others_have_gone() {
+    let mut run = measured(1);
+    used(&mut run, &[1]);
+    run.tell(Event::Command {
+        command: Command::TakeBack { node: "n0".to_owned(), devices: vec![1] },
+    });
+    used(&mut run, &[1]);
+    assert!(is_usable(&run, 1), "the person said so");
+    used(&mut run, &[]);
+    used(&mut run, &[1]);
+    assert!(!is_usable(&run, 1), "they came again");
+}
+
+#[test]
+fn another_driver_looks_for_itself() {
+    let mut run = measured(1);
+    used(&mut run, &[1]);
+    run.resume(|_| {});
+    assert!(is_usable(&run, 1));
+    used(&mut run, &[1]);
+    assert!(!is_usable(&run, 1));
+}

@@ -1,0 +1,123 @@
+//! Which programs compute on this machine's GPUs now, whoever runs them.
+//!
+//! NVML tells their processes, and `/proc` who owns them. Processes that `/proc` does not show are
+//! left out: in a container, NVML names the processes of the whole machine by numbers that mean
+//! nothing here, and this run's own are among them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use nix::unistd::{Uid, User};
+use nvml_wrapper::Nvml;
+use nvml_wrapper::enums::device::UsedGpuMemory;
+use saturn_view::units;
+
+/// Where Linux shows processes.
+const PROC: &str = "/proc";
+/// A service of NVIDIA's that computes for others, whose own processes are listed too.
+const MPS: &str = "nvidia-cuda-mps";
+
+/// A process that computes on a GPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Program {
+    pub(crate) pid: u32,
+    /// `tomas (python, 31 GB)`.
+    pub(crate) text: String,
+}
+
+/// The programs on each GPU that has any, by the GPU's UUID.
+pub(crate) type Programs = BTreeMap<String, Vec<Program>>;
+
+/// Whether a run is to leave GPUs alone that others use: not if a person has named its GPUs.
+pub(crate) fn is_to_be_left() -> bool {
+    std::env::var_os("CUDA_VISIBLE_DEVICES").is_none()
+}
+
+/// The programs on this machine's GPUs, but for this one. None where the driver can't tell.
+pub(crate) fn look() -> Programs {
+    let Ok(nvml) = Nvml::init() else { return Programs::new() };
+    let devices = (0..nvml.device_count().unwrap_or(0)).filter_map(|index| {
+        let device = nvml.device_by_index(index).ok()?;
+        let found = device.running_compute_processes().ok()?;
+        let me = std::process::id();
+        let others = found.into_iter().filter(|one| one.pid != me);
+        let programs = others.filter_map(|one| {
+            let bytes = match one.used_gpu_memory {
+                UsedGpuMemory::Used(bytes) => Some(bytes),
+                UsedGpuMemory::Unavailable => None,
+            };
+            program(Path::new(PROC), one.pid, bytes)
+        });
+        let programs: Vec<Program> = programs.collect();
+        (!programs.is_empty()).then_some(())?;
+        Some((device.uuid().ok()?, programs))
+    });
+    devices.collect()
+}
+
+/// The process of this number, which holds so many bytes of a GPU; `None` if it can't be seen, or
+/// computes for others.
+fn program(proc: &Path, pid: u32, bytes: Option<u64>) -> Option<Program> {
+    let process = proc.join(pid.to_string());
+    let uid = fs::metadata(&process).ok()?.uid();
+    let name = fs::read_to_string(process.join("comm")).ok()?;
+    let name = name.trim();
+    if name.starts_with(MPS) {
+        return None;
+    }
+    let owner = User::from_uid(Uid::from_raw(uid)).ok().flatten();
+    let owner = owner.map_or_else(|| format!("user {uid}"), |user| user.name);
+    let memory = bytes.filter(|bytes| *bytes > 0).map(units::bytes);
+    let memory = memory.map_or_else(String::new, |memory| format!(", {memory}"));
+    Some(Program { pid, text: format!("{owner} ({name}{memory})") })
+}
+
+/// The programs on one GPU in words.
+pub(crate) fn in_words(programs: &[Program]) -> String {
+    let mut texts: Vec<&str> = programs.iter().take(2).map(|one| one.text.as_str()).collect();
+    let more = format!("{} more", programs.len().saturating_sub(2));
+    if programs.len() > 2 {
+        texts.push(&more);
+    }
+    texts.join(" and ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_told_by_its_owner_its_name_and_its_memory() {
+        let me = program(Path::new(PROC), std::process::id(), Some(31_000_000_000)).unwrap();
+        let owner = User::from_uid(nix::unistd::geteuid()).unwrap().unwrap().name;
+        assert!(me.text.starts_with(&format!("{owner} (")), "{}", me.text);
+        assert!(me.text.ends_with(", 31.0 GB)"), "{}", me.text);
+        assert_eq!(program(Path::new(PROC), u32::MAX, None), None, "nobody has this number");
+    }
+
+    #[test]
+    fn services_that_compute_for_others_do_not_count() {
+        let proc = tempfile::TempDir::new().unwrap();
+        let comm = |pid: u32, name: &str| {
+            let process = proc.path().join(pid.to_string());
+            fs::create_dir(&process).unwrap();
+            fs::write(process.join("comm"), name).unwrap();
+        };
+        comm(7, "nvidia-cuda-mps-server\n");
+        comm(8, "python\n");
+        assert_eq!(program(proc.path(), 7, None), None);
+        let text = program(proc.path(), 8, None).unwrap().text;
+        assert!(text.ends_with(" (python)"), "{text}");
+    }
+
+    #[test]
+    fn many_programs_are_counted() {
+        let program = |pid| Program { pid, text: format!("p{pid}") };
+        let many: Vec<Program> = (1..=4).map(program).collect();
+        assert_eq!(in_words(&many[..1]), "p1");
+        assert_eq!(in_words(&many[..2]), "p1 and p2");
+        assert_eq!(in_words(&many), "p1 and p2 and 2 more");
+    }
+}

@@ -1,0 +1,206 @@
+//! Watches which of a run's GPUs programs other than Saturn use.
+//!
+//! A look asks NVIDIA's driver, which may take its time, so a thread looks. A rank that ends can
+//! still be listed by a look that began before. So a device counts as used once two looks in a row
+//! find the same process there while no attempt holds the device, and as free again once two find
+//! none. The first look is believed at once: nothing has been launched before it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use saturn_engine::{DeviceId, DeviceKind, NodeId, State};
+
+use crate::devices::hardware::Hardware;
+use crate::devices::outside::{Programs, in_words, is_to_be_left, look};
+
+/// How often to look.
+const EVERY: Duration = Duration::from_secs(10);
+/// Looks in a row without a program after which a device is free again.
+const FREE_AFTER: u32 = 2;
+
+/// A watch on the GPUs of this machine that a run has.
+#[derive(Debug)]
+pub(crate) struct OutsideWatch {
+    looks: Receiver<Programs>,
+    /// Ends the thread when it is dropped.
+    _end: Sender<()>,
+    first: Option<Programs>,
+    sightings: Sightings,
+}
+
+impl OutsideWatch {
+    /// Looks, and starts to watch; `None` where the run's devices are no GPUs, or a person chose
+    /// them.
+    pub(crate) fn of(hardware: &Hardware) -> Option<Self> {
+        let is_wanted = hardware.kind == DeviceKind::Cuda && is_to_be_left();
+        is_wanted.then(|| Self::by(hardware, look, EVERY))
+    }
+
+    fn by(
+        hardware: &Hardware,
+        mut look: impl FnMut() -> Programs + Send + 'static,
+        every: Duration,
+    ) -> Self {
+        let first = Some(look());
+        let (answer, looks) = channel();
+        let (end, ended) = channel::<()>();
+        thread::spawn(move || {
+            while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout)
+                && answer.send(look()).is_ok()
+            {}
+        });
+        Self { looks, _end: end, first, sightings: Sightings::of(hardware) }
+    }
+
+    /// The devices that others use, with who uses each, if that has changed since the last call.
+    pub(crate) fn news(&mut self, state: &State) -> Option<BTreeMap<DeviceId, String>> {
+        let is_first = self.first.is_some();
+        let found = self.first.take().or_else(|| self.looks.try_recv().ok())?;
+        self.sightings.take_in(&found, state, is_first).then(|| self.sightings.told())
+    }
+}
+
+/// What looks have found.
+#[derive(Debug)]
+struct Sightings {
+    /// Each GPU: its node by name and type, its number there, its UUID.
+    gpus: Vec<(String, String, u32, String)>,
+    /// The processes that the last look found on a device that no attempt held.
+    seen: BTreeMap<DeviceId, BTreeSet<u32>>,
+    /// Devices that others use, with who does, and the number of looks since that found none there.
+    used: BTreeMap<DeviceId, (String, u32)>,
+}
+
+impl Sightings {
+    fn of(hardware: &Hardware) -> Self {
+        let of_node = hardware.nodes.iter().flat_map(|one| {
+            (0_u32..).zip(&one.gpus).map(|(number, uuid)| {
+                (one.node.name.clone(), one.node.gpu_type.clone(), number, uuid.clone())
+            })
+        });
+        Self { gpus: of_node.collect(), seen: BTreeMap::new(), used: BTreeMap::new() }
+    }
+
+    /// Takes in a look. Returns whether other devices count as used than before.
+    fn take_in(&mut self, found: &Programs, state: &State, is_first: bool) -> bool {
+        let before: Vec<DeviceId> = self.used.keys().copied().collect();
+        for (name, gpu_type, device, uuid) in &self.gpus {
+            let nodes = &state.cluster.nodes;
+            let node = nodes.iter().position(|one| one.name == *name && one.gpu_type == *gpu_type);
+            let Some(node) = node.map(NodeId) else { continue };
+            let id = DeviceId { node, device: *device };
+            let programs = found.get(uuid).map_or(&[][..], Vec::as_slice);
+            if programs.is_empty() {
+                self.seen.remove(&id);
+                if let Some((_, looks)) = self.used.get_mut(&id) {
+                    *looks += 1;
+                }
+                continue;
+            }
+            if let Some((_, looks)) = self.used.get_mut(&id) {
+                *looks = 0;
+                continue;
+            }
+            if state.device(id).is_none_or(|device| device.held_by.is_some()) {
+                self.seen.remove(&id);
+                continue;
+            }
+            let pids: BTreeSet<u32> = programs.iter().map(|one| one.pid).collect();
+            let seen = self.seen.insert(id, pids.clone()).unwrap_or_default();
+            if is_first || !seen.is_disjoint(&pids) {
+                self.used.insert(id, (in_words(programs), 0));
+            }
+        }
+        self.used.retain(|_, (_, looks)| *looks < FREE_AFTER);
+        !self.used.keys().eq(&before)
+    }
+
+    fn told(&self) -> BTreeMap<DeviceId, String> {
+        self.used.iter().map(|(id, (user, _))| (*id, user.clone())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use saturn_core::{Cluster, Node};
+    use saturn_engine::{Engine, Event, Mode, Policy, RunConfig};
+
+    use super::*;
+    use crate::devices::hardware::NodeHardware;
+    use crate::devices::outside::Program;
+    use crate::system::clock;
+
+    fn hardware() -> Hardware {
+        let node = NodeHardware {
+            node: Node::new("host", 2, "H200"),
+            device_memory_bytes: None,
+            host_memory_bytes: None,
+            text: "H200".to_owned(),
+            gpus: vec!["G0".to_owned(), "G1".to_owned()],
+        };
+        Hardware { kind: DeviceKind::Cuda, nodes: vec![node], warnings: Vec::new() }
+    }
+
+    fn engine() -> Engine {
+        let config = RunConfig {
+            mode: Mode::Orchestrate,
+            device_kind: DeviceKind::Cuda,
+            device_memory_bytes: None,
+            techniques: Vec::new(),
+            policy: Policy::default(),
+        };
+        let mut engine = Engine::new(config);
+        let cluster = Cluster { nodes: vec![Node::new("host", 2, "H200")] };
+        engine.handle(Event::Begin { cluster }, 0.0);
+        engine
+    }
+
+    fn on(uuid: &str, pids: &[u32]) -> Programs {
+        let program = |pid: &u32| Program { pid: *pid, text: format!("ada (p{pid})") };
+        Programs::from([(uuid.to_owned(), pids.iter().map(program).collect())])
+    }
+
+    fn device(device: u32) -> DeviceId {
+        DeviceId { node: NodeId(0), device }
+    }
+
+    #[test]
+    fn the_first_look_is_believed_and_a_later_one_if_another_says_the_same() {
+        let (engine, mut all) = (engine(), Sightings::of(&hardware()));
+        let state = engine.state();
+        assert!(all.take_in(&on("G1", &[7]), state, true));
+        assert_eq!(all.told(), BTreeMap::from([(device(1), "ada (p7)".to_owned())]));
+        assert!(!all.take_in(&Programs::new(), state, false), "one look without it");
+        assert!(!all.take_in(&on("G1", &[8]), state, false), "it goes on");
+        assert!(!all.take_in(&Programs::new(), state, false));
+        assert!(all.take_in(&Programs::new(), state, false));
+        assert!(all.told().is_empty());
+        assert!(!all.take_in(&on("G0", &[9]), state, false), "it may be a rank that has ended");
+        assert!(!all.take_in(&on("G0", &[10]), state, false), "and so may this");
+        assert!(all.take_in(&on("G0", &[10, 11]), state, false));
+        assert_eq!(all.told(), BTreeMap::from([(device(0), "ada (p10) and ada (p11)".to_owned())]));
+    }
+
+    #[test]
+    fn the_thread_looks_again_and_again_and_ends_with_the_watch() {
+        static LOOKS: Mutex<u32> = Mutex::new(0);
+        let look = || {
+            *LOOKS.lock().unwrap() += 1;
+            on("G0", &[7])
+        };
+        let engine = engine();
+        let mut watch = OutsideWatch::by(&hardware(), look, Duration::from_millis(1));
+        assert_eq!(watch.news(engine.state()).unwrap().len(), 1);
+        let until = clock::deadline(Duration::from_secs(20));
+        while *LOOKS.lock().unwrap() < 5 {
+            assert!(!clock::is_past(until), "nobody looks");
+            clock::pause(Duration::from_millis(1));
+        }
+        assert_eq!(watch.news(engine.state()), None, "nothing new");
+        drop(watch);
+    }
+}
