@@ -100,6 +100,6 @@ def abort_groups() -> bool:
 
 def _end_batch() -> None:
     """End the default group's open batch of collectives."""
-    device = torch.accelerator.current_accelerator()
+    device = torch.accelerator.current_accelerator() or torch.device("cpu")
     with contextlib.suppress(RuntimeError):
         cast(dist.ProcessGroup, dist.group.WORLD)._end_coalescing(device)
