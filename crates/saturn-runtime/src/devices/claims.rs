@@ -1,4 +1,5 @@
-//! Machine-wide locks on devices: two runs of one user never share a device.
+//! Machine-wide locks on devices: two runs of one user never share a device, and runs of two users
+//! no GPU (`across_users`).
 //!
 //! A lock is an `flock` on a file of the device's own. The kernel releases it when the process that
 //! holds it ends, however the process ends. The file names the holder. All runs of a user on a
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 
+use crate::devices::across_users::{self, Across};
 use crate::system::error::RuntimeError;
 
 /// The environment variable that overrides where locks are.
@@ -37,10 +39,24 @@ impl fmt::Display for Holder {
     }
 }
 
+/// Who holds a device that a run can't have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum By {
+    /// Another run of this user; `None` if it has not written its name yet.
+    Run(Option<Holder>),
+    /// A run of another user; `None` if it is unknown whose.
+    User(Option<String>),
+    /// Programs other than Saturn, in words.
+    Outside(String),
+}
+
 /// The devices that a run holds. Dropping this releases them.
 #[derive(Debug)]
 pub(crate) struct Claims {
     directory: PathBuf,
+    /// The directory of the locks that all users see; `None` if another directory than the usual
+    /// one keeps this run apart from others.
+    across_users: Option<PathBuf>,
     me: Holder,
     held: Vec<File>,
 }
@@ -79,6 +95,8 @@ impl Claims {
     /// Claims without a device so far. `directory` replaces the usual directory of locks.
     pub(crate) fn new(directory: Option<&Path>, run: &Path) -> Result<Self, RuntimeError> {
         let uid = geteuid().as_raw();
+        let is_usual = directory.is_none() && std::env::var_os(VARIABLE).is_none();
+        let across_users = is_usual.then(|| PathBuf::from(across_users::DIRECTORY));
         let directory = directory.map_or_else(|| usual_directory(uid), Path::to_owned);
         let open = own_directory(&directory, uid)?;
         open.try_lock_shared().map_err(|error| {
@@ -89,7 +107,7 @@ impl Claims {
             RuntimeError::file("lock", &directory)(error)
         })?;
         let me = Holder { pid: std::process::id(), run: run.to_owned() };
-        Ok(Self { directory, me, held: vec![open] })
+        Ok(Self { directory, across_users, me, held: vec![open] })
     }
 
     /// The files whose locks this holds, for a child process: the locks last until both processes
@@ -108,6 +126,9 @@ impl Claims {
         for number in files {
             let link = PathBuf::from(format!("/proc/self/fd/{number}"));
             let path = std::fs::read_link(&link).map_err(RuntimeError::file("find", &link))?;
+            if path.starts_with(across_users::DIRECTORY) {
+                continue;
+            }
             if path.extension().is_some_and(|extension| extension == "lock") {
                 let me = serde_json::to_vec(&me).map_err(std::io::Error::other);
                 let written = me.and_then(|me| std::fs::write(&path, me));
@@ -116,14 +137,31 @@ impl Claims {
                 directory = path;
             }
         }
-        Ok(Self { directory, me, held: Vec::new() })
+        Ok(Self { directory, across_users: None, me, held: Vec::new() })
     }
 
-    /// Takes the device named `device`, or says who holds it.
-    pub(crate) fn claim(
-        &mut self,
-        device: &str,
-    ) -> Result<Result<(), Option<Holder>>, RuntimeError> {
+    /// Takes a CPU slot of this name, or says who holds it.
+    pub(crate) fn claim(&mut self, device: &str) -> Result<Result<(), By>, RuntimeError> {
+        Ok(self.own(device)?.map(|file| self.held.push(file)))
+    }
+
+    /// Takes the GPU of this UUID, or says who holds it.
+    pub(crate) fn claim_gpu(&mut self, uuid: &str) -> Result<Result<(), By>, RuntimeError> {
+        let file = match self.own(uuid)? {
+            Ok(file) => file,
+            Err(by) => return Ok(Err(by)),
+        };
+        match self.across_users.as_ref().map(|all| across_users::lock(all, uuid)) {
+            Some(Across::Anothers(user)) => return Ok(Err(By::User(user))),
+            Some(Across::Held(files)) => self.held.extend(files),
+            Some(Across::Unknown) | None => {}
+        }
+        self.held.push(file);
+        Ok(Ok(()))
+    }
+
+    /// Locks a device against other runs of this user, and names this run as its holder.
+    fn own(&self, device: &str) -> Result<Result<File, By>, RuntimeError> {
         let path = self.directory.join(format!("{device}.lock"));
         let mut file = OpenOptions::new()
             .create(true)
@@ -139,7 +177,7 @@ impl Claims {
                 let mut text = String::new();
                 // The holder may not have written its name yet.
                 let _ = file.read_to_string(&mut text);
-                return Ok(Err(serde_json::from_str(&text).ok()));
+                return Ok(Err(By::Run(serde_json::from_str(&text).ok())));
             }
             Err(TryLockError::Error(error)) => {
                 return Err(RuntimeError::file("lock", &path)(error));
@@ -151,8 +189,7 @@ impl Claims {
             file.write_all(&me)
         })
         .map_err(RuntimeError::file("write", &path))?;
-        self.held.push(file);
-        Ok(Ok(()))
+        Ok(Ok(file))
     }
 }
 
@@ -216,11 +253,32 @@ mod tests {
         let mut one = Claims::new(Some(&locks), Path::new("/runs/one")).unwrap();
         let mut two = Claims::new(Some(&locks), Path::new("/runs/two")).unwrap();
         assert_eq!(one.claim("core-0").unwrap(), Ok(()));
-        let holder = two.claim("core-0").unwrap().unwrap_err().unwrap();
+        let Err(By::Run(Some(holder))) = two.claim("core-0").unwrap() else { panic!("it is held") };
         assert_eq!(holder.to_string(), format!("process {} (run `/runs/one`)", std::process::id()));
         assert_eq!(two.claim("core-1").unwrap(), Ok(()));
         drop(one);
         once_let_go(|| two.claim("core-0").unwrap().ok());
+    }
+
+    #[test]
+    fn runs_of_two_users_share_no_gpu() {
+        let dir = TempDir::new().unwrap();
+        // Another user's directory of own locks is another directory.
+        let claims = |user: &str| {
+            let claims = Claims::new(Some(&dir.path().join(user)), Path::new("/runs/one")).unwrap();
+            Claims { across_users: Some(dir.path().join("all")), ..claims }
+        };
+        let (mut ada, mut tomas) = (claims("ada"), claims("tomas"));
+        assert_eq!(ada.claim_gpu("GPU-1").unwrap(), Ok(()));
+        assert!(matches!(tomas.claim_gpu("GPU-1").unwrap(), Err(By::User(Some(_)))));
+        assert_eq!(tomas.claim_gpu("GPU-2").unwrap(), Ok(()));
+        // A slot is a core, which the kernel shares out.
+        assert_eq!(
+            (ada.claim("core-0").unwrap(), tomas.claim("core-0").unwrap()),
+            (Ok(()), Ok(()))
+        );
+        drop(ada);
+        once_let_go(|| tomas.claim_gpu("GPU-1").unwrap().ok());
     }
 
     #[test]

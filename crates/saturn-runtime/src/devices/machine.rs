@@ -9,7 +9,7 @@ use nix::unistd::{Pid, gethostname};
 use saturn_core::Node;
 use saturn_engine::{DeviceKind, State};
 
-use crate::devices::claims::{Claims, Holder};
+use crate::devices::claims::{By, Claims};
 use crate::devices::gpus::{self, Gpu, Gpus};
 use crate::devices::hardware::missing;
 use crate::devices::outside::{self, Programs, in_words};
@@ -96,7 +96,7 @@ impl Machine {
         if let Gpus::Unusable(why) | Gpus::Others(why) = &self.gpus {
             warnings.push(format!("training on CPU slots, not on GPUs: {why}"));
         }
-        let by_run = |(_, holder): &&(String, By)| matches!(holder, By::Run(_));
+        let by_run = |(_, holder): &&(String, By)| !matches!(holder, By::Outside(_));
         if asked.is_none() && taken.held.iter().any(|one| by_run(&one)) {
             let held = taken.held.iter().filter(by_run);
             warnings.push(format!("other runs hold devices: {}", holders(held)));
@@ -216,15 +216,6 @@ struct Taken {
     num_cores: usize,
 }
 
-/// Who holds a device.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum By {
-    /// Another run of this user; `None` if it has not written its name yet.
-    Run(Option<Holder>),
-    /// Programs other than Saturn, in words.
-    Outside(String),
-}
-
 impl Taken {
     /// Takes devices (name, device, type) until there are as many as asked.
     fn claim(
@@ -237,9 +228,13 @@ impl Taken {
             if asked.is_some_and(|asked| taken.devices.len() >= asked as usize) {
                 break;
             }
-            match claims.claim(&name)? {
+            let claimed = match &device {
+                Device::Core(_) => claims.claim(&name)?,
+                Device::Gpu { uuid, .. } => claims.claim_gpu(uuid)?,
+            };
+            match claimed {
                 Ok(()) => taken.devices.push((device, gpu_type)),
-                Err(holder) => taken.held.push((name, By::Run(holder))),
+                Err(holder) => taken.held.push((name, holder)),
             }
         }
         taken.num_cores = taken.devices.len();
@@ -279,6 +274,8 @@ fn holders<'a>(held: impl IntoIterator<Item = &'a (String, By)>) -> String {
     let holders = holders.into_iter().map(|(holder, devices)| match holder {
         By::Run(Some(holder)) => format!("{holder} holds {}", devices.join(", ")),
         By::Run(None) => format!("another run holds {}", devices.join(", ")),
+        By::User(Some(user)) => format!("a run of {user} holds {}", devices.join(", ")),
+        By::User(None) => format!("another user's run holds {}", devices.join(", ")),
         By::Outside(user) => format!("outside Saturn, {user} uses {}", devices.join(", ")),
     });
     holders.collect::<Vec<String>>().join("; ")
