@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::facts::ids::{AttemptId, DeviceId, TaskId};
+use crate::facts::ids::{AttemptId, DeviceId, NodeId, TaskId};
 
 /// The memory of failures; all of it may be lost.
 #[derive(Debug, Default)]
@@ -22,6 +22,14 @@ pub(crate) struct Outside {
     pub(crate) left: BTreeSet<DeviceId>,
     /// Devices that a person has taken back all the same.
     pub(crate) shared: BTreeSet<DeviceId>,
+}
+
+impl Outside {
+    /// Forgets the devices of a node that has left: they count as new ones when it comes again.
+    pub(crate) fn forget(&mut self, node: NodeId) {
+        self.left.retain(|id| id.node != node);
+        self.shared.retain(|id| id.node != node);
+    }
 }
 
 /// Why devices were set aside, while this process drives the run.

@@ -54,11 +54,15 @@ impl OutsideWatch {
         Self { looks, _end: end, first, sightings: Sightings::of(hardware) }
     }
 
-    /// The devices that others use, with who uses each, if that has changed since the last call.
+    /// The devices that others use, with who uses each, after a look. `None` if there was no look
+    /// since the last call, and if there was nobody before and after it.
     pub(crate) fn news(&mut self, state: &State) -> Option<BTreeMap<DeviceId, String>> {
         let is_first = self.first.is_some();
         let found = self.first.take().or_else(|| self.looks.try_recv().ok())?;
-        self.sightings.take_in(&found, state, is_first).then(|| self.sightings.told())
+        let has_changed = self.sightings.take_in(&found, state, is_first);
+        // A device may have come free for another reason while others use it, so they are told again.
+        let told = self.sightings.told();
+        (has_changed || !told.is_empty()).then_some(told)
     }
 }
 
@@ -200,7 +204,7 @@ mod tests {
             assert!(!clock::is_past(until), "nobody looks");
             clock::pause(Duration::from_millis(1));
         }
-        assert_eq!(watch.news(engine.state()), None, "nothing new");
+        assert_eq!(watch.news(engine.state()).unwrap().len(), 1, "they are still there");
         drop(watch);
     }
 }

@@ -6,10 +6,12 @@ pub(crate) mod deeds;
 mod standstill;
 mod taking_over;
 
+use std::collections::BTreeSet;
+
 use saturn_core::Cluster;
 use saturn_engine::{
-    Action, AttemptId, Command, Decision, Engine, Event, LaunchError, LaunchOrder, Launcher, News,
-    RankReport, Record, RunConfig, RunEnd, State,
+    Action, AttemptId, Command, Decision, DeviceId, Engine, Event, LaunchError, LaunchOrder,
+    Launcher, News, RankReport, Record, RunConfig, RunEnd, State,
 };
 
 use crate::driving::meter::{Cost, Meter};
@@ -54,6 +56,8 @@ pub struct Simulation {
     keeps_no_journal: bool,
     meter: Option<Meter>,
     stopper: Option<Stopper>,
+    /// The devices that programs other than Saturn use now.
+    used_outside: BTreeSet<DeviceId>,
     standstill: Option<Standstill>,
     /// The driver reads what waited for it while it stood still.
     is_catching_up: bool,
@@ -80,6 +84,7 @@ impl Simulation {
             keeps_no_journal: false,
             meter: None,
             stopper: None,
+            used_outside: BTreeSet::new(),
             standstill: None,
             is_catching_up: false,
             num_drivers: 1,

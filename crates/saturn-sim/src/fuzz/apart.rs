@@ -109,6 +109,7 @@ pub(super) fn draw_deeds(seed: u64, simulation: &mut Simulation, nodes: &[Node])
     draw_standstills(seed, simulation);
     draw_slow_nodes(seed, simulation, nodes);
     draw_letters(seed, simulation, nodes);
+    draw_outside(seed, simulation, nodes);
     if !is_on_one_machine(seed) {
         draw_cuts(seed, simulation, nodes);
     }
@@ -151,6 +152,18 @@ fn draw_slow_nodes(seed: u64, simulation: &mut Simulation, nodes: &[Node]) {
         simulation.plan_deed(back_s, Deed::NodePace(node.name.clone(), 1.0));
         simulation.world.hit(Fault::SlowNode);
     }
+}
+
+/// Programs other than Saturn come to devices of the first node, and leave them.
+fn draw_outside(seed: u64, simulation: &mut Simulation, nodes: &[Node]) {
+    let mut rng = stream(seed, 20);
+    let Some(node) = nodes.first().filter(|_| rng.random_bool(0.15)) else { return };
+    let uses = |devices| Deed::UsedOutside(node.name.clone(), devices);
+    for _ in 0..rng.random_range(1..6) {
+        let devices = (0..node.gpus).filter(|_| rng.random_bool(0.4)).collect();
+        simulation.plan_deed(rng.random_range(0.0..QUIET_S), uses(devices));
+    }
+    simulation.plan_deed(QUIET_S, uses(BTreeSet::new()));
 }
 
 /// Nodes whose letters wait, and nodes that start no rank, for less than counts as silence.

@@ -10,6 +10,7 @@ use saturn_engine::{
 
 use crate::driving::seam::Violation;
 use crate::judge::duty::Duty;
+use crate::judge::outside::Outside;
 use crate::judge::recovery::Failures;
 
 /// A task.
@@ -140,6 +141,7 @@ pub(super) struct Books {
     /// Devices of each node that exists in the world.
     pub(super) machines: BTreeMap<String, u32>,
     pub(super) set_aside: BTreeSet<DeviceId>,
+    pub(super) outside: Outside,
     /// Who uses each device in the world.
     pub(super) used: BTreeMap<DeviceId, AttemptId>,
     pub(super) plan: Option<Vec<Place>>,
@@ -183,6 +185,7 @@ impl Books {
             node_gpus: Vec::new(),
             machines: BTreeMap::new(),
             set_aside: BTreeSet::new(),
+            outside: Outside::default(),
             used: BTreeMap::new(),
             plan: None,
             is_closed: false,

@@ -3,6 +3,7 @@
 use saturn_engine::AttemptId;
 
 use crate::judge::books::Books;
+use crate::judge::outside::Outside;
 use crate::workloads::truth::PEAK_MEMORY_BYTES;
 
 impl Books {
@@ -56,6 +57,7 @@ impl Books {
         }
         self.failed_looks.clear();
         self.set_aside.clear();
+        self.outside = Outside::default();
         self.suspects.clear();
         self.accusers.clear();
         self.ended = None;

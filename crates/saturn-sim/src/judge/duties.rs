@@ -1,9 +1,11 @@
 //! The duties of a decision: towards the event that the engine was told, and towards the records
 //! that it stored itself.
 
+use std::collections::BTreeSet;
+
 use saturn_engine::{
-    AttemptId, Command, Event, FailureKind, Judgement, NamedJudgement, Purpose, RankReport, Ruling,
-    TaskId,
+    AttemptId, Command, DeviceId, Event, FailureKind, Judgement, NamedJudgement, Purpose,
+    RankReport, Ruling, TaskId, devices,
 };
 
 use crate::judge::books::Books;
@@ -61,6 +63,7 @@ impl Books {
                 self.note_command(command);
             }
             Event::SpaceFreed => self.note_space(),
+            Event::UsedOutside { devices } => self.note_outside(devices.keys().copied().collect()),
             Event::NodeLeft { name, .. }
                 if self.nodes.iter().any(|(one, _, gpus)| one == name && *gpus > 0) =>
             {
@@ -86,6 +89,24 @@ impl Books {
             }
             _ => {}
         }
+    }
+
+    /// The driver has seen which devices others use.
+    fn note_outside(&mut self, used: BTreeSet<DeviceId>) {
+        self.outside.shared.retain(|id| used.contains(id));
+        for id in self.outside.left.difference(&used) {
+            self.duties.push(Duty::TakeBack(*id));
+        }
+        let is_there =
+            |id: &DeviceId| self.nodes.get(id.node.0).is_some_and(|(_, _, gpus)| id.device < *gpus);
+        for id in used.iter().filter(|id| is_there(id)) {
+            let is_open = self.set_aside.contains(id) || self.outside.shared.contains(id);
+            let mut live = self.attempts.values().filter(|one| one.end.is_none());
+            if !is_open && !live.any(|one| devices(&one.gang).any(|held| held == *id)) {
+                self.duties.push(Duty::LeaveToOthers(*id));
+            }
+        }
+        self.outside.used = used;
     }
 
     fn note_report(&mut self, attempt: AttemptId, rank: u32, report: &RankReport) {

@@ -1,6 +1,6 @@
 //! What a decision must hold.
 
-use saturn_engine::{Action, AttemptId, Judgement, Record, TaskEnd, TaskId};
+use saturn_engine::{Action, AttemptId, DeviceId, Judgement, Record, TaskEnd, TaskId};
 
 /// An action or record that must be in the same decision.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,6 +29,10 @@ pub(super) enum Duty {
     NodeLeft(String),
     /// The devices of an attempt are set aside, since its processes live.
     SetAside(AttemptId),
+    /// A free device that other programs use is set aside.
+    LeaveToOthers(DeviceId),
+    /// A device that other programs have left is used again.
+    TakeBack(DeviceId),
     /// A gang without processes has ended.
     End(AttemptId),
     /// A report of a checkpoint is recorded.
@@ -61,6 +65,10 @@ impl Duty {
             | (Self::Unpause(task), Record::Unpaused { task: of }) => task == of,
             (Self::Judged(task, said), Record::Judged { task: of, judgement }) => {
                 task == of && said == judgement
+            }
+            (Self::LeaveToOthers(id), Record::SetAside { node, devices, .. })
+            | (Self::TakeBack(id), Record::TakenBack { node, devices, .. }) => {
+                id.node == *node && devices.contains(&id.device)
             }
             (Self::End(attempt), Record::Ended { attempt: of, .. }) => attempt == of,
             (Self::NodeLeft(_), Record::NodeLeft { .. })

@@ -218,6 +218,9 @@ impl Books {
                 let is_left = one.end.is_some() && !one.live.is_empty() || is_unknown;
                 is_left && devices(&one.gang).any(|held| held == id)
             });
+            if self.outside.is_left_to_others(id, lives || failed >= MAX_SUSPECTS) {
+                continue;
+            }
             if !lives && failed < MAX_SUSPECTS {
                 let what = format!("{id:?} is set aside after {failed} failures");
                 self.wrong("devices are set aside for a cause", what);

@@ -91,6 +91,7 @@ impl Books {
                 for one in self.attempts.values_mut().filter(|one| one.gang.len() > 1) {
                     one.gang.retain(|part| part.node != node.0);
                 }
+                self.outside.node_left(*node);
                 if let Some(node) = self.nodes.get_mut(node.0) {
                     node.2 = 0;
                 }
@@ -107,6 +108,7 @@ impl Books {
                 for device in devices {
                     let id = DeviceId { node: *node, device: *device };
                     self.set_aside.remove(&id);
+                    self.outside.taken_back(id);
                     self.suspects.remove(&id);
                     if self.used.contains_key(&id) {
                         let used = &self.used[&id];

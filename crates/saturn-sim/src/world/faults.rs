@@ -151,6 +151,8 @@ pub enum Fault {
     LateNode,
     /// The pool has up to 128 devices, and the run up to 300 tasks.
     Large,
+    /// Programs other than Saturn use devices for a while.
+    UsedOutside,
 }
 
 impl Fault {
@@ -228,6 +230,7 @@ impl Fault {
         Self::NoParents,
         Self::LateNode,
         Self::Large,
+        Self::UsedOutside,
     ];
 
     /// Whether a scenario draws it apart, from random numbers of its own. Then the scenarios without

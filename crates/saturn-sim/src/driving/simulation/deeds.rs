@@ -1,6 +1,6 @@
 //! Deeds from outside a run: commands of people, nodes that come and go, devices that turn bad.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use saturn_core::Node;
 use saturn_engine::{AttemptId, Command, DeviceId, Event, TaskId};
@@ -36,6 +36,8 @@ pub enum Deed {
     NodePace(String, f64),
     /// The disk has room again.
     SpaceFreed,
+    /// Programs other than Saturn use these devices of a node, and no others.
+    UsedOutside(String, BTreeSet<u32>),
     /// A device turns bad, or well again.
     Device(String, u32, bool),
     /// A report comes of an attempt that may be long over.
@@ -104,6 +106,13 @@ impl Simulation {
             Deed::LosesParents(name, for_s) => self.world.lose_parents(&name, for_s),
             Deed::NodePace(name, factor) => self.world.set_pace(&name, factor),
             Deed::SpaceFreed => self.deliver(Event::SpaceFreed),
+            Deed::UsedOutside(name, devices) => {
+                if let Some(node) = self.world.number_of(&name) {
+                    let ids = devices.into_iter().map(|device| DeviceId { node, device });
+                    self.used_outside = ids.collect();
+                    self.look_outside();
+                }
+            }
             Deed::Device(name, device, is_bad) => {
                 if let Some(node) = self.world.number_of(&name) {
                     self.world.set_bad(DeviceId { node, device }, is_bad);
@@ -127,6 +136,15 @@ impl Simulation {
             }
             Deed::Calm(nodes) => self.calm(nodes),
         }
+    }
+
+    /// The driver looks which devices other programs use.
+    pub(super) fn look_outside(&mut self) {
+        if !self.used_outside.is_empty() {
+            self.world.hit(Fault::UsedOutside);
+        }
+        let devices = self.used_outside.iter().map(|id| (*id, "another".to_owned())).collect();
+        self.deliver(Event::UsedOutside { devices });
     }
 
     fn stopper_looks(&mut self) {

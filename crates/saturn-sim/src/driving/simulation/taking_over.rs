@@ -106,6 +106,9 @@ impl Simulation {
         let (cluster, device_memory_bytes) = (self.pool(), self.device_memory_bytes);
         let again = self.words.take_again(&living);
         self.deliver_surely(Event::Resume { cluster, device_memory_bytes, machines, living });
+        if !self.used_outside.is_empty() {
+            self.look_outside();
+        }
         self.deliver_surely(Event::Tick);
         for event in again.into_iter().chain(unheard) {
             self.tell_again(event);
