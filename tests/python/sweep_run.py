@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -60,6 +61,18 @@ print("trained")
 """
 
 
+def has_begun(run: Path) -> bool:
+    """Whether a run's directory has a journal that it can be resumed from."""
+    journal = run / "journal.db"
+    if not journal.exists():
+        return False
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{journal}?mode=ro", uri=True)) as opened:
+            return opened.execute("SELECT count(*) FROM record").fetchone() != (0,)
+    except sqlite3.OperationalError:
+        return False  # as yet without tables
+
+
 class Run:
     """The sweep, driven by a process of its own."""
 
@@ -93,17 +106,6 @@ class Run:
                 # Whoever starts the tests in the background leaves Ctrl-C ignored.
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
-
-    def has_begun(self) -> bool:
-        """Whether it has a journal that it can be resumed from."""
-        journal = self.path / "journal.db"
-        if not journal.exists():
-            return False
-        try:
-            with sqlite3.connect(f"file:{journal}?mode=ro", uri=True) as opened:
-                return opened.execute("SELECT count(*) FROM record").fetchone() != (0,)
-        except sqlite3.OperationalError:
-            return False  # as yet without tables
 
     def wait_for_step(self, step: int, task: str = "lr0.01") -> None:
         """Wait until a task has trained that far and saved at least once."""

@@ -24,7 +24,7 @@ import pytest
 import saturn
 from agents import agents_with
 from saturn.runs.request import Settings
-from sweep_run import SATURN, TASKS, Run, assert_trained_as_plain_torch_does
+from sweep_run import SATURN, TASKS, Run, assert_trained_as_plain_torch_does, has_begun
 
 #: Kills of drivers, and now and then of an agent or a rank.
 NUM_KILLS = int(os.environ.get("SATURN_TEST_KILLS", "8"))
@@ -226,7 +226,7 @@ def test_a_driver_may_be_killed_at_any_moment_and_no_step_and_no_command_is_lost
     num_kills = num_in_training = num_adopted = num_commands = 0
     while num_kills < NUM_KILLS:
         run = Run(tmp_path_factory.mktemp("killed"), "--outlive", "600")
-        while not run.has_begun():
+        while not has_begun(run.path):
             assert run.process.poll() is None, run.stderr.read_text()
             time.sleep(0.01)
         commands = Commands(run)

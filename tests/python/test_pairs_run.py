@@ -6,7 +6,13 @@ import contextlib
 import io
 import json
 import math
+import os
+import random
 import re
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +24,11 @@ import saturn
 from pair_runs import ENDLESS, EVERY, LONG, NAN_STEP, STEPS, plain_losses
 from pair_tables import truths
 from saturn import RunResult, native
+from warm_parent import PYTHON_DIR
 
+SATURN = Path(sys.executable).with_name("saturn")
+#: Another at each run of the tests, told where a test fails.
+SEED = int(os.environ.get("SATURN_TEST_SEED", str(time.time_ns() % 1_000_000)))
 LOSS = ("eval_loss", "min")
 #: A time in what a run prints.
 TIME = r"(?:(\d+) min )?([\d.]+) s"
@@ -69,7 +79,10 @@ def test_each_table_says_what_is_so(ended: tuple[RunResult, str]) -> None:
 
 
 def test_each_task_ends_as_what_happened_to_it_says(ended: tuple[RunResult, str]) -> None:
-    result, _ = ended
+    assert_ended_as_expected(ended[0])
+
+
+def assert_ended_as_expected(result: RunResult) -> None:
     assert [task.name for task in result.tasks] == list(EXPECTED)
     for task in result.tasks:
         status, steps, attempts = EXPECTED[task.name]
@@ -89,9 +102,13 @@ def test_each_task_ends_as_what_happened_to_it_says(ended: tuple[RunResult, str]
 
 
 def test_what_happens_changes_no_loss(ended: tuple[RunResult, str]) -> None:
+    assert_no_loss_is_changed(ended[0].run_dir)
+
+
+def assert_no_loss_is_changed(run_dir: Path) -> None:
     plain = plain_losses(LONG)
     changed = {"nan": plain_losses(STEPS, has_nan=True), "exploded": plain_losses(STEPS, lr=1e6)}
-    for name, truth in truths(ended[0].run_dir).items():
+    for name, truth in truths(run_dir).items():
         expected = changed.get(name, plain)
         assert set(range(1, truth.steps + 1)) <= truth.losses.keys()
         for step, loss in truth.losses.items():
@@ -163,6 +180,110 @@ def test_a_run_that_is_stopped_at_once_and_resumed(tmp_path: Path) -> None:
             assert closeness.ulps(found, expected) < closeness.ACROSS, name
         assert truth.attempts[: len(first[name].attempts)] == first[name].attempts, name
         assert truth.planned_s == first[name].planned_s or first[name].planned_s is None
+
+
+DRIVER = """
+import sys
+from pathlib import Path
+
+import pair_runs
+import saturn
+
+if __name__ == "__main__":
+    directory = Path(sys.argv[1])
+    saturn.orchestrate(
+        pair_runs.tasks(directory), devices=2, techniques=["ddp"], checkpoint_every_s=0.3,
+        stopper=pair_runs.Searched(metric="eval_loss"), runs_dir=directory, name="it",
+        raise_on_failure=False, outlive_s=600,
+    )
+"""
+
+
+class KilledDrivers:
+    """A run whose driver is killed now and then, while tasks train on, and another takes it up."""
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / "it"
+        self.num_kills = 0
+        self._log = directory / "said"
+        self._chance = random.Random(SEED)
+        script = directory / "driver.py"
+        script.write_text(DRIVER)
+        self._driver = self._started(sys.executable, script, directory)
+        self._kill_at_s = math.inf
+
+    def _started(self, *command: object) -> subprocess.Popen[bytes]:
+        with self._log.open("a") as log:
+            return subprocess.Popen([str(one) for one in command], stdout=log, stderr=log)
+
+    def has_ended(self) -> bool:
+        """Whether the run has; kills the driver if it is time to."""
+        if self._driver.poll() is not None:
+            return True
+        if time.monotonic() > self._kill_at_s:
+            self._driver.kill()
+            if self._driver.wait() == -signal.SIGKILL:
+                self.num_kills += 1
+                time.sleep(self._chance.choice([0.0, 0.5]))
+                self._driver = self._started(SATURN, "resume", self.path)
+            self._kill_at_s = math.inf
+        return False
+
+    def trains(self) -> None:
+        """A task trains: the driver may be killed, before long."""
+        if self._kill_at_s == math.inf:
+            self._kill_at_s = time.monotonic() + self._chance.uniform(0.0, 4.0)
+
+    def steer(self, directory: Path) -> None:
+        """As `pair_runs.steer`, between kills; then wait for the end."""
+        acts = ["cancelled", "paused", "raised", "killed"]
+        ends_s = time.monotonic() + 280
+        while not self.has_ended():
+            assert time.monotonic() < ends_s, f"it does not end; left: {acts}"
+            time.sleep(0.02)
+            try:
+                run = saturn.attach("it", runs_dir=directory)
+                trains = {
+                    task["name"]
+                    for task in run.status()["tasks"]
+                    if task["stage"] == "running" and task["step"] >= pair_runs.AT
+                }
+                if trains:
+                    self.trains()
+                if name := next((name for name in acts if name in trains), None):
+                    if name == "cancelled":
+                        run.cancel(name)
+                    elif name == "paused":
+                        run.pause(name)
+                    else:
+                        (directory / name).touch()
+                    acts.remove(name)
+                elif not acts:
+                    run.unpause("paused")
+            except saturn.SaturnError:
+                pass  # it has no driver that is ready, or nothing is paused
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_whatever_happens_to_tasks_drivers_may_be_killed_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SATURN_HOME", str(tmp_path / "home"))
+    path = [str(PYTHON_DIR), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, path)))
+    drivers = KilledDrivers(tmp_path)
+    drivers.steer(tmp_path)
+    print(f"seed {SEED}: {drivers.num_kills} kills")
+    said = (tmp_path / "said").read_text()
+    report = json.loads(native.report(drivers.path))
+    result = RunResult.from_report(report, drivers.path)
+    assert report["status"] == "complete", said
+    assert drivers.num_kills > 2, said
+    goals = dict.fromkeys(EXPECTED, LOSS)
+    pair_tables.judge(result, goals, {name: LOSS for name in goals if name != "follows"})
+    assert_ended_as_expected(result)
+    assert_no_loss_is_changed(drivers.path)
 
 
 def assert_said(pattern: str, printed: str, seconds: float, *, within_s: float) -> None:
