@@ -122,6 +122,28 @@ def test_the_best_is_trained_to_its_end_where_the_rungs_leave_nobody() -> None:
     assert search.ends() == {"a": ("stopped", 1), "b": ("done", 27)}
 
 
+@pytest.mark.parametrize("value", [0.5, math.nan, 0.05])
+def test_a_held_task_goes_on_if_all_that_were_trained_to_their_ends_were_worse(
+    value: float,
+) -> None:
+    """A short task comes to its end before the stopper has seen its values."""
+    search = Search(made(ASHA(min_steps=1)), 9, "abc")
+    assert words(search.report("a", 1, 0.1)) == [("a", HOLD)]
+    assert words(search.report("b", 1, 0.2)) == [("b", HOLD)]
+    quick = search.tasks["c"]
+    quick.stage, quick.end = "ended", "done"
+    quick.add(9, {"loss": value})
+    said = list(search.tuner.at_rest(search.tasks))
+    if value < 0.1:
+        assert words(said) == [("a", STOP), ("b", STOP)]
+        return
+    assert words(said) == [("a", GO_ON)]
+    assert said[0].reason == "at step 1 it is better than every task that was trained to its end"
+    a = search.tasks["a"]
+    a.stage, a.end = "ended", "done"
+    assert words(search.tuner.at_rest(search.tasks)) == [("b", STOP)]
+
+
 def test_what_is_no_number_is_last_and_sparse_values_count_at_the_rung_that_they_pass() -> None:
     search = Search(made(ASHA(min_steps=1, eta=2)), 8, "abcd")
     assert words(search.report("a", 1, math.nan)) == [("a", HOLD)]

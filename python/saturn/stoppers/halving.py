@@ -6,7 +6,9 @@ to the next. As more tasks reach the rung, the best may change. A task that is n
 held at a checkpoint and gives its devices back; it goes on if it is among them later.
 
 If all tasks are held and none was trained to its end (n is no power of η), the best task of the
-highest rung goes on. So a search ends with a trained model.
+highest rung goes on. It goes on too if those that were trained to their ends were worse at that
+rung: a short task may come to its end before this has seen its values. So a search ends with a
+trained model, and no better model is left behind.
 """
 
 from __future__ import annotations
@@ -80,16 +82,23 @@ class ASHA(Stopper):
                 yield Ruling(task.name, HOLD, reason)
 
     def at_rest(self, tasks: Tasks) -> Iterable[Ruling]:
-        """End all held tasks if a task was trained to its end; else the best goes on."""
+        """End all held tasks, unless one is better than all that were trained to their ends."""
         held = [task for task in tasks.values() if task.stage == HELD]
-        if any(task.end == "done" for task in tasks.values()):
+        if not held:
+            return
+        done = [task for task in tasks.values() if task.end == "done"]
+        first = min(held, key=lambda one: (-self._rung(one), self._badness(one)))
+        if not done:
+            yield Ruling(first.name, GO_ON, "it is the best, and nothing else is left to train")
+        elif all(self._is_better(first, other) for other in done):
+            place = _at(self, first, self._rung(first))
+            reason = f"at {place} it is better than every task that was trained to its end"
+            yield Ruling(first.name, GO_ON, reason)
+        else:
             for task in held:
                 place = _at(self, task, self._rung(task))
                 reason = f"held at {place}, and another task has trained to its end"
                 yield Ruling(task.name, STOP, reason)
-        elif held:
-            first = min(held, key=lambda one: (-self._rung(one), self._badness(one)))
-            yield Ruling(first.name, GO_ON, "it is the best, and nothing else is left to train")
 
     def _rung(self, task: Progress) -> int:
         """The highest rung that a task has reached; -1 if none."""
@@ -98,9 +107,18 @@ class ASHA(Stopper):
         return sum(rung <= last for rung in self.rungs(task)) - 1
 
     def _badness(self, task: Progress) -> tuple[float, str]:
+        return self._badness_at(self._rung(task), task), task.name
+
+    def _badness_at(self, rung: int, task: Progress) -> float:
+        """The badness of a task's value at a rung; infinite where it has none."""
+        rungs = self.rungs(task)
+        value = task.curve(self.goal).at(rungs[rung]) if 0 <= rung < len(rungs) else None
+        return self.badness(math.nan if value is None else value)
+
+    def _is_better(self, task: Progress, other: Progress) -> bool:
+        """Whether a task is better at its highest rung than the other was there."""
         rung = self._rung(task)
-        value = task.curve(self.goal).at(self.rungs(task)[rung]) if rung >= 0 else None
-        return self.badness(math.nan if value is None else value), task.name
+        return self._badness_at(rung, task) < self._badness_at(rung, other)
 
     def _ranked(self, rung: int, tasks: Tasks) -> tuple[set[str], list[str]]:
         """(tasks that go on from a rung, all tasks that have reached it, best first)."""
