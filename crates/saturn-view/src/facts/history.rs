@@ -208,8 +208,10 @@ impl History {
                 }
                 self.notes.push_back(Note { at_s: now_s, task: *task, text: text.clone() });
             }
+            Record::Began { config } => self.errors.on(&config.policy.hardware),
             Record::Resumed { adopted, .. } => {
                 self.resumed_s.push(now_s);
+                self.errors.on(&state.config.policy.hardware);
                 self.errors.adopted(state, adopted);
             }
             Record::DriverStarted { startup_s } => {
@@ -217,8 +219,7 @@ impl History {
             }
             Record::RunEnded { end: RunEnd::Complete } => self.errors.run_ended(now_s),
             // The state keeps what these records say.
-            Record::Began { .. }
-            | Record::Inspected { .. }
+            Record::Inspected { .. }
             | Record::Closed
             | Record::Wished { .. }
             | Record::Judged { .. }
@@ -370,9 +371,16 @@ impl History {
         }
     }
 
-    /// How wrong this run's own forecasts were, each list ascending.
+    /// How wrong this run's own forecasts on its present devices were, each list ascending.
     pub fn forecast_errors(&self) -> &ForecastErrors {
         self.errors.found()
+    }
+
+    /// The same for all devices that it was driven on, by the description of each type of device.
+    pub fn forecast_errors_by_hardware(
+        &self,
+    ) -> BTreeMap<BTreeMap<String, String>, ForecastErrors> {
+        self.errors.by_hardware()
     }
 
     fn planned(&mut self, state: &State, plan: &RunPlan) {
