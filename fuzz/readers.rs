@@ -45,6 +45,7 @@ pub fn journal(text: &str) {
             host_memory_bytes: None,
             host_memory_by_node: BTreeMap::new(),
             pool_may_grow: true,
+            hardware: BTreeMap::new(),
         };
         let resume = Event::Resume {
             cluster: cluster(),

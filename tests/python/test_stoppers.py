@@ -116,6 +116,48 @@ def test_a_task_that_is_held_goes_on_when_others_turn_out_worse() -> None:
     assert words(search.report("c", 4, 0.2)) == []
 
 
+def test_of_the_held_tasks_the_best_trains_ahead_where_another_is_further() -> None:
+    search = Search(made(ASHA(min_steps=2, eta=2)), 16, "abcde")
+
+    def asked(about: str) -> list[tuple[str, str]]:
+        said = list(getattr(search.tuner, about)(search.tasks))
+        search.take(said)
+        for one in said:
+            search.tasks[one.task].is_ahead = one.ruling == GO_ON
+        return words(said)
+
+    for name, value in zip("abcd", (0.1, 0.2, 0.3, 0.4), strict=True):
+        search.report(name, 2, value)
+    assert search.tasks["a"].stage == search.tasks["b"].stage == "training"
+    assert asked("idle") == []  # none is further than those that are held
+    search.report("a", 4, 0.1)
+    search.take([Ruling("a", GO_ON, "it is the best, and nothing else is left to train")])
+    assert asked("idle") == [("c", GO_ON)]
+    assert asked("idle") == [("d", GO_ON)]
+    assert asked("idle") == []
+    assert asked("crowded") == []  # nobody waits
+    search.tasks["e"].stage = "waiting"
+    assert asked("crowded") == [("d", HOLD)]  # the worse of the two
+    # It is judged at its next rung as any other task.
+    assert words(search.report("c", 4, 0.5)) == [("c", HOLD)]
+    search.tasks["c"].is_ahead = False
+    assert asked("idle") == [("d", GO_ON)]  # `c` is at the rung of `a` now
+    assert asked("idle") == []
+
+
+def test_what_trains_ahead_is_held_where_no_other_task_is_left() -> None:
+    search = Search(made(ASHA(min_steps=2, eta=2)), 8, "ab")
+    search.report("a", 2, 0.1)
+    search.report("b", 2, 0.2)
+    search.tasks["b"].stage, search.tasks["b"].is_ahead = "training", True
+    assert words(search.tuner.at(1.0, search.tasks)) == []
+    search.tasks["a"].stage, search.tasks["a"].end = "ended", "done"
+    said = list(search.tuner.at(1.0, search.tasks))
+    assert words(said) == [("b", HOLD)]
+    search.take(said)
+    assert words(search.tuner.at_rest(search.tasks)) == [("b", STOP)]
+
+
 def test_the_best_is_trained_to_its_end_where_the_rungs_leave_nobody() -> None:
     search = Search(made(ASHA(min_steps=1)), 27, "ab")
     search.train({"a": 0.2, "b": 0.1}, random.Random(0), at_once=2)

@@ -21,6 +21,7 @@ from saturn.errors import RunFailed, RunOver
 from saturn.runs.live import Run
 from saturn.stoppers import ASHA, Median, NaN, Progress, TimeLimit
 from saturn.stoppers.given import Reports, stoppers_of, with_metrics
+from saturn.stoppers.stopper import AHEAD
 from saturn.tuning.reports import TaskReports
 from saturn.tuning.scope import Scope
 from saturn.tuning.tuner import Stopping
@@ -81,6 +82,8 @@ class FakeRun(Run):
         self.judged: list[dict[str, Any]] = []
         self.notes: list[str] = []
         self.has_ended = False
+        #: By default none is idle.
+        self.devices: int | None = None
         for name in names:
             (run_dir / name).mkdir()
         (run_dir / "journal.db").touch()
@@ -100,7 +103,10 @@ class FakeRun(Run):
             }
             for name, stage in self.stages.items()
         ]
-        return json.dumps({"is_closed": True, "now_s": 5.0, "tasks": tasks})
+        busy = sum(stage == "running" for stage in self.stages.values())
+        pool = {"devices": self.devices or busy, "busy": busy}
+        status = {"is_closed": True, "now_s": 5.0, "tasks": tasks, "pool": pool}
+        return json.dumps({**status, "trials": {"open": 0}})
 
     def _command(self, command: dict[str, Any]) -> None:
         if self.has_ended:
@@ -177,6 +183,37 @@ def test_a_task_that_can_not_run_on_this_pool_keeps_no_held_task_waiting(
     until(lambda: run.stages["a"] == "running")
     run.has_ended = True
     one.end()
+
+
+def test_an_idle_device_trains_a_held_task_ahead_until_another_needs_it(
+    tmp_path: Path, watch: Callable[[Any, FakeRun], Watch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("saturn.tuning.watch._LASTING_S", 0.3)
+    run = FakeRun(tmp_path, "abc")
+    one = watch([ASHA(min_steps=2, eta=2)], run)
+    run.report("a", 2, 0.1)
+    until(lambda: run.stages["a"] == "held")
+    run.report("b", 2, 0.3)
+    until(lambda: run.stages["a"] == "running" and run.stages["b"] == "held")
+    run.devices = 3  # one is idle, but no task is further than the held one
+    time.sleep(1.0)
+    assert run.stages["b"] == "held"
+    run.report("c", 2, 0.4)
+    until(lambda: run.stages["c"] == "held")
+    run.report("a", 4, 0.1)
+    # Of one at the second rung none goes on, but the best is to be trained to its end.
+    until(lambda: all(stage == "running" for stage in run.stages.values()))
+    run.has_ended = True
+    one.end()
+    told = [each["reason"] for each in run.judged if each.get("ruling") == "go_on"][-2:]
+    assert told == [AHEAD, AHEAD]
+    # Another process knows that they train ahead, and holds them where no other task trains.
+    run.has_ended, run.stages["a"] = False, "done"
+    again = watch([ASHA(min_steps=2, eta=2)], run)
+    until(lambda: run.stages["b"] == run.stages["c"] == "stopped")
+    assert run.words()[-4:-2] == [("b", "hold"), ("c", "hold")]
+    run.has_ended = True
+    again.end()
 
 
 def test_what_is_said_reaches_the_run_with_the_values_that_it_rests_on(

@@ -61,15 +61,15 @@ impl Store {
         all
     }
 
-    /// Adds the errors of a run on this platform. The errors of a run that was resumed replace the
-    /// errors that were kept when it stopped.
+    /// Adds the errors of a run on devices of these descriptions, by type. The errors of a run that was
+    /// resumed on the same devices replace the errors that were kept when it stopped.
     ///
     /// # Errors
     ///
     /// The file can't be written. It is then as it was.
     pub fn add_forecast_errors(
         &self,
-        platform: &Platform,
+        hardware: &BTreeMap<String, String>,
         run: &str,
         errors: &ForecastErrors,
         note: &mut dyn FnMut(String),
@@ -82,7 +82,6 @@ impl Store {
             set_aside(&self.errors_path(), &reason, note);
             Errors::default()
         });
-        let hardware = platform.hardware();
         let at = known.places.iter().position(|place| place.hardware == *hardware);
         let new = || Place { hardware: hardware.clone(), runs: Vec::new() };
         let mut here = at.map_or_else(new, |index| known.places.remove(index));
@@ -139,7 +138,7 @@ mod tests {
 
     fn add(store: &Store, platform: &Platform, run: &str, ratios: &[f64]) {
         let note = &mut |line| panic!("{line}");
-        store.add_forecast_errors(platform, run, &errors(ratios), note).unwrap();
+        store.add_forecast_errors(platform.hardware(), run, &errors(ratios), note).unwrap();
     }
 
     #[test]
@@ -152,6 +151,17 @@ mod tests {
         add(&store, &platform("a processor", "2.12"), "second", &[1.2]);
         add(&store, &platform("another", "2.11"), "third", &[9.0]);
         assert_eq!(store.forecast_errors(&here), errors(&[1.0, 1.2, 1.4]));
+    }
+
+    #[test]
+    fn a_run_that_went_on_elsewhere_has_errors_in_both_places() {
+        let dir = TempDir::new().unwrap();
+        let store = Store::at(dir.path());
+        let (here, there) = (platform("a processor", "2.11"), platform("another", "2.11"));
+        add(&store, &here, "moved", &[1.0]);
+        add(&store, &there, "moved", &[2.0]);
+        assert_eq!(store.forecast_errors(&here), errors(&[1.0]));
+        assert_eq!(store.forecast_errors(&there), errors(&[2.0]));
     }
 
     #[test]
@@ -182,7 +192,7 @@ mod tests {
             assert!(store.forecast_errors(&here).is_empty());
             let mut lines = Vec::new();
             let note = &mut |line| lines.push(line);
-            store.add_forecast_errors(&here, "next", &errors(&[1.5]), note).unwrap();
+            store.add_forecast_errors(here.hardware(), "next", &errors(&[1.5]), note).unwrap();
             assert!(lines.len() == 1 && lines[0].contains("set-aside"), "{lines:?}");
             assert_eq!(store.forecast_errors(&here), errors(&[1.5]));
         }

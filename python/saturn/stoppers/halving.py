@@ -5,6 +5,11 @@ rungs k = 0, 1, … are at r·η^k steps. Of the n tasks that have reached a run
 to the next. As more tasks reach the rung, the best may change. A task that is not among them is
 held at a checkpoint and gives its devices back; it goes on if it is among them later.
 
+A device that would stand idle trains the best held task ahead, up to its next rung at most, if a
+task that goes on by its place is further. A task that trains ahead is held again if a task that
+goes on by its place needs the device, or if no such task is left. So training ahead ends no search
+later, unless a task that trained ahead turns out to be among the best.
+
 If all tasks are held and none was trained to its end (n is no power of η), the best task of the
 highest rung goes on. It goes on too if those that were trained to their ends were worse at that
 rung: a short task may come to its end before this has seen its values. So a search ends with a
@@ -17,8 +22,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from saturn.stoppers.progress import ENDED, HELD, Progress
-from saturn.stoppers.stopper import GO_ON, HOLD, STOP, Ruling, Stopper, Tasks, check_whole
+from saturn.stoppers.progress import ENDED, HELD, TRAINING, WAITING, Progress
+from saturn.stoppers.stopper import AHEAD, GO_ON, HOLD, STOP, Ruling, Stopper, Tasks, check_whole
 
 #: Without `min_steps`, this many rungs are used, the first at 1/η^3 of a task's steps.
 _RUNGS = 3
@@ -99,6 +104,47 @@ class ASHA(Stopper):
                 place = _at(self, task, self._rung(task))
                 reason = f"held at {place}, and another task has trained to its end"
                 yield Ruling(task.name, STOP, reason)
+
+    def idle(self, tasks: Tasks) -> Iterable[Ruling]:
+        """Let the best held task train ahead, up to a rung that another task has passed."""
+        _, by_place = self._open(tasks)
+        furthest = max((self._rung(task) for task in by_place), default=-1)
+        behind = [
+            task
+            for task in tasks.values()
+            if task.stage == HELD
+            and self._rung(task) < furthest
+            and self._badness(task)[0] < math.inf
+        ]
+        if behind:
+            first = min(behind, key=lambda one: (-self._rung(one), self._badness(one)))
+            yield Ruling(first.name, GO_ON, AHEAD)
+
+    def crowded(self, tasks: Tasks) -> Iterable[Ruling]:
+        """Hold the worst task that trains ahead, if another task needs its device."""
+        ahead, by_place = self._open(tasks)
+        if ahead and any(task.stage == WAITING for task in by_place):
+            last = max(ahead, key=lambda one: (-self._rung(one), self._badness(one)))
+            yield Ruling(last.name, HOLD, "it trained ahead, and a better task needs its device")
+
+    def at(self, now_s: float, tasks: Tasks) -> Iterable[Ruling]:
+        """Hold the tasks that train ahead once no other task trains or waits."""
+        ahead, by_place = self._open(tasks)
+        if not by_place:
+            for task in ahead:
+                yield Ruling(task.name, HOLD, "it trained ahead, and no other task trains any more")
+
+    def _open(self, tasks: Tasks) -> tuple[list[Progress], list[Progress]]:
+        """(tasks that train ahead, tasks that train or wait by their place or from the start)."""
+        ahead: list[Progress] = []
+        by_place: list[Progress] = []
+        for task in tasks.values():
+            if task.stage not in (TRAINING, WAITING):
+                continue
+            rung = self._rung(task)
+            is_best = not task.is_ahead or task.name in self._ranked(rung, tasks)[0]
+            (by_place if is_best else ahead).append(task)
+        return ahead, by_place
 
     def _rung(self, task: Progress) -> int:
         """The highest rung that a task has reached; -1 if none."""

@@ -53,6 +53,8 @@ class Progress:
         self.stage = WAITING
         #: How it ended: `done`, `diverged`, `failed`, `cancelled` or `stopped`; None before.
         self.end: str | None = None
+        #: Whether it trains only because a device would stand idle otherwise.
+        self.is_ahead = False
         self._curves: dict[str, Curve] = {}
 
     def curve(self, metric: str) -> Curve:

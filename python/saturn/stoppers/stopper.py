@@ -16,6 +16,8 @@ from saturn.tasks.evaluation import MAX, MIN
 
 #: A task trains on or is taken up again; it waits at a checkpoint; it ends at a checkpoint.
 GO_ON, HOLD, STOP = "go_on", "hold", "stop"
+#: The reason with which a held task trains ahead. The journal keeps it, so a later process knows.
+AHEAD = "it is the best of those that are held, and a device would stand idle"
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,17 @@ class Stopper:
 
     def at(self, now_s: float, tasks: Tasks) -> Iterable[Ruling]:
         """Called about once a second; `now_s` is the time on the run's clock."""
+        return ()
+
+    def idle(self, tasks: Tasks) -> Iterable[Ruling]:
+        """Called if a device has stood idle for a while, and no task waits: one may train ahead.
+
+        A task that goes on with the reason `AHEAD` is `Progress.is_ahead` until the next ruling.
+        """
+        return ()
+
+    def crowded(self, tasks: Tasks) -> Iterable[Ruling]:
+        """Called if no device has been idle for a while, and a task waits for one."""
         return ()
 
     def is_enough(self, now_s: float, tasks: Tasks) -> bool:

@@ -162,6 +162,14 @@ class StudyTuner(Tuner):
         """The stoppers' rulings."""
         return self._stopping.at_rest(tasks)
 
+    def idle(self, tasks: Tasks) -> Iterable[Ruling]:
+        """The rulings of the stoppers."""
+        return self._stopping.idle(tasks)
+
+    def crowded(self, tasks: Tasks) -> Iterable[Ruling]:
+        """The rulings of the stoppers."""
+        return self._stopping.crowded(tasks)
+
     def at(self, now_s: float, tasks: Tasks) -> Iterable[Ruling]:
         """Tell the study which tasks have ended, and have it suggest more."""
         self._tell_ends(tasks)

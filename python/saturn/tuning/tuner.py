@@ -56,6 +56,14 @@ class Tuner:
         """Called regularly; `now_s` is the time on the run's clock."""
         return ()
 
+    def idle(self, tasks: Tasks) -> Iterable[Ruling]:
+        """Called if a device has stood idle for a while, no task waits, and no more will come."""
+        return ()
+
+    def crowded(self, tasks: Tasks) -> Iterable[Ruling]:
+        """Called if no device has been idle for a while, and a task waits for one."""
+        return ()
+
     def run_ended(self, tasks: Tasks) -> None:
         """The run is over or stops; `tasks` has the final state."""
 
@@ -100,6 +108,14 @@ class Stopping(Tuner):
     def at(self, now_s: float, tasks: Tasks) -> Iterable[Ruling]:
         """The rulings of all stoppers."""
         return strictest(one for stopper in self.stoppers for one in stopper.at(now_s, tasks))
+
+    def idle(self, tasks: Tasks) -> Iterable[Ruling]:
+        """The rulings of all stoppers."""
+        return strictest(one for stopper in self.stoppers for one in stopper.idle(tasks))
+
+    def crowded(self, tasks: Tasks) -> Iterable[Ruling]:
+        """The rulings of all stoppers."""
+        return strictest(one for stopper in self.stoppers for one in stopper.crowded(tasks))
 
     def is_enough(self, now_s: float, tasks: Tasks) -> bool:
         """Whether a stopper says that no more tasks must be suggested."""

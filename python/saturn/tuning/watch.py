@@ -20,7 +20,7 @@ from saturn.errors import InvalidInput, RunFailed
 from saturn.plain.measures import numbers, plain
 from saturn.runs import run_directory
 from saturn.stoppers.progress import ENDED, HELD, LOSS, TRAINING, WAITING, Progress
-from saturn.stoppers.stopper import GO_ON, STOP, Ruling
+from saturn.stoppers.stopper import AHEAD, GO_ON, STOP, Ruling
 from saturn.tuning.reports import WINDOW, Look, TaskReports
 from saturn.tuning.tuner import Tuner
 
@@ -37,8 +37,14 @@ _LOOKS_PER_TIME = 20.0
 #: The wait before a command is sent again to a run that did not answer.
 _AGAIN_S = 5.0
 
+#: How long a device must stand idle, or a task wait for one, before the tuner is asked about it. A
+#: plan and a launch take less.
+_LASTING_S = 3.0
+
 _STAGES = {"running": TRAINING, "held": HELD}
 _ENDS = ("done", "diverged", "failed", "cancelled", "stopped")
+#: The stages in which a task wants no device, or has its devices.
+_CONTENT = ("running", "held", "paused", *_ENDS)
 
 
 class Watch:
@@ -65,6 +71,10 @@ class Watch:
         self._after: dict[str, list[str]] = {}
         #: Tasks that wait for devices that the pool does not have, and will not get.
         self._lacking: set[str] = set()
+        #: True if a device is idle that no task waits for, False if a task waits and no device is
+        #: idle, None if neither; and since when.
+        self._is_idle: bool | None = None
+        self._idle_since = 0.0
         self._noted: set[str] = set()
         self._is_over = threading.Event()
         #: The tuner's error, if the run was stopped because of it.
@@ -126,6 +136,9 @@ class Watch:
             found = numbers(one.get("values", {})).items()
             values = {name: math.nan if value is None else value for name, value in found}
             self._tasks[one["task"]].add(one["step"], values)
+            if "ruling" in one:
+                is_ahead = one["ruling"] == GO_ON and one.get("reason") == AHEAD
+                self._tasks[one["task"]].is_ahead = is_ahead
             self._reports[one["task"]].was_seen(one["step"], values)
 
     def _round(self) -> None:
@@ -142,6 +155,11 @@ class Watch:
         rulings = list(self.tuner.at(self._now_s, self._tasks))
         if self._is_at_rest() and not rulings:
             rulings += self.tuner.at_rest(self._tasks)
+        lasts = now - self._idle_since > _LASTING_S and self._is_complete
+        if self._is_idle is not None and lasts and not rulings:
+            ask = self.tuner.idle if self._is_idle else self.tuner.crowded
+            rulings += ask(self._tasks)
+            self._idle_since = now
         self._send(self._judgements(rulings))
 
     def _is_at_rest(self) -> bool:
@@ -189,6 +207,7 @@ class Watch:
         # A ruling on a task that has ended meanwhile comes too late.
         if ruling is not None and task.end is None:
             judgement |= {"ruling": ruling.ruling, "reason": ruling.reason}
+            task.is_ahead = ruling.ruling == GO_ON and ruling.reason == AHEAD
             if ruling.ruling == STOP:
                 self._stopped.add(name)
                 task.stage = ENDED
@@ -201,6 +220,7 @@ class Watch:
         status = json.loads(native.status(self._run.run_dir))
         self._is_complete = self._scope.is_complete(status)
         self._now_s = self._scope.clock_s(status)
+        self._look_at_devices(status)
         for one in status["tasks"]:
             name = one["name"]
             if not self._scope.has(name):
@@ -227,6 +247,21 @@ class Watch:
             if is_live or is_new or has_moved or name in self._live:
                 self._to_read.add(name)
             (self._live.add if is_live else self._live.discard)(name)
+
+    def _look_at_devices(self, status: Mapping[str, Any]) -> None:
+        """Note whether devices are idle that no task of the run waits for, and the contrary."""
+        pool = status["pool"]
+        has_idle = pool["busy"] < pool["devices"]
+        done = {one["name"] for one in status["tasks"] if one["stage"] == "done"}
+        waits = status["trials"]["open"] > 0 or any(
+            one["stage"] not in _CONTENT
+            and not one.get("lacks_devices")
+            and done >= {*one["after"]}
+            for one in status["tasks"]
+        )
+        is_idle = None if has_idle == waits else has_idle
+        if is_idle != self._is_idle:
+            self._is_idle, self._idle_since = is_idle, time.monotonic()
 
     def _send(self, judgements: list[dict[str, Any]]) -> None:
         if judgements:

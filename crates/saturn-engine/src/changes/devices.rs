@@ -41,12 +41,18 @@ impl State {
     ) {
         self.limit_device_memory(device_memory_bytes);
         if let Some(machines) = machines {
-            let Machines { device_kind, host_memory_bytes, host_memory_by_node, pool_may_grow } =
-                machines;
+            let Machines {
+                device_kind,
+                host_memory_bytes,
+                host_memory_by_node,
+                pool_may_grow,
+                hardware,
+            } = machines;
             self.config.device_kind = device_kind;
             self.config.policy.host_memory_bytes = host_memory_bytes;
             self.config.policy.host_memory_by_node = host_memory_by_node;
             self.config.policy.pool_may_grow = pool_may_grow;
+            self.config.policy.hardware = hardware;
             self.learn_host_memory();
         }
         self.open_trials.clear();

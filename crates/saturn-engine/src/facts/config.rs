@@ -41,6 +41,9 @@ pub struct Machines {
     /// Whether nodes may join. If so, a task that needs a wider node than the pool has waits.
     #[serde(default = "yes")]
     pub pool_may_grow: bool,
+    /// [`Policy::hardware`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub hardware: BTreeMap<String, String>,
 }
 
 /// Which of the two technique interfaces a technique implements.
@@ -292,6 +295,10 @@ pub struct Policy {
     /// an expected end; no decision uses it.
     #[serde(skip_serializing_if = "ForecastErrors::is_empty")]
     pub earlier_errors: ForecastErrors,
+    /// The description of each type of device; empty where it is not known. It says to which devices
+    /// the errors of this run's forecasts belong; no decision uses it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub hardware: BTreeMap<String, String>,
 }
 
 impl Policy {
@@ -343,6 +350,7 @@ impl Default for Policy {
             max_nodes: 1,
             pool_may_grow: true,
             earlier_errors: ForecastErrors::default(),
+            hardware: BTreeMap::new(),
         }
     }
 }
@@ -369,7 +377,8 @@ impl RunConfig {
         let Policy { host_memory_bytes, pool_may_grow, .. } = self.policy;
         let host_memory_by_node = self.policy.host_memory_by_node.clone();
         let device_kind = self.device_kind;
-        Machines { device_kind, host_memory_bytes, host_memory_by_node, pool_may_grow }
+        let hardware = self.policy.hardware.clone();
+        Machines { device_kind, host_memory_bytes, host_memory_by_node, pool_may_grow, hardware }
     }
 
     /// The level of a technique; managed where it isn't in the run.

@@ -1,6 +1,6 @@
 //! The places of the plan in force that are still to be followed.
 
-use crate::facts::ids::TaskId;
+use crate::facts::ids::{DeviceId, TaskId};
 use crate::facts::plan::Place;
 use crate::state::run::State;
 use crate::state::task::TaskStatus;
@@ -10,6 +10,14 @@ impl State {
     pub fn open_places(&self) -> impl Iterator<Item = (usize, &Place)> {
         let places = self.plan.iter().flat_map(|plan| &plan.places).enumerate();
         places.filter(|(_, place)| self.is_place_open(place))
+    }
+
+    /// The next place of a device in the plan in force; `None` if the plan has nothing more for it.
+    pub fn next_place_on(&self, device: DeviceId) -> Option<&Place> {
+        let plan = self.plan.as_ref()?;
+        let mut places =
+            self.order.on_device(device).iter().filter_map(|index| plan.places.get(*index));
+        places.find(|place| self.is_place_open(place))
     }
 
     /// Whether a task waits for its place in the plan in force.
@@ -41,7 +49,7 @@ impl State {
     }
 
     /// Whether a task has a place that is open.
-    pub(crate) fn has_place(&self, task: TaskId) -> bool {
+    pub fn has_place(&self, task: TaskId) -> bool {
         self.place_of(task).is_some()
     }
 }

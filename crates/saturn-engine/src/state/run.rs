@@ -152,6 +152,11 @@ impl State {
         (0..self.tasks.len()).map(TaskId)
     }
 
+    /// Ids of the tasks that have not ended, in the order in which they came.
+    pub fn tasks_left(&self) -> impl Iterator<Item = TaskId> + '_ {
+        self.open_tasks.iter().copied()
+    }
+
     /// The group of a task.
     pub fn group_of(&self, task: TaskId) -> &Group {
         &self.groups[self.task(task).group]

@@ -5,11 +5,11 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use saturn_core::{ForecastErrors, Trial};
+use saturn_core::Trial;
 use saturn_engine::{Record, State};
 use saturn_store::with_causes;
 
-use crate::keeping::shelf::Shelf;
+use crate::keeping::shelf::{ErrorsByHardware, Shelf};
 
 /// How long the end of a run waits for the store's disk.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 enum Found {
     Trial(Box<Trial>),
-    Errors(ForecastErrors),
+    Errors(ErrorsByHardware),
 }
 
 /// The handle to the keeper's thread.
@@ -74,7 +74,7 @@ impl Keeper {
     }
 
     /// The run has ended, or stops for now; `errors` is how wrong its forecasts were.
-    pub(crate) fn end(self, errors: &ForecastErrors) {
+    pub(crate) fn end(self, errors: &ErrorsByHardware) {
         let _ = self.found.send(Found::Errors(errors.clone()));
     }
 }

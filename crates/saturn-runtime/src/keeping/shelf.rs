@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::system::clock;
 
+/// How wrong a run's forecasts were, by the description of each type of its devices.
+pub(crate) type ErrorsByHardware = BTreeMap<BTreeMap<String, String>, ForecastErrors>;
+
 /// How a run uses the store; the journal keeps this for a resume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -53,16 +56,17 @@ impl Shelf {
         self.store.forecast_errors(&self.platform)
     }
 
-    /// Keeps the errors of this run's forecasts for later runs. Returns lines for the person.
-    pub(crate) fn keep_errors(&self, errors: &ForecastErrors) -> Vec<String> {
+    /// Keeps the errors of this run's forecasts for later runs, by the devices on which they were
+    /// made. Returns lines for the person.
+    pub(crate) fn keep_errors(&self, errors: &ErrorsByHardware) -> Vec<String> {
         let mut lines = Vec::new();
-        let kept =
-            self.store.add_forecast_errors(&self.platform, &self.run_id, errors, &mut |line| {
-                lines.push(line);
-            });
-        if let Err(error) = kept {
-            let error = with_causes(&error);
-            lines.push(format!("errors of forecasts are not kept for later runs: {error}"));
+        for (hardware, errors) in errors.iter().filter(|(hardware, _)| !hardware.is_empty()) {
+            let note = &mut |line| lines.push(line);
+            let kept = self.store.add_forecast_errors(hardware, &self.run_id, errors, note);
+            if let Err(error) = kept {
+                let error = with_causes(&error);
+                lines.push(format!("errors of forecasts are not kept for later runs: {error}"));
+            }
         }
         lines
     }

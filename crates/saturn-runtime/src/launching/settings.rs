@@ -51,6 +51,7 @@ impl LaunchSettings {
             host_memory_bytes: self.host_memory_bytes,
             host_memory_by_node: hardware.host_memory_by_node(),
             pool_may_grow: is_cluster,
+            hardware: hardware.in_words(),
         }
     }
 

@@ -175,6 +175,7 @@ impl RunRequest {
             kill_grace_s: self.kill_grace_s.unwrap_or(defaults.kill_grace_s),
             min_gain_s: self.min_gain_s.unwrap_or(defaults.min_gain_s),
             pool_may_grow: self.cluster.is_some(),
+            hardware: hardware.in_words(),
             ..defaults
         };
         let config = RunConfig {

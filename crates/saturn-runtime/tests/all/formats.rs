@@ -167,6 +167,7 @@ fn records() -> Vec<Record> {
                 host_memory_bytes: Some(1 << 34),
                 host_memory_by_node: BTreeMap::from([(text("host/H200"), 1 << 35)]),
                 pool_may_grow: false,
+                hardware: BTreeMap::from([(text("H200"), text("NVIDIA H200"))]),
             }),
             adopted: vec![ATTEMPT],
         },

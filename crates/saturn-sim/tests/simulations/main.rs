@@ -6,6 +6,7 @@ mod bands;
 mod bounds;
 mod cases;
 mod costs;
+mod device_time;
 mod outages;
 mod owners;
 mod policies;

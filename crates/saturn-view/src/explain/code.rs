@@ -107,6 +107,8 @@ codes! {
     ReplanGain "replan_gain" "the gain that the last new plan promised",
     ReplanKept "replan_kept" "the plan was kept: no other plan saves enough to switch to it",
     SolverFailed "solver_failed" "the last solve gave no usable plan",
+    DeviceTime "device_time" "where the time of all devices went",
+    DeviceLate "device_late" "no task trained on a device for more than 5 s at the start, and why",
     DeviceSetAside "device_set_aside" "a device is set aside",
     NodeGone "node_gone" "a node left the run",
 }

@@ -2,7 +2,7 @@
 //! moved. The run as a whole is explained too.
 //!
 //! `stands`, `waiting` and `failures` explain where a task is, `candidates` its strategies, `moves`
-//! its moves, `wrong` the errors of its plan, and `run` the run. `code` lists the codes, and `reason`
+//! its moves, `wrong` the errors of its plan, `devices` where the devices' time went, and `run` the run. `code` lists the codes, and `reason`
 //! pairs a code with its sentence. `explanation` gathers all of this as data, and `text` prints it.
 //!
 //! Invariants: every reason has a stable code for scripts and a sentence for people. Everything
@@ -12,6 +12,7 @@
 
 pub(crate) mod candidates;
 pub(crate) mod code;
+pub(crate) mod devices;
 pub(crate) mod explanation;
 pub(crate) mod failures;
 pub(crate) mod moves;

@@ -4,6 +4,7 @@
 use saturn_engine::{DeviceId, Mode, NodeId, PlanSource, Purpose, RunEnd, RunPlan, State};
 
 use crate::explain::code::Code;
+use crate::explain::devices;
 use crate::explain::moves::promised;
 use crate::explain::reason::Reason;
 use crate::explain::wrong;
@@ -28,6 +29,7 @@ pub(super) fn reasons(
         reasons.extend(plan(state, history));
         reasons.extend(replans(state, history, now_s));
         reasons.extend(wrong::of_run(state, history));
+        reasons.extend(devices::of_run(state, history));
     }
     reasons.extend(pool(state, history));
     reasons

@@ -16,8 +16,12 @@ const LEAST_LEFT_S: f64 = 0.5;
 /// The errors so far, and the forecasts whose errors are not known yet.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Errors {
-    /// How wrong the forecasts were, each list ascending.
+    /// How wrong the forecasts on the present devices were, each list ascending.
     found: ForecastErrors,
+    /// The description of each type of the present devices; empty if it is not known.
+    hardware: BTreeMap<String, String>,
+    /// The errors on other devices, on which the run was driven before.
+    elsewhere: BTreeMap<BTreeMap<String, String>, ForecastErrors>,
     /// The ends of tasks that were forecast while they waited, and while they trained. Tasks that
     /// have ended are left out.
     of_tasks: BTreeMap<TaskId, (Told, Told)>,
@@ -26,9 +30,33 @@ pub(crate) struct Errors {
 }
 
 impl Errors {
-    /// How wrong the forecasts were, each list ascending.
+    /// How wrong the forecasts on the present devices were, each list ascending.
     pub(crate) fn found(&self) -> &ForecastErrors {
         &self.found
+    }
+
+    /// How wrong the forecasts were, by the description of each type of device on which they were
+    /// made.
+    pub(crate) fn by_hardware(&self) -> BTreeMap<BTreeMap<String, String>, ForecastErrors> {
+        let mut all = self.elsewhere.clone();
+        all.insert(self.hardware.clone(), self.found.clone());
+        all
+    }
+
+    /// The run is driven on these devices from now on. Forecasts that were made on other devices, of
+    /// ends that come on these, tell nothing of either.
+    pub(crate) fn on(&mut self, hardware: &BTreeMap<String, String>) {
+        if self.hardware == *hardware {
+            return;
+        }
+        let before = std::mem::replace(&mut self.hardware, hardware.clone());
+        let known = self.elsewhere.remove(hardware).unwrap_or_default();
+        let found = std::mem::replace(&mut self.found, known);
+        if !found.is_empty() {
+            self.elsewhere.insert(before, found);
+        }
+        self.of_tasks.clear();
+        self.of_run = Told::default();
     }
 
     /// A plan was adopted; `state` is the state after it.
@@ -146,6 +174,27 @@ mod tests {
         let kept: Vec<f64> = told.kept.iter().map(|(at_s, _)| *at_s).collect();
         assert_eq!(kept, [0.0, 128.0, 256.0, 384.0, 512.0, 640.0, 768.0, 896.0]);
         assert_eq!(told.ratios(500.0).next(), Some(0.5));
+    }
+
+    #[test]
+    fn errors_belong_to_the_devices_on_which_the_forecasts_were_made() {
+        let hardware = |name: &str| BTreeMap::from([("cpu".to_owned(), name.to_owned())]);
+        let mut errors = Errors::default();
+        errors.on(&hardware("here"));
+        errors.launched(TaskId(0), 0.0, 10.0);
+        errors.task_ended(TaskId(0), true, 20.0);
+        errors.launched(TaskId(1), 20.0, 10.0);
+        errors.on(&hardware("there"));
+        assert!(errors.found().is_empty(), "nothing is known of these devices yet");
+        errors.task_ended(TaskId(1), true, 50.0); // forecast here, and it came there
+        errors.launched(TaskId(2), 50.0, 10.0);
+        errors.task_ended(TaskId(2), true, 80.0);
+        errors.on(&hardware("here"));
+        errors.launched(TaskId(3), 80.0, 10.0);
+        errors.task_ended(TaskId(3), true, 120.0);
+        let found = errors.by_hardware();
+        let training = |name| found[&hardware(name)].training.clone();
+        assert_eq!((training("here"), training("there")), (vec![2.0, 4.0], vec![3.0]));
     }
 
     #[test]

@@ -15,53 +15,19 @@ use saturn_engine::{
     TaskId,
 };
 
+use crate::facts::device_time::DeviceTime;
 use crate::facts::errors::Errors;
 use crate::facts::past::{
     Move, Note, PastAttempt, PastEnd, PastTask, PastTrial, PoolChange, PoolEvent, Startup,
 };
 use crate::facts::planned_by::PlannedBy;
+use crate::facts::trials_took::TrialsTook;
 
 /// The most places kept over all plans. Three plans keep their places in any case: the first, the
 /// reference plan and the last.
 const MAX_PLACES: usize = 200_000;
 /// The most notes kept; older notes are dropped.
 const MAX_NOTES: usize = 1000;
-
-/// Counts and times of all trials together.
-#[derive(Debug, Clone, Default, PartialEq)]
-struct TrialsTook {
-    /// Trials that have ended.
-    number: u32,
-    /// Their seconds from launch to end, summed.
-    taken_s: f64,
-    /// The device-seconds that they held.
-    held_s: f64,
-    /// Trials that run now.
-    live: u32,
-    /// The time since when some trial has been running, seconds.
-    since_s: f64,
-    /// Seconds before that time during which some trial ran.
-    busy_s: f64,
-}
-
-impl TrialsTook {
-    fn began(&mut self, now_s: f64) {
-        if self.live == 0 {
-            self.since_s = now_s;
-        }
-        self.live += 1;
-    }
-
-    fn ended(&mut self, gpus: u32, taken_s: f64, now_s: f64) {
-        self.number += 1;
-        self.taken_s += taken_s;
-        self.held_s += f64::from(gpus) * taken_s;
-        self.live = self.live.saturating_sub(1);
-        if self.live == 0 {
-            self.busy_s += now_s - self.since_s;
-        }
-    }
-}
 
 /// The past of a run.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -94,6 +60,8 @@ pub struct History {
     pub has_died: bool,
     /// How wrong this run's own forecasts were.
     errors: Errors,
+    /// Where the time of devices went.
+    pub(crate) device_time: DeviceTime,
     /// Counts and times of trials.
     trials_took: TrialsTook,
     /// How many places `plans` holds.
@@ -166,6 +134,7 @@ fn pool_change(record: &Record, at_s: f64) -> Option<PoolChange> {
 impl History {
     /// Applies a record; `state` is the state after it.
     pub fn record(&mut self, state: &State, record: &Record, now_s: f64) {
+        self.device_time.record(state, record, now_s);
         if changes_devices(record) {
             self.num_devices.push((now_s, state.num_devices()));
         }
@@ -193,11 +162,7 @@ impl History {
             }
             Record::WentOn { attempt, .. } => self.went_on(state, *attempt, now_s),
             Record::Clocked { attempt, trained } => {
-                self.with_attempt(*attempt, |one| {
-                    let (steps, seconds) = one.clocked;
-                    let more_s = trained.step_s * trained.steps as f64;
-                    one.clocked = (steps.saturating_add(trained.steps), seconds + more_s);
-                });
+                self.with_attempt(*attempt, |one| one.add_clocked(*trained));
             }
             Record::Stopping { attempt, reason } => {
                 self.with_attempt(*attempt, |one| one.stopping = Some((*reason, now_s)));
@@ -243,8 +208,10 @@ impl History {
                 }
                 self.notes.push_back(Note { at_s: now_s, task: *task, text: text.clone() });
             }
+            Record::Began { config } => self.errors.on(&config.policy.hardware),
             Record::Resumed { adopted, .. } => {
                 self.resumed_s.push(now_s);
+                self.errors.on(&state.config.policy.hardware);
                 self.errors.adopted(state, adopted);
             }
             Record::DriverStarted { startup_s } => {
@@ -252,8 +219,7 @@ impl History {
             }
             Record::RunEnded { end: RunEnd::Complete } => self.errors.run_ended(now_s),
             // The state keeps what these records say.
-            Record::Began { .. }
-            | Record::Inspected { .. }
+            Record::Inspected { .. }
             | Record::Closed
             | Record::Wished { .. }
             | Record::Judged { .. }
@@ -334,16 +300,13 @@ impl History {
 
     /// Mean seconds of a trial from launch to end; `None` before a trial has ended.
     pub fn mean_trial_s(&self) -> Option<f64> {
-        let TrialsTook { number, taken_s, .. } = self.trials_took;
-        (number > 0).then(|| taken_s / f64::from(number))
+        self.trials_took.mean_s()
     }
 
     /// The mean number of devices that trials held while any trial ran. `running_s` is the
     /// device-seconds of trials that run now. `None` before a trial has run for a while.
     pub(crate) fn trial_devices(&self, running_s: f64, now_s: f64) -> Option<f64> {
-        let TrialsTook { held_s, live, since_s, busy_s, .. } = self.trials_took;
-        let busy_s = busy_s + if live > 0 { now_s - since_s } else { 0.0 };
-        (busy_s > 0.0).then(|| (held_s + running_s) / busy_s)
+        self.trials_took.devices(running_s, now_s)
     }
 
     /// Device-seconds of the usable devices from one time to another.
@@ -408,9 +371,16 @@ impl History {
         }
     }
 
-    /// How wrong this run's own forecasts were, each list ascending.
+    /// How wrong this run's own forecasts on its present devices were, each list ascending.
     pub fn forecast_errors(&self) -> &ForecastErrors {
         self.errors.found()
+    }
+
+    /// The same for all devices that it was driven on, by the description of each type of device.
+    pub fn forecast_errors_by_hardware(
+        &self,
+    ) -> BTreeMap<BTreeMap<String, String>, ForecastErrors> {
+        self.errors.by_hardware()
     }
 
     fn planned(&mut self, state: &State, plan: &RunPlan) {

@@ -2,7 +2,8 @@
 //!
 //! `history` keeps what the state forgets, as values of `past`. `outcome` compares what happened
 //! with the plan, and `planned_by` says what the plan rested on. `expect` says when tasks will end,
-//! and `errors` how wrong earlier forecasts were. `counts`, `goal`, `run_status` and `ways` answer
+//! and `errors` how wrong earlier forecasts were. `device_time` says where the time of devices went,
+//! with the uses of `device_use` and, of idle devices, the causes of `idle_causes`. `counts`, `goal`, `run_status` and `ways` answer
 //! the questions that several views ask of the state.
 //!
 //! Invariants: numbers and names alone, no sentences. The same records give the same facts, in a
@@ -11,12 +12,16 @@
 //! May use: no other room.
 
 pub(crate) mod counts;
+pub(crate) mod device_time;
+pub(crate) mod device_use;
 pub(crate) mod errors;
 pub(crate) mod expect;
 pub(crate) mod goal;
 pub(crate) mod history;
+mod idle_causes;
 pub mod outcome;
 pub(crate) mod past;
 pub(crate) mod planned_by;
 pub(crate) mod run_status;
+mod trials_took;
 pub(crate) mod ways;

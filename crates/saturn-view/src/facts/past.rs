@@ -1,7 +1,7 @@
 //! What a [`History`](crate::History) keeps: past attempts, tasks, trials, notes and changes of the
 //! pool.
 
-use saturn_core::{Gang, Node, Strategy, TrialOutcome};
+use saturn_core::{Gang, Node, Strategy, Trained, TrialOutcome};
 use saturn_engine::{AttemptEnd, AttemptId, NodeId, Place, Purpose, StopReason, TaskId};
 
 use crate::facts::planned_by::PlannedBy;
@@ -48,6 +48,13 @@ impl PastAttempt {
     /// Seconds from launch to its end, or to `now_s` while it lives.
     pub fn taken_s(&self, now_s: f64) -> f64 {
         self.ended.as_ref().map_or(now_s, |ended| ended.at_s) - self.launched_s
+    }
+
+    /// Adds an interval of training.
+    pub(crate) fn add_clocked(&mut self, trained: Trained) {
+        let (steps, seconds) = self.clocked;
+        let more_s = trained.step_s * trained.steps as f64;
+        self.clocked = (steps.saturating_add(trained.steps), seconds + more_s);
     }
 }
 

@@ -27,6 +27,7 @@ pub(crate) mod choices;
 pub(crate) mod colours;
 pub(crate) mod comparison;
 pub(crate) mod curves;
+pub(crate) mod device_time;
 pub(crate) mod evaluations;
 pub(crate) mod frame;
 pub(crate) mod gantt;

@@ -3,6 +3,7 @@
 use maud::html;
 
 use crate::html::choices;
+use crate::html::device_time;
 use crate::html::evaluations;
 use crate::html::frame::{Page, badge, section};
 use crate::html::losses;
@@ -36,6 +37,7 @@ pub fn render_html(report: &Report) -> String {
         (section("Tasks", &tables::tasks(report)))
         (section("Choices", &choices::body(report)))
         (section("Plans", &tables::plans(report)))
+        (section("Where the devices' time went", &device_time::body(report)))
         (section("Devices that are not used", &tables::unused_devices(report)))
         (section("Trials", &trials::body(report)))
     };

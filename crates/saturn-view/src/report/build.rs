@@ -18,6 +18,7 @@ use crate::report::data::{
     AttemptReport, DeviceReport, EvaluationReport, InspectionReport, PlanReport, PlannedReport,
     Report, TaskReport, Totals, TrialReport, VERSION,
 };
+use crate::report::device_time::DeviceTimeReport;
 use crate::report::metrics::TaskMetrics;
 
 impl Report {
@@ -52,6 +53,7 @@ impl Report {
             trials: trials(state),
             choices: choices::of(state, history),
             attempts: history.attempts.iter().map(|(id, one)| attempt(state, *id, one)).collect(),
+            device_time: DeviceTimeReport::of(state, history),
         }
     }
 }

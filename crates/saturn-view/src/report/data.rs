@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::explain::candidates::Candidate;
 use crate::facts::run_status::RunStatus;
+use crate::report::device_time::DeviceTimeReport;
 use crate::report::metrics::LossPoint;
 
 /// The version that [`Report::build`] makes.
@@ -360,6 +361,9 @@ pub struct Report {
     pub choices: Vec<ChoiceReport>,
     /// Every attempt.
     pub attempts: Vec<AttemptReport>,
+    /// Where the time of the devices went.
+    #[serde(default)]
+    pub device_time: DeviceTimeReport,
 }
 
 impl Report {

@@ -2,7 +2,8 @@
 //! a workload on pools of several sizes.
 //!
 //! `data` is the content of `report.json`. `build` makes it from state and history, with `metrics`
-//! from the workers' files and `choices` from the explanations. `ranking` puts tasks in order.
+//! from the workers' files and `choices` from the explanations. `device_time` is
+//! where the devices' time went. `ranking` puts tasks in order.
 //! `comparison` sets reports side by side. `simulated` is what `saturn simulate` shows, `replayed`
 //! what it shows of recorded runs. `whatif` is what `saturn whatif` shows, with `whatif_run` for
 //! runs and `whatif_types` for several types of GPU, in words (`whatif_words`) and as a table (`whatif_text`).
@@ -16,6 +17,7 @@ pub(crate) mod build;
 pub(crate) mod choices;
 pub mod comparison;
 pub(crate) mod data;
+pub(crate) mod device_time;
 pub(crate) mod metrics;
 pub(crate) mod ranking;
 pub mod replayed;

@@ -5,13 +5,15 @@ use saturn_core::names::escape_terminal;
 use saturn_engine::{Mode, RunEnd, State, TaskEnd, TaskStatus};
 
 use crate::facts::counts::{TaskCounts, TrialCounts};
+use crate::facts::device_use::DeviceUse;
 use crate::facts::history::History;
 use crate::facts::outcome::{
     did_all_that_was_planned, practice_total_s, realised_makespan_s, reference_plan, startup_s,
     total_s,
 };
 use crate::layout::paint::Paint;
-use crate::layout::units::{clock, count, duration, signed_percent};
+use crate::layout::units::{clock, count, duration, percent, signed_percent};
+use crate::phrases::device_uses::shares;
 use crate::phrases::words::{first_line, resume_command, shell_quoted};
 
 /// The most failed tasks that are named one by one.
@@ -37,6 +39,7 @@ pub fn summary(state: &State, history: &History, results: &Results, paint: Paint
         lines.push(search_line(state, is_interrupted, paint));
     } else {
         lines.extend(training_lines(state, history, is_interrupted, paint));
+        lines.extend(device_line(state, history, paint).filter(|_| !is_interrupted));
     }
     lines.extend(failure_lines(state, paint));
     let places = [("report", &results.report), ("profile", &results.profile)];
@@ -142,6 +145,17 @@ fn training_lines(
         ));
     }
     lines
+}
+
+/// Where the time of the devices went; `None` if nothing trained.
+fn device_line(state: &State, history: &History, paint: Paint) -> Option<String> {
+    let spent = history.device_time.spent(state);
+    let (all_s, trains_s) = (spent.sum(), spent.of(DeviceUse::Trains));
+    let others = shares(&spent.longest_first(), all_s);
+    let others = if others.is_empty() { others } else { format!("; {others}") };
+    let label = paint.dim("devices  ");
+    let trained = percent(trains_s / all_s.max(1e-9));
+    (trains_s > 0.0).then(|| format!("{label}trained {trained} of their time{others}"))
 }
 
 fn failure_lines(state: &State, paint: Paint) -> Vec<String> {

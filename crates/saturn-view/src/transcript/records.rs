@@ -80,7 +80,14 @@ impl Transcript {
             }
             Record::NotSolved { reason } => vec![self.not_solved(state, reason, now_s)],
             Record::Launched { attempt, .. } => self.launched(state, *attempt, now_s),
-            Record::WentOn { attempt, step } => self.went_on(state, *attempt, *step, now_s),
+            Record::WentOn { attempt, step } => {
+                let mut lines = self.went_on(state, *attempt, *step, now_s);
+                lines.extend(self.began_late(state, history, *attempt, now_s));
+                lines
+            }
+            Record::Started { attempt, .. } => {
+                self.began_late(state, history, *attempt, now_s).into_iter().collect()
+            }
             Record::Ended { attempt, end, step, .. } => {
                 self.ended(state, history, *attempt, end, *step, now_s)
             }
@@ -115,7 +122,6 @@ impl Transcript {
             | Record::NodeJoined { .. }
             | Record::NodeLeft { .. }
             | Record::TaskAdded { .. }
-            | Record::Started { .. }
             | Record::Checkpointed { .. }
             | Record::Clocked { .. }
             | Record::Solved { .. }

@@ -4,18 +4,22 @@ use saturn_core::StrategyKey;
 use saturn_core::names::escape_terminal;
 use saturn_engine::{
     AttemptEnd, AttemptId, BestEvaluation, Evaluation, FailureKind, Purpose, State, StopReason,
-    TaskEnd, TaskId,
+    TaskEnd, TaskId, devices,
 };
 
+use crate::facts::device_time::LATE_S;
 use crate::facts::history::History;
 use crate::facts::outcome::{planned_s, train_s};
 use crate::layout::text::pad;
 use crate::layout::units::{duration, number, signed_percent};
+use crate::phrases::device_uses::until_trained;
 use crate::phrases::events::{self, WAITS_FOR_SPACE};
 use crate::phrases::tasks::{steps, trained_steps};
 use crate::phrases::words::{self, first_line};
 use crate::transcript::writer::{Transcript, more};
 
+/// The most lines that say why devices began to train late; `saturn explain` has all.
+const MOST_LATE: usize = 8;
 /// The least time between two reported evaluations of a task, seconds.
 const EVALUATIONS_EVERY_S: f64 = 10.0;
 /// The share of a task's time, and the seconds, from which a line tells how long training stood
@@ -35,6 +39,31 @@ impl Transcript {
         now_s: f64,
     ) -> Vec<String> {
         self.trains(state, attempt, Some(step), now_s)
+    }
+
+    /// The line that says why no task trained on an attempt's devices before, if one should have.
+    pub(super) fn began_late(
+        &mut self,
+        state: &State,
+        history: &History,
+        attempt: AttemptId,
+        now_s: f64,
+    ) -> Option<String> {
+        if self.num_late_told >= MOST_LATE {
+            return None;
+        }
+        let gang = &state.attempts.get(&attempt)?.gang;
+        let late = devices(gang).filter_map(|device| history.device_time.late_device(device));
+        let new = late.filter(|one| one.trained_s == Some(now_s) && one.waited_s() > LATE_S);
+        let latest = new.max_by(|one, other| one.waited_s().total_cmp(&other.waited_s()))?;
+        self.num_late_told += 1;
+        let text = format!(
+            "no task trained on {} for {}: {}",
+            words::on_devices(&state.cluster, gang),
+            duration(latest.waited_s()),
+            until_trained(state, history, &latest),
+        );
+        Some(self.line(now_s, "late", &text))
     }
 
     /// Lines for a task that begins to train: from its checkpoint, or from the last step of its

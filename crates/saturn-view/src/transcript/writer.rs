@@ -37,6 +37,8 @@ pub struct Transcript {
     pub(super) told_no_space: BTreeMap<TaskId, String>,
     /// When an evaluation of each task was last reported.
     pub(super) told_evaluations: BTreeMap<TaskId, f64>,
+    /// How many lines have said why devices began to train late.
+    pub(super) num_late_told: usize,
     /// Whether to show the next plan in full.
     pub(super) show_plan: bool,
     /// Whether a line has said that the plan in force was kept although another plan would end
@@ -60,6 +62,7 @@ impl Transcript {
             told_paces: BTreeMap::new(),
             told_no_space: BTreeMap::new(),
             told_evaluations: BTreeMap::new(),
+            num_late_told: 0,
             show_plan: true,
             is_kept_told: false,
             is_length_told: false,

@@ -78,8 +78,10 @@ fn a_search_is_not_held_against_a_plan_that_knew_of_no_stops() {
     let words = last_words(&script);
     assert!(words.contains("0 of 5 tasks done in 31 s"), "{words}");
     assert!(words.contains("makespan 14 s from the plan at 0:17 on; not comparable"), "{words}");
+    let compared = words.lines().filter(|line| !line.starts_with("devices"));
+    let compared: Vec<&str> = compared.collect();
     for word in ["%", "bound", "planned", "current practice"] {
-        assert!(!words.contains(word), "{word}: {words}");
+        assert!(!compared.concat().contains(word), "{word}: {words}");
     }
     let page = page(&script);
     let tiles = &page[page.find("class=\"tiles\"").unwrap()..page.find("Tasks done").unwrap()];

@@ -10,6 +10,7 @@ mod columns;
 mod comparison;
 #[cfg(test)]
 mod console;
+mod device_time;
 #[cfg(test)]
 mod evaluations;
 #[cfg(test)]
