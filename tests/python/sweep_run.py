@@ -53,9 +53,43 @@ SWEEP = f"""{DEFINITIONS}
 if "--cursed" in sys.argv:
     tasks[0] = Task(get_model, get_dataloader, fail_late, HParams(lr=0.01, batch_count=100),
                     name="cursed")
+if "--logged" in sys.argv:
+    from saturn.loggers import Logger, TrackedRun
+
+    class Logged(TrackedRun):
+        def __init__(self, task):
+            self.id = task.name
+            self.path = task.run_dir / ("logged-" + task.name)
+
+        def tell(self, *words):
+            with self.path.open("a") as file:
+                print(*words, file=file)
+
+        def log(self, points):
+            for point in points:
+                self.tell("step", point.step)
+
+        def moved(self, step, strategy, gpus):
+            self.tell("moved", step)
+
+        def ended(self, status):
+            self.tell("ended", status)
+
+    class Logs(Logger):
+        name = "logs"
+
+        def check(self):
+            pass
+
+        def start(self, task):
+            return Logged(task)
+
+    loggers = [Logs()]
+else:
+    loggers = []
 outlive_s = float(sys.argv[sys.argv.index("--outlive") + 1]) if "--outlive" in sys.argv else 0.0
 result = orchestrate(
-    tasks, name="run", devices=1, checkpoint_every_s=0.3, outlive_s=outlive_s
+    tasks, name="run", devices=1, checkpoint_every_s=0.3, outlive_s=outlive_s, loggers=loggers
 )
 print("trained")
 """

@@ -92,6 +92,36 @@ def test_tasks_train_on_when_their_driver_is_killed_and_resume_takes_them_up(
     run.assert_nothing_lives()
 
 
+@pytest.mark.slow
+def test_trackers_are_told_of_tasks_that_are_taken_up(tmp_path: Path) -> None:
+    run = Run(tmp_path, "--outlive", "600", "--logged")
+    run.wait_for_step(300)
+    run.process.kill()
+    assert run.wait() == -signal.SIGKILL
+    resumed = run.saturn("resume")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "1 trained on" in resumed.stderr
+    for task in TASKS:
+        told = [line.split() for line in (run.path / f"logged-{task}").read_text().splitlines()]
+        steps = [int(value) for word, value in told if word == "step"]
+        assert sorted(set(steps)) == list(range(1, 1201)), task
+        assert told[-1] == ["ended", "done"]
+    run.assert_nothing_lives()
+
+
+@pytest.mark.slow
+def test_a_resume_that_is_refused_ends_nothing(tmp_path: Path) -> None:
+    run = killed_while_it_trains(tmp_path, 600)
+    refused = run.saturn("resume", "--devices", "0")
+    assert refused.returncode == 2, refused.stderr
+    assert agents(run), "its tasks train on"
+    resumed = run.saturn("resume")
+    assert resumed.returncode == 0, resumed.stderr
+    assert "1 trained on" in resumed.stderr
+    assert_trained_as_plain_torch_does(run)
+    run.assert_nothing_lives()
+
+
 def test_where_nobody_resumes_the_run_tasks_stop_at_checkpoints(tmp_path: Path) -> None:
     run = killed_while_it_trains(tmp_path, 0.1)
     run.assert_nothing_lives()

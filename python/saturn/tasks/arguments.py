@@ -67,6 +67,8 @@ def checked_name(name: object) -> str:
         return f"task-{next(_numbers)}"
     if not isinstance(name, str) or not name:
         raise ValueError(f"name is {name!r}; it must be a non-empty string")
+    if name in (".", ".."):
+        raise ValueError(f"name is {name!r}, which is no name in an address; give another")
     return name
 
 

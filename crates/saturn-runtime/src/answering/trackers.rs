@@ -152,6 +152,15 @@ impl Teller {
 impl Observer for Teller {
     fn record(&mut self, state: &State, record: &Record, _now_s: f64) {
         match record {
+            // Their launch was told to the trackers of the driver that died.
+            Record::Resumed { adopted, .. } => {
+                for attempt in adopted {
+                    let started = state.attempts.get(attempt).and_then(|one| one.started);
+                    if let Some((step, _)) = started {
+                        self.trains(state, *attempt, step);
+                    }
+                }
+            }
             Record::Started { attempt, step, .. } => self.trains(state, *attempt, *step),
             // The attempt has trained since step 0 as a trial, and becomes training only now.
             Record::WentOn { attempt, .. } => self.trains(state, *attempt, 0),

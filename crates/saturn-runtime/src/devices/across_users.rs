@@ -66,7 +66,8 @@ fn opened_directory(path: &Path) -> Option<File> {
 /// The file of a lock, made if needed.
 fn opened(path: &Path) -> Option<File> {
     let mut options = OpenOptions::new();
-    options.read(true).custom_flags(OFlag::O_NOFOLLOW.bits());
+    // Does not wait for a pipe that somebody has put there.
+    options.read(true).custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits());
     let file = match options.open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let made = OpenOptions::new().write(true).create_new(true).open(path);
@@ -99,7 +100,8 @@ fn holder_of(file: &File) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use nix::unistd::geteuid;
+    use nix::sys::stat::Mode;
+    use nix::unistd::{geteuid, mkfifo};
     use tempfile::TempDir;
 
     use super::*;
@@ -138,5 +140,7 @@ mod tests {
         assert!(matches!(lock(&all, "GPU-2"), Across::Unknown));
         fs::create_dir(all.join("GPU-3")).unwrap();
         assert!(matches!(lock(&all, "GPU-3"), Across::Unknown));
+        mkfifo(&all.join("GPU-4"), Mode::S_IRWXU).unwrap();
+        assert!(matches!(lock(&all, "GPU-4"), Across::Unknown), "and nobody waits for it");
     }
 }

@@ -160,6 +160,17 @@ impl Claims {
         Ok(Ok(()))
     }
 
+    /// Who holds the GPU of this UUID, if that is a run. It is not taken.
+    pub(crate) fn run_on(&self, uuid: &str) -> Result<Option<By>, RuntimeError> {
+        if let Err(by) = self.own(uuid)? {
+            return Ok(Some(by));
+        }
+        Ok(match self.across_users.as_ref().map(|all| across_users::lock(all, uuid)) {
+            Some(Across::Anothers(user)) => Some(By::User(user)),
+            _ => None,
+        })
+    }
+
     /// Locks a device against other runs of this user, and names this run as its holder.
     fn own(&self, device: &str) -> Result<Result<File, By>, RuntimeError> {
         let path = self.directory.join(format!("{device}.lock"));

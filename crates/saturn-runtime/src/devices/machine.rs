@@ -84,10 +84,7 @@ impl Machine {
         asked: Option<u32>,
         mut claims: Claims,
     ) -> Result<Pool, RuntimeError> {
-        if asked == Some(0) {
-            let why = "but a run needs at least 1".to_owned();
-            return Err(RuntimeError::Devices { asked: 0, why });
-        }
+        self.check(asked)?;
         let (kind, taken) = match &self.gpus {
             Gpus::There(gpus) => (DeviceKind::Cuda, self.claim_gpus(gpus, asked, &mut claims)?),
             _ => (DeviceKind::Cpu, self.claim_slots(asked, &mut claims)?),
@@ -112,18 +109,24 @@ impl Machine {
         Ok(Pool { kind, nodes, warnings, claims })
     }
 
+    /// Whether the machine has so many devices, whoever holds them. CPU slots can share cores.
+    pub(crate) fn check(&self, asked: Option<u32>) -> Result<(), RuntimeError> {
+        let why = match (asked, &self.gpus) {
+            (Some(0), _) => "but a run needs at least 1".to_owned(),
+            (Some(asked), Gpus::There(gpus)) if asked as usize > gpus.len() => {
+                format!("but this machine has {} GPUs", gpus.len())
+            }
+            _ => return Ok(()),
+        };
+        Err(RuntimeError::Devices { asked: asked.unwrap_or_default(), why })
+    }
+
     fn claim_gpus(
         &self,
         gpus: &[Gpu],
         asked: Option<u32>,
         claims: &mut Claims,
     ) -> Result<Taken, RuntimeError> {
-        if let Some(asked) = asked
-            && asked as usize > gpus.len()
-        {
-            let why = format!("but this machine has {} GPUs", gpus.len());
-            return Err(RuntimeError::Devices { asked, why });
-        }
         let outside = (self.outside)();
         let wanted = |gpu: &&Gpu| {
             let Gpu { uuid, model, memory_bytes, .. } = (*gpu).clone();
@@ -132,13 +135,20 @@ impl Machine {
         let is_used = |gpu: &&Gpu| outside.contains_key(&gpu.uuid);
         let (used, unused): (Vec<&Gpu>, Vec<&Gpu>) = gpus.iter().partition(is_used);
         let mut taken = Taken::claim(unused.iter().map(wanted), asked, claims)?;
-        let users = used.iter().filter_map(|gpu| {
-            Some((gpu.uuid.clone(), By::Outside(in_words(outside.get(&gpu.uuid)?))))
-        });
-        taken.held.extend(users);
+        // A run's ranks are programs too: then the run is told, not its ranks.
+        let mut outsiders = Vec::new();
+        for gpu in used {
+            let by_run = claims.run_on(&gpu.uuid)?;
+            if by_run.is_none() {
+                outsiders.push(gpu);
+            }
+            let programs = outside.get(&gpu.uuid).map_or(&[][..], Vec::as_slice);
+            let by = by_run.unwrap_or_else(|| By::Outside(in_words(programs)));
+            taken.held.push((gpu.uuid.clone(), by));
+        }
         let mut taken = taken.checked(asked, "GPUs")?;
         if asked.is_none() {
-            let more = Taken::claim(used.iter().map(wanted), None, claims)?;
+            let more = Taken::claim(outsiders.iter().map(wanted), None, claims)?;
             taken.devices.extend(more.devices);
             // Numbers follow the machine's order.
             let place = |uuid: &str| gpus.iter().position(|gpu| gpu.uuid == uuid);
@@ -373,6 +383,14 @@ mod tests {
         let machine = Machine { outside, ..machine(Gpus::There(gpus), 2) };
         let two = machine.claim(Some(2), claims(&dir, "/runs/one")).unwrap();
         assert_eq!(two.hardware().nodes[0].gpus, ["G1", "G2"]);
+        let mut other = claims(&dir, "/runs/other");
+        other.claim_gpu("G0").unwrap().unwrap();
+        let error = machine.claim(None, claims(&dir, "/runs/two")).unwrap_err().to_string();
+        assert!(
+            error.contains("(run `/runs/other`) holds G0"),
+            "its ranks are no outsiders: {error}"
+        );
+        drop(other);
         let error = machine.claim(None, claims(&dir, "/runs/two")).unwrap_err().to_string();
         let user = "outside Saturn, tomas (python, 31.0 GB) uses G0";
         assert!(error.starts_with("no device is free: ") && error.contains(user), "{error}");

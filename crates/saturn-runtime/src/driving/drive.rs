@@ -47,6 +47,8 @@ pub struct Outcome {
 /// What a run needs for launching.
 pub(crate) struct Launching {
     pub(crate) run_devices: RunDevices,
+    /// The watch for other programs on its GPUs.
+    pub(crate) outside: Option<OutsideWatch>,
     pub(crate) settings: LaunchSettings,
     /// Warnings that a person should read before trusting measurements.
     pub(crate) warnings: Vec<String>,
@@ -128,16 +130,11 @@ pub(crate) fn drive(
     first: Option<Event>,
 ) -> Result<Outcome, RuntimeError> {
     let now_s = opened.engine.state().now_s;
-    let Launching { run_devices, settings, warnings, earlier, cut_off } = launching;
+    let Launching { run_devices, outside, settings, warnings, earlier, cut_off } = launching;
     for warning in warnings {
         followers.note(&warning, now_s);
     }
     let (bell, disk) = (Bell::default(), opened.disk.clone());
-    let outside = match &run_devices {
-        RunDevices::Here(pool) => OutsideWatch::of(&pool.hardware()),
-        RunDevices::Outlived(living) => OutsideWatch::of(&living.hardware),
-        RunDevices::Cluster(..) => None,
-    };
     match run_devices {
         RunDevices::Here(pool) if settings.outlives_s.is_some() => {
             let site = opened.run.site();

@@ -14,6 +14,7 @@ use saturn_engine::{DeviceId, DeviceKind, NodeId, State};
 
 use crate::devices::hardware::Hardware;
 use crate::devices::outside::{Programs, in_words, is_to_be_left, look};
+use crate::opening::run_devices::RunDevices;
 
 /// How often to look.
 const EVERY: Duration = Duration::from_secs(10);
@@ -31,11 +32,16 @@ pub(crate) struct OutsideWatch {
 }
 
 impl OutsideWatch {
-    /// Looks, and starts to watch; `None` where the run's devices are no GPUs, or a person chose
-    /// them.
-    pub(crate) fn of(hardware: &Hardware) -> Option<Self> {
+    /// Looks, and starts to watch; `None` where the run's devices are no GPUs of this machine, or a
+    /// person chose them.
+    pub(crate) fn of(run_devices: &RunDevices) -> Option<Self> {
+        let hardware = match run_devices {
+            RunDevices::Here(pool) => pool.hardware(),
+            RunDevices::Outlived(living) => living.hardware.clone(),
+            RunDevices::Cluster(..) => return None,
+        };
         let is_wanted = hardware.kind == DeviceKind::Cuda && is_to_be_left();
-        is_wanted.then(|| Self::by(hardware, look, EVERY))
+        is_wanted.then(|| Self::by(&hardware, look, EVERY))
     }
 
     fn by(
@@ -58,7 +64,8 @@ impl OutsideWatch {
     /// since the last call, and if there was nobody before and after it.
     pub(crate) fn news(&mut self, state: &State) -> Option<BTreeMap<DeviceId, String>> {
         let is_first = self.first.is_some();
-        let found = self.first.take().or_else(|| self.looks.try_recv().ok())?;
+        // After a standstill the newest look alone is about the present.
+        let found = self.first.take().or_else(|| self.looks.try_iter().last())?;
         let has_changed = self.sightings.take_in(&found, state, is_first);
         // A device may have come free for another reason while others use it, so they are told again.
         let told = self.sightings.told();

@@ -13,6 +13,7 @@ use crate::devices::claims::Claims;
 use crate::devices::hardware::Hardware;
 use crate::devices::machine::Machine;
 use crate::driving::drive::{Launching, Opened, Outcome, Tracked, drive, finish};
+use crate::driving::outside::OutsideWatch;
 use crate::launching::files::attempt_dir;
 use crate::launching::launcher::Earlier;
 use crate::launching::settings::LaunchSettings;
@@ -96,7 +97,9 @@ pub fn start(request: RunRequest, mut watcher: Watcher<'_>) -> Result<Outcome, R
     let begin = Event::Begin { cluster: hardware.cluster() };
     let commands = [Command::Submit { tasks }].into_iter().chain(close);
     let commands = commands.map(|command| Event::Command { command });
-    for event in std::iter::once(begin).chain(commands) {
+    let mut outside = OutsideWatch::of(&run_devices);
+    let mut events: VecDeque<Event> = std::iter::once(begin).chain(commands).collect();
+    while let Some(event) = events.pop_front() {
         if let Event::Command { command: Command::Submit { tasks } } = &event
             && !keep_open
         {
@@ -107,6 +110,12 @@ pub fn start(request: RunRequest, mut watcher: Watcher<'_>) -> Result<Outcome, R
             return Err(RuntimeError::Request { reason: refusal.reason });
         }
         let Decision { records: new, actions: more, .. } = decision;
+        // Before there are tasks, some of which may start at once.
+        if records.is_empty()
+            && let Some(devices) = outside.as_mut().and_then(|one| one.news(engine.state()))
+        {
+            events.push_front(Event::UsedOutside { devices });
+        }
         records.extend(new);
         actions.extend(more);
     }
@@ -121,7 +130,7 @@ pub fn start(request: RunRequest, mut watcher: Watcher<'_>) -> Result<Outcome, R
     followers.records(records, 0.0);
     let platform = settings.platform.clone();
     let (warnings, earlier, cut_off) = (hardware.warnings, Vec::new(), Vec::new());
-    let launching = Launching { run_devices, settings, warnings, earlier, cut_off };
+    let launching = Launching { run_devices, outside, settings, warnings, earlier, cut_off };
     let opened =
         Opened { run, engine, journal, platform, shelf, disk, actions, trackers, starting };
     drive(opened, launching, followers, is_interrupted, None)
@@ -198,6 +207,12 @@ pub fn resume(
     let is_as_before = device_memory == DeviceMemory::AsBefore
         && !is_cluster
         && devices.is_none_or(|devices| settings.devices == Some(devices));
+    if outlived.is_some() && !is_as_before && !is_cluster {
+        // A resume that is refused must not end ranks that live.
+        let machine = Machine::look();
+        refuse_other(machine.missing_for(engine.state()))?;
+        machine.check(devices)?;
+    }
     let outlived = outlived.and_then(|agent| agent.kept_if(is_as_before));
     if outlived.is_none() {
         run.wait_for_workers()?;
@@ -229,16 +244,7 @@ pub fn resume(
     let machines = settings.machines(&hardware, is_cluster);
     let first =
         Event::Resume { cluster: hardware.cluster(), device_memory_bytes, machines, living };
-    let platform = settings.store.as_ref().and_then(|store| {
-        Platform::of(hardware.in_words(), &settings.python_path, &store.techniques)
-    });
-    // Trials that were measured on another platform must not enter the store as measured on this
-    // one.
-    let is_same = settings.platform == platform;
-    if !is_same && settings.platform.is_some() {
-        journal.forget_platform(&settings)?;
-    }
-    settings.platform = platform;
+    let is_same = takes_platform(&mut settings, &hardware, &mut journal)?;
     let platform = settings.platform.clone().filter(|_| is_same);
     let shelf = settings.shelf();
     let before = shelf.as_ref().filter(|_| is_same);
@@ -255,11 +261,30 @@ pub fn resume(
         followers.note(&line, now_s);
     }
     let warnings = hardware.warnings;
-    let launching = Launching { run_devices, settings, warnings, earlier, cut_off };
+    let outside = OutsideWatch::of(&run_devices);
+    let launching = Launching { run_devices, outside, settings, warnings, earlier, cut_off };
     let actions = VecDeque::new();
     let opened =
         Opened { run, engine, journal, platform, shelf, disk, actions, trackers, starting };
     drive(opened, launching, followers, is_interrupted, Some(first))
+}
+
+/// Notes the hardware and software that there are now. Returns whether they are those that the run's
+/// trials were measured on: otherwise these must not enter the store as measured on the new ones.
+fn takes_platform(
+    settings: &mut LaunchSettings,
+    hardware: &Hardware,
+    journal: &mut Journal,
+) -> Result<bool, RuntimeError> {
+    let platform = settings.store.as_ref().and_then(|store| {
+        Platform::of(hardware.in_words(), &settings.python_path, &store.techniques)
+    });
+    let is_same = settings.platform == platform;
+    if !is_same && settings.platform.is_some() {
+        journal.forget_platform(settings)?;
+    }
+    settings.platform = platform;
+    Ok(is_same)
 }
 
 /// Takes on the attempts that have outlived their driver and may go on: the devices, and these

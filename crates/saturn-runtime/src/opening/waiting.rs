@@ -42,7 +42,9 @@ pub(crate) fn claim_when_free(
             Err(RuntimeError::DevicesHeld { held, .. }) => held,
             Err(error) => return Err(error),
         };
-        if told != held {
+        // Not again because a program has taken more memory.
+        let words = |text: &str| text.replace(|one: char| one.is_ascii_digit(), "");
+        if words(&told) != words(&held) {
             console.note(&format!("waiting for devices: {held} (Ctrl-C ends the waiting)"), 0.0);
             told = held;
         }

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -58,6 +59,8 @@ pub struct RunAgent {
     is_ready_told: bool,
     /// The driver, if one is there: lines go to the thread that writes.
     driver: Option<Sender<FromAgentOfRun>>,
+    /// The connection to it, which stays open as long as the driver's devices are held.
+    connection: Option<Arc<UnixStream>>,
     /// Since when no driver is there.
     alone: Option<Instant>,
     stays: Duration,
@@ -98,6 +101,7 @@ impl RunAgent {
             telling: Telling::default(),
             is_ready_told: false,
             driver: None,
+            connection: None,
             alone: Some(clock::now()),
             stays,
             leaving: None,
@@ -130,13 +134,12 @@ impl RunAgent {
             Input::Came(stream) => {
                 let (sender, lines) = channel();
                 self.driver = Some(sender);
-                // The connection ends with the process, and not before: then its driver knows that
-                // the devices are free.
-                let stream: &'static UnixStream = Box::leak(Box::new(stream));
-                std::thread::spawn(move || write_lines(stream, &lines));
+                let stream = Arc::new(stream);
+                self.connection = Some(Arc::clone(&stream));
+                std::thread::spawn(move || write_lines(&stream, &lines));
             }
             Input::Went => {
-                self.driver = None;
+                (self.driver, self.connection) = (None, None);
                 // Somebody who only asked was no driver.
                 self.alone.get_or_insert_with(clock::now);
             }
@@ -265,6 +268,9 @@ impl RunAgent {
         // From here on no driver finds this agent, whose ranks end.
         let _ = std::fs::remove_file(socket_in(&self.directory, SOCKET));
         let left = self.launcher.end();
+        // The connection ends with the process, and not before: then its driver knows that the devices
+        // are free.
+        std::mem::forget(self.connection);
         if let Some(driver) = self.driver {
             let word = FromAgent::Over { left };
             let _ = driver.send(FromAgentOfRun::Word { number: None, word });

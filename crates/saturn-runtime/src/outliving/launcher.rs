@@ -174,6 +174,10 @@ impl AgentLauncher {
 
     /// The agent has died, and all of its ranks with it.
     fn tell_death(&mut self) {
+        // The numbers of its words mean nothing to the next agent.
+        for (number, _) in &mut self.news {
+            *number = None;
+        }
         for attempt in std::mem::take(&mut self.attempts) {
             let (kind, error) = (FailureKind::Saturn, DIED.to_owned());
             let failed = Event::LaunchFailed { attempt, kind, error };

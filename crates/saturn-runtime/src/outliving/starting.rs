@@ -5,7 +5,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ChildStdout, Stdio};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use command_fds::{CommandFdExt, FdMapping};
@@ -26,6 +27,8 @@ use crate::system::error::RuntimeError;
 pub(super) const SOCKET: &str = "agent.sock";
 /// How long an agent may take to answer, and to end processes that nobody takes on.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long an agent may take to start.
+const START: Duration = Duration::from_mins(2);
 /// The descriptor in the agent of the first file whose lock it inherits.
 const FIRST_LOCK: i32 = 20;
 
@@ -78,12 +81,14 @@ pub(crate) fn start(
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn().map_err(failed)?;
     // What goes wrong shows in what the agent answers.
     let _ = child.stdin.take().map(|mut stdin| stdin.write_all(&line));
-    let mut answer = String::new();
-    if let Some(stdout) = child.stdout.take() {
-        let _ = BufReader::new(stdout).read_line(&mut answer);
+    let answer = child.stdout.take().and_then(first_line);
+    if answer.is_none() {
+        // Its imports may hang, as on a share that is gone.
+        let _ = child.kill();
     }
     // This process was only the agent's parent.
     let _ = child.wait();
+    let answer = answer.unwrap_or_default();
     let died = || RuntimeError::Refused {
         reason: format!("the agent of the run's ranks did not start: see {}", log_path.display()),
     };
@@ -91,6 +96,17 @@ pub(crate) fn start(
         Started::Ready => find(&run_dir)?.ok_or_else(died),
         Started::Failed(reason) => Err(RuntimeError::Refused { reason }),
     }
+}
+
+/// The first line that a process says; `None` if it says none in time.
+fn first_line(from: ChildStdout) -> Option<String> {
+    let (line, said) = channel();
+    std::thread::spawn(move || {
+        let mut text = String::new();
+        let _ = BufReader::new(from).read_line(&mut text);
+        let _ = line.send(text);
+    });
+    said.recv_timeout(START).ok()
 }
 
 /// What an agent says on its standard output, once.
@@ -102,7 +118,21 @@ enum Started {
 }
 
 /// The agent of a run, if one lives. An agent that does not answer is an error: its ranks may live.
+/// An agent of another version is asked to have its ranks stop.
 pub(crate) fn find(run_dir: &Path) -> Result<Option<Living>, RuntimeError> {
+    Ok(match greet(run_dir)? {
+        None => None,
+        Some(Ok(living)) => Some(living),
+        Some(Err(stream)) => {
+            let _ = write_line(&stream, &FromDriver::StopAll);
+            None
+        }
+    })
+}
+
+/// Asks the agent of a run who it is. If it does not say so, it ended at that moment, or is of another
+/// version: then this gives the connection alone.
+fn greet(run_dir: &Path) -> Result<Option<Result<Living, UnixStream>>, RuntimeError> {
     let Ok(directory) = File::open(run_dir) else { return Ok(None) };
     let Ok(stream) = UnixStream::connect(socket_in(&directory, SOCKET)) else { return Ok(None) };
     let silent = |_| RuntimeError::WorkersAlive { path: run_dir.to_owned(), pids: Vec::new() };
@@ -114,11 +144,9 @@ pub(crate) fn find(run_dir: &Path) -> Result<Option<Living>, RuntimeError> {
     let answer = lines.next().map_err(silent)?;
     let Some(FromAgentOfRun::Welcome { agent, hardware, attempts, is_ready, stays_s }) = answer
     else {
-        // It ended at that moment, or is of another version: then its ranks are waited for.
-        let _ = write_line(&stream, &FromDriver::StopAll);
-        return Ok(None);
+        return Ok(Some(Err(stream)));
     };
-    Ok(Some(Living { stream, lines, run_dir, agent, hardware, attempts, is_ready, stays_s }))
+    Ok(Some(Ok(Living { stream, lines, run_dir, agent, hardware, attempts, is_ready, stays_s })))
 }
 
 /// Ranks that have outlived their driver.
@@ -131,7 +159,7 @@ pub struct Outlived {
 /// The ranks of a run that no process drives, if they have outlived their driver. Asking changes
 /// nothing for them.
 pub fn outlived(run_dir: &Path) -> Option<Outlived> {
-    let living = find(run_dir).ok().flatten()?;
+    let living = greet(run_dir).ok().flatten()?.ok()?;
     Some(Outlived { stays_s: living.stays_s })
 }
 

@@ -102,6 +102,8 @@ pub(super) fn reading<T>(
         let reason = journal_location::missing(&run);
         return Err(RuntimeError::NoRun { path: run, reason });
     }
+    // The journal may be a link to another disk. SQLite keeps its log beside what the link leads to.
+    let path = &path.canonicalize().map_err(RuntimeError::file("find", path))?;
     let log = with_ending(path, "-wal");
     for _ in 1..MAX_TRIES {
         if log.exists() {

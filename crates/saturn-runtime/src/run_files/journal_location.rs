@@ -102,7 +102,7 @@ mod tests {
             policy: Policy::default(),
         };
         let began = [Record::Began { config }];
-        let journal = Journal::create(&link, &settings, &began, Disk::default()).unwrap();
+        let mut journal = Journal::create(&link, &settings, &began, Disk::default()).unwrap();
         // The files that SQLite puts beside the journal are there too.
         let names = |directory: &Path| -> Vec<String> {
             let entries = std::fs::read_dir(directory).unwrap();
@@ -115,11 +115,14 @@ mod tests {
         let there = link.read_link().unwrap();
         assert!(there.starts_with(home.path().join("journals")));
         assert!(names(there.parent().unwrap()).contains(&"journal.db-wal".to_owned()));
+        // Others read it while the run goes on.
+        journal.append(&[Record::Closed], 1.0).unwrap();
+        assert_eq!(Contents::read(&link).unwrap().records.len(), 2);
         drop(journal);
         // The same machine resumes the run.
         keep_in(home.path(), run.path(), "NFS").unwrap();
         let (_, contents) = Journal::open(&link, Disk::default()).unwrap();
-        assert_eq!(contents.records.len(), 1);
+        assert_eq!(contents.records.len(), 2);
         // Another machine, simulated by removing the link's target.
         std::fs::remove_dir_all(home.path().join("journals")).unwrap();
         let error = keep_in(home.path(), run.path(), "NFS").unwrap_err().to_string();

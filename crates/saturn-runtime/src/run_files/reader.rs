@@ -125,6 +125,11 @@ impl RunReader {
         self.read.as_ref().map(|read| (&read.state, &read.history, read.num_records))
     }
 
+    /// The id of the run that was read: another run of the same directory has another.
+    pub fn run_id(&self) -> Option<&str> {
+        self.read.as_ref().map(|read| read.run_id.as_str())
+    }
+
     /// Notes how far a live attempt is, which no record says.
     pub fn observe(
         &mut self,

@@ -60,6 +60,8 @@ pub struct EventLine {
 /// Events of a run, in order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Events {
+    /// The id of the run: another run of the same name has another.
+    pub run_id: String,
     /// The events.
     pub events: Vec<EventLine>,
     /// The number of the run's newest event.

@@ -32,8 +32,8 @@ pub struct App {
     pub(crate) done: Done,
     /// Places for streams of events.
     pub(crate) streams: Arc<Semaphore>,
-    reads: Semaphore,
-    writes: Semaphore,
+    reads: Arc<Semaphore>,
+    writes: Arc<Semaphore>,
 }
 
 impl std::fmt::Debug for App {
@@ -62,8 +62,8 @@ impl App {
             cookie: format!("saturn-{port}"),
             done: Done::default(),
             streams: Arc::new(Semaphore::new(MAX_STREAMS)),
-            reads: Semaphore::new(MAX_READS),
-            writes: Semaphore::new(MAX_WRITES),
+            reads: Arc::new(Semaphore::new(MAX_READS)),
+            writes: Arc::new(Semaphore::new(MAX_WRITES)),
         }
     }
 
@@ -85,15 +85,20 @@ impl App {
 
     async fn ask<T: Send + 'static>(
         &self,
-        turns: &Semaphore,
+        turns: &Arc<Semaphore>,
         question: impl FnOnce(&dyn Source) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, Failure> {
         let busy = || FailureKind::Busy.because("too many questions at once; try again");
-        let turn = tokio::time::timeout(TURN, turns.acquire()).await;
-        let _turn = turn.map_err(|_| busy())?.map_err(|_| busy())?;
+        let turn = tokio::time::timeout(TURN, Arc::clone(turns).acquire_owned()).await;
+        let turn = turn.map_err(|_| busy())?.map_err(|_| busy())?;
         let source = Arc::clone(&self.source);
-        // A panic in there is an answer too, and the server goes on.
-        let answered = tokio::task::spawn_blocking(move || question(&*source)).await;
+        // A panic in there is an answer too, and the server goes on. The turn ends with the thread's
+        // work, although nobody may wait for it any more.
+        let answered = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            question(&*source)
+        });
+        let answered = answered.await;
         answered.unwrap_or_else(|_| {
             Err(FailureKind::Internal.because("the answer could not be computed"))
         })

@@ -7,7 +7,7 @@ use axum::extract::rejection::JsonRejection;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
-use saturn_engine::Command;
+use saturn_engine::{Command, RefusalCode};
 use serde_json::{Map, Value, json};
 
 use crate::answers::failure::{Failure, FailureKind};
@@ -77,7 +77,11 @@ async fn once(app: &App, run: String, key: &str, command: Command) -> Outcome {
     let is_final = !matches!(
         &found,
         Err(Failure {
-            kind: FailureKind::Busy | FailureKind::NotDriven | FailureKind::NoSuchRun,
+            kind: FailureKind::Busy
+                | FailureKind::NotDriven
+                | FailureKind::NoSuchRun
+                | FailureKind::Internal
+                | FailureKind::Refused(RefusalCode::Busy),
             ..
         })
     );

@@ -113,18 +113,16 @@ fn identity(app: &App, headers: &HeaderMap) -> Identity {
     if bearer.is_some_and(|token| app.keys.is_token(token.trim())) {
         return Identity::Program;
     }
-    match session(app, headers) {
-        Some(key) if app.keys.is_session(&key) => Identity::Browser,
-        _ => Identity::Nobody,
-    }
+    if session(app, headers).is_some() { Identity::Browser } else { Identity::Nobody }
 }
 
-/// The key of a session that a request's cookie has, whether it is right or not.
+/// The key of the session that a request belongs to. Another program on a port of this host can
+/// set cookies of the same name, of which none is right.
 pub(crate) fn session(app: &App, headers: &HeaderMap) -> Option<String> {
     let cookies = headers.get_all(COOKIE).iter().filter_map(|cookies| cookies.to_str().ok());
     let mut pairs = cookies.flat_map(|cookies| cookies.split(';'));
     pairs.find_map(|pair| {
         let (name, value) = pair.trim().split_once('=')?;
-        (name == app.cookie).then(|| value.to_owned())
+        (name == app.cookie && app.keys.is_session(value)).then(|| value.to_owned())
     })
 }

@@ -32,14 +32,19 @@ pub(crate) async fn runs(State(app): State<Arc<App>>) -> Response {
 
 pub(crate) async fn run(State(app): State<Arc<App>>, Path(run): Path<String>) -> Response {
     let name = run.clone();
-    let found = app.read(move |source| source.status(&name)).await;
-    responded(found, |seen| {
+    // Thousands of tasks are not turned into JSON on a thread that others wait for.
+    let found = app.read(move |source| {
+        let seen = source.status(&name)?;
         let mut status = to_value(&*seen.value);
         if let Value::Object(fields) = &mut status {
             fields.remove("tasks");
         }
-        json!({"version": 1, "run": run, "event": seen.event, "status": status})
-    })
+        Ok((seen.event, status))
+    });
+    responded(
+        found.await,
+        |(event, status)| json!({"version": 1, "run": run, "event": event, "status": status}),
+    )
 }
 
 /// The query of a list of tasks.
@@ -63,15 +68,15 @@ pub(crate) async fn tasks(
         Err(error) => return reply::bad_request(&error.body_text()),
     };
     let name = run.clone();
-    let found = app.read(move |source| source.status(&name)).await;
-    let page = found.and_then(|seen| {
+    let page = app.read(move |source| {
+        let seen = source.status(&name)?;
         let Page { tasks, num_matching, next } = page(&seen.value, &wanted)?;
         Ok(json!({
             "version": 1, "run": run, "event": seen.event, "now_s": seen.value.now_s,
             "matching": num_matching, "tasks": tasks, "next": next,
         }))
     });
-    responded(page, |page| page)
+    responded(page.await, |page| page)
 }
 
 struct Page {

@@ -53,8 +53,9 @@ impl Newest {
     /// The events after number `after`, and whether all of them are here.
     pub(super) fn after(&self, after: u64, newest: u64, most: usize) -> (Vec<EventLine>, bool) {
         let first = self.kept.front().map_or(newest + 1, |event| event.event);
-        let has_gap = after > newest || after + 1 < first;
-        let skipped = usize::try_from((after + 1).saturating_sub(first)).unwrap_or(usize::MAX);
+        let has_gap = after > newest || after.saturating_add(1) < first;
+        let next = after.saturating_add(1);
+        let skipped = usize::try_from(next.saturating_sub(first)).unwrap_or(usize::MAX);
         let events = self.kept.iter().skip(skipped).take(if has_gap { 0 } else { most });
         (events.cloned().collect(), has_gap)
     }
@@ -79,14 +80,15 @@ impl Newest {
             // Columns have two spaces and more between them.
             let cells: Vec<&str> = line.split("  ").map(str::trim).collect();
             let cells: Vec<&str> = cells.into_iter().filter(|cell| !cell.is_empty()).collect();
-            if text.len() + line.len() > MAX_TEXT {
-                text.push_str("\n…");
-                break;
-            }
             if !text.is_empty() {
                 text.push('\n');
             }
             text.push_str(&cells.join(" · "));
+            if text.len() > MAX_TEXT {
+                text.truncate(text.floor_char_boundary(MAX_TEXT));
+                text.push('…');
+                break;
+            }
         }
         text
     }

@@ -30,6 +30,8 @@ pub(super) struct Followed {
     left_alone: Option<(State, History)>,
     /// When the run was last looked at, and when it may be looked at again.
     looked: Option<(Instant, Instant)>,
+    /// What was wrong with its journal then.
+    damage: Option<String>,
 }
 
 /// What is known of the process that drives the run.
@@ -74,6 +76,7 @@ impl Followed {
             driver: Driver::None,
             left_alone: None,
             looked: None,
+            damage: None,
         }
     }
 
@@ -86,9 +89,26 @@ impl Followed {
     #[expect(clippy::disallowed_methods, reason = "how often a run is asked is a matter of time")]
     pub(super) fn look(&mut self) -> Result<(), RuntimeError> {
         let began = Instant::now();
-        if self.looked.is_some_and(|(_, again)| began < again) && self.reader.run().is_some() {
-            return Ok(());
+        if self.looked.is_some_and(|(_, again)| began < again) {
+            if let Some(reason) = &self.damage {
+                let (path, reason) = (self.path.clone(), reason.clone());
+                return Err(RuntimeError::Damaged { path, reason });
+            }
+            if self.reader.run().is_some() {
+                return Ok(());
+            }
         }
+        let looked = self.look_now(began);
+        self.damage = match &looked {
+            Err(RuntimeError::Damaged { reason, .. }) => Some(reason.clone()),
+            _ => None,
+        };
+        let took = began.elapsed();
+        self.looked = Some((began, began + LOOK_EVERY.max(took * SHARE)));
+        looked
+    }
+
+    fn look_now(&mut self, began: Instant) -> Result<(), RuntimeError> {
         let (driver, live) = self.ask(began);
         let Self { reader, newest, .. } = self;
         let before = reader.run().map(|(_, _, event)| event);
@@ -121,9 +141,12 @@ impl Followed {
         {
             self.left_alone = Some(without_driver(state.clone(), history.clone()));
         }
-        let took = began.elapsed();
-        self.looked = Some((began, began + LOOK_EVERY.max(took * SHARE)));
         Ok(())
+    }
+
+    /// Something was changed: the next question looks at the run anew.
+    pub(super) fn look_again(&mut self) {
+        self.looked = self.looked.map(|(at, _)| (at, at));
     }
 
     /// The run as it was when it was last looked at, its clock going on since.
@@ -143,7 +166,8 @@ impl Followed {
     pub(super) fn events(&self, after: u64, most: usize) -> Option<Events> {
         let Moment { event, now_s, is_driven, .. } = self.moment()?;
         let (events, has_gap) = self.newest.after(after, event, most);
-        Some(Events { events, newest: event, has_gap, is_driven, now_s })
+        let run_id = self.reader.run_id()?.to_owned();
+        Some(Events { run_id, events, newest: event, has_gap, is_driven, now_s })
     }
 
     /// The newest events that people are told of, the newest first.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use saturn_engine::{Command, TaskId};
@@ -22,6 +22,10 @@ use crate::local::summary::{Signature, signature, summary};
 const LIST_EVERY: Duration = Duration::from_secs(1);
 /// The most runs that are followed at once; those that nobody asks about are let go.
 const MAX_FOLLOWED: usize = 16;
+/// How long a question waits for others about the same run.
+const TURN: Duration = Duration::from_secs(1);
+/// A run is summarised anew in at most one part in so many of the time.
+const SHARE: u32 = 20;
 /// Names of tasks that a message lists.
 const MAX_LISTED: usize = 8;
 
@@ -36,12 +40,22 @@ pub struct NamedRun {
     pub is_pool: bool,
 }
 
+/// A run's line in the list.
+#[derive(Debug, Clone)]
+struct Summarised {
+    /// What the run's journal was then.
+    signature: Signature,
+    summary: RunSummary,
+    /// When it may be made anew, although the run goes on.
+    again: Instant,
+}
+
 /// The runs of one user.
 pub struct Local {
     find: Box<dyn Fn() -> Vec<NamedRun> + Send + Sync>,
     found: Mutex<Option<(Instant, Vec<NamedRun>)>>,
     followed: Mutex<BTreeMap<PathBuf, Arc<Mutex<Followed>>>>,
-    summaries: Mutex<BTreeMap<PathBuf, (Signature, RunSummary)>>,
+    summaries: Mutex<BTreeMap<PathBuf, Summarised>>,
     metrics: MetricsRead,
 }
 
@@ -107,17 +121,7 @@ impl Local {
         answer: impl FnOnce(&Followed, Moment<'_>) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let followed = self.followed(name)?;
-        let mut run = match followed.lock() {
-            Ok(run) => run,
-            // Reading it panicked, so that what was read may be half of it.
-            Err(poisoned) => {
-                followed.clear_poison();
-                let mut run = poisoned.into_inner();
-                let path = run.path().to_owned();
-                *run = Followed::new(&path);
-                run
-            }
-        };
+        let mut run = turn(&followed, name)?;
         run.look().map_err(|error| unreadable(&error))?;
         match run.moment() {
             Some(moment) => answer(&run, moment),
@@ -127,25 +131,30 @@ impl Local {
 }
 
 impl Source for Local {
+    #[expect(clippy::disallowed_methods, reason = "how often runs are read is a matter of time")]
     fn runs(&self) -> Result<Vec<RunSummary>, Failure> {
         let runs = self.list();
-        let mut known = lock(&self.summaries);
-        known.retain(|path, _| runs.iter().any(|run| run.path == *path));
-        let summaries = runs.iter().map(|run| {
+        // Not locked while journals are read: they may be large, or on a disk that hangs.
+        let known = lock(&self.summaries).clone();
+        let summarised = runs.iter().map(|run| {
             let now = signature(&run.path);
             let is_driven = control::driver_of(&run.path);
-            if let Some((then, summary)) = known.get(&run.path)
-                && *then == now
-                && (summary.pid == is_driven || summary.state == "complete")
-                && summary.name == run.name
+            let began = Instant::now();
+            if let Some(then) = known.get(&run.path)
+                && (then.signature == now || began < then.again)
+                && (then.summary.pid == is_driven || then.summary.state == "complete")
+                && then.summary.name == run.name
             {
-                return summary.clone();
+                return then.clone();
             }
-            let found = summary(run);
-            known.insert(run.path.clone(), (now, found.clone()));
-            found
+            let summary = summary(run);
+            let again = began + began.elapsed() * SHARE;
+            Summarised { signature: now, summary, again }
         });
-        Ok(summaries.collect())
+        let summarised: Vec<Summarised> = summarised.collect();
+        let paths = runs.iter().map(|run| run.path.clone());
+        *lock(&self.summaries) = paths.zip(summarised.iter().cloned()).collect();
+        Ok(summarised.into_iter().map(|one| one.summary).collect())
     }
 
     fn status(&self, run: &str) -> Result<Seen<Arc<Status>>, Failure> {
@@ -200,7 +209,15 @@ impl Source for Local {
             return Ok(());
         }
         match control::ask(&path, &Request::Command(command)) {
-            Ok(reply) if reply.ok => Ok(()),
+            Ok(reply) if reply.ok => {
+                let known = lock(&self.followed).get(&path).cloned();
+                if let Some(followed) = known
+                    && let Ok(mut run) = followed.lock()
+                {
+                    run.look_again();
+                }
+                Ok(())
+            }
             Ok(reply) => {
                 let code = reply.code.unwrap_or(saturn_engine::RefusalCode::Other);
                 let reason = reply.error.unwrap_or_else(|| "refused".to_owned());
@@ -212,6 +229,34 @@ impl Source for Local {
             Err(error @ ControlError::NoAnswer { .. }) => {
                 Err(FailureKind::NoAnswer.because(saturn_store::with_causes(&error)))
             }
+        }
+    }
+}
+
+/// A run that nobody else reads now. A run that is large takes long to read for the first time: who
+/// waits for it must not keep others from other runs.
+#[expect(clippy::disallowed_methods, reason = "a question waits for a limited time")]
+fn turn<'a>(
+    followed: &'a Mutex<Followed>,
+    name: &str,
+) -> Result<MutexGuard<'a, Followed>, Failure> {
+    let until = Instant::now() + TURN;
+    loop {
+        match followed.try_lock() {
+            Ok(run) => return Ok(run),
+            // Reading it panicked, so that what was read may be half of it.
+            Err(TryLockError::Poisoned(poisoned)) => {
+                followed.clear_poison();
+                let mut run = poisoned.into_inner();
+                let path = run.path().to_owned();
+                *run = Followed::new(&path);
+                return Ok(run);
+            }
+            Err(TryLockError::WouldBlock) if Instant::now() > until => {
+                let reason = format!("the run `{name}` is being read; try again");
+                return Err(FailureKind::Busy.because(reason));
+            }
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(5)),
         }
     }
 }

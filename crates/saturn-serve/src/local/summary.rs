@@ -15,8 +15,11 @@ pub(super) type Signature = [Option<(u64, SystemTime)>; 2];
 
 /// The signature of a run's journal. It changes with every record.
 pub(super) fn signature(run: &Path) -> Signature {
+    // The journal may be a link to another disk, where its log lies too.
+    let journal = run.join("journal.db");
+    let journal = journal.canonicalize().unwrap_or(journal);
     ["journal.db", "journal.db-wal"].map(|name| {
-        let file = run.join(name).metadata().ok()?;
+        let file = journal.with_file_name(name).metadata().ok()?;
         Some((file.len(), file.modified().ok()?))
     })
 }

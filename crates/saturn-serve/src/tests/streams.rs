@@ -40,7 +40,8 @@ impl Stream {
             if let Some(value) = line.strip_prefix("event: ") {
                 value.clone_into(&mut name);
             } else if let Some(value) = line.strip_prefix("id: ") {
-                id = value.parse().ok();
+                // After the number comes the run's id.
+                id = value.split_once('.').and_then(|(number, _)| number.parse().ok());
             } else if let Some(value) = line.strip_prefix("data: ") {
                 data = serde_json::from_str(value).unwrap();
             } else if line.is_empty() && !data.is_null() {

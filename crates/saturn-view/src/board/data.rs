@@ -118,7 +118,13 @@ impl Board {
         };
         let mut bars = past(history, now_s, from_s);
         bars.extend(to_come(state, &expected, now_s));
-        bars.drain(..bars.len().saturating_sub(MAX_BARS));
+        if bars.len() > MAX_BARS {
+            // Those nearest to now stay.
+            let away_s = |one: &BoardBar| (one.start_s - now_s).max(now_s - one.end_s).max(0.0);
+            bars.sort_by(|a, b| away_s(a).total_cmp(&away_s(b)));
+            bars.truncate(MAX_BARS);
+            bars.sort_by(|a, b| a.start_s.total_cmp(&b.start_s));
+        }
         Self { status, devices: devices(state), bars, is_still, from_s, to_s, queue }
     }
 

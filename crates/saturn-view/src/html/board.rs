@@ -1,5 +1,7 @@
 //! The live page of a run: what its devices do now and next, who waits and why, curves and news.
 
+use std::fmt::Write;
+
 use maud::{Markup, html};
 use saturn_engine::Stage;
 
@@ -43,7 +45,6 @@ pub struct RunPage {
 impl RunPage {
     /// The page.
     pub fn render(&self) -> String {
-        let status = &self.board.status;
         let body = html! {
             div.heading {
                 h1 { (self.name) }
@@ -77,7 +78,6 @@ impl RunPage {
             title: &self.name,
             crumbs: &[(&self.name, run_address(&self.name))],
             run: Some((&self.name, self.event)),
-            num_tasks: status.tasks.len(),
             body,
         }
         .render()
@@ -278,6 +278,21 @@ fn told(text: &str) -> Markup {
     }
 }
 
+/// JSON in letters that no page changes: a page shows invisible letters as codes of its own.
+fn ascii(json: &str) -> String {
+    let mut text = String::new();
+    for letter in json.chars() {
+        if letter.is_ascii() {
+            text.push(letter);
+        } else {
+            for unit in letter.encode_utf16(&mut [0; 2]) {
+                let _ = write!(text, "\\u{unit:04x}");
+            }
+        }
+    }
+    text
+}
+
 /// A button that sends a command. The script shows it.
 pub(super) fn button(
     words: &str,
@@ -285,7 +300,24 @@ pub(super) fn button(
     class: Option<&str>,
     confirm: Option<&str>,
 ) -> Markup {
+    let command = ascii(command);
     html! {
         button type="button" class=[class] data-command=(command) data-confirm=[confirm] { (words) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_command_on_a_page_names_the_task_whatever_letters_its_name_has() {
+        let command = json!({"command": "pause", "task": "a\u{200d}é🪐\"<b>"}).to_string();
+        let written = ascii(&command);
+        assert!(written.is_ascii());
+        let read: Value = serde_json::from_str(&written).unwrap();
+        assert_eq!(read.to_string(), command);
     }
 }

@@ -20,7 +20,7 @@ const TEXTURES: [&str; 4] = [
     "repeating-linear-gradient(0deg,#0007 0 1.5px,#0000 1.5px 4px)",
 ];
 /// The number of different looks.
-const NUM_LOOKS: usize = COLOURS.len() * TEXTURES.len();
+pub(super) const NUM_LOOKS: usize = COLOURS.len() * TEXTURES.len();
 
 /// The CSS class that gives an element a task's look.
 pub(super) fn class(task: usize) -> String {

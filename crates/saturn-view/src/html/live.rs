@@ -41,7 +41,6 @@ pub(super) struct LivePage<'a> {
     pub(super) crumbs: &'a [Crumb<'a>],
     /// The name of the run that the page follows, and its newest event on the page.
     pub(super) run: Option<(&'a str, u64)>,
-    pub(super) num_tasks: usize,
     pub(super) body: Markup,
 }
 
@@ -66,18 +65,11 @@ impl LivePage<'_> {
         let main = html! {
             main #main tabindex="-1" data-run=[run] data-event=[event] { (self.body) }
         };
-        page(self.title, self.num_tasks, &nav, &end, &main, LIVE_SCRIPT)
+        page(self.title, &nav, &end, &main, LIVE_SCRIPT)
     }
 }
 
-fn page(
-    title: &str,
-    num_tasks: usize,
-    nav: &Markup,
-    end: &Markup,
-    main: &Markup,
-    script: &str,
-) -> String {
+fn page(title: &str, nav: &Markup, end: &Markup, main: &Markup, script: &str) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -88,7 +80,7 @@ fn page(
                 title { (title) " · Saturn" }
                 link rel="icon" href="data:,";
                 style {
-                    (PreEscaped(STYLE)) (PreEscaped(LIVE_STYLE)) (PreEscaped(colours::css(num_tasks)))
+                    (PreEscaped(STYLE)) (PreEscaped(LIVE_STYLE)) (PreEscaped(colours::css(colours::NUM_LOOKS)))
                 }
             }
             body {
@@ -129,7 +121,7 @@ pub fn login_page(is_wrong: bool) -> String {
         }
     };
     let nothing = Markup::default();
-    page("Log in", 0, &nothing, &nothing, &main, LOGIN_SCRIPT)
+    page("Log in", &nothing, &nothing, &main, LOGIN_SCRIPT)
 }
 
 /// A page that says what went wrong, and a way on.
@@ -141,7 +133,7 @@ pub fn failure_page(title: &str, words: &str) -> String {
         }
     };
     let nothing = Markup::default();
-    page(title, 0, &nothing, &nothing, &main, "")
+    page(title, &nothing, &nothing, &main, "")
 }
 
 /// A name as a part of an address.
@@ -179,7 +171,7 @@ pub(super) fn to_come(at_s: f64, now_s: f64) -> Markup {
 pub(super) fn live_section(id: &str, title: &str, body: &Markup) -> Markup {
     html! {
         section.live aria-labelledby=(format!("{id}-title")) {
-            h2 id=(format!("{id}-title")) { (title) }
+            h2 id=(format!("{id}-title")) data-live { (title) }
             div id=(id) data-live { (body) }
         }
     }

@@ -55,7 +55,7 @@ pub fn runs_page(runs: &[RunRow]) -> String {
             }
         }
     };
-    LivePage { title: "Runs", crumbs: &[], run: None, num_tasks: 0, body }.render()
+    LivePage { title: "Runs", crumbs: &[], run: None, body }.render()
 }
 
 fn row(run: &RunRow) -> Markup {

@@ -84,7 +84,6 @@ impl TaskPage {
                 (&task.name, task_address(&self.run, &task.name)),
             ],
             run: Some((&self.run, self.event)),
-            num_tasks: self.index + 1,
             body,
         }
         .render()
