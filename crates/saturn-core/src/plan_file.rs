@@ -34,6 +34,7 @@ impl Plan {
             fields.push(("cost_bound", json!(self.cost_bound)));
         }
         fields.push(("gap", known(self.gap())));
+        fields.extend(self.lateness(problem).map(|lateness| ("lateness", json!(lateness))));
         fields.push(("solve_s", json!(self.solve_s)));
         if !usable {
             let reasons: Vec<Value> = self
