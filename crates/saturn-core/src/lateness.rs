@@ -46,13 +46,13 @@ impl Plan {
     /// How late the plan's tasks end after their deadlines; `None` if no task has a deadline, or if
     /// there is no plan. Less than the checker allows for rounding is not late.
     pub fn lateness(&self, problem: &Problem) -> Option<Lateness> {
-        let mut ends_s: BTreeMap<usize, f64> = BTreeMap::new();
+        let mut ends: BTreeMap<usize, f64> = BTreeMap::new();
         for one in &self.assignments {
-            let end_s = ends_s.entry(one.task).or_default();
-            *end_s = end_s.max(one.end_s);
+            let last_s = ends.entry(one.task).or_default();
+            *last_s = last_s.max(one.end_s);
         }
         let rounding_s = 1e-9 * self.makespan_s.max(1.0);
-        Lateness::of(ends_s.into_iter().filter_map(|(task, end_s)| {
+        Lateness::of(ends.into_iter().filter_map(|(task, end_s)| {
             let own_s = problem.tasks.get(task)?.deadline_s.unwrap_or(f64::INFINITY);
             let due_s = own_s.min(problem.deadline_s.unwrap_or(f64::INFINITY));
             let is_late = end_s > due_s + rounding_s;

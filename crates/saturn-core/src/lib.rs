@@ -29,7 +29,10 @@ pub use forecast_errors::{ForecastErrors, quantile};
 pub use inspection::{Finding, Inspection, Verdict};
 pub use lateness::Lateness;
 pub use objective::Objective;
-pub use plan::{Assignment, Gang, Placement, Plan, PlanStatus, Reason, SolveEnd, WHOLE};
+pub use plan::{
+    Assignment, Gang, OPTIMAL_GAP, Placement, Plan, PlanStatus, Reason, SolveEnd, WHOLE,
+    seconds_late,
+};
 pub use problem::{Candidate, Cluster, HeldDevices, Node, Problem, ProblemTask, Running, Wide};
 pub use profile::{Knobs, Origin, Profile, Strategy, StrategyKey, Trial, TrialOutcome};
 pub use trained::Trained;

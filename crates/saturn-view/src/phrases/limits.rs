@@ -18,7 +18,8 @@ pub(crate) fn of_task(task: &ProblemTask) -> String {
         limits.push(format!("after {}", names(&task.after)));
     }
     if let Some(deadline_s) = task.deadline_s {
-        limits.push(format!("by {}", clock(deadline_s)));
+        let soft = soft_deadline(task.late_price, task.most_late_s);
+        limits.push(format!("by {}{soft}", clock(deadline_s)));
     }
     if let Some(only) = &task.only_nodes {
         limits.push(format!("on {}", names(only)));
@@ -30,6 +31,13 @@ pub(crate) fn of_task(task: &ProblemTask) -> String {
         limits.push(format!("weight {}", task.weight));
     }
     limits.join(", ")
+}
+
+/// What follows a soft deadline: ` (soft: 2 a second, at most 5 min late)`; empty for a hard one.
+pub(crate) fn soft_deadline(late_price: Option<f64>, most_late_s: Option<f64>) -> String {
+    let most = most_late_s.map(|most_s| format!(", at most {} late", duration(most_s)));
+    let most = most.unwrap_or_default();
+    late_price.map(|price| format!(" (soft: {price} a second{most})")).unwrap_or_default()
 }
 
 /// The limits of a node: `2.50 an hour, there from 0:20 to 0:50`; empty if it is free and always

@@ -191,3 +191,16 @@ fn how_late_tasks_end_is_told_by_mean_percentile_and_worst() {
     let found: saturn_core::Lateness = serde_json::from_value(file["lateness"].clone()).unwrap();
     assert_eq!(found, lateness);
 }
+
+#[test]
+fn a_soft_deadline_is_told_with_its_price_and_ceiling() {
+    let (mut problem, plan) = bound_plan();
+    problem.tasks[0].deadline_s = Some(20.0);
+    problem.tasks[0].late_price = Some(2.5);
+    let text = plan_text(&problem, &plan, None, 160, Paint::PLAIN);
+    assert!(text.contains("by 0:20 (soft: 2.5 a second)"), "{text}");
+    problem.tasks[0].most_late_s = Some(300.0);
+    let text = plan_text(&problem, &plan, None, 160, Paint::PLAIN);
+    assert!(text.contains("by 0:20 (soft: 2.5 a second, at most 5 min"), "{text}");
+    assert!(text.contains("1 of 3 deadlines missed: 3.3 s late on average"), "{text}");
+}

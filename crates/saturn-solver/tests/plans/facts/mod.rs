@@ -5,9 +5,11 @@
 
 mod impossible;
 mod in_time;
+mod near;
 pub(crate) mod problems;
 mod running;
 mod six;
+mod soft;
 
 use proptest::prelude::*;
 use saturn_core::{Plan, PlanStatus, Problem, ProblemTask, SolveEnd};
