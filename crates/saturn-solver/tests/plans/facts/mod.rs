@@ -10,6 +10,7 @@ pub(crate) mod problems;
 mod running;
 mod six;
 mod soft;
+mod tail;
 
 use proptest::prelude::*;
 use saturn_core::{Plan, PlanStatus, Problem, ProblemTask, SolveEnd};
