@@ -19,6 +19,7 @@ use crate::course::rounds::{Course, Limits};
 use crate::general::construct::{Recipe, construct, ranks, recipes};
 use crate::general::instance::Instance;
 use crate::general::play::{Choice, Genome, Placed, Player, Worth};
+use crate::general::soft::tardiness;
 use crate::general::wait;
 use crate::problem::baselines::Pace;
 use crate::problem::tardiness::compare_tardiness;
@@ -143,7 +144,7 @@ impl<'a> Search<'a> {
         let mut placed = self.player.placed(&best.genome);
         wait::shift_gangs(self.instance, &mut placed);
         let cost = wait::cost(self.instance, &placed);
-        let tardiness = self.instance.tardiness(&placed);
+        let tardiness = tardiness(self.instance, &placed);
         let is_better = |(least, before): (f64, f64)| match compare_tardiness(tardiness, least) {
             Ordering::Less => true,
             Ordering::Equal => cost < before,

@@ -13,7 +13,6 @@ use std::collections::BTreeSet;
 
 use saturn_core::{Objective, Problem, ProblemTask, seconds_late};
 
-use crate::general::play::Placed;
 use crate::general::shared::{MANY_PLACES, Shared, Window};
 use crate::problem::model::{Mode, Model, Stay, WideMode};
 
@@ -208,30 +207,6 @@ impl<'a> Instance<'a> {
             task.release > 0.0 || !task.after.is_empty() || has_end
         };
         self.nodes.iter().any(has_window) || self.tasks.iter().any(is_timed)
-    }
-
-    /// Whether some deadline is soft.
-    pub(crate) fn has_soft_deadlines(&self) -> bool {
-        self.tasks.iter().any(|task| task.wished.is_finite())
-    }
-
-    /// No plan is less tardy.
-    pub(crate) fn least_tardiness(&self) -> f64 {
-        self.tasks.iter().map(|task| task.tardiness(task.earliest_end)).sum()
-    }
-
-    /// The tardiness of gangs.
-    pub(crate) fn tardiness(&self, placed: &[Placed]) -> f64 {
-        placed.iter().map(|one| self.tasks[one.task].tardiness(one.end())).sum()
-    }
-
-    /// The mean price of a late second, and the highest over the mean; 1 and 1 without any.
-    pub(crate) fn late_prices(&self) -> (f64, f64) {
-        let soft = self.tasks.iter().filter(|task| task.wished.is_finite());
-        let prices: Vec<f64> = soft.map(|task| task.late_price).collect();
-        let mean = prices.iter().sum::<f64>() / prices.len().max(1) as f64;
-        let most = prices.iter().copied().fold(0.0, f64::max);
-        if prices.is_empty() { (1.0, 1.0) } else { (mean, most / mean) }
     }
 
     /// For each task, which tasks must have ended before it starts, directly or through others.

@@ -7,6 +7,7 @@ use crate::course::clock::Deadline;
 use crate::exact::milp::{self, Aim, Solution};
 use crate::general::instance::{Instance, TaskFacts};
 use crate::general::play::{Placed, rounding};
+use crate::general::soft::tardiness;
 use crate::general::wait::shift_gangs;
 use crate::problem::grade::grade;
 use crate::problem::schedule::{Step, assignments};
@@ -71,7 +72,7 @@ impl Known {
     fn of(instance: &Instance, placed: &[Placed]) -> Self {
         let weighted = placed.iter().map(|one| instance.tasks[one.task].weight * one.end());
         Self {
-            tardiness: instance.tardiness(placed),
+            tardiness: tardiness(instance, placed),
             makespan: placed.iter().map(Placed::end).fold(0.0, f64::max),
             completion: weighted.sum(),
         }
