@@ -1,7 +1,7 @@
 """Saturn's solver beside CP-SAT and the exact program, on fresh problems of every size.
 
 usage: bench.py [--seeds N] [--switch-seeds N] [--resolve-seeds N] [--first-seed N]
-                [--replan-seeds N] [--queue-seeds N] [--queue-times 1,10]
+                [--replan-seeds N] [--queue-seeds N] [--queue-times 1,10] [--tail-seeds N]
                 [--punctual N] [--times 0.1,1,10] [--cp-sat SECONDS] [--classes SUBSTRING]
                 [--measure PATH] [--before PATH] [--cpu] [--out FILE]
 
@@ -153,6 +153,35 @@ def bench_queues(name: str, options: argparse.Namespace) -> list[str]:
     return [name, *cells]
 
 
+def bench_tails(name: str, options: argparse.Namespace) -> list[str]:
+    """One row of the table of tails: how late plans end, and what an earlier last end costs."""
+    free: dict[str, float] = {}
+    cells: dict[str, list[float | None]] = {}
+    for seed in range(options.first_seed, options.first_seed + options.tail_seeds):
+        problem = QUEUE_CLASSES[name](f"{name}/{seed}")
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "problem.json"
+            file.write_text(json.dumps(problem))
+            for tail in ("", *options.tails.split(",")):
+                moves = str(options.tail_moves * len(problem["tasks"]))  # type: ignore[arg-type]
+                chosen = ["--objective", "completion", "--max-moves", moves]
+                chosen += ["--tail", tail] if tail else []
+                # Moves are the limit: so a busy machine gives the same plans.
+                answer = measured(options.measure, file, "auto", 3600.0, 0, *chosen)
+                free = free if tail else answer
+                ends = answer["makespan_s"] / free["lower_bound_s"]
+                cells.setdefault(f"{tail} ends", []).append(ends)
+                if tail:
+                    costs = answer["completion_s"] / free["completion_s"]
+                    cells.setdefault(f"{tail} costs", []).append(costs)
+                print(
+                    f"{name}, tail {tail}, seed {seed}: {ends:.3f}, {answer['completion_s']:.0f}",
+                    file=sys.stderr,
+                    flush=True,
+                )
+    return [name, *(shown(ratios) for ratios in cells.values())]
+
+
 def bench_resolves(name: str, options: argparse.Namespace) -> list[list[str]]:
     """A row for each change of a problem that is solved again from the plan at hand."""
     answers: dict[str, list[dict[str, float]]] = {}
@@ -242,6 +271,11 @@ def main() -> None:
     parser.add_argument("--queue-seeds", type=int, default=20, help="seeds of weighted completion")
     parser.add_argument("--punctual", type=int, default=1000, help="problems with a short limit")
     parser.add_argument("--queue-times", default="1,10", help="their time limits, seconds")
+    parser.add_argument(
+        "--tail-seeds", type=int, default=3, help="seeds of plans with a short tail"
+    )
+    parser.add_argument("--tails", default="1.25,1.15", help="their tails, over the bound")
+    parser.add_argument("--tail-moves", type=int, default=20_000, help="moves for each task")
     parser.add_argument("--before", type=Path, help="the `measure` of another build, for re-plans")
     parser.add_argument("--cpu", action="store_true", help="re-plans, lateness: time of cores")
     parser.add_argument("--first-seed", type=int, default=100)
@@ -268,6 +302,8 @@ def main() -> None:
     replan_rows = [bench_replans(name, options) for name in names]
     names = [name for name in QUEUE_CLASSES if options.classes in name and options.queue_seeds]
     queue_rows = [bench_queues(name, options) for name in names]
+    names = [name for name in QUEUE_CLASSES if options.classes in name and options.tail_seeds]
+    tail_rows = [bench_tails(name, options) for name in names]
     punctual_rows = bench_punctual(options) if options.punctual else []
     command = "python benches/solver/bench.py " + " ".join(sys.argv[1:])
     text = (
@@ -294,6 +330,17 @@ def main() -> None:
             "over the best lower bound that any of the solves proved. The list heuristic "
             "(`benches/solver/queues.py`) does not keep deadlines.\n\n"
             f"{table([queue_header, *queue_rows])}\n"
+        )
+    if tail_rows:
+        tail_header = ["problems", "ends, no tail"]
+        for tail in options.tails.split(","):
+            tail_header += [f"ends, {tail}", f"costs, {tail}"]
+        text += (
+            "\n## Weighted completion with a short tail\n\n"
+            f"{options.tail_seeds} seeds, {options.tail_moves} moves for each task: mean (worst) "
+            "last end over the lower bound of the makespan, and sum of weight times end over that "
+            "of the plan without a "
+            f"tail (`--tail`).\n\n{table([tail_header, *tail_rows])}\n"
         )
     if resolve_rows:
         resolve_header = ["problems", "change", "slowest", "warm over cold at 1 s"]

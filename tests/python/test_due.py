@@ -95,6 +95,33 @@ def test_a_due_time_is_a_deadline_on_the_runs_clock(driver: Driver, tmp_path: Pa
     assert sorted(path.name for path in (tmp_path / "tasks").iterdir()) == ["a", "b"]
 
 
+def test_a_soft_deadline_has_a_price_and_perhaps_a_ceiling(driver: Driver, tmp_path: Path) -> None:
+    soft = {"deadline": 7.0, "late_price": 2, "most_late": 60}
+    saturn.Run(tmp_path).submit([task("a", **soft), task("b", deadline=7.0)], deadline=9.0)
+    soft_wishes, hard_wishes = (one["wishes"] for one in driver.asked[-1]["tasks"])
+    expected = {"deadline_s": 9.0, "late_price": 2.0, "most_late_s": 60.0}
+    assert expected.items() <= soft_wishes.items()
+    # An engine of an earlier version knows none of these fields.
+    assert "late_price" not in hard_wishes and "most_late_s" not in hard_wishes
+
+
+@pytest.mark.parametrize(
+    ("wishes", "error", "words"),
+    [
+        ({"late_price": 1.0}, ValueError, "give deadline too"),
+        ({"deadline": 5.0, "most_late": 1.0}, ValueError, "give late_price too"),
+        ({"deadline": 5.0, "late_price": 0}, ValueError, "late_price is 0"),
+        ({"deadline": 5.0, "late_price": "high"}, TypeError, "late_price is a str"),
+        ({"deadline": 5.0, "late_price": 1, "most_late": -1}, ValueError, "most_late is -1"),
+    ],
+)
+def test_what_makes_no_soft_deadline_is_refused(
+    wishes: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        task("a", **wishes)
+
+
 def test_tasks_that_would_be_late_are_not_submitted(driver: Driver, tmp_path: Path) -> None:
     driver.why_late = "`a` would end in 2 h, and it is due in 1 h"
     with pytest.raises(saturn.Refused, match="the due time can't be kept: `a` would") as refused:

@@ -21,8 +21,6 @@ use crate::problem::{Candidate, Problem};
 
 /// Relative tolerance of every comparison of times.
 const TOLERANCE: f64 = 1e-9;
-/// The largest gap at which a plan may be called optimal.
-const OPTIMAL_GAP: f64 = 1e-6;
 
 /// A fault of a plan. Tasks and nodes are given by name, or as `#index` if no task or node has that
 /// index.

@@ -9,6 +9,7 @@ mod error;
 mod fits;
 mod forecast_errors;
 pub mod inspection;
+mod lateness;
 pub mod measure;
 pub mod names;
 mod number;
@@ -26,8 +27,12 @@ pub use checker::{Violation, check};
 pub use error::ProblemError;
 pub use forecast_errors::{ForecastErrors, quantile};
 pub use inspection::{Finding, Inspection, Verdict};
+pub use lateness::Lateness;
 pub use objective::Objective;
-pub use plan::{Assignment, Gang, Placement, Plan, PlanStatus, Reason, SolveEnd, WHOLE};
+pub use plan::{
+    Assignment, Gang, OPTIMAL_GAP, Placement, Plan, PlanStatus, Reason, SolveEnd, WHOLE,
+    seconds_late,
+};
 pub use problem::{Candidate, Cluster, HeldDevices, Node, Problem, ProblemTask, Running, Wide};
 pub use profile::{Knobs, Origin, Profile, Strategy, StrategyKey, Trial, TrialOutcome};
 pub use trained::Trained;

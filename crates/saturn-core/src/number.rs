@@ -120,6 +120,13 @@ pub(crate) fn some_seconds<'de, D: Deserializer<'de>>(
     seconds(deserializer).map(Some)
 }
 
+/// Reads a number without a unit of time into an optional field.
+pub(crate) fn some_real<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<f64>, D::Error> {
+    real(deserializer).map(Some)
+}
+
 /// Reads a number without a unit of time. `validate` checks the range.
 pub(crate) fn real<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     deserializer.deserialize_any(Real("a number"))

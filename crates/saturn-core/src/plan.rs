@@ -8,13 +8,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::objective::Objective;
-use crate::problem::Problem;
+use crate::problem::{Problem, ProblemTask};
+
+/// A plan is *optimal* if its bound is proven to be within this of its value, relative to the bound:
+/// (value − bound) / bound ≤ 10⁻⁶. This is the only place that says how near is near enough. Every
+/// proof is made with tolerances that sum to less.
+pub const OPTIMAL_GAP: f64 = 1e-6;
 
 /// What a solve proved of its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlanStatus {
-    /// The gap to the lower bound is proven to be at most 1e-6.
+    /// The gap to the lower bound is proven to be at most [`OPTIMAL_GAP`].
     Optimal,
     /// A valid plan; optimality is not proven.
     Feasible,
@@ -93,7 +98,10 @@ impl Assignment {
 
 /// The answer of a solve. Indices refer to the problem that was solved.
 ///
-/// Each value has a bound of its own. `status` and [`Plan::gap`] concern the objective's value.
+/// A plan is better than another if its `tardiness` is smaller, or if that is equal and the value
+/// under the objective is smaller. Each value has a bound of its own. [`Plan::gap`] concerns the
+/// objective's value, and `status` that and the tardiness. Where soft deadlines are missed, the
+/// bounds of the objectives' values hold for plans that are no tardier.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// How much is proven of the plan.
@@ -114,6 +122,12 @@ pub struct Plan {
     pub cost: f64,
     /// No plan of this problem has a smaller `cost`; 0 if nothing is proven.
     pub cost_bound: f64,
+    /// The sum over soft deadlines of price times seconds late.
+    #[serde(default)]
+    pub tardiness: f64,
+    /// No plan of this problem has a smaller `tardiness`.
+    #[serde(default)]
+    pub tardiness_bound: f64,
     /// Wall-clock seconds that the solve took.
     pub solve_s: f64,
     /// Why there is no plan, as far as it is known. A status of `Infeasible` rests on these
@@ -136,6 +150,8 @@ impl Plan {
             completion_bound_s: 0.0,
             cost: 0.0,
             cost_bound: 0.0,
+            tardiness: 0.0,
+            tardiness_bound: 0.0,
             solve_s: 0.0,
             reasons: Vec::new(),
             assignments: Vec::new(),
@@ -164,6 +180,11 @@ impl Plan {
         let weight = |task: usize| problem.tasks.get(task).map_or(0.0, |task| task.weight);
         self.completion_s =
             ends.iter().fold(0.0, |sum, (task, last_s)| sum + weight(*task) * last_s);
+        let tardiness = |(task, last_s): (&usize, &f64)| {
+            let soft = problem.tasks.get(*task).and_then(ProblemTask::soft_deadline);
+            soft.map_or(0.0, |(due_s, price)| price * seconds_late(due_s, *last_s))
+        };
+        self.tardiness = ends.iter().map(tardiness).fold(0.0, |sum, one| sum + one);
         let price = |node: usize| {
             problem.cluster.nodes.get(node).map_or(0.0, |node| node.price_per_hour / 3600.0)
         };
@@ -188,6 +209,18 @@ impl Plan {
             Objective::Completion => self.completion_bound_s,
             Objective::Cost => self.cost_bound,
         }
+    }
+
+    /// Whether this plan is better than another of the same problem and objective: less tardy, or as
+    /// tardy and worth less.
+    pub fn beats(&self, other: &Self) -> bool {
+        self.is_less_tardy_than(other)
+            || !other.is_less_tardy_than(self) && self.value() < other.value()
+    }
+
+    /// Whether soft deadlines are missed by less than in another plan, by more than rounding.
+    pub fn is_less_tardy_than(&self, other: &Self) -> bool {
+        self.tardiness < other.tardiness * (1.0 - SAME_TARDINESS)
     }
 
     /// (value − bound) / bound under the objective; infinite if the bound is 0 and the value is
@@ -246,6 +279,15 @@ impl Plan {
             .collect();
         Self { assignments, ..self.clone() }
     }
+}
+
+/// Two sums of prices of late seconds are equal up to this, relative.
+const SAME_TARDINESS: f64 = 1e-9;
+
+/// Seconds by which an end is late; exactly 0 if the end is late by rounding alone.
+pub fn seconds_late(due_s: f64, end_s: f64) -> f64 {
+    let late_s = end_s - due_s;
+    if late_s > 1e-12 * (1.0 + end_s) { late_s } else { 0.0 }
 }
 
 /// The total time that these spans cover; overlaps count once.

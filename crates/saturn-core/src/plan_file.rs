@@ -33,7 +33,12 @@ impl Plan {
         if self.objective == Objective::Cost {
             fields.push(("cost_bound", json!(self.cost_bound)));
         }
+        if problem.tasks.iter().any(|task| task.late_price.is_some()) {
+            fields.push(("tardiness", known(self.tardiness)));
+            fields.push(("tardiness_bound", json!(self.tardiness_bound)));
+        }
         fields.push(("gap", known(self.gap())));
+        fields.extend(self.lateness(problem).map(|lateness| ("lateness", json!(lateness))));
         fields.push(("solve_s", json!(self.solve_s)));
         if !usable {
             let reasons: Vec<Value> = self

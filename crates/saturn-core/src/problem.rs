@@ -204,13 +204,28 @@ pub struct ProblemTask {
     /// The weight of its end in the objective `completion`.
     #[serde(default = "one", deserialize_with = "number::real", skip_serializing_if = "is_one")]
     pub weight: f64,
-    /// The latest end, seconds.
+    /// The latest end, seconds. With a `late_price` it is a *soft* deadline: it may be missed.
     #[serde(
         default,
         deserialize_with = "number::some_seconds",
         skip_serializing_if = "Option::is_none"
     )]
     pub deadline_s: Option<f64>,
+    /// The price of a second after the deadline, which makes the deadline soft. Plans make the sum
+    /// of these prices small before they look at the objective, so only their ratios matter.
+    #[serde(
+        default,
+        deserialize_with = "number::some_real",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub late_price: Option<f64>,
+    /// The most seconds by which a soft deadline may be missed; `None`: any.
+    #[serde(
+        default,
+        deserialize_with = "number::some_seconds",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub most_late_s: Option<f64>,
     /// The names of the only nodes that it may use; `None`: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only_nodes: Option<Vec<String>>,
@@ -250,11 +265,19 @@ impl ProblemTask {
             after: Vec::new(),
             weight: 1.0,
             deadline_s: None,
+            late_price: None,
+            most_late_s: None,
             only_nodes: None,
             not_nodes: Vec::new(),
             switch_cost_s: None,
             running: None,
         }
+    }
+
+    /// The time from which it is late, and the price of a second from then on, if its deadline is
+    /// soft.
+    pub fn soft_deadline(&self) -> Option<(f64, f64)> {
+        self.deadline_s.zip(self.late_price)
     }
 
     /// The index of the strategy under which the task already runs: the first with the same
@@ -308,10 +331,12 @@ impl Problem {
         Ok(problem)
     }
 
-    /// The latest end of a task, seconds; infinite without a deadline.
+    /// The latest end that a task may have, seconds: its deadline, or how far its soft deadline may
+    /// be missed. Infinite without either.
     pub fn due_s(&self, task: &ProblemTask) -> f64 {
-        let infinite = |deadline: Option<f64>| deadline.unwrap_or(f64::INFINITY);
-        infinite(task.deadline_s).min(infinite(self.deadline_s))
+        let infinite = |seconds: Option<f64>| seconds.unwrap_or(f64::INFINITY);
+        let more_s = if task.late_price.is_some() { infinite(task.most_late_s) } else { 0.0 };
+        (infinite(task.deadline_s) + more_s).min(infinite(self.deadline_s))
     }
 
     /// The devices that a running task holds. `None` if the task is not running, or if a node's

@@ -180,6 +180,20 @@ fn validate_times(index: usize, task: &ProblemTask) -> Checked {
     if let Some(deadline_s) = task.deadline_s {
         number::check_runtime(|| at("deadline_s"), deadline_s)?;
     }
+    if let Some(price) = task.late_price {
+        number::check_weight(|| at("late_price"), price)?;
+        if task.deadline_s.is_none() {
+            let reason = "a second after which time has this price? expected `deadline_s` too";
+            return Err(contradiction(at("late_price"), reason.to_owned()));
+        }
+    }
+    if let Some(most_s) = task.most_late_s {
+        number::check_cost(|| at("most_late_s"), most_s)?;
+        if task.late_price.is_none() {
+            let reason = "only a soft deadline may be missed: expected `late_price` too";
+            return Err(contradiction(at("most_late_s"), reason.to_owned()));
+        }
+    }
     if let Some(cost_s) = task.switch_cost_s {
         number::check_cost(|| at("switch_cost_s"), cost_s)?;
     }

@@ -1,7 +1,7 @@
 //! Solves problem files and prints one line of JSON for each: what `benches/solver` runs.
 //!
 //! usage: measure [--solver S] [--objective O] [--time-limit SECONDS] [--threads N] [--seed N]
-//!        [--max-moves N] [--max-switches N] [--cpu] FILE…
+//!        [--max-moves N] [--max-switches N] [--tail TIMES] [--cpu] FILE…
 //!
 //! `--cpu` counts what the process uses of its cores, over its threads, in place of time on the wall:
 //! for busy machines.
@@ -29,6 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             "--threads" => options.threads = value()?.parse()?,
             "--max-moves" => options.max_moves = Some(value()?.parse()?),
             "--max-switches" => options.max_switches = value()?.parse()?,
+            "--tail" => options.tail = Some(value()?.parse()?),
             "--seed" => options.seed = value()?.parse()?,
             "--cpu" => is_cpu = true,
             file => measure(file, &options, is_cpu)?,

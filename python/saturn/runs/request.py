@@ -236,6 +236,11 @@ class Packed:
                 "deadline_s": task.deadline if wishes.deadline is None else wishes.deadline,
                 "release_s": task.release if wishes.release is None else wishes.release,
             }
+            # A soft deadline stays soft if `submit` gives another time for it.
+            if task.late_price is not None:
+                described["wishes"]["late_price"] = task.late_price
+            if task.most_late is not None:
+                described["wishes"]["most_late_s"] = task.most_late
             if self.is_rest:
                 described["is_rest"] = True
             is_own = wishes.after is None or self.is_rest

@@ -19,7 +19,13 @@ from saturn.tasks.definition import TaskDefinition
 from saturn.tasks.hparams import HParams
 from saturn.tasks.model_keywords import check_keywords
 from saturn.tasks.strategy import Strategy
-from saturn.tasks.wishes import checked_deadline, checked_priority, checked_time, names_before
+from saturn.tasks.wishes import (
+    checked_deadline,
+    checked_lateness,
+    checked_priority,
+    checked_time,
+    names_before,
+)
 
 if TYPE_CHECKING:
     from saturn.runs.result import RunResult
@@ -57,6 +63,10 @@ class Task:
         deadline: when the task should have ended, in seconds on the run's clock. The clock begins
             when the run's workers are ready, and stands still while no process drives the run. A
             plan keeps deadlines if any plan can; a task that misses its own goes on.
+        late_price: makes the deadline soft: the price of a second after it. Plans keep hard
+            deadlines first, and then make the sum of these prices small, before anything else. Only
+            the ratio of the prices of different tasks matters.
+        most_late: the most seconds by which a plan may miss the soft deadline, if any plan can.
         release: the task does not train before this time on the run's clock, in seconds.
         techniques: names of the techniques that the plan may choose, such as ["ddp", "fsdp"]; or
             names, each with a minus before it, that it may not choose: ["-pipeline"]. All are
@@ -104,6 +114,8 @@ class Task:
         training_step: Callable[..., Any] | None = None,
         priority: int = 0,
         deadline: float | None = None,
+        late_price: float | None = None,
+        most_late: float | None = None,
         release: float = 0.0,
         after: Before = (),
         techniques: Iterable[str] | None = None,
@@ -143,6 +155,7 @@ class Task:
         self._saves_best = False
         self.priority = checked_priority(priority)
         self.deadline = checked_deadline(deadline)
+        self.late_price, self.most_late = checked_lateness(deadline, late_price, most_late)
         self.release = checked_time("release", release)
         self.after = names_before(after)
         self.techniques = techniques
@@ -207,6 +220,8 @@ class Task:
         trainer: bool | None = None,
         priority: int = 0,
         deadline: float | None = None,
+        late_price: float | None = None,
+        most_late: float | None = None,
         release: float = 0.0,
         after: Before = (),
         techniques: Iterable[str] | None = None,
@@ -245,6 +260,8 @@ class Task:
             trainer: whether the script makes a trainer; by default, its text decides.
             priority: as for any task.
             deadline: as for any task.
+            late_price: as for any task.
+            most_late: as for any task.
             release: as for any task.
             after: as for any task.
             techniques: as for any task, if the script makes a trainer.
@@ -278,6 +295,8 @@ class Task:
             wishes={
                 "priority": priority,
                 "deadline": deadline,
+                "late_price": late_price,
+                "most_late": most_late,
                 "release": release,
                 "after": after,
             },
@@ -314,10 +333,10 @@ class Task:
             precision: "bf16-params" has a trainer with `bf16=True` train under `fsdp` as `HParams`
                 says; None, the default, is the trainer's own precision.
             options: `seed` (with which the random streams are seeded before `make_trainer` is
-                called), `priority`, `deadline`, `release`, `after`, `techniques`, `knobs`,
-                `parameters`, `continue_from`. `evaluate` replaces the trainer's own evaluation
-                (None: no evaluation); `evaluate_every` and `best` replace the trainer's settings.
-                Weights to start from are loaded in `make_trainer`.
+                called), `priority`, `deadline`, `late_price`, `most_late`, `release`, `after`,
+                `techniques`, `knobs`, `parameters`, `continue_from`. `evaluate` replaces the
+                trainer's own evaluation (None: no evaluation); `evaluate_every` and `best` replace
+                the trainer's settings. Weights to start from are loaded in `make_trainer`.
 
         Raises `InvalidInput` for what Saturn can't train as the trainer would: each reason names
         the argument, or the method, that it is about.
@@ -361,10 +380,10 @@ class Task:
             ignored_hooks: methods of the module or data module that training can do without, such
                 as those that only log. Any other overridden method that Saturn would not call is
                 refused.
-            options: `seed`, `loss_weight`, `priority`, `deadline`, `release`, `after`,
-                `techniques`, `knobs`, `evaluate_every`, `best`, `parameters`; and `evaluate`, a
-                function of the model, which replaces the module's own validation (None: no
-                evaluation).
+            options: `seed`, `loss_weight`, `priority`, `deadline`, `late_price`, `most_late`,
+                `release`, `after`, `techniques`, `knobs`, `evaluate_every`, `best`, `parameters`;
+                and `evaluate`, a function of the model, which replaces the module's own validation
+                (None: no evaluation).
 
         Raises `TypeError`, and `InvalidInput` for what Saturn can't train as Lightning would, with
         the reason.

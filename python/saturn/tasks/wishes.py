@@ -1,6 +1,6 @@
-"""What a user wishes for a task's schedule: priority, deadline, release, and order.
+"""What a user wishes for a task's schedule: priority, deadline (hard or soft), release, and order.
 
-The four mean the same on a `Task`, in `submit`, and for a task of a run in progress. Times are
+They mean the same on a `Task`, in `submit`, and for a task of a run in progress. Times are
 seconds on the run's clock, which begins when the run's workers are ready to train. The clock stands
 still while no process drives the run.
 """
@@ -43,6 +43,26 @@ def checked_time(field: str, seconds: float) -> float:
 def checked_deadline(deadline: float | None) -> float | None:
     """Check a deadline, which may be None; raises `TypeError` or `ValueError`."""
     return None if deadline is None else checked_time("deadline", deadline)
+
+
+def checked_lateness(
+    deadline: float | None, late_price: float | None, most_late: float | None
+) -> tuple[float | None, float | None]:
+    """Check what makes a deadline soft; raises `TypeError` or `ValueError`."""
+    if late_price is None:
+        if most_late is not None:
+            raise ValueError(
+                "most_late is for a soft deadline: give late_price too, the price of a second late"
+            )
+        return None, None
+    if isinstance(late_price, bool) or not isinstance(late_price, int | float):
+        raise TypeError(f"late_price is a {type(late_price).__name__}; it must be a number")
+    if not 1e-6 <= late_price <= 1e6:
+        raise ValueError(f"late_price is {late_price}; it must be a number from 1e-6 to 1e6")
+    if deadline is None:
+        raise ValueError("late_price is for a task with a deadline: give deadline too")
+    most = None if most_late is None else checked_time("most_late", most_late)
+    return float(late_price), most
 
 
 def names_before(after: Before) -> list[str]:

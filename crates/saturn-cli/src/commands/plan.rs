@@ -49,6 +49,7 @@ pub(crate) fn run(args: &PlanArgs) -> Exit {
         time_limit_s: args.time_limit,
         seed: args.seed,
         max_switches: args.max_switches,
+        tail: args.tail,
         ..Options::default()
     };
     let interrupt = Interrupt::catch();

@@ -1,9 +1,9 @@
-//! Computes a plan's makespan, weighted completion and cost again, and checks that its bounds and
+//! Computes a plan's makespan, weighted completion, cost and tardiness again, and checks that its bounds and
 //! status agree with them.
 
-use super::{OPTIMAL_GAP, Violation, slack};
+use super::{Violation, slack};
 use crate::objective::Objective;
-use crate::plan::{Plan, PlanStatus};
+use crate::plan::{OPTIMAL_GAP, Plan, PlanStatus};
 use crate::problem::Problem;
 
 const SECONDS_AN_HOUR: f64 = 3600.0;
@@ -21,10 +21,18 @@ pub(super) fn check_values(problem: &Problem, plan: &Plan, violations: &mut Vec<
     let prices: f64 = problem.cluster.nodes.iter().map(|node| node.price_per_hour).sum();
     let weights: f64 = problem.tasks.iter().map(|task| task.weight).sum();
     let of_time = slack(makespan_s);
+    let (mut tardiness, mut late_prices) = (0.0, 0.0);
+    for (task, end_s) in problem.tasks.iter().zip(&ends_s) {
+        if let (Some(deadline_s), Some(price)) = (task.deadline_s, task.late_price) {
+            tardiness += price * (end_s - deadline_s).max(0.0);
+            late_prices += price;
+        }
+    }
     let values = [
         ("makespan_s", plan.makespan_s, makespan_s, of_time),
         ("completion_s", plan.completion_s, completion_s, of_time * weights.max(1.0)),
         ("cost", plan.cost, cost(problem, plan), of_time * prices.max(1.0)),
+        ("tardiness", plan.tardiness, tardiness, of_time * late_prices),
     ];
     for (what, stated, real, slack) in values {
         // The comparison is written so that NaN is refused.
@@ -67,6 +75,7 @@ pub(super) fn check_bounds(plan: &Plan, violations: &mut Vec<Violation>) {
         ("makespan", plan.lower_bound_s, plan.makespan_s),
         ("completion", plan.completion_bound_s, plan.completion_s),
         ("cost", plan.cost_bound, plan.cost),
+        ("tardiness", plan.tardiness_bound, plan.tardiness),
     ];
     for (what, bound, value) in bounds {
         let is_above = plan.is_usable() && bound > value + slack(value);
@@ -79,6 +88,11 @@ pub(super) fn check_bounds(plan: &Plan, violations: &mut Vec<Violation>) {
     let is_proven = plan.gap() <= OPTIMAL_GAP && (plan.bound() > 0.0 || is_free);
     if plan.status == PlanStatus::Optimal && !is_proven {
         let reason = format!("its gap to the lower bound is {:e}", plan.gap());
+        violations.push(Violation::Status { status: plan.status, reason });
+    }
+    let (tardiness, bound) = (plan.tardiness, plan.tardiness_bound);
+    if plan.status == PlanStatus::Optimal && tardiness > bound * (1.0 + OPTIMAL_GAP) {
+        let reason = format!("its tardiness is {tardiness}, and only {bound} is proven");
         violations.push(Violation::Status { status: plan.status, reason });
     }
 }

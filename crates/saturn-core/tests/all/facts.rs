@@ -169,3 +169,57 @@ fn facts_read_back_as_they_were_written() {
     plan.cost_bound = 30.0;
     insta::assert_snapshot!(plan.to_json(&problem()));
 }
+
+/// `tuned` may end after its deadline at 60, by at most 8 s, at 3 a second.
+fn soft() -> Problem {
+    let text = TEXT
+        .replace(r#""deadline_s": 60,"#, r#""deadline_s": 60, "late_price": 3, "most_late_s": 8,"#);
+    Problem::from_json(&text).unwrap()
+}
+
+#[test]
+fn a_soft_deadline_may_be_missed_at_a_price_and_up_to_its_ceiling() {
+    let problem = soft();
+    assert_eq!(Problem::from_json(&serde_json::to_string(&problem).unwrap()).unwrap(), problem);
+    let ending = |end_s: f64| {
+        let mut late = right();
+        late[3] = place(3, 0, 2, &[0, 1], (end_s - 10.0, end_s));
+        Plan::of(&problem, Objective::Makespan, late)
+    };
+    let (kept, late, beyond) = (ending(60.0), ending(67.5), ending(69.0));
+    assert!(kept.tardiness == 0.0 && (late.tardiness - 22.5).abs() < 1e-9);
+    assert_eq!((check(&problem, &kept), check(&problem, &late)), (Ok(()), Ok(())));
+    let faults = check(&problem, &beyond).unwrap_err();
+    assert_eq!(faults[0].to_string(), "task `tuned` ends at 69 s, after its deadline at 68 s");
+    assert!(kept.beats(&late) && !late.beats(&kept), "less tardy comes first");
+    let wrong = Plan { tardiness: 0.0, ..late.clone() };
+    assert!(check(&problem, &wrong).is_err(), "the checker computes the tardiness itself");
+    let over = Plan { tardiness_bound: 23.0, ..late.clone() };
+    assert!(check(&problem, &over).is_err(), "no bound is above the plan");
+    // Optimal needs the least tardiness to be proven too.
+    let value_s = late.makespan_s;
+    let claimed = Plan { status: PlanStatus::Optimal, lower_bound_s: value_s, ..late };
+    assert!(check(&problem, &claimed).is_err());
+    let proven = Plan { tardiness_bound: 22.5, ..claimed };
+    assert_eq!(check(&problem, &proven), Ok(()));
+    let file: serde_json::Value = serde_json::from_str(&proven.to_json(&problem)).unwrap();
+    assert_eq!(
+        (file["tardiness"].as_f64(), file["lateness"]["num_late"].as_u64()),
+        (Some(22.5), Some(1))
+    );
+}
+
+#[test]
+fn a_price_needs_a_deadline_and_a_ceiling_needs_a_price() {
+    let refused = |facts: &str| {
+        let text = TEXT.replace(r#""deadline_s": 60,"#, facts);
+        Problem::from_json(&text).unwrap_err().to_string()
+    };
+    let table = [
+        refused(r#""late_price": 3,"#),
+        refused(r#""deadline_s": 60, "most_late_s": 3,"#),
+        refused(r#""deadline_s": 60, "late_price": 0,"#),
+        refused(r#""deadline_s": 60, "late_price": 1, "most_late_s": -1,"#),
+    ];
+    insta::assert_snapshot!(table.join("\n"));
+}

@@ -6,6 +6,7 @@
 
 use crate::engine::judgements::take_judgements;
 use crate::engine::names::{open_task, unknown_task};
+use crate::facts::config::Wishes;
 use crate::facts::event::{Command, NewTask};
 use crate::facts::ids::{DeviceId, NodeId, TaskId};
 use crate::facts::record::{Purpose, Record, StopReason, TaskEnd};
@@ -77,7 +78,7 @@ pub(crate) fn command(
             if let Some(names) = after {
                 wishes.after = predecessors(&ledger.state, &names, &[])?;
             }
-            check_times(wishes.deadline_s, wishes.release_s)?;
+            check_times(&wishes)?;
             if wishes.after.iter().any(|before| comes_after(&ledger.state, *before, task)) {
                 let name = ledger.state.name(task);
                 let reason = format!("`{name}` would have to come after itself");
@@ -121,7 +122,7 @@ pub(crate) fn submit(ledger: &mut Ledger, tasks: Vec<NewTask>, now_s: f64) -> Re
             return Err(RefusalCode::NameTaken.because(reason));
         }
         let wishes = &spec.wishes;
-        check_times(wishes.deadline_s, wishes.release_s)?;
+        check_times(wishes)?;
         if ledger.state.is_closed
             && let Some(why) = ledger.state.out_of_range(&spec)
         {
@@ -220,13 +221,27 @@ pub(crate) fn stop_run(ledger: &mut Ledger, at_once: bool, now_s: f64) {
     ledger.timers.set(now_s, Timer::Solve);
 }
 
-fn check_times(deadline_s: Option<f64>, release_s: f64) -> Result<(), Refusal> {
-    let times = [("deadline_s", deadline_s.unwrap_or(0.0)), ("release_s", release_s)];
+fn check_times(wishes: &Wishes) -> Result<(), Refusal> {
+    let times = [
+        ("deadline_s", wishes.deadline_s.unwrap_or(0.0)),
+        ("release_s", wishes.release_s),
+        ("most_late_s", wishes.most_late_s.unwrap_or(0.0)),
+    ];
     for (name, value) in times {
         if !(value.is_finite() && value >= 0.0) {
             let reason = format!("`{name}` is {value}; it must be a number of seconds from 0 on");
             return Err(RefusalCode::BadValue.because(reason));
         }
+    }
+    if let Some(price) = wishes.late_price
+        && !(1e-6..=1e6).contains(&price)
+    {
+        let reason = format!("`late_price` is {price}; it must be a number from 1e-6 to 1e6");
+        return Err(RefusalCode::BadValue.because(reason));
+    }
+    if wishes.most_late_s.is_some() && wishes.late_price.is_none() {
+        let reason = "`most_late_s` is for a soft deadline, which has a `late_price`".to_owned();
+        return Err(RefusalCode::BadValue.because(reason));
     }
     Ok(())
 }

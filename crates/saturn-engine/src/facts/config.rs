@@ -220,6 +220,13 @@ pub struct Wishes {
     pub priority: i32,
     /// The time on the run's clock by which it should have ended, seconds.
     pub deadline_s: Option<f64>,
+    /// The price of a second after the deadline, which makes the deadline soft: plans keep hard
+    /// deadlines first, and then make the sum of these prices small.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub late_price: Option<f64>,
+    /// The most seconds by which a plan may miss the soft deadline; `None`: any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub most_late_s: Option<f64>,
     /// No training before this time on the run's clock, seconds.
     pub release_s: f64,
     /// Tasks that must be done before it starts.

@@ -28,6 +28,7 @@ impl SolveOrder {
                 }
                 task.release_s = rounded(task.release_s);
                 task.deadline_s = task.deadline_s.map(ahead);
+                task.most_late_s = task.most_late_s.map(rounded);
                 task.switch_cost_s = task.switch_cost_s.map(rounded);
             }
             problem.deadline_s = problem.deadline_s.map(ahead);

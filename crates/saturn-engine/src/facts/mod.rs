@@ -1,6 +1,6 @@
 //! Plain data: what the engine is told, what the journal stores, and what the engine asks for.
 //!
-//! - `ids`, `config`: the names of things within a run, and what a run and its tasks are.
+//! - `ids`, `config`, `wishes`: the names of things within a run, and what a run and its tasks are.
 //! - `event`: what happens to the engine, and the actions that the engine asks for. `microseconds`
 //!   rounds the times of one of these.
 //! - `record`, `plan`: what a journal keeps. `kind` names the kinds of records. `migrate` reads journals
@@ -25,3 +25,4 @@ pub mod migrate;
 pub(crate) mod plan;
 pub(crate) mod record;
 pub(crate) mod refusal;
+mod wishes;

@@ -159,10 +159,17 @@ impl Forecast {
         }
     }
 
-    /// By how much a task ends after its deadline, seconds. A deadline that has passed does not
-    /// count.
+    /// The price of the seconds by which a task is to end after its soft deadline, from now on.
+    pub(crate) fn tardiness(&self, state: &State, task: TaskId, now_s: f64) -> f64 {
+        let soft = state.task(task).spec.wishes.soft_deadline();
+        soft.zip(self.tasks.get(&task))
+            .map_or(0.0, |((due_s, price), (_, end_s))| price * (end_s - due_s.max(now_s)).max(0.0))
+    }
+
+    /// By how much a task ends after the latest end that its deadline allows, seconds. A time that has
+    /// passed does not count.
     pub(crate) fn lateness_s(&self, state: &State, task: TaskId, now_s: f64) -> f64 {
-        let due_s = state.task(task).spec.wishes.deadline_s.filter(|due_s| *due_s > now_s);
+        let due_s = state.task(task).spec.wishes.latest_s().filter(|due_s| *due_s > now_s);
         let late_s = due_s.zip(self.tasks.get(&task)).map(|(due_s, (_, end_s))| end_s - due_s);
         late_s.map_or(0.0, |late_s| late_s.max(0.0))
     }

@@ -3,7 +3,8 @@
 //! A plan keeps deadlines if any plan can. If the solver finds none that keeps all, the problem
 //! leaves out as few as can be told: first the deadlines that a task would miss even if it started
 //! at once on the best devices; then those that are missed if the plan in force is followed; then
-//! all. The other deadlines stay, for the solver and for the choice between plans. What is left out
+//! all. A soft deadline is never left out, only the limit to how far it may be missed. The other
+//! deadlines stay, for the solver and for the choice between plans. What is left out
 //! is looked at anew once one of these deadlines has passed, when the problem is another, and at
 //! every interval.
 
@@ -47,7 +48,7 @@ impl LeftOut {
 
     /// The next time at which one of these deadlines passes, seconds.
     pub(crate) fn passes_s(&self, state: &State) -> Option<f64> {
-        let deadlines = self.0.iter().filter_map(|task| state.task(*task).spec.wishes.deadline_s);
+        let deadlines = self.0.iter().filter_map(|task| state.task(*task).spec.wishes.latest_s());
         deadlines.min_by(f64::total_cmp)
     }
 

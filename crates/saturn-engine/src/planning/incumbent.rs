@@ -3,7 +3,8 @@
 //! One forecast (`forecast`) judges every plan, from the present state and by the rules by which
 //! plans are followed. So a plan promises the times that following it gives. Where running tasks
 //! are moved, the gain must be `min_gain` of the time left, and `min_gain_s`. Where none is moved,
-//! a little is enough. Deadlines come before any gain, if the solver was told to keep them.
+//! a little is enough. Deadlines come before any gain, if the solver was told to keep them: hard
+//! deadlines first, then the price of missing soft ones.
 
 use saturn_core::{Objective, PlanStatus};
 
@@ -94,6 +95,7 @@ pub(crate) struct Incumbent<'a> {
     value: f64,
     ends: f64,
     lateness: f64,
+    tardiness: f64,
 }
 
 impl<'a> Incumbent<'a> {
@@ -115,11 +117,13 @@ impl<'a> Incumbent<'a> {
             value: 0.0,
             ends: 0.0,
             lateness: 0.0,
+            tardiness: 0.0,
         };
         incumbent.least_gain = state.config.policy.min_gain_s * incumbent.mean_weight();
         incumbent.value = incumbent.value_of(&incumbent.plan);
         incumbent.ends = incumbent.ends_of(&incumbent.plan);
         incumbent.lateness = incumbent.lateness_of(&incumbent.plan);
+        incumbent.tardiness = incumbent.tardiness_of(&incumbent.plan);
         incumbent
     }
 
@@ -146,6 +150,10 @@ impl<'a> Incumbent<'a> {
             if !self.are_as_late(late, later) {
                 return late.total_cmp(&later);
             }
+            let (late, later) = (self.tardiness_of(one), self.tardiness_of(other));
+            if !self.are_as_tardy(late, later) {
+                return late.total_cmp(&later);
+            }
             let (a, b) =
                 (self.value_of(one) + self.bar(one), self.value_of(other) + self.bar(other));
             let are_equal = (a - b).abs() <= EQUAL * self.value;
@@ -165,6 +173,11 @@ impl<'a> Incumbent<'a> {
         if !self.are_as_late(lateness, self.lateness) {
             let needed_s = if is_moving { policy.min_gain_s } else { 0.0 };
             return self.lateness - lateness > needed_s;
+        }
+        let tardiness = self.tardiness_of(plan);
+        if !self.are_as_tardy(tardiness, self.tardiness) {
+            let share = if is_moving { policy.min_gain } else { 0.0 };
+            return tardiness < self.tardiness * (1.0 - share);
         }
         let share =
             if is_moving { policy.min_gain } else { policy.min_gain.min(MIN_GAIN_IN_PLACE) };
@@ -194,6 +207,19 @@ impl<'a> Incumbent<'a> {
     fn lateness_of(&self, plan: &ForecastPlan) -> f64 {
         let tasks = plan.forecast.tasks.keys().filter(|task| !self.left_out.leaves_out(**task));
         tasks.map(|task| plan.forecast.lateness_s(self.state, *task, self.now_s)).sum()
+    }
+
+    /// The price of missing soft deadlines, from now on.
+    fn tardiness_of(&self, plan: &ForecastPlan) -> f64 {
+        let tasks = plan.forecast.tasks.keys();
+        tasks.map(|task| plan.forecast.tardiness(self.state, *task, self.now_s)).sum()
+    }
+
+    fn are_as_tardy(&self, one: f64, other: f64) -> bool {
+        let soft = |task: &TaskId| self.state.task(*task).spec.wishes.soft_deadline();
+        let prices = self.plan.forecast.tasks.keys().filter_map(soft).map(|(_, price)| price);
+        let horizon_s = (self.plan.forecast.end_s - self.now_s).max(0.0);
+        (one - other).abs() <= EQUAL * horizon_s * prices.sum::<f64>()
     }
 
     fn are_as_late(&self, one: f64, other: f64) -> bool {

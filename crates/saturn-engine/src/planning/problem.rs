@@ -203,22 +203,30 @@ impl Remaining {
         } else {
             planned_switch_s(state, id, &strategies)
         };
-        let due_s =
-            wishes.deadline_s.filter(|due_s| *due_s > now_s && !self.left_out.leaves_out(id));
-        let deadline_s = due_s.map(|due_s| due_s - now_s);
+        let latest_s =
+            wishes.latest_s().filter(|due_s| *due_s > now_s && !self.left_out.leaves_out(id));
+        let latest_s = latest_s.map(|due_s| due_s - now_s);
+        // Each second after a soft deadline that has passed costs as much as before.
+        let soft = wishes.soft_deadline();
+        let soft = soft.map(|(due_s, price)| ((due_s - now_s).max(LEAST_RUNTIME_S), price));
+        let deadline_s = soft.map(|(due_s, _)| due_s).or(latest_s);
+        let most_late_s =
+            soft.zip(latest_s).map(|((due_s, _), latest_s)| (latest_s - due_s).max(0.0));
         let release_s = if running.is_some() {
             0.0
         } else {
             (task.not_before_s.max(wishes.release_s) - now_s).max(0.0)
         };
-        if let Some(deadline_s) = deadline_s {
+        if let Some(latest_s) = latest_s {
             let least_s = options.iter().map(|one| one.runtime_s).fold(f64::INFINITY, f64::min);
-            let is_impossible = release_s + least_s > deadline_s;
+            let is_impossible = release_s + least_s > latest_s;
             self.due.push(Due { task: id, is_impossible });
         }
         self.problem.tasks.push(ProblemTask {
             release_s,
             deadline_s,
+            late_price: soft.map(|(_, price)| price),
+            most_late_s,
             weight: if self.objective == Objective::Completion { state.weight(id) } else { 1.0 },
             switch_cost_s,
             running,

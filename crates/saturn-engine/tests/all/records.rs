@@ -50,13 +50,18 @@ fn attempt() -> impl Strategy<Value = AttemptId> {
 }
 
 fn wishes() -> impl Strategy<Value = Wishes> {
-    (-3..3i32, prop::option::of(0.0..9.0f64), 0.0..9.0f64, prop::collection::vec(task(), 0..3))
-        .prop_map(|(priority, deadline_s, release_s, after)| Wishes {
+    let soft = (prop::option::of(0.5..3.0f64), prop::option::of(0.0..9.0f64));
+    let after = prop::collection::vec(task(), 0..3);
+    (-3..3i32, prop::option::of(0.0..9.0f64), soft, 0.0..9.0f64, after).prop_map(
+        |(priority, deadline_s, (late_price, most_late_s), release_s, after)| Wishes {
             priority,
             deadline_s,
+            late_price,
+            most_late_s,
             release_s,
             after,
-        })
+        },
+    )
 }
 
 fn spec() -> impl Strategy<Value = TaskSpec> {

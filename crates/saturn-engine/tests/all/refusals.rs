@@ -39,6 +39,10 @@ fn each_refusal_has_its_code() {
     let unpause = Command::Unpause { task: a() };
     let mut late = task("late", 1);
     late.spec.wishes.deadline_s = Some(-1.0);
+    let mut free = task("free", 1);
+    free.spec.wishes.late_price = Some(0.0);
+    let mut bound = task("bound", 1);
+    bound.spec.wishes.most_late_s = Some(5.0);
     let mut wide = task("wide", 1);
     wide.spec.gpu_range = Some(vec![64]);
     let device =
@@ -48,6 +52,8 @@ fn each_refusal_has_its_code() {
         (submit(vec![task("a", 1)]), Some(RefusalCode::NameTaken)),
         (submit(vec![task("c", 1), task("c", 1)]), Some(RefusalCode::NameTaken)),
         (submit(vec![late]), Some(RefusalCode::BadValue)),
+        (submit(vec![free]), Some(RefusalCode::BadValue)),
+        (submit(vec![bound]), Some(RefusalCode::BadValue)),
         (Command::Cancel { task: "c".to_owned() }, Some(RefusalCode::UnknownTask)),
         (unpause, Some(RefusalCode::NotPaused)),
         (after("a", "a"), Some(RefusalCode::BadOrder)),

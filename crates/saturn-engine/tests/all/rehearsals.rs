@@ -102,6 +102,58 @@ fn a_plan_that_keeps_a_deadline_is_adopted_before_one_with_earlier_ends() {
     assert_eq!(ends(rehearsal.state())[..2], before[..2]);
 }
 
+/// A task of 200 s with a soft deadline after so many seconds.
+fn soft(name: &str, deadline_s: f64, price: f64, most_late_s: Option<f64>) -> Vec<NewTask> {
+    let mut tasks = new(name, Some(deadline_s));
+    let wishes = &mut tasks[0].spec.wishes;
+    (wishes.late_price, wishes.most_late_s) = (Some(price), most_late_s);
+    tasks
+}
+
+/// `cheap` and `dear` want to end 210 s after `long`; only one of them can.
+#[test]
+fn of_two_soft_deadlines_the_plan_that_keeps_the_dearer_is_adopted() {
+    let engine = run();
+    let long_s = forecast(engine.state(), 1.0).tasks[&LONG].1;
+    let tasks = |most_late_s| {
+        let due_s = long_s + 210.0;
+        [soft("cheap", due_s, 1.0, most_late_s), soft("dear", due_s, 3.0, None)].concat()
+    };
+    let ask = |tasks| {
+        let mut rehearsal = Rehearsal::of(engine.state(), tasks, 1.0).expect("taken");
+        let order = rehearsal.ask().expect("it is measured");
+        let task = order.problem.tasks.iter().find(|task| task.name == "cheap");
+        let asked = task.map(|task| (task.late_price, task.most_late_s));
+        (rehearsal, order, asked)
+    };
+    let (mut rehearsal, order, asked) = ask(tasks(None));
+    assert_eq!(asked, Some((Some(1.0), None)));
+    assert!(rehearsal.solved(&in_order(&order, &["long", "dear", "cheap", "short"])));
+    let after = ends(rehearsal.state());
+    assert_eq!(after[3] - after[LONG.0], 200, "the dear task is first: {after:?}");
+    // But a ceiling is kept at any price.
+    let (mut rehearsal, order, asked) = ask(tasks(Some(20.0)));
+    assert_eq!(asked, Some((Some(1.0), Some(20.0))));
+    assert!(rehearsal.solved(&in_order(&order, &["long", "cheap", "dear", "short"])));
+    let after = ends(rehearsal.state());
+    assert_eq!(after[2] - after[LONG.0], 200, "the ceiling of the cheap task is kept: {after:?}");
+}
+
+/// A soft deadline that has passed costs as much a second as before; a hard one counts no more.
+#[test]
+fn a_soft_deadline_that_has_passed_still_counts() {
+    let engine = run();
+    let tasks = [soft("passed", 0.5, 2.0, Some(0.25)), new("gone", Some(0.5))].concat();
+    let mut rehearsal = Rehearsal::of(engine.state(), tasks, 1.0).expect("taken");
+    let order = rehearsal.ask().expect("it is measured");
+    let of = |name: &str| order.problem.tasks.iter().find(|task| task.name == name).cloned();
+    let (passed, gone) = (of("passed").expect("asked"), of("gone").expect("asked"));
+    assert!(passed.deadline_s.is_some_and(|due_s| due_s < 0.01), "{passed:?}");
+    assert_eq!((passed.late_price, passed.most_late_s), (Some(2.0), None));
+    assert_eq!((gone.deadline_s, gone.late_price), (None, None));
+    assert!(order.problem.validate().is_ok());
+}
+
 /// With priorities the objective is a sum of weighted ends, in which an hour of lateness is little.
 #[test]
 fn lateness_is_compared_in_seconds_also_beside_priorities() {

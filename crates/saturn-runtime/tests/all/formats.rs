@@ -46,7 +46,13 @@ fn config() -> RunConfig {
 }
 
 fn wishes() -> Wishes {
-    Wishes { priority: 2, deadline_s: Some(60.0), release_s: 5.0, after: vec![TaskId(0)] }
+    Wishes {
+        priority: 2,
+        deadline_s: Some(60.0),
+        release_s: 5.0,
+        after: vec![TaskId(0)],
+        ..Wishes::default()
+    }
 }
 
 fn allowed() -> Allowed {

@@ -173,12 +173,10 @@ fn cost(
     (task, kind, mode): (usize, usize, &Mode),
     site: Site,
 ) -> f64 {
-    let duty = queue.duties[task];
     let end = site.start + mode.runtime;
     let paid = guide.prices.integral(kind, end) * f64::from(mode.gpus);
     let taken = taken(free, mode.gpus as usize, site.start).iter();
     let before: f64 = taken.map(|time| guide.prices.integral(kind, *time)).sum();
-    let late = queue.lateness(task, queue.until[site.node], end);
-    let fined = if late > 0.0 { fine.fee + fine.rate * late } else { 0.0 };
-    duty.weight * end + fined + recipe.thrift * (paid - before)
+    let (merit, fined) = queue.judged(fine, task, queue.until[site.node], end);
+    merit.value + fined + recipe.thrift * (paid - before)
 }

@@ -107,13 +107,9 @@ impl Line {
             let start =
                 place_after(&mut free, usize::from(entry.gpus), duty.release, entry.runtime);
             let end = start + entry.runtime;
-            let late = queue.lateness(task, until, end);
-            mark.cost += duty.weight * end;
-            mark.merit.value += duty.weight * end;
-            if late > 0.0 {
-                mark.cost += fine.fee + fine.rate * late;
-                mark.merit.missed += late;
-            }
+            let (merit, fined) = queue.judged(fine, task, until, end);
+            mark.cost += merit.value + fined;
+            mark.merit += merit;
             self.marks.push(mark);
             self.starts.push(start);
             if (at + 1).is_multiple_of(self.spacing) {
@@ -150,11 +146,8 @@ impl Line {
             let duty = queue.duties[task];
             let start = place_after(free, usize::from(entry.gpus), duty.release, entry.runtime);
             let end = start + entry.runtime;
-            cost += duty.weight * end;
-            let late = queue.lateness(task, until, end);
-            if late > 0.0 {
-                cost += fine.fee + fine.rate * late;
-            }
+            let (merit, fined) = queue.judged(fine, task, until, end);
+            cost += merit.value + fined;
             if cost > most {
                 return None;
             }

@@ -1,8 +1,13 @@
 //! A problem as the lists see it, and the value of its plans.
 
+use std::cmp::Ordering;
+
+use saturn_core::seconds_late;
+
 use crate::lists::list::{Entry, Lists};
 use crate::lists::settle::settle;
 use crate::problem::model::Model;
+use crate::problem::tardiness::compare_tardiness;
 use crate::problem::timeline::place_after;
 
 /// The requirements of a task beside devices.
@@ -14,6 +19,10 @@ pub(crate) struct Duty {
     pub(crate) release: f64,
     /// It must have ended by then, seconds; may be infinite.
     pub(crate) due: f64,
+    /// It should have ended by then, seconds, at a price of each second after that; infinite and 0
+    /// without a soft deadline.
+    pub(crate) wished: f64,
+    pub(crate) late_price: f64,
 }
 
 /// A problem each of whose tasks has a narrow mode or stays. Nodes arrive as `Model::ready` says.
@@ -24,6 +33,10 @@ pub(crate) struct Queue<'a> {
     pub(crate) duties: Vec<Duty>,
     /// By node: when it leaves, seconds; may be infinite.
     pub(crate) until: Vec<f64>,
+    /// No plan is less tardy.
+    pub(crate) least_tardiness: f64,
+    /// The mean price of a second after a soft deadline; 1 without any.
+    pub(crate) late_price: f64,
 }
 
 /// Lateness up to this, relative to the end, is rounding. It is less than a plan may miss its times
@@ -45,6 +58,22 @@ impl Queue<'_> {
         if late > ROUNDING * (1.0 + end) { late } else { 0.0 }
     }
 
+    /// What a gang adds to the merit of its list, and the fines for what it misses.
+    #[inline]
+    pub(crate) fn judged(&self, fine: Fine, task: usize, until: f64, end: f64) -> (Merit, f64) {
+        let duty = self.duties[task];
+        let missed = self.lateness(task, until, end);
+        let tardiness = duty.late_price * seconds_late(duty.wished, end);
+        let mut fined = 0.0;
+        if missed > 0.0 {
+            fined += fine.fee + fine.rate * missed;
+        }
+        if tardiness > 0.0 {
+            fined += fine.fee + fine.rate * tardiness / self.late_price;
+        }
+        (Merit { missed, tardiness, value: duty.weight * end }, fined)
+    }
+
     /// The merit of lists.
     pub(crate) fn merit(&self, lists: &Lists) -> Merit {
         let mut merit = Merit::default();
@@ -64,8 +93,7 @@ impl Queue<'_> {
             let start =
                 place_after(&mut free, usize::from(entry.gpus), duty.release, entry.runtime);
             let end = start + entry.runtime;
-            merit.value += duty.weight * end;
-            merit.missed += self.lateness(task, self.until[node], end);
+            merit += self.judged(Fine::NONE, task, self.until[node], end).0;
         }
         merit
     }
@@ -89,32 +117,49 @@ impl Queue<'_> {
 pub(crate) struct Merit {
     /// Seconds by which gangs end too late, summed; exactly 0 if none does.
     pub(crate) missed: f64,
+    /// The price of missing soft deadlines; exactly 0 if none is missed.
+    pub(crate) tardiness: f64,
     /// The sum of weight times end.
     pub(crate) value: f64,
 }
 
 impl Merit {
-    /// Whether this plan is better than another: less late, or as late and worth less.
+    /// Whether this plan is better than another: less late; or as late and less tardy; or as tardy
+    /// and worth less.
     pub(crate) fn beats(self, other: Self) -> bool {
         if self.missed < other.missed * (1.0 - EQUAL) {
             return true;
         }
-        self.missed <= other.missed * (1.0 + EQUAL) && self.value < other.value * (1.0 - 1e-12)
+        if self.missed > other.missed * (1.0 + EQUAL) {
+            return false;
+        }
+        match compare_tardiness(self.tardiness, other.tardiness) {
+            Ordering::Less => true,
+            Ordering::Equal => self.value < other.value * (1.0 - 1e-12),
+            Ordering::Greater => false,
+        }
     }
 }
 
 impl std::ops::AddAssign for Merit {
     fn add_assign(&mut self, other: Self) {
         self.missed += other.missed;
+        self.tardiness += other.tardiness;
         self.value += other.value;
     }
 }
 
-/// The price of ending too late in an annealing, in the units of the objective.
+/// The price of ending too late in an annealing, in the units of the objective. A soft deadline costs
+/// as much, in proportion to its own price.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Fine {
     /// Once for each gang: small misses must not be worth while.
     pub(crate) fee: f64,
     /// For each second.
     pub(crate) rate: f64,
+}
+
+impl Fine {
+    /// Where only the merit is asked for.
+    pub(crate) const NONE: Self = Self { fee: 0.0, rate: 0.0 };
 }

@@ -11,6 +11,7 @@ use crate::course::random::Random;
 use crate::course::rounds::{Course, Limits};
 use crate::lists::list::Lists;
 use crate::lists::shares::{Share, collect, deal};
+use crate::problem::tardiness::compare_tardiness;
 
 /// With at most so many tasks, or with fewer nodes than this, every annealing is of the whole
 /// problem.
@@ -48,6 +49,8 @@ const ROUNDS_PER_LENGTH: u64 = 2;
 const FINE: f64 = 30.0;
 const LEAST_FINE: f64 = 15.0;
 const MOST_FINE: f64 = 1e6;
+/// The most while only soft deadlines are missed.
+const MOST_SOFT_FINE: f64 = 1e3;
 /// The fee of a gang that ends too late at all, in seconds of lateness for each second of the mean
 /// end.
 const FEE: f64 = 0.002;
@@ -128,8 +131,14 @@ impl<'a> Search<'a> {
 
     /// Whether no lists are better.
     pub(crate) fn is_optimal(&self, limits: &Limits) -> bool {
-        let Merit { missed, value } = self.best.merit;
-        missed <= 0.0 && limits.are_met_by(value)
+        let Merit { missed, value, .. } = self.best.merit;
+        missed <= 0.0 && !self.is_tardy() && limits.are_met_by(value)
+    }
+
+    /// Whether the best plan may be tardier than it must.
+    fn is_tardy(&self) -> bool {
+        let least = self.inputs.queue.least_tardiness;
+        compare_tardiness(self.best.merit.tardiness, least).is_gt()
     }
 
     fn take(&mut self, found: Incumbent) {
@@ -142,6 +151,9 @@ impl<'a> Search<'a> {
     fn next_fine(&mut self) {
         self.fine = if self.best.merit.missed > 0.0 {
             (self.fine * 2.0).min(MOST_FINE)
+        } else if self.is_tardy() {
+            // It may be that no plan is less tardy. Then too high a fine would only hide the value.
+            (self.fine * 2.0).min(MOST_SOFT_FINE.max(self.fine))
         } else {
             (self.fine * 0.8).max(LEAST_FINE)
         };
@@ -235,7 +247,7 @@ impl Inputs<'_> {
             .sum();
         let num_lists = (EFFORT / num_ways.max(1)).clamp(1, MOST_LISTS);
         let fine = self.fine(FINE, self.guide.bound());
-        let worst = Merit { missed: f64::INFINITY, value: f64::INFINITY };
+        let worst = Merit { missed: f64::INFINITY, ..Merit::default() };
         let mut best = Incumbent { merit: worst, lists: Lists::new() };
         for stays in [true, false].into_iter().take(1 + usize::from(model.has_running())) {
             let recipes = [1.0, 0.85, 1.2, 0.7].into_iter().flat_map(|thrift| {

@@ -23,6 +23,10 @@
 //! objective is C ≥ s_i + p_i, Σ weight·(s_i + p_i), or the cost of `sessions`. Added are area
 //! cuts, the lower bound already known, and an order among tasks that are equal.
 //!
+//! With soft deadlines there are two programs. t_i ≥ s_i + p_i − d_i, t_i ≥ 0 says how late i is.
+//! The first program makes the tardiness Σ price·t_i small, the second the objective, with no more
+//! tardiness than that of the best plan known.
+//!
 //! HiGHS's solution is read as nodes, modes and an order by start, and played anew: its tolerances
 //! can't make gangs overlap. Its bound is lowered by a margin for those tolerances.
 
@@ -40,13 +44,22 @@ use crate::general::replay::replay;
 const MARGIN: f64 = 2e-7;
 const LEAST_MARGIN: f64 = 2e-8;
 
+/// What the program makes small.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Aim {
+    /// The tardiness.
+    Tardiness,
+    /// The value under the objective, with no more tardiness than this; it may be infinite.
+    Value { most_tardy: f64 },
+}
+
 /// The result of the program.
 #[derive(Debug)]
 pub(crate) enum Solution {
     /// No plan ends by the horizon.
     Infeasible,
     Known {
-        /// No plan is better than this under the objective.
+        /// No plan with at most the tardiness asked for is better than this.
         bound: f64,
         placed: Option<Vec<Placed>>,
     },
@@ -54,25 +67,36 @@ pub(crate) enum Solution {
 
 /// Solves the problem within the effort.
 ///
-/// `horizon` is a time by which some best plan ends; `low` a lower bound under the objective. Every
+/// `horizon` is a time by which some best plan ends; `low` a lower bound of what is made small. Every
 /// task must have a way.
-pub(crate) fn solve(instance: &Instance, low: f64, horizon: f64, effort: Effort) -> Solution {
+pub(crate) fn solve(
+    instance: &Instance,
+    aim: Aim,
+    low: f64,
+    horizon: f64,
+    effort: Effort,
+) -> Solution {
     let mut program = Program::default();
+    let late_unit = horizon * largest(instance.tasks.iter().map(|task| task.late_price));
+    let objective = (aim != Aim::Tardiness).then_some(instance.objective);
     // The worth of one unit of the program's objective.
-    let unit = match instance.objective {
-        Objective::Makespan => horizon,
-        Objective::Completion => horizon * largest(instance.tasks.iter().map(|task| task.weight)),
-        Objective::Cost => horizon * largest(instance.nodes.iter().map(|node| node.price)),
+    let unit = match objective {
+        None => late_unit,
+        Some(Objective::Makespan) => horizon,
+        Some(Objective::Completion) => {
+            horizon * largest(instance.tasks.iter().map(|task| task.weight))
+        }
+        Some(Objective::Cost) => horizon * largest(instance.nodes.iter().map(|node| node.price)),
     };
     // If nodes cost nothing the objective is 0, and the question is whether there is a plan.
     let unit = if unit > 0.0 { unit } else { 1.0 };
-    let is_makespan = instance.objective == Objective::Makespan;
+    let is_makespan = objective == Some(Objective::Makespan);
     let least = if is_makespan { (low / unit).min(1.0) } else { 0.0 };
     let makespan = program.continuous(if is_makespan { 1.0 } else { 0.0 }, least, 1.0);
     let mut rows: Vec<Row> = Vec::with_capacity(instance.tasks.len());
     for task in 0..instance.tasks.len() {
-        let weight = match instance.objective {
-            Objective::Completion => instance.tasks[task].weight * horizon / unit,
+        let weight = match objective {
+            Some(Objective::Completion) => instance.tasks[task].weight * horizon / unit,
             _ => 0.0,
         };
         let Some(row) = add_task(&mut program, instance, task, horizon, weight) else {
@@ -87,16 +111,19 @@ pub(crate) fn solve(instance: &Instance, low: f64, horizon: f64, effort: Effort)
     }
     add_flows(&mut program, instance, &rows);
     add_area_cuts(&mut program, instance, &rows, makespan, horizon);
-    match instance.objective {
-        Objective::Makespan => {}
-        Objective::Completion => {
+    if late_unit > 0.0 {
+        add_tardiness(&mut program, instance, &rows, aim, horizon, late_unit);
+    }
+    match objective {
+        None | Some(Objective::Makespan) => {}
+        Some(Objective::Completion) => {
             let ends = rows.iter().zip(&instance.tasks).flat_map(|(row, task)| {
                 let weight = task.weight * horizon / unit;
                 row.runtime(weight).chain([(row.start, weight)])
             });
             program.at_least(low / unit * (1.0 - MARGIN), &ends.collect::<Vec<_>>());
         }
-        Objective::Cost => {
+        Some(Objective::Cost) => {
             let paid = sessions::add(&mut program, instance, &rows, horizon, unit);
             program.at_least(low / unit * (1.0 - MARGIN), &paid);
         }
@@ -114,6 +141,34 @@ pub(crate) fn solve(instance: &Instance, low: f64, horizon: f64, effort: Effort)
             let placed = columns.map(|columns| read(instance, &rows, &columns, horizon));
             Solution::Known { bound: bound.max(low), placed }
         }
+    }
+}
+
+/// How late tasks with soft deadlines are: what is made small, or at most as much as may be.
+fn add_tardiness(
+    program: &mut Program,
+    instance: &Instance,
+    rows: &[Row],
+    aim: Aim,
+    horizon: f64,
+    unit: f64,
+) {
+    let mut all = Vec::new();
+    for (row, task) in rows.iter().zip(&instance.tasks) {
+        if task.wished < horizon {
+            let price = task.late_price * horizon / unit;
+            let counted = if aim == Aim::Tardiness { price } else { 0.0 };
+            let late = program.continuous(counted, 0.0, 1.0);
+            let mut terms = vec![(row.start, 1.0), (late, -1.0)];
+            terms.extend(row.runtime(1.0));
+            program.at_most(task.wished / horizon, &terms);
+            all.push((late, price));
+        }
+    }
+    if let Aim::Value { most_tardy } = aim
+        && most_tardy.is_finite()
+    {
+        program.at_most(most_tardy / unit * (1.0 + MARGIN) + LEAST_MARGIN * 0.1, &all);
     }
 }
 

@@ -3,9 +3,13 @@
 //! In a round each stream anneals once, from the best plan or from a newly built plan, with a
 //! random target and a random first temperature. Rounds get longer. Missing a deadline or departure
 //! costs more than any gain, and a plan that misses less is better, whatever its value. So the
-//! search first looks for a valid plan, then for a good plan. For the cost it looks for nothing but
+//! search first looks for a valid plan, then for a good plan. Missing a soft deadline is priced alike,
+//! in proportion to its own price, and a plan that is less tardy is better, whatever its value. For
+//! the cost it looks for nothing but
 //! a valid plan at first: a late plan may cost nothing, and then its cost says nothing of what a
 //! missed second is worth.
+
+use std::cmp::Ordering;
 
 use saturn_core::Objective;
 
@@ -15,8 +19,10 @@ use crate::course::rounds::{Course, Limits};
 use crate::general::construct::{Recipe, construct, ranks, recipes};
 use crate::general::instance::Instance;
 use crate::general::play::{Choice, Genome, Placed, Player, Worth};
+use crate::general::soft::tardiness;
 use crate::general::wait;
 use crate::problem::baselines::Pace;
+use crate::problem::tardiness::compare_tardiness;
 
 /// Moves of the first annealings; twice as many in each round.
 const FIRST_ROUND: u64 = 256;
@@ -48,13 +54,15 @@ pub(crate) struct Search<'a> {
     player: Player<'a>,
     /// No plan ends earlier.
     low: f64,
+    /// No plan is less tardy.
+    least_tardiness: f64,
     /// Recipes and their ranks, and how many plans were built by them.
     recipes: Vec<(Recipe, Vec<f64>)>,
     num_built: usize,
     pub(crate) best: Option<Incumbent>,
     /// For the cost: the cheapest of the best plans of each round, with waiting gangs, and its
-    /// cost.
-    pub(crate) shifted: Option<(f64, Vec<Placed>)>,
+    /// tardiness and cost.
+    pub(crate) shifted: Option<((f64, f64), Vec<Placed>)>,
     length: u64,
 }
 
@@ -75,6 +83,7 @@ impl<'a> Search<'a> {
             course,
             player: Player::new(instance, Pace::Packed),
             low,
+            least_tardiness: instance.least_tardiness(),
             recipes,
             num_built: 0,
             best: None,
@@ -100,8 +109,12 @@ impl<'a> Search<'a> {
     /// Whether no plan is better.
     pub(crate) fn is_optimal(&self, limits: &Limits) -> bool {
         self.best.as_ref().is_some_and(|best| {
-            let value = self.shifted.as_ref().map_or(f64::INFINITY, |shifted| shifted.0);
-            best.worth.is_valid() && limits.are_met_by(best.worth.value.min(value))
+            let shifted = self.shifted.as_ref().map(|shifted| shifted.0);
+            let tardiness = shifted.map_or(best.worth.tardiness, |(tardiness, _)| tardiness);
+            let value = shifted.map_or(f64::INFINITY, |(_, cost)| cost);
+            best.worth.is_valid()
+                && compare_tardiness(tardiness, self.least_tardiness).is_le()
+                && limits.are_met_by(best.worth.value.min(value))
         })
     }
 
@@ -131,8 +144,14 @@ impl<'a> Search<'a> {
         let mut placed = self.player.placed(&best.genome);
         wait::shift_gangs(self.instance, &mut placed);
         let cost = wait::cost(self.instance, &placed);
-        if self.shifted.as_ref().is_none_or(|(least, _)| cost < *least) {
-            self.shifted = Some((cost, placed));
+        let tardiness = tardiness(self.instance, &placed);
+        let is_better = |(least, before): (f64, f64)| match compare_tardiness(tardiness, least) {
+            Ordering::Less => true,
+            Ordering::Equal => cost < before,
+            Ordering::Greater => false,
+        };
+        if self.shifted.as_ref().is_none_or(|(before, _)| is_better(*before)) {
+            self.shifted = Some(((tardiness, cost), placed));
         }
     }
 
@@ -163,7 +182,11 @@ impl<'a> Search<'a> {
     /// One annealing on each stream.
     fn round(&mut self, start: Incumbent, limits: &Limits) {
         let Self { instance, course, recipes, low, length, .. } = self;
-        let inputs = Inputs { instance, recipes, low: *low, deadline: limits.deadline };
+        let late_prices = instance.late_prices();
+        let deadline = limits.deadline;
+        let least_tardiness = self.least_tardiness;
+        let inputs =
+            Inputs { instance, recipes, low: *low, least_tardiness, late_prices, deadline };
         let length = *length;
         let items = vec![(); course.num_streams()];
         let round = course.round(limits, items, length, |(), random, most| {
@@ -201,11 +224,12 @@ pub(crate) fn by_start(player: &mut Player, mut genome: Genome) -> Genome {
 /// What annealing makes small.
 struct Energy {
     objective: Objective,
-    /// Whether only missed seconds count.
+    /// Whether only missed deadlines count, hard and soft.
     is_late: bool,
     target: f64,
-    /// The weight of a missed second.
+    /// The weight of a missed second, and of a unit of tardiness.
     penalty: f64,
+    tardy: f64,
     /// The weight of a second of all devices.
     load: f64,
     /// The weight of a second of the makespan, if that is not the objective.
@@ -214,14 +238,15 @@ struct Energy {
 
 impl Energy {
     fn of(&self, worth: &Worth) -> f64 {
+        let late = self.penalty * worth.missed + self.tardy * worth.tardiness;
         if self.is_late {
-            return worth.missed;
+            return late;
         }
         let value = match self.objective {
             Objective::Makespan => worth.late,
             _ => worth.value + self.makespan * worth.makespan,
         };
-        value + self.load * worth.load + self.penalty * worth.missed
+        value + self.load * worth.load + late
     }
 }
 
@@ -230,6 +255,9 @@ struct Inputs<'a> {
     instance: &'a Instance<'a>,
     recipes: &'a [(Recipe, Vec<f64>)],
     low: f64,
+    least_tardiness: f64,
+    /// The mean price of a late second, and the highest over the mean.
+    late_prices: (f64, f64),
     deadline: Deadline<'a>,
 }
 
@@ -242,7 +270,7 @@ impl Inputs<'_> {
         (num_moves, most): (u64, u64),
         random: &mut Random,
     ) -> Option<Incumbent> {
-        let Self { instance, recipes, low, deadline } = *self;
+        let Self { instance, recipes, low, deadline, .. } = *self;
         let num_nodes = instance.nodes.len() as f64;
         let mut genome = best.genome.clone();
         let one_in = if instance.tasks.len() > 40 { 8 } else { 3 };
@@ -255,19 +283,29 @@ impl Inputs<'_> {
         let is_makespan = instance.objective == Objective::Makespan;
         genome.backfills = is_makespan || random.below(2) == 0;
         let is_cost = instance.objective == Objective::Cost;
-        let is_late = is_cost && !best.worth.is_valid();
+        let is_invalid = is_cost && !best.worth.is_valid();
+        let is_tardy = compare_tardiness(best.worth.tardiness, self.least_tardiness).is_gt();
+        let is_late = is_invalid || is_cost && is_tardy && random.below(2) == 0;
+        // A second after a hard deadline weighs more than one after any soft deadline.
+        let (mean_price, highest) = self.late_prices;
         let unit = match instance.objective {
-            _ if is_late => best.worth.missed,
+            _ if is_late => best.worth.missed * highest + best.worth.tardiness / mean_price,
             Objective::Makespan => low.max(1e-9),
             _ => (best.worth.value / num_nodes).max(1e-9),
         };
         let a_second = unit / best.worth.makespan.max(1e-9);
         let least = low.min(best.worth.makespan);
+        let penalty = match instance.objective {
+            _ if is_late => 1.0,
+            Objective::Makespan => PENALTY,
+            _ => PENALTY * a_second * num_nodes,
+        };
         let energy = Energy {
             objective: instance.objective,
             is_late,
             target: least + (best.worth.makespan - least) * (0.3 + 0.7 * random.unit()),
-            penalty: PENALTY * if is_makespan { 1.0 } else { a_second * num_nodes },
+            penalty: penalty * highest,
+            tardy: penalty / mean_price,
             load: if is_makespan { [0.0, 0.05, 0.2][random.below(3)] * num_nodes } else { 0.0 },
             makespan: if is_cost { 1e-4 * a_second } else { 0.0 },
         };
@@ -292,7 +330,7 @@ impl Inputs<'_> {
                 if (is_accepted || is_cost) && worth.beats(&least) {
                     least = worth;
                     found = Some(Incumbent { worth, genome: genome.clone() });
-                    if is_late && worth.is_valid() {
+                    if is_invalid && worth.is_valid() {
                         return found;
                     }
                 }

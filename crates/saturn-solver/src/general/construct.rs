@@ -122,7 +122,9 @@ pub(crate) fn ranks(instance: &Instance, rule: Rule) -> Vec<f64> {
 fn rank(instance: &Instance, task: usize, rule: Rule) -> f64 {
     let facts = &instance.tasks[task];
     match rule {
-        Rule::Due => facts.latest_end.min(1e15) - facts.shortest - facts.tail * 1e-6,
+        Rule::Due => {
+            facts.latest_end.min(facts.wished).min(1e15) - facts.shortest - facts.tail * 1e-6
+        }
         Rule::Tail => -(facts.shortest + facts.tail),
         Rule::Light => {
             let mut area = f64::INFINITY;
@@ -157,8 +159,8 @@ fn best_of(
     let facts = &instance.tasks[task];
     let ready = player.ready(task);
     let num_gpus = instance.model.num_gpus();
-    // First the choice that misses least.
-    let mut best: Option<((f64, f64), Choice)> = None;
+    // First the choice that misses least, and of those the least tardy.
+    let mut best: Option<((f64, f64, f64), Choice)> = None;
     let mut offer = |choice: Choice, start: f64, lasts: f64, until: f64, held: f64, price: f64| {
         let end = start + lasts;
         let missed = (end - until).max(0.0) + (end - facts.latest_end).max(0.0);
@@ -168,7 +170,7 @@ fn best_of(
             Objective::Makespan => (end + facts.tail).max(recipe.target) + recipe.thrift * work,
             Objective::Completion => end + recipe.thrift * work,
         };
-        let score = (missed, score);
+        let score = (missed, facts.tardiness(end), score);
         if best.is_none_or(|(least, _)| score < least) {
             best = Some((score, choice));
         }

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeSet;
 
-use saturn_core::{Objective, Problem, ProblemTask};
+use saturn_core::{Objective, Problem, ProblemTask, seconds_late};
 
 use crate::general::shared::{MANY_PLACES, Shared, Window};
 use crate::problem::model::{Mode, Model, Stay, WideMode};
@@ -36,6 +36,10 @@ pub(crate) struct TaskFacts {
     pub(crate) weight: f64,
     /// When it must have ended, seconds; may be infinite.
     pub(crate) due: f64,
+    /// When it should have ended, seconds, and the price of a second after that; infinite and 0
+    /// without a soft deadline.
+    pub(crate) wished: f64,
+    pub(crate) late_price: f64,
     /// Whether staying is the only way.
     pub(crate) is_fixed: bool,
     /// The nodes that it may use; `None` if it may use all.
@@ -50,6 +54,14 @@ pub(crate) struct TaskFacts {
     pub(crate) shortest: f64,
     /// Least time from its end to the end of the last task that waits for it.
     pub(crate) tail: f64,
+}
+
+impl TaskFacts {
+    /// The price of ending then.
+    #[inline]
+    pub(crate) fn tardiness(&self, end: f64) -> f64 {
+        self.late_price * seconds_late(self.wished, end)
+    }
 }
 
 /// The shape of a way, as bounds need it.
@@ -190,8 +202,10 @@ impl<'a> Instance<'a> {
     /// Whether there is something to wait for, or to be in time for.
     pub(crate) fn has_times(&self) -> bool {
         let has_window = |node: &NodeFacts| node.from > 0.0 || node.until.is_finite();
-        let is_timed =
-            |task: &TaskFacts| task.release > 0.0 || !task.after.is_empty() || task.due.is_finite();
+        let is_timed = |task: &TaskFacts| {
+            let has_end = task.due.is_finite() || task.wished.is_finite();
+            task.release > 0.0 || !task.after.is_empty() || has_end
+        };
         self.nodes.iter().any(has_window) || self.tasks.iter().any(is_timed)
     }
 
@@ -219,6 +233,7 @@ impl<'a> Instance<'a> {
         !may_stay
             && left_modes.has_modes_of(right_modes)
             && (left.release, left.weight, left.due) == (right.release, right.weight, right.due)
+            && (left.wished, left.late_price) == (right.wished, right.late_price)
             && left.nodes == right.nodes
             && left.after == right.after
             && left.before == right.before
@@ -399,6 +414,8 @@ fn facts(problem: &Problem, task: &ProblemTask, places: Option<&[bool]>) -> Task
         before: Vec::new(),
         weight: task.weight,
         due: problem.due_s(task),
+        wished: task.soft_deadline().map_or(f64::INFINITY, |(due_s, _)| due_s),
+        late_price: task.soft_deadline().map_or(0.0, |(_, price)| price),
         is_fixed: task.running.as_ref().is_some_and(|running| !running.movable),
         nodes: places.map(usable),
         head: 0.0,

@@ -20,6 +20,7 @@ pub(crate) mod play;
 pub(crate) mod replay;
 pub(crate) mod search;
 mod shared;
+pub(crate) mod soft;
 pub(crate) mod wait;
 pub(crate) mod warm;
 mod ways;

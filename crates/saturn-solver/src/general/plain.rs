@@ -201,11 +201,15 @@ impl Rest {
             weight: task.weight,
             release: task.head,
             due: task.latest_end,
+            wished: task.wished,
+            late_price: task.late_price,
         });
         Queue {
             model: &self.model,
             duties: duties.collect(),
             until: instance.nodes.iter().map(|node| node.until).collect(),
+            least_tardiness: instance.least_tardiness(),
+            late_price: instance.late_prices().0,
         }
     }
 

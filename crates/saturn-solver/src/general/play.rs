@@ -11,11 +11,14 @@
 //! before it there have been placed no later, so at any moment from its start there on as many
 //! devices are free. So it misses nothing either. For the cost, waiting can pay: see `wait`.
 
+use std::cmp::Ordering;
+
 use saturn_core::Objective;
 
 use crate::general::instance::Instance;
 use crate::problem::baselines::Pace;
 use crate::problem::calendar::{Calendar, earliest_on_all};
+use crate::problem::tardiness::compare_tardiness;
 
 /// The mode of a task, and its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,6 +69,8 @@ impl Placed {
 pub(crate) struct Worth {
     /// Seconds by which deadlines and departures are missed, summed.
     pub(crate) missed: f64,
+    /// The price of missing soft deadlines.
+    pub(crate) tardiness: f64,
     /// Under the objective.
     pub(crate) value: f64,
     pub(crate) makespan: f64,
@@ -77,8 +82,8 @@ pub(crate) struct Worth {
 }
 
 impl Worth {
-    /// Whether it is better: valid where the other is not, otherwise misses less, or as much and is
-    /// worth less.
+    /// Whether it is better: valid where the other is not, otherwise misses less; or as much and is
+    /// less tardy, or as tardy and worth less.
     pub(crate) fn beats(&self, other: &Self) -> bool {
         if self.is_valid() != other.is_valid() {
             return self.is_valid();
@@ -87,7 +92,11 @@ impl Worth {
         if !self.is_valid() && (self.missed - other.missed).abs() > scale {
             return self.missed < other.missed;
         }
-        self.value < other.value * (1.0 - 1e-12)
+        match compare_tardiness(self.tardiness, other.tardiness) {
+            Ordering::Less => true,
+            Ordering::Equal => self.value < other.value * (1.0 - 1e-12),
+            Ordering::Greater => false,
+        }
     }
 
     pub(crate) fn is_valid(&self) -> bool {
@@ -119,6 +128,7 @@ pub(crate) struct Player<'a> {
     /// For each node, the spans of its gangs; only if the cost is asked for.
     spans: Vec<Vec<(f64, f64)>>,
     missed: f64,
+    tardiness: f64,
     completion: f64,
     area: f64,
     pub(crate) makespan: f64,
@@ -138,6 +148,7 @@ impl<'a> Player<'a> {
             record: None,
             spans: vec![Vec::new(); instance.nodes.len()],
             missed: 0.0,
+            tardiness: 0.0,
             completion: 0.0,
             area: 0.0,
             makespan: 0.0,
@@ -151,7 +162,8 @@ impl<'a> Player<'a> {
         }
         self.spans.iter_mut().for_each(Vec::clear);
         self.ends.fill(f64::NAN);
-        (self.missed, self.completion, self.area, self.makespan) = (0.0, 0.0, 0.0, 0.0);
+        (self.missed, self.tardiness, self.completion) = (0.0, 0.0, 0.0);
+        (self.area, self.makespan) = (0.0, 0.0);
         for (task, choice) in choices.iter().enumerate() {
             let stay = self.instance.stay(task).filter(|_| *choice == Choice::Stay);
             let Some(stay) = stay else { continue };
@@ -182,6 +194,7 @@ impl<'a> Player<'a> {
         self.starts[task] = start;
         self.ends[task] = end;
         self.missed += (end - facts.due).max(0.0);
+        self.tardiness += facts.tardiness(end);
         self.completion += facts.weight * end;
         self.makespan = self.makespan.max(end);
     }
@@ -313,7 +326,8 @@ impl<'a> Player<'a> {
             late *= self.calendars.len() as f64 / self.instance.model.num_gpus();
         }
         let load = self.area / self.instance.model.num_gpus();
-        Worth { missed: self.missed, value, makespan: self.makespan, late, load }
+        let (missed, tardiness) = (self.missed, self.tardiness);
+        Worth { missed, tardiness, value, makespan: self.makespan, late, load }
     }
 
     fn cost(&mut self) -> f64 {

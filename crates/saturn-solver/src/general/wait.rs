@@ -37,7 +37,9 @@ fn shift_one(instance: &Instance, placed: &mut [Placed], index: usize, slack: f6
     let one = placed[index].clone();
     let facts = &instance.tasks[one.task];
     let lasts = one.lasts;
-    let (mut low, mut high) = (facts.release, facts.due - lasts);
+    // No gang becomes tardier.
+    let due = facts.due.min(facts.wished.max(one.end()));
+    let (mut low, mut high) = (facts.release, due - lasts);
     for (node, _) in &one.parts {
         low = low.max(instance.nodes[*node].from);
         high = high.min(instance.nodes[*node].until - lasts);

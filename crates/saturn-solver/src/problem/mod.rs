@@ -5,6 +5,7 @@
 //! - [`baselines`]: the GPU counts that simpler planners would choose
 //! - [`timeline`], [`calendar`]: when devices of a node are free
 //! - [`schedule`]: gangs in an order, and the one place where devices are handed out
+//! - [`tardiness`]: how soft deadlines are compared
 //! - [`grade`]: the status of a plan, from its value and its bounds
 //!
 //! May use: `saturn-core`.
@@ -16,4 +17,5 @@ pub(crate) mod grade;
 pub(crate) mod model;
 pub(crate) mod options;
 pub(crate) mod schedule;
+pub(crate) mod tardiness;
 pub(crate) mod timeline;

@@ -123,6 +123,10 @@ pub struct Options {
     pub min_move_gain_s: f64,
     /// Whether a plan for the makespan also lets each task end early, within that makespan.
     pub has_early_ends: bool,
+    /// For weighted completion: plans whose tasks all end within this many times the lower bound of
+    /// the makespan come first. If no such plan is found, those with the smallest sum of seconds after
+    /// that. The bound of the answer may hold for such plans alone. `None`: the tail does not count.
+    pub tail: Option<f64>,
     /// A plan of this problem to start from. The parts that fit are used, others are ignored.
     pub warm_start: Option<Plan>,
 }
@@ -141,6 +145,7 @@ impl Default for Options {
             min_move_gain: 0.0,
             min_move_gain_s: 0.0,
             has_early_ends: true,
+            tail: None,
             warm_start: None,
         }
     }
@@ -183,6 +188,16 @@ impl Options {
                 option: "min move gain seconds",
                 found: self.min_move_gain_s.to_string(),
                 expected: "a number of seconds from 0 to 1e9",
+            });
+        }
+        let is_for_tail = self.objective == Objective::Completion;
+        if let Some(tail) = self.tail
+            && !(is_for_tail && (1.0..=1e6).contains(&tail))
+        {
+            return Err(SolveError::Option {
+                option: "tail",
+                found: tail.to_string(),
+                expected: "a number of at least 1, and the objective `completion`",
             });
         }
         if !(1..=64).contains(&self.threads) {

@@ -8,6 +8,7 @@ use crate::course::clock::{Clock, Deadline};
 use crate::problem::error::SolveError;
 use crate::problem::options::Options;
 use crate::solve::staying;
+use crate::solve::tail;
 
 /// About how many seconds it takes, for each task, to make assignments of a search's gangs and to check
 /// them. The search ends earlier by this time.
@@ -32,7 +33,12 @@ pub fn solve(problem: &Problem, options: &Options, clock: &dyn Clock) -> Result<
     let mut plan = Plan::none(options.objective);
     let unplaceable = problem.unplaceable();
     if unplaceable.is_empty() {
-        staying::plan(problem, options, deadline, &mut plan);
+        if let Some(with) = tail::with_tail(problem, options, deadline) {
+            staying::plan(&with, options, deadline, &mut plan);
+            tail::without_tail(problem, &mut plan);
+        } else {
+            staying::plan(problem, options, deadline, &mut plan);
+        }
     } else {
         let reason = |(task, reason)| Reason { task: Some(task), reason };
         plan.reasons = unplaceable.into_iter().map(reason).collect();

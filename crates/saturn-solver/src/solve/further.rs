@@ -128,7 +128,7 @@ fn has_deadlines(problem: &Problem) -> bool {
 fn without_deadlines(problem: &Problem) -> Problem {
     let mut problem = problem.clone();
     for task in &mut problem.tasks {
-        task.deadline_s = None;
+        (task.deadline_s, task.late_price, task.most_late_s) = (None, None, None);
     }
     problem
 }

@@ -23,7 +23,7 @@ use crate::problem::baselines::Pace;
 use crate::problem::grade::grade;
 use crate::problem::model::Model;
 use crate::problem::options::{Backend, Options};
-use crate::solve::taking::{exactly, keeps_times, take, take_solution};
+use crate::solve::taking::{exactly, keeps_times, take, take_solutions};
 
 /// The share of the time for the first bounds, at most.
 const FIRST_BOUNDS: f64 = 0.1;
@@ -71,6 +71,7 @@ pub(crate) fn solve(
     plan.lower_bound_s = bounds.makespan;
     plan.completion_bound_s = bounds.completion;
     plan.cost_bound = bounds.cost;
+    plan.tardiness_bound = instance.least_tardiness() * (1.0 - ROUNDING);
     if !may_begin(options, deadline, plan) {
         return;
     }
@@ -133,7 +134,7 @@ impl<'a> Exact<'a> {
 pub(crate) fn solve_exactly(exact: &Exact, plan: &mut Plan) {
     let instance = Instance::new(exact.problem, exact.model, exact.objective, exact.prices);
     let found = exactly(&instance, plan, exact.deadline, exact.max_nodes);
-    take_solution(exact.problem, &instance, plan, found);
+    take_solutions(exact.problem, &instance, plan, found);
 }
 
 struct Solve<'a> {
@@ -280,7 +281,7 @@ impl<'a> Solve<'a> {
             |until| exactly(instance, &start, until, None),
         );
         self.adopt_search(plan, search);
-        take_solution(self.problem, instance, plan, found);
+        take_solutions(self.problem, instance, plan, found);
     }
 
     fn prove(&self, plan: &mut Plan, max_nodes: Option<i32>) {
@@ -288,7 +289,7 @@ impl<'a> Solve<'a> {
             return;
         }
         let found = exactly(self.instance, plan, self.deadline, max_nodes);
-        take_solution(self.problem, self.instance, plan, found);
+        take_solutions(self.problem, self.instance, plan, found);
     }
 
     fn limits(&self) -> Limits<'a> {

@@ -19,5 +19,6 @@ pub(crate) mod general;
 pub(crate) mod sizes;
 pub(crate) mod stages;
 pub(crate) mod staying;
+pub(crate) mod tail;
 pub(crate) mod taking;
 pub(crate) mod warm;

@@ -105,7 +105,7 @@ fn whole_again(solve: &Solve, plan: &mut Plan) -> Plan {
     if options.max_moves != Some(0) {
         general::solve(problem, &options, model, &solve.bound.prices, deadline, &mut found);
     }
-    if found.is_usable() && found.value() < plan.value() {
+    if found.is_usable() && found.beats(plan) {
         plan.set_assignments(problem, found.assignments.clone());
         grade(plan);
     }

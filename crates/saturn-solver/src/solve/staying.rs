@@ -39,7 +39,7 @@ pub(crate) fn plan(problem: &Problem, options: &Options, deadline: Deadline, pla
     plan_early(&still, &half, deadline.within(deadline.left_s() / 2.0), &mut left);
     // The plan at hand may already move tasks, for a smaller gain. Those moves were decided before.
     let at_hand = warm::valid(problem, options);
-    let is_better = |one: &Plan| !left.is_usable() || one.value() < left.value();
+    let is_better = |one: &Plan| !left.is_usable() || one.beats(&left);
     let start = at_hand.filter(is_better).or_else(|| left.is_usable().then(|| left.clone()));
     // Then there is no time to look for moves, and in a large problem not even for a bound.
     let is_large = problem.tasks.len() * problem.cluster.nodes.len() > LARGE;
@@ -57,7 +57,10 @@ pub(crate) fn plan(problem: &Problem, options: &Options, deadline: Deadline, pla
     let enough = start.value() * (1.0 - options.min_move_gain) - gain_s;
     let at_start = moved(&model, &start);
     let moves_more = |plan: &Plan| !moved(&model, plan).is_subset(&at_start);
-    if !plan.is_usable() || plan.value() > enough && moves_more(plan) {
+    // Of tardiness the same share is asked for.
+    let gains = plan.tardiness < start.tardiness * (1.0 - options.min_move_gain)
+        || !start.is_less_tardy_than(plan) && plan.value() <= enough;
+    if !plan.is_usable() || !gains && moves_more(plan) {
         warm::answer_with(problem, options, start, deadline, plan);
     }
 }

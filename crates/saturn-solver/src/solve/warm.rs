@@ -34,10 +34,13 @@ fn of_this_problem(problem: &Problem, options: &Options) -> Option<Plan> {
 /// The plan at hand is the answer if no better plan was found, even if none seemed to exist.
 pub(crate) fn take(problem: &Problem, options: &Options, deadline: Deadline, plan: &mut Plan) {
     let Some(found) = of_this_problem(problem, options) else { return };
+    let is_worth_less = found.value() < plan.value() * (1.0 - ROUNDING);
     let is_early =
         found.value() <= plan.value() && found.completion_s < plan.completion_s * (1.0 - ROUNDING);
-    let is_better =
-        !plan.is_usable() || found.value() < plan.value() * (1.0 - ROUNDING) || is_early;
+    let is_tardier = plan.is_less_tardy_than(&found);
+    let is_better = !plan.is_usable()
+        || found.is_less_tardy_than(plan)
+        || !is_tardier && (is_worth_less || is_early);
     // The check takes longest, so it comes last.
     if is_better && check(problem, &found).is_ok() {
         answer_with(problem, options, found, deadline, plan);

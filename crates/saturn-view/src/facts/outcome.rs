@@ -2,6 +2,7 @@
 //!
 //! Times are on the run's clock, which stands still while no process drives the run.
 
+use saturn_core::Lateness;
 use saturn_engine::{Purpose, RunPlan, Stage, State, TaskId};
 
 use crate::facts::history::History;
@@ -68,6 +69,25 @@ fn has_all_steps(state: &State, task: TaskId) -> bool {
 pub fn trained_until_s(history: &History) -> Option<f64> {
     let trained = history.attempts.values().filter(|attempt| attempt.purpose == Purpose::Train);
     trained.filter_map(|attempt| Some(attempt.ended.as_ref()?.at_s)).reduce(f64::max)
+}
+
+/// How late tasks are after their deadlines: tasks that ended by themselves, by the end of their
+/// training, and open tasks whose deadline has passed, by now. A task that failed or was cancelled
+/// does not count. `None` if no task counts.
+pub fn lateness(state: &State, history: &History) -> Option<Lateness> {
+    Lateness::of(state.task_ids().filter_map(|task| {
+        let due_s = state.task(task).spec.wishes.deadline_s?;
+        let end_s = match state.stage(task) {
+            Stage::Done | Stage::Diverged | Stage::Stopped => {
+                let ends =
+                    history.training(task).filter_map(|(_, one)| Some(one.ended.as_ref()?.at_s));
+                ends.reduce(f64::max)
+            }
+            Stage::Failed | Stage::Cancelled => None,
+            _ => Some(state.now_s).filter(|now_s| *now_s > due_s),
+        };
+        Some((due_s, end_s?))
+    }))
 }
 
 /// Seconds in which a task trained, until `now_s`: the sum over its training attempts, from launch

@@ -1,6 +1,7 @@
 //! The first row of a report: the run in six numbers.
 
 use maud::{Markup, html};
+use saturn_core::Lateness;
 
 use crate::facts::run_status::RunStatus;
 use crate::html::frame::tile;
@@ -93,6 +94,7 @@ pub(super) fn tiles(report: &Report) -> Markup {
                 (tile)
             }
             (tasks(report))
+            @if let Some(lateness) = &totals.lateness { (deadlines(lateness)) }
             (tile(
                 "Trials",
                 &duration(totals.trials_s),
@@ -110,6 +112,29 @@ pub(super) fn is_below_bound(totals: &Totals, status: RunStatus) -> bool {
     let is_over = status == RunStatus::Complete && totals.did_all_that_was_planned;
     let below = |(took_s, bound_s): (f64, f64)| took_s < bound_s;
     is_over && totals.makespan_s.zip(totals.lower_bound_s).is_some_and(below)
+}
+
+/// How many deadlines were kept, and how late the other tasks are.
+fn deadlines(lateness: &Lateness) -> Markup {
+    let Lateness { num_due, num_late, mean_s, p90_s, worst_s } = *lateness;
+    let note = if num_late == 0 {
+        String::new()
+    } else {
+        format!(
+            "late: {} on average, {} at the 90th percentile, {} at worst",
+            duration(mean_s),
+            duration(p90_s),
+            duration(worst_s),
+        )
+    };
+    tile(
+        "Deadlines kept",
+        &format!("{} of {num_due}", num_due - num_late),
+        &note,
+        None,
+        "of tasks that ended, and of open tasks whose deadline has passed; the average is over all of \
+         them",
+    )
 }
 
 fn tasks(report: &Report) -> Markup {

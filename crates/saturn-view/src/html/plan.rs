@@ -24,7 +24,7 @@ pub fn plan_html(
             (tiles(plan, current_practice_s))
             section { h2 { "Plan" } (gantt(problem, plan).markup()) }
             (table(problem, plan))
-            (limits_list(problem))
+            (limits_list(problem, plan))
         }
     } else {
         html! {
@@ -110,13 +110,13 @@ fn objective_tile(plan: &Plan) -> Markup {
     )
 }
 
-/// The windows and prices of nodes, and the common deadline.
-fn limits_list(problem: &Problem) -> Markup {
-    let limits = limits::of_problem(problem);
+/// The common deadline, how deadlines are kept, and the windows and prices of nodes.
+fn limits_list(problem: &Problem, plan: &Plan) -> Markup {
+    let limits = limits::of_plan(problem, plan);
     html! {
         @if !limits.is_empty() {
             section {
-                h2 { "Nodes and deadline" }
+                h2 { "Deadlines and nodes" }
                 ul { @for line in &limits { li { (line) } } }
             }
         }

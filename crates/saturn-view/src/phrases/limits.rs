@@ -1,7 +1,7 @@
 //! The limits of a planning problem's tasks and nodes, beyond devices and runtimes, in words.
 
 use saturn_core::names::escape_terminal;
-use saturn_core::{Node, Problem, ProblemTask};
+use saturn_core::{Lateness, Node, Plan, Problem, ProblemTask};
 
 use crate::layout::units::{clock, duration};
 
@@ -18,7 +18,8 @@ pub(crate) fn of_task(task: &ProblemTask) -> String {
         limits.push(format!("after {}", names(&task.after)));
     }
     if let Some(deadline_s) = task.deadline_s {
-        limits.push(format!("by {}", clock(deadline_s)));
+        let soft = soft_deadline(task.late_price, task.most_late_s);
+        limits.push(format!("by {}{soft}", clock(deadline_s)));
     }
     if let Some(only) = &task.only_nodes {
         limits.push(format!("on {}", names(only)));
@@ -30,6 +31,13 @@ pub(crate) fn of_task(task: &ProblemTask) -> String {
         limits.push(format!("weight {}", task.weight));
     }
     limits.join(", ")
+}
+
+/// What follows a soft deadline: ` (soft: 2 a second, at most 5 min late)`; empty for a hard one.
+pub(crate) fn soft_deadline(late_price: Option<f64>, most_late_s: Option<f64>) -> String {
+    let most = most_late_s.map(|most_s| format!(", at most {} late", duration(most_s)));
+    let most = most.unwrap_or_default();
+    late_price.map(|price| format!(" (soft: {price} a second{most})")).unwrap_or_default()
 }
 
 /// The limits of a node: `2.50 an hour, there from 0:20 to 0:50`; empty if it is free and always
@@ -54,8 +62,9 @@ fn of_node(node: &Node) -> String {
     limits.join(", ")
 }
 
-/// A line for the limits of the whole problem, and a line for each node with limits or a price.
-pub(crate) fn of_problem(problem: &Problem) -> Vec<String> {
+/// Lines for the common deadline, for how the plan keeps deadlines, and for each node with limits or
+/// a price.
+pub(crate) fn of_plan(problem: &Problem, plan: &Plan) -> Vec<String> {
     let all = problem.deadline_s.map(|deadline_s| {
         format!("every task must end by {} ({})", clock(deadline_s), duration(deadline_s))
     });
@@ -63,7 +72,26 @@ pub(crate) fn of_problem(problem: &Problem) -> Vec<String> {
         let limits = of_node(node);
         (!limits.is_empty()).then(|| format!("node {}: {limits}", escape_terminal(&node.name)))
     });
-    all.into_iter().chain(nodes).collect()
+    let kept = plan.lateness(problem).map(|late| lateness(&late));
+    all.into_iter().chain(kept).chain(nodes).collect()
+}
+
+/// How deadlines are kept: `2 of 5 deadlines missed: 3 min late on average over all 5, 10 min at the
+/// 90th percentile, 12 min at worst`.
+pub(crate) fn lateness(lateness: &Lateness) -> String {
+    let Lateness { num_due, num_late, mean_s, p90_s, worst_s } = *lateness;
+    match (num_due, num_late) {
+        (1, 0) => "the one deadline is kept".to_owned(),
+        (1, _) => format!("the one deadline is missed by {}", duration(worst_s)),
+        (_, 0) => format!("all {num_due} deadlines are kept"),
+        _ => format!(
+            "{num_late} of {num_due} deadlines missed: {} late on average over all {num_due}, {} at \
+             the 90th percentile, {} at worst",
+            duration(mean_s),
+            duration(p90_s),
+            duration(worst_s),
+        ),
+    }
 }
 
 fn names(names: &[String]) -> String {

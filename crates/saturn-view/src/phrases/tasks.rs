@@ -5,6 +5,7 @@ use saturn_engine::{Stage, State, TaskId};
 
 use crate::facts::counts::TaskCounts;
 use crate::layout::units::{clock, count};
+use crate::phrases::limits::soft_deadline;
 use crate::phrases::words::listed;
 
 /// `1 of 5 tasks done, 1 failed, 2 running, 1 waiting`.
@@ -55,7 +56,8 @@ pub(crate) fn wishes(state: &State, task: TaskId) -> String {
         parts.push(format!("not before {}", clock(wishes.release_s)));
     }
     if let Some(deadline_s) = wishes.deadline_s {
-        parts.push(format!("by {}", clock(deadline_s)));
+        let soft = soft_deadline(wishes.late_price, wishes.most_late_s);
+        parts.push(format!("by {}{soft}", clock(deadline_s)));
     }
     let after: Vec<String> =
         wishes.after.iter().map(|before| escape_terminal(state.name(*before))).collect();

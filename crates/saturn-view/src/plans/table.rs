@@ -223,7 +223,7 @@ pub fn plan_text(
         lines.extend(plan_lines(problem, plan, max_width, paint));
         lines.push(String::new());
         lines.extend(crate::plans::chart::draw(problem, plan, max_width, paint));
-        let limits = limits::of_problem(problem);
+        let limits = limits::of_plan(problem, plan);
         if !limits.is_empty() {
             lines.push(String::new());
             lines.extend(limits);

@@ -7,7 +7,7 @@ use saturn_engine::{
 use crate::facts::counts::{TaskCounts, TrialCounts};
 use crate::facts::history::History;
 use crate::facts::outcome::{
-    did_all_that_was_planned, estimate_error, practice_total_s, realised_makespan_s,
+    did_all_that_was_planned, estimate_error, lateness, practice_total_s, realised_makespan_s,
     reference_plan, startup_s, total_s, train_s,
 };
 use crate::facts::past::PastAttempt;
@@ -121,6 +121,7 @@ fn totals(state: &State, history: &History) -> Totals {
                 held_s / history.usable_device_s(plan.at_s, plan.at_s + makespan_s)
             })
             .filter(|share| share.is_finite() && *share <= 1.0 + 1e-9),
+        lateness: lateness(state, history),
         trials_s: history.plans.first().map_or(state.now_s, |plan| plan.at_s),
         trials: trials.known(),
         trials_measured: trials.measured,

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use saturn_core::{Gang, Inspection, Knobs, PlanStatus, TrialOutcome, WHOLE, measure};
+use saturn_core::{Gang, Inspection, Knobs, Lateness, PlanStatus, TrialOutcome, WHOLE, measure};
 use saturn_engine::{
     BestEvaluation, DeviceKind, Evaluation, Goal, Mode, PlanSource, Purpose, Stage, Wishes,
 };
@@ -87,6 +87,10 @@ pub struct Totals {
     pub current_practice_s: Option<f64>,
     /// The share of device-seconds within the realised makespan that training attempts held.
     pub device_use: Option<f64>,
+    /// How late tasks are after their deadlines: those that ended by themselves, and open tasks whose
+    /// deadline has passed. Null without any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lateness: Option<Lateness>,
     /// Seconds from the run's beginning to its first plan, or to its end if it had none.
     pub trials_s: f64,
     /// Trials that were run or taken from an earlier run.

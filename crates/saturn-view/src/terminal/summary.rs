@@ -8,12 +8,13 @@ use crate::facts::counts::{TaskCounts, TrialCounts};
 use crate::facts::device_use::DeviceUse;
 use crate::facts::history::History;
 use crate::facts::outcome::{
-    did_all_that_was_planned, practice_total_s, realised_makespan_s, reference_plan, startup_s,
-    total_s,
+    did_all_that_was_planned, lateness, practice_total_s, realised_makespan_s, reference_plan,
+    startup_s, total_s,
 };
 use crate::layout::paint::Paint;
 use crate::layout::units::{clock, count, duration, percent, signed_percent};
 use crate::phrases::device_uses::shares;
+use crate::phrases::limits;
 use crate::phrases::words::{first_line, resume_command, shell_quoted};
 
 /// The most failed tasks that are named one by one.
@@ -101,8 +102,14 @@ fn training_lines(
     }
     let others = others.concat();
     let done = format!("{} of {} done", counts.done, count(counts.all, "task"));
+    let deadlines = lateness(state, history).map(|late| {
+        let text = limits::lateness(&late);
+        let text = if late.num_late > 0 { paint.warn(&text) } else { text };
+        format!("{}{text}", paint.dim("lateness "))
+    });
     if is_interrupted {
-        return vec![format!("{}{others}", paint.warn(&format!("interrupted: {done}")))];
+        let first = format!("{}{others}", paint.warn(&format!("interrupted: {done}")));
+        return std::iter::once(first).chain(deadlines).collect();
     }
     let in_all = total_s(state, history).map(|total_s| {
         let startup_s = startup_s(state, history);
@@ -111,6 +118,7 @@ fn training_lines(
         format!(" in {}{}", paint.bold(&duration(total_s)), starting.unwrap_or_default())
     });
     let mut lines = vec![format!("{}{}{others}", paint.good(&done), in_all.unwrap_or_default())];
+    lines.extend(deadlines);
     let Some(realised_s) = realised_makespan_s(history) else { return lines };
     let Some(plan) = reference_plan(history) else { return lines };
     let label = paint.dim("makespan ");

@@ -166,3 +166,41 @@ fn segments_say_what_share_of_their_task_they_are() {
     let page = plan_html(&problem, &plan, None, "cut");
     assert!(page.contains("pipeline, 38 %") || page.contains("pipeline, 37.5 %"), "{page}");
 }
+
+/// A deadline that the plan keeps, and one that it misses: the checker refuses such a plan, and other
+/// programs may make one.
+#[test]
+fn how_late_tasks_end_is_told_by_mean_percentile_and_worst() {
+    let (mut problem, plan) = bound_plan();
+    let text = plan_text(&problem, &plan, None, 120, Paint::PLAIN);
+    assert!(text.contains("all 3 deadlines are kept"), "{text}");
+    problem.deadline_s = None;
+    let text = plan_text(&problem, &plan, None, 120, Paint::PLAIN);
+    assert!(text.contains("the one deadline is kept"), "{text}");
+    for (task, due_s) in [(0, 20.0), (1, 14.0), (2, 60.0)] {
+        problem.tasks[task].deadline_s = Some(due_s);
+    }
+    let late = "2 of 3 deadlines missed: 3.7 s late on average over all 3, 10 s at the 90th percentile, \
+                10 s at worst";
+    let text = plan_text(&problem, &plan, None, 120, Paint::PLAIN);
+    assert!(text.contains(late), "{text}");
+    assert!(plan_html(&problem, &plan, None, "late").contains(late));
+    let lateness = plan.lateness(&problem).unwrap();
+    assert!((lateness.mean_s - 11.0 / 3.0).abs() < 1e-9, "{lateness:?}");
+    let file: serde_json::Value = serde_json::from_str(&plan.to_json(&problem)).unwrap();
+    let found: saturn_core::Lateness = serde_json::from_value(file["lateness"].clone()).unwrap();
+    assert_eq!(found, lateness);
+}
+
+#[test]
+fn a_soft_deadline_is_told_with_its_price_and_ceiling() {
+    let (mut problem, plan) = bound_plan();
+    problem.tasks[0].deadline_s = Some(20.0);
+    problem.tasks[0].late_price = Some(2.5);
+    let text = plan_text(&problem, &plan, None, 160, Paint::PLAIN);
+    assert!(text.contains("by 0:20 (soft: 2.5 a second)"), "{text}");
+    problem.tasks[0].most_late_s = Some(300.0);
+    let text = plan_text(&problem, &plan, None, 160, Paint::PLAIN);
+    assert!(text.contains("by 0:20 (soft: 2.5 a second, at most 5 min"), "{text}");
+    assert!(text.contains("1 of 3 deadlines missed: 3.3 s late on average"), "{text}");
+}

@@ -1,8 +1,10 @@
 //! Tests of a run's report: as a file, and as a page.
 
 use saturn_core::{Node, TrialOutcome};
-use saturn_engine::{NodeId, PlanSource, Purpose, Record};
-use saturn_view::{Code, LossPoint, Report, TaskMetrics, render_html};
+use saturn_engine::{NodeId, PlanSource, Purpose, Record, TaskId, Wishes};
+use saturn_view::{
+    Code, LossPoint, Paint, Report, Results, TaskMetrics, outcome, render_html, summary,
+};
 use serde_json::Value;
 
 use crate::charts::charts;
@@ -35,6 +37,40 @@ pub(crate) fn whole_run() -> Report {
     ];
     let metrics = losses.into_iter().map(TaskMetrics::from).collect();
     Report::build(&script.state, &script.history, "sweep <i>&</i>", metrics)
+}
+
+/// Deadlines of the first four tasks, which end at 38.1, 42.0, 51.4 and 47.4 s. The fifth has failed
+/// by then, and does not count.
+#[test]
+fn how_late_tasks_were_is_told_in_report_page_and_summary() {
+    let mut script = Script::new();
+    for (task, due_s) in [40.0, 41.5, 31.4, 46.4, 1.0].into_iter().enumerate() {
+        let wishes = Wishes { deadline_s: Some(due_s), ..Wishes::default() };
+        script.tell(0.5, Record::Wished { task: TaskId(task), wishes });
+    }
+    script.trials();
+    script.plan();
+    script.first_training();
+    // Nothing has ended, and one deadline has passed.
+    let so_far = outcome::lateness(&script.state, &script.history);
+    assert_eq!(so_far, None, "no deadline has passed");
+    script.rest();
+    let report = Report::build(&script.state, &script.history, "sweep", Vec::new());
+    let lateness = report.totals.lateness.unwrap();
+    assert_eq!((lateness.num_due, lateness.num_late), (4, 3));
+    let expected =
+        [(lateness.mean_s, 21.5 / 4.0), (lateness.p90_s, 20.0), (lateness.worst_s, 20.0)];
+    assert!(expected.iter().all(|(found, known)| (found - known).abs() < 1e-9), "{lateness:?}");
+    assert!(report.to_json().contains("\"num_late\": 3"));
+    let page = render_html(&report);
+    assert!(page.contains("Deadlines kept") && page.contains("1 of 4"), "{page}");
+    let lines = summary(&script.state, &script.history, &Results::default(), Paint::PLAIN);
+    let line = lines.iter().find(|line| line.starts_with("lateness")).unwrap();
+    insta::assert_snapshot!(
+        line,
+        @"lateness 3 of 4 deadlines missed: 5.4 s late on average over all 4, 20 s at the 90th percentile, 20 s at worst"
+    );
+    assert!(whole_run().totals.lateness.is_none(), "without deadlines nothing is told");
 }
 
 #[test]

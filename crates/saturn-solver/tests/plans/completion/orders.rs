@@ -7,13 +7,20 @@
 
 use saturn_core::{Objective, Problem, ProblemTask};
 
+use crate::facts::problems::{latest, tardiness};
 use crate::support::{Held, gangs};
 
 /// Nodes and devices, and seconds for which they are held.
 type Way = (Held, f64);
 
-/// The least value of a plan without waiting; `None` where there is no plan.
+/// The least value of a plan without waiting; `None` where there is no plan. With soft deadlines, of
+/// the least tardy plans.
 pub(crate) fn least(problem: &Problem, objective: Objective) -> Option<f64> {
+    Some(least_softly(problem, objective)?.1)
+}
+
+/// The least tardiness of a plan without waiting, and with it the least value.
+pub(crate) fn least_softly(problem: &Problem, objective: Objective) -> Option<(f64, f64)> {
     let nodes = &problem.cluster.nodes;
     let free = nodes.iter().map(|node| vec![node.available_from_s; node.gpus as usize]).collect();
     let ways: Vec<Vec<Way>> = problem.tasks.iter().map(|task| ways(problem, task)).collect();
@@ -25,10 +32,11 @@ pub(crate) fn least(problem: &Problem, objective: Objective) -> Option<f64> {
         shortest: shortest.collect(),
         ways,
         ends: vec![None; problem.tasks.len()],
-        best: f64::INFINITY,
+        best: (f64::INFINITY, f64::INFINITY),
     };
-    orders.stay_or_move(0, &Placed { free, paid: vec![0.0; nodes.len()], value: 0.0 });
-    orders.best.is_finite().then_some(orders.best)
+    let paid = vec![0.0; nodes.len()];
+    orders.stay_or_move(0, &Placed { free, paid, tardiness: 0.0, value: 0.0 });
+    orders.best.0.is_finite().then_some(orders.best)
 }
 
 /// The ways of a task that its places and its running leave it, but for staying.
@@ -55,7 +63,8 @@ struct Orders<'a> {
     shortest: Vec<f64>,
     /// Of the tasks that are placed.
     ends: Vec<Option<f64>>,
-    best: f64,
+    /// Tardiness and value.
+    best: (f64, f64),
 }
 
 /// What is placed so far, in the order of starts.
@@ -65,6 +74,7 @@ struct Placed {
     free: Vec<Vec<f64>>,
     /// Until when each node is paid.
     paid: Vec<f64>,
+    tardiness: f64,
     value: f64,
 }
 
@@ -99,7 +109,7 @@ impl Orders<'_> {
 
     fn is_in_time(&self, task: usize, gang: &Held, end: f64) -> bool {
         let spec = &self.problem.tasks[task];
-        end <= spec.deadline_s.unwrap_or(f64::INFINITY)
+        end <= latest(spec)
             && end <= self.problem.deadline_s.unwrap_or(f64::INFINITY)
             && gang.iter().all(|(node, _)| {
                 self.problem.cluster.nodes[*node].available_until_s.is_none_or(|until| end <= until)
@@ -119,11 +129,11 @@ impl Orders<'_> {
     }
 
     fn place(&mut self, placed: &Placed, last: f64) {
-        if self.at_least(placed.value, last) >= self.best {
+        if (placed.tardiness, self.at_least(placed.value, last)) >= self.best {
             return;
         }
         if self.ends.iter().all(Option::is_some) {
-            self.best = placed.value;
+            self.best = (placed.tardiness, placed.value);
             return;
         }
         for task in 0..self.ends.len() {
@@ -169,6 +179,7 @@ impl Orders<'_> {
             cost += price * (end - start.max(placed.paid[*node])).max(0.0);
             placed.paid[*node] = placed.paid[*node].max(end);
         }
+        placed.tardiness += tardiness(&self.problem.tasks[task], end);
         placed.value = match self.objective {
             Objective::Makespan => placed.value.max(end),
             Objective::Completion => placed.value + self.problem.tasks[task].weight * end,

@@ -5,9 +5,12 @@
 
 mod impossible;
 mod in_time;
+mod near;
 pub(crate) mod problems;
 mod running;
 mod six;
+mod soft;
+mod tail;
 
 use proptest::prelude::*;
 use saturn_core::{Plan, PlanStatus, Problem, ProblemTask, SolveEnd};

@@ -205,11 +205,17 @@ fn add_running(problem: &mut Problem, tasks: &[TaskFacts]) {
     }
 }
 
-/// The least makespan, weighted completion and cost of any plan; `None` where there is none.
+/// The least makespan, weighted completion and cost of any plan; `None` where there is none. With soft
+/// deadlines, of the least tardy plans.
+pub(crate) fn brute_force(problem: &Problem) -> Option<[f64; 3]> {
+    Some(brute_force_softly(problem)?.map(|(_, value)| value))
+}
+
+/// The least tardiness, and with it the least makespan, weighted completion and cost.
 ///
 /// Tries every way and every whole second for each task. With whole seconds in the problem some best
 /// plan has whole seconds: what binds starts to each other and to limits are differences.
-pub(crate) fn brute_force(problem: &Problem) -> Option<[f64; 3]> {
+pub(crate) fn brute_force_softly(problem: &Problem) -> Option<[(f64, f64); 3]> {
     let longest = |task: &ProblemTask| {
         let longest = task.strategies.iter().map(|one| one.runtime_s).fold(0.0, f64::max);
         longest + task.switch_cost_s.unwrap_or(0.0)
@@ -224,10 +230,10 @@ pub(crate) fn brute_force(problem: &Problem) -> Option<[f64; 3]> {
         options,
         held: vec![vec![0; seconds(horizon)]; problem.cluster.nodes.len()],
         spans: Vec::new(),
-        best: [f64::INFINITY; 3],
+        best: [(f64::INFINITY, f64::INFINITY); 3],
     };
     search.place();
-    search.best[0].is_finite().then_some(search.best)
+    search.best[0].0.is_finite().then_some(search.best)
 }
 
 /// A whole number of seconds.
@@ -248,7 +254,7 @@ fn options(problem: &Problem, task: &ProblemTask, horizon: usize) -> Vec<Option_
     let mut offer = |start: usize, lasts: usize, gang: Vec<(usize, u32)>| {
         let (from, to) = (start as f64, (start + lasts) as f64);
         let is_kept = from >= task.release_s
-            && to <= task.deadline_s.unwrap_or(f64::INFINITY)
+            && to <= latest(task)
             && to <= problem.deadline_s.unwrap_or(f64::INFINITY)
             && gang.iter().all(|(node, _)| {
                 let node = &nodes[*node];
@@ -289,6 +295,20 @@ fn options(problem: &Problem, task: &ProblemTask, horizon: usize) -> Vec<Option_
     all
 }
 
+/// The latest end that a task's own deadline allows.
+pub(crate) fn latest(task: &ProblemTask) -> f64 {
+    match (task.deadline_s, task.late_price, task.most_late_s) {
+        (None, ..) | (_, Some(_), None) => f64::INFINITY,
+        (Some(deadline_s), None, _) => deadline_s,
+        (Some(deadline_s), Some(_), Some(most_s)) => deadline_s + most_s,
+    }
+}
+
+/// The price of ending then.
+pub(crate) fn tardiness(task: &ProblemTask, end: f64) -> f64 {
+    task.late_price.map_or(0.0, |price| price * (end - task.deadline_s.unwrap()).max(0.0))
+}
+
 struct Exhaustive<'a> {
     problem: &'a Problem,
     options: Vec<Vec<Option_>>,
@@ -296,7 +316,8 @@ struct Exhaustive<'a> {
     held: Vec<Vec<u32>>,
     /// Start and end of the tasks placed.
     spans: Vec<(usize, usize)>,
-    best: [f64; 3],
+    /// Tardiness and value under each objective.
+    best: [(f64, f64); 3],
 }
 
 impl Exhaustive<'_> {
@@ -348,8 +369,12 @@ impl Exhaustive<'_> {
             ends().zip(weights).map(|(end, weight)| end * weight).sum(),
             nodes.zip(&self.held).map(cost).sum(),
         ];
+        let tardiness: f64 =
+            ends().zip(&self.problem.tasks).map(|(end, task)| tardiness(task, end)).sum();
         for (best, value) in self.best.iter_mut().zip(values) {
-            *best = best.min(value);
+            if (tardiness, value) < *best {
+                *best = (tardiness, value);
+            }
         }
     }
 }
