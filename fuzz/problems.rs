@@ -61,6 +61,9 @@ fn node(bytes: &mut Bytes, index: u32) -> Node {
     if bytes.sometimes() {
         node.available_until_s = Some(node.available_from_s + 1.0 + bytes.seconds() * 4.0);
     }
+    if bytes.sometimes() {
+        node.host_memory_bytes = Some(u64::from(bytes.below(12)));
+    }
     node
 }
 
@@ -77,6 +80,7 @@ fn task(bytes: &mut Bytes, index: u32, num_nodes: u32) -> ProblemTask {
         gpu_type: bytes.sometimes().then(|| format!("k{}", bytes.below(2)).into()),
         runtime_s: bytes.seconds().max(1e-6),
         pack: bytes.sometimes(),
+        host_bytes: u64::from(bytes.below(6)),
     });
     let mut task = ProblemTask::new(format!("t{index}"), strategies.collect());
     if bytes.sometimes() {

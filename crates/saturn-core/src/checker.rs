@@ -9,6 +9,7 @@
 //! contradicts the plan, and an infeasible problem without a reason.
 
 mod facts;
+mod host_memory;
 mod objective;
 mod segments;
 
@@ -98,6 +99,23 @@ pub enum Violation {
         /// When the second task starts, seconds.
         at_s: f64,
     },
+    /// The gangs on a node take more host memory than it has.
+    #[error(
+        "task `{task}` runs on node `{node}`, where gangs take {taken} bytes of host memory at \
+         {at_s} s: it has {has}"
+    )]
+    HostMemory {
+        /// The task that the plan started there last.
+        task: String,
+        /// The node.
+        node: String,
+        /// When it starts, seconds.
+        at_s: f64,
+        /// Bytes that all gangs on the node take then.
+        taken: u128,
+        /// Bytes that the node has.
+        has: u64,
+    },
     /// The plan violates a fact of the problem: a release, a deadline, an order or a place.
     #[error("task `{task}` {reason}")]
     Fact {
@@ -147,6 +165,7 @@ pub fn check(problem: &Problem, plan: &Plan) -> Result<(), Vec<Violation>> {
         check_assignments(problem, plan, &mut violations);
         segments::check_tasks(problem, plan, &mut violations);
         check_devices(problem, plan, &mut violations);
+        host_memory::check_host_memory(problem, plan, &mut violations);
         facts::check_facts(problem, plan, &mut violations);
         objective::check_values(problem, plan, &mut violations);
     } else {

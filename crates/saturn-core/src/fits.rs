@@ -8,6 +8,9 @@ struct Types<'a> {
     names: Vec<&'a str>,
     /// The type and the devices of each node.
     of_node: Vec<(usize, u32)>,
+    nodes: &'a [Node],
+    /// Whether some node has only so much host memory.
+    has_limits: bool,
 }
 
 impl<'a> Types<'a> {
@@ -19,7 +22,8 @@ impl<'a> Types<'a> {
             .iter()
             .map(|node| (names.partition_point(|name| *name < &*node.gpu_type), node.gpus))
             .collect();
-        Self { names, of_node }
+        let has_limits = nodes.iter().any(|node| node.host_memory_bytes.is_some());
+        Self { names, of_node, nodes, has_limits }
     }
 }
 
@@ -30,6 +34,8 @@ struct Pool<'a> {
     /// widest node of the type in the whole cluster.
     devices: Vec<Devices>,
     is_restricted: bool,
+    /// Whether the task may use each node; `None` if it may use all.
+    places: Option<&'a [bool]>,
 }
 
 #[derive(Default, Clone)]
@@ -41,7 +47,7 @@ struct Devices {
 
 impl<'a> Pool<'a> {
     /// The devices of the nodes among `places`, or of all nodes.
-    fn new(types: &'a Types<'a>, places: Option<&[bool]>) -> Self {
+    fn new(types: &'a Types<'a>, places: Option<&'a [bool]>) -> Self {
         let mut all = vec![Devices::default(); types.names.len()];
         let mut is_restricted = false;
         for (index, (kind, gpus)) in types.of_node.iter().enumerate() {
@@ -54,7 +60,27 @@ impl<'a> Pool<'a> {
                 is_restricted = true;
             }
         }
-        Self { types, devices: all, is_restricted }
+        Self { types, devices: all, is_restricted, places }
+    }
+
+    /// Whether nodes with enough host memory for a strategy hold it. A running task has its memory
+    /// already, and may stay where it is.
+    fn has_host_memory(&self, strategy: &Candidate) -> bool {
+        if strategy.host_bytes == 0 || !self.types.has_limits {
+            return true;
+        }
+        let mut totals = vec![0; self.types.names.len()];
+        let nodes = self.types.nodes.iter().zip(&self.types.of_node).enumerate();
+        let mut usable = nodes.filter(|(index, (node, _))| {
+            self.places.is_none_or(|places| places[*index])
+                && strategy.host_bytes <= node.host_memory()
+                && strategy.gpu_type.as_deref().is_none_or(|wanted| wanted == node.gpu_type)
+        });
+        usable.any(|(_, (node, (kind, _)))| {
+            totals[*kind] += node.gpus;
+            let is_wide = strategy.gpus > self.devices[*kind].widest_of_all;
+            strategy.gpus <= if is_wide { totals[*kind] } else { node.gpus }
+        })
     }
 
     fn holds(&self, strategy: &Candidate) -> bool {
@@ -108,10 +134,17 @@ impl Problem {
             }
             _ => {
                 let places = task.places(&indices, nodes.len());
-                let own = places.map(|places| Pool::new(&types, Some(&places)));
+                let own = places.as_deref().map(|places| Pool::new(&types, Some(places)));
                 let pool = own.as_ref().unwrap_or(&all);
-                if task.strategies.iter().any(|strategy| pool.holds(strategy)) {
+                let held = || task.strategies.iter().filter(|strategy| pool.holds(strategy));
+                if held().any(|one| task.running.is_some() || pool.has_host_memory(one)) {
                     return None;
+                }
+                if let Some(least) = held().map(|one| one.host_bytes).min() {
+                    return Some(format!(
+                        "takes at least {least} bytes of host memory; no node that could hold it has \
+                         so many"
+                    ));
                 }
                 let mut needs: Vec<String> = task.strategies.iter().map(need).collect();
                 needs.dedup();

@@ -16,9 +16,14 @@ pub(crate) const MAX_GPUS: u32 = 65_535;
 /// The most devices of a cluster.
 pub(crate) const MAX_CLUSTER_GPUS: u64 = 10_000_000;
 
+/// The most bytes of host memory that a node may have, or a strategy take: an exbibyte. Sums over the
+/// devices of a node stay far below the largest number.
+pub(crate) const MAX_BYTES: u64 = 1 << 60;
+
 pub(crate) const EXPECTED_RUNTIME: &str = "a number of seconds from 1e-6 to 1e12";
 pub(crate) const EXPECTED_GPUS: &str = "a whole number of GPUs from 1 to 65535";
 pub(crate) const EXPECTED_COST: &str = "a number of seconds from 0 to 1e12";
+const EXPECTED_BYTES: &str = "a whole number of bytes from 0 to 1152921504606846976";
 const EXPECTED_RATIO: &str = "a number from 0 to 1e12";
 const EXPECTED_PRICE: &str = "a price from 0 to 1e12";
 const EXPECTED_WEIGHT: &str = "a number from 1e-6 to 1e6";
@@ -83,6 +88,14 @@ pub(crate) fn check_gpus(at: impl Fn() -> String, value: u32) -> Result<(), Prob
         return Ok(());
     }
     Err(ProblemError::Value { at: at(), found: value.to_string(), expected: EXPECTED_GPUS })
+}
+
+/// Refuses more bytes than a machine may have.
+pub(crate) fn check_bytes(at: impl Fn() -> String, value: u64) -> Result<(), ProblemError> {
+    if value <= MAX_BYTES {
+        return Ok(());
+    }
+    Err(ProblemError::Value { at: at(), found: value.to_string(), expected: EXPECTED_BYTES })
 }
 
 /// Reads a number; the text describes it in messages.
@@ -154,4 +167,34 @@ impl Visitor<'_> for Gpus {
 /// Reads a GPU count. `validate` checks the range.
 pub(crate) fn gpus<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     deserializer.deserialize_any(Gpus)
+}
+
+struct Bytes;
+
+impl Visitor<'_> for Bytes {
+    type Value = u64;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter) -> fmt::Result {
+        formatter.write_str(EXPECTED_BYTES)
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<u64, E> {
+        Ok(value)
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<u64, E> {
+        Err(E::invalid_value(de::Unexpected::Signed(value), &EXPECTED_BYTES))
+    }
+}
+
+/// Reads a number of bytes. `validate` checks the range.
+pub(crate) fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    deserializer.deserialize_any(Bytes)
+}
+
+/// Reads a number of bytes into an optional field.
+pub(crate) fn some_bytes<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<u64>, D::Error> {
+    bytes(deserializer).map(Some)
 }

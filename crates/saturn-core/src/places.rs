@@ -72,6 +72,7 @@ mod tests {
                 gpu_type: None,
                 runtime_s: 60.0,
                 pack: false,
+                host_bytes: 0,
             };
             let task = ProblemTask::new(format!("t{index}"), vec![candidate]);
             if index.is_multiple_of(2) {

@@ -45,6 +45,13 @@ pub struct Node {
         skip_serializing_if = "Option::is_none"
     )]
     pub available_until_s: Option<f64>,
+    /// Bytes of host memory that the gangs on it may take together; `None`: no limit.
+    #[serde(
+        default,
+        deserialize_with = "number::some_bytes",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub host_memory_bytes: Option<u64>,
 }
 
 impl Node {
@@ -57,6 +64,7 @@ impl Node {
             price_per_hour: 0.0,
             available_from_s: 0.0,
             available_until_s: None,
+            host_memory_bytes: None,
         }
     }
 
@@ -64,11 +72,22 @@ impl Node {
     pub fn until_s(&self) -> f64 {
         self.available_until_s.unwrap_or(f64::INFINITY)
     }
+
+    /// Bytes of host memory that the gangs on it may take together; the largest number if there is
+    /// no limit.
+    pub fn host_memory(&self) -> u64 {
+        self.host_memory_bytes.unwrap_or(u64::MAX)
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(value: &f64) -> bool {
     *value == 0.0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_no_bytes(value: &u64) -> bool {
+    *value == 0
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -104,7 +123,6 @@ impl Cluster {
 ///
 /// If no node of a type has `gpus` devices, a gang of that type takes several nodes. It takes whole
 /// nodes, and no more of them than it needs. With `pack` it may take only a part of its last node.
-/// no more of them than it needs, and with `pack` all but the last of them whole.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Candidate {
@@ -122,6 +140,9 @@ pub struct Candidate {
     /// Whether a gang wider than a node may leave a part of its last node to other gangs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pack: bool,
+    /// Bytes of host memory that the gang takes on each of its nodes.
+    #[serde(default, deserialize_with = "number::bytes", skip_serializing_if = "is_no_bytes")]
+    pub host_bytes: u64,
 }
 
 /// A measured strategy of a task that no node of a cluster can hold, and the nodes that could.
@@ -147,6 +168,7 @@ impl Wide {
         let gpus = self.candidate.gpus;
         let is_of_type = self.candidate.gpu_type.as_deref().is_none_or(|one| one == node.gpu_type);
         is_of_type
+            && self.candidate.host_bytes <= node.host_memory()
             && match self.across {
                 None => gpus <= node.gpus,
                 // On wider nodes the same number of devices is another gang.

@@ -44,6 +44,9 @@ impl Problem {
             number::check_gpus(|| at("gpus"), node.gpus)?;
             number::check_price(|| at("price_per_hour"), node.price_per_hour)?;
             number::check_cost(|| at("available_from_s"), node.available_from_s)?;
+            if let Some(bytes) = node.host_memory_bytes {
+                number::check_bytes(|| at("host_memory_bytes"), bytes)?;
+            }
             if let Some(until_s) = node.available_until_s {
                 number::check_runtime(|| at("available_until_s"), until_s)?;
                 if until_s <= node.available_from_s {
@@ -229,6 +232,7 @@ fn validate_strategies(index: usize, strategies: &[Candidate]) -> Checked {
         named(&strategy.technique, || at("technique"))?;
         number::check_gpus(|| at("gpus"), strategy.gpus)?;
         number::check_runtime(|| at("runtime_s"), strategy.runtime_s)?;
+        number::check_bytes(|| at("host_bytes"), strategy.host_bytes)?;
     }
     Ok(())
 }

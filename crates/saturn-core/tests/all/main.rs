@@ -5,4 +5,5 @@ mod bad_files;
 mod checker;
 mod facts;
 mod fuzz;
+mod host_memory;
 mod knowledge;

@@ -62,8 +62,14 @@ mod tests {
     use super::*;
 
     fn order(runtime_s: f64) -> SolveOrder {
-        let strategy =
-            Candidate { technique: "ddp".into(), gpus: 1, gpu_type: None, runtime_s, pack: true };
+        let strategy = Candidate {
+            technique: "ddp".into(),
+            gpus: 1,
+            gpu_type: None,
+            runtime_s,
+            pack: true,
+            host_bytes: 0,
+        };
         let task = ProblemTask { release_s: runtime_s, ..ProblemTask::new("a", vec![strategy]) };
         SolveOrder {
             problem: Problem::new(Cluster { nodes: Vec::new() }, vec![task]),

@@ -90,6 +90,7 @@ impl Remaining {
                     gpu_type: Some(key.gpu_type.as_str().into()),
                     runtime_s: runtime_s.max(LEAST_RUNTIME_S),
                     pack: true,
+                    host_bytes: 0,
                 });
             }
         }

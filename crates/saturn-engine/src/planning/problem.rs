@@ -186,6 +186,7 @@ impl Remaining {
                 gpu_type: Some(self.names.shared(choice.gpu_type)),
                 runtime_s: runtime_s.max(LEAST_RUNTIME_S),
                 pack: true,
+                host_bytes: 0,
             });
             strategies.push(strategy.clone());
         }

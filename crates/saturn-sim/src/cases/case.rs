@@ -306,6 +306,7 @@ impl Case {
                 gpu_type: None,
                 runtime_s: runtime_s(job, way, *steps),
                 pack: true,
+                host_bytes: 0,
             };
             let (load_s, save_s) = self.load_and_save_s(job);
             posed.problem.tasks.push(ProblemTask {

@@ -130,6 +130,7 @@ fn problem(case: &Case) -> Problem {
                 gpu_type: None,
                 runtime_s: group.load_s + job.steps as f64 * step_s + group.save_s,
                 pack: true,
+                host_bytes: 0,
             })
         });
         ProblemTask::new(&job.name, candidates.collect())

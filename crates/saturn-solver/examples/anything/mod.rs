@@ -99,6 +99,7 @@ pub(crate) fn problem(random: &mut Random, num_tasks: usize) -> Problem {
             gpu_type: None,
             runtime_s: 100.0,
             pack: false,
+            host_bytes: 0,
         };
         problem.tasks[task].not_nodes.clear();
         problem.tasks[task].strategies.push(fallback);
@@ -130,6 +131,7 @@ fn task(random: &mut Random, index: usize, num_kinds: usize, may_be_wide: bool) 
                 gpu_type: is_typed.then(|| format!("k{kind}").into()),
                 runtime_s: work * speed * (serial + (1.0 - serial) / f64::from(gpus)),
                 pack: gpus > 8 && random.unit() < 0.5,
+                host_bytes: 0,
             });
         }
     }

@@ -340,6 +340,7 @@ mod tests {
             gpu_type: None,
             runtime_s,
             pack: false,
+            host_bytes: 0,
         };
         let task = |index: u32| {
             let work_s = 100.0 + f64::from(index * index % 7) * 31.0;

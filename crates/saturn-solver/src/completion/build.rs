@@ -6,7 +6,7 @@ use crate::completion::queue::{Fine, Queue};
 use crate::course::clock::Deadline;
 use crate::course::random::Random;
 use crate::lists::list::{Entry, Lists};
-use crate::problem::model::Mode;
+use crate::problem::modes::Mode;
 use crate::problem::timeline::place_after;
 
 /// The dual's advice on good plans: the prices of devices, and about when each task runs.

@@ -7,7 +7,7 @@
 use crate::completion::region::Region;
 use crate::course::random::Random;
 use crate::lists::list::Entry;
-use crate::problem::model::Mode;
+use crate::problem::modes::Mode;
 
 /// A gang is shifted by at most this many positions.
 const REACH: usize = 4;

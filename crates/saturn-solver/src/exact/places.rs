@@ -5,7 +5,7 @@ use highs::Col;
 use crate::bounds::program::Program;
 use crate::general::instance::Instance;
 use crate::general::play::Placed;
-use crate::problem::model::WideMode;
+use crate::problem::modes::WideMode;
 
 /// One way to run a task: its column, runtime over the horizon, and which strategy it is.
 struct Choice {
@@ -105,19 +105,19 @@ impl Row {
             .iter()
             .max_by(|left, right| value(left.column).total_cmp(&value(right.column)))?;
         let stay = instance.stay(task);
-        let (parts, lasts, stays) = match &choice.place {
+        let (parts, host, lasts, stays) = match &choice.place {
             Place::Node(node) => {
                 let modes = instance.model.modes_on(task, *node);
                 let mode = modes.iter().find(|mode| mode.strategy as usize == choice.strategy)?;
-                (vec![(*node, mode.gpus)], mode.runtime, false)
+                (vec![(*node, mode.gpus)], mode.host, mode.runtime, false)
             }
             Place::Wide(mode, parts) => {
-                (read_wide(instance, mode, parts, value), mode.runtime, false)
+                (read_wide(instance, mode, parts, value), mode.host, mode.runtime, false)
             }
-            Place::Stay => (stay?.parts().collect(), stay?.runtime, true),
+            Place::Stay => (stay?.parts().collect(), stay?.host, stay?.runtime, true),
         };
         let start = if stays { 0.0 } else { value(self.start) * horizon };
-        Some(Placed { task, strategy: choice.strategy, parts, start, lasts, stays })
+        Some(Placed { task, strategy: choice.strategy, parts, host, start, lasts, stays })
     }
 }
 
@@ -248,7 +248,7 @@ fn add_wide(
     for node in instance.nodes_of(task) {
         let spec = instance.model.nodes[node];
         // A node that arrives after the horizon can't be held.
-        if spec.kind != mode.kind || instance.nodes[node].from >= horizon {
+        if !instance.model.can_hold_part(node, mode) || instance.nodes[node].from >= horizon {
             continue;
         }
         let gpus = f64::from(spec.gpus);

@@ -14,7 +14,8 @@ use std::collections::BTreeSet;
 use saturn_core::{Objective, Problem, ProblemTask, seconds_late};
 
 use crate::general::shared::{MANY_PLACES, Shared, Window};
-use crate::problem::model::{Mode, Model, Stay, WideMode};
+use crate::problem::model::{Model, Stay};
+use crate::problem::modes::{Mode, WideMode};
 
 /// A node's price and window.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -193,10 +194,12 @@ impl<'a> Instance<'a> {
         }
     }
 
-    /// Whether one node's plan may depend on another node's: by precedence, or by gangs on several
-    /// nodes.
-    pub(crate) fn couples_nodes(&self) -> bool {
-        !self.model.is_separable() || self.tasks.iter().any(|task| !task.after.is_empty())
+    /// Whether lists can't say the problem: host memory binds, or one node's plan may depend on another
+    /// node's, by precedence or by gangs on several nodes.
+    pub(crate) fn is_beyond_lists(&self) -> bool {
+        self.model.host_binds
+            || !self.model.is_separable()
+            || self.tasks.iter().any(|task| !task.after.is_empty())
     }
 
     /// Whether there is something to wait for, or to be in time for.
@@ -248,7 +251,7 @@ impl<'a> Instance<'a> {
 
     /// Whether the nodes that `task` may use have enough devices for a wide mode.
     pub(crate) fn has_nodes_for(&self, task: usize, mode: &WideMode) -> bool {
-        let of_kind = self.nodes_of(task).filter(|node| self.model.nodes[*node].kind == mode.kind);
+        let of_kind = self.nodes_of(task).filter(|node| self.model.can_hold_part(*node, mode));
         of_kind.map(|node| self.model.nodes[node].gpus).sum::<u32>() >= mode.gpus
     }
 
@@ -355,8 +358,7 @@ impl<'a> Instance<'a> {
     /// A wide mode on the best of the nodes that it may use: no gang of the mode does better.
     /// `None` if the nodes are too few.
     fn wide_way(&self, task: usize, mode: &WideMode, some: &[usize]) -> Option<Way> {
-        let of_kind =
-            || some.iter().copied().filter(|node| self.model.nodes[*node].kind == mode.kind);
+        let of_kind = || some.iter().copied().filter(|node| self.model.can_hold_part(*node, mode));
         if !self.has_nodes_for(task, mode) {
             return None;
         }
@@ -401,7 +403,7 @@ fn classes(model: &Model, nodes: &[NodeFacts]) -> Vec<usize> {
         let [price, from, until] = [nodes[*index].price, nodes[*index].from, nodes[*index].until]
             .map(|one| (one + 0.0).to_bits());
         let node = model.nodes[*index];
-        known.insert((node.gpus, node.kind, price, from, until))
+        known.insert((node.gpus, node.kind, node.host, price, from, until))
     };
     (0..nodes.len()).filter(is_first).collect()
 }

@@ -22,7 +22,8 @@ use crate::lists::list::Lists;
 use crate::lists::search;
 use crate::lists::warm::lists;
 use crate::problem::baselines::Pace;
-use crate::problem::model::{Model, WideMode};
+use crate::problem::model::Model;
+use crate::problem::modes::WideMode;
 use crate::problem::timeline::place_after;
 
 /// With fewer tasks that have a choice the general search needs no such start.
@@ -229,7 +230,7 @@ impl Rest {
                     |mode| spec.modes[kind][mode].strategy as usize,
                 );
                 let (parts, stays) = (vec![(node, u32::from(entry.gpus))], entry.stays());
-                placed.push(Placed { task, strategy, parts, start, lasts, stays });
+                placed.push(Placed { task, strategy, parts, host: 0, start, lasts, stays });
             }
         }
         placed

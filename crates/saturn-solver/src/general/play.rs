@@ -4,12 +4,12 @@
 //! its release, its predecessors and its nodes allow, mostly in a gap before other gangs too.
 //! Predecessors are placed before the tasks that wait for them. So any order keeps devices,
 //! releases, precedence and arrivals. It may miss deadlines and departures of nodes, and the missed
-//! seconds are counted.
+//! seconds are counted. Where host memory binds, each node has a second calendar, of bytes.
 //!
 //! Some best order loses nothing, for objectives that never gain by waiting: take a best plan's
 //! gangs by start. Each gang in turn can start no later than in that plan. The gangs that start
 //! before it there have been placed no later, so at any moment from its start there on as many
-//! devices are free. So it misses nothing either. For the cost, waiting can pay: see `wait`.
+//! devices and bytes are free. So it misses nothing either. For the cost, waiting can pay: see `wait`.
 
 use std::cmp::Ordering;
 
@@ -17,7 +17,7 @@ use saturn_core::Objective;
 
 use crate::general::instance::Instance;
 use crate::problem::baselines::Pace;
-use crate::problem::calendar::{Calendar, earliest_on_all};
+use crate::problem::calendar::{Calendar, earliest_on_all, earliest_with_memory};
 use crate::problem::tardiness::compare_tardiness;
 
 /// The mode of a task, and its place.
@@ -52,6 +52,8 @@ pub(crate) struct Placed {
     pub(crate) strategy: usize,
     /// Nodes with the number of devices held.
     pub(crate) parts: Vec<(usize, u32)>,
+    /// Bytes of host memory on each of them, where that binds.
+    pub(crate) host: u64,
     pub(crate) start: f64,
     /// Seconds for which it holds its devices.
     pub(crate) lasts: f64,
@@ -120,6 +122,8 @@ pub(crate) struct Player<'a> {
     backfills: bool,
     /// The calendar of each node.
     pub(crate) calendars: Vec<Calendar>,
+    /// The calendar of each node's host memory; empty where that doesn't bind.
+    memories: Vec<Calendar>,
     /// For each task, when it starts and ends; ends are NaN until it is placed.
     pub(crate) starts: Vec<f64>,
     pub(crate) ends: Vec<f64>,
@@ -136,13 +140,13 @@ pub(crate) struct Player<'a> {
 
 impl<'a> Player<'a> {
     pub(crate) fn new(instance: &'a Instance<'a>, pace: Pace) -> Self {
-        let nodes = instance.model.nodes.iter().zip(&instance.nodes);
-        let calendars = nodes.map(|(node, facts)| Calendar::new(node.gpus, facts.from)).collect();
+        let (calendars, memories) = calendars(instance);
         Self {
             instance,
             pace,
             backfills: true,
             calendars,
+            memories,
             starts: vec![0.0; instance.tasks.len()],
             ends: vec![f64::NAN; instance.tasks.len()],
             record: None,
@@ -160,6 +164,9 @@ impl<'a> Player<'a> {
         for (calendar, node) in self.calendars.iter_mut().zip(&self.instance.nodes) {
             calendar.clear(node.from);
         }
+        for (memory, node) in self.memories.iter_mut().zip(&self.instance.nodes) {
+            memory.clear(node.from);
+        }
         self.spans.iter_mut().for_each(Vec::clear);
         self.ends.fill(f64::NAN);
         (self.missed, self.tardiness, self.completion) = (0.0, 0.0, 0.0);
@@ -168,20 +175,23 @@ impl<'a> Player<'a> {
             let stay = self.instance.stay(task).filter(|_| *choice == Choice::Stay);
             let Some(stay) = stay else { continue };
             for (node, gpus) in stay.parts() {
-                self.hold(node, gpus, 0.0, stay.runtime);
+                self.hold(node, (gpus, stay.host), 0.0, stay.runtime);
             }
             self.finish(task, 0.0, stay.runtime);
             if let Some(record) = &mut self.record {
-                let (strategy, lasts) = (stay.strategy, stay.runtime);
+                let (strategy, lasts, host) = (stay.strategy, stay.runtime, stay.host);
                 let parts = stay.parts().collect();
-                record.push(Placed { task, strategy, parts, start: 0.0, lasts, stays: true });
+                record.push(Placed { task, strategy, parts, host, start: 0.0, lasts, stays: true });
             }
         }
     }
 
-    /// Takes devices of a node for a while.
-    fn hold(&mut self, node: usize, gpus: u32, start: f64, end: f64) {
-        self.calendars[node].hold(gpus, start, end);
+    /// Takes devices and bytes of host memory of a node for a while.
+    fn hold(&mut self, node: usize, (gpus, host): (u32, u64), start: f64, end: f64) {
+        self.calendars[node].hold(u64::from(gpus), start, end);
+        if let Some(memory) = self.memories.get_mut(node) {
+            memory.hold(host, start, end);
+        }
         self.missed += (end - self.instance.nodes[node].until).max(0.0);
         self.area += self.instance.worth[node] * f64::from(gpus) * (end - start);
         if self.instance.objective == Objective::Cost {
@@ -205,13 +215,29 @@ impl<'a> Player<'a> {
         facts.after.iter().map(|other| self.ends[*other]).fold(facts.release, f64::max)
     }
 
-    /// When a gang of that many devices and that length could start on a node.
+    /// When a gang of that many devices and bytes of host memory, and of that length, could start on a
+    /// node that has so many of both.
     #[inline]
-    pub(crate) fn start_on(&self, node: usize, gpus: u32, ready: f64, lasts: f64) -> f64 {
-        let calendar = &self.calendars[node];
+    pub(crate) fn start_on(
+        &self,
+        node: usize,
+        (gpus, host): (u32, u64),
+        ready: f64,
+        lasts: f64,
+    ) -> f64 {
+        let (calendar, gpus) = (&self.calendars[node], u64::from(gpus));
+        let memory = self.memories.get(node);
         match self.pace {
-            Pace::Packed if self.backfills => calendar.earliest(gpus, ready, lasts),
-            Pace::Packed => calendar.free_for_good(gpus).max(ready),
+            Pace::Packed if self.backfills => match memory {
+                None => calendar.earliest(gpus, ready, lasts),
+                Some(memory) => {
+                    earliest_with_memory((calendar, gpus), (memory, host), ready, lasts)
+                }
+            },
+            Pace::Packed => {
+                let free = memory.map_or(0.0, |memory| memory.free_for_good(host));
+                calendar.free_for_good(gpus).max(free).max(ready)
+            }
             Pace::OneAtATime => calendar.end().max(ready),
         }
     }
@@ -226,8 +252,16 @@ impl<'a> Player<'a> {
     }
 
     /// When a gang on several nodes could start on all of them.
-    pub(crate) fn start_on_all(&self, parts: &[(usize, u32)], ready: f64, lasts: f64) -> f64 {
-        earliest_on_all(parts, ready, |node, gpus, from| self.start_on(node, gpus, from, lasts))
+    pub(crate) fn start_on_all(
+        &self,
+        parts: &[(usize, u32)],
+        host: u64,
+        ready: f64,
+        lasts: f64,
+    ) -> f64 {
+        earliest_on_all(parts, ready, |node, gpus, from| {
+            self.start_on(node, (gpus, host), from, lasts)
+        })
     }
 
     /// Places one task whose predecessors are placed.
@@ -237,31 +271,31 @@ impl<'a> Player<'a> {
         match choice {
             Choice::Stay => {}
             Choice::Narrow { node, mode } => {
-                let mode = instance.model.tasks[task].modes[instance.model.nodes[node].kind][mode];
-                let lasts = mode.runtime;
-                let start = self.start_on(node, mode.gpus, ready, lasts);
+                let mode = instance.model.mode_on(task, node, mode);
+                let (lasts, host) = (mode.runtime, mode.host);
+                let start = self.start_on(node, (mode.gpus, host), ready, lasts);
                 let end = start + lasts;
-                self.hold(node, mode.gpus, start, end);
+                self.hold(node, (mode.gpus, host), start, end);
                 self.finish(task, start, end);
                 if let Some(record) = &mut self.record {
                     let strategy = mode.strategy as usize;
                     let parts = vec![(node, mode.gpus)];
-                    record.push(Placed { task, strategy, parts, start, lasts, stays: false });
+                    record.push(Placed { task, strategy, parts, host, start, lasts, stays: false });
                 }
             }
             Choice::Wide { mode, lead: first } => {
                 let mode = instance.model.tasks[task].wide[mode];
-                let lasts = mode.runtime;
+                let (lasts, host) = (mode.runtime, mode.host);
                 let parts = self.nodes_for(task, &mode, first, ready, lasts);
-                let start = self.start_on_all(&parts, ready, lasts);
+                let start = self.start_on_all(&parts, host, ready, lasts);
                 let end = start + lasts;
                 for (node, gpus) in &parts {
-                    self.hold(*node, *gpus, start, end);
+                    self.hold(*node, (*gpus, host), start, end);
                 }
                 self.finish(task, start, end);
                 if let Some(record) = &mut self.record {
                     let strategy = mode.strategy as usize;
-                    record.push(Placed { task, strategy, parts, start, lasts, stays: false });
+                    record.push(Placed { task, strategy, parts, host, start, lasts, stays: false });
                 }
             }
         }
@@ -319,7 +353,7 @@ impl<'a> Player<'a> {
                     let excess = end - target;
                     let lateness = excess + SQUARE * excess * excess / target.max(1e-9);
                     last = last.max(lateness);
-                    all += lateness * f64::from(gpus);
+                    all += lateness * gpus as f64;
                 });
                 late += worth * 0.5 * (last * f64::from(node.gpus) + all);
             }
@@ -346,6 +380,14 @@ impl<'a> Player<'a> {
         self.play(genome);
         self.record.take().unwrap_or_default()
     }
+}
+
+/// An idle calendar for each node, and one of its host memory where that binds.
+pub(crate) fn calendars(instance: &Instance) -> (Vec<Calendar>, Vec<Calendar>) {
+    let nodes = || instance.model.nodes.iter().zip(&instance.nodes);
+    let devices = nodes().map(|(node, facts)| Calendar::new(u64::from(node.gpus), facts.from));
+    let memory = nodes().map(|(node, facts)| Calendar::new(node.host, facts.from));
+    (devices.collect(), memory.filter(|_| instance.model.host_binds).collect())
 }
 
 /// The time that spans cover; sorts them.

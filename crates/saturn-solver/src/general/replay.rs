@@ -1,8 +1,8 @@
 //! Playing gangs whose nodes are given, such as those of another solver.
 
 use crate::general::instance::Instance;
-use crate::general::play::Placed;
-use crate::problem::calendar::{Calendar, earliest_on_all};
+use crate::general::play::{Placed, calendars};
+use crate::problem::calendar::{earliest_on_all, earliest_with_memory};
 
 /// Places gangs in order of start. Each starts as early as it can, but no more than `early` seconds
 /// before the given start. So tolerances in the given starts don't matter, and gangs can't overlap.
@@ -14,9 +14,7 @@ pub(crate) fn replay(instance: &Instance, mut gangs: Vec<Placed>, early: f64) ->
             .then(left.start.total_cmp(&right.start))
             .then(left.task.cmp(&right.task))
     });
-    let nodes = instance.model.nodes.iter().zip(&instance.nodes);
-    let mut calendars: Vec<Calendar> =
-        nodes.map(|(node, facts)| Calendar::new(node.gpus, facts.from)).collect();
+    let (mut calendars, mut memories) = calendars(instance);
     let mut ends = vec![f64::NAN; instance.tasks.len()];
     let mut placed = Vec::with_capacity(gangs.len());
     while !gangs.is_empty() {
@@ -29,13 +27,23 @@ pub(crate) fn replay(instance: &Instance, mut gangs: Vec<Placed>, early: f64) ->
         let facts = &instance.tasks[gang.task];
         let floor = facts.release.max(gang.start - early).max(0.0);
         let ready = facts.after.iter().map(|other| ends[*other]).fold(floor, f64::max);
-        let on_node =
-            |node: usize, gpus: u32, from| calendars[node].earliest(gpus, from, gang.lasts);
+        let on_node = |node: usize, gpus: u32, from| {
+            let (calendar, gpus) = (&calendars[node], u64::from(gpus));
+            match memories.get(node) {
+                None => calendar.earliest(gpus, from, gang.lasts),
+                Some(memory) => {
+                    earliest_with_memory((calendar, gpus), (memory, gang.host), from, gang.lasts)
+                }
+            }
+        };
         let start = earliest_on_all(&gang.parts, ready, on_node);
         gang.start = if gang.stays { 0.0 } else { start };
         ends[gang.task] = gang.end();
         for (node, gpus) in &gang.parts {
-            calendars[*node].hold(*gpus, gang.start, gang.end());
+            calendars[*node].hold(u64::from(*gpus), gang.start, gang.end());
+            if let Some(memory) = memories.get_mut(*node) {
+                memory.hold(gang.host, gang.start, gang.end());
+            }
         }
         placed.push(gang);
     }

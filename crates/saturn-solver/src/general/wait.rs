@@ -93,23 +93,27 @@ fn paid(instance: &Instance, placed: &[Placed], parts: &[(usize, u32)]) -> f64 {
         .sum()
 }
 
-/// Whether enough devices are free for a gang all the time. Two gangs may overlap by `slack`, but by no
+/// Whether enough devices and host memory are free for a gang all the time. Two gangs may overlap by `slack`, but by no
 /// more than a quarter of the shorter gang.
 fn fits(instance: &Instance, placed: &[Placed], index: usize, slack: f64) -> bool {
     let one = &placed[index];
     let slack_of = |gang: &Placed| slack.min(0.25 * gang.lasts.min(one.lasts));
     one.parts.iter().all(|(node, gpus)| {
-        let held_at = |at: f64| -> u32 {
+        let held_at = |at: f64| -> (u32, u64) {
             let running = placed.iter().enumerate().filter(|(other, gang)| {
                 let at = at + slack_of(gang);
                 *other != index && gang.start <= at && at < gang.end()
             });
-            let parts = running.flat_map(|(_, gang)| &gang.parts);
-            parts.filter(|part| part.0 == *node).map(|part| part.1).sum()
+            let parts =
+                running.flat_map(|(_, gang)| gang.parts.iter().map(|part| (part, gang.host)));
+            let on_node = parts.filter(|(part, _)| part.0 == *node);
+            on_node.fold((0, 0), |held, (part, host)| (held.0 + part.1, held.1 + host))
         };
         let inside = placed.iter().map(|gang| gang.start);
         let inside = inside.filter(|at| one.start < *at && *at + slack_of(one) < one.end());
-        let most = inside.chain([one.start]).map(held_at).max().unwrap_or(0);
-        most + gpus <= instance.model.nodes[*node].gpus
+        let spec = instance.model.nodes[*node];
+        inside.chain([one.start]).map(held_at).all(|(held, bytes)| {
+            held + gpus <= spec.gpus && (one.host == 0 || bytes + one.host <= spec.host)
+        })
     })
 }

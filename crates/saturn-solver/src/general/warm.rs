@@ -75,6 +75,8 @@ fn choice(problem: &Problem, instance: &Instance, one: &Assignment) -> Option<Ch
         return mode.map(|mode| Choice::Wide { mode, lead: Some(node) });
     }
     let modes = model.modes_on(task, node);
-    let mode = modes.partition_point(|mode| mode.gpus <= strategy.gpus).checked_sub(1)?;
+    let same = modes.iter().position(|mode| mode.strategy as usize == one.strategy);
+    let narrower = || modes.partition_point(|mode| mode.gpus <= strategy.gpus).checked_sub(1);
+    let mode = same.or_else(narrower)?;
     Some(Choice::Narrow { node, mode })
 }

@@ -116,6 +116,7 @@ pub(super) mod tests {
             gpu_type: None,
             runtime_s: 900.0 / f64::from(gpus) + 100.0,
             pack: false,
+            host_bytes: 0,
         });
         let mut task = ProblemTask::new("t", candidates.to_vec());
         task.release_s = 25.0;

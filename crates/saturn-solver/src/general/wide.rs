@@ -1,7 +1,7 @@
 //! Which nodes a wide gang takes, given the gangs that are placed already.
 
 use crate::general::play::Player;
-use crate::problem::model::WideMode;
+use crate::problem::modes::WideMode;
 
 impl Player<'_> {
     /// The nodes that would let a wide gang start first, with the devices taken on each. The task
@@ -22,12 +22,9 @@ impl Player<'_> {
     ) -> Vec<(usize, u32)> {
         let model = self.instance.model;
         let size = |node: usize| model.nodes[node].gpus;
-        let free_at = |node: usize| self.start_on(node, size(node), ready, lasts);
-        let mut nodes: Vec<usize> = self
-            .instance
-            .nodes_of(task)
-            .filter(|node| model.nodes[*node].kind == mode.kind)
-            .collect();
+        let free_at = |node: usize| self.start_on(node, (size(node), mode.host), ready, lasts);
+        let mut nodes: Vec<usize> =
+            self.instance.nodes_of(task).filter(|node| model.can_hold_part(*node, mode)).collect();
         nodes.sort_by_cached_key(|node| {
             // Times are not negative: they order as their bits do.
             let rank = if lead == Some(*node) { 0.0 } else { free_at(*node) };
@@ -73,7 +70,7 @@ impl Player<'_> {
             .copied()
             .filter(|node| !chosen.contains(node) && size(*node) >= rest)
             .min_by(|left, right| {
-                let free_at = |node: &usize| self.start_on(*node, rest, ready, lasts);
+                let free_at = |node: &usize| self.start_on(*node, (rest, mode.host), ready, lasts);
                 free_at(left).total_cmp(&free_at(right))
             });
         let mut parts = whole(chosen);

@@ -46,9 +46,11 @@ pub(crate) fn yardstick(
     }
     if which == Baseline::CurrentPractice {
         let rank: Vec<f64> = (0..num_tasks).map(|task| task as f64).collect();
-        // The modes of a task get faster with width: the last is the fastest that fits.
         return build(&rank, &|task, choice| match choice {
-            Choice::Narrow { node, mode } => mode + 1 == model.modes_on(task, node).len(),
+            Choice::Narrow { node, mode } => {
+                let modes = model.modes_on(task, node);
+                modes.iter().all(|other| other.runtime >= modes[mode].runtime)
+            }
             _ => true,
         });
     }

@@ -18,7 +18,8 @@ use crate::course::clock::Deadline;
 use crate::course::random::Random;
 use crate::lists::list::{Entry, Lists};
 use crate::lists::shelf::{Item, Shelf};
-use crate::problem::model::{Mode, Model, Task};
+use crate::problem::model::{Model, Task};
+use crate::problem::modes::Mode;
 use crate::problem::timeline::place;
 
 /// The settings with which a plan is made.
@@ -236,7 +237,7 @@ impl<'a> Filling<'a> {
         if seed.is_none() && homely.is_empty() {
             return staying.to_vec();
         }
-        let crate::problem::model::Node { gpus, kind } = self.model.nodes[node];
+        let crate::problem::model::Node { gpus, kind, .. } = self.model.nodes[node];
         let fee = self.recipe.fee * self.prices[kind] * f64::from(gpus) * self.recipe.target;
         let mut best: (f64, Vec<Entry>) = (f64::NEG_INFINITY, Vec::new());
         for _ in 0..self.recipe.draws.max(1) {

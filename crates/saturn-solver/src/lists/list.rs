@@ -7,7 +7,8 @@
 //! Running tasks that stay are at the head of their node's list, and so start at 0: they hold
 //! devices of their own. [`stays_first`] restores that after a change.
 
-use crate::problem::model::{Mode, Model, Stay};
+use crate::problem::model::{Model, Stay};
+use crate::problem::modes::Mode;
 use crate::problem::schedule::{Schedule, Step};
 use crate::problem::timeline::place;
 

@@ -1,28 +1,29 @@
-//! The calendar of one node: how many of its devices are free at any time.
+//! The calendar of one node: how many of its devices, or of its bytes of host memory, are free at any
+//! time.
 //!
 //! A gang goes where enough devices are free for as long as it lasts, perhaps before gangs that
 //! were placed earlier. So devices that idle while a gang waits for a release or another node are
 //! not lost. The calendar counts devices without naming them: sorted by start, a gang can take any
-//! devices that are free.
+//! devices that are free. Bytes are counted as devices are.
 
 /// From `at` on, until the next step, so many devices are free.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Step {
     at: f64,
-    free: u32,
+    free: u64,
 }
 
 /// A node's devices over time. No device is free before the first step; all are from the last on.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Calendar {
-    gpus: u32,
+    gpus: u64,
     /// Ascending in time.
     steps: Vec<Step>,
 }
 
 impl Calendar {
     /// An idle node of `gpus` devices that arrives at `from`.
-    pub(crate) fn new(gpus: u32, from: f64) -> Self {
+    pub(crate) fn new(gpus: u64, from: f64) -> Self {
         Self { gpus, steps: vec![Step { at: from, free: gpus }] }
     }
 
@@ -40,7 +41,7 @@ impl Calendar {
 
     /// From when on `gpus` devices are free for good.
     #[inline]
-    pub(crate) fn free_for_good(&self, gpus: u32) -> f64 {
+    pub(crate) fn free_for_good(&self, gpus: u64) -> f64 {
         let mut at = self.end();
         for step in self.steps.iter().rev().take_while(|step| step.free >= gpus) {
             at = step.at;
@@ -53,7 +54,7 @@ impl Calendar {
         times.fill(self.steps.first().map_or(0.0, |step| step.at));
         let mut left = times.len();
         self.ends_after(f64::NEG_INFINITY, |at, gpus| {
-            let first = left.saturating_sub(gpus as usize);
+            let first = left.saturating_sub(usize::try_from(gpus).unwrap_or(usize::MAX));
             times[first..left].fill(at);
             left = first;
         });
@@ -62,7 +63,7 @@ impl Calendar {
     /// The first time from `ready` on at which `gpus` devices are free for `lasts` seconds. The
     /// node has that many devices.
     #[inline]
-    pub(crate) fn earliest(&self, gpus: u32, ready: f64, lasts: f64) -> f64 {
+    pub(crate) fn earliest(&self, gpus: u64, ready: f64, lasts: f64) -> f64 {
         let steps = &self.steps;
         // Most gangs go near the end.
         let mut first = steps.len() - 1;
@@ -84,9 +85,10 @@ impl Calendar {
         start
     }
 
-    /// Takes `gpus` devices, which must be free, from `start` to `end`.
+    /// Takes `gpus` devices, which must be free, from `start` to `end`. Of more bytes than are free, all
+    /// are taken: running tasks may hold more than there are.
     #[inline]
-    pub(crate) fn hold(&mut self, gpus: u32, start: f64, end: f64) {
+    pub(crate) fn hold(&mut self, gpus: u64, start: f64, end: f64) {
         if end <= start {
             return;
         }
@@ -114,7 +116,7 @@ impl Calendar {
     /// Tells `visit` of the devices that end after `limit`, the last first: a time, and how many
     /// devices end then. Each device counts as held until the last time at which so many are held.
     #[inline]
-    pub(crate) fn ends_after(&self, limit: f64, mut visit: impl FnMut(f64, u32)) {
+    pub(crate) fn ends_after(&self, limit: f64, mut visit: impl FnMut(f64, u64)) {
         let mut most = 0;
         for pair in self.steps.windows(2).rev() {
             if pair[1].at <= limit {
@@ -125,6 +127,25 @@ impl Calendar {
                 visit(pair[1].at, held - most);
                 most = held;
             }
+        }
+    }
+}
+
+/// The first time from `ready` on at which a node has `gpus` devices and `host` bytes of host memory
+/// free for `lasts` seconds. It has so many of both.
+#[inline]
+pub(crate) fn earliest_with_memory(
+    (devices, gpus): (&Calendar, u64),
+    (memory, host): (&Calendar, u64),
+    ready: f64,
+    lasts: f64,
+) -> f64 {
+    let mut start = ready;
+    loop {
+        let of_devices = devices.earliest(gpus, start, lasts);
+        start = memory.earliest(host, of_devices, lasts);
+        if start <= of_devices {
+            return start;
         }
     }
 }
@@ -168,5 +189,25 @@ mod tests {
         calendar.ends_after(0.0, |at, gpus| ends.push((at.to_bits(), gpus)));
         assert_eq!(ends, [(20f64.to_bits(), 3), (10f64.to_bits(), 1)]);
         assert_eq!(format!("{} {}", calendar.end(), calendar.free_for_good(1)), "20 10");
+    }
+
+    #[test]
+    fn a_gang_starts_when_devices_and_memory_are_free_together() {
+        let (mut devices, mut memory) = (Calendar::new(4, 0.0), Calendar::new(100, 0.0));
+        devices.hold(4, 5.0, 10.0);
+        memory.hold(60, 10.0, 20.0);
+        let start = |host, lasts| {
+            let start = earliest_with_memory((&devices, 1), (&memory, host), 0.0, lasts);
+            format!("{start}")
+        };
+        assert_eq!(
+            [start(50, 5.0), start(50, 6.0), start(40, 6.0), start(0, 5.5)],
+            ["0", "20", "10", "10"]
+        );
+        // Running tasks may hold more than there is.
+        memory.hold(60, 10.0, 15.0);
+        memory.hold(90, 0.0, 12.0);
+        let free: Vec<u64> = memory.steps.iter().map(|step| step.free).collect();
+        assert_eq!(free, [10, 0, 0, 40, 100]);
     }
 }

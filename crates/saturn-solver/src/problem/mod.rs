@@ -1,7 +1,8 @@
 //! What is asked and what is answered: every other room speaks in these words.
 //!
 //! - [`options`], [`error`]: what a caller may say, and what can go wrong
-//! - [`model`]: the problem, pruned and by index, as all searches read it
+//! - [`model`]: the problem, pruned and by index, as all searches read it; [`modes`]: its strategies
+//! - [`host_memory`]: whether host memory binds
 //! - [`baselines`]: the GPU counts that simpler planners would choose
 //! - [`timeline`], [`calendar`]: when devices of a node are free
 //! - [`schedule`]: gangs in an order, and the one place where devices are handed out
@@ -14,7 +15,9 @@ pub(crate) mod baselines;
 pub(crate) mod calendar;
 pub(crate) mod error;
 pub(crate) mod grade;
+pub(crate) mod host_memory;
 pub(crate) mod model;
+pub(crate) mod modes;
 pub(crate) mod options;
 pub(crate) mod schedule;
 pub(crate) mod tardiness;

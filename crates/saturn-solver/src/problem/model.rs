@@ -6,42 +6,17 @@
 //!
 //! A task that runs already may *stay*: hold its present devices from 0 on. Each of its modes lasts
 //! its switch cost longer. If it can't be moved, it has no modes.
+//!
+//! Host memory is in the model only where it *binds* ([`host_memory`](crate::problem::host_memory)):
+//! some gangs that could run together on a node would take more than it has. Then lists can't say the
+//! problem, and a task has modes of its own for each size of node.
 
 use std::collections::BTreeMap;
 
 use saturn_core::{Candidate, Gang, HeldDevices, Placement, Problem, ProblemTask};
 
-/// A strategy on one kind that fits into one node.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Mode {
-    /// Devices held.
-    pub(crate) gpus: u32,
-    /// Seconds.
-    pub(crate) runtime: f64,
-    /// Index into the task's strategies.
-    pub(crate) strategy: u32,
-}
-
-impl Mode {
-    /// GPU-seconds.
-    #[inline]
-    pub(crate) fn area(&self) -> f64 {
-        f64::from(self.gpus) * self.runtime
-    }
-}
-
-/// A strategy on one kind that takes several nodes.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct WideMode {
-    /// Devices that the strategy asks for; whole nodes may hold more.
-    pub(crate) gpus: u32,
-    /// Fewest devices that its nodes can hold together.
-    pub(crate) held: u32,
-    pub(crate) runtime: f64,
-    pub(crate) strategy: u32,
-    pub(crate) kind: usize,
-    pub(crate) pack: bool,
-}
+use crate::problem::host_memory;
+use crate::problem::modes::{ByMemory, Mode, WideMode, by_memory, holds_on, pruned};
 
 /// The choice of a running task that costs nothing: to go on as it is.
 #[derive(Debug, Clone)]
@@ -51,6 +26,8 @@ pub(crate) struct Stay {
     pub(crate) kind: usize,
     /// Seconds left.
     pub(crate) runtime: f64,
+    /// Bytes of host memory on each node; 0 where host memory does not bind.
+    pub(crate) host: u64,
 }
 
 impl Stay {
@@ -75,6 +52,9 @@ impl Stay {
 pub(crate) struct Task {
     /// Narrow modes for each kind, ascending in GPUs and descending in runtime.
     pub(crate) modes: Vec<Vec<Mode>>,
+    /// Where host memory binds, the narrow modes of nodes with at least so many bytes, for each kind,
+    /// ascending in bytes. The modes ascend in GPUs. Empty where it doesn't bind.
+    pub(crate) by_memory: Vec<ByMemory>,
     /// Wide modes of all kinds.
     pub(crate) wide: Vec<WideMode>,
     /// Set if it runs already, on nodes that it may use.
@@ -111,13 +91,23 @@ impl Task {
     /// Whether the other task has the same modes, whatever strategies they stand for.
     pub(crate) fn has_modes_of(&self, other: &Self) -> bool {
         let wide = |task: &Self| -> Vec<_> {
-            let shape = |mode: &WideMode| (mode.gpus, mode.pack, mode.kind, mode.runtime.to_bits());
+            let shape = |mode: &WideMode| {
+                (mode.gpus, mode.pack, mode.kind, mode.runtime.to_bits(), mode.host)
+            };
             task.wide.iter().map(shape).collect()
+        };
+        let with_memory = |task: &Self| -> Vec<_> {
+            let last = task.by_memory.iter().map(|kind| kind.last().map(|last| &last.1));
+            let shape = |mode: &Mode| (mode.gpus, mode.runtime.to_bits(), mode.host);
+            last.map(|modes| modes.map(|modes| modes.iter().map(shape).collect::<Vec<_>>()))
+                .collect()
         };
         let shapes = |task: &Self| -> Vec<_> {
             task.shapes().map(|(kind, gpus, runtime)| (kind, gpus, runtime.to_bits())).collect()
         };
-        wide(self) == wide(other) && shapes(self) == shapes(other)
+        wide(self) == wide(other)
+            && shapes(self) == shapes(other)
+            && with_memory(self) == with_memory(other)
     }
 
     /// The shortest runtime of any mode, seconds.
@@ -130,6 +120,8 @@ impl Task {
 pub(crate) struct Node {
     pub(crate) gpus: u32,
     pub(crate) kind: usize,
+    /// Bytes of host memory; the largest number where it does not bind, or has no limit.
+    pub(crate) host: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -144,6 +136,8 @@ pub(crate) struct Model {
     narrowest: Vec<u32>,
     /// For each node, when its devices become free for the gangs on its list, ascending.
     pub(crate) ready: Vec<Vec<f64>>,
+    /// Whether gangs that could run together on a node may take more host memory than it has.
+    pub(crate) host_binds: bool,
 }
 
 impl Model {
@@ -153,6 +147,7 @@ impl Model {
             problem.cluster.nodes.iter().map(|node| node.gpu_type.as_str()).collect();
         names.sort_unstable();
         names.dedup();
+        let host_binds = host_memory::binds(problem);
         let nodes: Vec<Node> = problem
             .cluster
             .nodes
@@ -160,6 +155,7 @@ impl Model {
             .map(|node| Node {
                 gpus: node.gpus,
                 kind: names.partition_point(|name| *name < node.gpu_type.as_str()),
+                host: if host_binds { node.host_memory() } else { u64::MAX },
             })
             .collect();
         let num_kinds = names.len();
@@ -173,7 +169,8 @@ impl Model {
         }
         let ready = nodes.iter().map(|node| vec![0.0; node.gpus as usize]).collect();
         let tasks = Vec::new();
-        let mut model = Self { nodes, tasks, num_kinds, capacity, widest, narrowest, ready };
+        let mut model =
+            Self { nodes, tasks, num_kinds, capacity, widest, narrowest, ready, host_binds };
         let node_index = problem.cluster.node_indices();
         let tasks = problem.tasks.iter().map(|task| model.task(task, &names, &node_index));
         model.tasks = tasks.collect();
@@ -184,26 +181,52 @@ impl Model {
         let places = task.places(nodes, self.nodes.len());
         let by_kind = |kind: usize| {
             let widest = self.widest_of(kind, places.as_deref());
-            Self::narrow_modes(kinds[kind], &task.strategies, widest)
+            let all = self.narrow_modes(kinds[kind], &task.strategies, widest);
+            pruned(all, |mode| self.has_memory_for(mode, kind, places.as_deref()))
         };
         let mut modes: Vec<Vec<Mode>> = (0..self.num_kinds).map(by_kind).collect();
+        let by_memory_of = |kind: usize| {
+            let widest = self.widest_of(kind, places.as_deref());
+            by_memory(&self.narrow_modes(kinds[kind], &task.strategies, widest))
+        };
+        let num_kinds = if self.host_binds { self.num_kinds } else { 0 };
+        let mut by_memory: Vec<ByMemory> = (0..num_kinds).map(by_memory_of).collect();
         let mut wide: Vec<WideMode> = (0..self.num_kinds)
             .flat_map(|kind| self.wide_modes(kind, kinds[kind], &task.strategies, &modes[kind]))
             .collect();
         let Some(running) = &task.running else {
-            return Task { modes, wide, stay: None, switch_cost: 0.0, places };
+            return Task { modes, by_memory, wide, stay: None, switch_cost: 0.0, places };
         };
         let switch_cost = task.switch_cost_s.unwrap_or(0.0);
         if running.movable {
-            modes.iter_mut().flatten().for_each(|mode| mode.runtime += switch_cost);
+            let with_memory = by_memory.iter_mut().flatten().flat_map(|(_, modes)| modes);
+            for mode in modes.iter_mut().flatten().chain(with_memory) {
+                mode.runtime += switch_cost;
+            }
             for mode in &mut wide {
                 mode.runtime += switch_cost;
             }
         } else {
             modes.iter_mut().for_each(Vec::clear);
+            by_memory.iter_mut().for_each(Vec::clear);
             wide.clear();
         }
-        Task { modes, wide, stay: self.stay(task, nodes, places.as_deref()), switch_cost, places }
+        let stay = self.stay(task, nodes, places.as_deref());
+        Task { modes, by_memory, wide, stay, switch_cost, places }
+    }
+
+    /// Whether a node of a kind among some places has the devices and the host memory for a mode.
+    fn has_memory_for(&self, mode: &Mode, kind: usize, places: Option<&[bool]>) -> bool {
+        mode.host == 0
+            || self.nodes.iter().enumerate().any(|(index, node)| {
+                let may = places.is_none_or(|places| places[index]);
+                may && node.kind == kind && node.gpus >= mode.gpus && node.host >= mode.host
+            })
+    }
+
+    /// The bytes of host memory of a strategy, where that binds.
+    fn host(&self, strategy: &Candidate) -> u64 {
+        if self.host_binds { strategy.host_bytes } else { 0 }
     }
 
     /// Devices of the largest node of a kind among some places.
@@ -233,23 +256,23 @@ impl Model {
         }
         gang.sort_by_key(|part| part.node);
         let kind = self.nodes[gang.first()?.node].kind;
-        Some(Stay { strategy, gang, kind, runtime: task.strategies[strategy].runtime_s })
+        let of = &task.strategies[strategy];
+        Some(Stay { strategy, gang, kind, runtime: of.runtime_s, host: self.host(of) })
     }
 
-    fn narrow_modes(name: &str, strategies: &[Candidate], widest: u32) -> Vec<Mode> {
+    /// All modes of a kind for nodes of at most `widest` devices, ascending in devices and then in
+    /// runtime.
+    fn narrow_modes(&self, name: &str, strategies: &[Candidate], widest: u32) -> Vec<Mode> {
         let mut modes: Vec<Mode> = (0u32..)
             .zip(strategies)
             .filter(|(_, one)| holds_on(one, name) && one.gpus <= widest)
-            .map(|(strategy, one)| Mode { gpus: one.gpus, runtime: one.runtime_s, strategy })
+            .map(|(strategy, one)| {
+                let (gpus, runtime, host) = (one.gpus, one.runtime_s, self.host(one));
+                Mode { gpus, runtime, strategy, host }
+            })
             .collect();
         modes.sort_by(|left, right| {
             left.gpus.cmp(&right.gpus).then(left.runtime.total_cmp(&right.runtime))
-        });
-        let mut shortest = f64::INFINITY;
-        modes.retain(|mode| {
-            let is_faster = mode.runtime < shortest;
-            shortest = shortest.min(mode.runtime);
-            is_faster
         });
         modes
     }
@@ -280,13 +303,15 @@ impl Model {
                 strategy,
                 kind,
                 pack: one.pack,
+                host: self.host(one),
             })
             .collect();
         modes.sort_by(|left, right| {
             left.gpus.cmp(&right.gpus).then(left.runtime.total_cmp(&right.runtime))
         });
-        // A node of equal sizes holds any narrow gang that could replace a wide gang.
-        let narrow_best = if is_uniform {
+        // A node of equal sizes holds any narrow gang that could replace a wide gang, unless that takes
+        // more host memory.
+        let narrow_best = if is_uniform && !self.host_binds {
             narrow.last().map_or(f64::INFINITY, |mode| mode.runtime)
         } else {
             f64::INFINITY
@@ -294,7 +319,10 @@ impl Model {
         let mut kept: Vec<WideMode> = Vec::new();
         for mode in modes {
             let is_dominated = kept.iter().any(|other| {
-                other.pack == mode.pack && other.gpus <= mode.gpus && other.runtime <= mode.runtime
+                other.pack == mode.pack
+                    && other.gpus <= mode.gpus
+                    && other.runtime <= mode.runtime
+                    && other.host <= mode.host
             });
             if mode.runtime < narrow_best && !is_dominated {
                 kept.push(mode);
@@ -320,7 +348,10 @@ impl Model {
         let mut raw = self.clone();
         for task in &mut raw.tasks {
             let cost = task.switch_cost;
-            task.modes.iter_mut().flatten().for_each(|mode| mode.runtime -= cost);
+            let with_memory = task.by_memory.iter_mut().flatten().flat_map(|(_, modes)| modes);
+            for mode in task.modes.iter_mut().flatten().chain(with_memory) {
+                mode.runtime -= cost;
+            }
             task.wide.iter_mut().for_each(|mode| mode.runtime -= cost);
         }
         raw
@@ -344,16 +375,37 @@ impl Model {
     /// Modes of `task` that fit on `node`, where it may use that.
     #[inline]
     pub(crate) fn modes_on(&self, task: usize, node: usize) -> &[Mode] {
-        let Node { gpus, kind } = self.nodes[node];
+        let Node { gpus, kind, host } = self.nodes[node];
         let task = &self.tasks[task];
         if !task.may_use(node) {
             return &[];
         }
-        let modes = &task.modes[kind];
+        let modes = if self.host_binds {
+            let sizes = &task.by_memory[kind];
+            match sizes.partition_point(|(least, _)| *least <= host).checked_sub(1) {
+                Some(size) => &sizes[size].1,
+                None => return &[],
+            }
+        } else {
+            &task.modes[kind]
+        };
         &modes[..modes.partition_point(|mode| mode.gpus <= gpus)]
     }
-}
 
-fn holds_on(strategy: &Candidate, kind: &str) -> bool {
-    strategy.gpu_type.as_deref().is_none_or(|wanted| wanted == kind)
+    /// One of the modes of `task` that fit on `node`.
+    #[inline]
+    pub(crate) fn mode_on(&self, task: usize, node: usize, index: usize) -> Mode {
+        if self.host_binds {
+            self.modes_on(task, node)[index]
+        } else {
+            self.tasks[task].modes[self.nodes[node].kind][index]
+        }
+    }
+
+    /// Whether a node can be one of the nodes of a wide gang.
+    #[inline]
+    pub(crate) fn can_hold_part(&self, node: usize, mode: &WideMode) -> bool {
+        let node = self.nodes[node];
+        node.kind == mode.kind && node.host >= mode.host
+    }
 }

@@ -106,7 +106,7 @@ fn least_area(model: &Model, task: usize, node: usize, limit: f64) -> f64 {
         .modes_on(task, node)
         .iter()
         .filter(|mode| mode.runtime <= limit * (1.0 + SLACK))
-        .map(crate::problem::model::Mode::area)
+        .map(crate::problem::modes::Mode::area)
         .fold(f64::INFINITY, f64::min)
 }
 

@@ -22,7 +22,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use crate::course::clock::Deadline;
-use crate::problem::model::{Mode, Model};
+use crate::problem::model::Model;
+use crate::problem::modes::Mode;
 
 use crate::proof::decide::SLACK;
 

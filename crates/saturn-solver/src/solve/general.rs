@@ -161,8 +161,8 @@ impl<'a> Solve<'a> {
             return;
         }
         let instance = self.instance;
-        let is_for_lists = self.guide.is_some() && !instance.couples_nodes();
-        let rests = if self.options.objective == Objective::Cost {
+        let is_for_lists = self.guide.is_some() && !instance.is_beyond_lists();
+        let rests = if self.options.objective == Objective::Cost || instance.model.host_binds {
             Vec::new()
         } else {
             rests(instance, self.bounds.makespan, is_for_lists)

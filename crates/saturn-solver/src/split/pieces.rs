@@ -13,7 +13,8 @@
 
 use saturn_core::{Assignment, Placement, WHOLE};
 
-use crate::problem::model::{Mode, Model, Stay};
+use crate::problem::model::{Model, Stay};
+use crate::problem::modes::Mode;
 use crate::problem::timeline::place_after;
 
 /// The mode of a task that stays as it runs.

@@ -22,7 +22,7 @@ const WHOLE_FIRST: u64 = 4_000;
 const BOUND_SHARE: f64 = 0.25;
 
 /// Whether a solve may plan switches: some task may be switched, no task waits or has a time to keep,
-/// and none must take several nodes.
+/// none must take several nodes, and host memory doesn't bind.
 pub(crate) fn applies(problem: &Problem, model: &Model, options: &Options) -> bool {
     let is_timed_node =
         |node: &Node| node.available_from_s > 0.0 || node.available_until_s.is_some();
@@ -35,6 +35,7 @@ pub(crate) fn applies(problem: &Problem, model: &Model, options: &Options) -> bo
         && !problem.cluster.nodes.iter().any(is_timed_node)
         && !problem.tasks.iter().any(is_timed_task)
         && !model.has_places()
+        && !model.host_binds
         && !model.tasks.iter().any(must_be_wide)
 }
 

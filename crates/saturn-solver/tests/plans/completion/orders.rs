@@ -10,8 +10,8 @@ use saturn_core::{Objective, Problem, ProblemTask};
 use crate::facts::problems::{latest, tardiness};
 use crate::support::{Held, gangs};
 
-/// Nodes and devices, and seconds for which they are held.
-type Way = (Held, f64);
+/// Nodes and devices, seconds for which they are held, and bytes of host memory on each node.
+type Way = (Held, f64, u64);
 
 /// The least value of a plan without waiting; `None` where there is no plan. With soft deadlines, of
 /// the least tardy plans.
@@ -35,7 +35,7 @@ pub(crate) fn least_softly(problem: &Problem, objective: Objective) -> Option<(f
         best: (f64::INFINITY, f64::INFINITY),
     };
     let paid = vec![0.0; nodes.len()];
-    orders.stay_or_move(0, &Placed { free, paid, tardiness: 0.0, value: 0.0 });
+    orders.stay_or_move(0, &Placed { free, paid, tardiness: 0.0, value: 0.0, taken: Vec::new() });
     orders.best.0.is_finite().then_some(orders.best)
 }
 
@@ -46,10 +46,10 @@ fn ways(problem: &Problem, task: &ProblemTask) -> Vec<Way> {
     }
     let lead = if task.running.is_some() { task.switch_cost_s.unwrap() } else { 0.0 };
     let of = |strategy: &saturn_core::Candidate| {
-        let lasts = strategy.runtime_s + lead;
-        gangs(problem, strategy).into_iter().map(move |gang| (gang, lasts))
+        let (lasts, host) = (strategy.runtime_s + lead, strategy.host_bytes);
+        gangs(problem, strategy).into_iter().map(move |gang| (gang, lasts, host))
     };
-    let is_allowed = |(gang, _): &Way| {
+    let is_allowed = |(gang, ..): &Way| {
         gang.iter().all(|(node, _)| task.may_use(&problem.cluster.nodes[*node].name))
     };
     task.strategies.iter().flat_map(of).filter(is_allowed).collect()
@@ -76,6 +76,8 @@ struct Placed {
     paid: Vec<f64>,
     tardiness: f64,
     value: f64,
+    /// Nodes, ends, and bytes of host memory.
+    taken: Vec<(usize, f64, u64)>,
 }
 
 impl Orders<'_> {
@@ -93,11 +95,11 @@ impl Orders<'_> {
             .iter()
             .map(|held| (names(&held.node).unwrap(), u32::try_from(held.devices.len()).unwrap()))
             .collect();
-        let strategy = spec.running_strategy().unwrap();
-        let end = spec.strategies[strategy].runtime_s;
+        let strategy = &spec.strategies[spec.running_strategy().unwrap()];
+        let (end, host) = (strategy.runtime_s, strategy.host_bytes);
         let may_stay = running.placement.iter().all(|held| spec.may_use(&held.node));
         if may_stay && self.is_in_time(task, &gang, end) {
-            let held = self.with(placed, task, &gang, 0.0, end);
+            let held = self.with(placed, task, (&gang, host), 0.0, end);
             self.ends[task] = Some(end);
             self.stay_or_move(task + 1, &held);
             self.ends[task] = None;
@@ -150,12 +152,18 @@ impl Orders<'_> {
             };
             let ready = ready.into_iter().fold(spec.release_s.max(last), f64::max);
             let ways = std::mem::take(&mut self.ways[task]);
-            for (gang, lasts) in &ways {
+            for (gang, lasts, host) in &ways {
                 let frees = gang.iter().map(|(node, gpus)| placed.free[*node][*gpus as usize - 1]);
                 let start = frees.fold(ready, f64::max);
+                let starts =
+                    gang.iter().map(|(node, _)| self.has_memory(placed, *node, *host, start));
+                let Some(start) = starts.reduce(|one, other| Some(one?.max(other?))).flatten()
+                else {
+                    continue;
+                };
                 let end = start + lasts;
                 if self.is_in_time(task, gang, end) {
-                    let held = self.with(placed, task, gang, start, end);
+                    let held = self.with(placed, task, (gang, *host), start, end);
                     self.ends[task] = Some(end);
                     self.place(&held, start);
                     self.ends[task] = None;
@@ -165,11 +173,34 @@ impl Orders<'_> {
         }
     }
 
+    /// The first time from `start` on at which a node has so many bytes of host memory free; `None` if it
+    /// never has. All gangs there have started by `start`.
+    fn has_memory(&self, placed: &Placed, node: usize, host: u64, start: f64) -> Option<f64> {
+        let has = self.problem.cluster.nodes[node].host_memory_bytes.filter(|_| host > 0);
+        let Some(has) = has else { return Some(start) };
+        let there = || placed.taken.iter().filter(|taken| taken.0 == node);
+        let ends = there().map(|taken| taken.1).filter(|end| *end > start);
+        let mut times: Vec<f64> = ends.chain([start]).collect();
+        times.sort_by(f64::total_cmp);
+        times.into_iter().find(|at| {
+            let taken: u64 = there().filter(|taken| taken.1 > *at).map(|taken| taken.2).sum();
+            taken + host <= has
+        })
+    }
+
     /// The same with one more gang. It takes any devices that are free at its start: no later gang starts
     /// earlier, so the choice doesn't matter.
-    fn with(&self, placed: &Placed, task: usize, gang: &Held, start: f64, end: f64) -> Placed {
+    fn with(
+        &self,
+        placed: &Placed,
+        task: usize,
+        (gang, host): (&Held, u64),
+        start: f64,
+        end: f64,
+    ) -> Placed {
         let mut placed = placed.clone();
         let mut cost = 0.0;
+        placed.taken.extend(gang.iter().map(|(node, _)| (*node, end, host)));
         for (node, gpus) in gang {
             let free = &mut placed.free[*node];
             let behind = free.iter().filter(|time| **time <= start).count();

@@ -154,5 +154,12 @@ pub(super) fn planted(
 }
 
 fn candidate(gpus: u32, runtime_s: f64) -> Candidate {
-    Candidate { technique: format!("x{gpus}").into(), gpus, gpu_type: None, runtime_s, pack: false }
+    Candidate {
+        technique: format!("x{gpus}").into(),
+        gpus,
+        gpu_type: None,
+        runtime_s,
+        pack: false,
+        host_bytes: 0,
+    }
 }

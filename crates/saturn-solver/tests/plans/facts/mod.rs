@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod host_memory;
 mod impossible;
 mod in_time;
 mod near;

@@ -102,6 +102,27 @@ pub(crate) fn problems(scale: Scale) -> impl Strategy<Value = Problem> {
     (nodes, tasks, order, prop::option::weighted(0.2, due / 2..=due)).prop_map(build)
 }
 
+/// The same problems where each node has only so many bytes of host memory, or no limit.
+pub(crate) fn with_memory(scale: Scale) -> impl Strategy<Value = Problem> {
+    let has = prop::collection::vec(prop::option::weighted(0.8, 2u64..=12), 4);
+    let takes = prop::collection::vec(0u64..=8, 64);
+    (problems(scale), has, takes).prop_map(|(mut problem, has, takes)| {
+        for (node, has) in problem.cluster.nodes.iter_mut().zip(has) {
+            node.host_memory_bytes = has;
+        }
+        let strategies = problem.tasks.iter_mut().flat_map(|task| &mut task.strategies);
+        for (strategy, takes) in strategies.zip(takes.iter().cycle()) {
+            strategy.host_bytes = *takes;
+        }
+        for (task, _) in problem.unplaceable() {
+            let fallback =
+                Candidate { technique: "lean".into(), ..candidate(&(1, None, 3, false)) };
+            problem.tasks[task].strategies.push(fallback);
+        }
+        problem
+    })
+}
+
 type NodeFacts = (u32, bool, u32, Option<u32>, Option<u32>);
 
 fn build(
@@ -148,6 +169,7 @@ fn candidate((gpus, kind, runtime, pack): &(u32, Option<usize>, u32, bool)) -> C
         gpu_type: kind.map(|kind| format!("k{kind}").into()),
         runtime_s: f64::from(*runtime),
         pack: *pack,
+        host_bytes: 0,
     }
 }
 
@@ -230,6 +252,7 @@ pub(crate) fn brute_force_softly(problem: &Problem) -> Option<[(f64, f64); 3]> {
         options,
         held: vec![vec![0; seconds(horizon)]; problem.cluster.nodes.len()],
         spans: Vec::new(),
+        placed: Vec::new(),
         best: [(f64::INFINITY, f64::INFINITY); 3],
     };
     search.place();
@@ -244,31 +267,33 @@ fn seconds(value: f64) -> usize {
     seconds
 }
 
-/// Start, end, and the nodes with the number of devices held.
-type Option_ = (usize, usize, Held);
+/// Start, end, the nodes with the number of devices held, bytes of host memory on each of them, and
+/// whether a running task is left as it is.
+type Option_ = (usize, usize, Held, u64, bool);
 
 /// Every way and start of one task that keeps its own limits.
 fn options(problem: &Problem, task: &ProblemTask, horizon: usize) -> Vec<Option_> {
     let nodes = &problem.cluster.nodes;
     let mut all = Vec::new();
-    let mut offer = |start: usize, lasts: usize, gang: Vec<(usize, u32)>| {
-        let (from, to) = (start as f64, (start + lasts) as f64);
-        let is_kept = from >= task.release_s
-            && to <= latest(task)
-            && to <= problem.deadline_s.unwrap_or(f64::INFINITY)
-            && gang.iter().all(|(node, _)| {
-                let node = &nodes[*node];
-                let is_allowed =
-                    task.only_nodes.as_ref().is_none_or(|only| only.contains(&node.name))
-                        && !task.not_nodes.contains(&node.name);
-                let is_there = node.available_from_s <= from
-                    && node.available_until_s.is_none_or(|until| to <= until);
-                is_allowed && is_there
-            });
-        if is_kept {
-            all.push((start, start + lasts, gang));
-        }
-    };
+    let mut offer =
+        |start: usize, lasts: usize, gang: Vec<(usize, u32)>, host: u64, stays: bool| {
+            let (from, to) = (start as f64, (start + lasts) as f64);
+            let is_kept = from >= task.release_s
+                && to <= latest(task)
+                && to <= problem.deadline_s.unwrap_or(f64::INFINITY)
+                && gang.iter().all(|(node, _)| {
+                    let node = &nodes[*node];
+                    let is_allowed =
+                        task.only_nodes.as_ref().is_none_or(|only| only.contains(&node.name))
+                            && !task.not_nodes.contains(&node.name);
+                    let is_there = node.available_from_s <= from
+                        && node.available_until_s.is_none_or(|until| to <= until);
+                    is_allowed && is_there
+                });
+            if is_kept {
+                all.push((start, start + lasts, gang, host, stays));
+            }
+        };
     if let Some(running) = &task.running {
         let strategy = task.strategies.iter().find(|one| {
             *one.technique == *running.technique
@@ -278,7 +303,8 @@ fn options(problem: &Problem, task: &ProblemTask, horizon: usize) -> Vec<Option_
         let index = |name: &str| nodes.iter().position(|node| node.name == name).unwrap();
         let held = running.placement.iter();
         let gang = held.map(|held| (index(&held.node), u32::try_from(held.devices.len()).unwrap()));
-        offer(0, seconds(strategy.unwrap().runtime_s), gang.collect());
+        let strategy = strategy.unwrap();
+        offer(0, seconds(strategy.runtime_s), gang.collect(), strategy.host_bytes, true);
         if !running.movable {
             return all;
         }
@@ -288,7 +314,7 @@ fn options(problem: &Problem, task: &ProblemTask, horizon: usize) -> Vec<Option_
         let lasts = seconds(strategy.runtime_s + lead);
         for gang in gangs(problem, strategy) {
             for start in 0..=horizon.saturating_sub(lasts) {
-                offer(start, lasts, gang.clone());
+                offer(start, lasts, gang.clone(), strategy.host_bytes, false);
             }
         }
     }
@@ -316,6 +342,8 @@ struct Exhaustive<'a> {
     held: Vec<Vec<u32>>,
     /// Start and end of the tasks placed.
     spans: Vec<(usize, usize)>,
+    /// What they hold.
+    placed: Vec<Option_>,
     /// Tardiness and value under each objective.
     best: [(f64, f64); 3],
 }
@@ -324,10 +352,14 @@ impl Exhaustive<'_> {
     fn place(&mut self) {
         let task = self.spans.len();
         if task == self.options.len() {
-            return self.weigh();
+            if self.has_memory() {
+                self.weigh();
+            }
+            return;
         }
         let options = std::mem::take(&mut self.options[task]);
-        for (start, end, gang) in &options {
+        for option in &options {
+            let (start, end, gang, ..) = option;
             let fits = gang.iter().all(|(node, gpus)| {
                 let most = self.held[*node][*start..*end].iter().max().copied().unwrap_or(0);
                 most + gpus <= self.problem.cluster.nodes[*node].gpus
@@ -339,13 +371,30 @@ impl Exhaustive<'_> {
                 self.held[*node][*start..*end].iter_mut().for_each(|held| *held += gpus);
             }
             self.spans.push((*start, *end));
+            self.placed.push(option.clone());
             self.place();
+            self.placed.pop();
             self.spans.pop();
             for (node, gpus) in gang {
                 self.held[*node][*start..*end].iter_mut().for_each(|held| *held -= gpus);
             }
         }
         self.options[task] = options;
+    }
+
+    /// Whether no gang that takes host memory, but for those that are left as they are, is ever on a
+    /// node where more is taken than it has.
+    fn has_memory(&self) -> bool {
+        self.problem.cluster.nodes.iter().enumerate().all(|(node, spec)| {
+            let Some(has) = spec.host_memory_bytes else { return true };
+            (0..self.held[node].len()).all(|second| {
+                let there = self.placed.iter().filter(|(start, end, gang, ..)| {
+                    (*start..*end).contains(&second) && gang.iter().any(|part| part.0 == node)
+                });
+                let taken: u64 = there.clone().map(|one| one.3).sum();
+                taken <= has || there.into_iter().all(|one| one.4 || one.3 == 0)
+            })
+        })
     }
 
     fn keeps_order(&self, task: usize, span: (usize, usize)) -> bool {

@@ -178,6 +178,7 @@ fn layers_of_predecessors_are_no_trouble() {
         gpu_type: None,
         runtime_s,
         pack: false,
+        host_bytes: 0,
     };
     let tasks = (0..90).map(|task: usize| {
         let layer = task / 3;

@@ -63,6 +63,7 @@ fn candidate((gpus, kind, runtime, pack): (u32, Option<usize>, u32, bool)) -> Ca
         gpu_type: kind.map(|kind| format!("k{kind}").into()),
         runtime_s: f64::from(runtime) * 0.75,
         pack,
+        host_bytes: 0,
     }
 }
 
