@@ -15,7 +15,8 @@ change elsewhere leaves the sample as it is. The copy and its build stay in `tar
 
 Each outcome is kept in `tests/mutants` once it is known, in the order of the digests. A run that
 was cut goes on from there, and a smaller sample is the beginning of a larger one. `--again` forgets
-the survivors, which new tests may kill, or all outcomes. `page` writes docs/mutants.md.
+the survivors, which new tests may kill, or all outcomes. `page` writes docs/mutants.md. With
+`--by seeds` only the simulator judges, seed by seed (`mutant_seeds.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from __future__ import annotations
 import argparse
 import concurrent.futures
 import hashlib
-import itertools
 import json
 import os
 import re
@@ -40,6 +40,7 @@ from pathlib import Path
 
 import mutants_rust_page
 from mutant_outcomes import Outcome, is_killed, outcomes, tell, to_keep
+from mutant_seeds import LEAST_S, MEMORY_KB, TIMES, Seeds
 from schemata import SWITCH, Mutant, listed, weave
 from setup import ROOT, build_environment
 
@@ -48,13 +49,8 @@ WORK = Path(os.environ.get("SATURN_MUTANTS_FOLDER", ROOT / "target" / "mutants")
 TREE = WORK / "tree"
 #: What became of each mutant that was tried.
 OUTCOMES = ROOT / "tests" / "mutants"
-#: A test that takes so many times its own processor time is stopped, and has noticed the mutant.
-TIMES = 5
-#: At the least, seconds: short tests vary.
-LEAST_S = 2
-MEMORY_KB = 6_000_000
-#: Seeds of the simulator, in parts: most mutants die in the first.
-SEEDS = (0, 3, 10, 30, 100, 300, 1000)
+#: How many of the simulator's seeds may be tried.
+SEEDS = (10, 30, 100, 300, 1000)
 #: What `--by seeds` mutates: the engine's files that decide when something fails, waits or is full.
 DECIDING = re.compile(r"/health/|host_memory|judgement|queues|order\.rs|dispatch")
 
@@ -103,7 +99,7 @@ def main() -> int:
     parser.add_argument(
         "--seeds",
         type=int,
-        choices=SEEDS[1:],
+        choices=SEEDS,
         default=SEEDS[-1],
         help="how many of the simulator's seeds are tried; a later run tries more on survivors",
     )
@@ -124,8 +120,7 @@ def main() -> int:
     has_met_own = meets_seeds and all(one.key in own for one in mutants.values())
     if options.by != "seeds" and not has_met_own:
         tests += programs(options.crate, is_own=options.by == "own")
-    if meets_seeds:
-        tests += seeds(options.seeds)
+    judges = seeds(options.seeds, options.jobs) if meets_seeds else None
     tests = [test for test in tests if runs_unmutated(test)]
     kept = OUTCOMES / f"{options.crate}-{options.by}.jsonl"
     before = outcomes(kept)
@@ -136,6 +131,8 @@ def main() -> int:
     sampled = {one.key for one in mutants.values()}
     open_ones = [number for number, one in mutants.items() if one.key not in known]
     print(f"{len(mutants)} mutants, {len(open_ones)} to run, {len(tests)} tests", flush=True)
+    if judges:
+        judges.remember(killers(before, mutants, functions))
     OUTCOMES.mkdir(exist_ok=True)
     # What is asked again stays until it is answered.
     lines = sorted(((before if options.again != "all" else {}) | known).items())
@@ -145,6 +142,8 @@ def main() -> int:
     def meet(number: int) -> None:
         began = time.monotonic()
         outcome, by = fate(number, functions[number], tests)
+        if judges and outcome == "survived":
+            outcome, by = judges.fate(number, functions[number])
         said: Outcome = {
             "key": mutants[number].key,
             "name": mutants[number].name,
@@ -332,13 +331,24 @@ def programs(crate: str, *, is_own: bool) -> Iterator[Test]:
                     yield Test(f"{folder.name} {name} {test}", alone, folder)
 
 
-def seeds(num: int) -> Iterator[Test]:
-    """The simulator's first seeds, in parts."""
+def seeds(num: int, jobs: int) -> Seeds:
+    """The simulator's first seeds, and what each reaches."""
     build = ["build", "--release", "--workspace", "--bin", "saturn-fuzz"]
     program = next(one[2] for one in built(build) if one[1]["name"] == "saturn-fuzz")
-    for first, last in itertools.pairwise(SEEDS[: SEEDS.index(num) + 1]):
-        part = f"{first}..{last}"
-        yield Test(f"seeds {part}", [program, "--seeds", part], TREE)
+    digest = hashlib.sha256(Path(program).read_bytes()).hexdigest()[:16]
+    return Seeds.measured(program, num, WORK / f"seeds-{digest}.json", jobs)
+
+
+def killers(
+    known: dict[str, Outcome], mutants: dict[int, Mutant], functions: dict[int, int]
+) -> dict[int, list[int]]:
+    """The seeds that have killed mutants of each function."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for number, one in mutants.items():
+        by = known.get(one.key, {}).get("by", "")
+        if by.startswith("seed "):
+            found[functions[number]].append(int(by.removeprefix("seed ")))
+    return found
 
 
 def built(call: list[str]) -> list[tuple[Path, dict[str, str], str]]:

@@ -32,13 +32,16 @@ ALL_SEEDS = 1000
 JUDGES = {
     "tests": "the quick gate's tests",
     "own": "its own tests alone (`--by own`)",
-    "seeds": "the simulator's seeds, 100 to 300 of them so far (`--by seeds`)",
+    "seeds": "the simulator's seeds (`--by seeds`)",
 }
 SEEDS = """\
 With `--by seeds`, the sample is drawn from the files that decide when something fails, waits or is
 full (`health`, host memory, judgements, queues, order, dispatch), and only the simulator's judge
-may notice a mutant.
+may notice a mutant. Each seed runs alone and unmutated first, and a mutant meets only the seeds
+that reach its function, likely killers first.
 """
+#: How a reason begins that says that a mutant changes no decision.
+NO_DECISION = ("equivalent", "words for people")
 
 
 def write(folder: Path, page: Path) -> None:
@@ -48,7 +51,9 @@ def write(folder: Path, page: Path) -> None:
     for kept in sorted(folder.glob("*.jsonl")):
         crate, _, by = kept.stem.rpartition("-")
         campaigns[crate, by] = list(outcomes(kept).values())
-    lines = [BEGINNING, *_table(campaigns, known["first"]), "", SEEDS]
+    seeds = campaigns.get(("saturn-engine", "seeds"), [])
+    told = [SEEDS, *_deciding(seeds, known["reasons"]), ""]
+    lines = [BEGINNING, *_table(campaigns, known["first"]), "", *told]
     for crate, by in campaigns:
         if by != "own":
             lines += _survivors(crate, by, campaigns[crate, by], known["reasons"])
@@ -71,6 +76,26 @@ def _table(
         yield f"| {crate} | {JUDGES[by]} | {numbers} |"
 
 
+def _deciding(found: list[Outcome], reasons: Mapping[str, str]) -> Iterator[str]:
+    """The share that seeds kill of the mutants that change a decision, and who met few seeds."""
+    survived = [one for one in found if not is_killed(one)]
+    vain = [one for one in survived if _reason("seeds", one, reasons).startswith(NO_DECISION)]
+    left, killed = len(found) - len(vain), len(found) - len(survived)
+    yield (
+        f"Of these {len(found)} mutants, {len(vain)} survivors change no decision: they are "
+        f"equivalent, or change words for people. The seeds kill {killed} of the other {left}, "
+        f"{100 * killed / max(1, left):.1f}%."
+    )
+    few = [one for one in survived if one not in vain and one.get("seeds", ALL_SEEDS) < ALL_SEEDS]
+    if few:
+        yield f"{len(few)} of the survivors have met fewer than {ALL_SEEDS} seeds so far."
+
+
+def _reason(by: str, one: Outcome, reasons: Mapping[str, str]) -> str:
+    """What is known of a survivor; empty if nothing is."""
+    return reasons.get(f"{by} {one['key']}", reasons.get(one["key"], ""))
+
+
 def _survivors(
     crate: str, by: str, found: list[Outcome], reasons: Mapping[str, str]
 ) -> Iterator[str]:
@@ -81,7 +106,7 @@ def _survivors(
         if not is_killed(one):
             path, line, _, change = one["name"].split(":", 3)
             where = f"{path.removeprefix(f'crates/{crate}/src/')}:{line}"
-            known = reasons.get(f"{by} {one['key']}", reasons.get(one["key"], ""))
+            known = _reason(by, one, reasons)
             if (num := one.get("seeds", ALL_SEEDS)) < ALL_SEEDS:
                 known = known or f"only the first {num} seeds were tried"
             yield f"| {where} | `{change.strip().replace('|', chr(92) + '|')}` | {known} |"

@@ -10,6 +10,7 @@ sys.path.append(str(ROOT / "scripts"))
 
 import mutants  # noqa: E402
 import schemata  # noqa: E402
+from mutant_seeds import Seeds  # noqa: E402
 
 SOURCE = """/// Whether `{` opens a brace.
 #[must_use]
@@ -70,3 +71,24 @@ def test_the_test_that_kills_soonest_is_tried_first() -> None:
     slow.runs = slow.kills = 10
     quick.runs = 1000
     assert slow.price_s() < quick.price_s()
+
+
+def test_the_seed_that_killed_a_mutant_is_told_and_comes_first_the_next_time(
+    tmp_path: Path,
+) -> None:
+    program = tmp_path / "fuzz"
+    program.write_text(
+        "#!/bin/sh\n"
+        f'echo "$2" >> {tmp_path}/asked\n'
+        'for seed in $(echo "$2" | tr , " "); do\n'
+        '  echo "seed $seed"; [ "$SATURN_MUTANT $seed" = "4 7" ] && exit 1\n'
+        "done\n"
+        "exit 0\n"
+    )
+    program.chmod(0o755)
+    seeds = Seeds(str(program), seconds={3: 0.0, 7: 0.1, 9: 0.2, 11: 0.0})
+    seeds.reaching[5] = {3, 7, 9}
+    assert seeds.fate(4, 5) == ("killed", "seed 7")
+    assert seeds.fate(6, 5) == ("survived", "")
+    # Seed 11 does not reach the function, and the seed that killed comes first.
+    assert (tmp_path / "asked").read_text().split() == ["3,7,9", "7,3,9"]

@@ -1,6 +1,9 @@
 //! Runs scenarios by their seeds: `saturn-fuzz --seeds A..B`, or `saturn-fuzz --replay SEED` for
 //! the whole history of one seed.
 //!
+//! `saturn-fuzz --until-broken 7,3,9` runs these seeds in this order, names each before it runs, and
+//! ends with the first that is broken. `scripts/mutants.py` asks so.
+//!
 //! `saturn-fuzz --digest A..B` prints a digest of each history. If a change must not alter the
 //! engine's decisions, the outputs before and after it must be equal.
 
@@ -16,6 +19,10 @@ fn main() -> ExitCode {
             Some((from, to)) => fuzz(from, to),
             None => usage(),
         },
+        ["--until-broken", seeds] => match seeds.split(',').map(str::parse).collect() {
+            Ok(seeds) => until_broken(seeds),
+            Err(_) => usage(),
+        },
         ["--digest", seeds] => match parse(seeds) {
             Some((from, to)) => digests(from, to),
             None => usage(),
@@ -29,7 +36,9 @@ fn main() -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    eprintln!("usage: saturn-fuzz --seeds FROM..TO | --digest FROM..TO | --replay SEED");
+    eprintln!(
+        "usage: saturn-fuzz --seeds FROM..TO | --until-broken SEED,... | --digest FROM..TO | --replay SEED"
+    );
     ExitCode::from(2)
 }
 
@@ -63,6 +72,18 @@ fn fuzz(from: u64, to: u64) -> ExitCode {
         println!("  {times:>8}  {fault:?}");
     }
     if num_broken == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn until_broken(seeds: Vec<u64>) -> ExitCode {
+    for seed in seeds {
+        println!("seed {seed}");
+        let verdict = saturn_sim::run(seed);
+        if let Some(first) = verdict.violations.first() {
+            println!("broken: {}: {}", first.rule, first.what);
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
 }
 
 fn digests(from: u64, to: u64) -> ExitCode {
