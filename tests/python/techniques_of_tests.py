@@ -68,6 +68,13 @@ class SlowThenFast(ManyKnobs):
         return [{"sleep_s": 1.0}, {"sleep_s": 0.0}]
 
 
+class FastThenSlow(ManyKnobs):
+    """The first set wins."""
+
+    def knob_sets(self, module: torch.nn.Module, setting: Setting) -> Sequence[Knobs]:
+        return [{"sleep_s": 0.0}, {"sleep_s": 0.5}]
+
+
 class OnlyBadKnobs(ManyKnobs):
     """Nothing works; the first failure is what is told."""
 

@@ -59,8 +59,9 @@ class FakePool:
             for name, stage in self.stages.items()
         ]
         self.was_asked.set()
-        pool = {"devices": 2}
-        return {"is_closed": self.is_closed, "now_s": 50.0, "tasks": tasks, "pool": pool}
+        pool, trials = {"devices": 2, "busy": 2}, {"open": 0}
+        status = {"is_closed": self.is_closed, "now_s": 50.0, "tasks": tasks}
+        return {**status, "pool": pool, "trials": trials}
 
     def ask(self, run_dir: Path, text: str) -> str:
         command = json.loads(text)

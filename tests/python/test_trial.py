@@ -61,6 +61,33 @@ def test_a_trial_that_goes_on_trains_as_if_it_had_been_training(
     assert closeness.ulps(losses, expected) < closeness.ACROSS
 
 
+def test_of_several_knob_sets_the_last_goes_on_if_it_is_the_best(run: Runtime) -> None:
+    run.write_task(definition())
+    spec = techniques.spec_of(techniques.SlowThenFast)
+    result = run.run("mlp", spec, kind="trial", ranks=2, goes_on_to=8)
+    assert result.codes == [0, 0], result.logs
+    trial = result.one("trial")
+    assert trial["knobs"] == {"sleep_s": 0.0}
+    assert trial["step"] == 1 + trial["outcome"]["timed_steps"]
+    assert result.one("finished")["step"] == 8
+    # Training without a trial has the same losses, to the last bit.
+    run.write_task(definition(name="plain"))
+    result = run.run("plain", spec, ranks=2, steps=8, knobs={"sleep_s": 0.0})
+    assert result.codes == [0, 0], result.logs
+    assert run.losses("mlp") == run.losses("plain")
+
+
+def test_a_last_knob_set_that_is_not_the_best_does_not_go_on(run: Runtime) -> None:
+    run.write_task(definition())
+    spec = techniques.spec_of(techniques.FastThenSlow)
+    result = run.run("mlp", spec, kind="trial", ranks=2, goes_on_to=8)
+    assert result.codes == [0, 0], result.logs
+    trial = result.one("trial")
+    assert trial["knobs"] == {"sleep_s": 0.0} and trial["step"] is None
+    assert not result.of("finished")
+    assert not (run.task_dir("mlp") / "metrics.jsonl").exists()
+
+
 def test_a_learning_rate_that_a_trial_has_raised_stays_raised_after_a_stop(run: Runtime) -> None:
     # Torch's warm-up from a third of the rate, over five steps.
     task = definition(lr_scheduler=torch.optim.lr_scheduler.LinearLR, lr=0.05)

@@ -41,6 +41,11 @@ class Builds:
             return self._first()
         return self._later()
 
+    @property
+    def repeats(self) -> bool:
+        """Whether every build is like the first, with the task's functions as they were then."""
+        return bool(self._is_saved)
+
     def remove(self) -> None:
         """Remove the saved build: the task has been trained."""
         saved_build.remove(self._task_dir)

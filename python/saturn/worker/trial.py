@@ -185,8 +185,13 @@ class _Measurement:
         if agreed["outcome"] != "measured" and self.taken is not None:
             self.taken = None
             self._let_go(is_broken=True)
-        self.keeps_steps = False  # the steps of a later set are not the task's first steps
         return agreed
+
+    def drop_steps(self) -> None:
+        """Free the set whose steps were kept, since the task does not go on from them."""
+        if self.taken is not None:
+            self.taken = None
+            self._let_go()
 
     @contextlib.contextmanager
     def _cause_of(self, consequence: type[Exception]) -> Iterator[None]:
@@ -335,11 +340,13 @@ class _Search:
     failed: tuple[Knobs, Outcome] | None = None
     #: The set with the changes that the technique asked for after its first set was measured.
     changed: Knobs | None = None
+    #: Whether the task has not trained yet, so that steps of the trial can be its first.
+    are_fresh: bool = False
 
     def climb(self, rungs: Iterable[list[Knobs]], *, are_fresh: bool) -> None:
         """Try the sets of each rung; the next, thriftier rung only if memory ran out for all."""
+        self.are_fresh = are_fresh
         for rung in rungs:
-            self.measurement.keeps_steps = are_fresh and len(rung) == 1
             failures = self._try(rung)
             first = failures[0] if failures else None
             # If nothing fits, the outcome of the thriftiest knobs says most.
@@ -357,9 +364,16 @@ class _Search:
             if (reason := self.fit.why_not(knobs)) is not None:
                 outcome: Outcome = {"outcome": "out_of_memory", "detail": reason}
             else:
+                # No set is measured beside another, which would need memory. So only the last set
+                # can be kept. What it computes on must be as it was for the first.
+                is_alone = len(rung) == 1 and self.best is None
+                is_like_first = is_alone or self.measurement.builds.repeats
+                self.measurement.keeps_steps = self.are_fresh and not pending and is_like_first
                 outcome = self.measurement.agreed_outcome_of(knobs)
             if outcome["outcome"] == "measured":
                 pending = self._measured(knobs, outcome, pending)
+                if self.best is not None and self.best[0] is not knobs:
+                    self.measurement.drop_steps()
             elif (again := self._again(knobs, outcome)) is not None:
                 pending.insert(0, again)  # its outcome stands for both sets
             else:
