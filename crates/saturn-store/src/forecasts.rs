@@ -5,47 +5,20 @@
 //! does not matter.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
-use saturn_core::ForecastErrors;
-use serde::{Deserialize, Serialize};
+use saturn_core::{ForecastErrors, ProblemError};
 
-use crate::directory::{Store, set_aside};
-use crate::error::{FileError, io_words};
+use crate::directory::Store;
+use crate::error::FileError;
+use crate::of_runs::OfRun;
 use crate::platform::Platform;
 
-/// The version is part of the file name, so another version of Saturn leaves this file alone.
-const NAME: &str = "forecast-errors-1.json";
-/// The most runs kept for a set of devices; older runs are dropped.
-const MOST_RUNS: usize = 20;
-/// The most sets of devices kept. The set that was used longest ago is dropped.
-const MOST_PLACES: usize = 50;
+impl OfRun for ForecastErrors {
+    const NAME: &'static str = "forecast-errors-1.json";
 
-/// The file.
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Errors {
-    /// The set of devices that was used last is the last.
-    places: Vec<Place>,
-}
-
-/// The runs on one set of devices.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Place {
-    /// The description of each type of device.
-    hardware: BTreeMap<String, String>,
-    /// Oldest first.
-    runs: Vec<Run>,
-}
-
-/// The errors of one run.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Run {
-    /// The run's own name, which no other run ever had.
-    run: String,
-    errors: ForecastErrors,
+    fn check(&self, at: &str) -> Result<(), ProblemError> {
+        self.check(at)
+    }
 }
 
 impl Store {
@@ -53,10 +26,8 @@ impl Store {
     /// can't be used counts as empty; the next run that ends sets it aside.
     pub fn forecast_errors(&self, platform: &Platform) -> ForecastErrors {
         let mut all = ForecastErrors::default();
-        let places = self.read_errors().unwrap_or_default().places;
-        let here = places.iter().find(|place| place.hardware == *platform.hardware());
-        for run in here.into_iter().flat_map(|place| &place.runs) {
-            all.extend(&run.errors);
+        for errors in self.of_runs_on(|hardware| hardware == platform.hardware()) {
+            all.extend(&errors);
         }
         all
     }
@@ -77,45 +48,8 @@ impl Store {
         if errors.is_empty() {
             return Ok(());
         }
-        let _lock = self.locked()?;
-        let mut known = self.read_errors().unwrap_or_else(|reason| {
-            set_aside(&self.errors_path(), &reason, note);
-            Errors::default()
-        });
-        let at = known.places.iter().position(|place| place.hardware == *hardware);
-        let new = || Place { hardware: hardware.clone(), runs: Vec::new() };
-        let mut here = at.map_or_else(new, |index| known.places.remove(index));
-        here.runs.retain(|one| one.run != run);
         let errors = errors.thinned(ForecastErrors::MOST_OF_A_RUN);
-        here.runs.push(Run { run: run.to_owned(), errors });
-        here.runs.drain(..here.runs.len().saturating_sub(MOST_RUNS));
-        known.places.push(here);
-        known.places.drain(..known.places.len().saturating_sub(MOST_PLACES));
-        let path = self.errors_path();
-        let text = serde_json::to_string(&known)
-            .map_err(|error| FileError::of("write", &path)(error.into()))?;
-        self.disk.replace_private(&path, text.as_bytes())
-    }
-
-    fn errors_path(&self) -> PathBuf {
-        self.directory.join(NAME)
-    }
-
-    /// The file's content, or what is wrong with the file.
-    fn read_errors(&self) -> Result<Errors, String> {
-        let text = match std::fs::read_to_string(self.errors_path()) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Ok(Errors::default());
-            }
-            Err(error) => return Err(io_words(&error)),
-        };
-        let errors: Errors = serde_json::from_str(&text).map_err(|error| error.to_string())?;
-        for run in errors.places.iter().flat_map(|place| &place.runs) {
-            let at = format!("errors of `{}`", run.run);
-            run.errors.check(&at).map_err(|error| error.to_string())?;
-        }
-        Ok(errors)
+        self.add_of_run(hardware, run, errors, note)
     }
 }
 
@@ -124,6 +58,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
+    use crate::of_runs::MOST_RUNS;
 
     fn platform(processor: &str, torch: &str) -> Platform {
         let platform = serde_json::json!({
@@ -188,7 +123,7 @@ mod tests {
             "{",
             r#"{"places": [{"hardware": {}, "runs": [{"run": "x", "errors": {"training": [-1.0]}}]}]}"#,
         ] {
-            std::fs::write(store.errors_path(), damage).unwrap();
+            std::fs::write(store.path_of_runs::<ForecastErrors>(), damage).unwrap();
             assert!(store.forecast_errors(&here).is_empty());
             let mut lines = Vec::new();
             let note = &mut |line| lines.push(line);

@@ -18,10 +18,13 @@ mod disk;
 mod error;
 mod forecasts;
 mod home;
+mod of_runs;
 mod platform;
+mod trial_errors;
 
 pub use directory::{Added, Store, is_key, is_like};
 pub use disk::{Disk, Operation};
 pub use error::{FileError, io_words, with_causes};
 pub use home::home;
 pub use platform::Platform;
+pub use trial_errors::{DEFAULT_DEPARTURES, trial_spread};

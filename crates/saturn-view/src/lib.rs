@@ -42,6 +42,7 @@ pub use explain::moves::TaskMove;
 pub use explain::reason::Reason;
 pub use facts::counts::{TaskCounts, TrialCounts};
 pub use facts::device_use::DeviceUse;
+pub use facts::errors::ErrorsOn;
 pub use facts::expect::{Band, DEFAULT_RUNS, DEFAULT_TRAINING, DEFAULT_WAITING, QUANTILES};
 pub use facts::history::{History, replay, without_driver};
 pub use facts::outcome;

@@ -300,7 +300,7 @@ fn answer(
     }
     // No more records come. The keeper's thread ends once it has kept everything.
     if let Some(keeper) = keeper {
-        keeper.end(&history.forecast_errors_by_hardware());
+        keeper.end(&history.errors_by_hardware());
     }
     (fold.state, history)
 }

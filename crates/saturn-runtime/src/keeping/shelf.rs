@@ -7,12 +7,13 @@ use std::path::PathBuf;
 use saturn_core::{ForecastErrors, Origin, Strategy, StrategyKey, Trained, Trial, TrialOutcome};
 use saturn_engine::{DeviceKind, Group, NewTask, Record, RunConfig, State, TrialKey};
 use saturn_store::{Platform, Store, is_key, is_like, with_causes};
+use saturn_view::ErrorsOn;
 use serde::{Deserialize, Serialize};
 
 use crate::system::clock;
 
-/// How wrong a run's forecasts were, by the description of each type of its devices.
-pub(crate) type ErrorsByHardware = BTreeMap<BTreeMap<String, String>, ForecastErrors>;
+/// How wrong a run's forecasts and trials were, by the description of each type of its devices.
+pub(crate) type ErrorsByHardware = BTreeMap<BTreeMap<String, String>, ErrorsOn>;
 
 /// How a run uses the store; the journal keeps this for a resume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,13 +57,17 @@ impl Shelf {
         self.store.forecast_errors(&self.platform)
     }
 
-    /// Keeps the errors of this run's forecasts for later runs, by the devices on which they were
+    /// Keeps the errors of this run's forecasts and trials for later runs, by the devices on which they were
     /// made. Returns lines for the person.
     pub(crate) fn keep_errors(&self, errors: &ErrorsByHardware) -> Vec<String> {
         let mut lines = Vec::new();
         for (hardware, errors) in errors.iter().filter(|(hardware, _)| !hardware.is_empty()) {
+            let ErrorsOn { forecasts, trials } = errors;
             let note = &mut |line| lines.push(line);
-            let kept = self.store.add_forecast_errors(hardware, &self.run_id, errors, note);
+            let kept = self
+                .store
+                .add_forecast_errors(hardware, &self.run_id, forecasts, note)
+                .and_then(|()| self.store.add_trial_errors(hardware, &self.run_id, trials, note));
             if let Err(error) = kept {
                 let error = with_causes(&error);
                 lines.push(format!("errors of forecasts are not kept for later runs: {error}"));

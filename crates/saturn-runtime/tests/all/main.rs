@@ -8,3 +8,4 @@ mod formats;
 mod harness;
 mod journals;
 mod processes;
+mod trial_errors;

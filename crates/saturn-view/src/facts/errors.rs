@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use saturn_core::ForecastErrors;
-use saturn_engine::{AttemptId, RunPlan, State, TaskId};
+use saturn_engine::{AttemptId, Record, RunPlan, State, TaskId, TrialKey};
+
+use crate::facts::trial_errors::TrialErrors;
 
 /// The maximum number of forecasts that are kept of a task's end while the task waits, and again
 /// while it trains. An even number, see [`Told::tell`].
@@ -13,6 +15,15 @@ const MAX_OF_RUN: usize = 8;
 /// A forecast of an end that is nearer than this is not kept, seconds.
 const LEAST_LEFT_S: f64 = 0.5;
 
+/// How wrong a run's forecasts and trials on a set of devices were.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ErrorsOn {
+    /// Ratios of realised to forecast seconds.
+    pub forecasts: ForecastErrors,
+    /// Ratios of the seconds of a step in training and in the trial.
+    pub trials: Vec<f64>,
+}
+
 /// The errors so far, and the forecasts whose errors are not known yet.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Errors {
@@ -20,8 +31,11 @@ pub(crate) struct Errors {
     found: ForecastErrors,
     /// The description of each type of the present devices; empty if it is not known.
     hardware: BTreeMap<String, String>,
+    /// How far training on the present devices was from trials on them, since the run was driven on
+    /// them last; and the ratios from before.
+    trials: (TrialErrors, Vec<f64>),
     /// The errors on other devices, on which the run was driven before.
-    elsewhere: BTreeMap<BTreeMap<String, String>, ForecastErrors>,
+    elsewhere: BTreeMap<BTreeMap<String, String>, ErrorsOn>,
     /// The ends of tasks that were forecast while they waited, and while they trained. Tasks that
     /// have ended are left out.
     of_tasks: BTreeMap<TaskId, (Told, Told)>,
@@ -35,12 +49,18 @@ impl Errors {
         &self.found
     }
 
-    /// How wrong the forecasts were, by the description of each type of device on which they were
-    /// made.
-    pub(crate) fn by_hardware(&self) -> BTreeMap<BTreeMap<String, String>, ForecastErrors> {
+    /// How wrong forecasts and trials were, by the description of each type of device on which they
+    /// were made.
+    pub(crate) fn by_hardware(&self) -> BTreeMap<BTreeMap<String, String>, ErrorsOn> {
         let mut all = self.elsewhere.clone();
-        all.insert(self.hardware.clone(), self.found.clone());
+        all.insert(self.hardware.clone(), self.here());
         all
+    }
+
+    fn here(&self) -> ErrorsOn {
+        let (now, before) = &self.trials;
+        let trials = before.iter().copied().chain(now.ratios()).collect();
+        ErrorsOn { forecasts: self.found.clone(), trials }
     }
 
     /// The run is driven on these devices from now on. Forecasts that were made on other devices, of
@@ -49,14 +69,24 @@ impl Errors {
         if self.hardware == *hardware {
             return;
         }
+        let found = self.here();
         let before = std::mem::replace(&mut self.hardware, hardware.clone());
-        let known = self.elsewhere.remove(hardware).unwrap_or_default();
-        let found = std::mem::replace(&mut self.found, known);
-        if !found.is_empty() {
-            self.elsewhere.insert(before, found);
-        }
+        self.elsewhere.insert(before, found);
+        let ErrorsOn { forecasts, trials } = self.elsewhere.remove(hardware).unwrap_or_default();
+        self.found = forecasts;
+        self.trials = (TrialErrors::default(), trials);
         self.of_tasks.clear();
         self.of_run = Told::default();
+    }
+
+    /// The ratio of trained to tried seconds a step of a strategy.
+    pub(crate) fn trial_ratio(&self, group: &str, key: &TrialKey) -> Option<f64> {
+        self.trials.0.ratio(group, key)
+    }
+
+    /// Takes in a record about a trial or an interval of training; `state` is the state after it.
+    pub(crate) fn record(&mut self, state: &State, record: &Record) {
+        self.trials.0.record(state, record);
     }
 
     /// A plan was adopted; `state` is the state after it.
@@ -193,7 +223,7 @@ mod tests {
         errors.launched(TaskId(3), 80.0, 10.0);
         errors.task_ended(TaskId(3), true, 120.0);
         let found = errors.by_hardware();
-        let training = |name| found[&hardware(name)].training.clone();
+        let training = |name| found[&hardware(name)].forecasts.training.clone();
         assert_eq!((training("here"), training("there")), (vec![2.0, 4.0], vec![3.0]));
     }
 

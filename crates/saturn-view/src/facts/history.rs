@@ -12,11 +12,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use saturn_core::{ForecastErrors, Strategy};
 use saturn_engine::{
     Attempt, AttemptEnd, AttemptId, NodeId, Purpose, Record, RunEnd, RunPlan, State, TaskEnd,
-    TaskId,
+    TaskId, TrialKey,
 };
 
 use crate::facts::device_time::DeviceTime;
-use crate::facts::errors::Errors;
+use crate::facts::errors::{Errors, ErrorsOn};
 use crate::facts::past::{
     Move, Note, PastAttempt, PastEnd, PastTask, PastTrial, PoolChange, PoolEvent, Startup,
 };
@@ -135,6 +135,7 @@ impl History {
     /// Applies a record; `state` is the state after it.
     pub fn record(&mut self, state: &State, record: &Record, now_s: f64) {
         self.device_time.record(state, record, now_s);
+        self.errors.record(state, record);
         if changes_devices(record) {
             self.num_devices.push((now_s, state.num_devices()));
         }
@@ -376,10 +377,15 @@ impl History {
         self.errors.found()
     }
 
-    /// The same for all devices that it was driven on, by the description of each type of device.
-    pub fn forecast_errors_by_hardware(
-        &self,
-    ) -> BTreeMap<BTreeMap<String, String>, ForecastErrors> {
+    /// The ratio of trained to tried seconds a step of a strategy that a trial of this run has measured
+    /// on its present devices; `None` if it was not trained since. `group` is a profile key.
+    pub fn trial_ratio(&self, group: &str, key: &TrialKey) -> Option<f64> {
+        self.errors.trial_ratio(group, key)
+    }
+
+    /// How wrong its forecasts and trials were on each set of devices that it was driven on, by the
+    /// description of each type of device.
+    pub fn errors_by_hardware(&self) -> BTreeMap<BTreeMap<String, String>, ErrorsOn> {
         self.errors.by_hardware()
     }
 

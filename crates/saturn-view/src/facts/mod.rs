@@ -2,7 +2,7 @@
 //!
 //! `history` keeps what the state forgets, as values of `past`. `outcome` compares what happened
 //! with the plan, and `planned_by` says what the plan rested on. `expect` says when tasks will end,
-//! and `errors` how wrong earlier forecasts were. `device_time` says where the time of devices went,
+//! and `errors` how wrong earlier forecasts were, and with `trial_errors` trials. `device_time` says where the time of devices went,
 //! with the uses of `device_use` and, of idle devices, the causes of `idle_causes`. `counts`, `goal`, `run_status` and `ways` answer
 //! the questions that several views ask of the state.
 //!
@@ -23,5 +23,6 @@ pub mod outcome;
 pub(crate) mod past;
 pub(crate) mod planned_by;
 pub(crate) mod run_status;
+pub(crate) mod trial_errors;
 mod trials_took;
 pub(crate) mod ways;

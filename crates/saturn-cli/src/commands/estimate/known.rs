@@ -5,7 +5,7 @@ use std::path::Path;
 
 use saturn_core::{Profile, Trial, TrialOutcome};
 use saturn_estimate::{Residuals, Source};
-use saturn_store::io_words;
+use saturn_store::{Store, io_words, trial_spread};
 
 use super::Row;
 
@@ -92,7 +92,13 @@ fn seen(trial: &Trial) -> Option<Seen> {
     let (step_s, relative_error, source) = match (&trial.trained, &trial.outcome) {
         (Some(trained), _) => (trained.step_s, trained.relative_error, Source::Trained),
         (None, Some(TrialOutcome::Measured { step_s, relative_error, .. })) => {
-            (*step_s, relative_error.unwrap_or(USUAL_ERROR), Source::Measured)
+            // A trial does not know how unlike one launch is to the next on its devices.
+            let hardware = trial.origin.hardware.as_deref();
+            let spread = Store::of_user().map_or_else(
+                || trial_spread(&[]),
+                |store| store.trial_spread(trial.gpu_type.as_deref(), hardware),
+            );
+            (*step_s, relative_error.unwrap_or(USUAL_ERROR).hypot(spread), Source::Measured)
         }
         (None, _) => return None,
     };

@@ -22,6 +22,9 @@ pub(super) fn run(store: &Store, args: &ShowArgs) -> Result<(), Failure> {
             .map(|trial| {
                 let mut value = json!(trial);
                 value["source"] = source(trial).into();
+                if let Some(error) = told_error(store, trial) {
+                    value["told_error"] = error.into();
+                }
                 value
             })
             .collect();
@@ -30,12 +33,12 @@ pub(super) fn run(store: &Store, args: &ShowArgs) -> Result<(), Failure> {
     }
     let head = ["strategy", "outcome", "from", "limit", "hardware", "software", "measured"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
-    rows.extend(trials.iter().map(row));
+    rows.extend(trials.iter().map(|trial| row(store, trial)));
     print_data(&format!("{key}\n{}", table(&rows)));
     Ok(())
 }
 
-fn row(trial: &Trial) -> Vec<String> {
+fn row(store: &Store, trial: &Trial) -> Vec<String> {
     let strategy = &trial.strategy;
     let mut name = format!("{} × {}", strategy.technique, strategy.gpus);
     for (knob, value) in &strategy.knobs {
@@ -61,7 +64,7 @@ fn row(trial: &Trial) -> Vec<String> {
     let cells = [
         &name,
         &outcome,
-        &from(trial),
+        &from(store, trial),
         &limit,
         hardware.unwrap_or("any"),
         &software(&trial.origin),
@@ -76,17 +79,30 @@ fn source(trial: &Trial) -> &'static str {
 }
 
 /// The same in words: by how many steps, and how sure.
-fn from(trial: &Trial) -> String {
-    let (steps, error) = match (&trial.trained, &trial.outcome) {
-        (Some(trained), _) => (trained.steps, Some(trained.relative_error)),
-        (None, Some(TrialOutcome::Measured { timed_steps, relative_error, .. })) => {
-            (u64::from(*timed_steps), *relative_error)
-        }
+fn from(store: &Store, trial: &Trial) -> String {
+    let steps = match (&trial.trained, &trial.outcome) {
+        (Some(trained), _) => trained.steps,
+        (None, Some(TrialOutcome::Measured { timed_steps, .. })) => u64::from(*timed_steps),
         (None, _) => return source(trial).to_owned(),
     };
     let steps = count(usize::try_from(steps).unwrap_or(usize::MAX), "step");
+    let error = told_error(store, trial);
     let error = error.map_or_else(String::new, |error| format!(" ±{:.0}%", 100.0 * error));
     format!("{}, {steps}{error}", source(trial))
+}
+
+/// The standard error of a strategy's seconds a step, as a part of them. A trial's own error is of its
+/// few steps alone, so how far training was from trials on these devices is added.
+fn told_error(store: &Store, trial: &Trial) -> Option<f64> {
+    match (&trial.trained, &trial.outcome) {
+        (Some(trained), _) => Some(trained.relative_error),
+        (None, Some(TrialOutcome::Measured { relative_error, .. })) => {
+            let hardware = trial.origin.hardware.as_deref();
+            let spread = store.trial_spread(trial.gpu_type.as_deref(), hardware);
+            relative_error.map(|error| error.hypot(spread))
+        }
+        (None, _) => None,
+    }
 }
 
 fn first_line(text: &str) -> &str {
