@@ -163,14 +163,8 @@ pub(crate) fn may_take_host_memory(
     let from_to_s = (now_s, now_s + time_s);
     let may = gang.iter().all(|part| {
         let (node, ranks) = (NodeId(part.node), num_devices(part));
-        has_host_memory_beside(
-            ledger,
-            host_memory,
-            node,
-            (Some(task), group, &key),
-            ranks,
-            from_to_s,
-        )
+        let needed = ledger.state.host_bytes(group, &key, ranks);
+        has_host_memory_beside(ledger, host_memory, node, (Some(task), needed), from_to_s)
     });
     if !may {
         ledger.agenda.short_of_host_memory.extend(devices(gang));
@@ -188,22 +182,20 @@ pub(crate) fn may_take_host_memory(
     may
 }
 
-/// Whether a node's host memory allows `ranks` ranks of a group's strategy from now until their
+/// Whether a node's host memory allows ranks that take `needed` bytes of it from now until their
 /// expected end. `task` is the task that they train; `None` for a trial.
 pub(crate) fn has_host_memory_beside(
     ledger: &Ledger,
     host_memory: &HostMemoryQueue,
     node: NodeId,
-    (task, group, key): (Option<TaskId>, usize, &TrialKey),
-    ranks: u32,
+    (task, needed): (Option<TaskId>, u64),
     (now_s, end_s): (f64, f64),
 ) -> bool {
-    if !ledger.state.has_host_memory_on(node, group, key, ranks) {
+    if !ledger.state.has_host_memory_on(node, needed) {
         return false;
     }
     let oldest = host_memory.oldest_on(node);
     let Some(oldest) = oldest.filter(|one| Some(one.task) != task) else { return true };
-    let needed = ledger.state.host_bytes(group, key, ranks);
     let kept = ledger.state.host_bytes(oldest.group, &oldest.key, oldest.ranks_on(node));
     needed == 0 || leaves_host_memory(&ledger.state, node, kept, (needed, end_s), now_s)
 }

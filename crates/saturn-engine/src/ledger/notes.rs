@@ -149,7 +149,7 @@ impl Ledger {
         match record {
             Record::NodeJoined { node, .. } | Record::TakenBack { node, .. } => {
                 // A wide gang may need this node beside the idle one.
-                let may_better = self.state.may_span_nodes() || !self.has_idle_node_like(*node);
+                let may_better = !self.has_idle_node_like(*node) || self.state.may_span_nodes();
                 if may_better {
                     self.agenda.note_arrival();
                 }
@@ -196,9 +196,17 @@ impl Ledger {
         let is_idle =
             |device: DeviceId| self.idle.devices.contains(&device) && self.is_at_hand(device);
         let num_devices = state.usable_devices(node).count();
+        let mut last = None;
+        let mut idle = self
+            .idle
+            .devices
+            .iter()
+            .map(|device| device.node)
+            .filter(|node| last.replace(*node) != Some(*node));
         state.plan.is_some()
-            && state.present_nodes().any(|other| {
+            && idle.any(|other| {
                 other != node
+                    && state.nodes[other.0].is_there
                     && state.gpu_type(other) == state.gpu_type(node)
                     && state
                         .usable_devices(other)
