@@ -35,6 +35,7 @@ impl State {
                     device.set_aside = None;
                     device.suspects.clear();
                 });
+                self.learn_occupancy(*node);
                 self.learn_usable_breadths();
                 self.version += 1;
             }
@@ -80,11 +81,7 @@ impl State {
                 self.plan = Some(plan);
                 self.num_plans += 1;
             }
-            Record::Stopping { attempt, reason } => {
-                if let Some(state) = self.attempts.get_mut(attempt) {
-                    state.stopping = Some((*reason, now_s));
-                }
-            }
+            Record::Stopping { attempt, reason } => self.apply_stopping(*attempt, *reason, now_s),
             Record::Until { attempt, step } => {
                 if let Some(state) = self.attempts.get_mut(attempt) {
                     state.until_step = *step;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::facts::evaluation::{BestEvaluation, Evaluation};
 use crate::facts::failure::{FailureKind, RankFailure};
 use crate::facts::ids::{AttemptId, DeviceId};
-use crate::facts::record::{AttemptEnd, Purpose, Record};
+use crate::facts::record::{AttemptEnd, Purpose, Record, StopReason};
 use crate::state::attempt::{Attempt, Slowed, Warm};
 use crate::state::blame::{is_early, is_everywhere, is_own_failure};
 use crate::state::run::State;
@@ -68,11 +68,17 @@ impl State {
             }
             Purpose::Train => self.tasks[task.0].no_space = None,
         }
+        // Only a damaged journal launches an attempt twice.
+        if let Some(before) = self.attempts.remove(id) {
+            self.hold(&before, None);
+            self.learn_occupancy_under(&before.gang);
+        }
         self.hold(&attempt, Some(*id));
         if *purpose != Purpose::Train {
             self.measuring.insert(*id);
         }
         self.attempts.insert(*id, attempt);
+        self.learn_occupancy_under(gang);
     }
 
     /// Notes who holds the devices of an attempt.
@@ -136,6 +142,13 @@ impl State {
         }
     }
 
+    pub(crate) fn apply_stopping(&mut self, id: AttemptId, reason: StopReason, now_s: f64) {
+        let Some(attempt) = self.attempts.get_mut(&id) else { return };
+        attempt.stopping = Some((reason, now_s));
+        let gang = attempt.gang.clone();
+        self.learn_occupancy_under(&gang);
+    }
+
     pub(crate) fn apply_end(
         &mut self,
         id: AttemptId,
@@ -146,6 +159,7 @@ impl State {
         let Some(attempt) = self.attempts.remove(&id) else { return };
         self.measuring.remove(&id);
         self.hold(&attempt, None);
+        self.learn_occupancy_under(&attempt.gang);
         self.note_suspects(&attempt, end);
         self.apply_space(&attempt, end, now_s);
         self.num_lost += u32::from(match end {
@@ -289,6 +303,7 @@ impl State {
         attempt.step = step;
         attempt.stepped_s = now_s;
         attempt.strategy = strategy.unwrap_or_else(|| Arc::clone(&before.strategy));
+        self.learn_occupancy_under(&before.gang);
         let task = &mut self.tasks[before.task.0];
         if !matches!(task.status, TaskStatus::Ended(_)) {
             task.status = TaskStatus::Running(id);

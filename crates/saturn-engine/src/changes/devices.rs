@@ -5,7 +5,7 @@ use saturn_core::Node;
 use crate::facts::config::Machines;
 use crate::facts::ids::{NodeId, TaskId};
 use crate::facts::record::RunEnd;
-use crate::state::device::{DeviceState, NodeState};
+use crate::state::device::{DeviceState, NodeState, Occupancy};
 use crate::state::run::State;
 
 /// No machine has more: a record that says so is damaged.
@@ -18,8 +18,8 @@ impl State {
         (0u32..).take(num_devices)
     }
 
-    /// Changes devices of a node. If that may change which can be used, the caller learns the usable
-    /// breadths anew: that costs a look at every device, which a launch or an end must not.
+    /// Changes devices of a node. If that may change which can be used, or which are free, the
+    /// caller learns the node's occupancy and the usable breadths anew.
     pub(crate) fn with_devices(
         &mut self,
         node: NodeId,
@@ -76,6 +76,7 @@ impl State {
             // An attempt that goes on under this driver has its devices still.
             *device = DeviceState { held_by: device.held_by, ..DeviceState::default() };
         }
+        self.learn_all_occupancy();
         self.learn_usable_breadths();
         for task in self.task_ids() {
             self.want_trials_for(task);
@@ -96,6 +97,7 @@ impl State {
             device.set_aside = Some(reason.to_owned());
             device.suspects.clear();
         });
+        self.learn_occupancy(node);
         self.learn_usable_breadths();
         for task in absolved {
             if let Some(task) = self.tasks.get_mut(task.0) {
@@ -117,7 +119,8 @@ impl State {
         // The node may come back with fewer devices than it had.
         let devices_before = self.device_numbers(id);
         let devices = vec![DeviceState::default(); spec.gpus as usize];
-        let state = NodeState { is_there: true, devices, slowness: None };
+        let state =
+            NodeState { is_there: true, devices, slowness: None, occupancy: Occupancy::default() };
         if id.0 == self.nodes.len() {
             self.cluster.nodes.push(spec.clone());
             self.nodes.push(state);
@@ -127,6 +130,7 @@ impl State {
         }
         self.version += 1;
         self.learn_host_memory();
+        self.learn_occupancy_of_joined(id);
         self.close_places_on(id, devices_before);
         self.want_trials_of_pool();
         if self.most_host_memory(&spec.gpu_type) != most_before {
@@ -141,14 +145,19 @@ impl State {
         node.is_there = false;
         // The node's devices count as free when it comes back, though ranks on other nodes are
         // still to end.
+        let mut left = vec![id];
         for (number, attempt) in &mut self.attempts {
             if attempt.gang.len() > 1 && attempt.gang.iter().any(|part| part.node == id.0) {
                 attempt.gang.retain(|part| part.node != id.0);
                 attempt.is_lost = true;
+                left.extend(attempt.gang.iter().map(|part| NodeId(part.node)));
                 for device in &mut node.devices {
                     device.held_by = device.held_by.filter(|holder| holder != number);
                 }
             }
+        }
+        for node in left {
+            self.learn_occupancy(node);
         }
         let devices = self.device_numbers(id);
         self.version += 1;

@@ -45,6 +45,7 @@ impl State {
             self.learn_steps(group, batches);
         }
         self.learn(group);
+        self.learn_occupancy_of_group(group);
         self.want_more_trials_of(group);
         self.version += 1;
     }
@@ -136,6 +137,7 @@ impl State {
             self.close_trial(group, &key, &gpu_type);
         }
         self.groups[group].learn();
+        self.learn_occupancy_of_group(group);
     }
 
     /// Gives the tasks of a group their numbers of steps, where their length is given in epochs.
@@ -156,6 +158,7 @@ impl State {
         if let Some(batches) = inspection.batches_per_epoch {
             self.learn_steps(group, batches);
         }
+        self.learn_occupancy_of_group(group);
         self.want_trials_of_group(group);
         self.version += 1;
     }

@@ -19,8 +19,7 @@ impl State {
     /// Brings up to date how many devices of each type can be used, after nodes or devices have
     /// come or gone.
     pub(crate) fn learn_usable_breadths(&mut self) {
-        let usable = |node| u32::try_from(self.usable_devices(node).count()).unwrap_or(u32::MAX);
-        self.usable_breadths = self.breadths(usable);
+        self.usable_breadths = self.breadths(|node| self.nodes[node.0].occupancy.usable);
     }
 
     /// Brings node widths up to date, and forgets outcomes that a new width puts in doubt. A width
@@ -68,6 +67,7 @@ impl State {
             }
             group.learn();
         }
+        self.learn_all_occupancy();
     }
 
     /// Takes over a limit of the devices' memory, and forgets the outcomes that it puts in doubt.

@@ -20,7 +20,7 @@ use crate::planning::adopting::adopt;
 use crate::planning::asking::Planning;
 use crate::planning::extend::extended;
 use crate::planning::incumbent::ForecastPlan;
-use crate::planning::problem::plannable;
+use crate::planning::problem::{plannable, plannable_among};
 use crate::state::run::State;
 use crate::state::task::TaskStatus;
 
@@ -52,17 +52,14 @@ pub(crate) fn put_idle_to_work(
             && state.is_measured(*task)
             && state.waits_for(*task).next().is_none()
     };
-    let mut ready = ledger.idle.without_place.clone();
-    ready.retain(is_ready);
+    let ready = ledger.idle.without_place.iter().copied().filter(is_ready);
+    // They come after no open task, so that it is enough to ask about them alone. All tasks are
+    // looked at only where the plan is extended.
+    let ready = plannable_among(state, ready);
     if let Some(next_s) = next_s {
         ledger.timers.set(next_s, Timer::Idle);
     }
     let state = &ledger.state;
-    if ready.is_empty() {
-        return;
-    }
-    let tasks = plannable(state);
-    ready.retain(|task| tasks.binary_search(task).is_ok());
     if ready.is_empty() {
         return;
     }
@@ -71,13 +68,14 @@ pub(crate) fn put_idle_to_work(
         ledger.timers.set(until_s, Timer::Idle);
         return;
     }
+    let tasks = plannable(state);
     let open = state.open_places().map(|(_, place)| place.clone()).collect();
     let places = extended(state, open, &tasks, now_s);
     let standing = ForecastPlan::new(state, places, now_s);
     let mut times = standing.places.iter().zip(&standing.forecast.places);
     let starts_one = times.any(|(place, times)| {
         times.is_some_and(|(start_s, _)| start_s <= now_s)
-            && ready.contains(&place.task)
+            && ready.binary_search(&place.task).is_ok()
             && ledger.are_at_hand(&place.gang)
     });
     if starts_one {

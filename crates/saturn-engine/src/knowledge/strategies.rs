@@ -7,6 +7,7 @@ use saturn_core::{Inspection, TrialOutcome};
 use crate::facts::config::{Mode, TaskSpec, TrialBudget};
 use crate::facts::ids::TaskId;
 use crate::state::breadth::{Breadth, holds};
+use crate::state::group::Group;
 use crate::state::run::State;
 use crate::state::task::TaskStatus;
 use crate::state::trial::{TrialKey, TrialState};
@@ -105,11 +106,22 @@ impl State {
 
     /// Whether a task that has not ended may take several nodes.
     pub(crate) fn may_span_nodes(&self) -> bool {
+        let is_wide = |key: &TrialKey| self.is_wide(&key.gpu_type, key.strategy.gpus);
+        let may = |task: TaskId| {
+            let mut choices = self.choices(task);
+            choices.any(|one| self.is_wide(one.gpu_type, one.trial.strategy.gpus))
+        };
+        // Most groups have no such strategy, and then none of their tasks need be looked at.
+        let has_wide = |group: &&Group| {
+            let mut trials = group.trials.iter();
+            group.num_open > 0 && trials.any(|(key, trial)| trial.is_known() && is_wide(key))
+        };
         self.config.policy.max_nodes > 1
-            && self.open_tasks.iter().any(|task| {
-                self.choices(*task)
-                    .any(|choice| self.is_wide(choice.gpu_type, choice.trial.strategy.gpus))
-            })
+            && self
+                .groups
+                .iter()
+                .filter(has_wide)
+                .any(|group| group.tasks.iter().any(|task| !self.has_ended(*task) && may(*task)))
     }
 
     /// What is wrong with a task's device counts, where the nodes of the pool allow none of them.

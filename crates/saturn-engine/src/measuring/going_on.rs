@@ -15,7 +15,7 @@ use saturn_core::{Gang, StrategyKey, TrialOutcome};
 
 use crate::facts::event::Action;
 use crate::facts::ids::{AttemptId, NodeId, TaskId, devices};
-use crate::facts::record::{Purpose, Record};
+use crate::facts::record::Record;
 use crate::following::host_memory::HostMemoryQueue;
 use crate::ledger::book::Ledger;
 use crate::planning::adopting::adopt_extended;
@@ -35,7 +35,9 @@ pub(crate) fn trial_task(
     if !state.chooses_trials() {
         return state.representative_for(group, key);
     }
-    let tried: BTreeSet<TaskId> = state.measuring(Purpose::Trial).map(|one| one.task).collect();
+    let trials = state.groups[group].trials.values().filter_map(|one| one.attempt);
+    let tried: BTreeSet<TaskId> =
+        trials.filter_map(|id| state.attempts.get(&id)).map(|one| one.task).collect();
     let start_s = |task: TaskId| {
         let places = state.plan.as_ref().map_or(&[][..], |plan| &plan.places);
         state.place_of(task).map_or(f64::INFINITY, |index| places[index].start_s)

@@ -64,20 +64,15 @@ pub(crate) fn launch_trials(
                 && !waits_for_space(ledger, cooldowns, *group, now_s)
                 && !cooldowns.is_cooling_down(*group, now_s)
         });
+        if open.is_empty() {
+            continue;
+        }
         let mut most = vacancies.most(&gpu_type, gpus);
         for (group, technique) in open {
             if most == 0 {
                 break;
             }
             let key = trial_key(&technique, gpus, &gpu_type);
-            if !vacancies.can_hold(
-                &gpu_type,
-                gpus,
-                fits_host(ledger, host_memory, group, &key, now_s),
-            ) {
-                most -= 1;
-                continue; // it is looked at again when something ends
-            }
             // A group whose tasks have all ended, or are too early, is not tried now. It takes no room
             // from others.
             let Some(task) = trial_task(&ledger.state, group, &key.strategy, now_s) else {
@@ -96,14 +91,19 @@ pub(crate) fn launch_trials(
                 let strategy = &ledger.state.groups[group].trials[&key].strategy;
                 let strategy = Strategy::clone(strategy);
                 ledger.launch(task, Purpose::Trial, strategy, (gang, None), now_s);
+                continue;
+            }
+            let soon = vacancies.keep(&gpu_type, gpus);
+            let is_for_gain = ledger.state.is_chosen(group, &technique, gpus, &gpu_type);
+            // To ask every node is the dearest question, so it comes last.
+            if soon.is_empty() && !is_for_gain || !vacancies.can_hold(&gpu_type, gpus, fits) {
+                continue; // it is looked at again when something ends
+            }
+            if soon.is_empty() {
+                make_room(ledger, &mut vacancies, &gpu_type, gpus, now_s);
+                kept.extend(vacancies.keep(&gpu_type, gpus));
             } else {
-                let soon = vacancies.keep(&gpu_type, gpus);
-                if soon.is_empty() && ledger.state.is_chosen(group, &technique, gpus, &gpu_type) {
-                    make_room(ledger, &mut vacancies, &gpu_type, gpus, now_s);
-                    kept.extend(vacancies.keep(&gpu_type, gpus));
-                } else {
-                    kept.extend(soon);
-                }
+                kept.extend(soon);
             }
         }
     }
@@ -122,8 +122,12 @@ fn fits_host<'a>(
     now_s: f64,
 ) -> impl Fn(NodeId, u32) -> bool + Copy + 'a {
     let times_s = (now_s, now_s + TRIAL_S);
+    let all = key.strategy.gpus;
+    let bytes_of_all = ledger.state.host_bytes(group, key, all);
     move |node, ranks| {
-        has_host_memory_beside(ledger, host_memory, node, (None, group, key), ranks, times_s)
+        let is_all = ranks == all;
+        let needed = if is_all { bytes_of_all } else { ledger.state.host_bytes(group, key, ranks) };
+        has_host_memory_beside(ledger, host_memory, node, (None, needed), times_s)
     }
 }
 

@@ -86,6 +86,22 @@ pub(crate) struct RemainingTask {
 /// Tasks that a plan can have a place for. They are measured, neither ended nor paused, and wait
 /// for no trials. None comes after a task that no plan can have a place for.
 pub(crate) fn plannable(state: &State) -> Vec<TaskId> {
+    let mut plannable = plannable_among(state, state.open_tasks.iter().copied());
+    // A task that comes after a task that can't be planned can't be planned either.
+    loop {
+        let all = plannable.clone();
+        plannable.retain(|task| {
+            state.attempt_of(*task).is_some()
+                || state.waits_for(*task).all(|one| all.binary_search(&one).is_ok())
+        });
+        if plannable.len() == all.len() {
+            return plannable;
+        }
+    }
+}
+
+/// Those of some open tasks that a plan can have a place for, whatever tasks they come after.
+pub(crate) fn plannable_among(state: &State, tasks: impl Iterator<Item = TaskId>) -> Vec<TaskId> {
     let vacancies = LazyCell::new(|| Vacancies::of(state));
     let mut awaits: BTreeMap<usize, bool> = BTreeMap::new();
     let mut is_plannable = |task: TaskId| {
@@ -101,19 +117,7 @@ pub(crate) fn plannable(state: &State) -> Vec<TaskId> {
             .or_insert_with(|| state.awaits_trials(of_task.group, &vacancies));
         !awaits && of_task.steps.is_some() && state.fits_pool(task)
     };
-    let mut plannable: Vec<TaskId> =
-        state.open_tasks.iter().copied().filter(|task| is_plannable(*task)).collect();
-    // A task that comes after a task that can't be planned can't be planned either.
-    loop {
-        let all = plannable.clone();
-        plannable.retain(|task| {
-            state.attempt_of(*task).is_some()
-                || state.waits_for(*task).all(|one| all.binary_search(&one).is_ok())
-        });
-        if plannable.len() == all.len() {
-            return plannable;
-        }
-    }
+    tasks.filter(|task| is_plannable(*task)).collect()
 }
 
 /// Tasks that a plan could have a place for if no trials were waited for. The problem leaves out

@@ -1,5 +1,7 @@
 //! The nodes of the pool and their devices.
 
+use std::sync::Arc;
+
 use crate::facts::ids::{AttemptId, TaskId};
 
 /// A device of the pool.
@@ -23,6 +25,21 @@ pub struct NodeState {
     pub devices: Vec<DeviceState>,
     /// Its slowness, live; `None` while it is well.
     pub slowness: Option<Slowness>,
+    /// What its attempts leave there, kept up.
+    pub(crate) occupancy: Occupancy,
+}
+
+/// What the attempts of a node leave there.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Occupancy {
+    /// Devices that can be used and that no attempt holds, ascending.
+    pub(crate) free: Arc<Vec<u32>>,
+    /// Devices that trials and stopping attempts hold, and that are free soon.
+    pub(crate) lent: u32,
+    /// All devices that can be used.
+    pub(crate) usable: u32,
+    /// Host memory that the node's attempts are expected to take, bytes; 0 without a limit.
+    pub(crate) host_bytes: u64,
 }
 
 /// The slowness of a node: by which factor its steps take longer than before, and since when.

@@ -110,19 +110,10 @@ impl State {
         self.host_bytes(self.task(attempt.task).group, &key, ranks)
     }
 
-    /// Whether `ranks` ranks of a strategy of a group may start on a node, as far as host memory
-    /// goes.
-    pub(crate) fn has_host_memory_on(
-        &self,
-        node: NodeId,
-        group: usize,
-        key: &TrialKey,
-        ranks: u32,
-    ) -> bool {
+    /// Whether ranks that are expected to take so many bytes of host memory may start on a node.
+    pub(crate) fn has_host_memory_on(&self, node: NodeId, needed: u64) -> bool {
         let Some(total) = self.host_memory_of(node) else { return true };
-        let needed = self.host_bytes(group, key, ranks);
-        let attempts = self.attempts_on(node).into_iter().filter_map(|id| self.attempts.get(&id));
-        let taken: u64 = attempts.map(|attempt| self.host_bytes_of(attempt, node)).sum();
+        let taken = self.nodes[node.0].occupancy.host_bytes;
         taken == 0 || taken.saturating_add(needed) <= total
     }
 }
@@ -142,7 +133,8 @@ fn least_on_devices(found: &Inspection, key: &TrialKey) -> Option<u64> {
     let mut of_it = found
         .verdicts
         .iter()
-        .filter(|one| one.gpu_type == key.gpu_type && one.strategy() == key.strategy);
+        .filter(|one| one.gpus == key.strategy.gpus && one.technique == key.strategy.technique)
+        .filter(|one| one.gpu_type == key.gpu_type);
     match of_it.next()?.finding {
         Finding::CanRun { least_memory_bytes, .. } => {
             least_memory_bytes.map(|least| least.saturating_mul(u64::from(key.strategy.gpus)))

@@ -5,7 +5,8 @@
 //! its parts. The other files ask questions. `places` asks about the plan in force, `pool` about
 //! nodes and gangs, `trials` about open trials and inspections, and `blame` whether a task's own
 //! functions made one of these fail. `host_memory` asks what a strategy takes of a machine's own
-//! memory, `space` which disks are full, and `vacancies` where a trial has room.
+//! memory, `space` which disks are full, and `vacancies` where a trial has room. `occupancy` is what each node
+//! has free, kept up.
 //!
 //! Invariants: nothing here changes durably; the room `changes` does that, record by record. A
 //! question reads the state and nothing else. What is over (ended attempts, earlier plans) is not
@@ -21,6 +22,7 @@ pub(crate) mod device;
 pub(crate) mod group;
 pub(crate) mod host_memory;
 pub(crate) mod lesson;
+pub(crate) mod occupancy;
 pub(crate) mod order;
 pub(crate) mod places;
 pub(crate) mod pool;

@@ -2,11 +2,11 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use saturn_core::{Gang, Placement};
 
 use crate::facts::ids::{DeviceId, NodeId};
-use crate::facts::record::Purpose;
 use crate::state::run::State;
 
 /// The devices of each node that trials may use: free devices, and devices that other trials or
@@ -21,7 +21,7 @@ pub(crate) struct Vacancies {
 #[derive(Debug)]
 pub(crate) struct Vacancy {
     pub(crate) node: NodeId,
-    free: Vec<u32>,
+    free: Arc<Vec<u32>>,
     /// Devices that trials and stopping attempts hold, and that are free soon.
     pub(crate) lent: u32,
     /// All devices that can be used.
@@ -47,21 +47,14 @@ impl Vacancies {
     pub(crate) fn of(state: &State) -> Self {
         let mut vacancies: BTreeMap<String, Vec<Vacancy>> = BTreeMap::new();
         for node in state.present_nodes() {
-            let mut vacancy = Vacancy { node, free: Vec::new(), lent: 0, devices: 0 };
-            for device in state.usable_devices(node) {
-                vacancy.devices += 1;
-                let holder = state.device(DeviceId { node, device }).and_then(|one| one.held_by);
-                match holder.and_then(|id| state.attempts.get(&id)) {
-                    None => vacancy.free.push(device),
-                    Some(attempt)
-                        if attempt.purpose == Purpose::Trial || attempt.stopping.is_some() =>
-                    {
-                        vacancy.lent += 1;
-                    }
-                    Some(_) => {}
-                }
+            let of = &state.nodes[node.0].occupancy;
+            let (free, lent, devices) = (Arc::clone(&of.free), of.lent, of.usable);
+            let vacancy = Vacancy { node, free, lent, devices };
+            let gpu_type = state.gpu_type(node);
+            match vacancies.get_mut(gpu_type) {
+                Some(of_type) => of_type.push(vacancy),
+                None => drop(vacancies.insert(gpu_type.to_owned(), vec![vacancy])),
             }
-            vacancies.entry(state.gpu_type(node).to_owned()).or_default().push(vacancy);
         }
         let max_nodes = state.config.policy.max_nodes as usize;
         Self { by_type: vacancies, node_widths: state.node_widths.clone(), max_nodes }
@@ -120,7 +113,7 @@ impl Vacancies {
     fn take_of(&mut self, node: NodeId, gpus: u32) -> Placement {
         let mut devices = Vec::new();
         if let Some(vacancy) = self.vacancy(node) {
-            devices.extend(vacancy.free.drain(..gpus as usize));
+            devices.extend(Arc::make_mut(&mut vacancy.free).drain(..gpus as usize));
             vacancy.lent += gpus;
         }
         Placement { node: node.0, devices }
@@ -235,7 +228,7 @@ mod tests {
         {
             let vacancy = |(node, devices)| Vacancy {
                 node: NodeId(node),
-                free: (0..devices).collect(),
+                free: Arc::new((0..devices).collect()),
                 lent: 0,
                 devices,
             };
