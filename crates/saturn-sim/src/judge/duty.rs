@@ -1,6 +1,6 @@
 //! What a decision must hold.
 
-use saturn_engine::{Action, AttemptId, Judgement, Record, TaskEnd, TaskId};
+use saturn_engine::{Action, AttemptId, DeviceId, Judgement, Record, TaskEnd, TaskId};
 
 /// An action or record that must be in the same decision.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,6 +29,10 @@ pub(super) enum Duty {
     NodeLeft(String),
     /// The devices of an attempt are set aside, since its processes live.
     SetAside(AttemptId),
+    /// A device is used again.
+    TakeBack(DeviceId),
+    /// A node is recorded that is there when a driver takes over: its name, type and devices.
+    NodeIsThere(String, String, u32),
     /// A gang without processes has ended.
     End(AttemptId),
     /// A report of a checkpoint is recorded.
@@ -61,6 +65,12 @@ impl Duty {
             | (Self::Unpause(task), Record::Unpaused { task: of }) => task == of,
             (Self::Judged(task, said), Record::Judged { task: of, judgement }) => {
                 task == of && said == judgement
+            }
+            (Self::TakeBack(device), Record::TakenBack { node, devices, .. }) => {
+                device.node == *node && devices.contains(&device.device)
+            }
+            (Self::NodeIsThere(name, gpu_type, gpus), Record::NodeJoined { spec, .. }) => {
+                (name, gpu_type, gpus) == (&spec.name, &spec.gpu_type, &spec.gpus)
             }
             (Self::End(attempt), Record::Ended { attempt: of, .. }) => attempt == of,
             (Self::NodeLeft(_), Record::NodeLeft { .. })
