@@ -22,6 +22,9 @@ pub(crate) fn broken(rule: &'static str, what: String) -> Result<(), Violation> 
 
 /// Looks on at each event.
 pub(crate) trait Watcher: Debug {
+    /// The engine is about to be told an event.
+    fn told(&mut self, event: &Event, now_s: f64);
+
     /// Takes in a record that was stored.
     fn stored(&mut self, record: &Record, now_s: f64);
 

@@ -149,7 +149,7 @@ impl Simulation {
         if let Some(mut node) = machine
             && !self.state().config.policy.pool_may_grow
         {
-            node.gpus = needed.gpus;
+            (node.gpus, node.gpu_type) = (needed.gpus, needed.gpu_type);
             self.world.add_node(node);
         }
     }
@@ -221,6 +221,9 @@ impl Simulation {
             !self.is_catching_up && !matches!(event, Event::Begin { .. } | Event::Resume { .. });
         if let Event::NodeLeft { name, .. } = &event {
             self.world.told_of_leaving(name);
+        }
+        if let Some(watch) = &mut self.watch {
+            watch.told(&event, now_s);
         }
         let told = (!self.world.history.is_off).then(|| event.clone());
         let decision = self.decide(event, now_s);

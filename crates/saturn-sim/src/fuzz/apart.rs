@@ -7,14 +7,14 @@ use std::num::NonZeroU64;
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use saturn_core::Node;
-use saturn_engine::Policy;
+use saturn_engine::{DeviceKind, NewTask, Policy};
 
 use crate::driving::simulation::Simulation;
 use crate::driving::simulation::deeds::Deed;
 use crate::driving::stopper::Stopper;
 use crate::fuzz::scenario::{CALM_S, is_on_one_machine, most};
-use crate::workloads::truth::Evaluating;
-use crate::workloads::workload::Workload;
+use crate::workloads::truth::{Evaluating, least_host_bytes};
+use crate::workloads::workload::{Workload, task};
 use crate::world::cluster::World;
 use crate::world::faults::{Fault, Odds};
 
@@ -43,6 +43,96 @@ pub(super) fn draw_odds(seed: u64, odds: &mut Odds) {
 pub(super) fn stream(seed: u64, part: u64) -> Xoshiro256PlusPlus {
     Xoshiro256PlusPlus::seed_from_u64(!seed ^ part)
 }
+
+/// The name of a task all of whose launches fail; empty without one.
+pub(super) fn draw_always_fails(seed: u64, tasks: &[NewTask]) -> String {
+    let mut rng = stream(seed, 13);
+    if tasks.is_empty() || !rng.random_bool(0.05) {
+        return String::new();
+    }
+    tasks[rng.random_range(0..tasks.len())].spec.name.clone()
+}
+
+/// A run whose tasks wait for host memory rather than for devices.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ShortOfMemory {
+    /// Attempts take as long as their trials say.
+    is_exact: bool,
+}
+
+/// Runs that are short of host memory: they have more tasks, and most of these are narrow.
+pub(super) fn draw_short_of_memory(seed: u64, workload: &mut Workload) -> Option<ShortOfMemory> {
+    let mut rng = stream(seed, 14);
+    if workload.tasks.len() > 100 || !rng.random_bool(0.15) {
+        return None;
+    }
+    for node in &mut workload.nodes {
+        node.gpus = node.gpus.max(3);
+    }
+    let groups: Vec<String> = workload.truth.groups.keys().cloned().collect();
+    for number in 0..rng.random_range(2..9) {
+        let group = &groups[rng.random_range(0..groups.len())];
+        let mut spec = task(number, group, rng.random_range(20..200));
+        spec.name = format!("h{number}");
+        workload.tasks.push(NewTask { spec, after: Vec::new() });
+    }
+    for one in &mut workload.tasks {
+        if rng.random_bool(0.6) {
+            one.spec.gpu_range = Some((1..=rng.random_range(1..3)).collect());
+        }
+    }
+    Some(ShortOfMemory { is_exact: rng.random() })
+}
+
+/// Gives the nodes of a run that is short of host memory enough for the largest model, and up to
+/// twice as much.
+pub(super) fn limit_memory(seed: u64, short: Option<ShortOfMemory>, workload: &mut Workload) {
+    if short.is_none() {
+        return;
+    }
+    let mut rng = stream(seed, 15);
+    let kind = if rng.random() { DeviceKind::Cpu } else { DeviceKind::Cuda };
+    workload.config.device_kind = kind;
+    let policy = &mut workload.config.policy;
+    policy.max_nodes = rng.random_range(1..=3);
+    let least = least_host_bytes(kind);
+    if rng.random() {
+        policy.host_memory_bytes = Some(rng.random_range(least..=2 * least));
+        policy.host_memory_by_node.clear();
+        return;
+    }
+    policy.host_memory_bytes = None;
+    let own = workload.nodes.iter().map(|node| node.name.clone());
+    policy.host_memory_by_node =
+        own.map(|name| (name, rng.random_range(least..=2 * least))).collect();
+}
+
+/// Leaves out what makes attempts take another time, in runs in which nothing does.
+pub(super) fn keep_exact(short: Option<ShortOfMemory>, odds: &mut Odds) {
+    if short.is_some_and(|short| short.is_exact) {
+        odds.retain(|fault, _| !CHANGE_TIMES.contains(fault));
+    }
+}
+
+/// Tells a world that its nodes are short of memory.
+pub(super) fn note_short(short: Option<ShortOfMemory>, world: &mut World) {
+    if let Some(short) = short {
+        world.is_exact = short.is_exact;
+        world.hit(Fault::ShortOfMemory);
+    }
+}
+
+/// Faults that make attempts take another time than their trials say, or that lose what they say.
+const CHANGE_TIMES: [Fault; 8] = [
+    Fault::WrongEstimate,
+    Fault::NoisySteps,
+    Fault::Straggler,
+    Fault::SlowSave,
+    Fault::LateStop,
+    Fault::Hang,
+    Fault::LateWords,
+    Fault::LostProgress,
+];
 
 /// Tasks whose functions need what the tasks make that they come after. In scenarios that have
 /// such tasks, more tasks come after others.
@@ -90,7 +180,7 @@ pub(super) fn draw_switches(seed: u64, policy: &mut Policy) {
 /// Gangs that slow each other down on a node.
 pub(super) fn draw_neighbours(seed: u64, world: &mut World) {
     let mut rng = stream(seed, 7);
-    if rng.random_bool(0.1) {
+    if rng.random_bool(0.1) && !world.is_exact {
         world.neighbours = rng.random_range(1.05..1.8);
         world.hit(Fault::Neighbours);
     }
@@ -107,7 +197,9 @@ pub(super) fn draw_deeds(seed: u64, simulation: &mut Simulation, nodes: &[Node])
     }
     draw_stopper(seed, simulation);
     draw_standstills(seed, simulation);
-    draw_slow_nodes(seed, simulation, nodes);
+    if !simulation.world.is_exact {
+        draw_slow_nodes(seed, simulation, nodes);
+    }
     draw_letters(seed, simulation, nodes);
     draw_outside(seed, simulation, nodes);
     if !is_on_one_machine(seed) {

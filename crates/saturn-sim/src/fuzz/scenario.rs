@@ -32,6 +32,7 @@ pub const MAX_S: f64 = 40_000.0;
 pub fn scenario(seed: u64) -> Simulation {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut workload = draw_workload(&mut rng, seed);
+    let short = apart::draw_short_of_memory(seed, &mut workload);
     apart::draw_evaluations(seed, &mut workload);
     if rng.random_bool(0.3) {
         workload.measure();
@@ -71,6 +72,7 @@ pub fn scenario(seed: u64) -> Simulation {
         ..Policy::default()
     };
     apart::draw_switches(seed, &mut workload.config.policy);
+    apart::limit_memory(seed, short, &mut workload);
     let manners = Manners {
         look_up_every: rng.random_range(1..20),
         tell_every_s: 0.0,
@@ -83,9 +85,12 @@ pub fn scenario(seed: u64) -> Simulation {
     let Workload { nodes, config, truth, tasks } = workload;
     let mut odds = draw_odds(&mut rng);
     apart::draw_odds(seed, &mut odds);
+    apart::keep_exact(short, &mut odds);
     let every_s = config.policy.checkpoint_every_s.unwrap_or(f64::MAX);
     let mut world = World::new(truth, odds, manners, every_s, seed);
     world.early.names = early;
+    world.always_fails.0 = apart::draw_always_fails(seed, &tasks);
+    apart::note_short(short, &mut world);
     apart::draw_neighbours(seed, &mut world);
     let late = apart::draw_late(seed, nodes.len());
     for node in &nodes[..nodes.len() - late.len()] {

@@ -155,6 +155,9 @@ impl Books {
             num_ranks: self.config.num_ranks(strategy),
             num_exits: 0,
             cause: None,
+            death: None,
+            is_left: false,
+            has_lost_node: false,
             failed_ranks: std::collections::BTreeSet::new(),
             said: Vec::new(),
         };
@@ -178,6 +181,10 @@ impl Books {
         }
         if let Some(what) = self.why_not_called(id).filter(|_| purpose != Purpose::Train) {
             return Some(what);
+        }
+        let rests_until_s = self.rests_until_s.get(&task.group).copied().unwrap_or(0.0);
+        if purpose != Purpose::Train && self.now_s < rests_until_s - 1e-6 {
+            return Some(format!("its group rests until {rests_until_s:.3} s"));
         }
         match purpose {
             Purpose::Inspection => return self.why_not_looked_at(&task.group),
@@ -384,13 +391,20 @@ impl Books {
         if is_alive && purpose != Purpose::Inspection {
             self.duties.push(Duty::SetAside(id));
         }
+        self.note_left(id, end);
+        self.check_words(id, end);
+        self.check_done(id, end, step);
+        self.check_not_failed(id, end);
         let is_true = match end {
             AttemptEnd::Finished | AttemptEnd::Stopped => said_end && !is_alive,
             AttemptEnd::Lost => is_lost || !has_begun,
             AttemptEnd::Killed => was_killed,
             AttemptEnd::Abandoned => is_alive || is_unheard,
             AttemptEnd::Failed { failure } => {
-                (has_begun || launch_failed) && cause.is_none_or(|cause| cause == failure.kind)
+                let is_own_kill = was_killed && cause.is_none();
+                (has_begun || launch_failed)
+                    && cause.is_none_or(|cause| cause == failure.kind)
+                    && !(is_own_kill && failure.kind == FailureKind::Died)
             }
         };
         if !is_true {

@@ -101,6 +101,12 @@ pub(super) struct AttemptBook {
     pub(super) num_exits: u32,
     /// The first failure of a rank that the engine was told of, without echoes.
     pub(super) cause: Option<FailureKind>,
+    /// How the rank died that told the engine of its failure by its death: code and last words.
+    pub(super) death: Option<(i32, String)>,
+    /// It was given up while processes of it were left, as far as the engine knew.
+    pub(super) is_left: bool,
+    /// It is on several nodes, and the engine was told that one of them has gone.
+    pub(super) has_lost_node: bool,
     /// Ranks that have said that they fail.
     pub(super) failed_ranks: BTreeSet<u32>,
     /// Reports of its rank 0 about its trial.
@@ -127,6 +133,7 @@ impl AttemptBook {
 
 /// The whole memory.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct Books {
     pub(super) config: RunConfig,
     pub(super) now_s: f64,
@@ -164,6 +171,16 @@ pub(super) struct Books {
     pub(super) suspects: BTreeMap<DeviceId, Vec<TaskId>>,
     /// Tasks for whose failures devices were set aside.
     pub(super) accusers: BTreeSet<TaskId>,
+    /// Tasks whose failures in a row had these devices set aside.
+    pub(super) accused: Vec<(BTreeSet<TaskId>, BTreeSet<DeviceId>)>,
+    /// Tasks have just had devices of a first node set aside; those of further nodes may follow.
+    pub(super) accuses: bool,
+    /// In this decision devices are taken back because a task can run on no others.
+    pub(super) returns_for_want: bool,
+    /// Devices that may be taken back in this decision.
+    pub(super) may_return: BTreeSet<DeviceId>,
+    /// Until when each group is neither inspected nor tried, after failures of Saturn's own.
+    pub(super) rests_until_s: BTreeMap<String, f64>,
     /// A person has asked the run to stop.
     pub(super) is_interrupted: bool,
     /// What tasks were told in this decision.
@@ -200,6 +217,11 @@ impl Books {
             looked_at: BTreeMap::new(),
             suspects: BTreeMap::new(),
             accusers: BTreeSet::new(),
+            accused: Vec::new(),
+            accuses: false,
+            returns_for_want: false,
+            may_return: BTreeSet::new(),
+            rests_until_s: BTreeMap::new(),
             is_interrupted: false,
             noted: Vec::new(),
             has_space: false,

@@ -1,6 +1,6 @@
 //! What of the books outlives a driver that dies, and what begins anew with the next.
 
-use saturn_engine::AttemptId;
+use saturn_engine::{AttemptId, RankReport};
 
 use crate::judge::books::Books;
 use crate::judge::outside::Outside;
@@ -14,14 +14,18 @@ impl Books {
         self.newest_solve = 0;
         self.used.retain(|_, user| living.contains(user));
         for (id, one) in &mut self.attempts {
+            one.is_left = false;
             if living.contains(id) {
                 // The next driver hears again how ranks come to their ends.
                 one.outlives = true;
                 // It is told again what the last driver may not have told.
                 (one.until_due, one.stop_performed) = (true, false);
                 one.waits_at = one.is_let_on.then_some(0);
-                (one.num_exits, one.cause) = (0, None);
+                (one.num_exits, one.cause, one.death) = (0, None, None);
                 one.failed_ranks.clear();
+                one.said.retain(|report| {
+                    !matches!(report, RankReport::Finished { .. } | RankReport::Stopped { .. })
+                });
             } else {
                 one.is_lost = true;
                 one.live.clear();
@@ -60,6 +64,8 @@ impl Books {
         self.outside = Outside::default();
         self.suspects.clear();
         self.accusers.clear();
+        self.accused.clear();
+        self.rests_until_s.clear();
         self.ended = None;
         self.is_interrupted = false;
         for task in &mut self.tasks {

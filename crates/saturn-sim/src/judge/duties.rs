@@ -44,6 +44,8 @@ impl Books {
             self.wrong("what is owed is done", what);
         }
         self.has_space = false;
+        self.may_return.clear();
+        (self.accuses, self.returns_for_want) = (false, false);
         self.noted.clear();
         self.asked.clear();
     }
@@ -64,17 +66,28 @@ impl Books {
             }
             Event::SpaceFreed => self.note_space(),
             Event::UsedOutside { devices } => self.note_outside(devices.keys().copied().collect()),
+            Event::Resume { cluster, .. } => self.note_pool(cluster),
             Event::NodeLeft { name, .. }
                 if self.nodes.iter().any(|(one, _, gpus)| one == name && *gpus > 0) =>
             {
                 self.duties.push(Duty::NodeLeft(name.clone()));
             }
             Event::RankExited { attempt, rank, code, last_words } => {
-                let one = self.attempts.get_mut(attempt);
-                if let Some(one) = one.filter(|one| one.end.is_none()) {
+                let Some(one) = self.attempts.get_mut(attempt) else { return };
+                if one.is_left {
+                    one.num_exits += 1;
+                    if one.num_exits == one.num_ranks {
+                        self.left_are_gone(*attempt);
+                    }
+                } else if one.end.is_none() {
                     // A rank that has said why it fails, or was killed, ends without news.
-                    if *code != 0 && !one.is_killed && !one.failed_ranks.contains(rank) {
-                        one.cause.get_or_insert(death(*code, last_words));
+                    if *code != 0
+                        && !one.is_killed
+                        && !one.failed_ranks.contains(rank)
+                        && one.cause.is_none()
+                    {
+                        one.cause = Some(death(*code, last_words));
+                        one.death = Some((*code, last_words.clone()));
                     }
                     one.num_exits += 1;
                     if one.num_exits == one.num_ranks {
@@ -156,6 +169,10 @@ impl Books {
             Command::Unpause { task } => position(task)
                 .filter(|index| self.tasks[*index].is_paused)
                 .map(|index| Duty::Unpause(TaskId(index))),
+            Command::TakeBack { node, devices } => {
+                self.note_asked_back(node, devices);
+                None
+            }
             Command::Submit { tasks } => {
                 Some(Duty::Add(tasks.iter().map(|one| one.spec.name.clone()).collect()))
             }
@@ -198,6 +215,7 @@ impl Books {
                 duty,
                 Duty::Cancel(..)
                     | Duty::Pause(_)
+                    | Duty::TakeBack(_)
                     | Duty::Unpause(_)
                     | Duty::Add(_)
                     | Duty::Judged(..)

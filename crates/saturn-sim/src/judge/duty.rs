@@ -31,8 +31,10 @@ pub(super) enum Duty {
     SetAside(AttemptId),
     /// A free device that other programs use is set aside.
     LeaveToOthers(DeviceId),
-    /// A device that other programs have left is used again.
+    /// A device is used again.
     TakeBack(DeviceId),
+    /// A node is recorded that is there when a driver takes over: its name, type and devices.
+    NodeIsThere(String, String, u32),
     /// A gang without processes has ended.
     End(AttemptId),
     /// A report of a checkpoint is recorded.
@@ -69,6 +71,9 @@ impl Duty {
             (Self::LeaveToOthers(id), Record::SetAside { node, devices, .. })
             | (Self::TakeBack(id), Record::TakenBack { node, devices, .. }) => {
                 id.node == *node && devices.contains(&id.device)
+            }
+            (Self::NodeIsThere(name, gpu_type, gpus), Record::NodeJoined { spec, .. }) => {
+                (name, gpu_type, gpus) == (&spec.name, &spec.gpu_type, &spec.gpus)
             }
             (Self::End(attempt), Record::Ended { attempt: of, .. }) => attempt == of,
             (Self::NodeLeft(_), Record::NodeLeft { .. })

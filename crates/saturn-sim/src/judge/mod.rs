@@ -6,8 +6,8 @@
 //!
 //! - `reader` reads the history into the `books`; `drivers` says what of them outlives a driver.
 //!   `duties` and `duty` say what a decision owes.
-//! - `tasks`, `attempts`, `recovery`, `looks`, `early`, `stuck`, `host_memory` and `outside` are the
-//!   rules.
+//! - `tasks`, `attempts`, `ends`, `recovery`, `returns`, `looks`, `early`, `stuck`, `host_memory` and
+//!   `outside` are the rules.
 //!
 //! Invariants: the judge shares no code with the engine, and never asks its state.
 //!
@@ -19,10 +19,12 @@ pub(crate) mod drivers;
 pub(crate) mod duties;
 pub(crate) mod duty;
 pub(crate) mod early;
+pub(crate) mod ends;
 pub(crate) mod host_memory;
 pub(crate) mod looks;
 pub(crate) mod outside;
 pub(crate) mod reader;
 pub(crate) mod recovery;
+pub(crate) mod returns;
 pub(crate) mod stuck;
 pub(crate) mod tasks;

@@ -92,7 +92,12 @@ impl Books {
                 self.ended = Some(*end);
             }
             Record::Closed => self.is_closed = true,
-            Record::Noted { task: Some(task), text } => self.noted.push((*task, text.clone())),
+            Record::Noted { task: Some(task), text } => {
+                if text.starts_with("not held") {
+                    self.check_not_held(*task);
+                }
+                self.noted.push((*task, text.clone()));
+            }
             Record::Resumed { device_memory_bytes, machines, adopted } => {
                 if let Some(machines) = machines {
                     self.config.policy.host_memory_bytes = machines.host_memory_bytes;

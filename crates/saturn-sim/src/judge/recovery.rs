@@ -98,6 +98,7 @@ impl Books {
             let (step, number) = failures.of_saturn;
             failures.of_saturn = (on_disk, if step == on_disk { number + 1 } else { 1 });
         }
+        let of_saturn = failures.of_saturn;
         if purpose == Purpose::Trial {
             failures.last_trial = kind.filter(|_| !was_early).map(|kind| (kind, key));
         } else if purpose == Purpose::Train {
@@ -108,8 +109,10 @@ impl Books {
             failures.last = kind.map(|kind| (kind, key));
             failures.has_begun = has_begun;
         }
+        self.check_saturns(id, kind, of_saturn);
         match end {
             AttemptEnd::Failed { failure } if is_machines(failure.kind) => {
+                self.acquit(id, task, &held);
                 for device in &held {
                     self.suspects.entry(*device).or_default().push(task);
                 }
@@ -156,7 +159,7 @@ impl Books {
 
     /// Whether a task could run without these devices; `None` if nobody knows, since nothing was
     /// measured, or since it may take several nodes.
-    fn can_run_without(&self, id: TaskId, devices: &BTreeSet<DeviceId>) -> Option<bool> {
+    pub(super) fn can_run_without(&self, id: TaskId, devices: &BTreeSet<DeviceId>) -> Option<bool> {
         let task = &self.tasks[id.0];
         let allowed = |key: &StrategyKey| {
             !task.excluded.contains(key)

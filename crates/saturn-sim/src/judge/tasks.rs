@@ -8,7 +8,7 @@ use saturn_engine::{
     TaskSpec,
 };
 
-use crate::judge::books::{Books, TaskBook};
+use crate::judge::books::{AttemptBook, Books, TaskBook};
 use crate::judge::duty::Duty;
 use crate::judge::recovery::Failures;
 
@@ -87,8 +87,14 @@ impl Books {
                 }
             }
             Record::NodeLeft { node, .. } => {
+                for one in self.attempts.values_mut() {
+                    let is_there = one.gang.iter().any(|part| part.node == node.0);
+                    one.has_lost_node |= one.end.is_none() && one.gang.len() > 1 && is_there;
+                }
                 // A gang's ranks on other nodes may live for a while; no rank is left on this node.
-                for one in self.attempts.values_mut().filter(|one| one.gang.len() > 1) {
+                // Whoever brings the node back has ended the processes that were left there.
+                let is_over = |one: &AttemptBook| one.gang.len() > 1 || one.is_left;
+                for one in self.attempts.values_mut().filter(|one| is_over(one)) {
                     one.gang.retain(|part| part.node != node.0);
                 }
                 self.outside.node_left(*node);
@@ -98,6 +104,7 @@ impl Books {
             }
             Record::SetAside { node, devices, absolved, .. } => {
                 self.set_aside_for_a_cause(*node, devices, absolved);
+                self.note_accused(*node, devices, absolved);
                 self.set_aside
                     .extend(devices.iter().map(|one| DeviceId { node: *node, device: *one }));
                 for task in absolved {
@@ -105,6 +112,7 @@ impl Books {
                 }
             }
             Record::TakenBack { node, devices, .. } => {
+                self.check_taken_back(*node, devices);
                 for device in devices {
                     let id = DeviceId { node: *node, device: *device };
                     self.set_aside.remove(&id);

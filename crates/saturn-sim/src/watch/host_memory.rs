@@ -46,6 +46,24 @@ struct Waiter {
     surely_since: Option<u64>,
 }
 
+/// How much longer than this rule the engine may expect an attempt to take.
+#[derive(Debug, Clone, Copy)]
+struct Slack {
+    times: f64,
+    more_s: f64,
+    more_if_free_s: f64,
+}
+
+impl Slack {
+    /// `is_exact`: attempts take as long as their trials say.
+    fn of(is_exact: bool) -> Self {
+        if is_exact {
+            return Self { times: 1.5, more_s: 15.0, more_if_free_s: 15.0 };
+        }
+        Self { times: TIMES, more_s: MORE_S, more_if_free_s: MORE_IF_FREE_S }
+    }
+}
+
 /// Who waits for host memory, and what has been launched in this turn.
 #[derive(Debug, Default)]
 pub(super) struct HostMemory {
@@ -72,7 +90,13 @@ impl HostMemory {
     }
 
     /// A turn is over.
-    pub(super) fn check(&mut self, state: &State, now_s: f64) -> Result<(), Violation> {
+    pub(super) fn check(
+        &mut self,
+        state: &State,
+        is_exact: bool,
+        now_s: f64,
+    ) -> Result<(), Violation> {
+        let slack = Slack::of(is_exact);
         let launched = std::mem::take(&mut self.launched);
         let is_inspected = std::mem::take(&mut self.is_inspected);
         if !is_host_memory_limited(state) {
@@ -84,8 +108,8 @@ impl HostMemory {
         }
         let firsts = firsts(state, now_s);
         if !is_inspected {
-            self.check_order(state, now_s, &launched, &firsts)?;
-            Self::check_starts(state, &firsts)?;
+            self.check_order(state, slack, now_s, &launched, &firsts)?;
+            Self::check_starts(state, slack, now_s, &firsts)?;
         }
         self.waiters.retain(|one| state.task(one.task).status == TaskStatus::Waiting);
         let are_trials_open = state.num_open_trials() > 0;
@@ -111,6 +135,7 @@ impl HostMemory {
     fn check_order(
         &self,
         state: &State,
+        slack: Slack,
         now_s: f64,
         launched: &[AttemptId],
         firsts: &[First],
@@ -138,22 +163,15 @@ impl HostMemory {
                 }
                 // It delays the other task unless it ends before that task could start.
                 let end_s = expected_end_s(state, new, now_s);
-                let mut others: Vec<(f64, u64)> = before()
-                    .map(|(_, one)| {
-                        let end_s = expected_end_s(state, one, now_s) + save_s(state, one);
-                        (end_s, bytes_of(state, one, node))
-                    })
-                    .collect();
-                others.sort_by(|a, b| a.0.total_cmp(&b.0));
-                let (mut left, mut free_s) = (taken, now_s);
-                for (at_s, bytes) in others {
-                    if left + kept <= total {
-                        break;
-                    }
-                    (left, free_s) = (left - bytes, at_s);
+                let (free_s, left) =
+                    free_s(state, before().map(|(_, one)| one), (node, kept), now_s);
+                // Both fit once the other task can start.
+                if left.saturating_add(kept).saturating_add(needed) <= total {
+                    continue;
                 }
-                let more_s = if taken + kept <= total { MORE_IF_FREE_S } else { MORE_S };
-                if end_s - now_s > TIMES * (free_s - now_s) + more_s {
+                let is_free = taken + kept <= total;
+                let more_s = if is_free { slack.more_if_free_s } else { slack.more_s };
+                if end_s - now_s > slack.times * (free_s - now_s) + more_s {
                     let what = format!(
                         "{id} takes {needed} of {total} bytes of host memory on node {node} until \
                          {end_s:.0} s; {:?} has waited longer, needs {kept}, and {taken} were taken \
@@ -176,7 +194,14 @@ impl HostMemory {
 
     /// A task that is first, whose devices are free, and for which there is host memory beside what
     /// is kept for all others, has started.
-    fn check_starts(state: &State, firsts: &[First]) -> Result<(), Violation> {
+    ///
+    /// The same holds where the task will have ended long before the memory that is kept is free.
+    fn check_starts(
+        state: &State,
+        slack: Slack,
+        now_s: f64,
+        firsts: &[First],
+    ) -> Result<(), Violation> {
         if state.num_open_trials() > 0 {
             return Ok(());
         }
@@ -194,7 +219,22 @@ impl HostMemory {
                 let kept = others.map(|other| bytes_of_place(state, &other.place, node)).max();
                 let needed = bytes_of_place(state, &first.place, node);
                 let is_alone = taken == 0 && kept.unwrap_or(0) == 0;
-                is_alone || taken.saturating_add(kept.unwrap_or(0)).saturating_add(needed) <= total
+                let has_room = taken > 0 && taken.saturating_add(needed) <= total;
+                let ends_before = || {
+                    let others = firsts.iter().filter(|other| other.task != first.task);
+                    let kept = others.map(|other| bytes_of_place(state, &other.place, node));
+                    let mut frees_s = kept
+                        .filter(|kept| *kept > 0)
+                        .map(|kept| free_s(state, state.attempts.values(), (node, kept), now_s).0);
+                    let takes_s = slack.times * time_of_place_s(state, &first.place) + slack.more_s;
+                    frees_s.all(|free_s| {
+                        // Others may end sooner than this rule expects.
+                        now_s + takes_s < now_s + (free_s - now_s) / slack.times - slack.more_s
+                    })
+                };
+                is_alone
+                    || has_room && ends_before()
+                    || taken.saturating_add(kept.unwrap_or(0)).saturating_add(needed) <= total
             });
             if fits {
                 let what = format!("{:?} is first, and fits its nodes", first.place);
@@ -275,6 +315,50 @@ fn bytes(
     let is_measured = matches!(outcome, Some(TrialOutcome::Measured { .. }));
     let kind = state.config.device_kind;
     Taker { found, kind, strategy, gpu_type, is_measured }.bytes(ranks)
+}
+
+/// When a node has `kept` bytes of host memory free, if these attempts end as expected, and the bytes
+/// that are still taken then.
+fn free_s<'a>(
+    state: &State,
+    attempts: impl Iterator<Item = &'a Attempt>,
+    (node, kept): (usize, u64),
+    now_s: f64,
+) -> (f64, u64) {
+    let total = total_of(state, node);
+    let mut others: Vec<(f64, u64)> = attempts
+        .map(|one| {
+            let end_s = expected_end_s(state, one, now_s) + save_s(state, one);
+            (end_s, bytes_of(state, one, node))
+        })
+        .collect();
+    others.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut left: u64 = others.iter().map(|(_, bytes)| bytes).sum();
+    let mut free_s = now_s;
+    for (at_s, bytes) in others {
+        if left.saturating_add(kept) <= total {
+            break;
+        }
+        (left, free_s) = (left - bytes, at_s);
+    }
+    (free_s, left)
+}
+
+/// Seconds that a task will take in its place, by its trial's figures.
+fn time_of_place_s(state: &State, place: &Place) -> f64 {
+    let task = state.task(place.task);
+    let gpu_type = state.gpu_type(NodeId(place.gang.first().map_or(0, |part| part.node)));
+    let trial = state.groups[task.group].trial(&place.strategy, gpu_type);
+    let Some(TrialOutcome::Measured { step_s, setup_s, checkpoint_s, .. }) =
+        trial.and_then(|trial| trial.outcome.as_ref())
+    else {
+        return f64::INFINITY;
+    };
+    let trained_s = trial.and_then(|trial| trial.trained_step_s).unwrap_or(*step_s);
+    let Some(all) = place.until_step.or(task.steps) else { return f64::INFINITY };
+    #[expect(clippy::cast_precision_loss, reason = "few steps")]
+    let train_s = all.saturating_sub(task.checkpoint_step) as f64 * trained_s.max(*step_s);
+    setup_s + train_s + checkpoint_s.unwrap_or(0.0)
 }
 
 /// Seconds that the last checkpoint of an attempt may take.

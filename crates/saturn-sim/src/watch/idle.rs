@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use saturn_core::TrialOutcome;
-use saturn_engine::{Action, Purpose, Record, State, TaskId, TaskStatus};
+use saturn_engine::{Action, AttemptEnd, FailureKind, Purpose, Record, State, TaskId, TaskStatus};
 
 use crate::driving::seam::{Violation, broken};
 use crate::watch::host_memory::is_host_memory_limited;
@@ -22,6 +22,8 @@ const RESTS: f64 = 10.0;
 /// Seconds that the engine rests after a solve that gave nothing; twice as long after each further
 /// one in a row.
 const REST_AFTER_NOTHING_S: f64 = 10.0;
+/// Times the first wait before a retry, for which a group rests at most.
+const MOST_RESTS: f64 = 64.0;
 /// Seconds within which what is due now is done.
 const AT_ONCE_S: f64 = 1.0;
 /// Seconds for which nothing may run while something could: the engine may wait for an answer of
@@ -48,6 +50,8 @@ pub(super) struct Idleness {
     is_asked: bool,
     /// The engine may rest until then.
     rest_until_s: f64,
+    /// A group's inspections may rest until then, and its tasks are not planned before one.
+    looks_rest_until_s: f64,
     /// Solves in a row that gave nothing.
     num_failed: i32,
     has_failed: bool,
@@ -74,6 +78,13 @@ impl Idleness {
                 let rest_s = REST_AFTER_NOTHING_S * 2.0_f64.powi(self.num_failed.min(10));
                 self.rest_until_s = self.rest_until_s.max(now_s + rest_s);
                 (self.num_failed, self.has_failed) = (self.num_failed + 1, true);
+            }
+            // Where Saturn's own processes fail, a group's inspections rest for a while.
+            Record::Ended { end: AttemptEnd::Failed { failure }, .. }
+                if failure.kind == FailureKind::Saturn =>
+            {
+                let rest_s = before.config.policy.backoff_s * MOST_RESTS;
+                self.looks_rest_until_s = now_s + rest_s;
             }
             Record::TaskEnded { task, .. } => {
                 let task = before.task(*task);
@@ -122,8 +133,9 @@ impl Idleness {
             return broken("devices that a task leaves early are planned again", what);
         }
         let interval_s = state.config.policy.interval_s;
+        let rest_until_s = self.rest_until_s.max(self.looks_rest_until_s);
         for (task, since_s) in &self.waiting {
-            let due_s = (since_s.max(self.asked_s) + interval_s).max(self.rest_until_s) + AT_ONCE_S;
+            let due_s = (since_s.max(self.asked_s) + interval_s).max(rest_until_s) + AT_ONCE_S;
             if now_s > due_s && !self.is_asked {
                 let what = format!(
                     "{task:?} could start since {since_s:.1} s, the solver was asked at {:.1} s",

@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use saturn_core::TrialOutcome;
 use saturn_engine::{
-    Action, Attempt, AttemptId, DeviceId, Purpose, Record, Ruling, Slowed, State, TaskId,
-    TaskStatus, TrialKey, devices,
+    Action, Attempt, AttemptId, Command, DeviceId, Event, Purpose, Record, Ruling, Slowed, State,
+    TaskId, TaskStatus, TrialKey, devices,
 };
 
 use crate::driving::seam::{Violation, Watcher, broken};
 use crate::watch::host_memory::{HostMemory, is_host_memory_limited};
 use crate::watch::idle::Idleness;
+use crate::watch::overdue::Overdue;
 use crate::world::cluster::World;
 
 /// With more tasks than these, the whole state is looked at at fewer events.
@@ -26,13 +27,23 @@ pub(crate) struct Watch {
     saved: BTreeMap<TaskId, u64>,
     host_memory: HostMemory,
     idleness: Idleness,
+    overdue: Overdue,
     /// Tasks that the stopper has let go on in this turn, after it held them.
     let_go_on: Vec<TaskId>,
+    /// The stopper has ruled, and no plan was taken since.
+    is_judged: bool,
+    /// A plan that was taken in vain.
+    plan_in_vain: Option<String>,
     /// Looks so far.
     num_looks: usize,
 }
 
 impl Watcher for Watch {
+    fn told(&mut self, event: &Event, now_s: f64) {
+        self.overdue.told(event, &self.folded.config, now_s);
+        self.is_judged = matches!(event, Event::Command { command: Command::Judge { .. } });
+    }
+
     fn stored(&mut self, record: &Record, now_s: f64) {
         if let Record::Judged { task, judgement } = record
             && judgement.ruling == Some(Ruling::GoOn)
@@ -40,9 +51,16 @@ impl Watcher for Watch {
         {
             self.let_go_on.push(*task);
         }
+        if matches!(record, Record::Planned { .. })
+            && std::mem::take(&mut self.is_judged)
+            && self.folded.interrupted.is_some()
+        {
+            self.plan_in_vain = Some(format!("at {now_s:.3} s: {record:?}"));
+        }
         self.idleness.stored(record, &self.folded, now_s);
         self.folded.apply(record, now_s);
         self.host_memory.stored(record);
+        self.overdue.stored(record, &self.folded.config, now_s);
     }
 
     fn stood_still(&mut self, now_s: f64) {
@@ -51,12 +69,17 @@ impl Watcher for Watch {
 
     fn performed(&mut self, action: &Action, now_s: f64) {
         self.idleness.performed(action, now_s);
+        self.overdue.performed(action, &self.folded.config, now_s);
     }
 
     fn check(&mut self, state: &State, world: &World, is_turn: bool) -> Result<(), Violation> {
+        self.overdue.check()?;
+        if let Some(what) = self.plan_in_vain.take() {
+            return broken("a ruling brings no plan to a run that stops", what);
+        }
         if is_turn {
             Self::check_starts(state, world.now_s())?;
-            self.host_memory.check(state, world.now_s())?;
+            self.host_memory.check(state, world.is_exact, world.now_s())?;
             self.idleness.check(state, world.now_s())?;
             Self::check_let_go_on(state, &self.let_go_on)?;
         }
@@ -83,7 +106,10 @@ impl Watch {
             saved: BTreeMap::new(),
             host_memory: HostMemory::default(),
             idleness: Idleness::default(),
+            overdue: Overdue::default(),
             let_go_on: Vec::new(),
+            is_judged: false,
+            plan_in_vain: None,
             num_looks: 0,
         };
         for (record, at_s) in journal {

@@ -117,6 +117,10 @@ pub struct World {
     disk: BTreeMap<TaskId, u64>,
     damage: Damage,
     pub(crate) early: Early,
+    /// The task all of whose launches fail, by name, and its number once it has come.
+    pub(crate) always_fails: (String, Option<TaskId>),
+    /// Attempts take as long as their trials say: no fault makes them slower or faster.
+    pub(crate) is_exact: bool,
     /// Present nodes, by name.
     nodes: BTreeMap<String, Node>,
     numbered: Vec<(String, String)>,
@@ -157,6 +161,8 @@ impl World {
             disk: BTreeMap::new(),
             damage: Damage::default(),
             early: Early::default(),
+            always_fails: (String::new(), None),
+            is_exact: false,
             nodes: BTreeMap::new(),
             numbered: Vec::new(),
             silent: BTreeSet::new(),
@@ -268,6 +274,9 @@ impl World {
             Record::TaskAdded { task, spec } => {
                 self.disk.insert(*task, spec.start_step);
                 self.early.note(*task, spec);
+                if self.always_fails.0 == spec.name {
+                    self.always_fails.1 = Some(*task);
+                }
             }
             _ => {}
         }

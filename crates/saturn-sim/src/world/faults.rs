@@ -151,6 +151,14 @@ pub enum Fault {
     LateNode,
     /// The pool has up to 128 devices, and the run up to 300 tasks.
     Large,
+    /// A rank that dies leaves the last words of a process without memory.
+    LastWords,
+    /// A node has gone when a new driver takes over.
+    GoneMeanwhile,
+    /// Every launch of a task fails in Saturn's own processes.
+    AlwaysFails,
+    /// More tasks than the nodes' host memory allows at the same time.
+    ShortOfMemory,
     /// Programs other than Saturn use devices for a while.
     UsedOutside,
 }
@@ -230,6 +238,10 @@ impl Fault {
         Self::NoParents,
         Self::LateNode,
         Self::Large,
+        Self::LastWords,
+        Self::GoneMeanwhile,
+        Self::AlwaysFails,
+        Self::ShortOfMemory,
         Self::UsedOutside,
     ];
 

@@ -10,6 +10,7 @@ use rand::RngExt;
 use saturn_engine::{AttemptId, Engine, Event, RankReport};
 
 use crate::driving::simulation::Simulation;
+use crate::driving::simulation::deeds::Deed;
 use crate::workloads::truth::least_host_bytes;
 use crate::world::cluster::outliving::attempt_of;
 use crate::world::faults::Fault;
@@ -103,6 +104,10 @@ impl Simulation {
         if living.is_empty() && self.world.is_hit(Fault::OtherPool) {
             self.change_pool();
         }
+        if living.is_empty() && self.has_several_nodes() && self.world.is_hit(Fault::GoneMeanwhile)
+        {
+            self.lose_node();
+        }
         let (cluster, device_memory_bytes) = (self.pool(), self.device_memory_bytes);
         let again = self.words.take_again(&living);
         self.deliver_surely(Event::Resume { cluster, device_memory_bytes, machines, living });
@@ -122,6 +127,19 @@ impl Simulation {
         if attempt_of(&event).is_some_and(lives) {
             self.world.tell(self.world.now_s(), event);
         }
+    }
+
+    fn has_several_nodes(&self) -> bool {
+        self.world.nodes().count() > 1 && self.state().config.policy.pool_may_grow
+    }
+
+    /// A node has gone when the next driver looks, and comes back later.
+    fn lose_node(&mut self) {
+        let nodes: Vec<_> = self.world.nodes().cloned().collect();
+        let gone = nodes[self.world.rng.random_range(0..nodes.len())].clone();
+        let back_s = self.world.now_s() + self.world.rng.random_range(0.0..60.0);
+        self.world.remove_node(&gone.name);
+        self.plan_deed(back_s, Deed::NodeComes(gone));
     }
 
     /// A node has fewer devices when the next driver looks.

@@ -13,6 +13,8 @@ use crate::world::history::Fact;
 
 /// Seconds until ranks that lost a peer say so.
 const ECHO_S: f64 = 0.3;
+/// The last words of a rank whose memory was full.
+const LAST_WORDS: &str = "terminate called after throwing an instance of 'std::bad_alloc'";
 
 impl World {
     pub(super) fn next_turn(&mut self, attempt: AttemptId, at_s: f64) {
@@ -260,7 +262,8 @@ impl World {
             self.settle_neighbours();
         }
         self.history.add(self.now_s, || Fact::Gone { attempt, rank });
-        let last_words = String::new();
+        let speaks = code != 0 && code != -9 && self.is_hit(Fault::LastWords);
+        let last_words = if speaks { LAST_WORDS.to_owned() } else { String::new() };
         self.tell(self.now_s, Event::RankExited { attempt, rank, code, last_words });
     }
 

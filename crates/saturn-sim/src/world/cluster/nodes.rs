@@ -68,7 +68,12 @@ impl World {
     }
 
     /// The launcher knows of a node's loss before the engine does.
-    pub(super) fn check_nodes(&self, order: &Order) -> Result<(), LaunchError> {
+    pub(super) fn check_nodes(&mut self, order: &Order) -> Result<(), LaunchError> {
+        if self.always_fails.1 == Some(order.task) {
+            self.hit(Fault::AlwaysFails);
+            let error = "its parent ended at once".to_owned();
+            return Err(LaunchError { kind: FailureKind::Saturn, error });
+        }
         let names = order.gang.iter().filter_map(|part| self.numbered.get(part.node));
         for (name, _) in names {
             if self.leaving.get(name).is_some_and(|times| *times > 0) {
