@@ -6,6 +6,7 @@ mod bands;
 mod bounds;
 mod cases;
 mod costs;
+mod host_memory;
 mod outages;
 mod owners;
 mod policies;
