@@ -10,6 +10,8 @@
 //! the first place whose last step is not in its newest checkpoint. Nothing else is remembered of a
 //! switch, so a crash before, during or after it leads back to the same place.
 
+use std::collections::BTreeSet;
+
 use saturn_core::Strategy;
 
 use crate::facts::record::Purpose;
@@ -17,16 +19,26 @@ use crate::following::host_memory::{HostMemoryQueue, may_take_host_memory};
 use crate::ledger::book::Ledger;
 use crate::state::task::TaskStatus;
 
-/// Starts the tasks that may start on devices about which something has changed.
+/// Starts the tasks that may start on devices about which something has changed. Where host memory is
+/// short, the first in the plan gets it.
 pub(crate) fn follow_plan(ledger: &mut Ledger, host_memory: &mut HostMemoryQueue, now_s: f64) {
-    while let Some(device) = ledger.queues.take_changed() {
-        if let Some(index) = ledger.queues.front(&ledger.state, device) {
-            ledger.idle.remove(device);
+    loop {
+        let mut fronts: BTreeSet<usize> = BTreeSet::new();
+        while let Some(device) = ledger.queues.take_changed() {
+            if let Some(index) = ledger.queues.front(&ledger.state, device) {
+                ledger.idle.remove(device);
+                fronts.insert(index);
+            } else if ledger.state.is_free(device) {
+                ledger.idle.add(device);
+            } else {
+                ledger.idle.remove(device);
+            }
+        }
+        if fronts.is_empty() {
+            return;
+        }
+        for index in fronts {
             try_start(ledger, host_memory, index, now_s);
-        } else if ledger.state.is_free(device) {
-            ledger.idle.add(device);
-        } else {
-            ledger.idle.remove(device);
         }
     }
 }

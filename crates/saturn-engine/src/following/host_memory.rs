@@ -7,7 +7,8 @@
 //! No task waits for ever. Each node keeps memory for the task that has waited longest among those
 //! that are first in all their queues. Another task or trial may backfill: it starts before that
 //! task only if it does not delay that task. Either both fit at once, or the backfilled attempt is
-//! expected to end before the oldest task could start.
+//! expected to end before the oldest task could start. The first trial of a group counts as such a task:
+//! until it has run, no task of its group can start, so that small tasks could pass it by for ever.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -79,20 +80,55 @@ pub(crate) struct HostMemoryQueue {
     first: BTreeMap<u64, HostMemoryWaiter>,
     /// The same tasks' numbers, by the nodes on which they would start.
     on_node: BTreeMap<usize, BTreeSet<u64>>,
+    /// The first trial of a group that waits.
+    trial: Option<WaitingTrial>,
     /// Nodes about which this has changed since it was asked last.
     changed: BTreeSet<NodeId>,
+}
+
+/// The first trial of a group that waits for host memory, with the node that keeps it for the trial.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct WaitingTrial {
+    pub(crate) group: usize,
+    pub(crate) key: TrialKey,
+    pub(crate) node: NodeId,
+    /// When it came among the tasks that wait.
+    pub(crate) number: u64,
 }
 
 impl HostMemoryQueue {
     /// Whether a task that could start on one of a gang's nodes waits for host memory there.
     pub(crate) fn is_kept_on(&self, gang: &Gang) -> bool {
-        gang.iter().any(|part| self.on_node.contains_key(&part.node))
+        let is_for_trial = |node| self.trial.as_ref().is_some_and(|trial| trial.node.0 == node);
+        gang.iter().any(|part| self.on_node.contains_key(&part.node) || is_for_trial(part.node))
     }
 
-    /// The task that has waited longest among those that could start on a node.
-    fn oldest_on(&self, node: NodeId) -> Option<&HostMemoryWaiter> {
-        let numbers = self.on_node.get(&node.0)?;
-        self.first.get(numbers.first()?)
+    /// The group's first trial that waits.
+    pub(crate) fn waiting_trial(&self) -> Option<&WaitingTrial> {
+        self.trial.as_ref()
+    }
+
+    /// The strategy, and the number of its ranks, for which a node keeps host memory: that of the task
+    /// or trial that has waited longest among those that could start there. `None` if that is `task`,
+    /// or without a task the trial of this strategy.
+    fn kept_on(
+        &self,
+        node: NodeId,
+        (task, group, key): (Option<TaskId>, usize, &TrialKey),
+    ) -> Option<(usize, &TrialKey, u32)> {
+        let number = self.on_node.get(&node.0).and_then(BTreeSet::first);
+        let oldest = number.and_then(|number| Some((*number, self.first.get(number)?)));
+        let trial = self.trial.as_ref().filter(|trial| trial.node == node);
+        match (oldest, trial) {
+            (oldest, Some(trial)) if oldest.is_none_or(|(number, _)| number > trial.number) => {
+                let is_own = task.is_none() && trial.group == group && trial.key == *key;
+                (!is_own).then_some((trial.group, &trial.key, trial.key.strategy.gpus))
+            }
+            (Some((_, one)), _) if Some(one.task) != task => {
+                Some((one.group, &one.key, one.ranks_on(node)))
+            }
+            _ => None,
+        }
     }
 
     /// The tasks that could start on a device.
@@ -174,7 +210,8 @@ pub(crate) fn may_take_host_memory(
     let may = gang.iter().all(|part| {
         let (node, ranks) = (NodeId(part.node), num_devices(part));
         let needed = ledger.state.host_bytes(group, &key, ranks);
-        has_host_memory_beside(ledger, host_memory, node, (Some(task), needed), from_to_s)
+        let asks = (Some(task), group, &key);
+        has_host_memory_beside(ledger, host_memory, node, asks, needed, from_to_s)
     });
     if !may {
         ledger.agenda.short_of_host_memory.extend(devices(gang));
@@ -199,16 +236,46 @@ pub(crate) fn has_host_memory_beside(
     ledger: &Ledger,
     host_memory: &HostMemoryQueue,
     node: NodeId,
-    (task, needed): (Option<TaskId>, u64),
+    (task, group, key): (Option<TaskId>, usize, &TrialKey),
+    needed: u64,
     (now_s, end_s): (f64, f64),
 ) -> bool {
     if !ledger.state.has_host_memory_on(node, needed) {
         return false;
     }
-    let oldest = host_memory.oldest_on(node);
-    let Some(oldest) = oldest.filter(|one| Some(one.task) != task) else { return true };
-    let kept = ledger.state.host_bytes(oldest.group, &oldest.key, oldest.ranks_on(node));
+    let kept = host_memory.kept_on(node, (task, group, key));
+    let Some((of_group, of_key, of_ranks)) = kept else { return true };
+    let kept = ledger.state.host_bytes(of_group, of_key, of_ranks);
     needed == 0 || leaves_host_memory(&ledger.state, node, kept, (needed, end_s), now_s)
+}
+
+/// Keeps host memory for one of these trials, each with the node where it would run: for the trial for
+/// which it is kept already, if that is among them. All are the first of their groups and narrower than
+/// a node, and lack nothing else.
+pub(crate) fn keep_for_a_trial(
+    ledger: &mut Ledger,
+    host_memory: &mut HostMemoryQueue,
+    lacking: &[(usize, TrialKey, NodeId)],
+) {
+    let before = host_memory.trial.take();
+    let is_before = |(group, key, _): &(usize, TrialKey, NodeId)| {
+        before.as_ref().is_some_and(|before| before.group == *group && before.key == *key)
+    };
+    let kept = lacking.iter().find(|one| is_before(one)).or_else(|| lacking.first()).cloned();
+    host_memory.trial = kept.map(|(group, key, node)| {
+        let known = before.as_ref().filter(|before| before.group == group && before.key == key);
+        let number = known.map_or_else(
+            || {
+                host_memory.last_number += 1;
+                host_memory.last_number
+            },
+            |known| known.number,
+        );
+        WaitingTrial { group, key, node, number }
+    });
+    if let Some(before) = before.filter(|before| host_memory.trial.as_ref() != Some(before)) {
+        ledger.note_host_memory_on([before.node]);
+    }
 }
 
 /// Brings up to date for which tasks host memory is kept. If these are other tasks than before, the

@@ -7,15 +7,18 @@
 //! goes on later, and the forecast counts stopping, launching and loading. Every other task starts
 //! when the places before it on its devices have ended.
 //!
+//! Where host memory may run short, a place waits for it as its task will (`host_memory`).
+//!
 //! Trials that are still to be run are left out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use saturn_core::{Gang, Objective};
 
 use crate::facts::ids::{AttemptId, TaskId, devices};
 use crate::facts::plan::Place;
 use crate::facts::record::Purpose;
+use crate::forecast::host_memory::{HostMemory, Moment, Order, moment};
 use crate::state::attempt::Attempt;
 use crate::state::by_device::ByDevice;
 use crate::state::places::is_over;
@@ -65,6 +68,7 @@ pub(crate) fn follow(state: &State, places: &[Place], now_s: f64) -> Forecast {
     };
     let mut reached: BTreeMap<TaskId, u64> = BTreeMap::new();
     let staying = staying(state, places);
+    let mut live: Vec<(&Attempt, f64)> = Vec::with_capacity(state.attempts.len());
     for (id, attempt) in &state.attempts {
         let end_s = match staying.get(id) {
             Some(index) => {
@@ -79,6 +83,7 @@ pub(crate) fn follow(state: &State, places: &[Place], now_s: f64) -> Forecast {
             None => forecast.end_of_leaving(state, (*id, attempt), &mut reached, now_s),
         };
         forecast.hold(&attempt.gang, end_s);
+        live.push((attempt, end_s));
     }
     // When the attempt of a task that moves ends: the task can't start again before.
     let mut free_again: BTreeMap<TaskId, f64> = BTreeMap::new();
@@ -87,28 +92,106 @@ pub(crate) fn follow(state: &State, places: &[Place], now_s: f64) -> Forecast {
         let end_s = attempt.devices().filter_map(|device| forecast.free_at.get(device));
         free_again.insert(attempt.task, end_s.fold(now_s, f64::max));
     }
-    for (index, place) in places.iter().enumerate() {
-        let step = reached.get(&place.task).copied().unwrap_or(state.task(place.task).step);
-        if forecast.places[index].is_some() || is_over(state, place) {
-            continue;
+    let memory = HostMemory::of(state, places, &live);
+    let mut course = Course { state, places, forecast, reached, free_again, now_s };
+    match memory {
+        Some(memory) => course.follow_in_time(memory),
+        None => {
+            for index in 0..places.len() {
+                if let Some(start_s) = course.ready_s(index) {
+                    course.settle(index, start_s);
+                }
+            }
         }
+    }
+    course.forecast
+}
+
+/// A forecast in progress.
+struct Course<'a> {
+    state: &'a State,
+    places: &'a [Place],
+    forecast: Forecast,
+    /// The finished steps that each task has come to.
+    reached: BTreeMap<TaskId, u64>,
+    /// When the attempt of each task that moves has ended.
+    free_again: BTreeMap<TaskId, f64>,
+    now_s: f64,
+}
+
+impl Course<'_> {
+    /// When a place can start, but for host memory. The places before it are settled. `None` if it
+    /// will not start any more: it has its times, or nothing is left to do there.
+    fn ready_s(&mut self, index: usize) -> Option<f64> {
+        let place = &self.places[index];
+        if self.forecast.places[index].is_some() || is_over(self.state, place) {
+            return None;
+        }
+        let step = self.step_at(place.task);
         if place.is_done_at(step) || step == u64::MAX {
             // By then nothing is left to do in this place.
-            let done_s = forecast.tasks.get(&place.task).map(|(_, end_s)| *end_s);
-            let done_s = done_s.or(free_again.get(&place.task).copied()).unwrap_or(now_s);
-            forecast.places[index] = Some((done_s, done_s));
-            continue;
+            let done_s = self.forecast.tasks.get(&place.task).map(|(_, end_s)| *end_s);
+            let done_s = done_s.or(self.free_again.get(&place.task).copied());
+            let done_s = done_s.unwrap_or(self.now_s);
+            self.forecast.places[index] = Some((done_s, done_s));
+            return None;
         }
-        let start_s = forecast.start_of(state, place, &free_again, now_s);
-        let well_s = duration_s(state, place, step);
-        let slowness = state.slowness_of(&place.gang, now_s);
-        let end_s = start_s + slowness.map_or(well_s, |one| one.stretched_s(start_s, well_s));
-        reached.insert(place.task, place.until_step.unwrap_or(u64::MAX));
-        forecast.places[index] = Some((start_s, end_s));
-        forecast.hold(&place.gang, end_s);
-        forecast.note(place.task, (start_s, end_s));
+        Some(self.forecast.start_of(self.state, place, &self.free_again, self.now_s))
     }
-    forecast
+
+    fn step_at(&self, task: TaskId) -> u64 {
+        self.reached.get(&task).copied().unwrap_or(self.state.task(task).step)
+    }
+
+    /// When a place that starts then ends.
+    fn end_s(&self, index: usize, start_s: f64) -> f64 {
+        let place = &self.places[index];
+        let well_s = duration_s(self.state, place, self.step_at(place.task));
+        let slowness = self.state.slowness_of(&place.gang, self.now_s);
+        start_s + slowness.map_or(well_s, |one| one.stretched_s(start_s, well_s))
+    }
+
+    /// A place starts.
+    fn settle(&mut self, index: usize, start_s: f64) {
+        let place = &self.places[index];
+        let end_s = self.end_s(index, start_s);
+        self.reached.insert(place.task, place.until_step.unwrap_or(u64::MAX));
+        self.forecast.places[index] = Some((start_s, end_s));
+        self.forecast.hold(&place.gang, end_s);
+        self.forecast.note(place.task, (start_s, end_s));
+    }
+
+    /// Follows the places in the order of their starts, as far as host memory lets them start.
+    fn follow_in_time(&mut self, mut memory: HostMemory) {
+        let mut order = Order::of(self.state, self.places);
+        let is_open = |index: &usize| order.num_before[*index] == 0;
+        let mut open: Vec<usize> = (0..self.places.len()).filter(is_open).collect();
+        // When to look at a place, since when it has been ready, and its index.
+        let mut ready: BTreeSet<(Moment, Moment, usize)> = BTreeSet::new();
+        loop {
+            while let Some(index) = open.pop() {
+                match self.ready_s(index) {
+                    Some(start_s) => {
+                        ready.insert((moment(start_s), moment(start_s), index));
+                    }
+                    None => open.extend(order.settled(index)),
+                }
+            }
+            let Some((at, since, index)) = ready.pop_first() else { return };
+            let at_s = f64::from_bits(at);
+            let end_s = self.end_s(index, at_s);
+            match memory.ready_or_later((index, since), at_s, end_s) {
+                Ok(()) => {
+                    memory.hold(index, at_s, end_s);
+                    self.settle(index, at_s);
+                    open.extend(order.settled(index));
+                }
+                Err(later_s) => {
+                    ready.insert((moment(later_s), since, index));
+                }
+            }
+        }
+    }
 }
 
 /// Attempts that go on training where they are, each with the first place of its task.

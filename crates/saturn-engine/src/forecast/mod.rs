@@ -1,5 +1,7 @@
 //! When each task starts and ends if a plan is followed.
 //!
+//! `follow` follows a plan; `host_memory` says how places wait for host memory.
+//!
 //! The forecast counts on the rules of `following`, and must be changed with them.
 //!
 //! Invariants: a forecast reads the state and changes nothing. Every plan is judged by this one
@@ -8,3 +10,4 @@
 //! May use: `facts`, `state` and `knowledge`.
 
 pub(crate) mod follow;
+pub(crate) mod host_memory;

@@ -5,6 +5,7 @@
 //! - `lessons` says what a group's trials and training tell of all its strategies together.
 //! - `strategies` lists the strategies that a task may run under.
 //! - `durations` says how long a task takes under one of them, and when a live attempt ends.
+//! - `host_needs` works out what many strategies take of host memory.
 //! - `paces` finds where training departs from what plans count on; `slowness` says what slow nodes
 //!   change; `worth` says what a trial would cost.
 //!
@@ -16,6 +17,7 @@
 pub(crate) mod correction;
 pub(crate) mod durations;
 pub(crate) mod estimates;
+pub(crate) mod host_needs;
 pub(crate) mod lessons;
 pub(crate) mod paces;
 pub(crate) mod scaling;

@@ -18,10 +18,13 @@ use std::collections::BTreeSet;
 
 use saturn_core::{Knobs, Strategy, StrategyKey, TrialOutcome};
 
+use crate::facts::config::Mode;
 use crate::facts::failure::{FailureKind, RankFailure};
 use crate::facts::ids::{AttemptId, NodeId, TaskId, devices};
 use crate::facts::record::{Purpose, Record, StopReason};
-use crate::following::host_memory::{HostMemoryQueue, TRIAL_S, has_host_memory_beside};
+use crate::following::host_memory::{
+    HostMemoryQueue, TRIAL_S, has_host_memory_beside, keep_for_a_trial,
+};
 use crate::ledger::book::Ledger;
 use crate::measuring::cooldowns::{Cooldowns, waits_for_space};
 use crate::measuring::going_on::{let_go_on, trial_task};
@@ -38,15 +41,19 @@ const MAX_TRIAL_FAILURES: u32 = 2;
 pub(crate) fn launch_trials(
     ledger: &mut Ledger,
     cooldowns: &Cooldowns,
-    host_memory: &HostMemoryQueue,
+    host_memory: &mut HostMemoryQueue,
     now_s: f64,
 ) {
     if !std::mem::take(&mut ledger.agenda.trials_changed) {
         return;
     }
-    if ledger.state.open_trials.is_empty() && ledger.agenda.kept_for_trials.is_empty() {
+    if ledger.state.open_trials.is_empty()
+        && ledger.agenda.kept_for_trials.is_empty()
+        && host_memory.waiting_trial().is_none()
+    {
         return;
     }
+    let mut lacking = Vec::new();
     let keep_apart = trials_keep_apart(ledger, cooldowns, now_s);
     let mut kept = BTreeSet::new();
     let mut vacancies = Vacancies::of(&ledger.state);
@@ -82,7 +89,10 @@ pub(crate) fn launch_trials(
             let fits = fits_host(ledger, host_memory, group, &key, now_s);
             if vacancies.has_free(&gpu_type, gpus) {
                 // If no free devices fit, the trial is looked at again when an attempt ends.
-                let Some(gang) = vacancies.take(&gpu_type, gpus, fits) else { continue };
+                let Some(gang) = vacancies.take(&gpu_type, gpus, fits) else {
+                    lacking.extend(lacking_memory(ledger, &vacancies, group, &key, now_s));
+                    continue;
+                };
                 if keep_apart {
                     kept.extend(devices(&gang));
                     ledger.agenda.trials_changed = true;
@@ -96,8 +106,12 @@ pub(crate) fn launch_trials(
             let soon = vacancies.keep(&gpu_type, gpus);
             let is_for_gain = ledger.state.is_chosen(group, &technique, gpus, &gpu_type);
             // To ask every node is the dearest question, so it comes last.
-            if soon.is_empty() && !is_for_gain || !vacancies.can_hold(&gpu_type, gpus, fits) {
+            if soon.is_empty() && !is_for_gain {
                 continue; // it is looked at again when something ends
+            }
+            if !vacancies.can_hold(&gpu_type, gpus, fits) {
+                lacking.extend(lacking_memory(ledger, &vacancies, group, &key, now_s));
+                continue;
             }
             if soon.is_empty() {
                 make_room(ledger, &mut vacancies, &gpu_type, gpus, now_s);
@@ -107,10 +121,38 @@ pub(crate) fn launch_trials(
             }
         }
     }
+    keep_for_a_trial(ledger, host_memory, &lacking);
     let before = std::mem::replace(&mut ledger.agenda.kept_for_trials, kept);
     for device in before.difference(&ledger.agenda.kept_for_trials) {
         ledger.queues.touch(*device);
     }
+}
+
+/// A trial that lacks host memory, with the node that has most of it, if memory is to be kept there for
+/// the trial: no task of its group can train before some trial of the group has run.
+fn lacking_memory(
+    ledger: &Ledger,
+    vacancies: &Vacancies,
+    group: usize,
+    key: &TrialKey,
+    now_s: f64,
+) -> Option<(usize, TrialKey, NodeId)> {
+    let (state, gpus) = (&ledger.state, key.strategy.gpus);
+    let is_first = state.groups[group].trials.values().all(|trial| !trial.is_known());
+    if !is_first
+        || state.config.mode != Mode::Orchestrate
+        || vacancies.is_wide(&key.gpu_type, gpus)
+        || trial_task(state, group, &key.strategy, now_s).is_none()
+    {
+        return None;
+    }
+    let nodes = state.present_nodes().filter(|node| {
+        state.gpu_type(*node) == key.gpu_type
+            && state.usable_devices(*node).count() >= gpus as usize
+    });
+    let node = nodes
+        .max_by_key(|node| (state.host_memory_of(*node).unwrap_or(u64::MAX), Reverse(*node)))?;
+    Some((group, key.clone(), node))
 }
 
 /// Whether so many ranks of a group's strategy may start on a node, as far as host memory goes.
@@ -127,7 +169,7 @@ fn fits_host<'a>(
     move |node, ranks| {
         let is_all = ranks == all;
         let needed = if is_all { bytes_of_all } else { ledger.state.host_bytes(group, key, ranks) };
-        has_host_memory_beside(ledger, host_memory, node, (None, needed), times_s)
+        has_host_memory_beside(ledger, host_memory, node, (None, group, key), needed, times_s)
     }
 }
 

@@ -23,6 +23,7 @@ use saturn_core::{Assignment, Candidate, Objective, Plan, PlanStatus, Problem};
 
 use crate::facts::config::TrialBudget;
 use crate::facts::record::{ChosenTrial, Record};
+use crate::knowledge::host_needs::HostNeeds;
 use crate::ledger::book::Ledger;
 use crate::planning::problem::{LEAST_RUNTIME_S, Remaining};
 use crate::state::group::Group;
@@ -62,12 +63,13 @@ impl Remaining {
         }
         let mut problem = self.problem.clone();
         let mut of_groups: BTreeMap<usize, Vec<Arc<TrialKey>>> = BTreeMap::new();
+        let mut needs = HostNeeds::of(state);
         for (task, of_problem) in self.tasks.iter_mut().zip(&mut problem.tasks) {
-            let group = state.task(task.id).group;
-            let of_group = of_groups.entry(group).or_insert_with(|| {
+            let number = state.task(task.id).group;
+            let of_group = of_groups.entry(number).or_insert_with(|| {
                 // One round of trials of a group at a time: their outcomes say which trial is next.
-                let is_to_wait = luck == Luck::Good && state.is_being_measured(group);
-                if is_to_wait { Vec::new() } else { state.unmeasured(group, &self.breadths) }
+                let is_to_wait = luck == Luck::Good && state.is_being_measured(number);
+                if is_to_wait { Vec::new() } else { state.unmeasured(number, &self.breadths) }
             });
             let has_steps = state.task(task.id).steps.is_some();
             let may = of_group.iter().filter(|key| has_steps && state.may_run(task.id, key));
@@ -76,8 +78,12 @@ impl Remaining {
             let left = all_steps.saturating_sub(task.step) as f64;
             let pace = state.pace(task.id);
             for key in &task.unmeasured {
-                let group = &state.groups[group];
-                let Some(estimate) = group.trials[key].estimate else { continue };
+                let group = &state.groups[number];
+                let trial = &group.trials[key];
+                let Some(estimate) = trial.estimate else { continue };
+                let host_bytes = needs
+                    .as_mut()
+                    .map_or(0, |needs| needs.planned(number, &trial.strategy, &key.gpu_type));
                 let step_s = match luck {
                     Luck::None => estimate.step_s,
                     Luck::Good => lucky_step_s(group, key, estimate),
@@ -90,7 +96,7 @@ impl Remaining {
                     gpu_type: Some(key.gpu_type.as_str().into()),
                     runtime_s: runtime_s.max(LEAST_RUNTIME_S),
                     pack: true,
-                    host_bytes: 0,
+                    host_bytes,
                 });
             }
         }

@@ -3,7 +3,7 @@
 //! An extended plan needs no solver. It is the plan that a new plan must beat, and the plan that
 //! steps in where the solver gives none. Of the strategies that the pool can hold now, each task
 //! gets the one with the least devices times seconds. It gets the devices that are free first by
-//! the forecast. Tasks that the stopper has let go on come first: behind running tasks, before all
+//! the forecast, on a node with enough host memory for it alone. Tasks that the stopper has let go on come first: behind running tasks, before all
 //! others.
 
 use std::cmp::Reverse;
@@ -14,6 +14,7 @@ use saturn_core::{Gang, Placement, WHOLE};
 use crate::facts::ids::{DeviceId, NodeId, TaskId};
 use crate::facts::plan::Place;
 use crate::forecast::follow::{Forecast, follow, staying};
+use crate::knowledge::host_needs::HostNeeds;
 use crate::knowledge::strategies::Choice;
 use crate::state::run::State;
 
@@ -124,8 +125,10 @@ fn as_it_trains(state: &State, task: TaskId, now_s: f64) -> Option<Place> {
 }
 
 /// The end of a plan: when each device is free for good.
-struct Back {
+struct Back<'a> {
     now_s: f64,
+    /// What strategies take of host memory, where nodes have only so much.
+    needs: Option<HostNeeds<'a>>,
     /// Usable devices of each node, in the order in which they become free.
     free: BTreeMap<NodeId, Vec<(Time, u32)>>,
     /// For each type and number of devices, when each node has so many free.
@@ -148,8 +151,8 @@ impl Time {
     }
 }
 
-impl Back {
-    fn of(state: &State, forecast: &Forecast, now_s: f64) -> Self {
+impl<'a> Back<'a> {
+    fn of(state: &'a State, forecast: &Forecast, now_s: f64) -> Self {
         let mut free = BTreeMap::new();
         for node in state.present_nodes() {
             let mut devices: Vec<(Time, u32)> = state
@@ -163,11 +166,11 @@ impl Back {
             free.insert(node, devices);
         }
         let ends = forecast.tasks.iter().map(|(task, (_, end_s))| (*task, *end_s)).collect();
-        Self { now_s, free, soonest: BTreeMap::new(), ends }
+        Self { now_s, needs: HostNeeds::of(state), free, soonest: BTreeMap::new(), ends }
     }
 
     /// A place for a task behind all others.
-    fn put(&mut self, state: &State, task: TaskId) -> Option<Place> {
+    fn put(&mut self, state: &'a State, task: TaskId) -> Option<Place> {
         let pace = state.pace(task);
         let mut choices: Vec<(f64, Choice<'_>)> = state
             .choices(task)
@@ -182,7 +185,12 @@ impl Back {
             let first = if state.is_wide(gpu_type, gpus) {
                 self.first_across(state, gpu_type, gpus)?
             } else {
-                let (free_s, node) = self.first(state, gpu_type, gpus)?;
+                let group = state.task(task).group;
+                let bytes = self
+                    .needs
+                    .as_mut()
+                    .map_or(0, |needs| needs.planned(group, &choice.trial.strategy, gpu_type));
+                let (free_s, node) = self.first(state, gpu_type, gpus, bytes)?;
                 (free_s, vec![(node, gpus)])
             };
             Some((choice, first))
@@ -207,8 +215,15 @@ impl Back {
         Some(Place { task, strategy, gang, share, until_step, is_estimate, start_s, end_s })
     }
 
-    /// The node of a type that has so many free devices first, and when.
-    fn first(&mut self, state: &State, gpu_type: &str, gpus: u32) -> Option<(Time, NodeId)> {
+    /// The node of a type that has so many free devices first, and when, among the nodes with so many
+    /// bytes of host memory.
+    fn first(
+        &mut self,
+        state: &State,
+        gpu_type: &str,
+        gpus: u32,
+        bytes: u64,
+    ) -> Option<(Time, NodeId)> {
         let free = &self.free;
         let nodes = self.soonest.entry((gpu_type.to_owned(), gpus)).or_insert_with(|| {
             free.iter()
@@ -216,7 +231,8 @@ impl Back {
                 .filter_map(|(node, devices)| Some((devices.get(gpus as usize - 1)?.0, *node)))
                 .collect()
         });
-        nodes.first().copied()
+        let has = |node: NodeId| state.host_memory_of(node).is_none_or(|has| has >= bytes);
+        nodes.iter().find(|(_, node)| has(*node)).or_else(|| nodes.first()).copied()
     }
 
     /// Nodes of a type for a wide gang, with how many devices of each, and when they are free. They

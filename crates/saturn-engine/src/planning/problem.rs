@@ -1,7 +1,8 @@
 //! What is left of a run as a planning problem.
 //!
 //! The problem has the devices that can be used, the tasks that can be planned, and the running
-//! attempts. To stay costs a running task nothing. To move costs it the checkpoint at which it
+//! attempts. If nodes have only so much host memory, it has that too, and what each strategy takes of
+//! it. To stay costs a running task nothing. To move costs it the checkpoint at which it
 //! stops (`switch_cost_s`) and the launch under the strategy moved to (in that strategy's runtime).
 
 use std::cell::LazyCell;
@@ -15,6 +16,7 @@ use saturn_core::{
 
 use crate::facts::config::Level;
 use crate::facts::ids::{NodeId, TaskId};
+use crate::knowledge::host_needs::HostNeeds;
 use crate::planning::deadlines::LeftOut;
 use crate::state::attempt::Attempt;
 use crate::state::breadth::{Breadth, holds};
@@ -140,22 +142,24 @@ impl Remaining {
         let has_priorities = tasks.windows(2).any(|pair| priority(&pair[0]) != priority(&pair[1]));
         remaining.objective =
             if has_priorities { Objective::Completion } else { Objective::Makespan };
-        remaining.add_nodes(state);
+        let mut needs = HostNeeds::of(state);
+        remaining.add_nodes(state, needs.as_ref());
         for task in tasks {
-            remaining.add_task(state, *task, now_s);
+            remaining.add_task(state, *task, needs.as_mut(), now_s);
         }
         remaining.add_order(state);
         remaining
     }
 
-    fn add_nodes(&mut self, state: &State) {
+    fn add_nodes(&mut self, state: &State, needs: Option<&HostNeeds>) {
         let mut cluster = Cluster::default();
         for id in state.present_nodes() {
             let devices: Vec<u32> = state.usable_devices(id).collect();
             let gpus = u32::try_from(devices.len()).unwrap_or(u32::MAX);
             if gpus > 0 {
                 let spec = &state.cluster.nodes[id.0];
-                cluster.nodes.push(Node { gpus, ..spec.clone() });
+                let host_memory_bytes = needs.and_then(|needs| needs.of_node(id));
+                cluster.nodes.push(Node { gpus, host_memory_bytes, ..spec.clone() });
                 self.nodes.push((id, devices));
             }
         }
@@ -163,7 +167,13 @@ impl Remaining {
         self.breadths.clone_from(&state.usable_breadths);
     }
 
-    fn add_task(&mut self, state: &State, id: TaskId, now_s: f64) {
+    fn add_task<'a>(
+        &mut self,
+        state: &'a State,
+        id: TaskId,
+        mut needs: Option<&mut HostNeeds<'a>>,
+        now_s: f64,
+    ) {
         let attempt = state.attempt_of(id).map(|(_, attempt)| attempt);
         let attempt = attempt.filter(|one| one.stopping.is_none() && !one.is_dying());
         let num_trials = state.group_of(id).trials.len();
@@ -184,13 +194,16 @@ impl Remaining {
                 None => pace.time_s(choice),
             };
             let Some(runtime_s) = runtime_s else { continue };
+            let group = state.task(id).group;
+            let host_bytes =
+                needs.as_mut().map_or(0, |needs| needs.planned(group, strategy, choice.gpu_type));
             options.push(Candidate {
                 technique: self.names.shared(&strategy.technique),
                 gpus: strategy.gpus,
                 gpu_type: Some(self.names.shared(choice.gpu_type)),
                 runtime_s: runtime_s.max(LEAST_RUNTIME_S),
                 pack: true,
-                host_bytes: 0,
+                host_bytes,
             });
             strategies.push(strategy.clone());
         }

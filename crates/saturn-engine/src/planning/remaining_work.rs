@@ -100,6 +100,7 @@ fn wide(state: &State, remaining: &Remaining) -> Vec<Wide> {
                     gpu_type: Some(choice.gpu_type.into()),
                     runtime_s: runtime_s.unwrap_or(0.0).max(LEAST_RUNTIME_S),
                     pack: true,
+                    // Nodes that could hold it may have any host memory.
                     host_bytes: 0,
                 },
                 across: width.filter(|_| max_nodes > 1),

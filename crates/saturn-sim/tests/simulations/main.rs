@@ -7,6 +7,7 @@ mod bounds;
 mod cases;
 mod costs;
 mod device_time;
+mod host_memory;
 mod outages;
 mod owners;
 mod policies;
