@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def write(folder: Path, page: Path) -> None:
         crate, _, by = kept.stem.rpartition("-")
         campaigns[crate, by] = list(outcomes(kept).values())
     seeds = campaigns.get(("saturn-engine", "seeds"), [])
-    told = [SEEDS, *_deciding(seeds, known["reasons"]), ""]
+    told = [SEEDS, *_deciding(seeds, known["reasons"], known["compiling"]), ""]
     lines = [BEGINNING, *_table(campaigns, known["first"]), "", *told]
     for crate, by in campaigns:
         if by != "own":
@@ -76,19 +77,23 @@ def _table(
         yield f"| {crate} | {JUDGES[by]} | {numbers} |"
 
 
-def _deciding(found: list[Outcome], reasons: Mapping[str, str]) -> Iterator[str]:
+def _deciding(
+    found: list[Outcome], reasons: Mapping[str, str], compiling: Mapping[str, int]
+) -> Iterator[str]:
     """The share that seeds kill of the mutants that change a decision, and who met few seeds."""
     survived = [one for one in found if not is_killed(one)]
     vain = [one for one in survived if _reason("seeds", one, reasons).startswith(NO_DECISION)]
     left, killed = len(found) - len(vain), len(found) - len(survived)
-    yield (
+    text = (
+        f"{compiling['saturn-engine-seeds']} such mutants compile; {len(found)} were tried so far. "
         f"Of these {len(found)} mutants, {len(vain)} survivors change no decision: they are "
         f"equivalent, or change words for people. The seeds kill {killed} of the other {left}, "
         f"{100 * killed / max(1, left):.1f}%."
     )
     few = [one for one in survived if one not in vain and one.get("seeds", ALL_SEEDS) < ALL_SEEDS]
     if few:
-        yield f"{len(few)} of the survivors have met fewer than {ALL_SEEDS} seeds so far."
+        text += f" {len(few)} of the survivors have met fewer than {ALL_SEEDS} seeds so far."
+    yield textwrap.fill(text, 100)
 
 
 def _reason(by: str, one: Outcome, reasons: Mapping[str, str]) -> str:
