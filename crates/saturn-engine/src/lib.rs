@@ -65,14 +65,15 @@ mod state;
 pub use engine::rehearsal::Rehearsal;
 pub use engine::turn::Engine;
 pub use facts::config::{
-    Allowed, DeviceKind, EvaluationSpec, Goal, GoalMode, Level, Machines, Mode, Policy, RunConfig,
-    TaskSpec, TechniqueRef, TrialBudget, Wishes,
+    Allowed, DeviceKind, EvaluationSpec, Goal, GoalMode, Level, Mode, Policy, RunConfig, TaskSpec,
+    TechniqueRef, TrialBudget, Wishes,
 };
 pub use facts::evaluation::{BestEvaluation, Evaluation, Metrics};
 pub use facts::event::{Action, Command, Event, NewTask, RankReport, SolveAnswer, SolveOrder};
 pub use facts::failure::{FailureKind, RankFailure};
 pub use facts::ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
 pub use facts::judgement::{Judgement, NamedJudgement, Ruling};
+pub use facts::machines::Machines;
 pub use facts::migrate;
 pub use facts::plan::{Place, PlanSource, RunPlan};
 pub use facts::record::{

@@ -2,8 +2,8 @@
 
 use saturn_core::Node;
 
-use crate::facts::config::Machines;
 use crate::facts::ids::{NodeId, TaskId};
+use crate::facts::machines::Machines;
 use crate::facts::record::RunEnd;
 use crate::state::device::{DeviceState, NodeState, Occupancy};
 use crate::state::run::State;

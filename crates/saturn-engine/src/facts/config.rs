@@ -28,24 +28,6 @@ pub enum DeviceKind {
     Cuda,
 }
 
-/// What the machines of a run are, as far as the present process can tell.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Machines {
-    /// What their devices are.
-    pub device_kind: DeviceKind,
-    /// [`Policy::host_memory_bytes`].
-    pub host_memory_bytes: Option<u64>,
-    /// [`Policy::host_memory_by_node`].
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub host_memory_by_node: BTreeMap<String, u64>,
-    /// Whether nodes may join. If so, a task that needs a wider node than the pool has waits.
-    #[serde(default = "yes")]
-    pub pool_may_grow: bool,
-    /// [`Policy::hardware`].
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub hardware: BTreeMap<String, String>,
-}
-
 /// Which of the two technique interfaces a technique implements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -194,7 +176,7 @@ impl TaskSpec {
     }
 }
 
-fn yes() -> bool {
+pub(super) fn yes() -> bool {
     true
 }
 
@@ -379,15 +361,6 @@ pub struct RunConfig {
 }
 
 impl RunConfig {
-    /// What the machines are.
-    pub fn machines(&self) -> Machines {
-        let Policy { host_memory_bytes, pool_may_grow, .. } = self.policy;
-        let host_memory_by_node = self.policy.host_memory_by_node.clone();
-        let device_kind = self.device_kind;
-        let hardware = self.policy.hardware.clone();
-        Machines { device_kind, host_memory_bytes, host_memory_by_node, pool_may_grow, hardware }
-    }
-
     /// The level of a technique; managed where it isn't in the run.
     pub fn level_of(&self, technique: &str) -> Level {
         self.technique(technique).map_or(Level::Managed, |technique| technique.level)

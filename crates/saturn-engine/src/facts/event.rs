@@ -8,11 +8,12 @@ use saturn_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::facts::config::{Machines, TaskSpec};
+use crate::facts::config::TaskSpec;
 use crate::facts::evaluation::{BestEvaluation, Evaluation};
 use crate::facts::failure::FailureKind;
 use crate::facts::ids::{AttemptId, DeviceId, TaskId};
 use crate::facts::judgement::NamedJudgement;
+use crate::facts::machines::Machines;
 use crate::facts::record::Purpose;
 
 /// What a rank says while it lives.

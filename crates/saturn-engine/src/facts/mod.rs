@@ -1,6 +1,7 @@
 //! Plain data: what the engine is told, what the journal stores, and what the engine asks for.
 //!
-//! - `ids`, `config`, `wishes`: the names of things within a run, and what a run and its tasks are.
+//! - `ids`, `config`, `machines`, `wishes`: the names of things within a run, and what a run, its
+//!   machines and its tasks are.
 //! - `event`: what happens to the engine, and the actions that the engine asks for. `microseconds`
 //!   rounds the times of one of these.
 //! - `record`, `plan`: what a journal keeps. `kind` names the kinds of records. `migrate` reads journals
@@ -20,6 +21,7 @@ pub(crate) mod failure;
 pub(crate) mod ids;
 pub(crate) mod judgement;
 mod kind;
+pub(crate) mod machines;
 mod microseconds;
 pub mod migrate;
 pub(crate) mod plan;

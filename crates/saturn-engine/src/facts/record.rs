@@ -12,11 +12,12 @@ use saturn_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::facts::config::{Machines, RunConfig, TaskSpec, Wishes};
+use crate::facts::config::{RunConfig, TaskSpec, Wishes};
 use crate::facts::evaluation::{BestEvaluation, Evaluation};
 use crate::facts::failure::RankFailure;
 use crate::facts::ids::{AttemptId, NodeId, TaskId};
 use crate::facts::judgement::Judgement;
+use crate::facts::machines::Machines;
 use crate::facts::plan::RunPlan;
 
 /// What an attempt is for.

@@ -107,9 +107,8 @@ impl Books {
     /// The driver has seen which devices others use.
     fn note_outside(&mut self, used: BTreeSet<DeviceId>) {
         self.outside.shared.retain(|id| used.contains(id));
-        for id in self.outside.left.difference(&used) {
-            self.duties.push(Duty::TakeBack(*id));
-        }
+        let free: Vec<DeviceId> = self.outside.left.difference(&used).copied().collect();
+        self.must_return(&free);
         let is_there =
             |id: &DeviceId| self.nodes.get(id.node.0).is_some_and(|(_, _, gpus)| id.device < *gpus);
         for id in used.iter().filter(|id| is_there(id)) {

@@ -2,7 +2,8 @@
 //!
 //! Written from the engine's promises. A device that was set aside is used again if a person asks
 //! for that, if the processes that lived on it are gone, if a task that accused it fails elsewhere
-//! too, or if a task can run on no others. In the first three cases it must be.
+//! too, if other programs have left it, or if a task can run on no others. In all cases but the last
+//! it must be.
 
 use std::collections::BTreeSet;
 
@@ -77,7 +78,7 @@ impl Books {
 
     /// These devices must be used again in this decision, as far as they were set aside and nothing
     /// is left on them.
-    fn must_return(&mut self, back: &[DeviceId]) {
+    pub(super) fn must_return(&mut self, back: &[DeviceId]) {
         self.may_return.extend(back);
         let is_due =
             |device: &&DeviceId| self.set_aside.contains(*device) && !self.is_left_on(**device);

@@ -140,6 +140,10 @@ impl Simulation {
 
     /// The driver looks which devices other programs use.
     pub(super) fn look_outside(&mut self) {
+        // Nobody looks once the run has ended.
+        if self.state().ended.is_some() {
+            return;
+        }
         if !self.used_outside.is_empty() {
             self.world.hit(Fault::UsedOutside);
         }
