@@ -79,6 +79,8 @@ pub(crate) struct HostMemoryQueue {
     first: BTreeMap<u64, HostMemoryWaiter>,
     /// The same tasks' numbers, by the nodes on which they would start.
     on_node: BTreeMap<usize, BTreeSet<u64>>,
+    /// Nodes about which this has changed since it was asked last.
+    changed: BTreeSet<NodeId>,
 }
 
 impl HostMemoryQueue {
@@ -101,12 +103,13 @@ impl HostMemoryQueue {
         first.filter(is_on).map(|one| one.task)
     }
 
-    /// Where a task could start now, or that it can't. Returns whether this was otherwise before.
-    fn set_first(&mut self, number: u64, waiter: Option<HostMemoryWaiter>) -> bool {
+    /// Where a task could start now, or that it can't.
+    fn set_first(&mut self, number: u64, waiter: Option<HostMemoryWaiter>) {
         if self.first.get(&number) == waiter.as_ref() {
-            return false;
+            return;
         }
         for part in self.first.remove(&number).iter().flat_map(|one| &one.gang) {
+            self.changed.insert(NodeId(part.node));
             if let Some(numbers) = self.on_node.get_mut(&part.node) {
                 numbers.remove(&number);
                 if numbers.is_empty() {
@@ -116,16 +119,23 @@ impl HostMemoryQueue {
         }
         if let Some(waiter) = waiter {
             for part in &waiter.gang {
+                self.changed.insert(NodeId(part.node));
                 self.on_node.entry(part.node).or_default().insert(number);
             }
             self.first.insert(number, waiter);
         }
-        true
     }
 
-    /// A task waits no longer. Returns whether it could have started.
-    fn remove(&mut self, task: TaskId) -> bool {
-        self.numbers.remove(&task).is_some_and(|number| self.set_first(number, None))
+    /// A task waits no longer.
+    fn remove(&mut self, task: TaskId) {
+        if let Some(number) = self.numbers.remove(&task) {
+            self.set_first(number, None);
+        }
+    }
+
+    /// Takes out the nodes where memory is kept for other tasks than before, or for none.
+    fn take_changed(&mut self) -> BTreeSet<NodeId> {
+        std::mem::take(&mut self.changed)
     }
 }
 
@@ -146,7 +156,7 @@ impl HostMemoryWaiter {
 }
 
 /// Whether there is host memory for a task to train under a strategy on a gang. If not, its devices
-/// are looked at again when an attempt ends.
+/// are looked at again when an attempt ends on one of the gang's nodes.
 pub(crate) fn may_take_host_memory(
     ledger: &mut Ledger,
     host_memory: &mut HostMemoryQueue,
@@ -175,7 +185,8 @@ pub(crate) fn may_take_host_memory(
         }
     } else if host_memory.numbers.contains_key(&task) {
         host_memory.remove(task);
-        ledger.note_host_memory();
+        let nodes = gang.iter().map(|part| NodeId(part.node));
+        ledger.note_host_memory_on(host_memory.take_changed().into_iter().chain(nodes));
         // Trials that waited for this task to start are looked at once the task has started.
         ledger.timers.set(now_s, Timer::Trials);
     }
@@ -212,10 +223,9 @@ pub(crate) fn look_at_host_memory_queue(
     if host_memory.numbers.is_empty() {
         return;
     }
-    let mut is_other = false;
     for task in not_waiting {
         if ledger.state.task(task).status != TaskStatus::Waiting {
-            is_other |= host_memory.remove(task);
+            host_memory.remove(task);
         }
     }
     let mut tasks: BTreeSet<TaskId> = BTreeSet::new();
@@ -230,11 +240,12 @@ pub(crate) fn look_at_host_memory_queue(
     for task in tasks {
         let Some(number) = host_memory.numbers.get(&task).copied() else { continue };
         let waiter = host_memory_waiter(ledger, task, now_s);
-        is_other |= host_memory.set_first(number, waiter);
+        host_memory.set_first(number, waiter);
     }
-    if is_other {
+    let others = host_memory.take_changed();
+    if !others.is_empty() {
         ledger.agenda.trials_changed = true;
-        ledger.note_host_memory();
+        ledger.note_host_memory_on(others);
     }
 }
 

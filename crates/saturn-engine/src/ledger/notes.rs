@@ -11,6 +11,7 @@ impl Ledger {
     pub(crate) fn note_end(&mut self, id: AttemptId) {
         let Some(attempt) = self.state.attempts.get(&id) else { return };
         let task = attempt.task;
+        let nodes: Vec<NodeId> = attempt.gang.iter().map(|part| NodeId(part.node)).collect();
         for device in attempt.devices() {
             self.queues.touch(device);
         }
@@ -25,7 +26,7 @@ impl Ledger {
             self.was_killed.remove(&task);
         }
         self.agenda.trials_changed = true;
-        self.note_host_memory();
+        self.note_host_memory_on(nodes);
     }
 
     pub(crate) fn note(&mut self, record: &Record) {
@@ -181,11 +182,19 @@ impl Ledger {
         }
     }
 
-    /// Tasks that waited for host memory may start: an attempt has ended, or memory is kept for
-    /// other tasks than before.
-    pub(crate) fn note_host_memory(&mut self) {
-        for device in std::mem::take(&mut self.agenda.short_of_host_memory) {
-            self.queues.touch(device);
+    /// Tasks that waited for host memory of these nodes may start: an attempt has ended there, or
+    /// memory is kept there for other tasks than before. In a full pool tasks wait on every node, so
+    /// the other nodes' devices are not looked at.
+    pub(crate) fn note_host_memory_on(&mut self, nodes: impl IntoIterator<Item = NodeId>) {
+        let short = &mut self.agenda.short_of_host_memory;
+        for node in nodes {
+            let first = DeviceId { node, device: 0 };
+            let last = DeviceId { node, device: u32::MAX };
+            let there: Vec<DeviceId> = short.range(first..=last).copied().collect();
+            for device in there {
+                short.remove(&device);
+                self.queues.touch(device);
+            }
         }
     }
 
@@ -213,5 +222,82 @@ impl Ledger {
                         .all(|device| is_idle(DeviceId { node: other, device }))
                     && state.usable_devices(other).count() >= num_devices
             })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU64;
+
+    use saturn_core::{Knobs, Node, Placement, Strategy};
+
+    use super::*;
+    use crate::facts::config::{Allowed, DeviceKind, Mode, Policy, RunConfig, TaskSpec, Wishes};
+    use crate::facts::record::AttemptEnd;
+    use crate::state::run::State;
+
+    const NODES: usize = 3;
+    const GPUS: u32 = 2;
+
+    /// A task that trains on one device of the middle one of three nodes. On every device a task
+    /// waits for host memory.
+    fn full_pool() -> Ledger {
+        let config = RunConfig {
+            mode: Mode::Orchestrate,
+            device_kind: DeviceKind::Cpu,
+            device_memory_bytes: None,
+            techniques: Vec::new(),
+            policy: Policy::default(),
+        };
+        let mut ledger = Ledger::of(State::new(config));
+        for node in 0..NODES {
+            let spec = Node::new(format!("n{node}"), GPUS, "cpu");
+            let node = NodeId(node);
+            ledger.commit(Record::NodeJoined { node, spec, host_memory_bytes: None }, 0.0);
+        }
+        let spec = TaskSpec {
+            name: "a".to_owned(),
+            dir: "tasks/a".to_owned(),
+            steps: Some(9),
+            epochs: None,
+            batches_a_step: NonZeroU64::MIN,
+            can_resume: true,
+            gpu_range: None,
+            allowed: Allowed::default(),
+            profile_key: "a".to_owned(),
+            measured: Vec::new(),
+            wishes: Wishes::default(),
+            evaluation: None,
+            parameters: Knobs::new(),
+            goal: None,
+            is_rest: false,
+            start_step: 0,
+        };
+        ledger.commit(Record::TaskAdded { task: TaskId(0), spec }, 0.0);
+        let strategy = Strategy { technique: "ddp".to_owned(), gpus: 1, knobs: Knobs::new() };
+        let gang = vec![Placement { node: 1, devices: vec![0] }];
+        ledger.launch(TaskId(0), Purpose::Train, strategy, (gang, None), 1.0);
+        ledger.agenda.short_of_host_memory.extend(all_devices());
+        while ledger.queues.take_changed().is_some() {}
+        ledger
+    }
+
+    fn all_devices() -> impl Iterator<Item = DeviceId> {
+        let devices = (0..NODES).flat_map(|node| (0..GPUS).map(move |device| (node, device)));
+        devices.map(|(node, device)| DeviceId { node: NodeId(node), device })
+    }
+
+    #[test]
+    fn an_end_has_the_devices_of_its_own_node_looked_at_and_no_others() {
+        let mut ledger = full_pool();
+        let attempt = *ledger.state.attempts.keys().next().expect("it trains");
+        let end = AttemptEnd::Stopped;
+        ledger.commit(Record::Ended { attempt, end, step: 0, step_s: None }, 2.0);
+        let looked_at: Vec<DeviceId> =
+            std::iter::from_fn(|| ledger.queues.take_changed()).collect();
+        let is_there = |device: &DeviceId| device.node == NodeId(1);
+        assert_eq!(looked_at, all_devices().filter(is_there).collect::<Vec<_>>());
+        let waits_on: Vec<DeviceId> = ledger.agenda.short_of_host_memory.into_iter().collect();
+        assert_eq!(waits_on, all_devices().filter(|one| !is_there(one)).collect::<Vec<_>>());
     }
 }
