@@ -150,6 +150,9 @@ pub(crate) fn take_back(
             let state = ledger.state.device(id);
             !is_abandoned && state.is_some_and(|one| one.set_aside.is_some())
         });
+        for device in &devices {
+            health.outside.taken_back(DeviceId { node, device: *device });
+        }
         if !devices.is_empty() {
             ledger.commit(Record::TakenBack { node, devices, reason: reason.to_owned() }, now_s);
         }

@@ -25,6 +25,13 @@ pub(crate) struct Outside {
 }
 
 impl Outside {
+    /// A device is used again. If others still use it, a person has said so.
+    pub(crate) fn taken_back(&mut self, id: DeviceId) {
+        if self.left.remove(&id) {
+            self.shared.insert(id);
+        }
+    }
+
     /// Forgets the devices of a node that has left: they count as new ones when it comes again.
     pub(crate) fn forget(&mut self, node: NodeId) {
         self.left.retain(|id| id.node != node);

@@ -20,15 +20,11 @@ pub(crate) fn used_outside(
     now_s: f64,
 ) {
     let memory = &mut health.outside;
-    let is_set_aside =
-        |id: &DeviceId| ledger.state.device(*id).is_some_and(|device| device.set_aside.is_some());
-    let (left, taken_back): (BTreeSet<DeviceId>, BTreeSet<DeviceId>) =
-        std::mem::take(&mut memory.left).into_iter().partition(is_set_aside);
-    memory.shared.extend(taken_back);
     memory.shared.retain(|id| used.contains_key(id));
-    let (left, free): (Vec<DeviceId>, Vec<DeviceId>) =
-        left.into_iter().partition(|id| used.contains_key(id));
-    memory.left.extend(left);
+    let (left, free): (BTreeSet<DeviceId>, BTreeSet<DeviceId>) =
+        std::mem::take(&mut memory.left).into_iter().partition(|id| used.contains_key(id));
+    memory.left = left;
+    let free: Vec<DeviceId> = free.into_iter().collect();
     take_back(ledger, health, &free, "no other program uses it", now_s);
     for (id, user) in used {
         if ledger.state.is_free(*id) && !health.outside.shared.contains(id) {

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use saturn_engine::{
-    Command, DeviceId, DeviceKind, Event, Machines, Mode, NodeId, Purpose, Record, TaskEnd,
+    Command, DeviceId, DeviceKind, Event, FailureKind, Machines, Mode, NodeId, Purpose, RankReport,
+    Record, TaskEnd,
 };
 
 use crate::run::Run;
@@ -95,6 +96,33 @@ fn a_person_who_takes_it_back_shares_it_until_the_others_have_gone() {
     used(&mut run, &[]);
     used(&mut run, &[1]);
     assert!(!is_usable(&run, 1), "they came again");
+}
+
+#[test]
+fn a_device_that_has_failed_since_does_not_come_back_when_the_others_leave_it() {
+    let mut run = measured(1);
+    used(&mut run, &[1]);
+    run.tell(Event::Command {
+        command: Command::TakeBack { node: "n0".to_owned(), devices: vec![1] },
+    });
+    while run.end_of(0).is_none() && is_usable(&run, 1) {
+        while run.is_asked() {
+            run.plan_asked(&[("a", 1), ("b", 0)]);
+        }
+        let attempts = run.engine.state().attempts.iter();
+        let mut on_it = attempts.filter(|(_, one)| one.devices().any(|held| held == device(1)));
+        let Some(attempt) = on_it.next().map(|(id, _)| *id) else {
+            run.now_s += 100.0;
+            run.tell(Event::Tick);
+            continue;
+        };
+        let (kind, error, traceback) = (FailureKind::Machine, "a fault".to_owned(), String::new());
+        run.say(attempt, RankReport::Failed { kind, error, traceback });
+        run.gone(attempt, 1);
+    }
+    assert!(!is_usable(&run, 1), "two failures there");
+    used(&mut run, &[]);
+    assert!(!is_usable(&run, 1), "they were no outsiders' fault");
 }
 
 #[test]

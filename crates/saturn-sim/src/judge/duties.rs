@@ -44,6 +44,7 @@ impl Books {
             self.wrong("what is owed is done", what);
         }
         self.has_space = false;
+        self.outside.owed.clear();
         self.may_return.clear();
         (self.accuses, self.returns_for_want) = (false, false);
         self.noted.clear();
@@ -116,6 +117,7 @@ impl Books {
             let mut live = self.attempts.values().filter(|one| one.end.is_none());
             if !is_open && !live.any(|one| devices(&one.gang).any(|held| held == *id)) {
                 self.duties.push(Duty::LeaveToOthers(*id));
+                self.outside.owed.insert(*id);
             }
         }
         self.outside.used = used;

@@ -9,6 +9,8 @@ use saturn_engine::{DeviceId, NodeId};
 #[derive(Debug, Default)]
 pub(super) struct Outside {
     pub(super) used: BTreeSet<DeviceId>,
+    /// Devices that this decision must set aside for them.
+    pub(super) owed: BTreeSet<DeviceId>,
     /// Devices that were set aside for them.
     pub(super) left: BTreeSet<DeviceId>,
     /// Devices that were taken back while others used them, as a person may say.
@@ -16,9 +18,9 @@ pub(super) struct Outside {
 }
 
 impl Outside {
-    /// A device is set aside, with another cause or without. Returns whether it is for the others.
-    pub(super) fn is_left_to_others(&mut self, id: DeviceId, has_other_cause: bool) -> bool {
-        !has_other_cause && self.used.contains(&id) && self.left.insert(id)
+    /// A device is set aside. Returns whether that is for the others.
+    pub(super) fn is_left_to_others(&mut self, id: DeviceId) -> bool {
+        self.owed.remove(&id) && self.left.insert(id)
     }
 
     /// A device is used again.

@@ -221,7 +221,7 @@ impl Books {
                 let is_left = one.end.is_some() && !one.live.is_empty() || is_unknown;
                 is_left && devices(&one.gang).any(|held| held == id)
             });
-            if self.outside.is_left_to_others(id, lives || failed >= MAX_SUSPECTS) {
+            if self.outside.is_left_to_others(id) {
                 continue;
             }
             if !lives && failed < MAX_SUSPECTS {
