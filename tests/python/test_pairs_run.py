@@ -232,7 +232,7 @@ class KilledDrivers:
     def trains(self) -> None:
         """A task trains: the driver may be killed, before long."""
         if self._kill_at_s == math.inf:
-            self._kill_at_s = time.monotonic() + self._chance.uniform(0.0, 4.0)
+            self._kill_at_s = time.monotonic() + self._chance.uniform(0.0, 1.0)
 
     def steer(self, directory: Path) -> None:
         """As `pair_runs.steer`, between kills; then wait for the end."""
@@ -279,7 +279,7 @@ def test_whatever_happens_to_tasks_drivers_may_be_killed_meanwhile(
     report = json.loads(native.report(drivers.path))
     result = RunResult.from_report(report, drivers.path)
     assert report["status"] == "complete", said
-    assert drivers.num_kills > 2, said
+    assert drivers.num_kills > 0, said
     goals = dict.fromkeys(EXPECTED, LOSS)
     pair_tables.judge(result, goals, {name: LOSS for name in goals if name != "follows"})
     assert_ended_as_expected(result)
