@@ -1,4 +1,4 @@
-"""The simulator's seeds as judges of mutants: few of them meet a mutant that one of them kills.
+"""Has the simulator's seeds judge mutants. Most mutants are killed after a few seeds.
 
 Each seed runs alone and unmutated once, which tells its seconds and the functions that it reaches.
 A mutant then meets the seeds that reach its function, the likeliest killers first: those that have
@@ -25,7 +25,8 @@ TIMES = 5
 #: At the least, seconds: short runs vary.
 LEAST_S = 2
 MEMORY_KB = 6_000_000
-#: Seeds that one process tries, at most: the first ones are few, since most mutants die there.
+#: The most seeds that one process tries. The first processes try few seeds, since most mutants die
+#: there.
 PARTS = (10, 40, 150, 800)
 
 

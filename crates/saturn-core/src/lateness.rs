@@ -1,4 +1,4 @@
-//! How late tasks end, of those that have a deadline: mean, 90th percentile and worst.
+//! How late the tasks with a deadline end: mean, 90th percentile and worst.
 //!
 //! A mean hides the tail: one task may be hours late while most keep their deadlines.
 

@@ -35,7 +35,7 @@ impl OfRun for TrialErrors {
     const NAME: &'static str = "trial-errors-1.json";
 
     fn check(&self, at: &str) -> Result<(), ProblemError> {
-        // They are ratios of seconds, as those of forecasts are.
+        // Both files hold ratios of seconds, which are checked alike.
         ForecastErrors { training: self.ratios.clone(), ..ForecastErrors::default() }.check(at)
     }
 }

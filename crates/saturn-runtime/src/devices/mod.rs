@@ -3,7 +3,8 @@
 //! - `machine` finds the devices (`gpus` by NVML, `others` that NVML does not know) and gives a run
 //!   its `pool` of them. `hardware` describes a pool in words that other machines can compare.
 //! - `outside` finds programs other than Saturn's on GPUs.
-//! - `claims` has a lock for each device, `across_users` those of GPUs that all users see.
+//! - `claims` has a lock for each device of a user's runs. `across_users` has a lock for each GPU that
+//!   the runs of all users see.
 //! - `host_memory` reads what the machine's memory and the limits of this process are.
 //!
 //! Invariants: two runs of a user never hold the same device, and runs of two users no GPU. Looking at devices initialises no

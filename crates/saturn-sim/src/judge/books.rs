@@ -105,7 +105,7 @@ pub(super) struct AttemptBook {
     pub(super) death: Option<(i32, String)>,
     /// It was given up while processes of it were left, as far as the engine knew.
     pub(super) is_left: bool,
-    /// It is on several nodes, and the engine was told that one of them has gone.
+    /// The gang is on several nodes, and the engine was told that one of these nodes has gone.
     pub(super) has_lost_node: bool,
     /// Ranks that have said that they fail.
     pub(super) failed_ranks: BTreeSet<u32>,
@@ -173,7 +173,8 @@ pub(super) struct Books {
     pub(super) accusers: BTreeSet<TaskId>,
     /// Tasks whose failures in a row had these devices set aside.
     pub(super) accused: Vec<(BTreeSet<TaskId>, BTreeSet<DeviceId>)>,
-    /// Tasks have just had devices of a first node set aside; those of further nodes may follow.
+    /// Tasks have just had devices of one node set aside. The next records may set aside devices of
+    /// other nodes for the same tasks.
     pub(super) accuses: bool,
     /// In this decision devices are taken back because a task can run on no others.
     pub(super) returns_for_want: bool,

@@ -57,15 +57,7 @@ fn makespan_s(seed: u64, error: f64, interval_s: f64) -> Option<(f64, usize)> {
         seed,
         ..Policy::default()
     };
-    let manners = Manners {
-        look_up_every: 5,
-        tell_every_s: 0.0,
-        teardown_s: 0.0,
-        trial_s: 1.0,
-        trial_steps: 0,
-        trials_train: false,
-        trial_noise: 0.0,
-    };
+    let manners = Manners::exact(5);
     let planner = Planner::of_moves(MAX_MOVES);
     let mut simulation = Calm { planner, manners, save_every_s: 1e9, seed }.simulation(workload);
     let end = simulation.run(MAX_S);

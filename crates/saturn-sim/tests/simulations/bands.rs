@@ -38,15 +38,7 @@ fn run(seed: u64, earlier_errors: ForecastErrors) -> Vec<(Record, f64)> {
     }
     workload.config.policy =
         Policy { interval_s: 300.0, stall_s: 1e9, seed, earlier_errors, ..Policy::default() };
-    let manners = Manners {
-        look_up_every: 5,
-        tell_every_s: 0.0,
-        teardown_s: 0.0,
-        trial_s: 1.0,
-        trial_steps: 0,
-        trials_train: false,
-        trial_noise: 0.0,
-    };
+    let manners = Manners::exact(5);
     let planner = Planner::of_moves(200);
     let mut simulation = Calm { planner, manners, save_every_s: 1e9, seed }.simulation(workload);
     assert_eq!(simulation.run(1e7), Some(RunEnd::Complete), "{:?}", simulation.violations);

@@ -104,15 +104,7 @@ fn a_device_that_trains_from_the_start_is_not_late_and_nothing_is_missed_with_on
     let size = Size { nodes: 1, gpus: 1, tasks: 1, steps: (400, 600), techniques: 1 };
     let mut workload = Workload::draw(&mut rng, &size);
     workload.measure();
-    let manners = Manners {
-        look_up_every: 5,
-        tell_every_s: 0.0,
-        teardown_s: 0.0,
-        trial_s: 1.0,
-        trial_steps: 0,
-        trials_train: false,
-        trial_noise: 0.0,
-    };
+    let manners = Manners::exact(5);
     let calm = Calm { planner: Planner::of_moves(200), manners, save_every_s: 1e9, seed: 1 };
     let mut simulation = calm.simulation(workload);
     simulation.run(1e7);

@@ -27,15 +27,7 @@ fn run(seed: u64, host_memory_bytes: Option<u64>) -> Vec<(Record, f64)> {
         host_memory_bytes,
         ..Policy::default()
     };
-    let manners = Manners {
-        look_up_every: rng.random_range(1..10),
-        tell_every_s: 0.0,
-        teardown_s: 0.0,
-        trial_s: 1.0,
-        trial_steps: 0,
-        trials_train: false,
-        trial_noise: 0.0,
-    };
+    let manners = Manners::exact(rng.random_range(1..10));
     let planner = Planner::of_moves(4000);
     let mut simulation = Calm { planner, manners, save_every_s: 1e9, seed }.simulation(workload);
     assert_eq!(simulation.run(1e7), Some(RunEnd::Complete), "{:?}", simulation.violations);
@@ -119,15 +111,7 @@ fn a_large_task_is_not_starved_by_small_ones() {
         host_memory_bytes: Some(LARGEST * 5 / 4),
         ..Policy::default()
     };
-    let manners = Manners {
-        look_up_every: 1,
-        tell_every_s: 0.0,
-        teardown_s: 0.0,
-        trial_s: 1.0,
-        trial_steps: 0,
-        trials_train: false,
-        trial_noise: 0.0,
-    };
+    let manners = Manners::exact(1);
     let config = workload.config.clone();
     let mut world = World::new(workload.truth, Odds::new(), manners, 1e9, 1);
     world.add_node(workload.nodes[0].clone());

@@ -67,15 +67,7 @@ fn exact(seed: u64, setting: Setting) -> Simulation {
             }
         }
     }
-    let manners = Manners {
-        look_up_every: rng.random_range(1..10),
-        tell_every_s: 0.0,
-        teardown_s: 0.0,
-        trial_s: 1.0,
-        trial_steps: 0,
-        trials_train: false,
-        trial_noise: 0.0,
-    };
+    let manners = Manners::exact(rng.random_range(1..10));
     let Workload { nodes, config, truth, tasks } = workload;
     let every_s = config.policy.checkpoint_every_s.unwrap_or(f64::MAX);
     let mut world =

@@ -85,8 +85,8 @@ impl Calendar {
         start
     }
 
-    /// Takes `gpus` devices, which must be free, from `start` to `end`. Of more bytes than are free, all
-    /// are taken: running tasks may hold more than there are.
+    /// Takes `gpus` devices, which must be free, from `start` to `end`. In a calendar of bytes,
+    /// running tasks may hold more bytes than there are: then all free bytes are taken.
     #[inline]
     pub(crate) fn hold(&mut self, gpus: u64, start: f64, end: f64) {
         if end <= start {

@@ -33,8 +33,8 @@ pub(crate) fn binds(problem: &Problem) -> bool {
     })
 }
 
-/// For each number of devices up to those of the widest node of a type, the most bytes that tasks can
-/// take together on a node of so many devices.
+/// The most bytes that tasks can take together on a node of one device, of two devices, and so on up to
+/// the widest node of this type.
 fn most_together(tasks: &[ProblemTask], kind: &str, widest: u32) -> Vec<u128> {
     let of_kind = |one: &&Candidate| one.gpu_type.as_deref().is_none_or(|wanted| wanted == kind);
     let widest = widest as usize;

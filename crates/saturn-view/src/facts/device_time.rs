@@ -24,7 +24,7 @@ struct Slot {
     before: Parts,
 }
 
-/// The devices of an attempt, and since when its time is counted as what it is now, seconds.
+/// The devices of an attempt, with the present use of their time and when that use began, seconds.
 #[derive(Debug, Clone, PartialEq)]
 struct Holding {
     devices: Vec<DeviceId>,
@@ -265,8 +265,8 @@ impl DeviceTime {
         }
     }
 
-    /// Finds the causes of idle devices: of all, or if they are very many, of those that the record
-    /// is about.
+    /// Finds out why devices are idle. If very many devices are idle, only the devices that the record is
+    /// about are looked at.
     fn look_at_idle(&mut self, state: &State, now_s: f64) {
         let fresh = std::mem::take(&mut self.fresh);
         self.looks = (self.looks + LOOKS).min(MOST_LOOKS);
