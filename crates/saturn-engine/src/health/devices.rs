@@ -134,7 +134,8 @@ pub(crate) fn set_aside(
     }
 }
 
-/// Uses devices again.
+/// Uses devices again, as far as their nodes are present. Devices of a node that has left count as
+/// new ones when it comes again.
 pub(crate) fn take_back(
     ledger: &mut Ledger,
     health: &mut Health,
@@ -148,10 +149,14 @@ pub(crate) fn take_back(
             let is_abandoned =
                 health.blame.abandoned.iter().any(|(_, abandoned, _)| abandoned.contains(&id));
             let state = ledger.state.device(id);
-            !is_abandoned && state.is_some_and(|one| one.set_aside.is_some())
+            ledger.state.nodes[node.0].is_there
+                && !is_abandoned
+                && state.is_some_and(|one| one.set_aside.is_some())
         });
         for device in &devices {
-            health.outside.taken_back(DeviceId { node, device: *device });
+            let id = DeviceId { node, device: *device };
+            health.outside.taken_back(id);
+            health.blame.forget(|one| *one == id);
         }
         if !devices.is_empty() {
             ledger.commit(Record::TakenBack { node, devices, reason: reason.to_owned() }, now_s);

@@ -50,6 +50,17 @@ pub(crate) struct Blame {
     pub(crate) abandoned: Vec<(AttemptId, Vec<DeviceId>, u32)>,
 }
 
+impl Blame {
+    /// Devices are used again, or their node has left: whoever accused them before has no say in
+    /// what is done with them from now on.
+    pub(crate) fn forget(&mut self, is_over: impl Fn(&DeviceId) -> bool) {
+        self.accused.retain_mut(|(_, devices)| {
+            devices.retain(|device| !is_over(device));
+            !devices.is_empty()
+        });
+    }
+}
+
 /// How often in a row Saturn's own processes have failed under each task, while this process drives
 /// the run. Beside the number stands the step of the task's checkpoint at that time.
 #[derive(Debug, Default)]

@@ -84,6 +84,7 @@ pub(crate) fn node_left(
             ledger.kill(attempt, now_s);
         }
         forget_abandoned_on(health, node);
+        health.blame.forget(|device| device.node == node);
         health.outside.forget(node);
         ledger.commit(Record::NodeLeft { node, reason: reason.to_owned() }, now_s);
     }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use saturn_engine::{
-    Command, DeviceId, DeviceKind, Event, FailureKind, Machines, Mode, NodeId, Purpose, RankReport,
-    Record, TaskEnd,
+    AttemptEnd, Command, DeviceId, DeviceKind, Event, FailureKind, Machines, Mode, NodeId, Purpose,
+    RankReport, Record, TaskEnd,
 };
 
 use crate::run::Run;
@@ -98,27 +98,64 @@ fn a_person_who_takes_it_back_shares_it_until_the_others_have_gone() {
     assert!(!is_usable(&run, 1), "they came again");
 }
 
+/// A person wants a device used again.
+fn take_back(run: &mut Run, number: u32) {
+    let command = Command::TakeBack { node: "n0".to_owned(), devices: vec![number] };
+    run.tell(Event::Command { command });
+}
+
+/// Whatever trains on a device by this plan fails as a broken machine lets it fail; the other tasks
+/// train on.
+fn fails_on(run: &mut Run, number: u32, plan: &[(&str, u32)]) {
+    while run.is_asked() {
+        run.plan_asked(plan);
+    }
+    let attempts = run.engine.state().attempts.iter();
+    let mut on_it = attempts.filter(|(_, one)| one.devices().any(|held| held == device(number)));
+    let Some(attempt) = on_it.next().map(|(id, _)| *id) else {
+        run.now_s += 100.0;
+        run.tell(Event::Tick);
+        return;
+    };
+    let (kind, error, traceback) = (FailureKind::Machine, "a fault".to_owned(), String::new());
+    run.say(attempt, RankReport::Failed { kind, error, traceback });
+    run.gone(attempt, 1);
+}
+
+#[test]
+fn a_device_that_was_taken_back_is_left_to_others_although_its_accuser_fails_elsewhere() {
+    let mut run = measured(1);
+    while is_usable(&run, 1) {
+        fails_on(&mut run, 1, &[("a", 0), ("b", 1)]);
+    }
+    run.tell(Event::Command { command: Command::Pause { task: "b".to_owned() } });
+    take_back(&mut run, 1);
+    used(&mut run, &[1]);
+    assert!(!is_usable(&run, 1));
+    run.tell(Event::Command { command: Command::Unpause { task: "b".to_owned() } });
+    run.tell(Event::Command { command: Command::Cancel { task: "a".to_owned() } });
+    for attempt in run.live(Purpose::Train) {
+        run.gone(attempt, 1);
+    }
+    let failed = |run: &Run| {
+        let is_it =
+            |one: &&Record| matches!(one, Record::Ended { end: AttemptEnd::Failed { .. }, .. });
+        run.records.iter().filter(is_it).count()
+    };
+    let before = failed(&run);
+    while failed(&run) == before {
+        fails_on(&mut run, 0, &[("b", 0)]);
+    }
+    assert!(!is_usable(&run, 1), "the others use it still");
+}
+
 #[test]
 fn a_device_that_has_failed_since_does_not_come_back_when_the_others_leave_it() {
     let mut run = measured(1);
     used(&mut run, &[1]);
-    run.tell(Event::Command {
-        command: Command::TakeBack { node: "n0".to_owned(), devices: vec![1] },
-    });
+    take_back(&mut run, 1);
     while run.end_of(0).is_none() && is_usable(&run, 1) {
-        while run.is_asked() {
-            run.plan_asked(&[("a", 1), ("b", 0)]);
-        }
-        let attempts = run.engine.state().attempts.iter();
-        let mut on_it = attempts.filter(|(_, one)| one.devices().any(|held| held == device(1)));
-        let Some(attempt) = on_it.next().map(|(id, _)| *id) else {
-            run.now_s += 100.0;
-            run.tell(Event::Tick);
-            continue;
-        };
-        let (kind, error, traceback) = (FailureKind::Machine, "a fault".to_owned(), String::new());
-        run.say(attempt, RankReport::Failed { kind, error, traceback });
-        run.gone(attempt, 1);
+        fails_on(&mut run, 1, &[("a", 0), ("b", 1)]);
     }
     assert!(!is_usable(&run, 1), "two failures there");
     used(&mut run, &[]);

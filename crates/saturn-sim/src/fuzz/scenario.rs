@@ -26,7 +26,7 @@ use crate::world::faults::{Fault, Odds};
 /// When the trouble ends, seconds.
 pub(super) const CALM_S: f64 = 400.0;
 /// By when every task has ended, seconds: the longest workload, one task after another, with room.
-pub const MAX_S: f64 = 40_000.0;
+pub const MAX_S: f64 = 100_000.0;
 
 /// The scenario of a seed.
 pub fn scenario(seed: u64) -> Simulation {

@@ -17,9 +17,10 @@ impl Books {
             Record::Started { attempt, step, .. } => {
                 let said = |report: &RankReport| matches!(report, RankReport::Started { step: said, .. } if said == step);
                 self.must_have_said(*attempt, said, "started");
-                if let Some(task) = self.attempts.get(attempt).map(|one| one.task) {
-                    let task = &mut self.tasks[task.0];
-                    if *step < task.checkpoint {
+                if let Some(one) = self.attempts.get(attempt) {
+                    let task = &mut self.tasks[one.task.0];
+                    // More steps than were told if the last report of a checkpoint was lost.
+                    if *step < task.checkpoint || one.purpose == Purpose::Train {
                         task.has_checkpoint(*step);
                     }
                 }

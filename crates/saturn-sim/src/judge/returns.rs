@@ -76,12 +76,14 @@ impl Books {
         self.must_return(&back);
     }
 
-    /// These devices must be used again in this decision, as far as they were set aside and nothing
-    /// is left on them.
+    /// These devices must be used again in this decision, as far as they are there, were set aside,
+    /// and nothing is left on them.
     pub(super) fn must_return(&mut self, back: &[DeviceId]) {
         self.may_return.extend(back);
-        let is_due =
-            |device: &&DeviceId| self.set_aside.contains(*device) && !self.is_left_on(**device);
+        let is_due = |device: &&DeviceId| {
+            let is_there = self.nodes.get(device.node.0).is_some_and(|(_, _, gpus)| *gpus > 0);
+            is_there && self.set_aside.contains(*device) && !self.is_left_on(**device)
+        };
         let due: Vec<Duty> = back.iter().filter(is_due).map(|one| Duty::TakeBack(*one)).collect();
         self.duties.extend(due);
     }
@@ -89,6 +91,7 @@ impl Books {
     /// Devices are taken back: for a cause, or because a task can run on no others.
     pub(super) fn check_taken_back(&mut self, node: NodeId, back: &[u32]) {
         let id = |device: &u32| DeviceId { node, device: *device };
+        self.forget_accused(|one| one.node == node && back.contains(&one.device));
         let is_asked = back.iter().map(id).all(|device| self.may_return.contains(&device));
         if is_asked || self.returns_for_want {
             return;
@@ -101,6 +104,15 @@ impl Books {
         }
         // All devices that tasks accused are taken back then.
         self.returns_for_want = true;
+        self.accused.clear();
+    }
+
+    /// Devices are used again, or their node has left: what accused them before counts no more.
+    pub(super) fn forget_accused(&mut self, is_over: impl Fn(&DeviceId) -> bool) {
+        self.accused.retain_mut(|(_, accused)| {
+            accused.retain(|one| !is_over(one));
+            !accused.is_empty()
+        });
     }
 
     /// A driver takes over: nodes that are not there any more, or are other nodes now, have left,

@@ -87,6 +87,7 @@ impl Books {
                 }
             }
             Record::NodeLeft { node, .. } => {
+                self.forget_accused(|one| one.node == *node);
                 for one in self.attempts.values_mut() {
                     let is_there = one.gang.iter().any(|part| part.node == node.0);
                     one.has_lost_node |= one.end.is_none() && one.gang.len() > 1 && is_there;

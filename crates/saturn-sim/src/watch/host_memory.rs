@@ -331,6 +331,7 @@ fn free_s<'a>(
             let end_s = expected_end_s(state, one, now_s) + save_s(state, one);
             (end_s, bytes_of(state, one, node))
         })
+        .filter(|(_, bytes)| *bytes > 0)
         .collect();
     others.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut left: u64 = others.iter().map(|(_, bytes)| bytes).sum();

@@ -42,6 +42,8 @@ pub(super) struct Idleness {
     waiting: BTreeMap<TaskId, f64>,
     /// Since when nothing has run while a task could start.
     standstill_s: Option<f64>,
+    /// Tasks that have ended in this turn, since the solver was asked last.
+    ended: Vec<TaskId>,
     /// When a task ended before its last step while others waited; `None` once the solver was asked
     /// after that.
     unplanned_s: Option<f64>,
@@ -86,13 +88,7 @@ impl Idleness {
                 let rest_s = before.config.policy.backoff_s * MOST_RESTS;
                 self.looks_rest_until_s = now_s + rest_s;
             }
-            Record::TaskEnded { task, .. } => {
-                let task = before.task(*task);
-                let is_as_planned = task.steps.is_some_and(|steps| task.step >= steps);
-                if !is_as_planned {
-                    self.unplanned_s.get_or_insert(now_s);
-                }
-            }
+            Record::TaskEnded { task, .. } => self.ended.push(*task),
             _ => {}
         }
     }
@@ -110,13 +106,15 @@ impl Idleness {
             self.note_late(now_s);
             (self.asked_s, self.is_asked) = (now_s, true);
             self.unplanned_s = None;
+            self.ended.clear();
         }
     }
 
     /// Whether the solver was to be asked before, because a task had ended.
     fn note_late(&mut self, now_s: f64) {
         let Some(since_s) = self.unplanned_s.filter(|_| !self.is_asked) else { return };
-        let due_s = since_s.max(self.rest_until_s) + AT_ONCE_S;
+        let rest_until_s = self.rest_until_s.max(self.looks_rest_until_s);
+        let due_s = since_s.max(rest_until_s) + AT_ONCE_S;
         let waiting: Vec<_> = self.waiting.iter().filter(|(_, from_s)| **from_s < due_s).collect();
         if now_s > due_s && !waiting.is_empty() {
             self.late = Some(format!(
@@ -126,8 +124,21 @@ impl Idleness {
         }
     }
 
-    /// A turn is over.
-    pub(super) fn check(&mut self, state: &State, now_s: f64) -> Result<(), Violation> {
+    /// A turn is over. `is_poor`: the solver's answers may be poor plans, which leave devices idle.
+    pub(super) fn check(
+        &mut self,
+        state: &State,
+        is_poor: bool,
+        now_s: f64,
+    ) -> Result<(), Violation> {
+        // Records do not tell of all steps, so the engine is asked.
+        let is_early = |task: &TaskId| {
+            let task = state.task(*task);
+            task.steps.is_none_or(|steps| task.step < steps)
+        };
+        if std::mem::take(&mut self.ended).iter().any(is_early) {
+            self.unplanned_s.get_or_insert(now_s);
+        }
         self.note_late(now_s);
         if let Some(what) = self.late.take() {
             return broken("devices that a task leaves early are planned again", what);
@@ -153,7 +164,8 @@ impl Idleness {
         self.waiting.retain(|task, _| could_start.contains_key(task));
         for (task, needs_s) in &could_start {
             let since_s = *self.waiting.entry(*task).or_insert(now_s);
-            if now_s - since_s > TIMES * needs_s + INTERVALS * interval_s + MORE_S {
+            let may_wait_s = TIMES * needs_s + INTERVALS * interval_s + MORE_S;
+            if !is_poor && now_s - since_s.max(self.rest_until_s) > may_wait_s {
                 let what = format!(
                     "{task:?} would need {needs_s:.1} s, and waits since {since_s:.1} s although it \
                      could start"
@@ -175,7 +187,9 @@ impl Idleness {
             return Ok(());
         }
         let since_s = *self.standstill_s.get_or_insert(now_s);
-        if now_s - since_s.max(self.rest_until_s) > NOTHING_RUNS_S {
+        // A poor plan may let all devices wait until the pool is planned again.
+        let planned_s = self.asked_s + state.config.policy.interval_s + AT_ONCE_S;
+        if now_s > (since_s.max(self.rest_until_s) + NOTHING_RUNS_S).max(planned_s) {
             let what = format!("{could_start:?} could start since {since_s:.1} s");
             return broken("something runs while something could", what);
         }

@@ -14,6 +14,7 @@ use crate::watch::host_memory::{HostMemory, is_host_memory_limited};
 use crate::watch::idle::Idleness;
 use crate::watch::overdue::Overdue;
 use crate::world::cluster::World;
+use crate::world::faults::Fault;
 
 /// With more tasks than these, the whole state is looked at at fewer events.
 const TASKS_A_LOOK: usize = 10;
@@ -80,7 +81,8 @@ impl Watcher for Watch {
         if is_turn {
             Self::check_starts(state, world.now_s())?;
             self.host_memory.check(state, world.is_exact, world.now_s())?;
-            self.idleness.check(state, world.now_s())?;
+            let is_poor = world.hits.contains_key(&Fault::PoorPlan);
+            self.idleness.check(state, is_poor, world.now_s())?;
             Self::check_let_go_on(state, &self.let_go_on)?;
         }
         self.let_go_on.clear();
