@@ -123,7 +123,7 @@ def test_of_the_held_tasks_the_best_trains_ahead_where_another_is_further() -> N
         said = list(getattr(search.tuner, about)(search.tasks))
         search.take(said)
         for one in said:
-            search.tasks[one.task].is_ahead = one.ruling == GO_ON
+            search.tasks[one.task].train_ahead(one.ruling == GO_ON)
         return words(said)
 
     for name, value in zip("abcd", (0.1, 0.2, 0.3, 0.4), strict=True):
@@ -135,12 +135,10 @@ def test_of_the_held_tasks_the_best_trains_ahead_where_another_is_further() -> N
     assert asked("idle") == [("c", GO_ON)]
     assert asked("idle") == [("d", GO_ON)]
     assert asked("idle") == []
-    assert asked("crowded") == []  # nobody waits
-    search.tasks["e"].stage = "waiting"
     assert asked("crowded") == [("d", HOLD)]  # the worse of the two
     # It is judged at its next rung as any other task.
     assert words(search.report("c", 4, 0.5)) == [("c", HOLD)]
-    search.tasks["c"].is_ahead = False
+    search.tasks["c"].train_ahead(False)
     assert asked("idle") == [("d", GO_ON)]  # `c` is at the rung of `a` now
     assert asked("idle") == []
 
@@ -149,7 +147,8 @@ def test_what_trains_ahead_is_held_where_no_other_task_is_left() -> None:
     search = Search(made(ASHA(min_steps=2, eta=2)), 8, "ab")
     search.report("a", 2, 0.1)
     search.report("b", 2, 0.2)
-    search.tasks["b"].stage, search.tasks["b"].is_ahead = "training", True
+    search.tasks["b"].stage = "training"
+    search.tasks["b"].train_ahead(True)
     assert words(search.tuner.at(1.0, search.tasks)) == []
     search.tasks["a"].stage, search.tasks["a"].end = "ended", "done"
     said = list(search.tuner.at(1.0, search.tasks))

@@ -84,6 +84,8 @@ class FakeRun(Run):
         self.has_ended = False
         #: By default none is idle.
         self.devices: int | None = None
+        #: Whether tasks that go on can use no device that is idle.
+        self.is_unfit = False
         for name in names:
             (run_dir / name).mkdir()
         (run_dir / "journal.db").touch()
@@ -114,7 +116,8 @@ class FakeRun(Run):
         if command["command"] == "note":
             self.notes.append(command["text"])
             return
-        stages = {"hold": "held", "stop": "stopped", "go_on": "running"}
+        goes_on = "waiting" if self.is_unfit else "running"
+        stages = {"hold": "held", "stop": "stopped", "go_on": goes_on}
         for one in command["judgements"]:
             self.judged.append(one)
             if "ruling" in one:
@@ -212,6 +215,36 @@ def test_an_idle_device_trains_a_held_task_ahead_until_another_needs_it(
     again = watch([ASHA(min_steps=2, eta=2)], run)
     until(lambda: run.stages["b"] == run.stages["c"] == "stopped")
     assert run.words()[-4:-2] == [("b", "hold"), ("c", "hold")]
+    run.has_ended = True
+    again.end()
+
+
+def test_a_task_that_no_idle_device_can_take_is_held_again_and_others_waits_count(
+    tmp_path: Path, watch: Callable[[Any, FakeRun], Watch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("saturn.tuning.watch._LASTING_S", 0.3)
+    run = FakeRun(tmp_path, "abc")
+    one = watch([ASHA(min_steps=2, eta=2)], run)
+    run.report("a", 2, 0.1)
+    run.report("b", 2, 0.3)
+    run.report("c", 2, 0.4)
+    until(lambda: run.stages["a"] == "running" and run.stages["b"] == run.stages["c"] == "held")
+    run.report("a", 4, 0.1)  # the best of all that are held goes on
+    until(lambda: run.words()[-2:] == [("a", "hold"), ("a", "go_on")])
+    run.devices, run.is_unfit = 2, True
+    until(lambda: run.words()[-2:] == [("b", "go_on"), ("b", "hold")])
+    run.is_unfit = False
+    time.sleep(1.0)
+    assert run.stages["b"] == run.stages["c"] == "held"  # no task is let go on in vain again
+    run.has_ended = True
+    one.end()
+    # Another process knows nothing of that. While it trains `b` ahead, somebody else's task waits.
+    run.has_ended = False
+    again = watch([ASHA(min_steps=2, eta=2)], run)
+    until(lambda: run.stages["b"] == "running")
+    run.stages["other"], run.devices = "waiting", 3
+    (tmp_path / "other").mkdir()
+    until(lambda: run.stages["b"] == "held")
     run.has_ended = True
     again.end()
 

@@ -6,9 +6,10 @@ to the next. As more tasks reach the rung, the best may change. A task that is n
 held at a checkpoint and gives its devices back; it goes on if it is among them later.
 
 A device that would stand idle trains the best held task ahead, up to its next rung at most, if a
-task that goes on by its place is further. A task that trains ahead is held again if a task that
-goes on by its place needs the device, or if no such task is left. So training ahead ends no search
-later, unless a task that trained ahead turns out to be among the best.
+task that goes on by its place is further. A task that comes to a rung ahead goes on if it is among
+the best, but does not count as one of the n, so no more tasks go on for it. It is held again if
+another task needs the device, or if no task that goes on by its place is left. So training ahead
+ends no search later, unless a task that trained ahead turns out to be among the best.
 
 If all tasks are held and none was trained to its end (n is no power of η), the best task of the
 highest rung goes on. It goes on too if those that were trained to their ends were worse at that
@@ -121,11 +122,11 @@ class ASHA(Stopper):
             yield Ruling(first.name, GO_ON, AHEAD)
 
     def crowded(self, tasks: Tasks) -> Iterable[Ruling]:
-        """Hold the worst task that trains ahead, if another task needs its device."""
-        ahead, by_place = self._open(tasks)
-        if ahead and any(task.stage == WAITING for task in by_place):
+        """Hold the worst task that trains ahead: another task, of this search or not, waits."""
+        ahead, _ = self._open(tasks)
+        if ahead:
             last = max(ahead, key=lambda one: (-self._rung(one), self._badness(one)))
-            yield Ruling(last.name, HOLD, "it trained ahead, and a better task needs its device")
+            yield Ruling(last.name, HOLD, "it trained ahead, and another task needs its device")
 
     def at(self, now_s: float, tasks: Tasks) -> Iterable[Ruling]:
         """Hold the tasks that train ahead once no other task trains or waits."""
@@ -169,14 +170,20 @@ class ASHA(Stopper):
     def _ranked(self, rung: int, tasks: Tasks) -> tuple[set[str], list[str]]:
         """(tasks that go on from a rung, all tasks that have reached it, best first)."""
         found = []
+        came_ahead = []
         for task in tasks.values():
             rungs = self.rungs(task)
             value = task.curve(self.goal).at(rungs[rung]) if rung < len(rungs) else None
             if value is not None:
                 found.append((self.badness(value), task.name))
+                if task.came_ahead(rungs[rung]):
+                    came_ahead.append(task.name)
         found.sort()
+        # Who is among the best of the rung below has its place here, even if it came ahead.
+        best_before = self._ranked(rung - 1, tasks)[0] if came_ahead and rung > 0 else set()
+        by_place = len(found) - sum(name not in best_before for name in came_ahead)
         # A task without a finite value never goes on, even if few tasks are better.
-        best = {name for badness, name in found[: len(found) // self.eta] if badness < math.inf}
+        best = {name for badness, name in found[: by_place // self.eta] if badness < math.inf}
         return best, [name for _, name in found]
 
 

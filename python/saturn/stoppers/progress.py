@@ -6,6 +6,7 @@ seen again. A value that is not finite is NaN here, even if it was infinite.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, bisect_right
 
 #: The training loss: the mean over the last steps (see `saturn.tuning.reports`).
@@ -53,9 +54,29 @@ class Progress:
         self.stage = WAITING
         #: How it ended: `done`, `diverged`, `failed`, `cancelled` or `stopped`; None before.
         self.end: str | None = None
-        #: Whether it trains only because a device would stand idle otherwise.
-        self.is_ahead = False
+        #: Between which steps it trained only because a device would have stood idle. The last may
+        #: have no end yet.
+        self._ahead: list[tuple[int, float]] = []
         self._curves: dict[str, Curve] = {}
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether it trains only because a device would stand idle otherwise."""
+        return bool(self._ahead) and self._ahead[-1][1] == math.inf
+
+    def train_ahead(self, is_ahead: bool) -> None:
+        """Note that from its present step on it trains only because a device would stand idle.
+
+        Or that it no longer does.
+        """
+        if is_ahead and not self.is_ahead:
+            self._ahead.append((self.step, math.inf))
+        elif not is_ahead and self.is_ahead:
+            self._ahead[-1] = (self._ahead[-1][0], self.step)
+
+    def came_ahead(self, step: int) -> bool:
+        """Whether it trained to this step only because a device would have stood idle."""
+        return any(first < step <= last for first, last in self._ahead)
 
     def curve(self, metric: str) -> Curve:
         """The values of a metric; empty if the task has reported none."""

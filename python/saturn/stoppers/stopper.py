@@ -77,7 +77,7 @@ class Stopper:
         return ()
 
     def crowded(self, tasks: Tasks) -> Iterable[Ruling]:
-        """Called if no device has been idle for a while, and a task waits for one."""
+        """Called if a task has waited for a device for a while; it may be another search's task."""
         return ()
 
     def is_enough(self, now_s: float, tasks: Tasks) -> bool:

@@ -20,7 +20,7 @@ from saturn.errors import InvalidInput, RunFailed
 from saturn.plain.measures import numbers, plain
 from saturn.runs import run_directory
 from saturn.stoppers.progress import ENDED, HELD, LOSS, TRAINING, WAITING, Progress
-from saturn.stoppers.stopper import AHEAD, GO_ON, STOP, Ruling
+from saturn.stoppers.stopper import AHEAD, GO_ON, HOLD, STOP, Ruling
 from saturn.tuning.reports import WINDOW, Look, TaskReports
 from saturn.tuning.tuner import Tuner
 
@@ -40,6 +40,9 @@ _AGAIN_S = 5.0
 #: How long a device must stand idle, or a task wait for one, before the tuner is asked about it. A
 #: plan and a launch take less.
 _LASTING_S = 3.0
+#: No task trains ahead for so long after one that found no device. Idle devices may be of another
+#: type, or too few for its gang.
+_IN_VAIN_S = 60.0
 
 _STAGES = {"running": TRAINING, "held": HELD}
 _ENDS = ("done", "diverged", "failed", "cancelled", "stopped")
@@ -71,10 +74,13 @@ class Watch:
         self._after: dict[str, list[str]] = {}
         #: Tasks that wait for devices that the pool does not have, and will not get.
         self._lacking: set[str] = set()
-        #: True if a device is idle that no task waits for, False if a task waits and no device is
-        #: idle, None if neither; and since when.
+        #: True if a device is idle and no task waits, False if a task waits for a device, None if
+        #: neither; and since when. Tasks that train ahead are not asked.
         self._is_idle: bool | None = None
         self._idle_since = 0.0
+        #: When tasks were let train ahead that have not begun yet; and until when no more are.
+        self._ahead_since: dict[str, float] = {}
+        self._in_vain_until = 0.0
         self._noted: set[str] = set()
         self._is_over = threading.Event()
         #: The tuner's error, if the run was stopped because of it.
@@ -138,7 +144,7 @@ class Watch:
             self._tasks[one["task"]].add(one["step"], values)
             if "ruling" in one:
                 is_ahead = one["ruling"] == GO_ON and one.get("reason") == AHEAD
-                self._tasks[one["task"]].is_ahead = is_ahead
+                self._tasks[one["task"]].train_ahead(is_ahead)
             self._reports[one["task"]].was_seen(one["step"], values)
 
     def _round(self) -> None:
@@ -155,12 +161,28 @@ class Watch:
         rulings = list(self.tuner.at(self._now_s, self._tasks))
         if self._is_at_rest() and not rulings:
             rulings += self.tuner.at_rest(self._tasks)
+        self._send(self._judgements(rulings or self._about_devices(now)))
+
+    def _about_devices(self, now: float) -> list[Ruling]:
+        """Rulings because devices are idle, or because tasks wait for devices."""
+        self._ahead_since = {
+            name: since
+            for name, since in self._ahead_since.items()
+            if self._tasks[name].is_ahead and self._tasks[name].stage == WAITING
+        }
+        in_vain = [n for n, since in self._ahead_since.items() if now - since > _LASTING_S]
+        if in_vain:
+            self._in_vain_until = now + _IN_VAIN_S
+            reason = "it was to train ahead, and no idle device can take it"
+            return [Ruling(name, HOLD, reason) for name in in_vain]
         lasts = now - self._idle_since > _LASTING_S and self._is_complete
-        if self._is_idle is not None and lasts and not rulings:
-            ask = self.tuner.idle if self._is_idle else self.tuner.crowded
-            rulings += ask(self._tasks)
-            self._idle_since = now
-        self._send(self._judgements(rulings))
+        if self._is_idle is None or not lasts or (self._is_idle and now < self._in_vain_until):
+            return []
+        ask = self.tuner.idle if self._is_idle else self.tuner.crowded
+        rulings = list(ask(self._tasks))
+        self._idle_since = now
+        self._ahead_since |= {one.task: now for one in rulings if one.reason == AHEAD}
+        return rulings
 
     def _is_at_rest(self) -> bool:
         """Whether every task left is held, can't run on this pool, or comes after such a task."""
@@ -207,7 +229,7 @@ class Watch:
         # A ruling on a task that has ended meanwhile comes too late.
         if ruling is not None and task.end is None:
             judgement |= {"ruling": ruling.ruling, "reason": ruling.reason}
-            task.is_ahead = ruling.ruling == GO_ON and ruling.reason == AHEAD
+            task.train_ahead(ruling.ruling == GO_ON and ruling.reason == AHEAD)
             if ruling.ruling == STOP:
                 self._stopped.add(name)
                 task.stage = ENDED
@@ -249,17 +271,24 @@ class Watch:
             (self._live.add if is_live else self._live.discard)(name)
 
     def _look_at_devices(self, status: Mapping[str, Any]) -> None:
-        """Note whether devices are idle that no task of the run waits for, and the contrary."""
+        """Note whether a task of the run waits for devices, or else whether devices are idle."""
         pool = status["pool"]
         has_idle = pool["busy"] < pool["devices"]
+        are_trials_open = status["trials"]["open"] > 0
         done = {one["name"] for one in status["tasks"] if one["stage"] == "done"}
-        waits = status["trials"]["open"] > 0 or any(
+        # Devices may be idle that none of these tasks can use.
+        waits = any(
             one["stage"] not in _CONTENT
             and not one.get("lacks_devices")
+            and not (one["name"] in self._tasks and self._tasks[one["name"]].is_ahead)
             and done >= {*one["after"]}
             for one in status["tasks"]
         )
-        is_idle = None if has_idle == waits else has_idle
+        is_idle: bool | None = None
+        if waits or (are_trials_open and not has_idle):
+            is_idle = False
+        elif has_idle and not are_trials_open:
+            is_idle = True
         if is_idle != self._is_idle:
             self._is_idle, self._idle_since = is_idle, time.monotonic()
 
