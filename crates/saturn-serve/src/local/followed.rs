@@ -175,11 +175,6 @@ impl Followed {
         self.newest.told(most)
     }
 
-    /// When the run was last looked at.
-    pub(super) fn looked(&self) -> Option<Instant> {
-        self.looked.map(|(at, _)| at)
-    }
-
     /// Asks the driver how far the live attempts are.
     fn ask(&self, now: Instant) -> (Driver, Option<Status>) {
         let request = Request::Query(Query::Status);

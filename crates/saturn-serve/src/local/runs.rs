@@ -14,14 +14,13 @@ use crate::answers::data::{Events, LogPart, LogQuery, RunSummary, Seen};
 use crate::answers::failure::{Failure, FailureKind};
 use crate::answers::source::Source;
 use crate::local::followed::{Followed, Moment};
+use crate::local::kept::Kept;
 use crate::local::logs;
 use crate::local::pages::{self, MetricsRead};
 use crate::local::summary::{Signature, signature, summary};
 
 /// How long a found list of runs is good for.
 const LIST_EVERY: Duration = Duration::from_secs(1);
-/// The most runs that are followed at once; those that nobody asks about are let go.
-const MAX_FOLLOWED: usize = 16;
 /// How long a question waits for others about the same run.
 const TURN: Duration = Duration::from_secs(1);
 /// A run is summarised anew in at most one part in so many of the time.
@@ -54,7 +53,7 @@ struct Summarised {
 pub struct Local {
     find: Box<dyn Fn() -> Vec<NamedRun> + Send + Sync>,
     found: Mutex<Option<(Instant, Vec<NamedRun>)>>,
-    followed: Mutex<BTreeMap<PathBuf, Arc<Mutex<Followed>>>>,
+    followed: Mutex<Kept>,
     summaries: Mutex<BTreeMap<PathBuf, Summarised>>,
     metrics: MetricsRead,
 }
@@ -97,21 +96,10 @@ impl Local {
     }
 
     /// The followed run of this name.
+    #[expect(clippy::disallowed_methods, reason = "runs are followed while somebody asks")]
     fn followed(&self, name: &str) -> Result<Arc<Mutex<Followed>>, Failure> {
         let path = self.find(name)?.path;
-        let mut all = lock(&self.followed);
-        if !all.contains_key(&path) && all.len() >= MAX_FOLLOWED {
-            // A run that is just being asked about is locked, and stays.
-            let idle = all.iter().filter_map(|(path, one)| {
-                let looked = one.try_lock().ok()?.looked();
-                Some((looked, path.clone()))
-            });
-            if let Some((_, oldest)) = idle.min() {
-                all.remove(&oldest);
-            }
-        }
-        let new = || Arc::new(Mutex::new(Followed::new(&path)));
-        Ok(Arc::clone(all.entry(path.clone()).or_insert_with(new)))
+        Ok(lock(&self.followed).ask(&path, Instant::now()))
     }
 
     /// Looks at a run, and answers from what is known then.
@@ -210,7 +198,7 @@ impl Source for Local {
         }
         match control::ask(&path, &Request::Command(command)) {
             Ok(reply) if reply.ok => {
-                let known = lock(&self.followed).get(&path).cloned();
+                let known = lock(&self.followed).get(&path);
                 if let Some(followed) = known
                     && let Ok(mut run) = followed.lock()
                 {
