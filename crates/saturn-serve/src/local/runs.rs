@@ -8,16 +8,16 @@ use std::time::{Duration, Instant};
 use saturn_engine::{Command, TaskId};
 use saturn_runtime::control::{self, ControlError, Request};
 use saturn_runtime::{RuntimeError, cancel_sweep};
-use saturn_view::{Explanation, PlanInForce, RunPage, Status, TaskPage};
+use saturn_view::{Explanation, Gauges, PlanInForce, RunPage, Status, TaskPage};
 
-use crate::answers::data::{Events, LogPart, LogQuery, RunSummary, Seen};
+use crate::answers::data::{Events, LogPart, LogQuery, RunMetrics, RunSummary, Seen};
 use crate::answers::failure::{Failure, FailureKind};
 use crate::answers::source::Source;
 use crate::local::followed::{Followed, Moment};
 use crate::local::kept::Kept;
 use crate::local::logs;
 use crate::local::pages::{self, MetricsRead};
-use crate::local::summary::{Signature, signature, summary};
+use crate::local::summary::{Signature, changed_within, signature, summary};
 
 /// How long a found list of runs is good for.
 const LIST_EVERY: Duration = Duration::from_secs(1);
@@ -27,6 +27,12 @@ const TURN: Duration = Duration::from_secs(1);
 const SHARE: u32 = 20;
 /// Names of tasks that a message lists.
 const MAX_LISTED: usize = 8;
+
+/// Runs that nobody drives any more have numbers for so long after their last record, so that a
+/// program that asks now and then learns how they ended.
+const METERED_FOR: Duration = Duration::from_mins(15);
+/// The most runs that have numbers.
+const MAX_METERED: usize = 100;
 
 /// A run, with its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -186,6 +192,26 @@ impl Source for Local {
             let page = pages::of_task(run, followed, &at, named(&at, task)?, &self.metrics);
             page.ok_or_else(|| FailureKind::Internal.because("the task can't be read"))
         })
+    }
+
+    fn metrics(&self) -> Result<Vec<RunMetrics>, Failure> {
+        let metered = self.list().into_iter().filter(|run| {
+            control::driver_of(&run.path).is_some() || changed_within(&run.path, METERED_FOR)
+        });
+        let read = |run: NamedRun| {
+            let found = self.with(&run.name, |followed, at| {
+                Ok(RunMetrics {
+                    name: run.name.clone(),
+                    is_driven: at.is_driven,
+                    now_s: at.now_s,
+                    gauges: Gauges::of(at.state, at.history, at.now_s),
+                    tally: followed.tally().clone(),
+                })
+            });
+            // A run that is damaged, or just being read, must not hide the others.
+            found.ok()
+        };
+        Ok(metered.take(MAX_METERED).filter_map(read).collect())
     }
 
     fn command(&self, run: &str, command: Command) -> Result<(), Failure> {
