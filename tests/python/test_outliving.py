@@ -6,6 +6,7 @@ was taken up did not go back to a checkpoint.
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import json
 import os
@@ -168,6 +169,77 @@ def test_a_killed_agent_is_replaced_and_its_tasks_go_on_from_their_checkpoints(
     os.kill(agent, signal.SIGKILL)
     assert run.wait() == 0, run.stderr.read_text()
     assert "ended unexpectedly" in run.stderr.read_text()
+    assert_trained_as_plain_torch_does(run)
+    run.assert_nothing_lives()
+
+
+def waits_for(lock: Path) -> threading.Thread:
+    """Wait for a device as another run does, and leave it at once; alive until then."""
+
+    def wait() -> None:
+        with lock.open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.slow
+def test_a_run_that_was_taken_up_keeps_its_devices_when_its_agent_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SATURN_LOCKS_DIR", str(tmp_path / "locks"))
+    run = killed_while_it_trains(tmp_path, 600)
+    (agent,) = agents(run)
+    run.resume()
+    while not records(run, "resumed"):
+        assert run.process.poll() is None, run.stderr.read_text()
+        time.sleep(0.01)
+    (lock,) = (tmp_path / "locks").glob("*.lock")
+    waiting = waits_for(lock)
+    time.sleep(0.1)
+    os.kill(agent, signal.SIGKILL)
+    while not [pid for pid in agents(run) if pid != agent]:
+        assert run.process.poll() is None, run.stderr.read_text()
+    assert waiting.is_alive(), "another run could take the device"
+    assert run.wait() == 0, run.stderr.read_text()
+    assert_trained_as_plain_torch_does(run)
+    run.assert_nothing_lives()
+    waiting.join(timeout=20)
+    assert not waiting.is_alive(), "the run leaves the device at its end"
+
+
+@pytest.mark.slow
+def test_a_process_that_can_not_be_ended_costs_its_device_under_the_next_driver_too(
+    tmp_path: Path,
+) -> None:
+    run = Run(tmp_path, "--outlive", "600")
+
+    def is_tried() -> bool:
+        launched = records(run, "launched") if has_begun(run.path) else []
+        return any(one["purpose"] == "trial" for one in launched) and bool(run.ranks())
+
+    while not is_tried():
+        assert run.process.poll() is None, run.stderr.read_text()
+    # Nobody reaps the rank of the trial: it stays, as a process that waits for a device does.
+    frozen = [*run.warm_parents(), *run.ranks()]
+    for pid in frozen:
+        os.kill(pid, signal.SIGSTOP)
+    run.process.kill()
+    run.wait()
+    run.resume()
+    while not (aside := records(run, "set_aside")):
+        assert run.process.poll() is None, run.stderr.read_text()
+        time.sleep(0.05)
+    assert "were killed and have not ended (1 of them)" in aside[0]["reason"]
+    launched = len(records(run, "launched"))
+    time.sleep(1.0)
+    assert len(records(run, "launched")) == launched, "its device is not used"
+    for pid in run.warm_parents():
+        os.kill(pid, signal.SIGCONT)
+    assert run.wait() == 0, run.stderr.read_text()
+    assert [one["reason"] for one in records(run, "taken_back")] == ["its processes are gone"]
     assert_trained_as_plain_torch_does(run)
     run.assert_nothing_lives()
 

@@ -69,7 +69,9 @@ pub use facts::config::{
     TechniqueRef, TrialBudget, Wishes,
 };
 pub use facts::evaluation::{BestEvaluation, Evaluation, Metrics};
-pub use facts::event::{Action, Command, Event, NewTask, RankReport, SolveAnswer, SolveOrder};
+pub use facts::event::{
+    Action, Command, Event, NewTask, RankReport, SolveAnswer, SolveOrder, Undead,
+};
 pub use facts::failure::{FailureKind, RankFailure};
 pub use facts::ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
 pub use facts::judgement::{Judgement, NamedJudgement, Ruling};

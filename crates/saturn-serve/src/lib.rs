@@ -25,7 +25,9 @@ mod local;
 #[cfg(test)]
 mod tests;
 
-pub use answers::data::{EventLine, Events, LogAttempt, LogPart, LogQuery, RunSummary, Seen};
+pub use answers::data::{
+    EventLine, Events, LogAttempt, LogPart, LogQuery, RunMetrics, RunSummary, Seen,
+};
 pub use answers::failure::{Failure, FailureKind};
 pub use answers::source::Source;
 pub use http::app::App;

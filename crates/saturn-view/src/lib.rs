@@ -50,6 +50,7 @@ pub use facts::past::{
     Move, Note, PastAttempt, PastEnd, PastTask, PastTrial, PoolChange, PoolEvent,
 };
 pub use facts::run_status::RunStatus;
+pub use facts::tally::{DeviceCounts, Gauges, Tally};
 pub use html::board::{NewsLine, RunPage};
 pub use html::comparison::comparison_html;
 pub use html::live::{LIVE_POLICY, failure_page, login_page};

@@ -21,7 +21,7 @@ use crate::facts::record::{Record, RunEnd};
 use crate::following::dispatch::follow_plan;
 use crate::following::host_memory::{HostMemoryQueue, look_at_host_memory_queue};
 use crate::following::idle::put_idle_to_work;
-use crate::health::devices::abandon;
+use crate::health::devices::{abandon, keep_from};
 use crate::health::disks::space_freed;
 use crate::health::failures::{launch_failed, look_at_attempt};
 use crate::health::hopeless::give_up_hopeless;
@@ -122,6 +122,7 @@ impl Engine {
                 self.resume(cluster, resumed, now_s);
                 return false;
             }
+            Event::Undead { attempts } => keep_from(ledger, health, attempts, now_s),
             Event::Reported { attempt, rank, report } => {
                 return reported(ledger, host_memory, (attempt, rank), report, now_s);
             }

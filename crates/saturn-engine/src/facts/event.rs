@@ -212,6 +212,19 @@ pub enum Command {
     },
 }
 
+/// An attempt that is over, and has processes that can't be killed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Undead {
+    /// The attempt.
+    pub attempt: AttemptId,
+    /// Its task.
+    pub task: TaskId,
+    /// The devices that it had.
+    pub devices: Vec<DeviceId>,
+    /// How many of its ranks live.
+    pub num_ranks: u32,
+}
+
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
@@ -230,8 +243,15 @@ pub enum Event {
         /// What the machines are now.
         machines: Machines,
         /// Attempts of [`Engine::adoptable`](crate::Engine::adoptable) that live: their ranks went
-        /// on without a driver. No process of any other attempt lives.
+        /// on without a driver. No process of any other attempt lives, but for those that
+        /// [`Event::Undead`] tells of next.
         living: Vec<AttemptId>,
+    },
+    /// Processes of attempts that are over live on: an earlier driver killed them, and they have not
+    /// ended. Told right after [`Event::Resume`]. Their ends are told as those of any rank.
+    Undead {
+        /// These attempts.
+        attempts: Vec<Undead>,
     },
     /// A node joins the pool, or comes back to it.
     NodeJoined {

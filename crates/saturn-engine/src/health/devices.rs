@@ -12,6 +12,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::facts::event::Undead;
 use crate::facts::ids::{AttemptId, DeviceId, NodeId, TaskId};
 use crate::facts::record::{AttemptEnd, Purpose, Record};
 use crate::health::memory::Health;
@@ -174,11 +175,7 @@ pub(crate) fn abandon(ledger: &mut Ledger, health: &mut Health, id: AttemptId, n
         None => AttemptEnd::Abandoned,
     };
     ledger.commit(Record::Ended { attempt: id, end, step, step_s: None }, now_s);
-    let name = ledger.state.name(attempt.task);
-    let reason = format!(
-        "processes of attempt {id} of `{name}` were killed and have not ended ({} of them)",
-        attempt.live_ranks
-    );
+    let reason = undead_reason(ledger, id, attempt.task, attempt.live_ranks);
     health.blame.abandoned.push((id, held.clone(), attempt.live_ranks));
     set_aside(ledger, &held, &reason, Vec::new(), now_s);
     if ledger.state.has_ended(attempt.task) {
@@ -190,6 +187,28 @@ pub(crate) fn abandon(ledger: &mut Ledger, health: &mut Health, id: AttemptId, n
             Purpose::Trial => trial_failed(ledger, &attempt, failure, now_s),
             Purpose::Train => recover(ledger, health, &attempt, &failure, true, now_s),
         }
+    }
+}
+
+fn undead_reason(ledger: &Ledger, id: AttemptId, task: TaskId, num_ranks: u32) -> String {
+    let name = ledger.state.name(task);
+    format!(
+        "processes of attempt {id} of `{name}` were killed and have not ended ({num_ranks} of them)"
+    )
+}
+
+/// Sets the devices of attempts aside whose processes have outlived their kill and the driver that
+/// killed them, until these processes are gone.
+pub(crate) fn keep_from(
+    ledger: &mut Ledger,
+    health: &mut Health,
+    attempts: Vec<Undead>,
+    now_s: f64,
+) {
+    for Undead { attempt, task, devices, num_ranks } in attempts {
+        let reason = undead_reason(ledger, attempt, task, num_ranks);
+        set_aside(ledger, &devices, &reason, Vec::new(), now_s);
+        health.blame.abandoned.push((attempt, devices, num_ranks));
     }
 }
 

@@ -13,7 +13,7 @@
 use std::fmt;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -118,26 +118,33 @@ impl Claims {
         cloned.map_err(RuntimeError::file("hand on the locks of", &self.directory))
     }
 
-    /// Names this process as the holder of the locks on files that it has inherited, by the
-    /// numbers of their descriptors. They stay open until the process ends.
-    pub(crate) fn inherited(run: &Path, files: &[i32]) -> Result<Self, RuntimeError> {
+    /// The claims of another process that has handed on these files: this process holds their locks
+    /// too. Their holder stays named as it is.
+    pub(crate) fn handed(run: &Path, files: Vec<OwnedFd>) -> Result<Self, RuntimeError> {
         let me = Holder { pid: std::process::id(), run: run.to_owned() };
+        let held: Vec<File> = files.into_iter().map(File::from).collect();
         let mut directory = PathBuf::new();
-        for number in files {
-            let link = PathBuf::from(format!("/proc/self/fd/{number}"));
-            let path = std::fs::read_link(&link).map_err(RuntimeError::file("find", &link))?;
-            if path.starts_with(across_users::DIRECTORY) {
-                continue;
-            }
-            if path.extension().is_some_and(|extension| extension == "lock") {
-                let me = serde_json::to_vec(&me).map_err(std::io::Error::other);
-                let written = me.and_then(|me| std::fs::write(&path, me));
-                written.map_err(RuntimeError::file("write", &path))?;
-            } else {
+        for file in &held {
+            let path = path_of(file)?;
+            let is_own = !path.starts_with(across_users::DIRECTORY);
+            if is_own && path.extension().is_none_or(|extension| extension != "lock") {
                 directory = path;
             }
         }
-        Ok(Self { directory, across_users: None, me, held: Vec::new() })
+        Ok(Self { directory, across_users: None, me, held })
+    }
+
+    /// Names this process as the holder of its locks.
+    pub(crate) fn sign(&self) -> Result<(), RuntimeError> {
+        for file in &self.held {
+            let path = path_of(file)?;
+            if path.starts_with(&self.directory) && path != self.directory {
+                let me = serde_json::to_vec(&self.me).map_err(std::io::Error::other);
+                let written = me.and_then(|me| std::fs::write(&path, me));
+                written.map_err(RuntimeError::file("write", &path))?;
+            }
+        }
+        Ok(())
     }
 
     /// Takes a CPU slot of this name, or says who holds it.
@@ -202,6 +209,20 @@ impl Claims {
         .map_err(RuntimeError::file("write", &path))?;
         Ok(Ok(file))
     }
+}
+
+/// Where an open file lies.
+fn path_of(file: &File) -> Result<PathBuf, RuntimeError> {
+    let link = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    std::fs::read_link(&link).map_err(RuntimeError::file("find", &link))
+}
+
+/// The open file of this number, of which nobody else in this process knows: it was inherited, or
+/// has come through a socket.
+#[expect(unsafe_code, reason = "a number says nothing of who else would close the file")]
+pub(crate) fn owned(number: RawFd) -> OwnedFd {
+    // SAFETY: the caller alone has the number, and it is of a file that is open.
+    unsafe { OwnedFd::from_raw_fd(number) }
 }
 
 /// The directory of locks of a user's runs.

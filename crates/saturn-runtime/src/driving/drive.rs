@@ -127,7 +127,7 @@ pub(crate) fn drive(
     launching: Launching,
     followers: Followers,
     is_interrupted: &mut dyn FnMut() -> bool,
-    first: Option<Event>,
+    first: Vec<Event>,
 ) -> Result<Outcome, RuntimeError> {
     let now_s = opened.engine.state().now_s;
     let Launching { run_devices, outside, settings, warnings, earlier, cut_off } = launching;
@@ -141,9 +141,9 @@ pub(crate) fn drive(
             let launcher = AgentLauncher::start(site, settings, pool, earlier, bell.clone())?;
             drive_with(launcher, bell, (opened, outside), followers, is_interrupted, first)
         }
-        RunDevices::Outlived(living) => {
-            let site = opened.run.site();
-            let launcher = AgentLauncher::take_over(*living, site, settings, earlier, bell.clone());
+        RunDevices::Outlived(living, pool) => {
+            let (site, taken) = (opened.run.site(), (*living, pool));
+            let launcher = AgentLauncher::take_over(taken, site, settings, earlier, bell.clone());
             drive_with(launcher, bell, (opened, outside), followers, is_interrupted, first)
         }
         RunDevices::Here(pool) => {
@@ -168,7 +168,7 @@ fn drive_with(
     (opened, outside): (Opened, Option<OutsideWatch>),
     followers: Followers,
     is_interrupted: &mut dyn FnMut() -> bool,
-    first: Option<Event>,
+    first: Vec<Event>,
 ) -> Result<Outcome, RuntimeError> {
     let Opened { run, engine, journal, platform, shelf, disk, actions, trackers, starting } =
         opened;

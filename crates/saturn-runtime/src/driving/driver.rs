@@ -120,8 +120,8 @@ pub(crate) struct Driven<L> {
 
 impl<L: OwnLauncher> Driver<'_, L> {
     /// Drives a run whose beginning is on record, until the run has ended.
-    pub(crate) fn drive(mut self, begin: Option<Event>) -> Result<Driven<L>, RuntimeError> {
-        if let Some(event) = begin {
+    pub(crate) fn drive(mut self, begin: Vec<Event>) -> Result<Driven<L>, RuntimeError> {
+        for event in begin {
             self.decide(event)?;
         }
         self.look_outside()?;

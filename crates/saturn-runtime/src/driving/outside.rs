@@ -36,8 +36,7 @@ impl OutsideWatch {
     /// person chose them.
     pub(crate) fn of(run_devices: &RunDevices) -> Option<Self> {
         let hardware = match run_devices {
-            RunDevices::Here(pool) => pool.hardware(),
-            RunDevices::Outlived(living) => living.hardware.clone(),
+            RunDevices::Here(pool) | RunDevices::Outlived(_, pool) => pool.hardware(),
             RunDevices::Cluster(..) => return None,
         };
         let is_wanted = hardware.kind == DeviceKind::Cuda && is_to_be_left();

@@ -3,7 +3,9 @@
 use std::collections::VecDeque;
 use std::path::Path;
 
-use saturn_engine::{AttemptId, Command, Decision, Engine, Event, NewTask, RunEnd, State};
+use saturn_engine::{
+    AttemptId, Command, Decision, Engine, Event, NewTask, RunEnd, State, Undead, devices,
+};
 use saturn_store::{Disk, Platform};
 use saturn_view::History;
 
@@ -20,7 +22,7 @@ use crate::launching::settings::LaunchSettings;
 use crate::opening::request::{Parts, RunRequest};
 use crate::opening::run_devices::RunDevices;
 use crate::opening::watcher::Watcher;
-use crate::outliving::starting::{self, Living};
+use crate::outliving::starting::{self, Adopted, Living};
 use crate::run_files::contents::Contents;
 use crate::run_files::journal::Journal;
 use crate::run_files::journal_location;
@@ -133,7 +135,7 @@ pub fn start(request: RunRequest, mut watcher: Watcher<'_>) -> Result<Outcome, R
     let launching = Launching { run_devices, outside, settings, warnings, earlier, cut_off };
     let opened =
         Opened { run, engine, journal, platform, shelf, disk, actions, trackers, starting };
-    drive(opened, launching, followers, is_interrupted, None)
+    drive(opened, launching, followers, is_interrupted, Vec::new())
 }
 
 /// Refuses a task if no node of the pool is wide enough for it. Only a run that is kept open may
@@ -217,10 +219,10 @@ pub fn resume(
     if outlived.is_none() {
         run.wait_for_workers()?;
     }
-    let mut living = Vec::new();
+    let (mut living, mut undead) = (Vec::new(), Vec::new());
     let (run_devices, hardware) = if let Some(agent) = outlived {
-        let taken = taken_over(agent, &engine, &journal)?;
-        living = taken.1;
+        let taken = taken_over(agent, &engine, &history, &journal)?;
+        (living, undead) = (taken.1, taken.2);
         taken.0
     } else if let Some(exchange) = cluster {
         let (run_devices, hardware) = RunDevices::of(exchange)?;
@@ -242,8 +244,9 @@ pub fn resume(
     let Watcher { console, mut observers, is_interrupted } = watcher;
     let device_memory_bytes = device_memory.or(engine.state().config.device_memory_bytes);
     let machines = settings.machines(&hardware, is_cluster);
-    let first =
-        Event::Resume { cluster: hardware.cluster(), device_memory_bytes, machines, living };
+    let mut first =
+        vec![Event::Resume { cluster: hardware.cluster(), device_memory_bytes, machines, living }];
+    first.extend((!undead.is_empty()).then_some(Event::Undead { attempts: undead }));
     let is_same = takes_platform(&mut settings, &hardware, &mut journal)?;
     let platform = settings.platform.clone().filter(|_| is_same);
     let shelf = settings.shelf();
@@ -266,7 +269,7 @@ pub fn resume(
     let actions = VecDeque::new();
     let opened =
         Opened { run, engine, journal, platform, shelf, disk, actions, trackers, starting };
-    drive(opened, launching, followers, is_interrupted, Some(first))
+    drive(opened, launching, followers, is_interrupted, first)
 }
 
 /// Notes the hardware and software that there are now. Returns whether they are those that the run's
@@ -287,18 +290,27 @@ fn takes_platform(
     Ok(is_same)
 }
 
-/// Takes on the attempts that have outlived their driver and may go on: the devices, and these
-/// attempts.
+/// The devices of ranks that have outlived their driver, the attempts that go on, and the attempts
+/// whose processes can't be ended.
+type TakenOver = ((RunDevices, Hardware), Vec<AttemptId>, Vec<Undead>);
+
+/// Takes on the attempts that have outlived their driver and may go on.
 fn taken_over(
     mut agent: Living,
     engine: &Engine,
+    history: &History,
     journal: &Journal,
-) -> Result<((RunDevices, Hardware), Vec<AttemptId>), RuntimeError> {
+) -> Result<TakenOver, RuntimeError> {
     let hardware = agent.hardware.clone();
     let mut living = engine.adoptable(&hardware.cluster());
     living.retain(|attempt| agent.attempts.contains(attempt));
-    agent.adopt(&living, journal.heard(&agent.agent)?)?;
-    Ok(((RunDevices::Outlived(Box::new(agent)), hardware), living))
+    let Adopted { pool, undead } = agent.adopt(&living, journal.heard(&agent.agent)?)?;
+    let undead = undead.into_iter().filter_map(|(attempt, num_ranks)| {
+        let past = history.attempts.get(&attempt)?;
+        let devices = devices(&past.gang).collect();
+        Some(Undead { attempt, task: past.task, devices, num_ranks })
+    });
+    Ok(((RunDevices::Outlived(Box::new(agent), pool), hardware), living, undead.collect()))
 }
 
 /// The ended attempts of earlier drivers, in order.

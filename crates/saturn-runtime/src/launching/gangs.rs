@@ -115,6 +115,13 @@ impl Gangs {
         self.live.contains_key(&attempt)
     }
 
+    /// All gangs, with the number of their ranks whose end was not passed on.
+    pub(crate) fn living(&self) -> Vec<(AttemptId, u32)> {
+        let untold = |gang: &Gang| gang.ranks.values().filter(|rank| !rank.is_told).count();
+        let number = |gang| u32::try_from(untold(gang)).unwrap_or(u32::MAX);
+        self.live.iter().map(|(attempt, gang)| (*attempt, number(gang))).collect()
+    }
+
     /// Forgets a gang that could not be launched.
     pub(crate) fn forget(&mut self, attempt: AttemptId) {
         self.kill(attempt);

@@ -145,6 +145,17 @@ impl LocalLauncher {
         self.attempts.keys().copied().collect()
     }
 
+    /// The devices that this launcher launches on.
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.place.pool
+    }
+
+    /// Attempts that have processes, or whose ranks' ends were not told yet, with the number of these
+    /// ranks; also attempts whose ends are on record.
+    pub(crate) fn living(&self) -> Vec<(AttemptId, u32)> {
+        self.gangs.living()
+    }
+
     /// Whether an attempt has processes, or will have some, or their ends were not told yet.
     pub(crate) fn is_live(&self, attempt: AttemptId) -> bool {
         self.gangs.has(attempt) || self.parents.has_waiting(attempt)

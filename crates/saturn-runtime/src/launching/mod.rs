@@ -4,6 +4,7 @@
 //! - `parents` decides which parent process forks a rank, and `parent` is one such process.
 //!   `protocol` has the messages to parents and ranks; `ranks` listens to ranks.
 //! - `files` writes an attempt's directory. `strays` ends processes that escaped from their rank.
+//! - `leftovers` removes the sockets of processes that were killed.
 //! - `orders` keeps what a gang is told before its ranks live.
 //! - `input` carries the messages of all threads to the launcher. `settings` and `site` say how and
 //!   where the run's processes start.
@@ -17,6 +18,7 @@ pub(crate) mod files;
 pub(crate) mod gangs;
 pub(crate) mod input;
 pub(crate) mod launcher;
+pub(crate) mod leftovers;
 pub(crate) mod orders;
 pub(crate) mod parent;
 pub(crate) mod parents;

@@ -16,6 +16,7 @@ use std::time::Duration;
 use saturn_engine::{FailureKind, RankReport};
 
 use crate::launching::input::{Input, Sending};
+use crate::launching::leftovers;
 use crate::launching::protocol::Hello;
 use crate::system::clock::pause;
 use crate::system::error::RuntimeError;
@@ -39,12 +40,15 @@ pub(crate) struct RankSocket {
 impl RankSocket {
     /// Listens, and passes on all that ranks report.
     pub(crate) fn listen(inputs: Sending) -> Result<Self, RuntimeError> {
+        let parent = std::env::temp_dir();
         // tempfile makes directories with mode 0700.
         let dir = tempfile::Builder::new()
-            .prefix("saturn-")
-            .tempdir()
-            .map_err(RuntimeError::file("create a directory in", std::env::temp_dir()))?;
-        let path = dir.path().join("ranks");
+            .prefix(leftovers::PREFIX)
+            .tempdir_in(&parent)
+            .map_err(RuntimeError::file("create a directory in", &parent))?;
+        // There may be many, and no rank needs to wait for that.
+        std::thread::spawn(move || leftovers::remove(&parent));
+        let path = dir.path().join(leftovers::SOCKET);
         let listener = UnixListener::bind(&path).map_err(RuntimeError::file("listen on", &path))?;
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600))
             .map_err(RuntimeError::file("protect", &path))?;

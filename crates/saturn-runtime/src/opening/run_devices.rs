@@ -16,8 +16,9 @@ use crate::system::error::RuntimeError;
 pub(crate) enum RunDevices {
     /// Devices of this machine.
     Here(Pool),
-    /// Devices of this machine, held by an agent whose ranks have outlived their driver.
-    Outlived(Box<Living>),
+    /// Devices of this machine, and an agent whose ranks on them have outlived their driver. Both
+    /// processes hold the devices.
+    Outlived(Box<Living>, Pool),
     /// Devices of a cluster's agents.
     Cluster(Exchange, BTreeMap<u64, Hardware>),
 }

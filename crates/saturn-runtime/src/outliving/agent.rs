@@ -6,22 +6,25 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use saturn_engine::{AttemptEnd, AttemptId, Launcher};
-use saturn_store::Disk;
+use saturn_store::{Disk, with_causes};
 
 use crate::asking::sockets::{listen_in, socket_in};
 use crate::cluster::agent::word_of;
 use crate::cluster::letters::{FromAgent, ToAgent};
-use crate::devices::claims::Claims;
+use crate::devices::claims::{Claims, owned};
 use crate::devices::hardware::Hardware;
 use crate::devices::pool::Pool;
 use crate::launching::launcher::LocalLauncher;
-use crate::outliving::messages::{FromAgentOfRun, FromDriver, Lines, Setup, VERSION, write_line};
+use crate::outliving::messages::{
+    FromAgentOfRun, FromDriver, Lines, Setup, VERSION, write_line_with,
+};
 use crate::outliving::starting::SOCKET;
 use crate::outliving::telling::Telling;
 use crate::system::bell::Bell;
@@ -49,6 +52,9 @@ enum Input {
     Went,
 }
 
+/// A line for the driver, and the open files that go with it.
+type Saying = (FromAgentOfRun, Vec<OwnedFd>);
+
 /// An agent that has taken its devices and started its launcher.
 #[derive(Debug)]
 pub struct RunAgent {
@@ -58,7 +64,7 @@ pub struct RunAgent {
     telling: Telling,
     is_ready_told: bool,
     /// The driver, if one is there: lines go to the thread that writes.
-    driver: Option<Sender<FromAgentOfRun>>,
+    driver: Option<Sender<Saying>>,
     /// The connection to it, which stays open as long as the driver's devices are held.
     connection: Option<Arc<UnixStream>>,
     /// Since when no driver is there.
@@ -81,7 +87,9 @@ impl RunAgent {
         let Setup { site, settings, pool, locks, earlier } = setup;
         let stays_s = settings.outlives_s.unwrap_or_default();
         let run_dir = site.run_dir.clone();
-        let pool = Pool::of(pool, Claims::inherited(&run_dir, &locks)?);
+        let claims = Claims::handed(&run_dir, locks.into_iter().map(owned).collect())?;
+        claims.sign()?;
+        let pool = Pool::of(pool, claims);
         let hardware = pool.hardware();
         let bell = Bell::default();
         let mut launcher =
@@ -194,14 +202,14 @@ impl RunAgent {
             self.launcher.kill(*attempt);
         }
         let until = clock::deadline(END);
-        while others.iter().any(|attempt| self.launcher.is_live(*attempt)) {
-            if clock::is_past(until) {
-                let reason = "processes that were killed have not ended".to_owned();
-                return self.say(FromAgentOfRun::Refused { reason });
-            }
+        while others.iter().any(|attempt| self.launcher.is_live(*attempt)) && !clock::is_past(until)
+        {
             self.gather();
             pause(Duration::from_millis(5));
         }
+        // Those of earlier kills too, although their attempts' ends are on record.
+        let mut undead = self.launcher.living();
+        undead.retain(|(attempt, _)| !adopted.contains(attempt));
         for attempt in others {
             self.launcher.ended(attempt, &AttemptEnd::Lost);
             self.telling.forget(attempt);
@@ -210,7 +218,17 @@ impl RunAgent {
         self.is_ready_told = false;
         self.alone = None;
         self.leaving = None;
-        self.say(FromAgentOfRun::Adopted);
+        let pool = self.launcher.pool();
+        match pool.claims().files() {
+            Ok(files) => {
+                let (pool, num_files) = (pool.describe(), files.len());
+                self.say_with(FromAgentOfRun::Adopted { pool, num_files, undead }, files);
+            }
+            Err(error) => {
+                let reason = with_causes(&error);
+                self.say(FromAgentOfRun::Refused { reason });
+            }
+        }
     }
 
     /// Takes the launcher's news in.
@@ -238,8 +256,14 @@ impl RunAgent {
     }
 
     fn say(&mut self, line: FromAgentOfRun) {
+        self.say_with(line, Vec::new());
+    }
+
+    fn say_with(&mut self, line: FromAgentOfRun, files: Vec<OwnedFd>) {
         // The driver may have gone, which the thread that reads will say.
-        let _ = self.driver.as_ref().map(|driver| driver.send(line));
+        if let Some(driver) = &self.driver {
+            let _ = driver.send((line, files));
+        }
     }
 
     fn alone_for(&self) -> Duration {
@@ -273,7 +297,7 @@ impl RunAgent {
         std::mem::forget(self.connection);
         if let Some(driver) = self.driver {
             let word = FromAgent::Over { left };
-            let _ = driver.send(FromAgentOfRun::Word { number: None, word });
+            let _ = driver.send((FromAgentOfRun::Word { number: None, word }, Vec::new()));
             drop(driver);
             // The driver says no more once it has read this.
             let until = clock::deadline(Duration::from_secs(2));
@@ -316,9 +340,9 @@ fn accept(listener: &UnixListener, inputs: &Sender<Input>, bell: &Bell) {
     }
 }
 
-fn write_lines(stream: &UnixStream, lines: &Receiver<FromAgentOfRun>) {
-    for line in lines {
-        if write_line(stream, &line).is_err() {
+fn write_lines(stream: &UnixStream, lines: &Receiver<Saying>) {
+    for (line, files) in lines {
+        if write_line_with(stream, &line, &files).is_err() {
             return;
         }
     }

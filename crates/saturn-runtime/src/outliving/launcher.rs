@@ -16,9 +16,6 @@ use saturn_engine::{
 use saturn_store::with_causes;
 
 use crate::cluster::letters::{FromAgent, ToAgent};
-use crate::devices::claims::Claims;
-use crate::devices::hardware::Hardware;
-use crate::devices::machine::Machine;
 use crate::devices::pool::Pool;
 use crate::launching::launcher::Earlier;
 use crate::launching::settings::LaunchSettings;
@@ -45,10 +42,10 @@ pub(crate) struct AgentLauncher {
     site: Site,
     settings: LaunchSettings,
     bell: Bell,
-    /// The devices, if this process has claimed them.
-    pool: Option<Pool>,
+    /// The devices. This process holds their locks too, so that they are this run's until it ends,
+    /// whatever becomes of agents.
+    pool: Pool,
     agent: String,
-    hardware: Hardware,
     stream: UnixStream,
     words: Receiver<FromAgentOfRun>,
     is_ready: bool,
@@ -74,30 +71,28 @@ impl AgentLauncher {
     ) -> Result<Self, RuntimeError> {
         let mut living = starting::start(site.clone(), settings.clone(), &pool, earlier)?;
         living.adopt(&[], 0)?;
-        let mut launcher = Self::of(living, site, settings, bell);
-        launcher.pool = Some(pool);
-        Ok(launcher)
+        Ok(Self::of(living, pool, site, settings, bell))
     }
 
     /// The launcher of an agent that has taken this driver on. `earlier` are attempts whose ends
     /// are on record; the agent may not know that of some.
     pub(crate) fn take_over(
-        living: Living,
+        (living, pool): (Living, Pool),
         site: Site,
         settings: LaunchSettings,
         earlier: Vec<Earlier>,
         bell: Bell,
     ) -> Self {
         let open = living.attempts.clone();
-        let mut launcher = Self::of(living, site, settings, bell);
+        let mut launcher = Self::of(living, pool, site, settings, bell);
         for one in earlier.into_iter().filter(|one| open.contains(&one.attempt)) {
             launcher.ended(one.attempt, &one.end);
         }
         launcher
     }
 
-    fn of(living: Living, site: Site, settings: LaunchSettings, bell: Bell) -> Self {
-        let (agent, hardware) = (living.agent.clone(), living.hardware.clone());
+    fn of(living: Living, pool: Pool, site: Site, settings: LaunchSettings, bell: Bell) -> Self {
+        let agent = living.agent.clone();
         let is_ready = living.is_ready;
         let attempts = living.attempts.iter().copied().collect();
         let (stream, words) = connected(living, bell.clone());
@@ -105,9 +100,8 @@ impl AgentLauncher {
             site,
             settings,
             bell,
-            pool: None,
+            pool,
             agent,
-            hardware,
             stream,
             words,
             is_ready,
@@ -193,15 +187,7 @@ impl AgentLauncher {
             return;
         }
         match self.start_another() {
-            Ok(()) => {
-                self.resting = None;
-                // Its devices may be others, if this process had not claimed them itself.
-                for one in &self.hardware.nodes {
-                    let (spec, host_memory_bytes) = (one.node.clone(), one.host_memory_bytes);
-                    let joined = Event::NodeJoined { spec, host_memory_bytes };
-                    self.news.push_back((None, News::Event(joined)));
-                }
-            }
+            Ok(()) => self.resting = None,
             Err(error) => {
                 self.resting = Some(deadline(REST));
                 let every_s = REST.as_secs();
@@ -212,19 +198,10 @@ impl AgentLauncher {
     }
 
     fn start_another(&mut self) -> Result<(), RuntimeError> {
-        let pool = if let Some(pool) = self.pool.take() {
-            pool
-        } else {
-            let locks_dir = self.settings.locks_dir.as_deref();
-            let claims = Claims::new(locks_dir, &self.site.run_dir)?;
-            Machine::look().claim(self.settings.devices, claims)?
-        };
         let (site, settings) = (self.site.clone(), self.settings.clone());
-        let started = starting::start(site, settings, &pool, Vec::new());
-        self.pool = Some(pool);
-        let mut living = started?;
+        let mut living = starting::start(site, settings, &self.pool, Vec::new())?;
         living.adopt(&[], 0)?;
-        (self.agent, self.hardware) = (living.agent.clone(), living.hardware.clone());
+        self.agent.clone_from(&living.agent);
         (self.stream, self.words) = connected(living, self.bell.clone());
         (self.is_ready, self.heard, self.confirmed) = (false, 0, 0);
         Ok(())

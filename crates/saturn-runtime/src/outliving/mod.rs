@@ -14,7 +14,9 @@
 //! - `launcher`: the launcher of a driver whose ranks belong to an agent.
 //!
 //! Invariants:
-//! - The agent holds the locks of the run's devices for as long as it lives.
+//! - The agent holds the locks of the run's devices for as long as it lives. So does each driver: the
+//!   agent hands it the open files. So the devices are the run's until both have ended.
+//! - Processes that can't be killed keep their devices from the next driver too.
 //! - Each word of the agent has its effect on the run once. The number of the last word that had
 //!   is stored with the records that it led to (`run_files::journal`).
 //! - One driver at a time speaks with the agent: the run's lock sees to that.

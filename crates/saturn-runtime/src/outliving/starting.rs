@@ -14,6 +14,7 @@ use saturn_engine::AttemptId;
 
 use crate::asking::sockets::socket_in;
 use crate::cluster::letters::{FromAgent, ToAgent};
+use crate::devices::claims::Claims;
 use crate::devices::hardware::Hardware;
 use crate::devices::pool::Pool;
 use crate::launching::launcher::Earlier;
@@ -47,6 +48,15 @@ pub(crate) struct Living {
     pub(crate) is_ready: bool,
     /// Seconds until it has all ranks stop, if no driver comes.
     pub(crate) stays_s: f64,
+}
+
+/// What an agent hands to the driver that takes its ranks on.
+#[derive(Debug)]
+pub(crate) struct Adopted {
+    /// The devices. This process holds their locks too.
+    pub(crate) pool: Pool,
+    /// Attempts whose processes could not be killed, with the number of ranks that live.
+    pub(crate) undead: Vec<(AttemptId, u32)>,
 }
 
 /// Starts an agent that holds the devices of `pool` too.
@@ -170,16 +180,27 @@ pub fn stop_outlived(run_dir: &Path) -> bool {
 }
 
 impl Living {
-    /// Takes these attempts on; returns once no process of any other lives. All words up to number
-    /// `heard` have had their effect.
-    pub(crate) fn adopt(&mut self, attempts: &[AttemptId], heard: u64) -> Result<(), RuntimeError> {
+    /// Takes these attempts on; returns once no process of any other lives, but for those that can't
+    /// be killed. All words up to number `heard` have had their effect.
+    pub(crate) fn adopt(
+        &mut self,
+        attempts: &[AttemptId],
+        heard: u64,
+    ) -> Result<Adopted, RuntimeError> {
         let alive = || RuntimeError::WorkersAlive { path: self.run_dir.clone(), pids: Vec::new() };
         let adopt = FromDriver::Adopt { attempts: attempts.to_vec(), heard };
         write_line(&self.stream, &adopt).map_err(|_| alive())?;
-        match self.lines.next() {
-            Ok(Some(FromAgentOfRun::Adopted)) => Ok(()),
-            _ => Err(alive()),
+        let answer = self.lines.next().map_err(|_| alive())?.ok_or_else(alive)?;
+        let FromAgentOfRun::Adopted { pool, num_files, undead } = answer else {
+            return Err(alive());
+        };
+        let files = self.lines.take_files();
+        if files.len() != num_files {
+            let reason = "this process can open too few files to hold the locks on its devices";
+            return Err(RuntimeError::Refused { reason: reason.to_owned() });
         }
+        let pool = Pool::of(pool, Claims::handed(&self.run_dir, files)?);
+        Ok(Adopted { pool, undead })
     }
 
     /// This agent, if it is wanted. If not, it ends, with all of its ranks, before this returns.

@@ -1,5 +1,6 @@
 //! Answers about runs that no view has: the list of runs, events, parts of logs.
 
+use saturn_view::{Gauges, Tally};
 use serde::{Deserialize, Serialize};
 
 /// An answer, and how much of the run it covers.
@@ -73,6 +74,21 @@ pub struct Events {
     pub is_driven: bool,
     /// The time on the run's clock, seconds.
     pub now_s: f64,
+}
+
+/// A run in numbers, for programs that watch it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunMetrics {
+    /// Its name.
+    pub name: String,
+    /// Whether a process drives it.
+    pub is_driven: bool,
+    /// The time on its clock, seconds.
+    pub now_s: f64,
+    /// What it is now.
+    pub gauges: Gauges,
+    /// What has only grown since it began.
+    pub tally: Tally,
 }
 
 /// Which part of a log is wanted.

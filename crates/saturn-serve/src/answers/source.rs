@@ -5,7 +5,7 @@ use std::sync::Arc;
 use saturn_engine::Command;
 use saturn_view::{Explanation, PlanInForce, RunPage, Status, TaskPage};
 
-use crate::answers::data::{Events, LogPart, LogQuery, RunSummary, Seen};
+use crate::answers::data::{Events, LogPart, LogQuery, RunMetrics, RunSummary, Seen};
 use crate::answers::failure::Failure;
 
 /// Answers questions about runs, and hands commands to them. Runs and tasks go by name.
@@ -35,6 +35,9 @@ pub trait Source: Send + Sync + 'static {
 
     /// What the page of a task shows.
     fn task_page(&self, run: &str, task: &str) -> Result<TaskPage, Failure>;
+
+    /// The numbers of all runs that go on, or did so a moment ago.
+    fn metrics(&self) -> Result<Vec<RunMetrics>, Failure>;
 
     /// Carries out a command. Returns once the run's journal has it.
     fn command(&self, run: &str, command: Command) -> Result<(), Failure>;

@@ -10,6 +10,7 @@ use crate::answers::failure::{Failure, FailureKind};
 use crate::answers::source::Source;
 use crate::http::done::Done;
 use crate::http::keys::Keys;
+use crate::http::metrics::Answered;
 use crate::http::routes::{Handler, Route};
 
 /// Questions and commands that are worked on at once; others wait.
@@ -30,6 +31,8 @@ pub struct App {
     pub(crate) cookie: String,
     /// What came of commands that had a key.
     pub(crate) done: Done,
+    /// How commands were answered.
+    pub(crate) answered: Answered,
     /// Places for streams of events.
     pub(crate) streams: Arc<Semaphore>,
     reads: Arc<Semaphore>,
@@ -61,6 +64,7 @@ impl App {
             hosts: ["127.0.0.1", "localhost", "[::1]"].map(|host| format!("{host}:{port}")).into(),
             cookie: format!("saturn-{port}"),
             done: Done::default(),
+            answered: Answered::default(),
             streams: Arc::new(Semaphore::new(MAX_STREAMS)),
             reads: Arc::new(Semaphore::new(MAX_READS)),
             writes: Arc::new(Semaphore::new(MAX_WRITES)),

@@ -30,17 +30,24 @@ pub(crate) async fn command(
 ) -> Response {
     let command = match body.map_err(|error| error.body_text()).and_then(|Json(body)| read(body)) {
         Ok(command) => command,
-        Err(reason) => return reply::bad_request(&reason),
+        Err(reason) => {
+            app.answered.count("", "bad_request");
+            return reply::bad_request(&reason);
+        }
     };
+    let name = name_of(&command);
     let outcome = match headers.get(KEY_HEADER).map(|key| key.to_str().unwrap_or_default()) {
         None => carry_out(&app, run, command).await,
         Some(key) if key.is_empty() || key.len() > MAX_KEY => {
+            app.answered.count(&name, "bad_request");
             return reply::bad_request(&format!(
                 "`{KEY_HEADER}` is not between 1 and {MAX_KEY} letters long"
             ));
         }
         Some(key) => once(&app, run, key, command).await,
     };
+    let code = outcome.as_ref().err().map(|failure| reply::status_of(failure.kind).1);
+    app.answered.count(&name, code.as_deref().unwrap_or("ok"));
     match outcome {
         Ok(()) => answer(&json!({"version": 1, "ok": true})),
         Err(failure) => failure.into_response(),
@@ -55,6 +62,12 @@ fn read(body: Map<String, Value>) -> Result<Command, String> {
         return Err(format!("`command` is `{name}`; those that come by HTTP are {known}"));
     }
     serde_json::from_value(Value::Object(body)).map_err(|error| error.to_string())
+}
+
+/// The name of a command, as clients say it.
+fn name_of(command: &Command) -> String {
+    let command = serde_json::to_value(command).unwrap_or_default();
+    command.get("command").and_then(Value::as_str).unwrap_or_default().to_owned()
 }
 
 async fn carry_out(app: &App, run: String, command: Command) -> Outcome {

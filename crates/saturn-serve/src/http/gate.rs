@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use crate::http::app::{App, Deadline};
 use crate::http::connection::Guest;
 use crate::http::reply::{self, Refused};
-use crate::http::routes::{API, Access, HEADER, Route};
+use crate::http::routes::{Access, HEADER, Route};
 
 /// Who sends a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub(crate) async fn inner(
 ) -> Response {
     let who = identity(&app, request.headers());
     if let Err(refused) = admitted(route, who, request.headers()) {
-        let is_page = !route.path.starts_with(API);
+        let is_page = !route.is_for_programs();
         if refused == Refused::NotLoggedIn && is_page {
             return Redirect::to("/login").into_response();
         }

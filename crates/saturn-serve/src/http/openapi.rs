@@ -2,13 +2,13 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::http::routes::{API, Access, HEADER, Handler, KEY_HEADER, ROUTES, Route, Verb};
+use crate::http::routes::{Access, HEADER, Handler, KEY_HEADER, METRICS, ROUTES, Route, Verb};
 use crate::http::schemas::{SCHEMAS, schema_of};
 
 /// The description of the API.
 pub fn openapi() -> Value {
     let mut paths: Map<String, Value> = Map::new();
-    for route in ROUTES.iter().filter(|route| route.path.starts_with(API)) {
+    for route in ROUTES.iter().filter(|route| route.is_for_programs()) {
         let path = paths.entry(route.path).or_insert_with(|| json!({}));
         if let Value::Object(verbs) = path {
             verbs.insert(verb(route.verb).to_owned(), operation(route));
@@ -125,6 +125,7 @@ fn parameters(route: &Route) -> Vec<Value> {
 fn responses(route: &Route) -> Value {
     let content = match route.answer {
         "Event" => json!({"text/event-stream": {"schema": reference("Event")}}),
+        METRICS => json!({"text/plain": {"schema": {"type": "string"}}}),
         "OpenApi" => json!({"application/json": {"schema": {"type": "object"}}}),
         name => json!({"application/json": {"schema": reference(name)}}),
     };
@@ -153,7 +154,7 @@ mod tests {
     #[test]
     fn every_route_of_the_api_is_described() {
         let described = openapi();
-        for route in ROUTES.iter().filter(|route| route.path.starts_with(API)) {
+        for route in ROUTES.iter().filter(|route| route.is_for_programs()) {
             let operation = &described["paths"][route.path][verb(route.verb)];
             assert_eq!(operation["summary"], route.about, "{}", route.path);
             let ids = ROUTES.iter().filter(|other| other.handler == route.handler).count();

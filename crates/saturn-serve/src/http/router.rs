@@ -6,6 +6,7 @@ use crate::http::commands;
 use crate::http::events;
 use crate::http::gate;
 use crate::http::login;
+use crate::http::metrics;
 use crate::http::pages;
 use crate::http::reading;
 use crate::http::reply;
@@ -56,6 +57,7 @@ fn handled(route: &Route) -> MethodRouter<Arc<App>> {
         Handler::OpenApi => get(reading::openapi),
         Handler::LogIn => post(login::log_in),
         Handler::LogOut => delete(login::log_out),
+        Handler::Metrics => get(metrics::metrics),
         Handler::Runs => get(reading::runs),
         Handler::Run => get(reading::run),
         Handler::Tasks => get(reading::tasks),

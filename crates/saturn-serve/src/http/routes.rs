@@ -49,6 +49,8 @@ pub enum Handler {
     LogIn,
     /// Logs a browser out.
     LogOut,
+    /// The numbers of runs, for Prometheus.
+    Metrics,
     /// The list of runs.
     Runs,
     /// Where a run stands.
@@ -97,12 +99,21 @@ pub struct Route {
     pub answer: &'static str,
 }
 
+impl Route {
+    /// Whether it answers programs, and is described for them; otherwise it is a page.
+    pub fn is_for_programs(&self) -> bool {
+        !self.answer.is_empty()
+    }
+}
+
 /// The header that every request needs that changes something. A page of another site can't send
 /// it without asking first, and is then refused.
 pub const HEADER: &str = "x-saturn";
 /// The header with the key of a command: a command that is sent again with its key is not carried
 /// out again.
 pub const KEY_HEADER: &str = "idempotency-key";
+/// The [`Route::answer`] of what is text, not JSON.
+pub const METRICS: &str = "Metrics";
 /// The beginning of the paths of the API.
 pub const API: &str = "/api/v1";
 
@@ -150,6 +161,12 @@ pub const ROUTES: &[Route] = &[
         query: &[],
         answer: "Done",
     },
+    get(
+        "/metrics",
+        Handler::Metrics,
+        METRICS,
+        "The numbers of all runs that go on, in Prometheus' text format.",
+    ),
     get("/api/v1/runs", Handler::Runs, "Runs", "All runs: the pool first, then the newest."),
     get(
         "/api/v1/runs/{run}",

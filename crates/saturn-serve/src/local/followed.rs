@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use saturn_engine::{AttemptId, State};
 use saturn_runtime::control::{self, ControlError, Query, Request};
 use saturn_runtime::{RunReader, RuntimeError};
-use saturn_view::{History, Status, without_driver};
+use saturn_view::{History, Status, Tally, without_driver};
 
 use crate::answers::data::{Events, Seen};
 use crate::local::events::Newest;
@@ -25,6 +25,7 @@ pub(super) struct Followed {
     path: PathBuf,
     reader: RunReader,
     newest: Newest,
+    tally: Tally,
     driver: Driver,
     /// The state and history of a run that nobody drives, where they differ from the journal's.
     left_alone: Option<(State, History)>,
@@ -73,6 +74,7 @@ impl Followed {
             path: path.to_owned(),
             reader: RunReader::new(path),
             newest: Newest::new(),
+            tally: Tally::default(),
             driver: Driver::None,
             left_alone: None,
             looked: None,
@@ -110,7 +112,7 @@ impl Followed {
 
     fn look_now(&mut self, began: Instant) -> Result<(), RuntimeError> {
         let (driver, live) = self.ask(began);
-        let Self { reader, newest, .. } = self;
+        let Self { reader, newest, tally, .. } = self;
         let before = reader.run().map(|(_, _, event)| event);
         let is_new = std::cell::Cell::new(false);
         reader.advance(
@@ -118,7 +120,9 @@ impl Followed {
             |read| {
                 if read.number == 1 {
                     *newest = Newest::new();
+                    *tally = Tally::default();
                 }
+                tally.record(read.history, read.record);
                 newest.push(&read);
             },
         )?;
@@ -175,9 +179,9 @@ impl Followed {
         self.newest.told(most)
     }
 
-    /// When the run was last looked at.
-    pub(super) fn looked(&self) -> Option<Instant> {
-        self.looked.map(|(at, _)| at)
+    /// What has only grown since the run began.
+    pub(super) fn tally(&self) -> &Tally {
+        &self.tally
     }
 
     /// Asks the driver how far the live attempts are.

@@ -8,26 +8,31 @@ use std::time::{Duration, Instant};
 use saturn_engine::{Command, TaskId};
 use saturn_runtime::control::{self, ControlError, Request};
 use saturn_runtime::{RuntimeError, cancel_sweep};
-use saturn_view::{Explanation, PlanInForce, RunPage, Status, TaskPage};
+use saturn_view::{Explanation, Gauges, PlanInForce, RunPage, Status, TaskPage};
 
-use crate::answers::data::{Events, LogPart, LogQuery, RunSummary, Seen};
+use crate::answers::data::{Events, LogPart, LogQuery, RunMetrics, RunSummary, Seen};
 use crate::answers::failure::{Failure, FailureKind};
 use crate::answers::source::Source;
 use crate::local::followed::{Followed, Moment};
+use crate::local::kept::Kept;
 use crate::local::logs;
 use crate::local::pages::{self, MetricsRead};
-use crate::local::summary::{Signature, signature, summary};
+use crate::local::summary::{Signature, changed_within, signature, summary};
 
 /// How long a found list of runs is good for.
 const LIST_EVERY: Duration = Duration::from_secs(1);
-/// The most runs that are followed at once; those that nobody asks about are let go.
-const MAX_FOLLOWED: usize = 16;
 /// How long a question waits for others about the same run.
 const TURN: Duration = Duration::from_secs(1);
 /// A run is summarised anew in at most one part in so many of the time.
 const SHARE: u32 = 20;
 /// Names of tasks that a message lists.
 const MAX_LISTED: usize = 8;
+
+/// Runs that nobody drives any more have numbers for so long after their last record, so that a
+/// program that asks now and then learns how they ended.
+const METERED_FOR: Duration = Duration::from_mins(15);
+/// The most runs that have numbers.
+const MAX_METERED: usize = 100;
 
 /// A run, with its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,7 +59,7 @@ struct Summarised {
 pub struct Local {
     find: Box<dyn Fn() -> Vec<NamedRun> + Send + Sync>,
     found: Mutex<Option<(Instant, Vec<NamedRun>)>>,
-    followed: Mutex<BTreeMap<PathBuf, Arc<Mutex<Followed>>>>,
+    followed: Mutex<Kept>,
     summaries: Mutex<BTreeMap<PathBuf, Summarised>>,
     metrics: MetricsRead,
 }
@@ -97,21 +102,10 @@ impl Local {
     }
 
     /// The followed run of this name.
+    #[expect(clippy::disallowed_methods, reason = "runs are followed while somebody asks")]
     fn followed(&self, name: &str) -> Result<Arc<Mutex<Followed>>, Failure> {
         let path = self.find(name)?.path;
-        let mut all = lock(&self.followed);
-        if !all.contains_key(&path) && all.len() >= MAX_FOLLOWED {
-            // A run that is just being asked about is locked, and stays.
-            let idle = all.iter().filter_map(|(path, one)| {
-                let looked = one.try_lock().ok()?.looked();
-                Some((looked, path.clone()))
-            });
-            if let Some((_, oldest)) = idle.min() {
-                all.remove(&oldest);
-            }
-        }
-        let new = || Arc::new(Mutex::new(Followed::new(&path)));
-        Ok(Arc::clone(all.entry(path.clone()).or_insert_with(new)))
+        Ok(lock(&self.followed).ask(&path, Instant::now()))
     }
 
     /// Looks at a run, and answers from what is known then.
@@ -200,6 +194,26 @@ impl Source for Local {
         })
     }
 
+    fn metrics(&self) -> Result<Vec<RunMetrics>, Failure> {
+        let metered = self.list().into_iter().filter(|run| {
+            control::driver_of(&run.path).is_some() || changed_within(&run.path, METERED_FOR)
+        });
+        let read = |run: NamedRun| {
+            let found = self.with(&run.name, |followed, at| {
+                Ok(RunMetrics {
+                    name: run.name.clone(),
+                    is_driven: at.is_driven,
+                    now_s: at.now_s,
+                    gauges: Gauges::of(at.state, at.history, at.now_s),
+                    tally: followed.tally().clone(),
+                })
+            });
+            // A run that is damaged, or just being read, must not hide the others.
+            found.ok()
+        };
+        Ok(metered.take(MAX_METERED).filter_map(read).collect())
+    }
+
     fn command(&self, run: &str, command: Command) -> Result<(), Failure> {
         let path = self.find(run)?.path;
         if let Command::Cancel { task } = &command
@@ -210,7 +224,7 @@ impl Source for Local {
         }
         match control::ask(&path, &Request::Command(command)) {
             Ok(reply) if reply.ok => {
-                let known = lock(&self.followed).get(&path).cloned();
+                let known = lock(&self.followed).get(&path);
                 if let Some(followed) = known
                     && let Ok(mut run) = followed.lock()
                 {

@@ -24,6 +24,12 @@ pub(super) fn signature(run: &Path) -> Signature {
     })
 }
 
+/// Whether a run's journal was written to within the last `time`.
+pub(super) fn changed_within(run: &Path, time: Duration) -> bool {
+    let is_recent = |at: SystemTime| at.elapsed().map_or(true, |passed| passed < time);
+    signature(run).into_iter().flatten().any(|(_, written)| is_recent(written))
+}
+
 /// Summarises a run from its journal.
 pub(super) fn summary(run: &NamedRun) -> RunSummary {
     // Asked first: a run that ends meanwhile is then found complete.

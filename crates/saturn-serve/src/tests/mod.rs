@@ -4,6 +4,7 @@
 
 mod answers;
 mod gate;
+mod metrics;
 mod pages;
 mod panics;
 mod patience;

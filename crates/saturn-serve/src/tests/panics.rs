@@ -8,7 +8,7 @@ use saturn_engine::Command;
 use saturn_view::{Explanation, PlanInForce, RunPage, Status, TaskPage};
 use tower_service::Service;
 
-use crate::answers::data::{Events, LogPart, LogQuery, RunSummary, Seen};
+use crate::answers::data::{Events, LogPart, LogQuery, RunMetrics, RunSummary, Seen};
 use crate::answers::failure::Failure;
 use crate::answers::source::Source;
 use crate::http::app::App;
@@ -48,6 +48,10 @@ impl Source for Panics {
     }
 
     fn task_page(&self, _: &str, _: &str) -> Result<TaskPage, Failure> {
+        panic!("of the test")
+    }
+
+    fn metrics(&self) -> Result<Vec<RunMetrics>, Failure> {
         panic!("of the test")
     }
 

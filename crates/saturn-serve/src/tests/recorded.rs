@@ -66,6 +66,11 @@ impl Recorded {
         self.written = end;
     }
 
+    /// Records that the journal does not have yet.
+    pub(super) fn num_left(&self) -> usize {
+        self.rows.len() - self.written
+    }
+
     pub(super) fn num_records(&self) -> usize {
         self.rows.len()
     }

@@ -137,6 +137,11 @@ impl DeviceTime {
         self.until_trained.as_ref().filter(|_| is_over).unwrap_or(&self.spent)
     }
 
+    /// Device-seconds by use until the last record.
+    pub(crate) fn so_far(&self) -> &Parts {
+        &self.spent
+    }
+
     /// Devices on which nothing trained for more than [`LATE_S`] at the start.
     pub(crate) fn late(&self) -> impl Iterator<Item = LateDevice> + '_ {
         let late = self.slots.keys().filter_map(|device| self.late_device(*device));

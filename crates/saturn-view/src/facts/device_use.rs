@@ -90,6 +90,13 @@ impl Parts {
         self.0[to as usize] += seconds;
     }
 
+    /// Raises each use to what it is in `other`, if that is more.
+    pub(crate) fn raise_to(&mut self, other: &Self) {
+        for (own, other) in self.0.iter_mut().zip(other.0) {
+            *own = own.max(other);
+        }
+    }
+
     /// Seconds of a use.
     pub(crate) fn of(&self, one: DeviceUse) -> f64 {
         self.0[one as usize]

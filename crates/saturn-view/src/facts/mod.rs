@@ -4,7 +4,7 @@
 //! with the plan, and `planned_by` says what the plan rested on. `expect` says when tasks will end,
 //! and `errors` how wrong earlier forecasts were, and with `trial_errors` trials. `device_time` says where the time of devices went,
 //! with the uses of `device_use` and, of idle devices, the causes of `idle_causes`. `counts`, `goal`, `run_status` and `ways` answer
-//! the questions that several views ask of the state.
+//! the questions that several views ask of the state. `tally` counts for programs that watch runs.
 //!
 //! Invariants: numbers and names alone, no sentences. The same records give the same facts, in a
 //! live run and in one read back from its journal.
@@ -23,6 +23,7 @@ pub mod outcome;
 pub(crate) mod past;
 pub(crate) mod planned_by;
 pub(crate) mod run_status;
+pub(crate) mod tally;
 pub(crate) mod trial_errors;
 mod trials_took;
 pub(crate) mod ways;

@@ -4,7 +4,8 @@
 
 use saturn_core::Node;
 use saturn_engine::{
-    AttemptId, Command, Engine, Event, FailureKind, RankReport, Record, TrialBudget,
+    AttemptId, Command, DeviceId, Engine, Event, FailureKind, RankReport, Record, TaskId,
+    TrialBudget, Undead,
 };
 
 use super::run::{Run, hopeful, measured, task};
@@ -181,4 +182,36 @@ fn a_node_that_comes_back_has_no_processes_of_before() {
     assert_eq!(taken_back(&run), 0);
     run.handle(Event::RankExited { attempt, rank: 0, code: -9, last_words: String::new() });
     assert_eq!(taken_back(&run), 1, "nothing else holds its device");
+}
+
+#[test]
+fn devices_stay_set_aside_under_the_next_driver_while_processes_on_them_outlive_their_kill() {
+    let mut run = Run::new(TrialBudget::Worthwhile, &[("t", "k", 1000)]);
+    run.tried_to(5, measured(0.5));
+    run.solved(0, None);
+    let attempt = training(&run);
+    let held: Vec<DeviceId> = run.engine.state().attempts[&attempt].devices().collect();
+    let (error, traceback) = ("illegal access".to_owned(), String::new());
+    let report = RankReport::Failed { kind: FailureKind::Died, error, traceback };
+    run.handle(Event::Reported { attempt, rank: 0, report });
+    run.now_s += 60.0;
+    run.handle(Event::Tick);
+    let why = |run: &Run| run.engine.state().device(held[0]).unwrap().set_aside.clone();
+    let reason = why(&run).expect("it was given up");
+    let records = run.records.iter().map(|record| (record, run.now_s));
+    run.engine = Engine::restore(records).expect("it has begun");
+    let cluster = run.engine.state().cluster.clone();
+    let machines = run.engine.state().config.machines();
+    let living = Vec::new();
+    run.handle(Event::Resume { cluster, device_memory_bytes: None, machines, living });
+    assert_eq!(why(&run), None, "another driver may find devices good");
+    let undead = Undead { attempt, task: TaskId(0), devices: held.clone(), num_ranks: 1 };
+    run.handle(Event::Undead { attempts: vec![undead] });
+    assert_eq!(why(&run), Some(reason));
+    let node = run.engine.state().cluster.nodes[0].name.clone();
+    let devices = vec![held[0].device];
+    run.handle(Event::Command { command: Command::TakeBack { node, devices } });
+    assert!(why(&run).is_some(), "nobody can take it back");
+    run.handle(Event::RankExited { attempt, rank: 0, code: -9, last_words: String::new() });
+    assert_eq!(why(&run), None, "its processes are gone");
 }
