@@ -84,6 +84,22 @@ pub(super) fn draw_short_of_memory(seed: u64, workload: &mut Workload) -> Option
     Some(ShortOfMemory { is_exact: rng.random() })
 }
 
+/// Soft deadlines, some with a most by which they may be missed; some take the place of hard ones.
+pub(super) fn draw_soft_deadlines(seed: u64, workload: &mut Workload) {
+    let mut rng = stream(seed, 21);
+    if !rng.random_bool(0.2) {
+        return;
+    }
+    for one in &mut workload.tasks {
+        let wishes = &mut one.spec.wishes;
+        if rng.random_bool(0.4) {
+            wishes.deadline_s.get_or_insert(rng.random_range(10.0..CALM_S));
+            wishes.late_price = Some(10.0_f64.powf(rng.random_range(-3.0..3.0)));
+            wishes.most_late_s = rng.random_bool(0.3).then(|| rng.random_range(0.0..CALM_S));
+        }
+    }
+}
+
 /// Gives the nodes of a run that is short of host memory enough for the largest model, and up to
 /// twice as much.
 pub(super) fn limit_memory(seed: u64, short: Option<ShortOfMemory>, workload: &mut Workload) {
