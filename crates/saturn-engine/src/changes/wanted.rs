@@ -105,10 +105,14 @@ impl State {
         }
     }
 
-    /// Opens the trials of a group that were chosen for what they may save.
+    /// Opens the trials of a group that were chosen for what they may save, as far as a task is left
+    /// to run them.
     fn open_chosen(&mut self, group: usize) {
         for key in self.groups[group].chosen.clone() {
-            if self.is_in_pool(&key) && !self.is_ruled_out(group, &key) {
+            if self.is_in_pool(&key)
+                && !self.is_ruled_out(group, &key)
+                && self.has_task_for(group, &key.strategy)
+            {
                 self.open_trial(group, &key);
             } else {
                 self.close_trial(group, &key.strategy, &key.gpu_type);

@@ -7,7 +7,7 @@ use saturn_sim::{Bug, Fault, Hits, run, run_with};
 /// Seeds of this test.
 const SEEDS: u64 = 1000;
 /// Seeds beyond these that once broke a rule.
-const BROKEN_ONCE: [u64; 5] = [
+const BROKEN_ONCE: [u64; 7] = [
     // A lost wake-up.
     2387, // A trial died after its task was cancelled.
     5291, // A task started without host memory while its model was inspected again.
@@ -15,6 +15,9 @@ const BROKEN_ONCE: [u64; 5] = [
     // A trial that only one task needed met a failure of Saturn's, and the task was given up.
     1478, // The simulator resumed a run for ever on a machine that was too small for it.
     5669,
+    // A device that a person had taken back was taken back once more, from another accuser.
+    4060, // A chosen trial that no task was left to run was opened by a resume, and waited for.
+    24129,
 ];
 
 #[test]
