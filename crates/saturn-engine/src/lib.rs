@@ -73,7 +73,7 @@ pub use facts::event::{Action, Command, Event, NewTask, RankReport, SolveAnswer,
 pub use facts::failure::{FailureKind, RankFailure};
 pub use facts::ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
 pub use facts::judgement::{Judgement, NamedJudgement, Ruling};
-pub use facts::machines::Machines;
+pub use facts::machines::{MachineMemory, Machines};
 pub use facts::migrate;
 pub use facts::plan::{Place, PlanSource, RunPlan};
 pub use facts::record::{

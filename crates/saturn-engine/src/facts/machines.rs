@@ -1,4 +1,4 @@
-//! The machines of a run, of which some may differ when the run is resumed.
+//! The machines of a run and their memory, of which some may differ when the run is resumed.
 
 use std::collections::BTreeMap;
 
@@ -15,13 +15,61 @@ pub struct Machines {
     pub host_memory_bytes: Option<u64>,
     /// [`Policy::host_memory_by_node`].
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub host_memory_by_node: BTreeMap<String, u64>,
+    pub host_memory_by_node: BTreeMap<String, MachineMemory>,
     /// Whether nodes may join. If so, a task that needs a wider node than the pool has waits.
     #[serde(default = "yes")]
     pub pool_may_grow: bool,
     /// [`Policy::hardware`].
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hardware: BTreeMap<String, String>,
+}
+
+/// The memory of a node's machine, beside the memory of its devices.
+///
+/// What other programs hold at a moment may be free an hour later. So attempts wait for each other by
+/// what is available, but only what is more than the machine has can never run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Written", into = "Written")]
+pub struct MachineMemory {
+    /// How much attempts may take together, bytes: what was available when somebody looked.
+    pub available_bytes: u64,
+    /// How much an idle machine has, or its control group allows, bytes.
+    pub total_bytes: u64,
+}
+
+impl From<u64> for MachineMemory {
+    /// A machine that is idle but for these attempts.
+    fn from(bytes: u64) -> Self {
+        Self { available_bytes: bytes, total_bytes: bytes }
+    }
+}
+
+/// A machine's memory, as it is stored. Earlier versions know only what is available.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Written {
+    Available(u64),
+    All { available_bytes: u64, total_bytes: u64 },
+}
+
+impl From<Written> for MachineMemory {
+    fn from(written: Written) -> Self {
+        match written {
+            Written::Available(bytes) => bytes.into(),
+            Written::All { available_bytes, total_bytes } => Self { available_bytes, total_bytes },
+        }
+    }
+}
+
+impl From<MachineMemory> for Written {
+    fn from(memory: MachineMemory) -> Self {
+        let MachineMemory { available_bytes, total_bytes } = memory;
+        if memory == available_bytes.into() {
+            Self::Available(available_bytes)
+        } else {
+            Self::All { available_bytes, total_bytes }
+        }
+    }
 }
 
 impl RunConfig {

@@ -94,10 +94,12 @@ fn the_limit_of_a_node_is_its_own_unless_the_user_gives_one() {
     run.judge(&tasks, Ruling::GoOn);
     run.resume(|machines| {
         machines.host_memory_bytes = None;
-        machines.host_memory_by_node = BTreeMap::from([("n0".to_owned(), 48 * GB)]);
+        machines.host_memory_by_node = BTreeMap::from([("n0".to_owned(), (48 * GB).into())]);
     });
-    let small =
-        || Event::NodeJoined { spec: Node::new("n1", 2, "a"), host_memory_bytes: Some(8 * GB) };
+    let small = || Event::NodeJoined {
+        spec: Node::new("n1", 2, "a"),
+        host_memory_bytes: Some((8 * GB).into()),
+    };
     run.tell(small());
     let places = [("a", 0, 0), ("b", 0, 1), ("c", 1, 0), ("d", 1, 1)];
     run.plan_on(&places);
@@ -114,7 +116,7 @@ fn a_strategy_that_no_node_was_large_enough_for_is_tried_when_a_larger_node_join
     let mut run = Run::on((&[2, 2, 2], 1), Mode::Search, slots, 15, &[("other", 1)], 1);
     run.resume(|machines| {
         machines.host_memory_bytes = None;
-        let each = (0..3).map(|node| (format!("n{node}"), 15 * GB));
+        let each = (0..3).map(|node| (format!("n{node}"), (15 * GB).into()));
         machines.host_memory_by_node = each.collect();
     });
     let [trial] = run.live(Purpose::Trial)[..] else { panic!("one runs") };
@@ -131,7 +133,7 @@ fn a_strategy_that_no_node_was_large_enough_for_is_tried_when_a_larger_node_join
     let wide = |run: &Run| run.trials().contains(&(1, 2));
     assert!(!wide(&run), "two ranks of a node hold 24 GB: {:?}", run.trials());
     let spec = Node::new("n3", 2, "a");
-    run.tell(Event::NodeJoined { spec, host_memory_bytes: Some(48 * GB) });
+    run.tell(Event::NodeJoined { spec, host_memory_bytes: Some((48 * GB).into()) });
     assert!(wide(&run), "{:?}", run.trials());
 }
 

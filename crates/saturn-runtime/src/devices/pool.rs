@@ -75,7 +75,7 @@ impl Pool {
 
     /// A description of these devices.
     pub(crate) fn hardware(&self) -> Hardware {
-        let host_memory_bytes = host_memory::available_bytes();
+        let host_memory_bytes = host_memory::of_machine();
         let uuid = |device: &Device| match device {
             Device::Core(_) => None,
             Device::Gpu { uuid, .. } => Some(uuid.clone()),
