@@ -269,8 +269,8 @@ pub struct Policy {
     pub min_switch_gain: f64,
     /// Seed of the solver.
     pub seed: u64,
-    /// How much host memory of a node all its attempts may take together, bytes: the user's limit,
-    /// the same for every node. `None`: each node's own number counts.
+    /// How much host memory of a machine all attempts on it may take together, bytes: the user's limit,
+    /// the same for every machine. `None`: each node's own number counts.
     pub host_memory_bytes: Option<u64>,
     /// How much host memory the machine of each node has, by the node's name. A node that is not here
     /// has no limit of its own.
@@ -301,8 +301,11 @@ impl Policy {
     /// How much host memory of the node of this name all its attempts may take together, bytes;
     /// `None`: no limit.
     pub(crate) fn host_memory_of(&self, node: &str) -> Option<u64> {
-        let own = || self.host_memory_by_node.get(node).map(|own| own.available_bytes);
-        self.host_memory_bytes.or_else(own)
+        let own = self.host_memory_by_node.get(node);
+        match (self.host_memory_bytes, own) {
+            (Some(limit), Some(own)) => Some(own.share_of(limit)),
+            (limit, own) => limit.or(own.map(|own| own.available_bytes)),
+        }
     }
 
     /// How much host memory an attempt on the node of this name could take at most if its machine were

@@ -27,20 +27,42 @@ pub struct Machines {
 /// The memory of a node's machine, beside the memory of its devices.
 ///
 /// What other programs hold at a moment may be free an hour later. So attempts wait for each other by
-/// what is available, but only what is more than the machine has can never run.
+/// what is available, but only what is more than the machine has can never run. A machine with
+/// several types of GPUs is several nodes, which share its memory by their numbers of devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Written", into = "Written")]
 pub struct MachineMemory {
-    /// How much attempts may take together, bytes: what was available when somebody looked.
+    /// How much attempts on the node may take together, bytes: its share of what was available when
+    /// somebody looked.
     pub available_bytes: u64,
-    /// How much an idle machine has, or its control group allows, bytes.
+    /// How much the whole machine has when it is idle, or its control group allows, bytes.
     pub total_bytes: u64,
+    /// The devices of the node.
+    pub devices: u32,
+    /// The devices of all nodes of the machine.
+    pub devices_of_machine: u32,
+}
+
+impl MachineMemory {
+    /// The share of a node with so many of the machine's devices.
+    #[must_use]
+    pub fn shared(self, devices: u32, devices_of_machine: u32) -> Self {
+        let whole = Self { devices, devices_of_machine, ..self };
+        Self { available_bytes: whole.share_of(self.available_bytes), ..whole }
+    }
+
+    /// The node's share of so many bytes of its machine.
+    pub(crate) fn share_of(self, bytes: u64) -> u64 {
+        let share = u128::from(bytes) * u128::from(self.devices)
+            / u128::from(self.devices_of_machine.max(1));
+        u64::try_from(share).unwrap_or(u64::MAX).min(bytes)
+    }
 }
 
 impl From<u64> for MachineMemory {
-    /// A machine that is idle but for these attempts.
+    /// A machine that is one node, and idle but for its attempts.
     fn from(bytes: u64) -> Self {
-        Self { available_bytes: bytes, total_bytes: bytes }
+        Self { available_bytes: bytes, total_bytes: bytes, devices: 1, devices_of_machine: 1 }
     }
 }
 
@@ -49,25 +71,43 @@ impl From<u64> for MachineMemory {
 #[serde(untagged)]
 enum Written {
     Available(u64),
-    All { available_bytes: u64, total_bytes: u64 },
+    All {
+        available_bytes: u64,
+        total_bytes: u64,
+        #[serde(default = "one", skip_serializing_if = "is_one")]
+        devices: u32,
+        #[serde(default = "one", skip_serializing_if = "is_one")]
+        devices_of_machine: u32,
+    },
+}
+
+fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_one(number: &u32) -> bool {
+    *number == 1
 }
 
 impl From<Written> for MachineMemory {
     fn from(written: Written) -> Self {
         match written {
             Written::Available(bytes) => bytes.into(),
-            Written::All { available_bytes, total_bytes } => Self { available_bytes, total_bytes },
+            Written::All { available_bytes, total_bytes, devices, devices_of_machine } => {
+                Self { available_bytes, total_bytes, devices, devices_of_machine }
+            }
         }
     }
 }
 
 impl From<MachineMemory> for Written {
     fn from(memory: MachineMemory) -> Self {
-        let MachineMemory { available_bytes, total_bytes } = memory;
+        let MachineMemory { available_bytes, total_bytes, devices, devices_of_machine } = memory;
         if memory == available_bytes.into() {
             Self::Available(available_bytes)
         } else {
-            Self::All { available_bytes, total_bytes }
+            Self::All { available_bytes, total_bytes, devices, devices_of_machine }
         }
     }
 }

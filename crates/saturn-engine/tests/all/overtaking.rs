@@ -74,7 +74,7 @@ fn a_resumed_run_has_the_host_memory_of_the_machine_that_it_is_on() {
 
 /// A machine of which others hold most at the moment.
 fn busy_machine() -> MachineMemory {
-    MachineMemory { available_bytes: 5 * GB, total_bytes: 64 * GB }
+    MachineMemory { available_bytes: 5 * GB, ..(64 * GB).into() }
 }
 
 #[test]

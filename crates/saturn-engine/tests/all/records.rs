@@ -197,6 +197,8 @@ fn record() -> impl Strategy<Value = Record> {
             host_memory_bytes: (gpus > 2).then_some(MachineMemory {
                 available_bytes: u64::from(gpus) << 30,
                 total_bytes: u64::from(gpus) << (30 + node.0 % 2),
+                devices: gpus,
+                devices_of_machine: 4,
             }),
         }),
         node().prop_map(|node| Record::NodeLeft { node, reason: String::new() }),

@@ -18,7 +18,7 @@ pub(crate) fn of_machine() -> Option<MachineMemory> {
         // Two readings of a machine at work may differ.
         total.max(available_bytes)
     });
-    Some(MachineMemory { available_bytes, total_bytes })
+    Some(MachineMemory { available_bytes, ..total_bytes.into() })
 }
 
 /// How much memory a new run may take, bytes: the least of what is available now and what each

@@ -185,6 +185,8 @@ fn records() -> Vec<Record> {
             host_memory_bytes: Some(MachineMemory {
                 available_bytes: 1 << 33,
                 total_bytes: 1 << 35,
+                devices: 2,
+                devices_of_machine: 3,
             }),
         },
         Record::NodeLeft { node: NODE, reason: text("gone") },
