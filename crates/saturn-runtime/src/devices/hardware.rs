@@ -61,6 +61,11 @@ impl Hardware {
         known.filter_map(|one| Some((one.node.name.clone(), one.host_memory_bytes?))).collect()
     }
 
+    /// The UUIDs of all GPUs.
+    pub(crate) fn gpus(&self) -> impl Iterator<Item = &String> {
+        self.nodes.iter().flat_map(|one| &one.gpus)
+    }
+
     /// The memory of the smallest device of each type, bytes. Leaves out types whose memory is
     /// unknown.
     pub(crate) fn memory_by_type(&self) -> BTreeMap<String, u64> {

@@ -4,6 +4,8 @@
 //! NVML counts the GPUs. It initialises no CUDA context, so the warm parent's children can still
 //! choose their GPU. The GPUs of one type are a node; a machine with two types is two nodes.
 
+use std::collections::BTreeSet;
+
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::{Pid, gethostname};
 use saturn_core::Node;
@@ -28,6 +30,8 @@ pub(crate) struct Machine {
     cores: Vec<usize>,
     /// Looks for programs on GPUs that are to be left alone.
     outside: fn() -> Programs,
+    /// UUIDs of GPUs that a person wants used beside whoever is on them.
+    shared: BTreeSet<String>,
 }
 
 impl Machine {
@@ -45,12 +49,18 @@ impl Machine {
             gpus: gpus::look(),
             cores,
             outside: if outside::is_to_be_left() { outside::look } else { Programs::new },
+            shared: BTreeSet::new(),
         }
     }
 
     /// The same machine under another name.
     pub(crate) fn named(self, name: String) -> Self {
         Self { name, ..self }
+    }
+
+    /// The same machine, of which these GPUs are used beside whoever is on them.
+    pub(crate) fn sharing(self, gpus: &BTreeSet<String>) -> Self {
+        Self { shared: gpus.clone(), ..self }
     }
 
     /// The GPUs by model and memory in bytes. An error says why the machine's GPUs can't be used.
@@ -127,7 +137,8 @@ impl Machine {
         asked: Option<u32>,
         claims: &mut Claims,
     ) -> Result<Taken, RuntimeError> {
-        let outside = (self.outside)();
+        let mut outside = (self.outside)();
+        outside.retain(|uuid, _| !self.shared.contains(uuid));
         let wanted = |gpu: &&Gpu| {
             let Gpu { uuid, model, memory_bytes, .. } = (*gpu).clone();
             (uuid.clone(), Device::Gpu { uuid, memory_bytes }, model)

@@ -217,7 +217,8 @@ impl AgentLauncher {
         } else {
             let locks_dir = self.settings.locks_dir.as_deref();
             let claims = Claims::new(locks_dir, &self.site.run_dir)?;
-            Machine::look().claim(self.settings.devices, claims)?
+            let machine = Machine::look().sharing(&self.settings.shared_gpus);
+            machine.claim(self.settings.devices, claims)?
         };
         let (site, settings) = (self.site.clone(), self.settings.clone());
         let started = starting::start(site, settings, &pool, Vec::new());

@@ -26,6 +26,7 @@ fn launcher(run_dir: PathBuf) -> (ClusterLauncher, Exchange, Outbox) {
         store: None,
         host_memory_bytes: None,
         outlives_s: None,
+        shared_gpus: std::collections::BTreeSet::new(),
         platform: None,
     };
     let (founders, bell) = (exchange.founders(), Bell::default());

@@ -14,7 +14,8 @@ use crate::devices::outside::Program;
 
 fn machine(gpus: Gpus, num_cores: usize) -> Machine {
     let cores = (0..num_cores).collect();
-    Machine { name: "host".to_owned(), gpus, cores, outside: Programs::new }
+    let (name, shared) = ("host".to_owned(), BTreeSet::new());
+    Machine { name, gpus, cores, outside: Programs::new, shared }
 }
 
 fn claims(dir: &TempDir, run: &str) -> Claims {
@@ -122,6 +123,21 @@ fn gpus_that_other_programs_use_are_taken_last_and_never_by_number() {
     let error = machine.claim(Some(3), claims(&dir, "/runs/two")).unwrap_err().to_string();
     let why = format!("`devices` is 3, but 2 GPUs are free: {user}; ");
     assert!(error.starts_with(&why), "{error}");
+}
+
+#[test]
+fn gpus_that_a_person_shares_are_as_good_as_any() {
+    let dir = TempDir::new().unwrap();
+    let gpus = vec![gpu("G0", "H200"), gpu("G1", "H200"), gpu("G2", "H200")];
+    let outside = || {
+        let program = || Program { pid: 7, text: "tomas (python, 31.0 GB)".to_owned() };
+        ["G0", "G2"].map(|uuid| (uuid.to_owned(), vec![program()])).into()
+    };
+    let machine = Machine { outside, ..machine(Gpus::There(gpus), 2) };
+    assert!(machine.claim(Some(2), claims(&dir, "/runs/one")).is_err(), "G1 alone is free");
+    let machine = machine.sharing(&BTreeSet::from(["G2".to_owned()]));
+    let two = once_let_go(|| machine.claim(Some(2), claims(&dir, "/runs/one")).ok());
+    assert_eq!(two.hardware().nodes[0].gpus, ["G1", "G2"]);
 }
 
 #[test]
