@@ -56,6 +56,8 @@ class ManyKnobs(Ddp):
                 raise RuntimeError("this knob fails on rank 1")
             if knobs.get("fail") == "memory of one rank" and gang.rank == 0:
                 raise torch.OutOfMemoryError("no room")
+            if knobs.get("fail") == "host memory of one rank" and gang.rank == 0:
+                raise MemoryError("no room on the host")
 
         module.register_forward_pre_hook(before)
         return super().parallelise(module, gang, knobs)
@@ -80,6 +82,20 @@ class OnlyBadKnobs(ManyKnobs):
 
     def knob_sets(self, module: torch.nn.Module, setting: Setting) -> Sequence[Knobs]:
         return [{"fail": "memory of one rank"}, {"fail": "one rank"}]
+
+
+class NoHostMemory(ManyKnobs):
+    """The machine's own memory runs out."""
+
+    def knob_sets(self, module: torch.nn.Module, setting: Setting) -> Sequence[Knobs]:
+        return [{"fail": "host memory of one rank"}]
+
+
+class HostMemoryAtFirst(ManyKnobs):
+    """The machine's own memory runs out with the first knobs only."""
+
+    def knob_sets(self, module: torch.nn.Module, setting: Setting) -> Sequence[Knobs]:
+        return [{"fail": "host memory of one rank"}, {"sleep_s": 0.0}]
 
 
 class NothingFits(ManyKnobs):

@@ -57,6 +57,12 @@ NCCL_REMOTE = (
     "\nncclRemoteError: A call failed possibly due to a network error or a remote process exiting "
     "prematurely."
 )
+KILLED = "DataLoader worker (pid 7) is killed by signal: Killed. "
+NO_PAGE = (
+    "DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that dataloader's "
+    "workers are out of shared memory. Please try to raise your shared memory limit."
+)
+NO_COPY = "unable to allocate shared memory(shm) for file </torch_1>: No space left on device (28)"
 CPU_MEMORY = "[enforce fail] . DefaultCPUAllocator: can't allocate memory: you tried to allocate"
 
 
@@ -96,6 +102,30 @@ def test_kinds(error: BaseException, kind: str, line: str) -> None:
     # A cause that was never raised has no frames; what Saturn itself says needs none.
     if kind != "not_applicable" and line not in ("no batches", "MemoryError: y"):
         assert failure.error.split(":")[0].split()[-1] in failure.traceback
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (MemoryError(), "host_memory"),
+        (OSError(12, "Cannot allocate memory"), "host_memory"),
+        (RuntimeError(CPU_MEMORY), "host_memory"),
+        (RuntimeError("std::bad_alloc"), "host_memory"),
+        (RuntimeError(KILLED), "host_memory"),
+        (RuntimeError(NO_PAGE), "host_memory"),
+        (RuntimeError(NO_COPY), "host_memory"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"), "out_of_memory"),
+        (RuntimeError("CUDA error: out of memory"), "out_of_memory"),
+        (RuntimeError("CUBLAS_STATUS_ALLOC_FAILED when calling cublas"), "out_of_memory"),
+        (DistBackendError(NCCL_FULL), "out_of_memory"),
+        (ValueError("v"), "error"),
+    ],
+)
+def test_memory_of_the_machine_is_no_gpus(error: Exception, kind: str) -> None:
+    assert describe(raised(error), device_kind="cuda").kind == kind
+    # A slot has no other memory than the machine's.
+    of_slot = "error" if kind == "error" else "out_of_memory"
+    assert describe(raised(error), device_kind="cpu").kind == of_slot
 
 
 def test_a_failed_assertion_is_the_tasks_where_nccl_hears_of_it() -> None:

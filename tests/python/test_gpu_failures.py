@@ -112,6 +112,19 @@ def test_what_no_knobs_can_do_on_one_rank_is_told_with_its_cause(gpu_run: Runtim
     assert outcome["outcome"] == "out_of_memory" and "no room" in outcome["detail"], result.logs
 
 
+def test_a_trial_without_host_memory_has_no_outcome_so_that_it_is_repeated(
+    gpu_run: Runtime,
+) -> None:
+    gpu_run.write_task(definition())
+    result = gpu_run.run("mlp", spec_of(techniques.NoHostMemory), kind="trial", ranks=1)
+    assert not result.of("trial"), result.logs
+    failed = result.one("failed")
+    assert failed["kind"] == "host_memory" and "no room on the host" in failed["error"]
+    # Knobs that work are what counts.
+    result = gpu_run.run("mlp", spec_of(techniques.HostMemoryAtFirst), kind="trial", ranks=1)
+    assert result.one("trial")["outcome"]["outcome"] == "measured", result.logs
+
+
 def test_every_knob_set_is_tried_whichever_rank_fails(gpu_run: Runtime) -> None:
     gpu_run.write_task(definition())
     result = gpu_run.run("mlp", spec_of(techniques.ManyKnobs), kind="trial", ranks=2)

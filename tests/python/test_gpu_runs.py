@@ -223,6 +223,21 @@ def test_who_names_a_gpu_gets_it_and_who_needs_it_is_told_who_has_it(tmp_path: P
 
 
 @pytest.mark.slow
+def test_a_gpu_that_was_named_once_is_used_after_a_resume_that_names_none(tmp_path: Path) -> None:
+    run = shared(tmp_path, 6000, CUDA_VISIBLE_DEVICES="1")
+    process = run.start()
+    wait_for_step(run, 20, "first")
+    process.send_signal(signal.SIGINT)
+    assert run.wait(process) == 130, run.shown
+    del run.environment["CUDA_VISIBLE_DEVICES"]
+    process = run.start(SATURN, "resume", run.path)
+    wait_for_step(run, 20, "second")
+    process.send_signal(signal.SIGINT)
+    assert run.wait(process) == 130, run.shown
+    assert "set aside" not in run.shown and devices_of(run) == {0, 1}
+
+
+@pytest.mark.slow
 def test_a_gpu_is_used_once_the_others_have_left_it(tmp_path: Path) -> None:
     run = shared(tmp_path, 6000)
     process = run.start()

@@ -75,7 +75,7 @@ pub use facts::event::{
 pub use facts::failure::{FailureKind, RankFailure};
 pub use facts::ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
 pub use facts::judgement::{Judgement, NamedJudgement, Ruling};
-pub use facts::machines::Machines;
+pub use facts::machines::{MachineMemory, Machines};
 pub use facts::migrate;
 pub use facts::plan::{Place, PlanSource, RunPlan};
 pub use facts::record::{

@@ -75,7 +75,7 @@ class BackgroundSave:
                 torch.accelerator.set_device_index(self._device)  # the index is set per thread
             self._write(self._staged.set)
         except BaseException as error:
-            self._failure = describe(error)
+            self._failure = describe(error, device_kind=self._device.type)
         finally:
             self._taken_s = time.monotonic() - self._began
             self._staged.set()

@@ -102,7 +102,7 @@ class DeviceMemory:
         """The model is on its device: from here on all memory that it holds counts.
 
         A technique that `saves_memory` keeps no freed memory, even without a limit. Raises
-        `MemoryError` if the model is already too large.
+        `MemoryError` if the model is already too large for a CPU slot.
         """
         if self._is_slot:
             gc.collect()  # frees what the technique has replaced
@@ -199,15 +199,15 @@ class DeviceMemory:
     def _leave_room(self) -> None:
         """Limit torch's memory on a GPU to the device's limit less CUDA's own memory, in bytes.
 
-        CUDA's own memory is its context and the communicators. Raises `MemoryError` if torch holds
-        more than is left.
+        CUDA's own memory is its context and the communicators. Raises `torch.OutOfMemoryError` if
+        torch holds more than is left.
         """
         if self._outside_torch is None or self._limit_bytes is None:
             return
         outside = self._outside_torch.bytes_on(self._device)
         held = int(torch.cuda.memory_allocated(self._device))
         if outside and held + outside >= self._limit_bytes:
-            raise MemoryError(
+            raise torch.OutOfMemoryError(
                 f"CUDA's context and communicators take {size_text(outside)} of "
                 f"{size_text(self._limit_bytes)} a device, and the model {size_text(held)}"
             )

@@ -1,9 +1,10 @@
 """Classify a rank's failures, in the words of the protocol.
 
-Kinds: `task` (the task's own functions, named), `out_of_memory`, `no_space` (a disk or quota is
-full), `peer_lost` (an echo of another rank's failure, never the cause), `not_applicable` (the
-technique said so), `error` (anything else). Memory and space are checked first: running out of them
-inside a task's function is not that function's fault.
+Kinds: `task` (the task's own functions, named), `out_of_memory` (of a device), `host_memory` (of
+the machine, beside a GPU; a CPU slot has no memory of its own, so there it is `out_of_memory` too),
+`no_space` (a disk or quota is full), `peer_lost` (an echo of another rank's failure, never the
+cause), `not_applicable` (the technique said so), `error` (anything else). Memory and space are
+checked first: running out of them inside a task's function is not that function's fault.
 """
 
 from __future__ import annotations
@@ -32,14 +33,18 @@ _OWN_FILES, _TECHNIQUES = f"{_SATURN}{os.sep}", f"{_SATURN / 'techniques'}{os.se
 _MAX_TRACEBACK = 20_000
 
 # Recognised by messages, because a failed CPU allocation and a lost gloo peer are RuntimeErrors.
-_OUT_OF_MEMORY_TEXTS = (
-    "can't allocate memory",
-    "cannot allocate memory",
+_DEVICE_MEMORY_TEXTS = (
     "out of memory",  # CUDA's words, and NCCL's for it
-    "bad_alloc",
-    "unable to allocate shared memory",  # from a DataLoader's workers
     "cublas_status_alloc_failed",
     "cudnn_status_alloc_failed",
+)
+_HOST_MEMORY_TEXTS = (
+    "can't allocate memory",
+    "cannot allocate memory",
+    "bad_alloc",
+    # From a DataLoader's workers: a copy into `/dev/shm` fails, or a page of it can't be had.
+    "unable to allocate shared memory",
+    "out of shared memory",
     "is killed by signal: killed",  # a DataLoader worker, killed by the kernel for lack of memory
 )
 #: Messages for a thread that can't start: they mean lack of memory only if a limit is in force.
@@ -114,13 +119,18 @@ def task_function(name: str) -> Iterator[None]:
         raise kind(f"{name} raised {_one_line(error)}") from error
 
 
-def describe(error: BaseException) -> Failure:
-    """Classify `error`, looking at the exceptions that caused it too."""
+def describe(error: BaseException, *, device_kind: str = "cpu") -> Failure:
+    """Classify `error`, looking at the exceptions that caused it too.
+
+    `device_kind` is the run's. Beside GPUs (`cuda`), memory that runs out in the process says
+    nothing about the memory of its device.
+    """
     if isinstance(error, Earlier):
         return error.failure
     chain = list(_chain(error))
     for kind, is_kind in (
-        ("out_of_memory", _is_out_of_memory),
+        ("out_of_memory", _is_out_of_device_memory),
+        ("out_of_memory" if device_kind == "cpu" else "host_memory", _is_out_of_host_memory),
         ("no_space", _is_no_space),
         ("peer_lost", _is_peer_lost),
     ):
@@ -160,14 +170,23 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         link = link.__cause__ or link.__context__
 
 
-def _is_out_of_memory(error: BaseException) -> bool:
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+def _is_out_of_device_memory(error: BaseException) -> bool:
+    if isinstance(error, torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError | OSError) and _says(error, _DEVICE_MEMORY_TEXTS)
+
+
+def _is_out_of_host_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError):
         return True
     if not isinstance(error, RuntimeError | OSError):
         return False
     if isinstance(error, OSError) and error.errno == errno.ENOMEM:
         return True
-    texts = (*_OUT_OF_MEMORY_TEXTS, *(_NO_THREAD_TEXTS if is_limited() else ()))
+    return _says(error, (*_HOST_MEMORY_TEXTS, *(_NO_THREAD_TEXTS if is_limited() else ())))
+
+
+def _says(error: BaseException, texts: tuple[str, ...]) -> bool:
     text = str(error).lower()
     return any(part in text for part in texts)
 

@@ -293,7 +293,8 @@ class Stepper:
                 for piece, share in zip(pieces, shares, strict=True)
             ]
         except Exception as error:
-            if self._may_repeat and describe(error).kind == "out_of_memory":
+            kind = describe(error, device_kind=self._gang.device.type).kind
+            if self._may_repeat and kind == "out_of_memory":
                 return None
             raise
 

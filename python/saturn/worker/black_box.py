@@ -131,8 +131,9 @@ def _trial(
             batch_s, first_s = _time_execute(spec, definition, execute, knobs, scratch, reporter)
             setup_s += first_s - began
     except Exception as error:
-        failure = describe(error)
-        if failure.kind in ("task", "out_of_memory", "no_space", "not_applicable"):
+        failure = describe(error, device_kind=spec.device_kind)
+        told = ("task", "out_of_memory", "host_memory", "no_space", "not_applicable")
+        if failure.kind in told:
             raise
         reporter.send(
             {

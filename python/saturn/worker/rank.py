@@ -56,7 +56,7 @@ def run(spec_path: str, rank: int) -> int:
     try:
         _work(spec, rank, reporter)
     except BaseException as error:
-        _fail(reporter, error)
+        _fail(reporter, error, spec.device_kind)
     sys.stdout.flush()
     sys.stderr.flush()
     reporter.close()
@@ -155,8 +155,8 @@ def _definition(spec: specs.Spec | specs.InspectionSpec) -> TaskDefinition | Scr
         ) from error
 
 
-def _fail(reporter: Reporter, error: BaseException) -> NoReturn:
-    failure = describe(error)
+def _fail(reporter: Reporter, error: BaseException, device_kind: str) -> NoReturn:
+    failure = describe(error, device_kind=device_kind)
     device_memory.lift()  # reporting the failure must not fail for lack of memory
     traceback.print_exception(error)
     sys.stdout.flush()

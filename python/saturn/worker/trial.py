@@ -50,6 +50,8 @@ from saturn.worker.timing import Limits, StepTimer
 
 Outcome = dict[str, Any]
 
+#: Outcomes of a knob set that no trial has: what another rank failed of, and what may pass.
+_OF_THE_MOMENT = ("peer_lost", "host_memory")
 #: A knob set whose steps take this many times as long as the best one's is timed no further.
 _HOPELESS = 1.15
 #: How long a failed rank waits until its peers know of the failure: longer than a step takes.
@@ -102,6 +104,10 @@ def trial(
         _note_what_was_left_out(spec, reporter, fit)
     if (found := best or search.failed) is None:
         return
+    if found[1]["outcome"] == "host_memory":
+        # It may be a passing shortage: the engine repeats the trial before it counts.
+        error, text = found[1]["error"], found[1]["traceback"]
+        raise Earlier(Failure(kind="host_memory", error=error, traceback=text))
     if measurement.taken is None or best is None:
         _report(gang, reporter, *found)
         return
@@ -216,7 +222,7 @@ class _Measurement:
         try:
             return self._run_steps(knobs)
         except Exception as error:
-            failure = describe(error)
+            failure = describe(error, device_kind=self.spec.device_kind)
             lift()  # the rest of the work must not fail for lack of memory
             if watch is not None and watch.has_lost_peer:
                 # A rank that was taken out of its collectives may fail in any way.
@@ -234,7 +240,7 @@ class _Measurement:
             if failure.kind == "out_of_memory":
                 return {"outcome": "out_of_memory", "detail": failure.error}
             return {
-                "outcome": failure.kind if failure.kind == "peer_lost" else "failed",
+                "outcome": failure.kind if failure.kind in _OF_THE_MOMENT else "failed",
                 "error": failure.error,
                 "traceback": failure.traceback,
             }
@@ -406,7 +412,7 @@ def _is_out_of_memory(outcome: Outcome) -> bool:
 
 def _agree(outcomes: list[Outcome]) -> Outcome:
     """The gang's outcome: its worst failure, or rank 0's times with the largest memory."""
-    for kind in ("out_of_memory", "not_applicable", "failed", "peer_lost"):
+    for kind in ("out_of_memory", "host_memory", "not_applicable", "failed", "peer_lost"):
         for outcome in outcomes:
             if outcome["outcome"] == kind:
                 return {**outcome, "outcome": "failed"} if kind == "peer_lost" else outcome

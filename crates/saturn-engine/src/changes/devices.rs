@@ -3,7 +3,7 @@
 use saturn_core::Node;
 
 use crate::facts::ids::{NodeId, TaskId};
-use crate::facts::machines::Machines;
+use crate::facts::machines::{MachineMemory, Machines};
 use crate::facts::record::RunEnd;
 use crate::state::device::{DeviceState, NodeState, Occupancy};
 use crate::state::run::State;
@@ -108,13 +108,13 @@ impl State {
         self.close_places_on(node, devices.iter().copied());
     }
 
-    pub(crate) fn apply_joined(&mut self, id: NodeId, spec: &Node, host_memory_bytes: Option<u64>) {
+    pub(crate) fn apply_joined(&mut self, id: NodeId, spec: &Node, memory: Option<MachineMemory>) {
         if id.0 > self.nodes.len() || spec.gpus > MAX_DEVICES {
             return;
         }
         let most_before = self.most_host_memory(&spec.gpu_type);
-        if let Some(bytes) = host_memory_bytes {
-            self.config.policy.host_memory_by_node.insert(spec.name.clone(), bytes);
+        if let Some(memory) = memory {
+            self.config.policy.host_memory_by_node.insert(spec.name.clone(), memory);
         }
         // The node may come back with fewer devices than it had.
         let devices_before = self.device_numbers(id);

@@ -7,6 +7,7 @@ use saturn_core::{ForecastErrors, Knobs, Strategy, StrategyKey, Trial};
 use serde::{Deserialize, Serialize};
 
 use crate::facts::ids::TaskId;
+use crate::facts::machines::MachineMemory;
 
 /// Whether a run only measures, or also trains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -268,13 +269,13 @@ pub struct Policy {
     pub min_switch_gain: f64,
     /// Seed of the solver.
     pub seed: u64,
-    /// How much host memory of a node all its attempts may take together, bytes: the user's limit,
-    /// the same for every node. `None`: each node's own number counts.
+    /// How much host memory of a machine all attempts on it may take together, bytes: the user's limit,
+    /// the same for every machine. `None`: each node's own number counts.
     pub host_memory_bytes: Option<u64>,
-    /// How much host memory each node has for attempts, bytes, by the node's name. A node that is
-    /// not here has no limit of its own.
+    /// How much host memory the machine of each node has, by the node's name. A node that is not here
+    /// has no limit of its own.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub host_memory_by_node: BTreeMap<String, u64>,
+    pub host_memory_by_node: BTreeMap<String, MachineMemory>,
     /// How many nodes a gang may take at most.
     pub max_nodes: u32,
     /// Whether nodes may join, as on a cluster.
@@ -300,7 +301,18 @@ impl Policy {
     /// How much host memory of the node of this name all its attempts may take together, bytes;
     /// `None`: no limit.
     pub(crate) fn host_memory_of(&self, node: &str) -> Option<u64> {
-        self.host_memory_bytes.or_else(|| self.host_memory_by_node.get(node).copied())
+        let own = self.host_memory_by_node.get(node);
+        match (self.host_memory_bytes, own) {
+            (Some(limit), Some(own)) => Some(own.share_of(limit)),
+            (limit, own) => limit.or(own.map(|own| own.available_bytes)),
+        }
+    }
+
+    /// How much host memory an attempt on the node of this name could take at most if its machine were
+    /// idle, bytes; `None`: no limit.
+    pub(crate) fn most_host_memory_of(&self, node: &str) -> Option<u64> {
+        let own = || self.host_memory_by_node.get(node).map(|own| own.total_bytes);
+        self.host_memory_bytes.or_else(own)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::facts::evaluation::{BestEvaluation, Evaluation};
 use crate::facts::failure::FailureKind;
 use crate::facts::ids::{AttemptId, DeviceId, TaskId};
 use crate::facts::judgement::NamedJudgement;
-use crate::facts::machines::Machines;
+use crate::facts::machines::{MachineMemory, Machines};
 use crate::facts::record::Purpose;
 
 /// What a rank says while it lives.
@@ -257,8 +257,8 @@ pub enum Event {
     NodeJoined {
         /// The node. If the run knows its name, the node has come back.
         spec: Node,
-        /// How much host memory it has for attempts, bytes; `None`: as before, or no limit.
-        host_memory_bytes: Option<u64>,
+        /// The host memory of its machine; `None`: as before, or no limit.
+        host_memory_bytes: Option<MachineMemory>,
     },
     /// A node has gone, with everything on it.
     NodeLeft {

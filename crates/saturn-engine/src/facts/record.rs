@@ -17,7 +17,7 @@ use crate::facts::evaluation::{BestEvaluation, Evaluation};
 use crate::facts::failure::RankFailure;
 use crate::facts::ids::{AttemptId, NodeId, TaskId};
 use crate::facts::judgement::Judgement;
-use crate::facts::machines::Machines;
+use crate::facts::machines::{MachineMemory, Machines};
 use crate::facts::plan::RunPlan;
 
 /// What an attempt is for.
@@ -167,9 +167,9 @@ pub enum Record {
         node: NodeId,
         /// What it is.
         spec: Node,
-        /// How much host memory it has for attempts, bytes; `None`: as before, or no limit.
+        /// The host memory of its machine; `None`: as before, or no limit.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        host_memory_bytes: Option<u64>,
+        host_memory_bytes: Option<MachineMemory>,
     },
     /// A node has gone. Attempts on it are lost.
     NodeLeft {

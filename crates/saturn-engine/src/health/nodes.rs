@@ -3,6 +3,7 @@
 use saturn_core::{Cluster, Node};
 
 use crate::facts::ids::{AttemptId, NodeId};
+use crate::facts::machines::MachineMemory;
 use crate::facts::record::Record;
 use crate::health::devices::forget_abandoned_on;
 use crate::health::memory::Health;
@@ -34,7 +35,7 @@ pub(crate) fn node_joined(
     ledger: &mut Ledger,
     health: &mut Health,
     spec: Node,
-    host_memory_bytes: Option<u64>,
+    host_memory_bytes: Option<MachineMemory>,
     now_s: f64,
 ) {
     let nodes = &ledger.state.cluster.nodes;

@@ -7,7 +7,9 @@
 //! never held back. While a model is inspected again, the figures of its last inspection count.
 //!
 //! A strategy that can't fit any idle machine is neither tried nor planned with. Only lower bounds
-//! decide that, so that no strategy is refused for a guess.
+//! decide that, so that no strategy is refused for a guess, and the memory that machines have when they
+//! are idle: what others hold of it now they may give back. What is available now decides which
+//! attempts wait for each other.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +28,8 @@ impl State {
         self.config.policy.host_memory_of(&self.cluster.nodes.get(node.0)?.name)
     }
 
-    /// The largest host memory of a node of this type, bytes; `None` if some node has no limit.
+    /// The largest host memory of an idle machine that has a node of this type, bytes; `None` if some
+    /// node has no limit.
     ///
     /// Nodes that have gone count too: they may come back.
     pub(crate) fn most_host_memory(&self, gpu_type: &str) -> Option<u64> {
@@ -37,13 +40,13 @@ impl State {
         self.host_memory_of_types.get(gpu_type).copied()
     }
 
-    /// Brings up to date how much host memory the largest node of each type has, after a node has
-    /// come or the machines have changed.
+    /// Brings up to date how much host memory the largest machine of each type has when it is idle,
+    /// after a node has come or the machines have changed.
     pub(crate) fn learn_host_memory(&mut self) {
         let policy = &self.config.policy;
         let mut most: BTreeMap<&str, Option<u64>> = BTreeMap::new();
         for node in &self.cluster.nodes {
-            let own = policy.host_memory_of(&node.name);
+            let own = policy.most_host_memory_of(&node.name);
             let of_type = most.entry(&node.gpu_type).or_insert(Some(0));
             *of_type = of_type.zip(own).map(|(most, own)| own.max(most));
         }

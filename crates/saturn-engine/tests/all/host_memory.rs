@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use saturn_core::{Knobs, Node, Strategy, TrialOutcome};
 use saturn_engine::{
-    Command, DeviceKind, Event, FailureKind, Mode, Purpose, RankReport, Ruling, TaskEnd, TaskId,
+    Command, DeviceKind, Event, FailureKind, MachineMemory, Mode, Purpose, RankReport, Ruling,
+    TaskEnd, TaskId,
 };
 
 use crate::run::{DEVICES, GB, Run, inspection, task};
@@ -94,10 +95,12 @@ fn the_limit_of_a_node_is_its_own_unless_the_user_gives_one() {
     run.judge(&tasks, Ruling::GoOn);
     run.resume(|machines| {
         machines.host_memory_bytes = None;
-        machines.host_memory_by_node = BTreeMap::from([("n0".to_owned(), 48 * GB)]);
+        machines.host_memory_by_node = BTreeMap::from([("n0".to_owned(), (48 * GB).into())]);
     });
-    let small =
-        || Event::NodeJoined { spec: Node::new("n1", 2, "a"), host_memory_bytes: Some(8 * GB) };
+    let small = || Event::NodeJoined {
+        spec: Node::new("n1", 2, "a"),
+        host_memory_bytes: Some((8 * GB).into()),
+    };
     run.tell(small());
     let places = [("a", 0, 0), ("b", 0, 1), ("c", 1, 0), ("d", 1, 1)];
     run.plan_on(&places);
@@ -109,12 +112,35 @@ fn the_limit_of_a_node_is_its_own_unless_the_user_gives_one() {
 }
 
 #[test]
+fn nodes_of_one_machine_share_the_users_limit() {
+    let tasks = [("a", 3), ("b", 3), ("c", 3), ("d", 3)];
+    let mut run = Run::on((&[2, 4], 1), Mode::Orchestrate, DeviceKind::Cuda, 12, &tasks, 24);
+    run.judge(&tasks, Ruling::Hold);
+    while let Some(trial) = run.live(Purpose::Trial).first().copied() {
+        run.measured(trial, 1);
+    }
+    run.judge(&tasks, Ruling::GoOn);
+    run.resume(|machines| {
+        let share = |devices| MachineMemory::from(100 * GB).shared(devices, 6);
+        let each = [("n0".to_owned(), share(2)), ("n1".to_owned(), share(4))];
+        machines.host_memory_by_node = BTreeMap::from(each);
+    });
+    run.plan_on(&[("a", 0, 0), ("b", 0, 1), ("c", 1, 0), ("d", 1, 1)]);
+    assert_eq!(run.training(), ["a", "c", "d"], "4 GB of 12 GB are n0's");
+    // What only the whole machine has room for is not ruled out.
+    run.resume(|machines| machines.host_memory_bytes = Some(6 * GB));
+    assert_eq!(run.end_of(0), None);
+    run.resume(|machines| machines.host_memory_bytes = Some(2 * GB));
+    assert!(run.end_of(0).is_some());
+}
+
+#[test]
 fn a_strategy_that_no_node_was_large_enough_for_is_tried_when_a_larger_node_joins() {
     let slots = DeviceKind::Cpu;
     let mut run = Run::on((&[2, 2, 2], 1), Mode::Search, slots, 15, &[("other", 1)], 1);
     run.resume(|machines| {
         machines.host_memory_bytes = None;
-        let each = (0..3).map(|node| (format!("n{node}"), 15 * GB));
+        let each = (0..3).map(|node| (format!("n{node}"), (15 * GB).into()));
         machines.host_memory_by_node = each.collect();
     });
     let [trial] = run.live(Purpose::Trial)[..] else { panic!("one runs") };
@@ -131,7 +157,7 @@ fn a_strategy_that_no_node_was_large_enough_for_is_tried_when_a_larger_node_join
     let wide = |run: &Run| run.trials().contains(&(1, 2));
     assert!(!wide(&run), "two ranks of a node hold 24 GB: {:?}", run.trials());
     let spec = Node::new("n3", 2, "a");
-    run.tell(Event::NodeJoined { spec, host_memory_bytes: Some(48 * GB) });
+    run.tell(Event::NodeJoined { spec, host_memory_bytes: Some((48 * GB).into()) });
     assert!(wide(&run), "{:?}", run.trials());
 }
 

@@ -1,9 +1,12 @@
 //! A task that waits for host memory is not overtaken for ever by others that need less of it. A
 //! run that goes on elsewhere has the host memory of the machine there.
 
-use saturn_engine::{DeviceKind, Mode, Purpose, Record, Ruling, TaskEnd};
+use std::collections::BTreeMap;
 
-use crate::run::Run;
+use saturn_core::Node;
+use saturn_engine::{DeviceKind, Event, MachineMemory, Mode, Purpose, Record, Ruling, TaskEnd};
+
+use crate::run::{GB, Run};
 
 /// A run of measured tasks, each with the GB that it takes of 10 GB, on three GPUs, planned so.
 fn planned(tasks: &[(&str, u64)], places: &[(&str, u32)]) -> Run {
@@ -67,6 +70,40 @@ fn a_resumed_run_has_the_host_memory_of_the_machine_that_it_is_on() {
         error.ends_with("8.0 GB of host memory, and a node allows 5.0 GB (host_memory)"),
         "{error}"
     );
+}
+
+/// A machine of which others hold most at the moment.
+fn busy_machine() -> MachineMemory {
+    MachineMemory { available_bytes: 5 * GB, ..(64 * GB).into() }
+}
+
+#[test]
+fn memory_that_others_hold_when_a_run_is_resumed_fails_no_task() {
+    let mut run = planned(&[("large", 8), ("small", 2)], &[("large", 0), ("small", 1)]);
+    assert_eq!(run.training(), ["large", "small"]);
+    run.resume(|machines| {
+        machines.host_memory_bytes = None;
+        machines.host_memory_by_node = BTreeMap::from([("n0".to_owned(), busy_machine())]);
+    });
+    assert_eq!(run.end_of(0), None, "the machine has 64 GB");
+    assert_eq!(run.training(), ["large"], "8 GB of 5 GB: alone");
+    run.finish("large");
+    assert_eq!(run.training(), ["small"]);
+}
+
+#[test]
+fn memory_that_others_hold_when_a_node_comes_back_fails_no_task() {
+    let mut run = planned(&[("large", 8)], &[("large", 0)]);
+    run.resume(|machines| {
+        machines.host_memory_bytes = None;
+        machines.host_memory_by_node = BTreeMap::from([("n0".to_owned(), (64 * GB).into())]);
+    });
+    run.tell(Event::NodeLeft { name: "n0".to_owned(), reason: "it is rebooted".to_owned() });
+    let spec = Node::new("n0", 3, "a");
+    run.tell(Event::NodeJoined { spec, host_memory_bytes: Some(busy_machine()) });
+    assert_eq!(run.end_of(0), None);
+    run.plan(&[("large", 0)]);
+    assert_eq!(run.training(), ["large"]);
 }
 
 #[test]

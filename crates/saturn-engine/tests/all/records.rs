@@ -10,9 +10,9 @@ use saturn_core::{
 };
 use saturn_engine::{
     Allowed, AttemptEnd, AttemptId, BestEvaluation, ChosenTrial, Command, DeviceKind, Engine,
-    Evaluation, EvaluationSpec, Event, FailureKind, Judgement, Level, Metrics, Mode, NodeId, Place,
-    PlanSource, Policy, Purpose, RankFailure, Record, Ruling, RunConfig, RunEnd, RunPlan,
-    StopReason, TaskEnd, TaskId, TaskSpec, TechniqueRef, TrialBudget, Wishes, forecast,
+    Evaluation, EvaluationSpec, Event, FailureKind, Judgement, Level, MachineMemory, Metrics, Mode,
+    NodeId, Place, PlanSource, Policy, Purpose, RankFailure, Record, Ruling, RunConfig, RunEnd,
+    RunPlan, StopReason, TaskEnd, TaskId, TaskSpec, TechniqueRef, TrialBudget, Wishes, forecast,
     no_strategy,
 };
 
@@ -188,13 +188,19 @@ fn found_of_training() -> impl Strategy<Value = Record> {
     ]
 }
 
+fn memory(node: NodeId, gpus: u32) -> MachineMemory {
+    let (available_bytes, total_bytes) =
+        (u64::from(gpus) << 30, u64::from(gpus) << (30 + node.0 % 2));
+    MachineMemory { available_bytes, total_bytes, devices: gpus, devices_of_machine: 4 }
+}
+
 fn record() -> impl Strategy<Value = Record> {
     let node = || (0..3usize).prop_map(NodeId);
     prop_oneof![
         (node(), 0..4u32).prop_map(|(node, gpus)| Record::NodeJoined {
             node,
             spec: Node::new(format!("n{}", node.0), gpus, "cpu"),
-            host_memory_bytes: (gpus > 2).then_some(u64::from(gpus) << 30),
+            host_memory_bytes: (gpus > 2).then_some(memory(node, gpus)),
         }),
         node().prop_map(|node| Record::NodeLeft { node, reason: String::new() }),
         (node(), prop::collection::vec(0..5u32, 0..3), prop::collection::vec(task(), 0..2))

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use saturn_core::{Cluster, Node};
-use saturn_engine::{DeviceKind, State};
+use saturn_engine::{DeviceKind, MachineMemory, State};
 use serde::{Deserialize, Serialize};
 
 /// Devices of one kind, on one machine or several.
@@ -27,9 +27,9 @@ pub(crate) struct NodeHardware {
     pub(crate) node: Node,
     /// The memory of its smallest device, bytes; `None` if unknown.
     pub(crate) device_memory_bytes: Option<u64>,
-    /// How much of the machine's own memory a run may take, bytes; `None` if unknown.
+    /// The machine's own memory; `None` if unknown.
     #[serde(default)]
-    pub(crate) host_memory_bytes: Option<u64>,
+    pub(crate) host_memory_bytes: Option<MachineMemory>,
     /// The UUIDs of its GPUs, in the order of their numbers; none of CPU slots.
     #[serde(default)]
     pub(crate) gpus: Vec<String>,
@@ -54,11 +54,16 @@ impl Hardware {
         Cluster { nodes: self.nodes.iter().map(|one| one.node.clone()).collect() }
     }
 
-    /// The host memory of each node, bytes, by the node's name. Leaves out nodes whose host memory
+    /// The host memory of each node's machine, by the node's name. Leaves out nodes whose host memory
     /// is unknown.
-    pub(crate) fn host_memory_by_node(&self) -> BTreeMap<String, u64> {
+    pub(crate) fn host_memory_by_node(&self) -> BTreeMap<String, MachineMemory> {
         let known = self.nodes.iter();
         known.filter_map(|one| Some((one.node.name.clone(), one.host_memory_bytes?))).collect()
+    }
+
+    /// The UUIDs of all GPUs.
+    pub(crate) fn gpus(&self) -> impl Iterator<Item = &String> {
+        self.nodes.iter().flat_map(|one| &one.gpus)
     }
 
     /// The memory of the smallest device of each type, bytes. Leaves out types whose memory is
@@ -152,7 +157,7 @@ mod tests {
             nodes: vec![NodeHardware {
                 node: Node::new(name, 4, gpu_type),
                 device_memory_bytes: bytes,
-                host_memory_bytes: bytes.map(|bytes| 10 * bytes),
+                host_memory_bytes: bytes.map(|bytes| (10 * bytes).into()),
                 gpus: Vec::new(),
                 text: text.to_owned(),
             }],
@@ -165,7 +170,7 @@ mod tests {
         ];
         let total = Hardware::of_all(&all).unwrap();
         assert_eq!(total.cluster().num_gpus(), 12);
-        let known = BTreeMap::from([("a".to_owned(), 800), ("c".to_owned(), 790)]);
+        let known = BTreeMap::from([("a".to_owned(), 800.into()), ("c".to_owned(), 790.into())]);
         assert_eq!(total.host_memory_by_node(), known);
         assert_eq!(total.warnings, ["a", "b", "c"]);
         assert_eq!(total.memory_by_type(), BTreeMap::from([("H100".to_owned(), 79)]));

@@ -7,6 +7,20 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use saturn_engine::MachineMemory;
+
+/// The memory of this machine for a new run; `None` if it can't be read.
+pub(crate) fn of_machine() -> Option<MachineMemory> {
+    let available_bytes = available_bytes()?;
+    let groups = control_groups();
+    let limits = groups.iter().filter_map(|group| limit_of(group));
+    let total_bytes = limits.chain(total_bytes()).min().map_or(available_bytes, |total| {
+        // Two readings of a machine at work may differ.
+        total.max(available_bytes)
+    });
+    Some(MachineMemory { available_bytes, ..total_bytes.into() })
+}
+
 /// How much memory a new run may take, bytes: the least of what is available now and what each
 /// control group still allows.
 pub(crate) fn available_bytes() -> Option<u64> {
@@ -95,12 +109,20 @@ fn control_groups() -> Vec<PathBuf> {
 /// How much memory a control group still allows, bytes; `None` if it has no limit. Cached pages of
 /// files don't count as used, since the kernel can drop them.
 fn allowed_by(group: &Path) -> Option<u64> {
-    let number = |name: &str| fs::read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok();
-    let limit = number("memory.max")?;
-    let used = number("memory.current").unwrap_or(0);
+    let limit = limit_of(group)?;
+    let used = number_in(&group.join("memory.current")).unwrap_or(0);
     let files = fs::read_to_string(group.join("memory.stat")).ok();
     let files = files.and_then(|text| value_of(&text, "file")).unwrap_or(0);
     Some(limit.saturating_sub(used.saturating_sub(files)))
+}
+
+/// How much memory a control group allows in all, bytes; `None` if it has no limit.
+fn limit_of(group: &Path) -> Option<u64> {
+    number_in(&group.join("memory.max"))
+}
+
+fn number_in(file: &Path) -> Option<u64> {
+    fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
 fn available(meminfo: &str) -> Option<u64> {
@@ -138,6 +160,8 @@ mod tests {
         assert_eq!(available("MemTotal: 1 kB\n"), None);
         assert!(total_bytes() >= available_bytes());
         assert!(available_bytes().is_some_and(|bytes| bytes > 1 << 20));
+        let all = of_machine().unwrap();
+        assert!(all.total_bytes > all.available_bytes, "this test itself takes memory: {all:?}");
     }
 
     #[test]
@@ -150,6 +174,7 @@ mod tests {
         fs::write(group.path().join("memory.current"), "700\n").unwrap();
         fs::write(group.path().join("memory.stat"), "anon 300\nfile 400\nfile_mapped 7\n").unwrap();
         assert_eq!(allowed_by(group.path()), Some(700));
+        assert_eq!(limit_of(group.path()), Some(1000));
     }
 
     #[test]

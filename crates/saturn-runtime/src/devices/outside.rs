@@ -30,7 +30,8 @@ pub(crate) struct Program {
 /// The programs on each GPU that has any, by the GPU's UUID.
 pub(crate) type Programs = BTreeMap<String, Vec<Program>>;
 
-/// Whether a run is to leave GPUs alone that others use: not if a person has named its GPUs.
+/// Whether a run is to leave GPUs alone that others use: not if a person has named its GPUs for this
+/// process. A run remembers which these were (`LaunchSettings::shared_gpus`).
 pub(crate) fn is_to_be_left() -> bool {
     std::env::var_os("CUDA_VISIBLE_DEVICES").is_none()
 }

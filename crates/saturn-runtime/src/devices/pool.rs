@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use saturn_core::Node;
-use saturn_engine::DeviceKind;
+use saturn_engine::{DeviceKind, MachineMemory};
 use serde::{Deserialize, Serialize};
 
 use crate::devices::claims::Claims;
@@ -75,7 +75,12 @@ impl Pool {
 
     /// A description of these devices.
     pub(crate) fn hardware(&self) -> Hardware {
-        let host_memory_bytes = host_memory::available_bytes();
+        self.hardware_with(host_memory::of_machine())
+    }
+
+    /// The same, if the machine has this much memory beside that of its devices.
+    pub(super) fn hardware_with(&self, memory: Option<MachineMemory>) -> Hardware {
+        let all = self.nodes.iter().map(|one| one.node.gpus).sum();
         let uuid = |device: &Device| match device {
             Device::Core(_) => None,
             Device::Gpu { uuid, .. } => Some(uuid.clone()),
@@ -84,7 +89,10 @@ impl Pool {
             node: node.clone(),
             gpus: devices.iter().filter_map(uuid).collect(),
             device_memory_bytes: self.memory_bytes(&node.gpu_type),
-            host_memory_bytes,
+            host_memory_bytes: memory.map(|memory| match self.nodes.len() {
+                1 => memory,
+                _ => memory.shared(node.gpus, all),
+            }),
             text: match self.kind {
                 DeviceKind::Cuda => node.gpu_type.clone(),
                 DeviceKind::Cpu => format!("{}, {}", processor(), self.slots()),

@@ -10,10 +10,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-use saturn_engine::{DeviceId, DeviceKind, NodeId, State};
+use saturn_engine::{DeviceId, NodeId, State};
 
 use crate::devices::hardware::Hardware;
-use crate::devices::outside::{Programs, in_words, is_to_be_left, look};
+use crate::devices::outside::{Programs, in_words, look};
 use crate::opening::run_devices::RunDevices;
 
 /// How often to look.
@@ -33,21 +33,25 @@ pub(crate) struct OutsideWatch {
 
 impl OutsideWatch {
     /// Looks, and starts to watch; `None` where the run's devices are no GPUs of this machine, or a
-    /// person chose them.
-    pub(crate) fn of(run_devices: &RunDevices) -> Option<Self> {
+    /// person wants all of them `shared`.
+    pub(crate) fn of(run_devices: &RunDevices, shared: &BTreeSet<String>) -> Option<Self> {
         let hardware = match run_devices {
             RunDevices::Here(pool) | RunDevices::Outlived(_, pool) => pool.hardware(),
             RunDevices::Cluster(..) => return None,
         };
-        let is_wanted = hardware.kind == DeviceKind::Cuda && is_to_be_left();
-        is_wanted.then(|| Self::by(&hardware, look, EVERY))
+        Self::by(&hardware, shared, look, EVERY)
     }
 
     fn by(
         hardware: &Hardware,
+        shared: &BTreeSet<String>,
         mut look: impl FnMut() -> Programs + Send + 'static,
         every: Duration,
-    ) -> Self {
+    ) -> Option<Self> {
+        let sightings = Sightings::of(hardware, shared);
+        if sightings.gpus.is_empty() {
+            return None;
+        }
         let first = Some(look());
         let (answer, looks) = channel();
         let (end, ended) = channel::<()>();
@@ -56,7 +60,7 @@ impl OutsideWatch {
                 && answer.send(look()).is_ok()
             {}
         });
-        Self { looks, _end: end, first, sightings: Sightings::of(hardware) }
+        Some(Self { looks, _end: end, first, sightings })
     }
 
     /// The devices that others use, with who uses each, after a look. `None` if there was no look
@@ -84,9 +88,10 @@ struct Sightings {
 }
 
 impl Sightings {
-    fn of(hardware: &Hardware) -> Self {
+    fn of(hardware: &Hardware, shared: &BTreeSet<String>) -> Self {
         let of_node = hardware.nodes.iter().flat_map(|one| {
-            (0_u32..).zip(&one.gpus).map(|(number, uuid)| {
+            let watched = (0_u32..).zip(&one.gpus).filter(|(_, uuid)| !shared.contains(*uuid));
+            watched.map(|(number, uuid)| {
                 (one.node.name.clone(), one.node.gpu_type.clone(), number, uuid.clone())
             })
         });
@@ -137,7 +142,7 @@ mod tests {
     use std::sync::Mutex;
 
     use saturn_core::{Cluster, Node};
-    use saturn_engine::{Engine, Event, Mode, Policy, RunConfig};
+    use saturn_engine::{DeviceKind, Engine, Event, Mode, Policy, RunConfig};
 
     use super::*;
     use crate::devices::hardware::NodeHardware;
@@ -180,7 +185,7 @@ mod tests {
 
     #[test]
     fn the_first_look_is_believed_and_a_later_one_if_another_says_the_same() {
-        let (engine, mut all) = (engine(), Sightings::of(&hardware()));
+        let (engine, mut all) = (engine(), Sightings::of(&hardware(), &BTreeSet::new()));
         let state = engine.state();
         assert!(all.take_in(&on("G1", &[7]), state, true));
         assert_eq!(all.told(), BTreeMap::from([(device(1), "ada (p7)".to_owned())]));
@@ -196,6 +201,21 @@ mod tests {
     }
 
     #[test]
+    fn gpus_that_a_person_shares_are_not_watched() {
+        let watch = |shared: &[&str]| {
+            let shared = shared.iter().map(|uuid| (*uuid).to_owned()).collect();
+            let look = || on("G0", &[7]).into_iter().chain(on("G1", &[8])).collect();
+            OutsideWatch::by(&hardware(), &shared, look, EVERY)
+        };
+        let engine = engine();
+        let told = |watch: Option<OutsideWatch>| watch?.news(engine.state());
+        assert_eq!(told(watch(&[])).map_or(0, |told| told.len()), 2);
+        let one = BTreeMap::from([(device(1), "ada (p8)".to_owned())]);
+        assert_eq!(told(watch(&["G0"])), Some(one), "by the number that it has on its node");
+        assert!(watch(&["G0", "G1"]).is_none(), "nobody needs to look");
+    }
+
+    #[test]
     fn the_thread_looks_again_and_again_and_ends_with_the_watch() {
         static LOOKS: Mutex<u32> = Mutex::new(0);
         let look = || {
@@ -203,7 +223,8 @@ mod tests {
             on("G0", &[7])
         };
         let engine = engine();
-        let mut watch = OutsideWatch::by(&hardware(), look, Duration::from_millis(1));
+        let (none, often) = (BTreeSet::new(), Duration::from_millis(1));
+        let mut watch = OutsideWatch::by(&hardware(), &none, look, often).unwrap();
         assert_eq!(watch.news(engine.state()).unwrap().len(), 1);
         let until = clock::deadline(Duration::from_secs(20));
         while *LOOKS.lock().unwrap() < 5 {

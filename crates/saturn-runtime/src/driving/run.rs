@@ -85,7 +85,11 @@ pub fn start(request: RunRequest, mut watcher: Watcher<'_>) -> Result<Outcome, R
     let starting = RunClock::starting_at(request.prepared_s());
     let disk = request.disk.clone();
     let run = RunDir::claim(&request.run_dir)?;
-    let Parts { mut config, settings, mut tasks, keep_open } = request.into_parts(&hardware)?;
+    let is_cluster = request.cluster.is_some();
+    let Parts { mut config, mut settings, mut tasks, keep_open } = request.into_parts(&hardware)?;
+    if !is_cluster {
+        settings.share(&hardware);
+    }
     let shelf = settings.shelf();
     if let Some(shelf) = &shelf {
         config.policy.earlier_errors = shelf.earlier_errors();
@@ -99,7 +103,7 @@ pub fn start(request: RunRequest, mut watcher: Watcher<'_>) -> Result<Outcome, R
     let begin = Event::Begin { cluster: hardware.cluster() };
     let commands = [Command::Submit { tasks }].into_iter().chain(close);
     let commands = commands.map(|command| Event::Command { command });
-    let mut outside = OutsideWatch::of(&run_devices);
+    let mut outside = OutsideWatch::of(&run_devices, &settings.shared_gpus);
     let mut events: VecDeque<Event> = std::iter::once(begin).chain(commands).collect();
     while let Some(event) = events.pop_front() {
         if let Event::Command { command: Command::Submit { tasks } } = &event
@@ -229,7 +233,7 @@ pub fn resume(
         refuse_other(hardware.missing_for(engine.state()))?;
         (run_devices, hardware)
     } else {
-        let machine = Machine::look();
+        let machine = Machine::look().sharing(&settings.shared_gpus);
         refuse_other(machine.missing_for(engine.state()))?;
         let claims = || Claims::new(settings.locks_dir.as_deref(), run.path());
         let devices = devices.or(settings.devices);
@@ -263,8 +267,9 @@ pub fn resume(
     for line in lines.unwrap_or_default() {
         followers.note(&line, now_s);
     }
+    keep_shared(&mut settings, &hardware, &mut journal, is_cluster)?;
     let warnings = hardware.warnings;
-    let outside = OutsideWatch::of(&run_devices);
+    let outside = OutsideWatch::of(&run_devices, &settings.shared_gpus);
     let launching = Launching { run_devices, outside, settings, warnings, earlier, cut_off };
     let actions = VecDeque::new();
     let opened =
@@ -288,6 +293,19 @@ fn takes_platform(
     }
     settings.platform = platform;
     Ok(is_same)
+}
+
+/// Keeps for later drivers which GPUs of this machine were named for the run.
+fn keep_shared(
+    settings: &mut LaunchSettings,
+    hardware: &Hardware,
+    journal: &mut Journal,
+    is_cluster: bool,
+) -> Result<(), RuntimeError> {
+    if is_cluster || !settings.share(hardware) {
+        return Ok(());
+    }
+    journal.change_settings(settings)
 }
 
 /// The devices of ranks that have outlived their driver, the attempts that go on, and the attempts

@@ -239,7 +239,8 @@ impl Shelf {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use saturn_engine::{Level, Mode, Policy, TaskSpec, TechniqueRef};
+    use saturn_core::{Cluster, Knobs, Node};
+    use saturn_engine::{Command, Engine, Event, Level, Mode, Policy, TaskSpec, TechniqueRef};
     use tempfile::TempDir;
 
     use super::*;
@@ -273,6 +274,42 @@ pub(crate) mod tests {
             "peak_memory_bytes": 9, "timed_steps": 3,
         });
         serde_json::from_value(guess).unwrap()
+    }
+
+    #[test]
+    fn a_trial_is_out_of_memory_for_later_runs_only_where_devices_have_their_own() {
+        let dir = TempDir::new().unwrap();
+        let settings = serde_json::json!({"home": dir.path(), "reuse": true});
+        let platform = serde_json::json!({
+            "hardware": {"cpu": "a device"}, "software": {}, "techniques": {},
+        });
+        let shelf = Shelf::open(
+            &serde_json::from_value(settings).unwrap(),
+            serde_json::from_value(platform).unwrap(),
+            "a run",
+        );
+        let is_kept = |device_kind: DeviceKind, outcome: &TrialOutcome| {
+            let mut engine = Engine::new(RunConfig { device_kind, ..config() });
+            let cluster = Cluster { nodes: vec![Node::new("host", 1, "cpu")] };
+            engine.handle(Event::Begin { cluster }, 0.0);
+            let spec = serde_json::json!({
+                "name": "t", "dir": "d", "steps": 1, "epochs": null, "gpu_range": [1],
+                "profile_key": key(),
+            });
+            let spec = serde_json::from_value(spec).unwrap();
+            let tasks = vec![NewTask { spec, after: Vec::new() }];
+            engine.handle(Event::Command { command: Command::Submit { tasks } }, 0.0);
+            let (state, shelf) = (engine.state(), shelf.as_ref().unwrap());
+            let strategy = Strategy { technique: "ddp".to_owned(), gpus: 1, knobs: Knobs::new() };
+            shelf.worth_keeping(state, &state.groups[0], "cpu", &strategy, outcome).is_some()
+        };
+        let of_device = TrialOutcome::OutOfMemory { detail: "CUDA out of memory".to_owned() };
+        // What becomes of a trial whose rank fails with the kind `host_memory`.
+        let error = "DataLoader worker is killed by signal: Killed".to_owned();
+        let of_host = TrialOutcome::Failed { error, traceback: String::new() };
+        assert!(is_kept(DeviceKind::Cuda, &of_device));
+        assert!(!is_kept(DeviceKind::Cpu, &of_device));
+        assert!(!is_kept(DeviceKind::Cuda, &of_host));
     }
 
     #[test]

@@ -302,6 +302,7 @@ mod tests {
             store: None,
             host_memory_bytes: None,
             outlives_s: None,
+            shared_gpus: std::collections::BTreeSet::new(),
             platform: None,
         };
         let site = Site {

@@ -1,5 +1,6 @@
 //! The settings for launching a run's workers.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use saturn_engine::Machines;
@@ -7,6 +8,7 @@ use saturn_store::Platform;
 use serde::{Deserialize, Serialize};
 
 use crate::devices::hardware::Hardware;
+use crate::devices::outside::is_to_be_left;
 use crate::keeping::shelf::{Shelf, StoreSettings};
 
 /// The settings for launching workers, which the journal keeps for a resume.
@@ -38,6 +40,11 @@ pub(crate) struct LaunchSettings {
     /// For how long the run's ranks train on without a driver, seconds; `None`: they end with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) outlives_s: Option<f64>,
+    /// The UUIDs of the GPUs that a person has named for the run in `CUDA_VISIBLE_DEVICES`, when it
+    /// began or was resumed. It uses them beside whoever is on them, also under a driver that was
+    /// started without the variable.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) shared_gpus: BTreeSet<String>,
     /// The hardware and software that the run's trials are valid for, if known.
     #[serde(default)]
     pub(crate) platform: Option<Platform>,
@@ -53,6 +60,16 @@ impl LaunchSettings {
             pool_may_grow: is_cluster,
             hardware: hardware.in_words(),
         }
+    }
+
+    /// Notes that this process' GPUs were named for the run, if they were. Returns whether some had not
+    /// been before.
+    pub(crate) fn share(&mut self, hardware: &Hardware) -> bool {
+        let before = self.shared_gpus.len();
+        if !is_to_be_left() {
+            self.shared_gpus.extend(hardware.gpus().cloned());
+        }
+        self.shared_gpus.len() > before
     }
 
     /// The run's view of the store, if it uses the store.

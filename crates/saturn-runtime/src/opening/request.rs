@@ -1,5 +1,6 @@
 //! The request of the Python face, and the part of it that a resume needs again.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
@@ -196,6 +197,7 @@ impl RunRequest {
             store: self.store,
             host_memory_bytes: self.host_memory_bytes,
             outlives_s: self.outlives_s.filter(|_| self.cluster.is_none()),
+            shared_gpus: BTreeSet::new(),
             platform,
         };
         Ok(Parts { config, settings, tasks: self.tasks, keep_open: self.keep_open })

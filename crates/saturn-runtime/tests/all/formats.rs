@@ -12,9 +12,9 @@ use saturn_core::{
 };
 use saturn_engine::{
     Allowed, AttemptEnd, AttemptId, BestEvaluation, ChosenTrial, DeviceKind, Evaluation,
-    FailureKind, Judgement, Level, Machines, Mode, NodeId, Place, PlanSource, Policy, Purpose,
-    RankFailure, Record, Ruling, RunConfig, RunEnd, RunPlan, StopReason, TaskEnd, TaskId, TaskSpec,
-    TechniqueRef, Wishes, no_strategy,
+    FailureKind, Judgement, Level, MachineMemory, Machines, Mode, NodeId, Place, PlanSource,
+    Policy, Purpose, RankFailure, Record, Ruling, RunConfig, RunEnd, RunPlan, StopReason, TaskEnd,
+    TaskId, TaskSpec, TechniqueRef, Wishes, no_strategy,
 };
 
 const TASK: TaskId = TaskId(3);
@@ -171,14 +171,24 @@ fn records() -> Vec<Record> {
             machines: Some(Machines {
                 device_kind: DeviceKind::Cuda,
                 host_memory_bytes: Some(1 << 34),
-                host_memory_by_node: BTreeMap::from([(text("host/H200"), 1 << 35)]),
+                host_memory_by_node: BTreeMap::from([(text("host/H200"), (1 << 35).into())]),
                 pool_may_grow: false,
                 hardware: BTreeMap::from([(text("H200"), text("NVIDIA H200"))]),
             }),
             adopted: vec![ATTEMPT],
         },
         Record::DriverStarted { startup_s: 4.5 },
-        Record::NodeJoined { node: NODE, spec: node, host_memory_bytes: Some(1 << 35) },
+        Record::NodeJoined { node: NODE, spec: node, host_memory_bytes: Some((1 << 35).into()) },
+        Record::NodeJoined {
+            node: NODE,
+            spec: Node::new("host/H200", 2, "H200"),
+            host_memory_bytes: Some(MachineMemory {
+                available_bytes: 1 << 33,
+                total_bytes: 1 << 35,
+                devices: 2,
+                devices_of_machine: 3,
+            }),
+        },
         Record::NodeLeft { node: NODE, reason: text("gone") },
         Record::SetAside {
             node: NODE,

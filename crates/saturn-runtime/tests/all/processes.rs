@@ -158,7 +158,8 @@ fn a_resumed_run_has_the_host_memory_of_the_machine_that_it_is_resumed_on() {
     let run = Run::new(1, &[GOOD]);
     let host_memory = || {
         let (state, _) = saturn_runtime::read(&run.path()).unwrap();
-        state.config.policy.host_memory_by_node.into_values().next()
+        let own = state.config.policy.host_memory_by_node.into_values().next();
+        own.map(|own| own.available_bytes)
     };
     run.start_interrupted(&mut || true).unwrap();
     assert!(host_memory().is_some_and(|bytes| bytes > 1), "what this machine has");

@@ -120,7 +120,7 @@ pub(super) fn limit_memory(seed: u64, short: Option<ShortOfMemory>, workload: &m
     policy.host_memory_bytes = None;
     let own = workload.nodes.iter().map(|node| node.name.clone());
     policy.host_memory_by_node =
-        own.map(|name| (name, rng.random_range(least..=2 * least))).collect();
+        own.map(|name| (name, rng.random_range(least..=2 * least).into())).collect();
 }
 
 /// Leaves out what makes attempts take another time, in runs in which nothing does.

@@ -10,7 +10,8 @@ use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use saturn_core::Node;
 use saturn_engine::{
-    AttemptId, Command, DeviceKind, Judgement, Metrics, NamedJudgement, Policy, Ruling, TrialBudget,
+    AttemptId, Command, DeviceKind, Judgement, MachineMemory, Metrics, NamedJudgement, Policy,
+    Ruling, TrialBudget,
 };
 
 use crate::driving::simulation::Simulation;
@@ -155,9 +156,9 @@ pub(super) fn is_large(seed: u64) -> bool {
 
 /// Host memory of each node, by name: every second node has three times as much as the one before,
 /// which has room for the largest model and no more.
-fn each_nodes_own(nodes: &[Node], least: u64) -> BTreeMap<String, u64> {
+fn each_nodes_own(nodes: &[Node], least: u64) -> BTreeMap<String, MachineMemory> {
     let each = nodes.iter().zip([4, 12].into_iter().cycle());
-    each.map(|(node, quarters)| (node.name.clone(), least / 4 * quarters)).collect()
+    each.map(|(node, quarters)| (node.name.clone(), (least / 4 * quarters).into())).collect()
 }
 
 /// Keeps the first machine only. Half of the tasks then need at least two of its devices.

@@ -21,7 +21,8 @@ impl Books {
         for part in gang {
             let policy = &self.config.policy;
             let own = policy.host_memory_by_node.get(&self.nodes[part.node].0);
-            let Some(total) = policy.host_memory_bytes.or(own.copied()) else { continue };
+            let own = own.map(|own| own.available_bytes);
+            let Some(total) = policy.host_memory_bytes.or(own) else { continue };
             let beside = self.attempts.values().filter(|one| {
                 one.end.is_none()
                     && one.purpose != Purpose::Inspection

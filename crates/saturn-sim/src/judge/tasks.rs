@@ -61,7 +61,7 @@ impl Books {
                 self.tried(group, gpu_type, &strategy.key(), outcome);
             }
             Record::NodeJoined { node, spec, host_memory_bytes } => {
-                let own = host_memory_bytes.map(|bytes| (spec.name.clone(), bytes));
+                let own = host_memory_bytes.map(|memory| (spec.name.clone(), memory));
                 self.config.policy.host_memory_by_node.extend(own);
                 let named = (spec.name.clone(), spec.gpu_type.clone(), spec.gpus);
                 self.set_aside.retain(|device| device.node != *node);

@@ -255,7 +255,7 @@ pub(super) fn is_host_memory_limited(state: &State) -> bool {
 fn total_of(state: &State, node: usize) -> u64 {
     let policy = &state.config.policy;
     let own = policy.host_memory_by_node.get(&state.cluster.nodes[node].name);
-    policy.host_memory_bytes.or(own.copied()).unwrap_or(u64::MAX)
+    policy.host_memory_bytes.or(own.map(|own| own.available_bytes)).unwrap_or(u64::MAX)
 }
 
 /// The tasks that are the first of all of their devices, and that nothing else holds up.

@@ -311,7 +311,8 @@ class _Launch:
         text = f"{self._script.label}{of} {how} {at}" + (f": {said}" if said else "")
         # Memory or a disk that ran out is not the script's fault.
         kind = describe(
-            MemoryError() if said.startswith("MemoryError") else RuntimeError(said)
+            MemoryError() if said.startswith("MemoryError") else RuntimeError(said),
+            device_kind=self._spec.device_kind,
         ).kind
         if kind == "error" and not has_reported:
             kind = "task"

@@ -26,6 +26,7 @@ fn launcher(run_dir: PathBuf) -> (ClusterLauncher, Exchange, Outbox) {
         store: None,
         host_memory_bytes: None,
         outlives_s: None,
+        shared_gpus: std::collections::BTreeSet::new(),
         platform: None,
     };
     let (founders, bell) = (exchange.founders(), Bell::default());
@@ -160,6 +161,6 @@ fn a_run_begins_without_an_agent_that_is_late_and_that_joins_later() {
     let Some(News::Event(Event::NodeJoined { host_memory_bytes, .. })) = joined else {
         panic!("{joined:?}")
     };
-    assert_eq!(host_memory_bytes, Some(7000), "as much as its agent has found");
+    assert_eq!(host_memory_bytes, Some(7000.into()), "as much as its agent has found");
     assert!(launcher.launch(order(AttemptId(3))).is_ok());
 }

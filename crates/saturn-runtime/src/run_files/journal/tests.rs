@@ -1,5 +1,7 @@
 //! Tests that a journal is read as it was written, keeps whole decisions, and survives a full disk.
 
+use std::collections::BTreeSet;
+
 use saturn_engine::{DeviceKind, Mode, Policy, RunConfig, RunEnd, TaskId};
 use tempfile::TempDir;
 
@@ -19,6 +21,7 @@ fn settings() -> LaunchSettings {
         store: None,
         host_memory_bytes: None,
         outlives_s: None,
+        shared_gpus: BTreeSet::from(["G2".to_owned()]),
         platform: None,
     }
 }

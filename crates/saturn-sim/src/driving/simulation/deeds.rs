@@ -99,7 +99,7 @@ impl Simulation {
                 let least = least_host_bytes(machines.device_kind);
                 let more = if spec.gpus.is_multiple_of(2) { least / 2 } else { 0 };
                 let has_own = !machines.host_memory_by_node.is_empty();
-                let host_memory_bytes = has_own.then_some(least + more);
+                let host_memory_bytes = has_own.then_some((least + more).into());
                 self.deliver(Event::NodeJoined { spec, host_memory_bytes });
             }
             Deed::HoldsLetters(name, for_s) => self.world.hold_letters(&name, for_s),

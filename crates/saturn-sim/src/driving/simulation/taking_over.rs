@@ -99,7 +99,7 @@ impl Simulation {
             let least = least_host_bytes(machines.device_kind);
             let other = least + bytes % least;
             machines.host_memory_bytes = machines.host_memory_bytes.map(|_| other);
-            machines.host_memory_by_node.values_mut().for_each(|bytes| *bytes = other);
+            machines.host_memory_by_node.values_mut().for_each(|own| *own = other.into());
         }
         if living.is_empty() && self.world.is_hit(Fault::OtherPool) {
             self.change_pool();
