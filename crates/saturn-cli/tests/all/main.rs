@@ -7,3 +7,4 @@ mod profile;
 mod readers;
 mod simulate;
 mod whatif;
+mod whatif_pairs;

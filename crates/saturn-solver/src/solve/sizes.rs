@@ -2,8 +2,8 @@
 //!
 //! A plan on fewer nodes is a plan on more nodes. So each size starts from the plan of the size
 //! before it and is never worse. A bound on more nodes is a bound on fewer nodes. Once a plan ends
-//! with the longest task alone under its fastest strategy, more nodes change nothing, and no
-//! further size is solved.
+//! with the longest task alone under its fastest strategy, and misses no soft deadline, more nodes
+//! change nothing, and no further size is solved.
 //!
 //! The same holds for the tasks of a run in progress, where further nodes join the nodes that it
 //! has ([`crate::solve_further`]). There some tasks run already, on nodes that stay.
@@ -15,6 +15,7 @@ use crate::problem::error::SolveError;
 use crate::problem::grade::grade;
 use crate::problem::model::Model;
 use crate::problem::options::{Backend, Options};
+use crate::problem::tardiness::compare_tardiness;
 use crate::solve::entry::solve;
 use crate::split::solve as split;
 
@@ -73,7 +74,8 @@ pub fn with_further(problem: &Problem, node: &Node, further: usize) -> Problem {
 /// Plans `problem` for each number of nodes like `node`: `counts` ascend. The problem's own cluster
 /// is not used. After each size, `done` is told how many sizes are done.
 ///
-/// Makespans never rise with the number of nodes. Lower bounds rise at most by the part that switches
+/// Makespans never rise with the number of nodes, unless tasks have soft deadlines: then it is the
+/// tardiness that never rises. Lower bounds rise at most by the part that switches
 /// must gain: on more nodes they may hold for whole tasks alone. Moves limit each solve, not
 /// time: equal seeds give equal answers. An interrupted clock ends the call with the sizes that are
 /// done. The tasks must find all nodes equal: no task may be pinned to nodes or run already.
@@ -106,7 +108,10 @@ pub(super) fn solve_each(
 ) -> Result<Vec<Sized>, SolveError> {
     let floor_s = longest(problem).map_or(0.0, |longest| longest.1);
     let is_makespan = how.objective == Objective::Makespan;
-    let is_least = |plan: &Plan| is_makespan && plan.makespan_s <= floor_s * (1.0 + ROUNDING);
+    // A plan that misses a soft deadline may miss it by less on more nodes.
+    let is_least = |plan: &Plan| {
+        is_makespan && plan.tardiness <= 0.0 && plan.makespan_s <= floor_s * (1.0 + ROUNDING)
+    };
     let mut sizes: Vec<Sized> = Vec::with_capacity(counts.len());
     for nodes in counts.iter().copied() {
         let before = sizes.last().map(|size| &size.plan).filter(|plan| plan.is_usable());
@@ -197,7 +202,7 @@ fn solve_size(
         Some(in_force) => {
             let from = Options { warm_start: Some(in_force.clone()), ..options };
             let going_on = solve(problem, &from, clock)?;
-            let is_better = going_on.is_usable() && going_on.makespan_s < switched.makespan_s;
+            let is_better = going_on.is_usable() && is_sooner(&going_on, &switched);
             Ok(if is_better { going_on } else { switched })
         }
         None => Ok(switched),
@@ -213,9 +218,16 @@ fn solve_switched(
     options: &Options,
     clock: &dyn Clock,
 ) -> Result<Plan, SolveError> {
-    let better = before.filter(|plan| plan.makespan_s < whole.makespan_s);
+    let better = before.filter(|plan| is_sooner(plan, whole));
     let warm_start = Some(better.unwrap_or(whole).clone());
     solve(problem, &Options { warm_start, ..options.clone() }, clock)
+}
+
+/// Whether a plan misses soft deadlines by less than another, or by as much and ends before it.
+fn is_sooner(plan: &Plan, other: &Plan) -> bool {
+    compare_tardiness(plan.tardiness, other.tardiness)
+        .then(plan.makespan_s.total_cmp(&other.makespan_s))
+        .is_lt()
 }
 
 #[cfg(test)]

@@ -18,10 +18,10 @@ pub fn duration(seconds: f64) -> String {
     } else if whole < 3600 {
         format!("{} min {:02} s", whole / 60, whole % 60)
     } else if whole < 48 * 3600 {
-        let minutes = (whole + 30) / 60;
+        let minutes = whole.saturating_add(30) / 60;
         format!("{} h {:02} min", minutes / 60, minutes % 60)
     } else {
-        let hours = (whole + 1800) / 3600;
+        let hours = whole.saturating_add(1800) / 3600;
         format!("{} d {:02} h", hours / 24, hours % 24)
     };
     format!("{sign}{text}")

@@ -3,6 +3,8 @@
 //! Step times on a type on which nothing was measured lie between two bounds, so each makespan and
 //! each cost has a least and a greatest value. Fields are only ever added within one `version`.
 
+use std::fmt::Write as _;
+
 use saturn_core::names::escape_terminal;
 use serde::Serialize;
 
@@ -27,6 +29,9 @@ pub struct WhatifTypes {
     pub measured_on: String,
     /// By when all tasks should be done, seconds.
     pub deadline_s: Option<f64>,
+    /// Mean seconds after which a node is taken away and replaced, which the times include.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reclaimed_every_s: Option<f64>,
     /// Whether it was stopped before every size was planned.
     pub is_partial: bool,
     /// In the order in which they were asked for.
@@ -59,7 +64,7 @@ pub struct OfType {
     pub ratio: StepRatio,
     /// Strategies that were left out, since nothing says whether they fit into the memory.
     pub num_left_out: usize,
-    /// Strategies that were left out, since they are wider than a node, where no bounds hold.
+    /// Strategies that were left out, since they were measured across nodes, where no bounds hold.
     pub num_across: usize,
     /// The sizes that were asked for.
     pub sizes: Vec<TypeSize>,
@@ -149,6 +154,12 @@ impl WhatifTypes {
         self.deadline_s.is_some() && !is_met && !self.is_partial
     }
 
+    /// Whether the tasks have a plan on no size of any type.
+    pub fn fits_nowhere(&self) -> bool {
+        let mut sizes = self.types.iter().flat_map(|one| &one.sizes);
+        !self.is_partial && sizes.all(|size| size.least_makespan_s.is_none())
+    }
+
     /// What each type's figures rest on.
     fn sources(&self) -> Vec<String> {
         let source = |one: &OfType| {
@@ -156,8 +167,10 @@ impl WhatifTypes {
             let name = &one.name;
             let across = match one.num_across {
                 0 => String::new(),
-                1 => "; one strategy is left out: it is wider than a node".to_owned(),
-                number => format!("; {number} strategies are left out: they are wider than a node"),
+                1 => "; one strategy is left out: it was measured across nodes".to_owned(),
+                number => {
+                    format!("; {number} strategies are left out: they were measured across nodes")
+                }
             };
             let left_out = match one.num_left_out {
                 0 => String::new(),
@@ -260,7 +273,7 @@ pub fn whatif_types_text(whatif: &WhatifTypes, max_width: usize, paint: Paint) -
         for size in &of_type.sizes {
             let mut marks = Vec::new();
             if size.least_makespan_s.is_none() {
-                marks.push("a task does not fit");
+                marks.push("a task does not fit, or misses its deadline");
             }
             if of_type.cheapest_nodes == Some(size.nodes) {
                 marks.push("cheapest");
@@ -283,8 +296,11 @@ pub fn whatif_types_text(whatif: &WhatifTypes, max_width: usize, paint: Paint) -
     }
     let name = paint.bold(&escape_terminal(&whatif.workload));
     let tasks = count(whatif.num_tasks, "task");
-    let mut lines =
-        vec![format!("{name}: {tasks}, measured on {}", whatif.measured_on), String::new()];
+    let mut headline = format!("{name}: {tasks}, measured on {}", whatif.measured_on);
+    if let Some(every_s) = whatif.reclaimed_every_s {
+        let _ = write!(headline, "; each node reclaimed every {}", duration(every_s));
+    }
+    let mut lines = vec![headline, String::new()];
     let table = table.without_empty_columns();
     lines.extend(table.lines(max_width, paint, |_, _, cell| cell.to_owned()));
     lines.push(String::new());

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::io::Read as _;
 
 use saturn_core::names::escape_terminal;
-use saturn_core::{Node, Problem};
+use saturn_core::{Node, Problem, ProblemTask};
 use saturn_sim::policy::{Case, Faults, PolicyError};
 use saturn_sim::{Table, WorkloadFile};
 use saturn_store::io_words;
@@ -39,8 +39,8 @@ pub(super) struct Input {
 enum Tasks {
     /// A workload, and the table of its profile.
     Workload(Box<Case>, Option<Table>),
-    /// A problem, and its largest node.
-    Problem(Problem, Node),
+    /// A problem, whose nodes are of one type.
+    Problem(Problem),
 }
 
 /// What another type of GPU changes.
@@ -51,6 +51,8 @@ pub(super) struct Other<'a> {
     pub(super) scale: &'a dyn Fn(&str, u32) -> f64,
     /// It is the type that was measured: strategies across nodes are measured too.
     pub(super) is_measured: bool,
+    /// It is compared with others, by strategies that all types have.
+    pub(super) is_compared: bool,
     /// Of two such factors the one for evaluations.
     pub(super) of_ratios: fn(f64, f64) -> f64,
     /// Bytes of a device, if fewer than there were: only strategies that are known to fit are used.
@@ -63,7 +65,7 @@ pub(super) struct Posed {
     pub(super) node: Node,
     /// Strategies that may not fit the memory.
     pub(super) num_left_out: usize,
-    /// Strategies that are wider than a node.
+    /// Strategies that were measured across nodes.
     pub(super) num_across: usize,
 }
 
@@ -86,7 +88,10 @@ pub(super) fn read(args: &WhatifArgs) -> Result<Read, Exit> {
     let name = input.name.clone();
     let gpus = args.gpus.unwrap_or_else(|| input.widest());
     match input.tasks {
-        Tasks::Problem(problem, node) => Ok(Read { name, problem, node: Node { gpus, ..node } }),
+        Tasks::Problem(problem) => match node_of(&problem, gpus) {
+            Ok(node) => Ok(Read { name, problem, node }),
+            Err(what) => Err(fail(Exit::BadInput, escape_terminal(&format!("{name}: {what}")))),
+        },
         Tasks::Workload(case, _) => match case.problem(gpus, input.reclaimed_every_s) {
             Ok((problem, node)) => Ok(Read { name, problem, node }),
             Err(error) => Err(fail(exit_of(&error), escape_terminal(&format!("{name}: {error}")))),
@@ -153,7 +158,7 @@ impl Input {
     pub(super) fn num_tasks(&self) -> usize {
         match &self.tasks {
             Tasks::Workload(case, _) => case.jobs.len(),
-            Tasks::Problem(problem, _) => problem.tasks.len(),
+            Tasks::Problem(problem) => problem.tasks.len(),
         }
     }
 
@@ -161,15 +166,22 @@ impl Input {
     fn widest(&self) -> u32 {
         match &self.tasks {
             Tasks::Workload(case, _) => case.nodes.iter().map(|node| node.gpus).max().unwrap_or(1),
-            Tasks::Problem(_, node) => node.gpus,
+            Tasks::Problem(problem) => widest_of(problem),
         }
+    }
+
+    /// The price of an hour of a node of so many GPUs of the measured type, where the file has it.
+    pub(super) fn price_per_hour(&self, gpus: u32) -> Option<f64> {
+        let Tasks::Problem(problem) = &self.tasks else { return None };
+        let price = node_of(problem, gpus).ok()?.price_per_hour;
+        (price > 0.0).then_some(price)
     }
 
     /// The type of GPU of the step times, if the file names it.
     pub(super) fn gpu_type(&self) -> Option<&str> {
         match &self.tasks {
             Tasks::Workload(_, table) => table.as_ref()?.gpu_type(),
-            Tasks::Problem(_, node) => Some(&node.gpu_type),
+            Tasks::Problem(problem) => Some(&problem.cluster.nodes.first()?.gpu_type),
         }
     }
 
@@ -178,7 +190,7 @@ impl Input {
     fn widest_within(&self, gpus: u32) -> u32 {
         match &self.tasks {
             Tasks::Workload(..) => u32::MAX,
-            Tasks::Problem(_, node) => node.gpus.min(gpus),
+            Tasks::Problem(problem) => widest_of(problem).min(gpus),
         }
     }
 
@@ -192,7 +204,7 @@ impl Input {
                     .flat_map(|(name, one)| one.measured.keys().map(|gpus| (name.clone(), *gpus)));
                 each.collect()
             }
-            Tasks::Problem(problem, _) => {
+            Tasks::Problem(problem) => {
                 let all = problem.tasks.iter().flat_map(|task| &task.strategies);
                 let within = all.filter(|one| one.gpus <= widest);
                 within.map(|one| (one.technique.to_string(), one.gpus)).collect()
@@ -202,14 +214,21 @@ impl Input {
 
     /// The tasks on nodes of so many GPUs of another type.
     pub(super) fn on(&self, gpus: u32, other: &Other) -> Result<Posed, Refused> {
-        let Other { scale, of_ratios, memory, is_measured } = *other;
+        let Other { scale, of_ratios, memory, is_measured, is_compared } = *other;
         match &self.tasks {
-            Tasks::Problem(problem, node) => {
+            Tasks::Problem(problem) => {
+                let node = node_of(problem, gpus)
+                    .map_err(|what| Refused::Other(Exit::BadInput, escape_terminal(&what)))?;
                 let mut problem = problem.clone();
                 if let (Some(_), Some(task)) = (memory, problem.tasks.first()) {
                     return Err(Refused::Memory { task: task.name.clone(), is_known: false });
                 }
-                let widest = if is_measured { u32::MAX } else { self.widest_within(gpus) };
+                let within = self.widest_within(gpus);
+                // Where a task has no such strategy, no other type has an answer to compare with.
+                let is_within =
+                    |task: &ProblemTask| task.strategies.iter().any(|one| one.gpus <= within);
+                let is_bound = !is_measured || is_compared && problem.tasks.iter().all(is_within);
+                let widest = if is_bound { within } else { u32::MAX };
                 let mut num_across = 0;
                 for task in &mut problem.tasks {
                     let num_all = task.strategies.len();
@@ -227,7 +246,6 @@ impl Input {
                         one.runtime_s *= scale(&one.technique, one.gpus);
                     }
                 }
-                let node = Node { gpus, ..node.clone() };
                 Ok(Posed { problem, node, num_left_out: 0, num_across })
             }
             Tasks::Workload(case, table) => {
@@ -278,8 +296,7 @@ fn problem(name: &str, text: &str) -> Result<Tasks, Exit> {
     let problem =
         Problem::from_json(text).map_err(|error| wrong(&saturn_store::with_causes(&error)))?;
     let nodes = &problem.cluster.nodes;
-    let widest = nodes.iter().max_by_key(|node| node.gpus).cloned();
-    let node = widest.ok_or_else(|| wrong("it has no node"))?;
+    let node = nodes.first().ok_or_else(|| wrong("it has no node"))?;
     if let Some(other) = nodes.iter().find(|one| one.gpu_type != node.gpu_type) {
         let types = format!("`{}` and `{}`", other.gpu_type, node.gpu_type);
         return Err(wrong(&format!("it has nodes of types {types}; expected nodes of one type")));
@@ -297,5 +314,31 @@ fn problem(name: &str, text: &str) -> Result<Tasks, Exit> {
             return Err(wrong(&format!("task `{}` is bound to nodes; {expected}", task.name)));
         }
     }
-    Ok(Tasks::Problem(problem, node))
+    Ok(Tasks::Problem(problem))
+}
+
+/// GPUs of a problem's largest node.
+fn widest_of(problem: &Problem) -> u32 {
+    problem.cluster.nodes.iter().map(|node| node.gpus).max().unwrap_or(1)
+}
+
+/// The node of so many GPUs that a pool has several times: like those of this size in the problem,
+/// or else like its largest, without a price. It has a price if all that are like it have the same.
+fn node_of(problem: &Problem, gpus: u32) -> Result<Node, String> {
+    let of = |gpus| problem.cluster.nodes.iter().filter(move |node| node.gpus == gpus);
+    let has_size = of(gpus).next().is_some();
+    let like = || of(if has_size { gpus } else { widest_of(problem) });
+    let node = like().next().ok_or("it has no node")?;
+    if let Some(other) = like().find(|one| one.host_memory_bytes != node.host_memory_bytes) {
+        let names = format!("`{}` and `{}`", node.name, other.name);
+        return Err(format!(
+            "nodes {names} have {} GPUs each and not the same host memory, so it is not known what a \
+             further node would have; expected the same `host_memory_bytes`, or another --gpus",
+            node.gpus
+        ));
+    }
+    let is_priced =
+        has_size && like().all(|one| one.price_per_hour.total_cmp(&node.price_per_hour).is_eq());
+    let price_per_hour = if is_priced { node.price_per_hour } else { 0.0 };
+    Ok(Node { gpus, price_per_hour, ..node.clone() })
 }

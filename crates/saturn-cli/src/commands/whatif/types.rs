@@ -33,7 +33,7 @@ pub(super) fn run(args: &WhatifArgs) -> Exit {
                 let text = whatif_types_text(&whatif, screen.size().0, screen.paint);
                 print_data(&(text + "\n"));
             }
-            match (whatif.is_partial, whatif.is_late()) {
+            match (whatif.is_partial, whatif.is_late() || whatif.fits_nowhere()) {
                 (true, _) => Exit::Interrupted,
                 (false, true) => Exit::Infeasible,
                 (false, false) => Exit::Ok,
@@ -58,7 +58,10 @@ fn answered(args: &WhatifArgs) -> Result<WhatifTypes, Exit> {
         if args.types[..index].iter().any(|before| before.name == to.name) {
             continue;
         }
+        let gpus = args.gpus.unwrap_or_else(|| to.node_size());
         let price = args.price.as_ref().and_then(|price| price.of(&to.name));
+        let of_file = || input.price_per_hour(gpus).filter(|_| to.name == from.name);
+        let price = price.or_else(of_file);
         let of_type = Typed { args, input: &input, from: &from, to, interrupt: &interrupt };
         let (found, is_whole) = match of_type.answered(price) {
             Ok(answer) => answer,
@@ -85,6 +88,7 @@ fn answered(args: &WhatifArgs) -> Result<WhatifTypes, Exit> {
         num_tasks: input.num_tasks(),
         measured_on: from.name.clone(),
         deadline_s: args.deadline,
+        reclaimed_every_s: args.spot.then_some(args.reclaimed_every),
         is_partial,
         types,
         left_out,
@@ -201,7 +205,7 @@ impl Typed<'_> {
     }
 
     /// Plans by number of nodes; how many strategies were left out because of memory, and because
-    /// they are wider than a node.
+    /// they were measured across nodes. Types are compared by the same strategies.
     fn solved(
         &self,
         end: End,
@@ -223,7 +227,9 @@ impl Typed<'_> {
             End::Slow => f64::max,
         };
         let is_measured = self.from.name == self.to.name;
-        let posed = self.input.on(gpus, &Other { scale: &scale, is_measured, of_ratios, memory });
+        let is_compared = self.args.types.iter().any(|one| one.name != self.from.name);
+        let other = Other { scale: &scale, is_measured, is_compared, of_ratios, memory };
+        let posed = self.input.on(gpus, &other);
         let Posed { problem, mut node, num_left_out, num_across } =
             posed.map_err(|refused| self.refused(&refused))?;
         node.gpu_type.clone_from(&self.to.name);
