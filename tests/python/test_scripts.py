@@ -11,9 +11,10 @@ import pytest
 import saturn
 from harness import Runtime
 from live_gangs import Result
-from saturn import Task
+from saturn import Task, orchestrate
 from saturn.scripts.key import counted_args
 from saturn.scripts.task import ScriptTask
+from saturn.stoppers import Target
 from saturn.tasks.profile_key import profile_key
 
 COUNTING = Path(__file__).parent / "counting_script.py"
@@ -279,3 +280,29 @@ def test_a_module_beside_a_script_counts(tmp_path: Path) -> None:
     module.write_text("width = 22\n")
     assert profile_key(Task.script(script)) != first
     assert str(tmp_path) not in sys.path
+
+
+def test_the_metrics_of_its_last_report_are_told_before_its_end(run: Runtime) -> None:
+    result = training(run)
+    told = result.of("evaluated")
+    # Reports come faster than the journal wants metrics: the first, and the last.
+    assert [message["step"] for message in told] == [1, 20]
+    assert all(message["metrics"] == {"accuracy": 0.5} for message in told)
+    types = [message["type"] for _, message in result.messages]
+    assert types.index("finished") > max(i for i, kind in enumerate(types) if kind == "evaluated")
+
+
+def test_scripts_are_ranked_by_the_metric_that_they_are_judged_by(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import sys, saturn\n"
+        "for step in range(1, 5):\n"
+        "    saturn.report(step, 1 / step, total_steps=4, accuracy=float(sys.argv[1]))\n"
+    )
+    tasks = [Task.script(script, [value], name=f"s{value}") for value in ("0.1", "0.9", "0.5")]
+    target = Target(metric="accuracy", mode="max", value=2.0)
+    result = orchestrate(tasks, devices=2, runs_dir=tmp_path, log=False, stopper=target)
+    assert [row["task"] for row in result.rows()] == ["s0.9", "s0.5", "s0.1"]
+    assert [row["accuracy"] for row in result.rows()] == [0.9, 0.5, 0.1]
+    report = json.loads((result.run_dir / "report.json").read_text())
+    assert report["tasks"][0]["evaluation"]["last"]["metrics"] == {"accuracy": 0.1}

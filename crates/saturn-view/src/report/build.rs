@@ -197,11 +197,14 @@ fn task(state: &State, history: &History, id: TaskId, metrics: TaskMetrics) -> T
         goal: task.spec.goal.clone(),
         is_rest: task.spec.is_rest,
         losses,
-        evaluation: task.spec.evaluation.map(|_| EvaluationReport {
-            last: task.evaluation.clone(),
-            best: task.best.clone(),
-            taken_s: task.evaluating_s,
-            all: evaluations,
+        // Scripts evaluate by themselves, and report metrics.
+        evaluation: (task.spec.evaluation.is_some() || task.evaluation.is_some()).then(|| {
+            EvaluationReport {
+                last: task.evaluation.clone(),
+                best: task.best.clone(),
+                taken_s: task.evaluating_s,
+                all: evaluations,
+            }
         }),
     }
 }

@@ -29,6 +29,8 @@ from saturn.worker.spec import Spec
 _LOOK_S = 0.02
 #: Least seconds between two progress reports.
 _PROGRESS_EVERY_S = 0.25
+#: Least seconds between two reports of metrics to the runtime, whose journal keeps each.
+_EVALUATED_EVERY_S = 10.0
 #: Seconds between two readings of the processes' memory.
 _MEMORY_EVERY_S = 0.5
 
@@ -75,6 +77,9 @@ class _Launch:
         self._times = ReportedTimes()
         self._metrics: Metrics | None = None
         self._told_s = 0.0
+        #: The last report's metrics, until the runtime is told; and when it was told last.
+        self._evaluation: dict[str, Any] | None = None
+        self._evaluated_s = 0.0
 
     @property
     def _step(self) -> int:
@@ -92,6 +97,7 @@ class _Launch:
                 self._send({"type": "started", "step": self._capped(report), "setup_s": setup_s})
                 is_started = True
             self._tell(report)
+        self._tell_evaluation()
         self._end(steps)
 
     def trial(self) -> None:
@@ -130,6 +136,7 @@ class _Launch:
             self._note_checkpoint(saved[-1])
         for report in self._follow():
             self._tell(report)
+        self._tell_evaluation()
         self._end(steps)
 
     def _follow(self) -> Iterator[Report]:
@@ -251,6 +258,15 @@ class _Launch:
             self._metrics.add(report.step, report.loss, {"memory_bytes": report.memory_bytes})
         if report.metrics:
             self._metrics.add_evaluation(report.step, report.metrics)
+            self._evaluation = {"step": self._capped(report), "metrics": dict(report.metrics)}
+            if time.time() - self._evaluated_s >= _EVALUATED_EVERY_S:
+                self._tell_evaluation()
+
+    def _tell_evaluation(self) -> None:
+        """Tell the runtime the last report's metrics, by which the task may be judged."""
+        if self._evaluation is not None:
+            self._send({"type": "evaluated", **self._evaluation, "evaluation_s": None})
+            self._evaluation, self._evaluated_s = None, time.time()
 
     def _note_checkpoint(self, report: Report) -> None:
         """Note the checkpoint of a report; it counts once the note is durable."""
