@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import hmac
 import http.client
+import http.server
 import json
+import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +20,7 @@ from typing import Any
 
 import browser
 import pytest
+from sweep_run import TASKS, Run
 from test_pool import Served
 
 SATURN = Path(sys.executable).with_name("saturn")
@@ -146,6 +152,71 @@ def test_only_who_has_the_token_is_answered(tmp_path: Path) -> None:
 def test_what_is_no_run_is_refused_in_words(tmp_path: Path) -> None:
     done = subprocess.run([SATURN, "web", "x"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 2 and "no run at `x`" in done.stderr and done.stdout == ""
+
+
+def test_addresses_that_are_not_http_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "none").mkdir()
+    command = [SATURN, "web", "none", "--port", "0", "--webhook", "ftp://ada/a-secret"]
+    refused = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert refused.returncode == 2 and "does not begin with http" in refused.stderr
+    assert "a-secret" not in refused.stderr
+
+
+class Receiver:
+    """A receiver of webhooks that fails at first, and what it has taken."""
+
+    def __init__(self, secret: bytes, num_failures: int) -> None:
+        self.taken: list[dict[str, Any]] = []
+        self.num_failures = num_failures
+        receiver = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                code = "sha256=" + hmac.new(secret, body, hashlib.sha256).hexdigest()
+                is_right = self.headers["X-Saturn-Signature-256"] == code
+                receiver.num_failures -= 1
+                if is_taken := is_right and receiver.num_failures < 0:
+                    receiver.taken.append(json.loads(body))
+                self.send_response(204 if is_taken else 500)
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"http://127.0.0.1:{self.server.server_port}/hook"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+
+@pytest.mark.slow
+def test_a_receiver_is_told_of_a_run_although_the_server_is_killed(tmp_path: Path) -> None:
+    receiver = Receiver(b"a secret", num_failures=2)
+    (tmp_path / "secret").write_text("a secret\n")
+    (tmp_path / "address").write_text(receiver.address + "\n")
+    hooks = ("saturn_runs", "--webhook", "@address", "--webhook-secret", "secret")
+    (tmp_path / "saturn_runs").mkdir()
+    environment = {**os.environ, "SATURN_HOME": str(tmp_path / "home")}
+    first = Web(tmp_path, *hooks, environment=environment)
+    run = Run(tmp_path)
+    run.wait_for_step(300)
+    first.process.kill()
+    first.process.wait()
+    assert first.process.stdout is not None
+    first.process.stdout.close()
+    assert run.wait() == 0, run.stderr.read_text()
+    with web(tmp_path, *hooks, environment=environment):
+        deadline = time.monotonic() + 60
+        while not any(one["task"] is None for one in receiver.taken):
+            assert time.monotonic() < deadline, receiver.taken
+            time.sleep(0.05)
+    done = [one["task"] for one in receiver.taken if one["what"] == "done"]
+    assert sorted(done[:-1]) == sorted(TASKS) and done[-1] is None
+    assert receiver.taken[-1]["why"] == "2 tasks: 2 done"
+    ids = [one["id"] for one in receiver.taken]
+    assert len(ids) == len(set(ids))
+    receiver.server.shutdown()
+    receiver.server.server_close()
 
 
 @pytest.fixture

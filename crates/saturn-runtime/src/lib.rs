@@ -73,7 +73,7 @@ pub use outliving::agent::RunAgent;
 pub use outliving::starting::{Outlived, outlived, stop_outlived};
 pub use run_files::journal_location::elsewhere;
 pub use run_files::pools::newest_pool;
-pub use run_files::reader::{ReadRecord, RunReader};
+pub use run_files::reader::{JournalHead, ReadRecord, RunReader, journal_head, written_at};
 pub use run_files::recording::{Recorded, recorded};
 pub use run_files::tuners::{cancel_sweep, has_tuner};
 pub use system::error::RuntimeError;

@@ -7,6 +7,7 @@
 //!   socket, and reads journals as they grow.
 //! - [`routes`] lists every route, with who may use it. The router, the description of the API and
 //!   the tests are made from this list.
+//! - [`Telling`] tells a [`Receiver`] by HTTP what happens to runs.
 //! - [`serve`] listens on loopback, and [`Keys`] decides who may ask.
 //!
 //! Invariants:
@@ -17,9 +18,11 @@
 //! - Nothing here reads a pickle, starts a process or writes into a run.
 //!
 //! The source is in *rooms*, folders in one direction: `answers` (what can be asked, and what is
-//! answered) → `local` (the answers of one user's runs) → `http` (routes, logins, connections).
+//! answered) → `local` (the answers of one user's runs) → `hooks` (webhooks) → `http` (routes, logins,
+//! connections).
 
 mod answers;
+mod hooks;
 mod http;
 mod local;
 #[cfg(test)]
@@ -30,6 +33,9 @@ pub use answers::data::{
 };
 pub use answers::failure::{Failure, FailureKind};
 pub use answers::source::Source;
+pub use hooks::happenings::What;
+pub use hooks::receiver::Receiver;
+pub use hooks::telling::{Telling, Webhook};
 pub use http::app::App;
 pub use http::keys::Keys;
 pub use http::openapi::openapi;

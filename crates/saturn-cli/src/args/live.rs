@@ -51,6 +51,7 @@ pub(crate) struct StatusArgs {
     ("saturn web", "the pool and the runs in saturn_runs: open the address that it prints"),
     ("saturn web my-run --port 8000", "one run, on another port"),
     ("saturn web /data/runs --json", "the runs of a directory; the address and token as data"),
+    ("saturn web --webhook @hook-url", "tell the address in this file what happens"),
 ], "0 ended by Ctrl-C, 2 no such run or directory, or the port is taken, 5 the machine failed"))]
 pub(crate) struct WebArgs {
     /// Run directory, a run's name in `saturn_runs`, `pool`, or a directory of runs; by default the
@@ -59,6 +60,16 @@ pub(crate) struct WebArgs {
     /// The port on 127.0.0.1; 0 is any free port.
     #[arg(long, value_name = "N", default_value_t = 7340, allow_negative_numbers = true, value_parser = whole::<u16>)]
     pub(crate) port: u16,
+    /// Tell this address by HTTP what happens to the runs; `@FILE` reads the address from a file. May be
+    /// given again.
+    #[arg(long, value_name = "URL")]
+    pub(crate) webhook: Vec<String>,
+    /// Tell webhooks only of these, joined by commas: `done`, `failed`, `late`, `moved`.
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ["done", "failed", "late", "moved"])]
+    pub(crate) webhook_for: Vec<String>,
+    /// Sign what webhooks are told by the secret in this file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) webhook_secret: Option<PathBuf>,
     /// Print the address and the token as JSON.
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,11 +1,14 @@
 //! `saturn web`.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use saturn_serve::{App, Keys, Local, NamedRun, listen, router, serve};
+use saturn_serve::{
+    App, Keys, Local, NamedRun, Receiver, Telling, Webhook, What, listen, router, serve,
+};
 use saturn_store::io_words;
 use serde_json::json;
 
@@ -17,6 +20,10 @@ use crate::interrupt::Interrupt;
 pub(crate) fn run(args: &WebArgs) -> Exit {
     let shown = match Shown::of(args.run.as_deref()) {
         Ok(shown) => shown,
+        Err(exit) => return exit,
+    };
+    let webhooks = match webhooks(args) {
+        Ok(webhooks) => webhooks,
         Err(exit) => return exit,
     };
     let listening = match listen(Ipv4Addr::LOCALHOST.into(), args.port) {
@@ -39,6 +46,15 @@ pub(crate) fn run(args: &WebArgs) -> Exit {
             return fail(Exit::Machine, format!("failed to make a token: {error}"));
         }
     };
+    let shown = Arc::new(shown);
+    let mut telling = Vec::new();
+    for webhook in webhooks {
+        let shown = Arc::clone(&shown);
+        match Telling::start(webhook, move || shown.find(), |note| eprintln!("{note}")) {
+            Ok(one) => telling.push(one),
+            Err(why) => return fail(Exit::BadInput, format!("--webhook: {why}")),
+        }
+    }
     let interrupt = Interrupt::catch();
     let port = listening.port;
     let address = format!("http://127.0.0.1:{port}");
@@ -56,10 +72,40 @@ pub(crate) fn run(args: &WebArgs) -> Exit {
     }
     let source = Local::new(move || shown.find());
     let app = App::new(Arc::new(source), keys, port);
-    match serve(listening, &router(Arc::new(app)), || interrupt.came()) {
+    let served = serve(listening, &router(Arc::new(app)), || interrupt.came());
+    drop(telling);
+    match served {
         Ok(()) => Exit::Ok,
         Err(error) => fail(Exit::Machine, format!("failed to serve: {}", io_words(&error))),
     }
+}
+
+/// The receivers of webhooks.
+fn webhooks(args: &WebArgs) -> Result<Vec<Webhook>, Exit> {
+    let read = |path: &Path| {
+        std::fs::read_to_string(path).map(|text| text.trim().to_owned()).map_err(|error| {
+            fail(Exit::BadInput, format!("failed to read {}: {}", path.display(), io_words(&error)))
+        })
+    };
+    let secret = args.webhook_secret.as_deref().map(read).transpose()?;
+    let asked =
+        |word: &str| args.webhook_for.is_empty() || args.webhook_for.iter().any(|one| one == word);
+    let wanted: BTreeSet<What> =
+        What::ALL.into_iter().filter(|(word, _)| asked(word)).map(|(_, what)| what).collect();
+    let mut webhooks = Vec::new();
+    for address in &args.webhook {
+        let address = match address.strip_prefix('@') {
+            Some(file) => read(Path::new(file))?,
+            None => address.clone(),
+        };
+        let receiver = Receiver::new(&address, secret.as_deref())
+            .map_err(|why| fail(Exit::BadInput, format!("--webhook: {why}")))?;
+        let home = saturn_store::home().ok_or_else(|| {
+            fail(Exit::BadInput, "--webhook: no home directory: set SATURN_HOME to a directory")
+        })?;
+        webhooks.push(Webhook { receiver, wanted: wanted.clone(), home });
+    }
+    Ok(webhooks)
 }
 
 /// What is shown.

@@ -22,7 +22,7 @@ use crate::launching::settings::LaunchSettings;
 use crate::opening::request::{Parts, RunRequest};
 use crate::opening::run_devices::RunDevices;
 use crate::opening::watcher::Watcher;
-use crate::outliving::starting::{self, Adopted, Living};
+use crate::outliving::starting::{self, Living};
 use crate::run_files::contents::Contents;
 use crate::run_files::journal::Journal;
 use crate::run_files::journal_location;
@@ -225,7 +225,7 @@ pub fn resume(
     }
     let (mut living, mut undead) = (Vec::new(), Vec::new());
     let (run_devices, hardware) = if let Some(agent) = outlived {
-        let taken = taken_over(agent, &engine, &history, &journal)?;
+        let taken = taken_over(run.path(), agent, &engine, &history, &journal)?;
         (living, undead) = (taken.1, taken.2);
         taken.0
     } else if let Some(exchange) = cluster {
@@ -314,6 +314,7 @@ type TakenOver = ((RunDevices, Hardware), Vec<AttemptId>, Vec<Undead>);
 
 /// Takes on the attempts that have outlived their driver and may go on.
 fn taken_over(
+    run_dir: &Path,
     mut agent: Living,
     engine: &Engine,
     history: &History,
@@ -322,13 +323,15 @@ fn taken_over(
     let hardware = agent.hardware.clone();
     let mut living = engine.adoptable(&hardware.cluster());
     living.retain(|attempt| agent.attempts.contains(attempt));
-    let Adopted { pool, undead } = agent.adopt(&living, journal.heard(&agent.agent)?)?;
-    let undead = undead.into_iter().filter_map(|(attempt, num_ranks)| {
+    let adopted = agent.adopt(&living, journal.heard(&agent.agent)?)?;
+    let undead = adopted.undead.clone().into_iter().filter_map(|(attempt, num_ranks)| {
         let past = history.attempts.get(&attempt)?;
         let devices = devices(&past.gang).collect();
         Some(Undead { attempt, task: past.task, devices, num_ranks })
     });
-    Ok(((RunDevices::Outlived(Box::new(agent), pool), hardware), living, undead.collect()))
+    let undead = undead.collect();
+    let pool = adopted.into_pool(run_dir)?;
+    Ok(((RunDevices::Outlived(Box::new(agent), pool), hardware), living, undead))
 }
 
 /// The ended attempts of earlier drivers, in order.

@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::net::Shutdown;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Stdio};
@@ -16,7 +17,7 @@ use crate::asking::sockets::socket_in;
 use crate::cluster::letters::{FromAgent, ToAgent};
 use crate::devices::claims::Claims;
 use crate::devices::hardware::Hardware;
-use crate::devices::pool::Pool;
+use crate::devices::pool::{Pool, PoolDescription};
 use crate::launching::launcher::Earlier;
 use crate::launching::parent::python_command;
 use crate::launching::settings::LaunchSettings;
@@ -53,10 +54,23 @@ pub(crate) struct Living {
 /// What an agent hands to the driver that takes its ranks on.
 #[derive(Debug)]
 pub(crate) struct Adopted {
-    /// The devices. This process holds their locks too.
-    pub(crate) pool: Pool,
+    pool: PoolDescription,
+    /// The locks on the devices, and how many there should be.
+    files: Vec<OwnedFd>,
+    num_files: usize,
     /// Attempts whose processes could not be killed, with the number of ranks that live.
     pub(crate) undead: Vec<(AttemptId, u32)>,
+}
+
+impl Adopted {
+    /// The devices of this run. From now on this process holds their locks too.
+    pub(crate) fn into_pool(self, run_dir: &Path) -> Result<Pool, RuntimeError> {
+        if self.files.len() != self.num_files {
+            let reason = "this process can open too few files to hold the locks on its devices";
+            return Err(RuntimeError::Refused { reason: reason.to_owned() });
+        }
+        Ok(Pool::of(self.pool, Claims::handed(run_dir, self.files)?))
+    }
 }
 
 /// Starts an agent that holds the devices of `pool` too.
@@ -194,13 +208,7 @@ impl Living {
         let FromAgentOfRun::Adopted { pool, num_files, undead } = answer else {
             return Err(alive());
         };
-        let files = self.lines.take_files();
-        if files.len() != num_files {
-            let reason = "this process can open too few files to hold the locks on its devices";
-            return Err(RuntimeError::Refused { reason: reason.to_owned() });
-        }
-        let pool = Pool::of(pool, Claims::handed(&self.run_dir, files)?);
-        Ok(Adopted { pool, undead })
+        Ok(Adopted { pool, files: self.lines.take_files(), num_files, undead })
     }
 
     /// This agent, if it is wanted. If not, it ends, with all of its ranks, before this returns.

@@ -52,6 +52,57 @@ pub struct ReadRecord<'a> {
     pub history: &'a History,
 }
 
+/// What a journal says of itself, without its records being read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JournalHead {
+    /// The id of the run: another run of the same directory has another.
+    pub run_id: String,
+    /// The number of its newest record.
+    pub newest: u64,
+    /// When its first record was written, seconds of Unix time.
+    pub begun_unix_s: u64,
+}
+
+/// The head of a run's journal.
+pub fn journal_head(run_dir: &Path) -> Result<JournalHead, RuntimeError> {
+    let journal = journal_of(run_dir);
+    reading(&journal, &|connection| {
+        let failed = |source| RuntimeError::Journal { path: journal.clone(), source };
+        let settings: String = connection
+            .query_row("SELECT launch FROM settings", [], |row| row.get(0))
+            .map_err(failed)?;
+        let settings: serde_json::Value = serde_json::from_str(&settings).unwrap_or_default();
+        let newest: Option<i64> = connection
+            .query_row("SELECT max(seq) FROM record", [], |row| row.get(0))
+            .map_err(failed)?;
+        let begun: Option<i64> = connection
+            .query_row(
+                "SELECT CAST(strftime('%s', wall) AS INTEGER) FROM record WHERE seq = 1",
+                [],
+                |row| row.get(0),
+            )
+            .unwrap_or_default();
+        Ok(JournalHead {
+            run_id: settings["run_id"].as_str().unwrap_or_default().to_owned(),
+            newest: newest.and_then(|newest| newest.try_into().ok()).unwrap_or_default(),
+            begun_unix_s: begun.and_then(|begun| begun.try_into().ok()).unwrap_or_default(),
+        })
+    })
+}
+
+/// When a record was written, as in `2026-11-28T20:37:48Z`; `None` if that is not known.
+pub fn written_at(run_dir: &Path, number: u64) -> Option<String> {
+    let number = i64::try_from(number).ok()?;
+    let sql = "SELECT wall FROM record WHERE seq = ?1";
+    let wall: Option<String> = reading(&journal_of(run_dir), &|connection| {
+        Ok(connection.query_row(sql, [number], |row| row.get(0)).ok())
+    })
+    .ok()
+    .flatten();
+    // SQLite writes `2026-11-28 20:37:48`, in UTC.
+    wall.map(|wall| wall.replace(' ', "T") + "Z")
+}
+
 /// Rows that are new to a reader.
 struct News {
     rows: Vec<(f64, String)>,

@@ -186,8 +186,9 @@ pub(crate) mod read {
 }
 
 #[cfg(test)]
-#[expect(clippy::float_cmp, reason = "numbers are read as they were written")]
 mod tests {
+    #![expect(clippy::float_cmp, reason = "numbers are read as they were written")]
+
     use std::collections::BTreeMap;
 
     use super::*;

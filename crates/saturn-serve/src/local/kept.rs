@@ -56,8 +56,9 @@ impl Kept {
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "moments have no other beginning")]
 mod tests {
+    #![expect(clippy::disallowed_methods, reason = "moments have no other beginning")]
+
     use super::*;
 
     fn path(number: usize) -> PathBuf {

@@ -276,7 +276,7 @@ fn turn<'a>(
 }
 
 /// Gives runs of the same name names of their own.
-fn apart(runs: Vec<NamedRun>) -> Vec<NamedRun> {
+pub(crate) fn apart(runs: Vec<NamedRun>) -> Vec<NamedRun> {
     let mut named: Vec<NamedRun> = Vec::new();
     for run in runs {
         let is_taken = |name: &str, named: &[NamedRun]| named.iter().any(|one| one.name == name);

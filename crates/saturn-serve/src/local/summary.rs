@@ -11,10 +11,10 @@ use crate::answers::data::RunSummary;
 use crate::local::runs::NamedRun;
 
 /// What a run's journal was when it was last read: lengths and times of its files.
-pub(super) type Signature = [Option<(u64, SystemTime)>; 2];
+pub(crate) type Signature = [Option<(u64, SystemTime)>; 2];
 
 /// The signature of a run's journal. It changes with every record.
-pub(super) fn signature(run: &Path) -> Signature {
+pub(crate) fn signature(run: &Path) -> Signature {
     // The journal may be a link to another disk, where its log lies too.
     let journal = run.join("journal.db");
     let journal = journal.canonicalize().unwrap_or(journal);
@@ -25,7 +25,7 @@ pub(super) fn signature(run: &Path) -> Signature {
 }
 
 /// Whether a run's journal was written to within the last `time`.
-pub(super) fn changed_within(run: &Path, time: Duration) -> bool {
+pub(crate) fn changed_within(run: &Path, time: Duration) -> bool {
     let is_recent = |at: SystemTime| at.elapsed().map_or(true, |passed| passed < time);
     signature(run).into_iter().flatten().any(|(_, written)| is_recent(written))
 }

