@@ -81,6 +81,7 @@ fn task(bytes: &mut Bytes, index: u32, num_nodes: u32) -> ProblemTask {
         runtime_s: bytes.seconds().max(1e-6),
         pack: bytes.sometimes(),
         host_bytes: u64::from(bytes.below(6)),
+        relative_error: 0.0,
     });
     let mut task = ProblemTask::new(format!("t{index}"), strategies.collect());
     if bytes.sometimes() {

@@ -2,6 +2,7 @@
 
 usage: bench.py [--seeds N] [--switch-seeds N] [--resolve-seeds N] [--first-seed N]
                 [--replan-seeds N] [--queue-seeds N] [--queue-times 1,10] [--tail-seeds N]
+                [--fact-seeds N] [--robust-seeds N] [--robust-moves N]
                 [--punctual N] [--times 0.1,1,10] [--cp-sat SECONDS] [--classes SUBSTRING]
                 [--measure PATH] [--before PATH] [--cpu] [--out FILE]
 
@@ -26,6 +27,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import facts
+import robust
 from problems import CLASSES, REPLAN_CLASSES, SWITCH_CLASSES, SWITCH_COST_S, Problem
 from queues import NUM_ORDERS, QUEUE_CLASSES, list_heuristic
 
@@ -255,6 +258,60 @@ def bench_punctual(options: argparse.Namespace) -> list[list[str]]:
     return rows
 
 
+def bench_facts(options: argparse.Namespace) -> str:
+    """The tables of other objectives and facts, and of soft deadlines."""
+    seeds = range(options.first_seed, options.first_seed + options.fact_seeds)
+    times = [float(text) for text in options.queue_times.split(",")]
+    shown_times = [f"{limit:g} s" for limit in times]
+    rows = []
+    for one in facts.FACT_CLASSES:
+        found = [
+            facts.ratios_of(measured, options.measure, one, f"{one[0]}/{seed}", times)
+            for seed in seeds
+        ]
+        rows.append([one[0], one[1], *(shown(list(column)) for column in zip(*found, strict=True))])
+    soft_rows = [
+        facts.soft_row(
+            measured, options.measure, one, [f"{one[0]}/{seed}" for seed in seeds], times
+        )
+        for one in facts.SOFT_CLASSES
+    ]
+    header = ["problems", "objective", *shown_times, f"list heuristic, best of {NUM_ORDERS}"]
+    soft_header = ["problems", "objective", *(f"tardiness, {text}" for text in shown_times)]
+    soft_header += ["its bound", *(f"objective, {text}" for text in shown_times)]
+    return (
+        "\n## Other objectives and facts\n\n"
+        f"100 tasks, {options.fact_seeds} seeds: mean (worst) value over the best lower bound that "
+        "any of the solves proved. The list heuristic (`benches/solver/facts.py`) does not keep "
+        f"hard deadlines.\n\n{table([header, *rows])}\n\n"
+        "Soft deadlines: mean (worst) tardiness over that of the list heuristic, which takes tasks "
+        "with a deadline first and does not keep the most late end; then the objective over the "
+        f"heuristic's.\n\n{table([soft_header, *soft_rows])}\n"
+    )
+
+
+def bench_robust(options: argparse.Namespace) -> str:
+    """The table of robust plans."""
+    seeds = [str(options.first_seed + number) for number in range(options.robust_seeds)]
+    classes = [one for one in robust.ROBUST_CLASSES if options.classes in one[0]]
+    rows = [
+        robust.row(measured, options.measure, one, seeds, options.robust_moves) for one in classes
+    ]
+    header = ["problems", "objective", "plans", "as planned", "best plan, 80 % quantile"]
+    header += ["chosen, same draws", "chosen, fresh draws"]
+    return (
+        "\n## Robust plans\n\n"
+        f"{options.robust_seeds} seeds, {options.robust_moves} moves for each task, so a busy "
+        f"machine gives the same plans. {robust.ESTIMATED:.0%} of the strategies have an error of "
+        f"{robust.ESTIMATE_ERROR:.0%}, the others of {robust.MEASURED_ERROR:.0%}. Mean (worst): "
+        "the chosen plan over the best plan as planned; the 80 % quantile of the best plan over "
+        f"its value as planned; the quantile of the chosen plan over that of the best plan, in the "
+        f"{robust.SOLVER_DRAWS} draws of the solver and in {robust.NUM_DRAWS} fresh draws that "
+        "other code follows (`benches/solver/robust.py`).\n\n"
+        f"{table([header, *rows])}\n"
+    )
+
+
 def table(rows: list[list[str]]) -> str:
     """Rows as Markdown, the first as header."""
     lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
@@ -276,6 +333,9 @@ def main() -> None:
     )
     parser.add_argument("--tails", default="1.25,1.15", help="their tails, over the bound")
     parser.add_argument("--tail-moves", type=int, default=20_000, help="moves for each task")
+    parser.add_argument("--fact-seeds", type=int, default=3, help="seeds of objectives and facts")
+    parser.add_argument("--robust-seeds", type=int, default=3, help="seeds of robust plans")
+    parser.add_argument("--robust-moves", type=int, default=20_000, help="their moves a task")
     parser.add_argument("--before", type=Path, help="the `measure` of another build, for re-plans")
     parser.add_argument("--cpu", action="store_true", help="re-plans, lateness: time of cores")
     parser.add_argument("--first-seed", type=int, default=100)
@@ -304,6 +364,8 @@ def main() -> None:
     queue_rows = [bench_queues(name, options) for name in names]
     names = [name for name in QUEUE_CLASSES if options.classes in name and options.tail_seeds]
     tail_rows = [bench_tails(name, options) for name in names]
+    fact_tables = bench_facts(options) if options.fact_seeds else ""
+    robust_table = bench_robust(options) if options.robust_seeds else ""
     punctual_rows = bench_punctual(options) if options.punctual else []
     command = "python benches/solver/bench.py " + " ".join(sys.argv[1:])
     text = (
@@ -342,6 +404,7 @@ def main() -> None:
             "of the plan without a "
             f"tail (`--tail`).\n\n{table([tail_header, *tail_rows])}\n"
         )
+    text += fact_tables + robust_table
     if resolve_rows:
         resolve_header = ["problems", "change", "slowest", "warm over cold at 1 s"]
         text += (

@@ -20,6 +20,7 @@ pub mod plan;
 mod plan_file;
 pub mod problem;
 pub mod profile;
+mod robust;
 mod trained;
 mod validate;
 
@@ -35,4 +36,5 @@ pub use plan::{
 };
 pub use problem::{Candidate, Cluster, HeldDevices, Node, Problem, ProblemTask, Running, Wide};
 pub use profile::{Knobs, Origin, Profile, Strategy, StrategyKey, Trial, TrialOutcome};
+pub use robust::{Outcome, Robust};
 pub use trained::Trained;

@@ -25,6 +25,7 @@ pub(crate) const EXPECTED_GPUS: &str = "a whole number of GPUs from 1 to 65535";
 pub(crate) const EXPECTED_COST: &str = "a number of seconds from 0 to 1e12";
 const EXPECTED_BYTES: &str = "a whole number of bytes from 0 to 1152921504606846976";
 const EXPECTED_RATIO: &str = "a number from 0 to 1e12";
+const EXPECTED_ERROR: &str = "a number from 0 to 3";
 const EXPECTED_PRICE: &str = "a price from 0 to 1e12";
 const EXPECTED_WEIGHT: &str = "a number from 1e-6 to 1e6";
 
@@ -64,6 +65,15 @@ pub(crate) fn check_ratio(at: impl Fn() -> String, value: f64) -> Result<(), Pro
         return Ok(());
     }
     Err(ProblemError::Value { at: at(), found: shown(value), expected: EXPECTED_RATIO })
+}
+
+/// Refuses a standard deviation of the logarithm of a runtime that is negative, not a number, or so
+/// large that drawn runtimes mean nothing.
+pub(crate) fn check_error(at: impl Fn() -> String, value: f64) -> Result<(), ProblemError> {
+    if (0.0..=3.0).contains(&value) {
+        return Ok(());
+    }
+    Err(ProblemError::Value { at: at(), found: shown(value), expected: EXPECTED_ERROR })
 }
 
 /// Refuses a price that is negative, not a number, or too large.

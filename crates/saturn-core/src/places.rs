@@ -73,6 +73,7 @@ mod tests {
                 runtime_s: 60.0,
                 pack: false,
                 host_bytes: 0,
+                relative_error: 0.0,
             };
             let task = ProblemTask::new(format!("t{index}"), vec![candidate]);
             if index.is_multiple_of(2) {

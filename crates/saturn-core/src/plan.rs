@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::objective::Objective;
 use crate::problem::{Problem, ProblemTask};
+use crate::robust::Robust;
 
 /// A plan is *optimal* if its bound is proven to be within this of its value, relative to the bound:
 /// (value − bound) / bound ≤ 10⁻⁶. This is the only place that says how near is near enough. Every
@@ -133,6 +134,9 @@ pub struct Plan {
     /// Why there is no plan, as far as it is known. A status of `Infeasible` rests on these
     /// reasons.
     pub reasons: Vec<Reason>,
+    /// How the plan was chosen by drawn runtimes, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub robust: Option<Box<Robust>>,
     /// One assignment for each task, or for each of its segments, in the order of their starts.
     pub assignments: Vec<Assignment>,
 }
@@ -154,6 +158,7 @@ impl Plan {
             tardiness_bound: 0.0,
             solve_s: 0.0,
             reasons: Vec::new(),
+            robust: None,
             assignments: Vec::new(),
         }
     }

@@ -39,6 +39,7 @@ impl Plan {
         }
         fields.push(("gap", known(self.gap())));
         fields.extend(self.lateness(problem).map(|lateness| ("lateness", json!(lateness))));
+        fields.extend(self.robust.as_ref().map(|robust| ("robust", json!(robust))));
         fields.push(("solve_s", json!(self.solve_s)));
         if !usable {
             let reasons: Vec<Value> = self

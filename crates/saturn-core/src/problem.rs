@@ -143,6 +143,11 @@ pub struct Candidate {
     /// Bytes of host memory that the gang takes on each of its nodes.
     #[serde(default, deserialize_with = "number::bytes", skip_serializing_if = "is_no_bytes")]
     pub host_bytes: u64,
+    /// How unsure `runtime_s` is: the standard deviation of the logarithm of the true runtime, whose
+    /// median `runtime_s` is. So 0.1 is about 10% either way, two times in three. Only a solve that
+    /// draws runtimes looks at it.
+    #[serde(default, deserialize_with = "number::real", skip_serializing_if = "is_zero")]
+    pub relative_error: f64,
 }
 
 /// A measured strategy of a task that no node of a cluster can hold, and the nodes that could.

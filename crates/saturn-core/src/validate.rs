@@ -233,6 +233,7 @@ fn validate_strategies(index: usize, strategies: &[Candidate]) -> Checked {
         number::check_gpus(|| at("gpus"), strategy.gpus)?;
         number::check_runtime(|| at("runtime_s"), strategy.runtime_s)?;
         number::check_bytes(|| at("host_bytes"), strategy.host_bytes)?;
+        number::check_error(|| at("relative_error"), strategy.relative_error)?;
     }
     Ok(())
 }

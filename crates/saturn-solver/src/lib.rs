@@ -31,6 +31,7 @@
 //! | [`general`] | every other fact: releases, precedence, deadlines, wide gangs, cost |
 //! | [`exact`] | the exact mixed-integer program, for a few tasks |
 //! | [`split`] | planned switches of strategy |
+//! | [`robust`] | the choice among good plans by drawn runtimes |
 //! | [`solve`](mod@solve) | one solve from end to end |
 //!
 //! [`solve()`] turns a problem into a model, computes lower bounds and runs the backend. It decodes
@@ -48,6 +49,7 @@ mod general;
 mod lists;
 mod problem;
 mod proof;
+mod robust;
 mod solve;
 mod split;
 

@@ -17,6 +17,8 @@ use crate::waiting::with_progress;
 
 /// Width of text that goes to a pipe, and the least that a plan is drawn in.
 const TEXT_WIDTH: usize = 100;
+/// How often `--robust` draws runtimes.
+const DRAWS: usize = 200;
 /// The formats that FILE may have.
 const EXPECTED: &str =
     "expected the path of a planning problem (JSON) or a sweep (TOML), or `-` for standard input";
@@ -50,6 +52,7 @@ pub(crate) fn run(args: &PlanArgs) -> Exit {
         seed: args.seed,
         max_switches: args.max_switches,
         tail: args.tail,
+        draws: if args.robust { DRAWS } else { 0 },
         ..Options::default()
     };
     let interrupt = Interrupt::catch();
@@ -73,6 +76,12 @@ pub(crate) fn run(args: &PlanArgs) -> Exit {
             let error = io_words(&error);
             return fail(Exit::Machine, format!("failed to write `{}`: {error}", path.display()));
         }
+    }
+    if args.robust && solved.plan.is_usable() && solved.plan.robust.is_none() {
+        eprintln!(
+            "note: the time limit is too short to draw runtimes for so many tasks; this is the best \
+             plan as planned"
+        );
     }
     if args.json {
         print_data(&solved.plan.to_json(&solved.problem));

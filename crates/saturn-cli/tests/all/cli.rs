@@ -116,6 +116,24 @@ fn a_plan_for_a_person_and_for_a_script() {
 }
 
 #[test]
+fn a_robust_plan_avoids_what_nobody_is_sure_of() {
+    let problem = r#"{"cluster": {"nodes": [{"gpus": 1}]}, "tasks": [{"name": "t", "strategies": [
+        {"technique": "quick", "gpus": 1, "runtime_s": 100, "relative_error": 0.4},
+        {"technique": "sure", "gpus": 1, "runtime_s": 101}]}]}"#;
+    let text = plan_with(&["--robust"], problem);
+    let told = "in 80.0 % of 200 draws of runtimes: at most makespan 1 min 41 s; the best plan as \
+                planned (makespan 1 min 40 s) comes to makespan 2 min";
+    assert!(text.contains(told), "{text}");
+    let json = plan_with(&["--robust", "--json"], problem);
+    assert!(json.contains(r#""technique": "sure""#) && json.contains(r#""robust": {"#), "{json}");
+    let sure = plan_with(&["--robust"], TWO_TASKS);
+    let told = "`draws` is 200: expected 0, or strategies that state a `relative_error`";
+    assert!(sure.starts_with("exit code 2") && sure.contains(told), "{sure}");
+    let short = saturn(&["plan", "-", "--robust", "--time-limit", "0.000001"], problem);
+    assert!(short.contains("note: the time limit is too short to draw"), "{short}");
+}
+
+#[test]
 fn options_of_a_cluster_ask_for_the_cluster() {
     for (option, value) in
         [("--nodes", "2"), ("--gpus-per-node", "2"), ("--network-interface", "eth0")]

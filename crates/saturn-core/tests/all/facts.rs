@@ -223,3 +223,21 @@ fn a_price_needs_a_deadline_and_a_ceiling_needs_a_price() {
     ];
     insta::assert_snapshot!(table.join("\n"));
 }
+
+#[test]
+fn an_error_of_a_runtime_is_a_small_number() {
+    let with = |error: &str| {
+        let given = format!("\"runtime_s\": 40, \"relative_error\": {error}");
+        Problem::from_json(&TEXT.replace("\"runtime_s\": 40", &given))
+    };
+    for wrong in ["-0.1", "3.5", "1e300"] {
+        let error = with(wrong).unwrap_err().to_string();
+        assert!(error.contains("relative_error") && error.contains("from 0 to 3"), "{error}");
+    }
+    assert!(with("null").is_err() && with("\"0.1\"").is_err());
+    let problem = with("0.25").unwrap();
+    let text = serde_json::to_string(&problem).unwrap();
+    assert_eq!(Problem::from_json(&text).unwrap(), problem);
+    // Only the strategy that has one writes it.
+    assert_eq!(text.matches("relative_error").count(), 1, "{text}");
+}

@@ -69,6 +69,7 @@ mod tests {
             runtime_s,
             pack: true,
             host_bytes: 0,
+            relative_error: 0.0,
         };
         let task = ProblemTask { release_s: runtime_s, ..ProblemTask::new("a", vec![strategy]) };
         SolveOrder {

@@ -204,6 +204,7 @@ impl Remaining {
                 runtime_s: runtime_s.max(LEAST_RUNTIME_S),
                 pack: true,
                 host_bytes,
+                relative_error: 0.0,
             });
             strategies.push(strategy.clone());
         }

@@ -102,6 +102,7 @@ fn wide(state: &State, remaining: &Remaining) -> Vec<Wide> {
                     pack: true,
                     // Nodes that could hold it may have any host memory.
                     host_bytes: 0,
+                    relative_error: 0.0,
                 },
                 across: width.filter(|_| max_nodes > 1),
                 max_nodes,

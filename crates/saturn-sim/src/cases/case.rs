@@ -307,6 +307,7 @@ impl Case {
                 runtime_s: runtime_s(job, way, *steps),
                 pack: true,
                 host_bytes: 0,
+                relative_error: 0.0,
             };
             let (load_s, save_s) = self.load_and_save_s(job);
             posed.problem.tasks.push(ProblemTask {

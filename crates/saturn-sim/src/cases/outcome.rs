@@ -136,6 +136,7 @@ impl Outcome {
                 runtime_s: span.ended_s - span.launched_s,
                 pack: true,
                 host_bytes: 0,
+                relative_error: 0.0,
             };
             // A group's trials run side by side under the name of one task.
             let is_training = span.held == Held::Training;
@@ -156,8 +157,15 @@ impl Outcome {
         for (node, start_s, end_s) in case.absences(self.makespan_s()) {
             let gpus = case.nodes[node].gpus;
             let (technique, runtime_s) = ("absence".into(), end_s - start_s);
-            let candidate =
-                Candidate { technique, gpus, gpu_type: None, runtime_s, pack: true, host_bytes: 0 };
+            let candidate = Candidate {
+                technique,
+                gpus,
+                gpu_type: None,
+                runtime_s,
+                pack: true,
+                host_bytes: 0,
+                relative_error: 0.0,
+            };
             tasks.push(ProblemTask::new(format!("absence {}", tasks.len()), vec![candidate]));
             assignments.push(Assignment {
                 task: tasks.len() - 1,

@@ -129,6 +129,7 @@ fn pin(case: &Case, posed: &mut Posed, task: usize, live: &Live, left_s: f64) {
         runtime_s: left_s.max(LEAST_LEFT_S),
         pack: true,
         host_bytes: 0,
+        relative_error: 0.0,
     }];
     of.running = Some(Running { technique, gpus, gpu_type: None, placement, movable: false });
 }

@@ -131,6 +131,7 @@ fn problem(case: &Case) -> Problem {
                 runtime_s: group.load_s + job.steps as f64 * step_s + group.save_s,
                 pack: true,
                 host_bytes: 0,
+                relative_error: 0.0,
             })
         });
         ProblemTask::new(&job.name, candidates.collect())

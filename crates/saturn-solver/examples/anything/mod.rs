@@ -100,6 +100,7 @@ pub(crate) fn problem(random: &mut Random, num_tasks: usize) -> Problem {
             runtime_s: 100.0,
             pack: false,
             host_bytes: 0,
+            relative_error: 0.0,
         };
         problem.tasks[task].not_nodes.clear();
         problem.tasks[task].strategies.push(fallback);
@@ -132,6 +133,7 @@ fn task(random: &mut Random, index: usize, num_kinds: usize, may_be_wide: bool) 
                 runtime_s: work * speed * (serial + (1.0 - serial) / f64::from(gpus)),
                 pack: gpus > 8 && random.unit() < 0.5,
                 host_bytes: 0,
+                relative_error: 0.0,
             });
         }
     }

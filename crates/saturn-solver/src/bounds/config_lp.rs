@@ -341,6 +341,7 @@ mod tests {
             runtime_s,
             pack: false,
             host_bytes: 0,
+            relative_error: 0.0,
         };
         let task = |index: u32| {
             let work_s = 100.0 + f64::from(index * index % 7) * 31.0;

@@ -117,6 +117,7 @@ pub(super) mod tests {
             runtime_s: 900.0 / f64::from(gpus) + 100.0,
             pack: false,
             host_bytes: 0,
+            relative_error: 0.0,
         });
         let mut task = ProblemTask::new("t", candidates.to_vec());
         task.release_s = 25.0;

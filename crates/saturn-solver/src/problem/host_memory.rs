@@ -83,6 +83,7 @@ mod tests {
             runtime_s: 1.0,
             pack: true,
             host_bytes: *host_bytes,
+            relative_error: 0.0,
         };
         let task = |(index, one): (usize, &&[(u32, u64)])| {
             ProblemTask::new(format!("t{index}"), one.iter().map(strategy).collect())

@@ -127,6 +127,11 @@ pub struct Options {
     /// the makespan come first. If no such plan is found, those with the smallest sum of seconds after
     /// that. The bound of the answer may hold for such plans alone. `None`: the tail does not count.
     pub tail: Option<f64>,
+    /// How many times runtimes are drawn, by the `relative_error` of strategies; 0: never. Otherwise a
+    /// tenth of the limits goes to further plans, and the answer is the plan with the least 80%
+    /// quantile of outcomes. 200 draws are enough. If the limits are too short for so many draws of so
+    /// many tasks, the answer is the best plan as planned, and `Plan::robust` is `None`.
+    pub draws: usize,
     /// A plan of this problem to start from. The parts that fit are used, others are ignored.
     pub warm_start: Option<Plan>,
 }
@@ -146,6 +151,7 @@ impl Default for Options {
             min_move_gain_s: 0.0,
             has_early_ends: true,
             tail: None,
+            draws: 0,
             warm_start: None,
         }
     }
@@ -198,6 +204,14 @@ impl Options {
                 option: "tail",
                 found: tail.to_string(),
                 expected: "a number of at least 1, and the objective `completion`",
+            });
+        }
+        let is_search = self.backend.baseline().is_none();
+        if self.draws > 100_000 || self.draws > 0 && !is_search {
+            return Err(SolveError::Option {
+                option: "draws",
+                found: self.draws.to_string(),
+                expected: "a number from 0 to 100000; 0 with solvers to compare with",
             });
         }
         if !(1..=64).contains(&self.threads) {

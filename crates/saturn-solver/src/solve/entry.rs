@@ -7,6 +7,7 @@ use saturn_core::{Plan, PlanStatus, Problem, Reason, SolveEnd, check};
 use crate::course::clock::{Clock, Deadline};
 use crate::problem::error::SolveError;
 use crate::problem::options::Options;
+use crate::solve::robust;
 use crate::solve::staying;
 use crate::solve::tail;
 
@@ -24,6 +25,13 @@ const MOST_FOR_ANSWER: f64 = 0.1;
 pub fn solve(problem: &Problem, options: &Options, clock: &dyn Clock) -> Result<Plan, SolveError> {
     problem.validate()?;
     options.validate()?;
+    if options.draws > 0 && !robust::has_errors(problem) {
+        return Err(SolveError::Option {
+            option: "draws",
+            found: options.draws.to_string(),
+            expected: "0, or strategies that state a `relative_error`",
+        });
+    }
     let is_counted = options.max_moves.is_some();
     let was_over = AtomicBool::new(false);
     let answer_s = ANSWER_S * problem.tasks.len() as f64;
@@ -32,19 +40,16 @@ pub fn solve(problem: &Problem, options: &Options, clock: &dyn Clock) -> Result<
     let deadline = deadline.counted(is_counted).noted_in(&was_over);
     let mut plan = Plan::none(options.objective);
     let unplaceable = problem.unplaceable();
+    let mut was_optimal = false;
     if unplaceable.is_empty() {
-        if let Some(with) = tail::with_tail(problem, options, deadline) {
-            staying::plan(&with, options, deadline, &mut plan);
-            tail::without_tail(problem, &mut plan);
-        } else {
-            staying::plan(problem, options, deadline, &mut plan);
-        }
+        was_optimal = plan_placeable(problem, options, deadline, &mut plan);
     } else {
         let reason = |(task, reason)| Reason { task: Some(task), reason };
         plan.reasons = unplaceable.into_iter().map(reason).collect();
         plan.status = PlanStatus::Infeasible;
     }
     let is_done = matches!(plan.status, PlanStatus::Optimal | PlanStatus::Infeasible)
+        || was_optimal
         || options.backend.baseline().is_some() && !deadline.is_over();
     let has_met_limit = deadline.is_over() || was_over.load(Ordering::Relaxed) || is_counted;
     plan.ended = if is_done {
@@ -60,4 +65,24 @@ pub fn solve(problem: &Problem, options: &Options, clock: &dyn Clock) -> Result<
     plan.solve_s = clock.elapsed_s();
     check(problem, &plan).map_err(SolveError::Wrong)?;
     Ok(plan)
+}
+
+/// Plans a problem each of whose tasks fits the cluster. Returns whether the best plan was optimal,
+/// where drawn runtimes chose another.
+fn plan_placeable(
+    problem: &Problem,
+    options: &Options,
+    deadline: Deadline,
+    plan: &mut Plan,
+) -> bool {
+    let with_tail = tail::with_tail(problem, options, deadline);
+    let planned = with_tail.as_ref().unwrap_or(problem);
+    staying::plan(planned, options, robust::before(options, deadline), plan);
+    let was_optimal = plan.status == PlanStatus::Optimal;
+    robust::choose(planned, options, deadline, plan);
+    let is_replaced = was_optimal && plan.status != PlanStatus::Optimal;
+    if with_tail.is_some() {
+        tail::without_tail(problem, plan);
+    }
+    is_replaced
 }

@@ -15,7 +15,15 @@ use saturn_solver::{
 
 fn candidate(gpus: u32, runtime_s: f64) -> Candidate {
     let (technique, gpu_type) = ("ddp".into(), Some("gpu".into()));
-    Candidate { technique, gpus, gpu_type, runtime_s, pack: true, host_bytes: 0 }
+    Candidate {
+        technique,
+        gpus,
+        gpu_type,
+        runtime_s,
+        pack: true,
+        host_bytes: 0,
+        relative_error: 0.0,
+    }
 }
 
 /// Two tasks on a node of two devices. The first takes 100 s on one device, the second 40 s.

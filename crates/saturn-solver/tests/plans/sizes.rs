@@ -71,6 +71,7 @@ fn halving(seconds: &[f64]) -> Problem {
         runtime_s,
         pack: true,
         host_bytes: 0,
+        relative_error: 0.0,
     };
     let task = |(index, all_s): (usize, &f64)| ProblemTask {
         switch_cost_s: Some(1.0),

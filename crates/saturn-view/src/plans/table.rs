@@ -1,7 +1,9 @@
 //! A plan as text: the table of its tasks, and what is proven of it.
 
+use std::fmt::Write;
+
 use saturn_core::names::escape_terminal;
-use saturn_core::{Objective, Plan, Problem, Reason};
+use saturn_core::{Objective, Outcome, Plan, Problem, Reason, Robust};
 use saturn_engine::{RunPlan, State};
 
 use crate::layout::paint::Paint;
@@ -196,6 +198,37 @@ pub fn current_practice_claim(
     format!("{practice} would take {takes} by the same profile{ratio}")
 }
 
+/// How a plan does under drawn runtimes, beside the plan that would be best as planned.
+fn robust_claim(objective: Objective, robust: &Robust) -> String {
+    let words = |outcome: &Outcome| {
+        let mut parts = Vec::new();
+        if outcome.missed_s > 0.0 {
+            parts.push(format!("deadlines missed by {}", duration(outcome.missed_s)));
+        }
+        if outcome.tardiness > 0.0 {
+            parts.push(format!("tardiness {:.1}", outcome.tardiness));
+        }
+        let value = amount(objective, outcome.value);
+        parts.push(format!("{} {value}", objective_name(objective)));
+        parts.join(", ")
+    };
+    let (draws, share) = (count(robust.draws, "draw"), percent(robust.quantile));
+    let Robust { outcome, best_outcome, .. } = robust;
+    let mut text = format!("in {share} of {draws} of runtimes: at most {}", words(outcome));
+    if outcome == best_outcome {
+        let _infallible = write!(text, "; none of {} does better", count(robust.plans, "plan"));
+    } else {
+        let best = amount(objective, robust.best_value);
+        let _infallible = write!(
+            text,
+            "; the best plan as planned ({} {best}) comes to {}",
+            objective_name(objective),
+            words(best_outcome)
+        );
+    }
+    text
+}
+
 /// A plan of a planning problem for a terminal: its claim, current practice, table and drawing.
 ///
 /// If there is no plan, the text says why, task by task. The last line has no line end.
@@ -219,6 +252,7 @@ pub fn plan_text(
         if let Some(current_practice_s) = current_practice_s {
             lines.push(current_practice_claim(current_practice_s, plan.makespan_s, false));
         }
+        lines.extend(plan.robust.as_ref().map(|robust| robust_claim(plan.objective, robust)));
         lines.push(String::new());
         lines.extend(plan_lines(problem, plan, max_width, paint));
         lines.push(String::new());

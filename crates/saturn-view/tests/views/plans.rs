@@ -1,6 +1,6 @@
 //! Tests of plans of planning problems: as text, and as a page.
 
-use saturn_core::{Objective, Plan, PlanStatus, Problem, Reason, SolveEnd};
+use saturn_core::{Objective, Outcome, Plan, PlanStatus, Problem, Reason, Robust, SolveEnd};
 use saturn_view::{Paint, plan_html, plan_text};
 
 fn problem() -> Problem {
@@ -51,6 +51,34 @@ fn the_script_is_a_right_plan() {
 #[test]
 fn a_plan_as_text() {
     insta::assert_snapshot!(plan_text(&problem(), &plan(), Some(22_000.0), 100, Paint::PLAIN));
+}
+
+#[test]
+fn what_drawn_runtimes_say_is_told() {
+    let value = |value| Outcome { missed_s: 0.0, tardiness: 0.0, value };
+    let mut robust = Robust {
+        draws: 200,
+        plans: 9,
+        quantile: 0.8,
+        outcome: value(9_600.0),
+        best_value: 9_000.0,
+        best_outcome: Outcome { missed_s: 60.0, tardiness: 2.5, value: 12_000.0 },
+    };
+    let told = |robust: &Robust| {
+        let plan = Plan { robust: Some(Box::new(robust.clone())), ..plan() };
+        let text = plan_text(&problem(), &plan, None, 100, Paint::PLAIN);
+        text.lines().find(|line| line.contains("draws")).map(str::to_owned).unwrap()
+    };
+    assert_eq!(
+        told(&robust),
+        "in 80.0 % of 200 draws of runtimes: at most makespan 2 h 40 min; the best plan as planned \
+         (makespan 2 h 30 min) comes to deadlines missed by 1 min 00 s, tardiness 2.5, makespan 3 h 20 min"
+    );
+    robust.best_outcome = robust.outcome;
+    assert_eq!(
+        told(&robust),
+        "in 80.0 % of 200 draws of runtimes: at most makespan 2 h 40 min; none of 9 plans does better"
+    );
 }
 
 #[test]

@@ -66,6 +66,7 @@ const SOLVER: House = House {
         "general",
         "exact",
         "split",
+        "robust",
         "solve",
     ],
     follows_calls: false,

@@ -161,5 +161,6 @@ fn candidate(gpus: u32, runtime_s: f64) -> Candidate {
         runtime_s,
         pack: false,
         host_bytes: 0,
+        relative_error: 0.0,
     }
 }

@@ -10,7 +10,7 @@ mod near;
 pub(crate) mod problems;
 mod running;
 mod six;
-mod soft;
+pub(crate) mod soft;
 mod tail;
 
 use proptest::prelude::*;

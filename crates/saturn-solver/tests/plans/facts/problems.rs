@@ -170,6 +170,7 @@ fn candidate((gpus, kind, runtime, pack): &(u32, Option<usize>, u32, bool)) -> C
         runtime_s: f64::from(*runtime),
         pack: *pack,
         host_bytes: 0,
+        relative_error: 0.0,
     }
 }
 

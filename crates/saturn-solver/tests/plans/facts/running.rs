@@ -179,6 +179,7 @@ fn layers_of_predecessors_are_no_trouble() {
         runtime_s,
         pack: false,
         host_bytes: 0,
+        relative_error: 0.0,
     };
     let tasks = (0..90).map(|task: usize| {
         let layer = task / 3;

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use saturn_core::{Plan, PlanStatus, Problem};
 use saturn_solver::{Backend, FrozenClock, Objective, Options, solve};
 
-use super::problems::{SMALL, Scale, TINY, brute_force_softly, problems};
+use super::problems::{SMALL, Scale, TINY, brute_force_softly, problems, with_memory};
 use super::{is_close, run};
 use crate::completion::SIX;
 use crate::completion::orders::least_softly;
@@ -13,10 +13,24 @@ use crate::support::cases;
 
 /// Problems with any facts, in which most tasks have soft deadlines that are often missed.
 fn soft(scale: Scale) -> impl Strategy<Value = Problem> {
-    let deadline = (1..=scale.due / 2, 1u32..=3, prop::option::weighted(0.3, 0..=scale.due / 4));
-    let deadlines =
-        prop::collection::vec(prop::option::weighted(0.6, deadline), *scale.tasks.end());
-    (problems(scale), deadlines).prop_map(|(mut problem, deadlines)| {
+    let (due, most_tasks) = (scale.due, *scale.tasks.end());
+    softened(problems(scale), due, most_tasks)
+}
+
+/// The same where nodes also have limits of host memory.
+pub(crate) fn soft_with_memory(scale: Scale) -> impl Strategy<Value = Problem> {
+    let (due, most_tasks) = (scale.due, *scale.tasks.end());
+    softened(with_memory(scale), due, most_tasks)
+}
+
+fn softened(
+    problems: impl Strategy<Value = Problem>,
+    latest: u32,
+    most_tasks: usize,
+) -> impl Strategy<Value = Problem> {
+    let deadline = (1..=latest / 2, 1u32..=3, prop::option::weighted(0.3, 0..=latest / 4));
+    let deadlines = prop::collection::vec(prop::option::weighted(0.6, deadline), most_tasks);
+    (problems, deadlines).prop_map(|(mut problem, deadlines)| {
         for (task, deadline) in problem.tasks.iter_mut().zip(deadlines) {
             if let Some((due, price, most)) = deadline {
                 task.deadline_s = Some(f64::from(due));

@@ -64,6 +64,7 @@ fn candidate((gpus, kind, runtime, pack): (u32, Option<usize>, u32, bool)) -> Ca
         runtime_s: f64::from(runtime) * 0.75,
         pack,
         host_bytes: 0,
+        relative_error: 0.0,
     }
 }
 
