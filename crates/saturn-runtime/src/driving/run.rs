@@ -213,8 +213,11 @@ pub fn resume(
     let is_as_before = device_memory == DeviceMemory::AsBefore
         && !is_cluster
         && devices.is_none_or(|devices| settings.devices == Some(devices));
-    if outlived.is_some() && !is_as_before && !is_cluster {
-        // A resume that is refused must not end ranks that live.
+    // A resume that is refused must not end ranks that live.
+    let on_cluster = cluster.map(RunDevices::of).transpose()?;
+    if let Some((_, hardware)) = &on_cluster {
+        refuse_other(hardware.missing_for(engine.state()))?;
+    } else if outlived.is_some() && !is_as_before {
         let machine = Machine::look();
         refuse_other(machine.missing_for(engine.state()))?;
         machine.check(devices)?;
@@ -228,10 +231,8 @@ pub fn resume(
         let taken = taken_over(run.path(), agent, &engine, &history, &journal)?;
         (living, undead) = (taken.1, taken.2);
         taken.0
-    } else if let Some(exchange) = cluster {
-        let (run_devices, hardware) = RunDevices::of(exchange)?;
-        refuse_other(hardware.missing_for(engine.state()))?;
-        (run_devices, hardware)
+    } else if let Some(found) = on_cluster {
+        found
     } else {
         let machine = Machine::look().sharing(&settings.shared_gpus);
         refuse_other(machine.missing_for(engine.state()))?;

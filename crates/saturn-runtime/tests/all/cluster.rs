@@ -4,13 +4,18 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use saturn_runtime::{Agent, AgentSetup, Exchange, Outcome, RunRequest, StoreOpener, Watcher};
+use saturn_runtime::{
+    Agent, AgentSetup, Exchange, Outcome, ResumeOptions, RunRequest, StoreOpener, Watcher,
+};
 
 use crate::harness::{GOOD, Run, quiet};
 
@@ -327,4 +332,38 @@ fn letters_that_are_missing_end_an_agent() {
     let wrong = exchange.deliver(0, &["nothing".to_owned()]).unwrap_err().to_string();
     assert!(wrong.starts_with("a letter can't be read"), "{wrong}");
     assert!(exchange.join(1, "{}").unwrap_err().to_string().contains("what a node says of itself"));
+}
+
+/// An agent whose ranks have outlived the driver of a run. The thread gives all that it is told after
+/// its welcome.
+fn outlived_agent(run: &Run) -> JoinHandle<Vec<String>> {
+    let listener = UnixListener::bind(run.path().join("agent.sock")).unwrap();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+        assert!(lines.next().is_some_and(|line| line.contains("hello")));
+        let hardware = serde_json::json!({"kind": "cpu", "nodes": [], "warnings": []});
+        let welcome = serde_json::json!({"welcome": {
+            "agent": "a", "hardware": hardware, "attempts": [], "is_ready": true, "stays_s": 60.0,
+        }});
+        stream.write_all(format!("{welcome}\n").as_bytes()).unwrap();
+        // An agent that is to end closes the connection, once it has.
+        let told = lines.next();
+        stream.shutdown(Shutdown::Both).ok();
+        told.into_iter().collect()
+    })
+}
+
+#[test]
+fn a_resume_on_a_cluster_that_is_refused_ends_no_ranks_that_live() {
+    let run = Run::new(1, &[GOOD]);
+    run.start_interrupted(&mut || true).unwrap();
+    let told = outlived_agent(&run);
+    // A cluster without an agent has no device.
+    let options = ResumeOptions { cluster: Some(Exchange::default()), ..ResumeOptions::default() };
+    let refused =
+        saturn_runtime::resume(&run.path(), options, Watcher::new(quiet(), &mut || false));
+    let why = refused.unwrap_err().to_string();
+    assert!(why.contains("the cluster has no agent"), "{why}");
+    assert_eq!(told.join().unwrap(), Vec::<String>::new());
 }
