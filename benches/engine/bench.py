@@ -1,9 +1,10 @@
-"""The engine measured: a week of a large pool, re-planning, and real runs of the driver.
+"""The engine measured: a week of a large pool, resumes, re-planning, and real runs.
 
 usage: bench.py [--seeds N] [--tasks N] [--out FILE]
 
-Runs `saturn-engine-bench` and `saturn-introspection`, which simulate, and two real runs on CPU
-slots (`real_runs.py`), and writes what they found as a page.
+Runs `saturn-engine-bench` and `saturn-introspection`, which simulate, `resume_bench`, which reads
+the journals of simulated runs, and two real runs on CPU slots (`real_runs.py`), and writes what
+they found as a page.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -37,6 +39,13 @@ the largest of the first table in under 10 s and 1 GB, and a slope of at most 0.
 
 {week}
 
+## Resuming a long run
+The journals of whole runs of the first two tables, as they stand at the run's end. Each is read \
+as `saturn resume` reads it before it looks for devices. Times are processor times. Goal: ten \
+thousand tasks in under 3 s and 250 MB.
+
+{resumes}
+
 ## What re-planning gains and loses
 Simulated: {seeds} random workloads a row. Their measured runtimes are wrong by a bias for each \
 strategy and by noise for each step, of the size in the first column. Each workload is run with \
@@ -58,6 +67,27 @@ def binary(name: str, *arguments: str) -> str:
     return found.stdout.strip()
 
 
+#: Tasks and GPUs of the runs whose journals are read.
+RESUMED = ((1000, 25), (10_000, 250), (10_000, 10_000))
+
+
+def resumes() -> str:
+    """A table of journals, and of the time and memory to read each."""
+    cargo = [sys.executable, "scripts/setup.py", "--run", "cargo"]
+    build = [*cargo, "build", "--quiet", "--release", "-p", "saturn-cli"]
+    subprocess.run([*build, "--example", "resume_bench"], cwd=REPOSITORY, check=True)
+    program = REPOSITORY / "target/release/examples/resume_bench"
+    head = "| tasks | GPUs | attempts | records | journal | time | peak memory |"
+    rows = [head, "|" + " --- |" * 7]
+    for tasks, gpus in RESUMED:
+        with tempfile.TemporaryDirectory() as run:
+            subprocess.run([program, "write", run, str(tasks), str(gpus)], check=True)
+            read = [program, "read", run]
+            found = subprocess.run(read, check=True, stdout=subprocess.PIPE, text=True)
+            rows.append(found.stdout.strip())
+    return "\n".join(rows)
+
+
 def main() -> None:
     """Print the page, and write it to `--out`."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -71,6 +101,7 @@ def main() -> None:
         load=load,
         cores=os.cpu_count(),
         week=binary("saturn-engine-bench"),
+        resumes=resumes(),
         seeds=options.seeds,
         tasks=options.tasks,
         introspection=binary("saturn-introspection", options.seeds),

@@ -57,6 +57,11 @@ pub mod logs {
     pub use crate::answering::log_files::{AttemptLogs, Logs, attempts, newest};
 }
 
+/// For measurements of long journals.
+pub mod measured {
+    pub use crate::run_files::measured::{reopen, write_journal};
+}
+
 pub use answering::left::{Left, Unplanned, left, left_at, left_of_recording};
 pub use answering::reports::{
     Reported, explain, judged, read, read_report, report, status, trace, write_page, write_trace,

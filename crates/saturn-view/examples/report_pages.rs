@@ -165,7 +165,7 @@ impl Sweep {
         let places = slots.iter().map(|slot| Place {
             task: TaskId(slot.task),
             strategy: way(slot).into(),
-            gang: vec![Placement { node: 0, devices: slot.devices.clone() }],
+            gang: vec![Placement { node: 0, devices: slot.devices.clone() }].into(),
             share: WHOLE,
             until_step: None,
             is_estimate: false,

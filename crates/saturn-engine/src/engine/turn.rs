@@ -67,7 +67,9 @@ impl Engine {
         Some(Self::from_state(state))
     }
 
-    fn from_state(state: State) -> Self {
+    /// The engine of a run whose state was rebuilt from its journal, by [`State::apply`] for each
+    /// record. Give it [`Event::Resume`] next.
+    pub fn from_state(state: State) -> Self {
         Self {
             planning: Planning::at(state.now_s),
             host_memory: HostMemoryQueue::default(),

@@ -19,8 +19,8 @@ pub struct Place {
     pub task: TaskId,
     /// How it runs; shared with the trial that measured it.
     pub strategy: Arc<Strategy>,
-    /// Where.
-    pub gang: Gang,
+    /// Where; shared with the plans before and after that have it there too.
+    pub gang: Arc<Gang>,
     /// The share of the task's remaining work, as of the plan's making, that this place does.
     #[serde(default = "whole")]
     pub share: f64,
@@ -93,6 +93,12 @@ pub struct RunPlan {
 }
 
 impl RunPlan {
+    /// The plan without its places.
+    #[must_use]
+    pub fn without_places(&self) -> Self {
+        Self { source: self.source.clone(), places: Vec::new(), ..*self }
+    }
+
     /// Tasks that have a place in it.
     pub fn num_tasks(&self) -> usize {
         self.places.iter().map(|place| place.task).collect::<BTreeSet<_>>().len()

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeSet;
 
-use saturn_core::Strategy;
+use saturn_core::{Gang, Strategy};
 
 use crate::facts::record::Purpose;
 use crate::following::host_memory::{HostMemoryQueue, may_take_host_memory};
@@ -56,7 +56,7 @@ fn try_start(ledger: &mut Ledger, host_memory: &mut HostMemoryQueue, index: usiz
     if ledger.are_at_hand(&place.gang) && ledger.queues.is_first(&ledger.state, index) {
         let strategy = Strategy::clone(&place.strategy);
         if may_take_host_memory(ledger, host_memory, task, &strategy, &place.gang, now_s) {
-            let gang = (place.gang.clone(), place.until_step);
+            let gang = (Gang::clone(&place.gang), place.until_step);
             ledger.launch(task, Purpose::Train, strategy, gang, now_s);
         }
     }

@@ -324,6 +324,6 @@ fn host_memory_waiter(ledger: &mut Ledger, task: TaskId, now_s: f64) -> Option<H
     let place = &ledger.state.plan.as_ref()?.places[index];
     let gpu_type = ledger.state.gang_type(&place.gang).to_owned();
     let key = TrialKey { strategy: place.strategy.key(), gpu_type };
-    let (group, gang) = (ledger.state.task(task).group, place.gang.clone());
+    let (group, gang) = (ledger.state.task(task).group, Gang::clone(&place.gang));
     Some(HostMemoryWaiter { task, group, key, gang })
 }

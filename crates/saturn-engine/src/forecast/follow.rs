@@ -220,7 +220,7 @@ pub(crate) fn staying(state: &State, places: &[Place]) -> BTreeMap<AttemptId, us
         // An attempt that has come to its last step ends there, whatever it is told.
         let is_ending = attempt.started.is_some() && attempt.step >= state.target(attempt);
         let stays = place.strategy == attempt.strategy
-            && place.gang == attempt.gang
+            && *place.gang == attempt.gang
             && (!is_ending || place.until_step == attempt.until_step)
             && devices(&place.gang).all(|device| first.get(device) == Some(index));
         stays.then_some((*id, index))

@@ -78,7 +78,7 @@ impl HostMemory {
             let mut on_nodes = Vec::new();
             if !is_over(state, place) {
                 let group = state.task(place.task).group;
-                for part in &place.gang {
+                for part in place.gang.iter() {
                     let gpu_type = state.gpu_type(NodeId(part.node));
                     let ranks = num_devices(part);
                     let bytes = of_strategies.on_node(group, &place.strategy, gpu_type, ranks);

@@ -26,7 +26,7 @@ const WIDTHS: [f64; 7] = [0.0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8];
 const LEAST_EVIDENCE: f64 = 0.5;
 
 /// What was seen of one strategy.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Seen<'a> {
     pub(crate) technique: &'a str,
     /// Trained over tried seconds a step.

@@ -4,7 +4,7 @@ use saturn_core::TrialOutcome;
 
 use crate::knowledge::correction::Seen;
 use crate::state::group::Group;
-use crate::state::lesson::{Correction, Lesson};
+use crate::state::lesson::Correction;
 use crate::state::trial::TRAINED_SD;
 
 impl Group {
@@ -17,16 +17,25 @@ impl Group {
             let technique = key.strategy.technique.as_str();
             is_told.then(|| Seen { technique, ratio: trained_s / tried_s, sd })
         });
-        let correction = Correction::learnt(&seen.collect::<Vec<_>>());
+        let seen: Vec<Seen<'_>> = seen.collect();
+        let seen_last = self.lesson.seen.iter().map(|(technique, ratio, sd)| Seen {
+            technique,
+            ratio: *ratio,
+            sd: *sd,
+        });
+        // Most changes concern none of these numbers, and to learn from them takes hundreds of
+        // small systems of equations.
+        if !seen_last.eq(seen.iter().copied()) {
+            self.lesson.correction = Correction::learnt(&seen);
+            let seen = seen.iter().map(|one| (one.technique.to_owned(), one.ratio, one.sd));
+            self.lesson.seen = seen.collect();
+        }
         let tried = self.trials.values().filter_map(|trial| match &trial.outcome {
             Some(TrialOutcome::Measured { checkpoint_s, .. }) => *checkpoint_s,
             _ => None,
         });
-        self.lesson = Lesson {
-            correction,
-            save_s: tried.max_by(f64::total_cmp),
-            evaluation_in_steps: self.evaluation_in_steps(),
-        };
+        self.lesson.save_s = tried.max_by(f64::total_cmp);
+        self.lesson.evaluation_in_steps = self.evaluation_in_steps();
     }
 
     /// The duration of an evaluation in steps, the mean over the strategies where both durations
@@ -40,5 +49,82 @@ impl Group {
         let (number, sum) =
             ratios.fold((0.0, 0.0), |(number, sum), one| (number + 1.0, sum + one.ln()));
         (number > 0.0).then(|| (sum / number).exp())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+    use saturn_core::StrategyKey;
+
+    use super::*;
+    use crate::state::group::InspectionState;
+    use crate::state::lesson::Lesson;
+    use crate::state::trial::{TrialKey, TrialState};
+
+    /// A group with trials of two techniques, on one to three devices, of which nothing is known.
+    fn group() -> Group {
+        let keys = ["ddp", "fsdp"].into_iter().flat_map(|technique| {
+            (1..=3).map(move |gpus| StrategyKey { technique: technique.to_owned(), gpus })
+        });
+        let trials: BTreeMap<_, _> = keys
+            .map(|strategy| {
+                let trial = TrialState::unknown(&strategy);
+                (Arc::new(TrialKey { strategy, gpu_type: "fast".to_owned() }), trial)
+            })
+            .collect();
+        Group {
+            key: "group".to_owned(),
+            tasks: Vec::new(),
+            num_open: 0,
+            inspection: InspectionState::default(),
+            trials,
+            chosen: BTreeSet::new(),
+            no_space: None,
+            lesson: Lesson::default(),
+        }
+    }
+
+    fn measured(step_s: f64) -> TrialOutcome {
+        TrialOutcome::Measured {
+            step_s,
+            setup_s: 1.0,
+            checkpoint_s: Some(step_s),
+            peak_memory_bytes: 1,
+            timed_steps: 10,
+            relative_error: None,
+            warmup_s: None,
+            variation: None,
+            batches_per_epoch: None,
+            evaluation_s: None,
+        }
+    }
+
+    proptest! {
+        /// What a run learns change by change, and a resume from the records of the changes, is
+        /// what the numbers say that are known now.
+        #[test]
+        fn what_is_learnt_on_the_way_is_what_would_be_learnt_anew(
+            changes in prop::collection::vec((0_usize..6, 0_u8..4, 1_u8..4), 1..20),
+        ) {
+            let mut group = group();
+            for (index, what, number) in changes {
+                let seconds = f64::from(number) / 2.0;
+                let trial = group.trials.values_mut().nth(index).expect("there are six");
+                match what {
+                    0 => trial.outcome = Some(measured(seconds)),
+                    1 => trial.trained_step_s = Some(seconds),
+                    2 => trial.trained_step_s = None,
+                    _ => trial.trained_evaluation_s = Some(seconds),
+                }
+                group.learn();
+                let mut anew = Group { lesson: Lesson::default(), ..group.clone() };
+                anew.learn();
+                prop_assert_eq!(&group.lesson, &anew.lesson);
+            }
+        }
     }
 }

@@ -138,7 +138,7 @@ pub(crate) fn places(
         places.push(Place {
             task: *id,
             strategy,
-            gang,
+            gang: Arc::new(gang),
             share: assignment.share,
             until_step,
             is_estimate: false,

@@ -8,6 +8,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use saturn_core::{Gang, Placement, WHOLE};
 
@@ -115,7 +116,7 @@ fn as_it_trains(state: &State, task: TaskId, now_s: f64) -> Option<Place> {
     Some(Place {
         task,
         strategy: attempt.strategy.clone(),
-        gang: attempt.gang.clone(),
+        gang: Arc::new(attempt.gang.clone()),
         share: WHOLE,
         until_step: None,
         is_estimate: false,
@@ -211,7 +212,8 @@ impl<'a> Back<'a> {
             })
             .collect();
         gang.sort_by_key(|part| part.node);
-        let (share, until_step, is_estimate) = (WHOLE, None, false);
+        let (gang, share) = (Arc::new(gang), WHOLE);
+        let (until_step, is_estimate) = (None, false);
         Some(Place { task, strategy, gang, share, until_step, is_estimate, start_s, end_s })
     }
 

@@ -4,6 +4,7 @@
 //! answer with running tasks left where they are, and without switches that make no task faster.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use saturn_core::WHOLE;
 
@@ -30,7 +31,7 @@ fn moves_any(state: &State, places: &[Place]) -> bool {
         if place.start_s > AT_ONCE_S
             || place.until_step.is_some()
             || place.strategy != attempt.strategy
-            || place.gang != attempt.gang
+            || *place.gang != attempt.gang
         {
             return true;
         }
@@ -80,7 +81,7 @@ fn leave_running(state: &State, places: &[Place]) -> Vec<Place> {
         if seen.insert(place.task) {
             first.push(Place {
                 strategy: attempt.strategy.clone(),
-                gang: attempt.gang.clone(),
+                gang: Arc::new(attempt.gang.clone()),
                 share: WHOLE,
                 until_step: None,
                 ..place.clone()
@@ -130,7 +131,7 @@ fn keep_in_place(state: &State, mut places: Vec<Place>) -> Vec<Place> {
         renamed.extend(sources.into_iter().zip(free_targets));
     }
     for place in &mut places {
-        for placement in &mut place.gang {
+        for placement in Arc::make_mut(&mut place.gang) {
             let node = NodeId(placement.node);
             for device in &mut placement.devices {
                 let from = DeviceId { node, device: *device };
@@ -157,7 +158,7 @@ mod tests {
         Place {
             task: TaskId(task),
             strategy: Arc::new(Strategy { technique, gpus: 1, knobs }),
-            gang: vec![Placement { node: 0, devices: vec![device] }],
+            gang: Arc::new(vec![Placement { node: 0, devices: vec![device] }]),
             share: 0.5,
             until_step,
             is_estimate: false,

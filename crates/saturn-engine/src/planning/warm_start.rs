@@ -27,7 +27,7 @@ pub(crate) fn warm_start(remaining: &Remaining, state: &State) -> Option<Plan> {
     let stays = |index: usize, place: &Place| {
         let attempt = state.attempt_of(place.task).map(|(_, attempt)| attempt);
         remaining.problem.tasks[index].running.is_some()
-            && attempt.is_some_and(|one| one.strategy == place.strategy && one.gang == place.gang)
+            && attempt.is_some_and(|one| one.strategy == place.strategy && one.gang == *place.gang)
     };
     let waiting = known.iter().filter(|(index, place)| !stays(*index, place));
     let first_s = waiting.map(|(_, place)| place.start_s).fold(f64::INFINITY, f64::min);

@@ -59,6 +59,9 @@ impl Correction {
 pub(crate) struct Lesson {
     /// By which factors training differs from trials.
     pub(crate) correction: Correction,
+    /// What the correction was learnt from: the technique of each strategy that was tried and has
+    /// trained, trained over tried seconds a step, and the standard deviation of their logarithm.
+    pub(crate) seen: Vec<(String, f64, f64)>,
     /// The most seconds that a checkpoint took in a trial.
     pub(crate) save_s: Option<f64>,
     /// The duration of an evaluation, in steps.

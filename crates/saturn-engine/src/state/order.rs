@@ -24,15 +24,14 @@ impl Order {
         let places = || plan.places.iter().enumerate();
         let numbers = ByDevice::of(nodes);
         let of_tasks = || places().map(|(index, place)| (place.task.0, index));
-        let on_devices = || {
-            places().flat_map(|(index, place)| {
-                let keys = devices(&place.gang).filter_map(|device| numbers.index(device));
-                keys.map(move |key| (key, index))
-            })
-        };
+        let mut on_devices = Vec::with_capacity(plan.places.len());
+        for (index, place) in places() {
+            let keys = devices(&place.gang).filter_map(|device| numbers.index(device));
+            on_devices.extend(keys.map(|key| (key, index)));
+        }
         Self {
             of_tasks: Lists::of(of_tasks),
-            on_devices: Lists::of(on_devices),
+            on_devices: Lists::of(|| on_devices.iter().copied()),
             numbers,
             closed: BTreeSet::new(),
         }

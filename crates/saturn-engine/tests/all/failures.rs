@@ -78,7 +78,7 @@ fn places_before_a_damaged_checkpoint_are_planned_anew() {
     let place = |until_step, start_s| Place {
         task,
         strategy: Arc::new(strategy.clone()),
-        gang: vec![Placement { node: 0, devices: vec![0] }],
+        gang: vec![Placement { node: 0, devices: vec![0] }].into(),
         share: 0.5,
         until_step,
         is_estimate: false,

@@ -121,7 +121,7 @@ fn plan() -> impl Strategy<Value = RunPlan> {
         |(task, gang, until_step, start_s)| Place {
             task,
             strategy: way(1).into(),
-            gang,
+            gang: gang.into(),
             share: 1.0,
             until_step,
             is_estimate: false,

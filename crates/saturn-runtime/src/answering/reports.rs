@@ -16,7 +16,8 @@ use serde_json::Value;
 use crate::answering::left;
 use crate::answering::preview::preview;
 use crate::asking::control::{self, ControlError, Query, Reply, Request};
-use crate::run_files::contents::Contents;
+use crate::run_files::contents::{Contents, fold};
+use crate::run_files::replayed::Replayed;
 use crate::run_files::run_dir::journal_of;
 use crate::system::error::RuntimeError;
 
@@ -55,9 +56,9 @@ pub fn report(run_dir: &Path) -> Result<Reported, RuntimeError> {
     // Looks for a driver before it reads. If the run ends in between, the journal that is read says
     // so.
     let has_driver = control::driver_of(run_dir).is_some();
-    let contents = Contents::read(&journal_of(run_dir))?;
-    let platform = contents.settings.platform;
-    let (state, history) = standing(replayed(run_dir, contents.records)?, has_driver);
+    let Replayed { settings, state, history } = Replayed::read(&journal_of(run_dir))?;
+    let platform = settings.platform;
+    let (state, history) = standing((state, history), has_driver);
     let path = run_dir.canonicalize().map_err(RuntimeError::file("find", run_dir))?;
     let written = Written::of(&path, &state, &history, platform.as_ref(), &Disk::default());
     let warnings = written.failures.iter().map(|error| with_causes(error)).collect();
@@ -118,34 +119,29 @@ fn carried_out(reply: Reply) -> Result<Reply, RuntimeError> {
 
 /// The decisions of a run's stopper so far, in order, from the journal.
 pub fn judged(run_dir: &Path) -> Result<Vec<NamedJudgement>, RuntimeError> {
-    let mut names: Vec<String> = Vec::new();
-    let mut judged = Vec::new();
-    for (record, _) in Contents::read(&journal_of(run_dir))?.records {
-        match record {
-            Record::TaskAdded { spec, .. } => names.push(spec.name),
-            Record::Judged { task, judgement } => {
-                let Some(task) = names.get(task.0).cloned() else { continue };
-                judged.push(NamedJudgement { task, judgement });
-            }
-            _ => {}
+    type SoFar = (Vec<String>, Vec<NamedJudgement>);
+    let take = |(names, judged): &mut SoFar, record, _| match record {
+        Record::TaskAdded { spec, .. } => names.push(spec.name),
+        Record::Judged { task, judgement } => {
+            let Some(task) = names.get(task.0).cloned() else { return };
+            judged.push(NamedJudgement { task, judgement });
         }
-    }
+        _ => {}
+    };
+    let ((_, judged), _) = fold(&journal_of(run_dir), &SoFar::default, &take)?;
     Ok(judged)
 }
 
 /// A run's state and history from its journal, which is not changed.
 pub fn read(run_dir: &Path) -> Result<(State, History), RuntimeError> {
-    replayed(run_dir, Contents::read(&journal_of(run_dir))?.records)
+    let Replayed { state, history, .. } = Replayed::read(&journal_of(run_dir))?;
+    Ok((state, history))
 }
 
 /// A run's present state. If it has no driver, its attempts are lost, and a run that has not ended
 /// has died.
 fn standing((state, history): (State, History), has_driver: bool) -> (State, History) {
     if has_driver { (state, history) } else { saturn_view::without_driver(state, history) }
-}
-
-fn replayed(run_dir: &Path, records: Vec<(Record, f64)>) -> Result<(State, History), RuntimeError> {
-    saturn_view::replay(records).ok_or_else(|| no_beginning(run_dir))
 }
 
 fn no_beginning(run_dir: &Path) -> RuntimeError {

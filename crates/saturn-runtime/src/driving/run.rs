@@ -23,9 +23,10 @@ use crate::opening::request::{Parts, RunRequest};
 use crate::opening::run_devices::RunDevices;
 use crate::opening::watcher::Watcher;
 use crate::outliving::starting::{self, Living};
-use crate::run_files::contents::Contents;
+use crate::run_files::contents::settings_of;
 use crate::run_files::journal::Journal;
 use crate::run_files::journal_location;
+use crate::run_files::replayed::Replayed;
 use crate::run_files::run_dir::{RunDir, journal_of};
 use crate::system::clock::RunClock;
 use crate::system::error::RuntimeError;
@@ -162,7 +163,7 @@ pub struct Interpreter {
 
 /// The Python of a run. On a cluster, only this Python can continue the run.
 pub fn interpreter_of(path: &Path) -> Result<Interpreter, RuntimeError> {
-    let LaunchSettings { python, python_path, .. } = Contents::read(&journal_of(path))?.settings;
+    let LaunchSettings { python, python_path, .. } = settings_of(&journal_of(path))?;
     Ok(Interpreter { python, python_path })
 }
 
@@ -189,15 +190,9 @@ pub fn resume(
     } = options;
     let run = RunDir::claim_beside_workers(path)?;
     let outlived = starting::find(run.path())?;
-    let (mut journal, contents) = Journal::open(&run.journal(), disk.clone())?;
-    let mut settings = contents.settings;
-    let damaged = || RuntimeError::Damaged {
-        path: run.journal(),
-        reason: "its first record is not a run's beginning".to_owned(),
-    };
-    let engine = Engine::restore(contents.records.iter().map(|(record, at_s)| (record, *at_s)))
-        .ok_or_else(damaged)?;
-    let (_, history) = saturn_view::replay(contents.records).ok_or_else(damaged)?;
+    let (mut journal, replayed) = Replayed::open(&run.journal(), disk.clone())?;
+    let Replayed { mut settings, state, history } = replayed;
+    let engine = Engine::from_state(state);
     if engine.state().ended == Some(RunEnd::Complete) {
         outlived.and_then(|agent| agent.kept_if(false));
         let Watcher { console, observers, .. } = watcher;

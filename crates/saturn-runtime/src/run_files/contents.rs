@@ -38,56 +38,123 @@ impl Contents {
 
     /// Reads and checks an open journal. Errors name the journal at `path`.
     pub(super) fn of(path: &Path, connection: &Connection) -> Result<Self, RuntimeError> {
-        let damaged = |reason: String| RuntimeError::Damaged { path: path.to_owned(), reason };
-        let failed = |source| match damage(&source) {
-            Some(reason) => damaged(reason.to_owned()),
-            None => RuntimeError::Journal { path: path.to_owned(), source },
-        };
-        // A transaction gives one view of the file, even if a driver appends meanwhile.
-        let snapshot = connection.unchecked_transaction().map_err(failed)?;
-        let version: i64 =
-            snapshot.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(failed)?;
-        if version == 0 {
-            let run = path.parent().unwrap_or(path).to_owned();
-            let reason = "its journal is empty: the run never began".to_owned();
-            return Err(RuntimeError::NoRun { path: run, reason });
-        }
-        if !(1..=VERSION).contains(&version) {
-            return Err(RuntimeError::OtherVersion {
-                path: path.to_owned(),
-                version,
-                newest: VERSION,
-            });
-        }
-        let check: String =
-            snapshot.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(failed)?;
-        if check != "ok" {
-            return Err(damaged(check.lines().collect::<Vec<_>>().join(", ")));
-        }
-        let rows: Vec<(i64, f64, String)> = snapshot
-            .prepare("SELECT seq, at_s, record FROM record ORDER BY seq")
-            .and_then(|mut rows| {
-                rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?.collect()
-            })
-            .map_err(failed)?;
-        // Rows have consecutive numbers, as no row is ever removed.
-        if let Some((seq, ..)) =
-            (1..).zip(&rows).find_map(|(seq, row)| (row.0 != seq).then_some(row))
-        {
-            return Err(damaged(format!("records before record {seq} are missing")));
-        }
-        let rows: Vec<(f64, String)> = rows.into_iter().map(|(_, at_s, row)| (at_s, row)).collect();
-        let settings: String = snapshot
-            .query_row("SELECT launch FROM settings", [], |row| row.get(0))
-            .map_err(failed)?;
-        let settings = serde_json::from_str(&settings)
-            .map_err(|error| damaged(format!("settings: {error}")))?;
-        let records = decoded(version, &rows)
-            .map_err(|(row, error)| damaged(format!("record {row}: {error}")))?;
-        if !matches!(records.first(), Some((Record::Began { .. }, _))) {
-            return Err(damaged("its first record is not a run's beginning".to_owned()));
-        }
+        let mut records = Vec::new();
+        let heading = tell(path, connection, &mut |record, at_s| records.push((record, at_s)))?;
+        let Heading { version, settings, .. } = heading;
         Ok(Self { version, records, settings })
+    }
+}
+
+/// What a journal holds beside its records.
+pub(super) struct Heading {
+    /// The version of the file.
+    pub(super) version: i64,
+    /// The settings for launching the run's workers.
+    pub(super) settings: LaunchSettings,
+    /// To write the rows that follow, if the file is of the present version.
+    pub(super) rows: Rows,
+}
+
+/// Folds the records of a journal that another process may drive, without holding all of them in
+/// memory. `begin` may be called several times; only what came of the last call counts.
+pub(crate) fn fold<T>(
+    path: &Path,
+    begin: &dyn Fn() -> T,
+    take: &dyn Fn(&mut T, Record, f64),
+) -> Result<(T, LaunchSettings), RuntimeError> {
+    reading(path, &|connection| {
+        let mut so_far = begin();
+        let heading = tell(path, connection, &mut |record, at_s| take(&mut so_far, record, at_s))?;
+        Ok((so_far, heading.settings))
+    })
+}
+
+/// The settings for launching a run's workers. No record is read.
+pub(crate) fn settings_of(path: &Path) -> Result<LaunchSettings, RuntimeError> {
+    reading(path, &|connection| {
+        version_of(path, connection)?;
+        read_settings(path, connection)
+    })
+}
+
+/// Reads and checks an open journal, and tells each record with the time at which it was made, in
+/// order. If this fails, what was told is not to be used. Errors name the journal at `path`.
+pub(super) fn tell(
+    path: &Path,
+    connection: &Connection,
+    told: &mut dyn FnMut(Record, f64),
+) -> Result<Heading, RuntimeError> {
+    let failed = failures(path);
+    // A transaction gives one view of the file, even if a driver appends meanwhile.
+    let snapshot = connection.unchecked_transaction().map_err(&failed)?;
+    let version = version_of(path, &snapshot)?;
+    let check: String =
+        snapshot.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(&failed)?;
+    if check != "ok" {
+        return Err(damaged(path, check.lines().collect::<Vec<_>>().join(", ")));
+    }
+    let settings = read_settings(path, &snapshot)?;
+    let mut begins = None;
+    let told = &mut |record: Record, at_s: f64| {
+        begins.get_or_insert(matches!(record, Record::Began { .. }));
+        told(record, at_s);
+    };
+    let mut decoder = Decoder::of(version);
+    let asked = "SELECT seq, at_s, record FROM record ORDER BY seq";
+    let mut statement = snapshot.prepare(asked).map_err(&failed)?;
+    let mut rows = statement.query([]).map_err(&failed)?;
+    let wrong = |(row, error): (usize, String)| damaged(path, format!("record {row}: {error}"));
+    let mut last = 0;
+    while let Some(row) = rows.next().map_err(&failed)? {
+        let seq: i64 = row.get(0).map_err(&failed)?;
+        // Rows have consecutive numbers, as no row is ever removed.
+        if seq != last + 1 {
+            return Err(damaged(path, format!("records before record {seq} are missing")));
+        }
+        last = seq;
+        let (at_s, record): (f64, String) =
+            row.get(1).and_then(|at_s| Ok((at_s, row.get(2)?))).map_err(&failed)?;
+        decoder.take(&record, at_s, told).map_err(wrong)?;
+    }
+    let rows = decoder.end(told).map_err(wrong)?;
+    if begins != Some(true) {
+        return Err(damaged(path, "its first record is not a run's beginning".to_owned()));
+    }
+    Ok(Heading { version, settings, rows })
+}
+
+/// The version of an open journal, if it is one that can be read.
+pub(super) fn version_of(path: &Path, connection: &Connection) -> Result<i64, RuntimeError> {
+    let version: i64 = connection
+        .pragma_query_value(None, "user_version", |row| row.get(0))
+        .map_err(failures(path))?;
+    if version == 0 {
+        let run = path.parent().unwrap_or(path).to_owned();
+        let reason = "its journal is empty: the run never began".to_owned();
+        return Err(RuntimeError::NoRun { path: run, reason });
+    }
+    if !(1..=VERSION).contains(&version) {
+        return Err(RuntimeError::OtherVersion { path: path.to_owned(), version, newest: VERSION });
+    }
+    Ok(version)
+}
+
+fn read_settings(path: &Path, connection: &Connection) -> Result<LaunchSettings, RuntimeError> {
+    let settings: String = connection
+        .query_row("SELECT launch FROM settings", [], |row| row.get(0))
+        .map_err(failures(path))?;
+    serde_json::from_str(&settings).map_err(|error| damaged(path, format!("settings: {error}")))
+}
+
+fn damaged(path: &Path, reason: String) -> RuntimeError {
+    RuntimeError::Damaged { path: path.to_owned(), reason }
+}
+
+/// What an error of `SQLite` says about the journal at `path`.
+fn failures(path: &Path) -> impl Fn(rusqlite::Error) -> RuntimeError {
+    |source| match damage(&source) {
+        Some(reason) => damaged(path, reason.to_owned()),
+        None => RuntimeError::Journal { path: path.to_owned(), source },
     }
 }
 
@@ -147,22 +214,56 @@ pub(crate) fn decoded(
     version: i64,
     rows: &[(f64, String)],
 ) -> Result<Vec<(Record, f64)>, (usize, String)> {
-    if version == 1 {
-        let values = (1..).zip(rows).map(|(number, (at_s, row))| {
-            let value: serde_json::Result<Value> = serde_json::from_str(row);
-            value.map(|value| (value, *at_s)).map_err(|error| (number, error.to_string()))
-        });
-        let values: Vec<(Value, f64)> = values.collect::<Result<_, _>>()?;
-        return migrate_v1(values).map_err(|error| (error.row, error.reason));
+    let mut records = Vec::new();
+    let told = &mut |record, at_s| records.push((record, at_s));
+    let mut decoder = Decoder::of(version);
+    for (at_s, row) in rows {
+        decoder.take(row, *at_s, told)?;
     }
-    let mut read = Rows::default();
-    (1..)
-        .zip(rows)
-        .map(|(number, (at_s, row))| match read.read(row) {
-            Ok(record) => Ok((record, *at_s)),
-            Err(error) => Err((number, error)),
-        })
-        .collect()
+    decoder.end(told)?;
+    Ok(records)
+}
+
+/// Decodes the rows of a journal one by one. An error has the number of the wrong row, counted from
+/// 1, and the reason.
+struct Decoder {
+    read: Rows,
+    num_rows: usize,
+    /// The rows of a journal of version 1, which are translated together.
+    of_v1: Option<Vec<(Value, f64)>>,
+}
+
+impl Decoder {
+    fn of(version: i64) -> Self {
+        let of_v1 = (version == 1).then(Vec::new);
+        Self { read: Rows::default(), num_rows: 0, of_v1 }
+    }
+
+    fn take(
+        &mut self,
+        row: &str,
+        at_s: f64,
+        told: &mut dyn FnMut(Record, f64),
+    ) -> Result<(), (usize, String)> {
+        self.num_rows += 1;
+        let number = self.num_rows;
+        if let Some(rows) = &mut self.of_v1 {
+            let value = serde_json::from_str(row).map_err(|error| (number, error.to_string()))?;
+            rows.push((value, at_s));
+        } else {
+            told(self.read.read(row).map_err(|error| (number, error))?, at_s);
+        }
+        Ok(())
+    }
+
+    fn end(self, told: &mut dyn FnMut(Record, f64)) -> Result<Rows, (usize, String)> {
+        let translated = self.of_v1.map(migrate_v1).transpose();
+        let translated = translated.map_err(|error| (error.row, error.reason))?;
+        for (record, at_s) in translated.into_iter().flatten() {
+            told(record, at_s);
+        }
+        Ok(self.read)
+    }
 }
 
 /// The damage to the file that an error implies; `None` if the error is of another kind.

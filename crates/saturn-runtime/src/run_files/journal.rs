@@ -17,7 +17,7 @@ use saturn_engine::migrate::VERSION;
 use saturn_store::{Disk, Operation};
 
 use crate::launching::settings::LaunchSettings;
-use crate::run_files::contents::Contents;
+use crate::run_files::contents::{self, Contents, Heading};
 use crate::run_files::plans::Rows;
 use crate::system::error::RuntimeError;
 use crate::system::run_id::new_run_id;
@@ -77,18 +77,31 @@ impl Journal {
     }
 
     /// Opens the journal of an existing run to continue the run. Checks the journal and brings it
-    /// to the present version.
-    pub(crate) fn open(path: &Path, disk: Disk) -> Result<(Self, Contents), RuntimeError> {
+    /// to the present version. Tells each record with its time, in order; if this fails, what was
+    /// told is not to be used.
+    pub(crate) fn open(
+        path: &Path,
+        disk: Disk,
+        told: &mut dyn FnMut(Record, f64),
+    ) -> Result<(Self, LaunchSettings), RuntimeError> {
         let flags = OpenFlags::default() & !OpenFlags::SQLITE_OPEN_CREATE;
         let mut journal = Self::connect(path, flags, disk)?;
-        let mut contents = Contents::of(path, &journal.connection)?;
-        let is_old = contents.version != VERSION;
-        if is_old || contents.settings.run_id.is_empty() {
-            contents.settings.run_id = new_run_id()?;
-            journal.rewrite(&contents, is_old)?;
+        if contents::version_of(path, &journal.connection)? == VERSION {
+            let Heading { mut settings, rows, .. } =
+                contents::tell(path, &journal.connection, told)?;
+            if settings.run_id.is_empty() {
+                settings.run_id = new_run_id()?;
+                journal.change_settings(&settings)?;
+            }
+            journal.rows = rows;
+            return Ok((journal, settings));
         }
+        let mut contents = Contents::of(path, &journal.connection)?;
+        contents.settings.run_id = new_run_id()?;
+        journal.rewrite(&contents)?;
         journal.rows = Rows::after(&contents.records);
-        Ok((journal, contents))
+        contents.records.into_iter().for_each(|(record, at_s)| told(record, at_s));
+        Ok((journal, contents.settings))
     }
 
     /// Tries whether a journal can be made and synced at `path`.
@@ -107,9 +120,9 @@ impl Journal {
         Ok(Self { path, connection, disk, rows, heard: None })
     }
 
-    /// Rewrites the settings and, if `with_records`, the records. Each record keeps the time of day
-    /// of the row that it came from, or else of the row before.
-    fn rewrite(&mut self, contents: &Contents, with_records: bool) -> Result<(), RuntimeError> {
+    /// Rewrites settings and records in the present version. Each record keeps the time of day of
+    /// the row that it came from, or else of the row before.
+    fn rewrite(&mut self, contents: &Contents) -> Result<(), RuntimeError> {
         let path = self.path.clone();
         let settings = to_json(&path, &contents.settings)?;
         let mut rows = Rows::default();
@@ -120,9 +133,6 @@ impl Journal {
             .collect::<Result<_, RuntimeError>>()?;
         self.transact(|transaction, _| {
             transaction.execute("UPDATE settings SET launch = ?1", params![settings])?;
-            if !with_records {
-                return Ok(());
-            }
             transaction.execute_batch("ALTER TABLE record RENAME TO translated")?;
             transaction.execute_batch(RECORD_TABLE)?;
             transaction.execute_batch("CREATE INDEX by_time ON translated (at_s);")?;
@@ -174,6 +184,15 @@ impl Journal {
         let found = self.connection.query_row(asked, params![agent], |row| row.get(0)).optional();
         let number: i64 = found.map_err(failed)?.unwrap_or(0);
         Ok(u64::try_from(number).unwrap_or(0))
+    }
+
+    /// How many records it has.
+    pub(crate) fn num_records(&self) -> Result<u64, RuntimeError> {
+        let asked = "SELECT max(seq) FROM record";
+        let last: rusqlite::Result<i64> = self.connection.query_row(asked, [], |row| row.get(0));
+        let last =
+            last.map_err(|source| RuntimeError::Journal { path: self.path.clone(), source })?;
+        Ok(u64::try_from(last).unwrap_or(0))
     }
 
     /// Appends records that were all made at `now_s`. Returns once they are on disk.

@@ -6,11 +6,12 @@
 //! written and read in order. The records that are read are the records that were written, to the
 //! last bit.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use saturn_engine::{Place, Record, RunPlan, TaskId};
+use saturn_engine::{Record, RunPlan};
 use serde::{Deserialize, Serialize};
+
+use crate::run_files::plan_parts::{Part, joined, parts};
 
 /// The beginning of each row that holds a plan by its differences.
 const MARK: &str = r#"{"record":"replanned","#;
@@ -32,18 +33,6 @@ struct Changed {
     places: Vec<Part>,
 }
 
-/// A part of a plan's places. Numbers of places count the places of the plan before.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
-enum Part {
-    /// Consecutive places, unchanged: how many, and the number of the first.
-    Same(usize, usize),
-    /// The place of this number, with another start and another end.
-    Moved(usize, f64, f64),
-    /// A place that is not in the plan before.
-    New(Place),
-}
-
 impl Rows {
     /// To write the rows that follow these records.
     pub(super) fn after(records: &[(Record, f64)]) -> Self {
@@ -58,8 +47,7 @@ impl Rows {
         if !parts.iter().any(|part| !matches!(part, Part::New(_))) {
             return serde_json::to_string(record);
         }
-        let plan = RunPlan { places: Vec::new(), ..RunPlan::clone(&plan) };
-        serde_json::to_string(&Changed { plan, places: parts })
+        serde_json::to_string(&Changed { plan: plan.without_places(), places: parts })
     }
 
     /// The record of the next row, or what is wrong with the row.
@@ -87,60 +75,13 @@ fn plan_of(record: &Record) -> Option<Arc<RunPlan>> {
     }
 }
 
-/// The parts that make up `places`, by the numbers of places in the plan before.
-fn parts(before: &[Place], places: &[Place]) -> Vec<Part> {
-    let mut of_task: BTreeMap<TaskId, Vec<usize>> = BTreeMap::new();
-    for (number, place) in before.iter().enumerate() {
-        of_task.entry(place.task).or_default().push(number);
-    }
-    let mut parts = Vec::new();
-    for place in places {
-        let numbers = of_task.get(&place.task).map_or(&[][..], Vec::as_slice);
-        let found = |is_it: &dyn Fn(&Place) -> bool| {
-            numbers.iter().copied().find(|number| is_it(&before[*number]))
-        };
-        if let Some(number) = found(&|one| one == place) {
-            match parts.last_mut() {
-                Some(Part::Same(first, count)) if *first + *count == number => *count += 1,
-                _ => parts.push(Part::Same(number, 1)),
-            }
-        } else if let Some(number) = found(&|one| moved(one, place.start_s, place.end_s) == *place)
-        {
-            parts.push(Part::Moved(number, place.start_s, place.end_s));
-        } else {
-            parts.push(Part::New(place.clone()));
-        }
-    }
-    parts
-}
-
-/// The places that parts stand for; `None` if a part has a number beyond the plan before.
-fn joined(before: &[Place], parts: Vec<Part>) -> Option<Vec<Place>> {
-    let mut places = Vec::new();
-    for part in parts {
-        match part {
-            Part::Same(first, count) => {
-                places.extend_from_slice(before.get(first..first.checked_add(count)?)?);
-            }
-            Part::Moved(number, start_s, end_s) => {
-                places.push(moved(before.get(number)?, start_s, end_s));
-            }
-            Part::New(place) => places.push(place),
-        }
-    }
-    Some(places)
-}
-
-fn moved(place: &Place, start_s: f64, end_s: f64) -> Place {
-    Place { start_s, end_s, ..place.clone() }
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::run_files::plan_parts::moved;
     use proptest::prelude::*;
     use saturn_core::{Knobs, Placement, PlanStatus, Strategy as Chosen};
-    use saturn_engine::PlanSource;
+    use saturn_engine::{Place, PlanSource, TaskId};
 
     fn place() -> impl Strategy<Value = Place> {
         let times = (0_u32..4, 0_u32..4);
@@ -152,7 +93,7 @@ pub(super) mod tests {
                     gpus,
                     knobs: Knobs::new(),
                 }),
-                gang: vec![Placement { node: 0, devices: vec![device] }],
+                gang: vec![Placement { node: 0, devices: vec![device] }].into(),
                 share: 1.0 / 3.0,
                 until_step,
                 is_estimate,
@@ -213,7 +154,7 @@ pub(super) mod tests {
                 gpus: 2,
                 knobs: Knobs::new(),
             }),
-            gang: vec![Placement { node: 0, devices: vec![0, 1] }],
+            gang: vec![Placement { node: 0, devices: vec![0, 1] }].into(),
             share: 1.0,
             until_step: None,
             is_estimate: false,

@@ -104,7 +104,7 @@ fn plan() -> RunPlan {
         places: vec![Place {
             task: TASK,
             strategy: strategy().into(),
-            gang: gang(),
+            gang: gang().into(),
             share: 0.5,
             until_step: Some(50),
             is_estimate: true,

@@ -198,7 +198,7 @@ impl Books {
         let is_planned = self.plan.iter().flatten().any(|place| {
             place.task == id
                 && *place.strategy == *strategy
-                && place.gang == *gang
+                && *place.gang == *gang
                 && place.until_step == *until_step
         });
         (!is_planned).then(|| "it is not in the plan".to_owned())

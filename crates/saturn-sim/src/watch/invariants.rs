@@ -148,10 +148,10 @@ impl Watch {
             }
             let mut open = state.open_places().map(|(_, place)| place);
             let mut of_task = open.by_ref().filter(|place| place.task == id);
-            let Some(first) = of_task.next().filter(|first| first.gang != attempt.gang) else {
+            let Some(first) = of_task.next().filter(|first| *first.gang != attempt.gang) else {
                 continue;
             };
-            if of_task.any(|place| place.gang == attempt.gang) {
+            if of_task.any(|place| *place.gang == attempt.gang) {
                 let what = format!("{id:?} trains on {:?}, and {first:?} is open", attempt.gang);
                 return broken("a turn that has passed keeps no devices", what);
             }

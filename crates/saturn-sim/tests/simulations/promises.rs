@@ -104,7 +104,7 @@ fn check(journal: &[(Record, f64)]) -> Result<usize, String> {
         |plan: &Option<RunPlan>, task: TaskId, gang: &Gang, until: Option<u64>| -> Option<Place> {
             let places = plan.as_ref()?.places.iter();
             let mut of = places
-                .filter(|one| one.task == task && one.gang == *gang && one.until_step == until);
+                .filter(|one| one.task == task && *one.gang == *gang && one.until_step == until);
             of.next().cloned()
         };
     let mut last_s = 0.0;

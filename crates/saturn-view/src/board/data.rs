@@ -193,7 +193,7 @@ fn to_come(state: &State, expected: &Expected, now_s: f64) -> Vec<BoardBar> {
             kind: BarKind::Next,
             technique: place.strategy.technique.clone(),
             gpus: place.strategy.gpus,
-            gang: place.gang.clone(),
+            gang: Gang::clone(&place.gang),
             start_s: start_s.max(now_s),
             end_s,
             ready_s: None,

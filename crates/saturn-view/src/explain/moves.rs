@@ -123,7 +123,7 @@ fn sent_back_s(first: &PastAttempt, Move { from, to }: Move<'_>) -> Option<f64> 
 /// When a later plan sent a task elsewhere, before it was launched where `plan` wanted it.
 fn overtaken_s(history: &History, plan: &RunPlan, to: &PastAttempt) -> Option<f64> {
     let launching = plan_of(history, to.launched_s)?;
-    let is_meant = |place: &Place| *place.strategy == to.strategy && place.gang == to.gang;
+    let is_meant = |place: &Place| *place.strategy == to.strategy && *place.gang == to.gang;
     let mut places = plan.places_of(to.task).peekable();
     // If there were very many plans, some have lost their places.
     let is_known = places.peek().is_some();
@@ -133,7 +133,7 @@ fn overtaken_s(history: &History, plan: &RunPlan, to: &PastAttempt) -> Option<f6
 /// The plan in force at a time.
 fn plan_of(history: &History, at_s: f64) -> Option<&RunPlan> {
     let after = history.plans.partition_point(|plan| plan.at_s <= at_s);
-    history.plans.get(after.checked_sub(1)?)
+    history.plans.get(after.checked_sub(1)?).map(AsRef::as_ref)
 }
 
 /// `promised the end of all tasks after 15 s more instead of 17 s (−11.1 %)`.

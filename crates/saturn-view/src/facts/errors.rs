@@ -1,6 +1,6 @@
 //! How wrong a run's own forecasts were. Ends are forecast by each plan, and by each launch.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use saturn_core::ForecastErrors;
 use saturn_engine::{AttemptId, Record, RunPlan, State, TaskId, TrialKey};
@@ -37,8 +37,8 @@ pub(crate) struct Errors {
     /// The errors on other devices, on which the run was driven before.
     elsewhere: BTreeMap<BTreeMap<String, String>, ErrorsOn>,
     /// The ends of tasks that were forecast while they waited, and while they trained. Tasks that
-    /// have ended are left out.
-    of_tasks: BTreeMap<TaskId, (Told, Told)>,
+    /// have ended have none. By [`TaskId`].
+    of_tasks: Vec<Option<(Told, Told)>>,
     /// The ends of the run that were forecast.
     of_run: Told,
 }
@@ -91,14 +91,14 @@ impl Errors {
 
     /// A plan was adopted; `state` is the state after it.
     pub(crate) fn planned(&mut self, state: &State, plan: &RunPlan) {
-        // A task that is to be switched has several places, and ends in the last.
-        let ends = plan.places.iter().map(|place| (place.task, place.end_s));
-        let ends: BTreeMap<TaskId, f64> = ends.collect();
-        if covers_all(state, plan) {
-            let last_s = ends.values().fold(plan.at_s, |last_s, one_s| one_s.max(last_s));
+        let of_tasks = ends(state, plan);
+        if covers(state, &of_tasks) {
+            let all = of_tasks.iter().flatten();
+            let last_s = all.fold(plan.at_s, |last_s, one_s| one_s.max(last_s));
             self.of_run.tell(plan.at_s, last_s, MAX_OF_RUN);
         }
-        for (task, end_s) in ends {
+        for (task, end_s) in state.task_ids().zip(of_tasks) {
+            let Some(end_s) = end_s else { continue };
             let trains = state.attempt_of(task).is_some();
             self.tell(task, trains, plan.at_s, end_s);
         }
@@ -113,7 +113,7 @@ impl Errors {
     /// the forecasts of their tasks' ends, and of the run's, can't be compared with what came.
     pub(crate) fn adopted(&mut self, state: &State, adopted: &[AttemptId]) {
         for attempt in adopted.iter().filter_map(|id| state.attempts.get(id)) {
-            self.of_tasks.remove(&attempt.task);
+            self.of_tasks.get_mut(attempt.task.0).and_then(Option::take);
             self.of_run = Told::default();
         }
     }
@@ -121,9 +121,8 @@ impl Errors {
     /// A task has ended. An end that no forecast is about (a failure, a stop, a cancellation) says
     /// nothing about forecasts.
     pub(crate) fn task_ended(&mut self, task: TaskId, is_done: bool, now_s: f64) {
-        let Some((waiting, training)) = self.of_tasks.remove(&task).filter(|_| is_done) else {
-            return;
-        };
+        let told = self.of_tasks.get_mut(task.0).and_then(Option::take);
+        let Some((waiting, training)) = told.filter(|_| is_done) else { return };
         waiting.ratios(now_s).for_each(|ratio| insert(&mut self.found.waiting, ratio));
         training.ratios(now_s).for_each(|ratio| insert(&mut self.found.training, ratio));
     }
@@ -135,7 +134,10 @@ impl Errors {
     }
 
     fn tell(&mut self, task: TaskId, trains: bool, at_s: f64, end_s: f64) {
-        let (waiting, training) = self.of_tasks.entry(task).or_default();
+        if self.of_tasks.len() <= task.0 {
+            self.of_tasks.resize(task.0 + 1, None);
+        }
+        let (waiting, training) = self.of_tasks[task.0].get_or_insert_default();
         let told = if trains { training } else { waiting };
         told.tell(at_s, end_s, MAX_OF_TASK);
     }
@@ -144,8 +146,23 @@ impl Errors {
 /// Whether a plan has a place for every task that has not ended. Only such a plan forecasts the run's
 /// end.
 pub(crate) fn covers_all(state: &State, plan: &RunPlan) -> bool {
-    let placed: BTreeSet<TaskId> = plan.places.iter().map(|place| place.task).collect();
-    state.task_ids().all(|task| state.has_ended(task) || placed.contains(&task))
+    covers(state, &ends(state, plan))
+}
+
+fn covers(state: &State, ends: &[Option<f64>]) -> bool {
+    state.task_ids().zip(ends).all(|(task, end_s)| end_s.is_some() || state.has_ended(task))
+}
+
+/// When each task ends by a plan, seconds, by [`TaskId`]; `None` for a task without a place. A task
+/// that is to be switched has several places, and ends in the last.
+fn ends(state: &State, plan: &RunPlan) -> Vec<Option<f64>> {
+    let mut ends = vec![None; state.tasks.len()];
+    for place in &plan.places {
+        if let Some(end_s) = ends.get_mut(place.task.0) {
+            *end_s = Some(place.end_s);
+        }
+    }
+    ends
 }
 
 /// A few of the forecasts that were made of one end, spread evenly over all of them.

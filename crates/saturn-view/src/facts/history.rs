@@ -8,6 +8,7 @@
 //! lose their places. The oldest notes are dropped.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use saturn_core::{ForecastErrors, Strategy};
 use saturn_engine::{
@@ -38,7 +39,7 @@ pub struct History {
     pub tasks: Vec<PastTask>,
     /// Every plan that was in force, oldest first, as it was adopted. If there were very many
     /// places, plans in the middle have none.
-    pub plans: Vec<RunPlan>,
+    pub plans: Vec<Arc<RunPlan>>,
     /// Trials in the order in which they got their outcomes.
     pub trials: Vec<PastTrial>,
     /// Changes of the pool.
@@ -71,15 +72,35 @@ pub struct History {
 /// Folds a journal's records, each with its time, into state and history. `None` if the first
 /// record does not begin a run.
 pub fn replay(records: impl IntoIterator<Item = (Record, f64)>) -> Option<(State, History)> {
-    let mut records = records.into_iter().peekable();
-    let Some((Record::Began { config }, _)) = records.peek() else { return None };
-    let mut state = State::new(config.clone());
-    let mut history = History::default();
+    let mut replay = Replay::default();
     for (record, now_s) in records {
-        state.apply(&record, now_s);
-        history.record(&state, &record, now_s);
+        replay.take(&record, now_s);
     }
-    Some((state, history))
+    replay.done()
+}
+
+/// Folds a journal's records one by one, so that they need not be in memory together.
+#[derive(Debug, Default)]
+pub struct Replay {
+    run: Option<(State, History)>,
+}
+
+impl Replay {
+    /// Takes in the next record, which was made at `now_s`. The first must begin a run; until then
+    /// records change nothing.
+    pub fn take(&mut self, record: &Record, now_s: f64) {
+        if let (None, Record::Began { config }) = (&self.run, record) {
+            self.run = Some((State::new(config.clone()), History::default()));
+        }
+        let Some((state, history)) = &mut self.run else { return };
+        state.apply(record, now_s);
+        history.record(state, record, now_s);
+    }
+
+    /// State and history after all records. `None` if no run has begun.
+    pub fn done(self) -> Option<(State, History)> {
+        self.run
+    }
 }
 
 /// A run whose driver died without recording an end: its attempts are lost, and it can be resumed.
@@ -389,7 +410,7 @@ impl History {
         self.errors.by_hardware()
     }
 
-    fn planned(&mut self, state: &State, plan: &RunPlan) {
+    fn planned(&mut self, state: &State, plan: &Arc<RunPlan>) {
         let index = self.plans.len();
         for place in &plan.places {
             let Some(task) = self.tasks.get_mut(place.task.0) else { continue };
@@ -404,7 +425,7 @@ impl History {
             }
         }
         self.num_places += plan.places.len();
-        self.plans.push(plan.clone());
+        self.plans.push(Arc::clone(plan));
         if self.num_places > MAX_PLACES {
             self.thin_plans();
         }
@@ -418,8 +439,9 @@ impl History {
             .filter(|index| Some(*index) != reference && !self.plans[*index].places.is_empty());
         let older: Vec<usize> = older.collect();
         for index in &older[..older.len().div_ceil(2)] {
-            let places = std::mem::take(&mut self.plans[*index].places);
-            self.num_places -= places.len();
+            let plan = &mut self.plans[*index];
+            self.num_places -= plan.places.len();
+            *plan = Arc::new(plan.without_places());
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::facts::history::History;
 
 /// The plan that the run is judged by (see [`History::reference_plan`]).
 pub fn reference_plan(history: &History) -> Option<&RunPlan> {
-    history.plans.get(history.reference_plan()?)
+    history.plans.get(history.reference_plan()?).map(AsRef::as_ref)
 }
 
 /// Seconds from the reference plan to the end of the last training attempt; `None` if none has

@@ -19,7 +19,7 @@ pub(crate) fn way_of<'a>(
     }
     let next = next.filter(|_| !state.has_ended(task));
     let last = || history.training(task).next_back();
-    next.map(|place| (place.strategy.as_ref(), &place.gang))
+    next.map(|place| (place.strategy.as_ref(), place.gang.as_ref()))
         .or_else(|| last().map(|(_, last)| (&last.strategy, &last.gang)))
 }
 

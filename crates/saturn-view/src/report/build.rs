@@ -43,7 +43,7 @@ impl Report {
             techniques: config.techniques.iter().map(|one| one.name.clone()).collect(),
             now_s: state.now_s,
             totals: totals(state, history),
-            plans: history.plans.iter().map(plan).collect(),
+            plans: history.plans.iter().map(|one| plan(one)).collect(),
             tasks: state
                 .task_ids()
                 .zip(metrics)
@@ -133,7 +133,7 @@ fn plan(plan: &RunPlan) -> PlanReport {
         task: place.task.0,
         technique: place.strategy.technique.clone(),
         gpus: place.strategy.gpus,
-        gang: place.gang.clone(),
+        gang: (*place.gang).clone(),
         share: place.share,
         until_step: place.until_step,
         is_estimate: place.is_estimate,

@@ -111,7 +111,7 @@ fn what_rests_on_an_estimate_is_said_beside_what_is_proven() {
     let mut script = Script::new();
     script.trials();
     script.plan();
-    let mut plan = script.history.plans[0].clone();
+    let mut plan = RunPlan::clone(&script.history.plans[0]);
     plan.practice_is_estimate = true;
     plan.current_practice_s = Some(20.0);
     let mut other = Script::new();

@@ -37,7 +37,7 @@ pub(crate) fn place(task: TaskId, gang: Gang, start_s: f64, end_s: f64) -> Place
     Place {
         task,
         strategy: strategy("ddp", u32::try_from(gpus).unwrap()).into(),
-        gang,
+        gang: gang.into(),
         share: WHOLE,
         until_step: None,
         is_estimate: false,

@@ -284,7 +284,7 @@ impl Script {
         let place = |task: usize, technique: &str, devices: &[u32], start: f64, end: f64| Place {
             task: TaskId(task),
             strategy: strategy(technique, u32::try_from(devices.len()).unwrap()).into(),
-            gang: gang(devices),
+            gang: gang(devices).into(),
             share: saturn_core::WHOLE,
             until_step: None,
             is_estimate: task == 3,
@@ -369,7 +369,7 @@ impl Script {
     pub(crate) fn rest(&mut self) {
         let (first, again) = (AttemptId(self.next_attempt - 3), AttemptId(self.next_attempt - 1));
         self.end(first, 400, 2.104, 38.1);
-        let mut plan = self.history.plans[0].clone();
+        let mut plan = RunPlan::clone(&self.history.plans[0]);
         plan.at_s = 38.2;
         plan.makespan_s = 15.2;
         plan.lower_bound_s = 15.2;
@@ -380,7 +380,7 @@ impl Script {
             Place {
                 task: TaskId(1),
                 strategy: strategy("ddp", 2).into(),
-                gang: gang(&[0, 1]),
+                gang: gang(&[0, 1]).into(),
                 share: saturn_core::WHOLE,
                 until_step: None,
                 is_estimate: false,

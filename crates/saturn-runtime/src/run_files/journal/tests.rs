@@ -48,11 +48,20 @@ fn written() -> (TempDir, PathBuf, Vec<Record>) {
     (dir, path, records)
 }
 
+/// Opens a journal as its next driver does.
+fn opened(path: &Path) -> Result<(Journal, Contents), RuntimeError> {
+    let mut records = Vec::new();
+    let (journal, settings) = Journal::open(path, Disk::default(), &mut |record, at_s| {
+        records.push((record, at_s));
+    })?;
+    Ok((journal, Contents { version: VERSION, records, settings }))
+}
+
 #[test]
 fn what_was_appended_is_read_back_in_order_with_its_times() {
     let (_dir, path, records) = written();
     let expected: Vec<_> = records.into_iter().zip([0.0, 1.75, 1.75]).collect();
-    let (_, contents) = Journal::open(&path, Disk::default()).unwrap();
+    let (_, contents) = opened(&path).unwrap();
     assert_eq!((contents.records, contents.settings), (expected.clone(), settings()));
     assert_eq!(Contents::read(&path).unwrap().records, expected);
 }
@@ -61,12 +70,12 @@ fn what_was_appended_is_read_back_in_order_with_its_times() {
 fn how_far_an_agent_was_heard_is_stored_with_the_records_that_its_word_led_to() {
     let (_dir, path, records) = written();
     let heard = |number| Heard { agent: "one".to_owned(), number };
-    let (mut journal, _) = Journal::open(&path, Disk::default()).unwrap();
+    let (mut journal, _) = opened(&path).unwrap();
     assert_eq!(journal.heard("one").unwrap(), 0);
     journal.hear(heard(6));
     journal.append(&[], 2.0).unwrap();
     drop(journal);
-    let (mut journal, _) = Journal::open(&path, Disk::default()).unwrap();
+    let (mut journal, _) = opened(&path).unwrap();
     assert_eq!(journal.heard("one").unwrap(), 0, "it led to nothing");
     for number in [7, 9] {
         journal.hear(heard(number));
@@ -74,7 +83,7 @@ fn how_far_an_agent_was_heard_is_stored_with_the_records_that_its_word_led_to() 
     }
     journal.append(&records[1..2], 3.0).unwrap();
     drop(journal);
-    let (journal, contents) = Journal::open(&path, Disk::default()).unwrap();
+    let (journal, contents) = opened(&path).unwrap();
     assert_eq!(contents.records.len(), 6);
     assert_eq!(journal.heard("one").unwrap(), 9);
     assert_eq!(journal.heard("two").unwrap(), 0, "it is another agent's");
@@ -83,7 +92,7 @@ fn how_far_an_agent_was_heard_is_stored_with_the_records_that_its_word_led_to() 
 #[test]
 fn a_decision_is_kept_whole_or_not_at_all() {
     let (_dir, path, _) = written();
-    let (mut journal, _) = Journal::open(&path, Disk::default()).unwrap();
+    let (mut journal, _) = opened(&path).unwrap();
     let other = Connection::open(&path).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     journal.connection.busy_timeout(std::time::Duration::ZERO).unwrap();
@@ -99,7 +108,7 @@ fn a_decision_is_kept_whole_or_not_at_all() {
 #[test]
 fn a_plan_that_was_not_kept_is_referred_to_by_no_later_one() {
     let (_dir, path, records) = written();
-    let (mut journal, _) = Journal::open(&path, Disk::default()).unwrap();
+    let (mut journal, _) = opened(&path).unwrap();
     let plans = [vec![at(0, 1.0)], vec![at(0, 1.0), at(1, 2.0)], vec![at(1, 2.0), at(0, 1.0)]];
     let plans = plans.map(planned);
     journal.append(&plans[..1], 2.0).unwrap();
@@ -111,7 +120,7 @@ fn a_plan_that_was_not_kept_is_referred_to_by_no_later_one() {
     journal.append(&plans[2..], 4.0).unwrap();
     // A journal that is opened again continues from the last plan that it kept.
     drop(journal);
-    let (mut journal, _) = Journal::open(&path, Disk::default()).unwrap();
+    let (mut journal, _) = opened(&path).unwrap();
     journal.append(&plans[1..2], 5.0).unwrap();
     let read = Contents::read(&path).unwrap().records.into_iter().map(|(record, _)| record);
     let kept = [&plans[0], &plans[2], &plans[1]].into_iter().cloned();
@@ -121,7 +130,7 @@ fn a_plan_that_was_not_kept_is_referred_to_by_no_later_one() {
 #[test]
 fn a_full_disk_is_told_apart_and_costs_nothing() {
     let (_dir, path, _) = written();
-    let (mut journal, _) = Journal::open(&path, Disk::default()).unwrap();
+    let (mut journal, _) = opened(&path).unwrap();
     let pages: i64 =
         journal.connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
     journal.connection.pragma_update(None, "max_page_count", pages).unwrap();
@@ -142,7 +151,7 @@ fn a_share_of_the_disk_that_is_used_up_is_a_full_disk_too() {
             Operation::Insert | Operation::Write => Err(kind.into()),
             _ => Ok(()),
         });
-        let (mut journal, _) = Journal::open(&path, disk).unwrap();
+        let (mut journal, _) = Journal::open(&path, disk, &mut |_, _| {}).unwrap();
         journal.append(&[Record::Interrupted { at_once: false }], 2.0).unwrap_err()
     };
     let error = failing(std::io::ErrorKind::QuotaExceeded);
@@ -217,7 +226,7 @@ fn a_reader_takes_only_what_came_since_and_notices_another_run() {
     assert_eq!(read(&mut reader), (1, vec![(1, 0.0), (2, 1.75), (3, 1.75)]));
     assert_eq!(read(&mut reader), (0, Vec::new()));
     // A driver goes on, and the reader reads beside it.
-    let (mut journal, _) = Journal::open(&path, Disk::default()).unwrap();
+    let (mut journal, _) = opened(&path).unwrap();
     let spec = serde_json::json!({
         "name": "a", "dir": "a", "steps": 1, "epochs": null, "gpu_range": [1], "profile_key": "k",
     });
