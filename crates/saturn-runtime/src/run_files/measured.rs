@@ -35,6 +35,7 @@ pub fn write_journal(
         host_memory_bytes: None,
         outlives_s: None,
         platform: None,
+        shared_gpus: std::collections::BTreeSet::new(),
     };
     let (first, _) = decisions.next().unwrap_or_default();
     let path = journal_of(run_dir);
