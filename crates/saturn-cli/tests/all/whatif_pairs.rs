@@ -1,8 +1,6 @@
 //! `saturn whatif` of problems that have more than tasks and equal nodes: prices, host memory,
 //! deadlines and gangs across nodes, each with what the other commands say of the same tasks.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
-
 use serde_json::{Value, json};
 
 use crate::whatif::{folder, whatif};
