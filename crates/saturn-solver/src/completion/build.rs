@@ -44,6 +44,8 @@ pub(super) struct Recipe {
     pub(super) stays: bool,
     /// The randomness of the order: the point of a task is off by up to this part of it.
     pub(super) jitter: f64,
+    /// Whether tasks with a soft deadline come first, by their deadlines: the guide knows none.
+    pub(super) is_by_deadline: bool,
 }
 
 /// Where a mode starts first on the nodes of a kind.
@@ -71,7 +73,7 @@ pub(super) fn build(
     let model = queue.model;
     let mut lists: Lists = vec![Vec::new(); model.nodes.len()];
     let mut free = model.ready.clone();
-    let mut order: Vec<(f64, usize)> = Vec::with_capacity(model.tasks.len());
+    let mut order: Vec<(bool, f64, usize)> = Vec::with_capacity(model.tasks.len());
     for (task, spec) in model.tasks.iter().enumerate() {
         let stay = spec.stay.as_ref().filter(|_| recipe.stays || spec.is_fixed());
         if let Some((stay, home)) = stay.and_then(|stay| Some((stay, stay.home()?))) {
@@ -81,15 +83,20 @@ pub(super) fn build(
         } else {
             let (start, end) = (guide.starts[task], guide.ends[task]);
             let noise = 1.0 + recipe.jitter * (2.0 * random.unit() - 1.0);
-            order.push(((start + recipe.point * (end - start)) * noise, task));
+            let wished = queue.duties[task].wished;
+            let is_first = recipe.is_by_deadline && wished.is_finite();
+            let point = if is_first { wished } else { start + recipe.point * (end - start) };
+            order.push((!is_first, point * noise, task));
         }
     }
-    order.sort_by(|left, right| left.0.total_cmp(&right.0).then(left.1.cmp(&right.1)));
+    order.sort_by(|left, right| {
+        left.0.cmp(&right.0).then(left.1.total_cmp(&right.1)).then(left.2.cmp(&right.2))
+    });
     let mut by_kind: Vec<Vec<usize>> = vec![Vec::new(); model.num_kinds];
     for (node, spec) in model.nodes.iter().enumerate() {
         by_kind[spec.kind].push(node);
     }
-    for (_, task) in order {
+    for (_, _, task) in order {
         if deadline.is_over() {
             return None;
         }

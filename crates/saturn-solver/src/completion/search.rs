@@ -256,9 +256,18 @@ impl Inputs<'_> {
                     thrift,
                     stays,
                     jitter: 0.0,
+                    is_by_deadline: false,
                 })
             });
-            for recipe in recipes.take(num_lists) {
+            let by_deadline = [1.0, 0.5, 0.1].map(|thrift| Recipe {
+                point: 0.5,
+                thrift,
+                stays,
+                jitter: 0.0,
+                is_by_deadline: true,
+            });
+            let by_deadline = by_deadline.into_iter().filter(|_| self.has_wishes()).take(num_lists);
+            for recipe in recipes.take(num_lists).chain(by_deadline) {
                 let is_first = best.lists.is_empty() && num_ways <= LATE_EFFORT;
                 let until = if is_first { deadline.without_end() } else { deadline };
                 let lists = build(self.queue, self.guide, fine, recipe, until, &mut random);
@@ -273,6 +282,11 @@ impl Inputs<'_> {
             }
         }
         best
+    }
+
+    /// Whether any task has a soft deadline.
+    fn has_wishes(&self) -> bool {
+        self.queue.duties.iter().any(|duty| duty.wished.is_finite())
     }
 
     /// `most` moves of an annealing of the whole.
@@ -294,6 +308,7 @@ impl Inputs<'_> {
                 thrift: random.log_between(0.5, 1.5),
                 stays: random.below(4) > 0,
                 jitter: 0.5 * random.unit(),
+                is_by_deadline: self.has_wishes() && random.below(2) == 0,
             };
             build(self.queue, self.guide, fine, recipe, deadline, random)?
         } else {

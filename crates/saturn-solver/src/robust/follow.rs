@@ -23,6 +23,8 @@ struct Gang {
     besides: f64,
     /// Bytes of host memory on each of its nodes.
     host: u64,
+    /// Whether it starts at once, whatever runtimes are: then there is room for it, or it runs already.
+    is_at_once: bool,
     /// Its nodes, and the gangs before it, as ranges of `Followed::nodes` and `Followed::waits`.
     nodes: Range<usize>,
     waits: Range<usize>,
@@ -111,6 +113,7 @@ impl<'a> Followed<'a> {
                 error: strategy.relative_error,
                 besides: (one.end_s - one.start_s - work).max(0.0),
                 host: strategy.host_bytes,
+                is_at_once: one.start_s == 0.0,
                 nodes: first_node..followed.nodes.len(),
                 waits: first_wait..followed.waits.len(),
             });
@@ -134,7 +137,7 @@ impl<'a> Followed<'a> {
             let waits = self.waits[gang.waits.clone()].iter();
             let mut start = waits.map(|wait| scratch.gang_ends[*wait]).fold(gang.floor, f64::max);
             let nodes = &self.nodes[gang.nodes.clone()];
-            if self.counts_memory && gang.host > 0 {
+            if self.counts_memory && gang.host > 0 && !gang.is_at_once {
                 start = self.with_memory(nodes, gang.host, start, &scratch.memory);
             }
             let is_sure = gang.error == 0.0;

@@ -114,6 +114,30 @@ fn few_moves_leave_no_room_for_a_choice() {
     assert_eq!(solved(&problem, &fewer).robust.map(|one| one.draws), Some(20));
 }
 
+#[test]
+fn running_tasks_may_hold_more_host_memory_than_there_is() {
+    let task = |name: &str, device: usize| {
+        format!(
+            r#"{{"name": "{name}", "strategies": [{{"technique": "t", "gpus": 1, "runtime_s": 10,
+                "host_bytes": 6, "relative_error": 0.001}}],
+              "running": {{"technique": "t", "gpus": 1,
+                "placement": [{{"node": "n", "devices": [{device}]}}]}}}}"#
+        )
+    };
+    let next = r#"{"name": "c", "strategies": [{"technique": "t", "gpus": 1, "runtime_s": 10,
+        "host_bytes": 6, "relative_error": 0.001}]}"#;
+    let text = format!(
+        r#"{{"cluster": {{"nodes": [{{"name": "n", "gpus": 3, "host_memory_bytes": 10}}]}},
+            "tasks": [{}, {}, {next}]}}"#,
+        task("a", 0),
+        task("b", 2)
+    );
+    let plan = solved(&Problem::from_json(&text).unwrap(), &robust(100_000));
+    // The third waits for the bytes of both.
+    let value = plan.robust.as_ref().unwrap().outcome.value;
+    assert!((19.9..20.1).contains(&value), "{plan:?}");
+}
+
 /// Whether an outcome is no worse than another, as the answer compares them.
 fn is_no_worse(one: &Outcome, other: &Outcome) -> bool {
     let key = |one: &Outcome| [one.missed_s, one.tardiness, one.value];

@@ -11,6 +11,7 @@ pub(crate) mod problems;
 mod running;
 mod six;
 pub(crate) mod soft;
+mod soft_pairs;
 mod tail;
 
 use proptest::prelude::*;

@@ -42,11 +42,11 @@ fn softened(
     })
 }
 
-fn answer(plan: &Plan) -> Option<(f64, f64)> {
+pub(super) fn answer(plan: &Plan) -> Option<(f64, f64)> {
     plan.is_usable().then(|| (plan.tardiness, plan.value()))
 }
 
-fn agree(found: Option<(f64, f64)>, least: Option<(f64, f64)>) -> bool {
+pub(super) fn agree(found: Option<(f64, f64)>, least: Option<(f64, f64)>) -> bool {
     match (found, least) {
         (None, None) => true,
         (Some(found), Some(least)) => is_close(found.0, least.0) && is_close(found.1, least.1),
@@ -55,7 +55,7 @@ fn agree(found: Option<(f64, f64)>, least: Option<(f64, f64)>) -> bool {
 }
 
 /// Whether `found` is no better than the best, up to rounding.
-fn is_no_better(found: (f64, f64), least: (f64, f64)) -> bool {
+pub(super) fn is_no_better(found: (f64, f64), least: (f64, f64)) -> bool {
     let is_as_tardy = is_close(found.0, least.0);
     found.0 >= least.0 && !is_as_tardy || is_as_tardy && found.1 >= least.1 * (1.0 - 1e-9)
 }
@@ -208,6 +208,27 @@ fn lists_keep_soft_deadlines_that_can_be_kept() {
     let free = run(&free, Backend::Auto, Objective::Completion, 30_000);
     let late = free.assignments.iter().filter(|one| one.task % 5 == 0 && one.end_s > 100.0);
     assert!(late.count() > 0, "without their deadlines, tasks of little weight come last");
+}
+
+/// On lists: eighty light tasks that all end in time if they come first by their deadlines, and forty
+/// heavy tasks. A search with hardly a move keeps them all.
+#[test]
+fn lists_by_deadlines_are_among_the_first() {
+    let task = |index: usize| {
+        let due = 10 * (1 + index / 8);
+        let fields = if index < 80 {
+            format!(r#", "weight": 0.1, "deadline_s": {due}, "late_price": 1"#)
+        } else {
+            r#", "weight": 9"#.to_owned()
+        };
+        let strategies = r#"[{"technique": "x", "gpus": 1, "runtime_s": 10}]"#;
+        format!(r#"{{"name": "t{index}", "strategies": {strategies}{fields}}}"#)
+    };
+    let tasks: Vec<String> = (0..120).map(task).collect();
+    let nodes = [r#"{"gpus": 1}"#; 8].join(",");
+    let text = format!(r#"{{"cluster": {{"nodes": [{nodes}]}}, "tasks": [{}]}}"#, tasks.join(","));
+    let plan = run(&Problem::from_json(&text).unwrap(), Backend::Search, Objective::Completion, 1);
+    assert_eq!(format!("{}", plan.tardiness), "0");
 }
 
 /// `a` runs on `n0` for 100 s more, and could move to `n1` in a second. `b` waits for `n0`, and wants
