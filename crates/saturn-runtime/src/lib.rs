@@ -71,6 +71,7 @@ pub use cluster::agent::{Agent, AgentSetup, StoreOpener};
 pub use cluster::exchange::Exchange;
 pub use driving::drive::Outcome;
 pub use driving::run::{DeviceMemory, Interpreter, ResumeOptions, interpreter_of, resume, start};
+pub use opening::other_python::change_python;
 pub use opening::outlook::{Outlook, outlook};
 pub use opening::request::RunRequest;
 pub use opening::watcher::Watcher;

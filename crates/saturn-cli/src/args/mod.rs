@@ -168,6 +168,7 @@ pub(crate) struct PlanArgs {
 #[command(after_help = more(&[
     ("saturn resume my-run", "from its checkpoints"),
     ("saturn resume my-run --device-memory none", "without the limit that it had"),
+    ("saturn resume my-run --python .venv/bin/python", "in an environment that was built again"),
     ("saturn resume my-run --json", "with the report as data at the end"),
 ], "0 all tasks done, 1 a task failed, 2 no such run, 5 the machine failed, 130 stopped again"))]
 pub(crate) struct ResumeArgs {
@@ -181,6 +182,10 @@ pub(crate) struct ResumeArgs {
     /// not measured on the devices here are measured.
     #[arg(long)]
     pub(crate) allow_other_hardware: bool,
+    /// Python that runs the tasks from now on, if the run's own has moved or was built again. Saturn
+    /// and what the tasks import must be installed in it.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) python: Option<PathBuf>,
     /// Wait for devices that other runs hold.
     #[arg(long, conflicts_with = "cluster")]
     pub(crate) wait: bool,

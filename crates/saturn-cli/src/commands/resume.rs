@@ -22,6 +22,11 @@ pub(crate) fn run(args: &ResumeArgs) -> Exit {
         Ok(run) => run,
         Err(exit) => return exit,
     };
+    if let Some(python) = &args.python
+        && let Err(error) = saturn_runtime::change_python(&run.path, python)
+    {
+        return resume_failed(&error, &run.shown);
+    }
     if args.cluster.cluster.is_some() || saturn_runtime::has_tuner(&run.path) {
         // Stoppers, studies and Ray need Python.
         return match saturn_runtime::interpreter_of(&run.path) {

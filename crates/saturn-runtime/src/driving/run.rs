@@ -19,6 +19,7 @@ use crate::driving::outside::OutsideWatch;
 use crate::launching::files::attempt_dir;
 use crate::launching::launcher::Earlier;
 use crate::launching::settings::LaunchSettings;
+use crate::opening::other_python::check_python;
 use crate::opening::request::{Parts, RunRequest};
 use crate::opening::run_devices::RunDevices;
 use crate::opening::watcher::Watcher;
@@ -162,8 +163,13 @@ pub struct Interpreter {
 }
 
 /// The Python of a run. On a cluster, only this Python can continue the run.
+///
+/// # Errors
+///
+/// [`RuntimeError::PythonGone`] if the program is not there, and the errors of journals.
 pub fn interpreter_of(path: &Path) -> Result<Interpreter, RuntimeError> {
     let LaunchSettings { python, python_path, .. } = settings_of(&journal_of(path))?;
+    check_python(path, &python)?;
     Ok(Interpreter { python, python_path })
 }
 
@@ -216,6 +222,11 @@ pub fn resume(
         let machine = Machine::look();
         refuse_other(machine.missing_for(engine.state()))?;
         machine.check(devices)?;
+    }
+    // Ranks that live need no other process of their Python.
+    let lives_on = outlived.is_some() && is_as_before;
+    if !is_cluster && !lives_on {
+        check_python(path, &settings.python)?;
     }
     let outlived = outlived.and_then(|agent| agent.kept_if(is_as_before));
     if outlived.is_none() {

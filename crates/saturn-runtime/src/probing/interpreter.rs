@@ -1,4 +1,4 @@
-//! Runs a module of the user's Python.
+//! Runs a module, or code, in the user's Python.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::launching::parent::set_up_python;
 use crate::system::clock::{deadline, is_past, pause};
 
-/// What a module wrote, and how it ended.
+/// What a module or code wrote, and how it ended.
 #[derive(Debug)]
 pub struct Said {
     /// `None` if it had to be killed.
@@ -28,12 +28,27 @@ pub fn run_module(
     arguments: &[&str],
     patience: Duration,
 ) -> io::Result<Said> {
-    let (mut output, mut errors) = (tempfile::tempfile()?, tempfile::tempfile()?);
     let mut command = Command::new(python);
+    command.args(["-m", module]).args(arguments);
+    run(command, patience)
+}
+
+/// Runs code in the same way. It finds modules in `python_path` first.
+pub(crate) fn run_code(
+    python: &Path,
+    code: &str,
+    python_path: &[String],
+    patience: Duration,
+) -> io::Result<Said> {
+    let mut command = Command::new(python);
+    command.args(["-c", code]).env("PYTHONPATH", python_path.join(":"));
+    run(command, patience)
+}
+
+fn run(mut command: Command, patience: Duration) -> io::Result<Said> {
+    let (mut output, mut errors) = (tempfile::tempfile()?, tempfile::tempfile()?);
     set_up_python(&mut command);
     let mut child = command
-        .args(["-m", module])
-        .args(arguments)
         .stdin(Stdio::null())
         .stdout(output.try_clone()?)
         .stderr(errors.try_clone()?)

@@ -170,6 +170,16 @@ impl Journal {
         })
     }
 
+    /// Stores other settings for the next resume, in a journal of any version that can be read.
+    pub(crate) fn replace_settings(
+        path: &Path,
+        settings: &LaunchSettings,
+        disk: Disk,
+    ) -> Result<(), RuntimeError> {
+        let flags = OpenFlags::default() & !OpenFlags::SQLITE_OPEN_CREATE;
+        Self::connect(path, flags, disk)?.change_settings(settings)
+    }
+
     /// Notes how far the driver has heard an agent. It is stored together with the next records, so
     /// that each word has its effect once, whenever the driver dies.
     pub(crate) fn hear(&mut self, heard: Heard) {

@@ -143,6 +143,18 @@ pub enum RuntimeError {
     /// A file or directory of the run can't be used.
     #[error(transparent)]
     File(#[from] FileError),
+    /// The interpreter that ran a run's workers is gone.
+    #[error(
+        "the run's Python is gone: there is no program `{python}`; resume the run with another in \
+         which Saturn and the tasks' packages are installed: saturn resume {} --python PATH",
+        path.display()
+    )]
+    PythonGone {
+        /// The run.
+        path: PathBuf,
+        /// The interpreter.
+        python: String,
+    },
     /// The interpreter that runs workers can't be started.
     #[error("failed to start `{python}`")]
     Python {
@@ -184,6 +196,7 @@ impl RuntimeError {
                 | Self::Devices { .. }
                 | Self::NoRun { .. }
                 | Self::Busy { .. }
+                | Self::PythonGone { .. }
         )
     }
 

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -75,6 +76,73 @@ fn runs_of_earlier_versions_are_gone_on_with() {
         // The second resume reads a journal of the present version.
         assert_eq!(resume(&run).unwrap().end, RunEnd::Complete, "{name}");
     }
+}
+
+/// The settings that a run's journal has for its workers.
+fn settings_of(run: &Path) -> serde_json::Value {
+    let journal = Connection::open(run.join("journal.db")).unwrap();
+    let settings: String =
+        journal.query_row("SELECT launch FROM settings", [], |row| row.get(0)).unwrap();
+    serde_json::from_str(&settings).unwrap()
+}
+
+/// A program that says of itself what a Python with this version of Saturn would, and else is
+/// `fake_python.py`.
+fn python_with(saturn: &str, program: &Path) {
+    let fake = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake_python.py");
+    let shown = program.display();
+    let text = format!(
+        "#!/bin/sh\nif [ \"$1\" = -c ]; then\necho '[\"{saturn}\", \"{shown}\", [\"'\"$PYTHONPATH\"'\", \
+         \"/new/site-packages\"]]'; exit\nfi\nexec {} \"$@\"\n",
+        fake.display()
+    );
+    std::fs::write(program, text).unwrap();
+    std::fs::set_permissions(program, PermissionsExt::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn a_run_whose_python_is_gone_is_resumed_with_another() {
+    let (dir, run) = old_run("v2-interrupted");
+    let mut settings = settings_of(&run);
+    settings["python"] = "/gone/bin/python".into();
+    settings["python_path"] = serde_json::json!([
+        "",
+        "/own/code",
+        "/gone/lib/python3.9",
+        "/gone/lib/python3.9/site-packages"
+    ]);
+    let journal = Connection::open(run.join("journal.db")).unwrap();
+    journal.execute("UPDATE settings SET launch = ?1", [settings.to_string()]).unwrap();
+    drop(journal);
+    let refused = resume(&run).unwrap_err();
+    assert!(refused.is_bad_input());
+    let told = refused.to_string();
+    let advice = format!("saturn resume {} --python PATH", run.display());
+    assert!(told.contains("`/gone/bin/python`") && told.contains(&advice), "{told}");
+
+    let other = dir.path().join("python");
+    let refusal = || saturn_runtime::change_python(&run, &other).unwrap_err().to_string();
+    assert!(refusal().contains("can't be started as a Python"), "{}", refusal());
+    std::fs::write(&other, "#!/bin/sh\necho 'No module named saturn' >&2; exit 1\n").unwrap();
+    std::fs::set_permissions(&other, PermissionsExt::from_mode(0o755)).unwrap();
+    assert!(refusal().contains("can't import saturn (No module named saturn)"), "{}", refusal());
+    python_with("99.0.0", &other);
+    assert!(refusal().contains("has Saturn 99.0.0, and this program is Saturn "), "{}", refusal());
+    let (python, path) = (&settings["python"], &settings["python_path"]);
+    let kept = settings_of(&run);
+    assert_eq!(
+        (&kept["python"], &kept["python_path"]),
+        (python, path),
+        "a refusal changes nothing"
+    );
+
+    python_with(env!("CARGO_PKG_VERSION"), &other);
+    saturn_runtime::change_python(&run, &other).unwrap();
+    let changed = settings_of(&run);
+    assert_eq!(changed["python"], other.to_str().unwrap());
+    // Of the earlier places only the run's own is left.
+    assert_eq!(changed["python_path"], serde_json::json!(["/own/code", "/new/site-packages"]));
+    assert_eq!(resume(&run).unwrap().end, RunEnd::Complete);
 }
 
 #[test]
