@@ -179,6 +179,26 @@ def custom_loss(*, given: Any = None, **changes: Any) -> MakeTrainer:
     return make
 
 
+def annealed(**changes: Any) -> MakeTrainer:
+    """One whose loss depends on how far the training is."""
+
+    def make() -> Any:
+        from transformers import Trainer
+
+        class Annealed(Trainer):
+            def compute_loss(
+                self, model: Any, inputs: Any, return_outputs: bool = False, **more: Any
+            ) -> Any:
+                found = super().compute_loss(model, inputs, return_outputs, **more)
+                state = self.state
+                factor = 1 + 3 * state.global_step / state.max_steps + state.epoch
+                return (found[0] * factor, found[1]) if return_outputs else found * factor
+
+        return trainer(llama(), texts(), Annealed, **changes)
+
+    return make
+
+
 def accuracy(prediction: Any) -> dict[str, Any]:
     """Of all rows, and what is no number; labels of -100 do not count."""
     predicted = prediction.predictions

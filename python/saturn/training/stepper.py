@@ -210,6 +210,8 @@ class Stepper:
         )
         self._norm = None
         self._objective.items = shares.items
+        if self._definition.step_loss is not None:
+            self._definition.step_loss.reached(self._accumulation.steps_before(staged.before))
         with self._drawing(staged):
             losses, is_taken = self._gradients(pieces, shares.shares)
         if is_taken:
