@@ -236,6 +236,26 @@ def own_optimizer(*, of: Any = None, **changes: Any) -> MakeTrainer:
     return make
 
 
+def lora_over_pretrained(**changes: Any) -> MakeTrainer:
+    """One whose base model comes in eval mode, as pretrained ones do; its wrapper doesn't."""
+
+    def make() -> Any:
+        from peft import LoraConfig, get_peft_model
+        from transformers import LlamaForCausalLM
+
+        with tempfile.TemporaryDirectory() as directory:
+            llama(attention_dropout=0.2).save_pretrained(directory)
+            base = LlamaForCausalLM.from_pretrained(directory)
+        torch.manual_seed(0)
+        model = get_peft_model(
+            base, LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+        )
+        assert model.training and not base.training
+        return trainer(model, texts(), **changes)
+
+    return make
+
+
 def lora(**changes: Any) -> MakeTrainer:
     def make() -> Any:
         from peft import LoraConfig, get_peft_model
