@@ -66,6 +66,7 @@ ONE_SLOT = {
     "a loss of its own": trainer_models.custom_loss(),
     "an optimizer of its own": trainer_models.own_optimizer(),
     "lora": trainer_models.lora(),
+    "lora with dropout over a pretrained model": trainer_models.lora_over_pretrained(),
     "model_init": trainer_models.from_init(),
 }
 

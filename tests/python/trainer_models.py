@@ -179,6 +179,26 @@ def custom_loss(*, given: Any = None, **changes: Any) -> MakeTrainer:
     return make
 
 
+def annealed(**changes: Any) -> MakeTrainer:
+    """One whose loss depends on how far the training is."""
+
+    def make() -> Any:
+        from transformers import Trainer
+
+        class Annealed(Trainer):
+            def compute_loss(
+                self, model: Any, inputs: Any, return_outputs: bool = False, **more: Any
+            ) -> Any:
+                found = super().compute_loss(model, inputs, return_outputs, **more)
+                state = self.state
+                factor = 1 + 3 * state.global_step / state.max_steps + state.epoch
+                return (found[0] * factor, found[1]) if return_outputs else found * factor
+
+        return trainer(llama(), texts(), Annealed, **changes)
+
+    return make
+
+
 def accuracy(prediction: Any) -> dict[str, Any]:
     """Of all rows, and what is no number; labels of -100 do not count."""
     predicted = prediction.predictions
@@ -212,6 +232,26 @@ def own_optimizer(*, of: Any = None, **changes: Any) -> MakeTrainer:
         optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
         scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
         return trainer(model, texts(), given={"optimizers": (optimizer, scheduler)}, **changes)
+
+    return make
+
+
+def lora_over_pretrained(**changes: Any) -> MakeTrainer:
+    """One whose base model comes in eval mode, as pretrained ones do; its wrapper doesn't."""
+
+    def make() -> Any:
+        from peft import LoraConfig, get_peft_model
+        from transformers import LlamaForCausalLM
+
+        with tempfile.TemporaryDirectory() as directory:
+            llama(attention_dropout=0.2).save_pretrained(directory)
+            base = LlamaForCausalLM.from_pretrained(directory)
+        torch.manual_seed(0)
+        model = get_peft_model(
+            base, LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+        )
+        assert model.training and not base.training
+        return trainer(model, texts(), **changes)
 
     return make
 

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from saturn.rank.exceptions import TaskError
+from saturn.trainers import progress
 from saturn.trainers.refusals import is_of
 from saturn.training.step_loss import OwnEnd
 
@@ -62,6 +63,8 @@ class Callbacks:
         self._epoch_ends = False
         #: The step at which callbacks last heard of an epoch's end.
         self._epoch_ended_at = 0
+        #: The finished steps that callbacks know of; more may be running.
+        self._done = 0
         self._works = True
         self._has_noted: set[str] = set()
         self._restored: Mapping[str, Any] = {}
@@ -105,6 +108,8 @@ class Callbacks:
         if not self._works:
             return
         try:
+            # A loss that was computed meanwhile has moved the state on.
+            progress.move(self._trainer, self._done, epoch_batches=self._epoch_batches)
             tell()
         except TaskError:
             raise
@@ -116,18 +121,9 @@ class Callbacks:
             )
 
     def _begin(self, step: int) -> None:
-        from transformers import TrainerState
-
-        trainer = self._trainer
-        state = TrainerState(
-            global_step=step, max_steps=self._steps, num_train_epochs=self._epochs(self._steps)
-        )
-        state.log_history = []
-        state.train_batch_size = trainer.args.per_device_train_batch_size
-        fill: Callable[..., None] = state.compute_steps
-        fill(trainer.args, self._steps)
-        state.epoch = step / self._an_epoch
-        trainer.state = state
+        trainer, self._done = self._trainer, step
+        progress.begin(trainer, steps=self._steps, epoch_batches=self._epoch_batches, done=step)
+        state = trainer.state
         if self._restored:
             state.best_metric = self._restored["best_metric"]
             state.best_global_step = self._restored["best_global_step"]
@@ -144,7 +140,8 @@ class Callbacks:
         if (step - 1) % self._an_epoch == 0:
             self._fire("on_epoch_begin")
         self._fire("on_step_begin")
-        state.global_step, state.epoch = step, step / self._an_epoch
+        self._done = step
+        progress.move(self._trainer, step, epoch_batches=self._epoch_batches)
         self._losses.append((loss, rate))
         is_evaluated = self._fire_with_flow("on_step_end")
         self._log_if_due(step)
@@ -261,10 +258,11 @@ class Callbacks:
     @property
     def _an_epoch(self) -> int:
         a_step = int(self._trainer.args.gradient_accumulation_steps)
-        return math.ceil(len(self._handler.train_dataloader) / a_step)
+        return math.ceil(self._epoch_batches / a_step)
 
-    def _epochs(self, steps: int) -> int:
-        return math.ceil(steps / self._an_epoch)
+    @property
+    def _epoch_batches(self) -> int:
+        return len(self._handler.train_dataloader)
 
 
 def own_end_of(trainer: Any) -> OwnEnd | None:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from saturn.data import seeds
 from saturn.data.seeds import RandomState
 from saturn.rank.exceptions import TaskError
-from saturn.trainers import building, optimizer
+from saturn.trainers import building, optimizer, progress
 from saturn.trainers.callbacks import Callbacks, follow_rates, own_end_of
 from saturn.trainers.order import TrainerBatches, draw_for_workers, in_order
 from saturn.training.step_loss import OwnEnd, StepItems
@@ -157,7 +157,9 @@ class TrainerSource:
             draw_for_workers()
 
     def bind(self, model: nn.Module, device: torch.device) -> None:
-        trainer = self._made().trainer
+        made = self._made()
+        trainer = made.trainer
+        progress.begin(trainer, steps=self._steps, epoch_batches=len(made.loader))
         trainer.model = trainer.model_wrapped = trainer.callback_handler.model = model
         self._device = device
         trainer.is_in_train = True
@@ -195,6 +197,10 @@ class TrainerSource:
 
     def listener(self, note: Callable[[str], None]) -> Callbacks:
         return Callbacks(self._made().trainer, steps=self._steps, rates=self._rates, note=note)
+
+    def reached(self, done: int) -> None:
+        made = self._made()
+        progress.move(made.trainer, done, epoch_batches=len(made.loader))
 
     def count(self, batches: Sequence[Any]) -> Any:
         if not batches:

@@ -62,6 +62,13 @@ class Accumulation:
         steps += epochs * self._steps_an_epoch
         return steps + 1 if rest and batches == self.total else steps
 
+    def steps_before(self, batches: int) -> int:
+        """How many steps are complete before the one that begins after `batches`.
+
+        Steps after the task's last one, which only trials take, count as the last one.
+        """
+        return self.steps(batches if self.total is None else min(batches, self.total - 1))
+
     def batches(self, steps: int) -> int:
         """How many batches `steps` take."""
         end = whole_steps(steps, self.a_step, self._an_epoch)

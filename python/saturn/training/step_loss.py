@@ -99,7 +99,13 @@ class StepLoss(Protocol):
         """Draw what the start of evaluation `number`, counted from 0, draws."""
 
     def bind(self, model: nn.Module, device: torch.device) -> None:
-        """Take the model, which is already spread over the gang and computes on `device`."""
+        """Take the model, which is already spread over the gang and computes on `device`.
+
+        No steps are finished then.
+        """
+
+    def reached(self, done: int) -> None:
+        """`done` steps are finished; called on every rank before a step, and an evaluation."""
 
     def count(self, batches: Sequence[Any]) -> Any:
         """Count the items in these batches of one step, which are in host memory.

@@ -210,6 +210,8 @@ class Stepper:
         )
         self._norm = None
         self._objective.items = shares.items
+        if self._definition.step_loss is not None:
+            self._definition.step_loss.reached(self._accumulation.steps_before(staged.before))
         with self._drawing(staged):
             losses, is_taken = self._gradients(pieces, shares.shares)
         if is_taken:
@@ -334,7 +336,9 @@ def build_model(definition: TaskDefinition) -> nn.Module:
         )
     if definition.start_from is not None:
         definition.start_from.load_into(module)
-    if not module.training:  # pretrained models come in eval mode; parts set to eval later stay so
+    # Pretrained models come in eval mode; parts set to eval later stay so. A trainer puts every
+    # part into train mode, also a pretrained one in a wrapper that is in train mode itself.
+    if definition.step_loss is not None or not module.training:
         module.train()
     return module
 

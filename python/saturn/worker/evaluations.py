@@ -53,6 +53,7 @@ class Evaluations:
         self._every, self._best_by = definition.evaluate_every, definition.best
         self._gang, self._evaluator, self._steps = gang, evaluator, steps
         self._note = note
+        self._step_loss = definition.step_loss
         #: How many steps were finished at the last evaluation; 0 if there was none.
         self._done = 0
         #: `step` and `metrics` of the last evaluation, and of the best one.
@@ -79,6 +80,8 @@ class Evaluations:
         `loss` is the last step's. If it is not finite, the model can't become the best.
         """
         assert self._evaluator is not None
+        if self._step_loss is not None:
+            self._step_loss.reached(step)
         outcome = self._evaluator.run()
         if outcome.has_failed:
             return outcome
