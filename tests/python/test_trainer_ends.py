@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import closeness
+import in_process
 import pytest
 import saturn
 import torch
@@ -18,6 +19,7 @@ from safetensors.torch import load_file
 from saturn import Task
 from saturn.checkpoint import manifest
 from saturn.errors import InvalidInput
+from saturn.techniques.ddp import Ddp
 from saturn.trainers.rest import Trained
 from trainer_models import MakeTrainer, texts
 from warm_parent import Warm
@@ -105,6 +107,44 @@ def trained(make: MakeTrainer) -> Any:
 
 def logged(trainer: Any, name: str) -> dict[int, float]:
     return {each["step"]: each[name] for each in trainer.state.log_history if name in each}
+
+
+@pytest.mark.parametrize("metric", ["rows", "loss"])
+def test_a_best_by_another_metric_does_not_end_a_task_that_continues(
+    metric: str, tmp_path: Path
+) -> None:
+    def made(name: str) -> Any:
+        make = stops_early(metric_for_best_model=name, greater_is_better=name == "rows")
+        return Task.from_trainer(make, name="trainer").definition()
+
+    def listener(name: str, where: Path) -> Any:
+        task = made(name)
+        where.mkdir()
+        with in_process.gang_of_one(where) as gang:
+            in_process.stepper_of(task, Ddp(), gang)
+        return task.step_loss.listener(print)
+
+    def evaluated(to: Any, step: int, rows: float, loss: float) -> None:
+        to.stepped(step, 1.0)
+        to.evaluated(step, {"eval_rows": rows, "eval_loss": loss})
+
+    first = listener("rows", tmp_path / "first")
+    first.began(0)
+    for step, rows in ((1, 0.8), (2, 0.9), (3, 0.9)):
+        evaluated(first, step, rows, 3.0)
+    state = json.loads(json.dumps(first.state()))
+    then = listener(metric, tmp_path / "then")
+    then.restore(state)
+    then.began(3)
+    # Losses fall, though none of them is below the best number of rows; those don't grow.
+    ends = []
+    for step in (4, 5, 6):
+        evaluated(then, step, 0.9, 3.0 - step / 10)
+        ends.append(then.is_over)
+    # The evaluation before the checkpoint counts where the metric is the same.
+    assert ends == ([True] * 3 if metric == "rows" else [False] * 3)
+    best = then.state()["best_metric"]
+    assert best == (0.9 if metric == "rows" else pytest.approx(2.4))
 
 
 @pytest.mark.slow(quick=["moves0"])

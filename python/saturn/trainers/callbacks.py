@@ -79,6 +79,7 @@ class Callbacks:
         state = self._trainer.state
         best = state.best_metric
         return {
+            "best_by": self._best_by,
             "best_metric": best if best is not None and math.isfinite(best) else None,
             "best_global_step": state.best_global_step,
             "callbacks": {name: self._plain(name, own) for name, own in self._stateful()},
@@ -123,15 +124,25 @@ class Callbacks:
     def _begin(self, step: int) -> None:
         trainer, self._done = self._trainer, step
         progress.begin(trainer, steps=self._steps, epoch_batches=self._epoch_batches, done=step)
-        state = trainer.state
         if self._restored:
-            state.best_metric = self._restored["best_metric"]
-            state.best_global_step = self._restored["best_global_step"]
-            of_before = self._restored["callbacks"]
-            for name, callback in self._stateful():
-                for attribute, value in (of_before.get(name) or {}).items():
-                    setattr(callback, attribute, value)
+            self._take_over(self._restored)
         self._fire("on_train_begin")
+
+    def _take_over(self, before: Mapping[str, Any]) -> None:
+        from transformers import EarlyStoppingCallback
+
+        state = self._trainer.state
+        # A task that continues another may judge by another metric; then nothing is compared with
+        # the best of before. Earlier versions did not save by which metric that was.
+        is_judged_alike = before.get("best_by", self._best_by) == self._best_by
+        if is_judged_alike:
+            state.best_metric = before["best_metric"]
+            state.best_global_step = before["best_global_step"]
+        for name, callback in self._stateful():
+            if isinstance(callback, EarlyStoppingCallback) and not is_judged_alike:
+                continue  # it counts how often the best was not beaten
+            for attribute, value in (before["callbacks"].get(name) or {}).items():
+                setattr(callback, attribute, value)
 
     def _step(self, step: int, loss: float) -> None:
         state = self._trainer.state
@@ -254,6 +265,14 @@ class Callbacks:
                     f"{type(error).__name__}: {error}; it begins anew wherever the task goes on"
                 )
             return None
+
+    @property
+    def _best_by(self) -> list[Any] | None:
+        """The metric that `best_metric` is a value of, and whether more is better."""
+        args = self._trainer.args
+        if (metric := args.metric_for_best_model) is None:
+            return None
+        return [metric.removeprefix("eval_"), bool(args.greater_is_better)]
 
     @property
     def _an_epoch(self) -> int:
