@@ -73,7 +73,7 @@ pub(super) fn build(
     let model = queue.model;
     let mut lists: Lists = vec![Vec::new(); model.nodes.len()];
     let mut free = model.ready.clone();
-    let mut order: Vec<(bool, f64, usize)> = Vec::with_capacity(model.tasks.len());
+    let mut order: Vec<(f64, f64, usize)> = Vec::with_capacity(model.tasks.len());
     for (task, spec) in model.tasks.iter().enumerate() {
         let stay = spec.stay.as_ref().filter(|_| recipe.stays || spec.is_fixed());
         if let Some((stay, home)) = stay.and_then(|stay| Some((stay, stay.home()?))) {
@@ -84,13 +84,13 @@ pub(super) fn build(
             let (start, end) = (guide.starts[task], guide.ends[task]);
             let noise = 1.0 + recipe.jitter * (2.0 * random.unit() - 1.0);
             let wished = queue.duties[task].wished;
-            let is_first = recipe.is_by_deadline && wished.is_finite();
-            let point = if is_first { wished } else { start + recipe.point * (end - start) };
-            order.push((!is_first, point * noise, task));
+            // Of equal deadlines, as with a tail, the guide decides.
+            let by = if recipe.is_by_deadline { wished } else { 0.0 };
+            order.push((by, (start + recipe.point * (end - start)) * noise, task));
         }
     }
     order.sort_by(|left, right| {
-        left.0.cmp(&right.0).then(left.1.total_cmp(&right.1)).then(left.2.cmp(&right.2))
+        left.0.total_cmp(&right.0).then(left.1.total_cmp(&right.1)).then(left.2.cmp(&right.2))
     });
     let mut by_kind: Vec<Vec<usize>> = vec![Vec::new(); model.num_kinds];
     for (node, spec) in model.nodes.iter().enumerate() {
