@@ -303,7 +303,7 @@ mod tests {
 
     use super::*;
     use crate::devices::gpus::tests::gpu;
-    use crate::devices::outside::Program;
+    use crate::devices::outside::{Program, Whose};
 
     fn machine(gpus: Gpus, num_cores: usize) -> Machine {
         let cores = (0..num_cores).collect();
@@ -377,7 +377,8 @@ mod tests {
         let dir = TempDir::new().unwrap();
         let gpus = vec![gpu("G0", "H200"), gpu("G1", "H200"), gpu("G2", "H200")];
         let outside = || {
-            let program = Program { pid: 7, text: "tomas (python, 31.0 GB)".to_owned() };
+            let text = "tomas (python, 31.0 GB)".to_owned();
+            let program = Program { pid: 7, text, whose: Whose::Others };
             Programs::from([("G0".to_owned(), vec![program])])
         };
         let machine = Machine { outside, ..machine(Gpus::There(gpus), 2) };

@@ -97,7 +97,7 @@ pub fn start(request: RunRequest, mut watcher: Watcher<'_>) -> Result<Outcome, R
     let begin = Event::Begin { cluster: hardware.cluster() };
     let commands = [Command::Submit { tasks }].into_iter().chain(close);
     let commands = commands.map(|command| Event::Command { command });
-    let mut outside = OutsideWatch::of(&run_devices);
+    let mut outside = OutsideWatch::of(&run_devices, &settings.run_id);
     let mut events: VecDeque<Event> = std::iter::once(begin).chain(commands).collect();
     while let Some(event) = events.pop_front() {
         if let Event::Command { command: Command::Submit { tasks } } = &event
@@ -261,7 +261,7 @@ pub fn resume(
         followers.note(&line, now_s);
     }
     let warnings = hardware.warnings;
-    let outside = OutsideWatch::of(&run_devices);
+    let outside = OutsideWatch::of(&run_devices, &settings.run_id);
     let launching = Launching { run_devices, outside, settings, warnings, earlier, cut_off };
     let actions = VecDeque::new();
     let opened =
