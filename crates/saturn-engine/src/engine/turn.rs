@@ -191,7 +191,7 @@ impl Engine {
                 planning.consider(ledger, now_s);
             }
         }
-        end_if_over(ledger, now_s);
+        end_if_over(ledger, health, now_s);
     }
 
     fn resume(&mut self, cluster: Cluster, resumed: Record, now_s: f64) {
@@ -213,16 +213,18 @@ impl Engine {
     }
 }
 
-fn end_if_over(ledger: &mut Ledger, now_s: f64) {
+fn end_if_over(ledger: &mut Ledger, health: &Health, now_s: f64) {
     if !ledger.state.attempts.is_empty() {
         return;
     }
     let is_search = ledger.state.config.mode == Mode::Search;
+    let left = &health.outside.left;
     let end = if ledger.state.interrupted.is_some() {
         RunEnd::Interrupted
     } else if !ledger.state.is_closed {
         return;
-    } else if ledger.state.open_tasks.is_empty() || is_search && is_search_over(ledger, now_s) {
+    } else if ledger.state.open_tasks.is_empty() || is_search && is_search_over(ledger, left, now_s)
+    {
         RunEnd::Complete
     } else if !is_search && is_stuck(ledger, now_s) {
         RunEnd::Interrupted

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use saturn_core::{Knobs, TrialOutcome};
 use saturn_engine::{
     AttemptEnd, AttemptId, Command, DeviceId, DeviceKind, Event, FailureKind, Machines, Mode,
-    NodeId, Purpose, RankReport, Record, TaskEnd,
+    NodeId, Purpose, RankReport, Record, RunEnd, TaskEnd,
 };
 
 use crate::run::Run;
@@ -272,4 +272,36 @@ fn on_a_shared_device_memory_that_others_use_rules_out_no_strategy_for_good() {
     let is_failed =
         |one: &Record| matches!(one, Record::Tried { outcome: TrialOutcome::Failed { .. }, .. });
     assert!(run.records.iter().any(is_failed), "not for want of memory, which would be stored");
+}
+
+#[test]
+fn a_search_waits_for_devices_that_others_use() {
+    let tasks = [("a", 1), ("b", 1)];
+    let mut run = Run::on((&[2], 2), Mode::Search, DeviceKind::Cuda, 100, &tasks, 1);
+    run.tell(Event::Command { command: Command::Close });
+    used(&mut run, &[1]);
+    let trial = run.live(Purpose::Trial)[0];
+    run.measured(trial, 1);
+    assert!(!is_usable(&run, 1) && run.trials().is_empty());
+    run.tell(Event::Tick);
+    assert_eq!(run.engine.state().ended, None, "b's trial needs both devices");
+    used(&mut run, &[]);
+    assert_eq!(run.trials(), [(1, 2)]);
+    let trial = run.live(Purpose::Trial)[0];
+    run.measured(trial, 1);
+    assert_eq!(run.engine.state().ended, Some(RunEnd::Complete));
+}
+
+#[test]
+fn a_search_does_not_wait_for_devices_that_would_not_do() {
+    let tasks = [("a", 1)];
+    let mut run = Run::on((&[1, 1], 2), Mode::Search, DeviceKind::Cuda, 100, &tasks, 1);
+    assert_eq!(run.trials(), [(0, 2)], "it takes both nodes");
+    let trial = run.live(Purpose::Trial)[0];
+    used(&mut run, &[0]);
+    let name = "n1".to_owned();
+    run.tell(Event::NodeLeft { name, reason: "it was taken away".to_owned() });
+    run.gone(trial, 1);
+    run.tell(Event::Command { command: Command::Close });
+    assert_eq!(run.engine.state().ended, Some(RunEnd::Complete), "one device is not two");
 }
