@@ -39,10 +39,10 @@ pub(crate) struct Beside {
 impl Outside {
     /// The other programs on an attempt's devices; `None` if there are none.
     pub(crate) fn beside(&self, attempt: &Attempt) -> Option<Beside> {
-        let used: Vec<DeviceId> =
+        let held: Vec<DeviceId> =
             attempt.devices().filter(|id| self.used.contains_key(id)).collect();
-        let user = self.used.get(used.first()?)?.clone();
-        Some(Beside { user, is_shared: used.iter().all(|id| self.shared.contains(id)) })
+        let user = self.used.get(held.first()?)?.clone();
+        Some(Beside { user, is_shared: held.iter().all(|id| self.shared.contains(id)) })
     }
 
     /// A device is used again. If others still use it, a person has said so.
