@@ -1,10 +1,13 @@
 //! What ranks say, and how their processes end.
 
+use saturn_core::TrialOutcome;
+
 use crate::facts::event::RankReport;
-use crate::facts::failure::RankFailure;
+use crate::facts::failure::{FailureKind, RankFailure};
 use crate::facts::ids::AttemptId;
-use crate::facts::record::Record;
+use crate::facts::record::{Purpose, Record};
 use crate::following::host_memory::HostMemoryQueue;
+use crate::health::cramped::cramped_by;
 use crate::health::deaths::died;
 use crate::health::devices::abandoned_rank_gone;
 use crate::health::failures::{gang_gone, rank_failed};
@@ -14,10 +17,12 @@ use crate::measuring::cooldowns::Cooldowns;
 use crate::measuring::inspections::inspected;
 use crate::measuring::training::{note_first_steps, note_interval};
 use crate::measuring::trials::trial_reported;
+use crate::state::attempt::Attempt;
 
 /// Takes in a rank's report. Returns whether timers and rooms should be looked at because of it.
 pub(crate) fn reported(
     ledger: &mut Ledger,
+    health: &Health,
     host_memory: &HostMemoryQueue,
     (id, rank): (AttemptId, u32),
     report: RankReport,
@@ -52,6 +57,14 @@ pub(crate) fn reported(
             return false;
         }
         RankReport::Inspected { inspection } => inspected(ledger, id, *inspection, now_s),
+        RankReport::Trial { outcome: TrialOutcome::OutOfMemory { detail }, .. }
+            if is_cramped_trial(health, attempt) =>
+        {
+            // Its ranks end by themselves, and the trial has failed then.
+            let (kind, error, traceback) = (FailureKind::OutOfMemory, detail, String::new());
+            attempt.failed_ranks.insert(rank);
+            attempt.failure = Some(RankFailure { rank, kind, error, traceback });
+        }
         RankReport::Trial { knobs, outcome, step } => {
             trial_reported(ledger, host_memory, id, knobs, outcome, step, now_s);
         }
@@ -74,6 +87,13 @@ pub(crate) fn reported(
         }
     }
     true
+}
+
+/// Whether a trial that runs out of memory does so beside other programs: then that is no outcome.
+fn is_cramped_trial(health: &Health, attempt: &Attempt) -> bool {
+    attempt.purpose == Purpose::Trial
+        && !attempt.completed
+        && cramped_by(health, attempt, FailureKind::OutOfMemory).is_some()
 }
 
 fn completed(ledger: &mut Ledger, id: AttemptId, step: u64) {

@@ -27,7 +27,7 @@ use crate::health::failures::{launch_failed, look_at_attempt};
 use crate::health::hopeless::give_up_hopeless;
 use crate::health::memory::Health;
 use crate::health::nodes::{node_joined, node_left, pool_is};
-use crate::health::outside::used_outside;
+use crate::health::outside::{leave_to_others, used_outside};
 use crate::health::standstill::stood_still;
 use crate::health::stuck::is_stuck;
 use crate::ledger::agenda::PlanningNews;
@@ -126,7 +126,7 @@ impl Engine {
             }
             Event::Undead { attempts } => keep_from(ledger, health, attempts, now_s),
             Event::Reported { attempt, rank, report } => {
-                return reported(ledger, host_memory, (attempt, rank), report, now_s);
+                return reported(ledger, health, host_memory, (attempt, rank), report, now_s);
             }
             Event::NodeJoined { spec, host_memory_bytes } => {
                 node_joined(ledger, health, spec, host_memory_bytes, now_s);
@@ -147,7 +147,7 @@ impl Engine {
             }
             Event::Interrupt => interrupt(ledger, health, now_s),
             Event::SpaceFreed => space_freed(ledger, cooldowns, now_s),
-            Event::UsedOutside { devices } => used_outside(ledger, health, &devices, now_s),
+            Event::UsedOutside { devices } => used_outside(ledger, health, devices, now_s),
             Event::DriverStarted { startup_s } => {
                 ledger.commit(Record::DriverStarted { startup_s }, now_s);
             }
@@ -179,6 +179,7 @@ impl Engine {
         if ledger.state.ended.is_some() {
             return;
         }
+        leave_to_others(ledger, health, now_s);
         end_stopped(ledger, now_s);
         if ledger.state.interrupted.is_none() {
             look_at_host_memory_queue(ledger, host_memory, now_s);
@@ -186,12 +187,14 @@ impl Engine {
             launch_trials(ledger, cooldowns, host_memory, now_s);
             if ledger.state.config.mode == Mode::Orchestrate {
                 give_up_hopeless(ledger, health, now_s);
+                // It may have taken devices back.
+                leave_to_others(ledger, health, now_s);
                 follow_plan(ledger, host_memory, now_s);
                 put_idle_to_work(ledger, planning, host_memory, now_s);
                 planning.consider(ledger, now_s);
             }
         }
-        end_if_over(ledger, now_s);
+        end_if_over(ledger, health, now_s);
     }
 
     fn resume(&mut self, cluster: Cluster, resumed: Record, now_s: f64) {
@@ -213,16 +216,18 @@ impl Engine {
     }
 }
 
-fn end_if_over(ledger: &mut Ledger, now_s: f64) {
+fn end_if_over(ledger: &mut Ledger, health: &Health, now_s: f64) {
     if !ledger.state.attempts.is_empty() {
         return;
     }
     let is_search = ledger.state.config.mode == Mode::Search;
+    let left = &health.outside.left;
     let end = if ledger.state.interrupted.is_some() {
         RunEnd::Interrupted
     } else if !ledger.state.is_closed {
         return;
-    } else if ledger.state.open_tasks.is_empty() || is_search && is_search_over(ledger, now_s) {
+    } else if ledger.state.open_tasks.is_empty() || is_search && is_search_over(ledger, left, now_s)
+    {
         RunEnd::Complete
     } else if !is_search && is_stuck(ledger, now_s) {
         RunEnd::Interrupted

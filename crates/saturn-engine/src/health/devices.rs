@@ -15,12 +15,12 @@ use std::collections::BTreeSet;
 use crate::facts::event::Undead;
 use crate::facts::ids::{AttemptId, DeviceId, NodeId, TaskId};
 use crate::facts::record::{AttemptEnd, Purpose, Record};
+use crate::health::cramped::trial_gone;
 use crate::health::memory::Health;
 use crate::health::retries::recover;
 use crate::ledger::book::Ledger;
 use crate::ledger::timers::Timer;
 use crate::measuring::inspections::inspection_failed;
-use crate::measuring::trials::trial_failed;
 use crate::state::attempt::Attempt;
 use crate::state::breadth::holds;
 
@@ -184,7 +184,7 @@ pub(crate) fn abandon(ledger: &mut Ledger, health: &mut Health, id: AttemptId, n
     if let Some(failure) = attempt.failure.clone() {
         match attempt.purpose {
             Purpose::Inspection => inspection_failed(ledger, &attempt, &failure, now_s),
-            Purpose::Trial => trial_failed(ledger, &attempt, failure, now_s),
+            Purpose::Trial => trial_gone(ledger, health, &attempt, failure, now_s),
             Purpose::Train => recover(ledger, health, &attempt, &failure, true, now_s),
         }
     }

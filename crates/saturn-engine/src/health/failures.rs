@@ -8,6 +8,7 @@
 use crate::facts::failure::{FailureKind, RankFailure};
 use crate::facts::ids::AttemptId;
 use crate::facts::record::{AttemptEnd, Purpose, Record, TaskEnd};
+use crate::health::cramped::{trial_gone, with_who_cramped};
 use crate::health::devices::{abandon, blame_device_or_task};
 use crate::health::memory::Health;
 use crate::health::retries::{blame_task_if_repeated, recover};
@@ -16,7 +17,6 @@ use crate::ledger::timers::{ECHO_GRACE_S, Timer, overdue_at_s};
 use crate::measuring::cooldowns::Cooldowns;
 use crate::measuring::inspections::inspection_failed;
 use crate::measuring::training::{note_rest, put_on_record};
-use crate::measuring::trials::trial_failed;
 use crate::state::attempt::Attempt;
 
 /// Notes a rank's failure and kills its gang. If the failure is only an echo, the gang is killed
@@ -103,6 +103,7 @@ pub(crate) fn gang_gone(
         },
         _ => return conclude_without_failure(ledger, id, &attempt, step_s, now_s),
     };
+    let failure = with_who_cramped(health, &attempt, failure);
     let failure =
         blame_task_if_repeated(ledger, health, cooldowns, &attempt, failure, saved_step, now_s);
     let end = AttemptEnd::Failed { failure: failure.clone() };
@@ -115,7 +116,7 @@ pub(crate) fn gang_gone(
     }
     match attempt.purpose {
         Purpose::Inspection => inspection_failed(ledger, &attempt, &failure, now_s),
-        Purpose::Trial => trial_failed(ledger, &attempt, failure, now_s),
+        Purpose::Trial => trial_gone(ledger, health, &attempt, failure, now_s),
         Purpose::Train => recover(ledger, health, &attempt, &failure, !is_absolved, now_s),
     }
 }

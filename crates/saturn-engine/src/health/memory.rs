@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::facts::ids::{AttemptId, DeviceId, NodeId, TaskId};
+use crate::state::attempt::Attempt;
 
 /// The memory of failures; all of it may be lost.
 #[derive(Debug, Default)]
@@ -18,13 +19,32 @@ pub(crate) struct Health {
 /// Devices that programs other than Saturn use, while this process drives the run.
 #[derive(Debug, Default)]
 pub(crate) struct Outside {
+    /// Devices that others use by the last look, each with who does. Attempts may hold them.
+    pub(crate) used: BTreeMap<DeviceId, String>,
     /// Devices that were set aside for it.
     pub(crate) left: BTreeSet<DeviceId>,
     /// Devices that a person has taken back all the same.
     pub(crate) shared: BTreeSet<DeviceId>,
 }
 
+/// Other programs on devices of an attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Beside {
+    /// Who uses one of the devices.
+    pub(crate) user: String,
+    /// A person has said that all of these devices are to be shared with the others.
+    pub(crate) is_shared: bool,
+}
+
 impl Outside {
+    /// The other programs on an attempt's devices; `None` if there are none.
+    pub(crate) fn beside(&self, attempt: &Attempt) -> Option<Beside> {
+        let held: Vec<DeviceId> =
+            attempt.devices().filter(|id| self.used.contains_key(id)).collect();
+        let user = self.used.get(held.first()?)?.clone();
+        Some(Beside { user, is_shared: held.iter().all(|id| self.shared.contains(id)) })
+    }
+
     /// A device is used again. If others still use it, a person has said so.
     pub(crate) fn taken_back(&mut self, id: DeviceId) {
         if self.left.remove(&id) {
@@ -34,6 +54,7 @@ impl Outside {
 
     /// Forgets the devices of a node that has left: they count as new ones when it comes again.
     pub(crate) fn forget(&mut self, node: NodeId) {
+        self.used.retain(|id, _| id.node != node);
         self.left.retain(|id| id.node != node);
         self.shared.retain(|id| id.node != node);
     }

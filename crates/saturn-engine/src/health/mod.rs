@@ -3,7 +3,8 @@
 //! - `failures` finds the cause of a gang's end (`deaths`: of a rank that said nothing); `retries`
 //!   tries its task again or gives it up.
 //! - `devices` sets devices aside, and takes them back. `memory` is what is remembered of failures.
-//! - `outside` leaves devices alone that programs other than Saturn use.
+//! - `outside` leaves devices alone that programs other than Saturn use; `cramped` deals with
+//!   attempts that run out of memory beside these programs.
 //! - `nodes` takes in nodes that join and leave.
 //! - `disks` retries tasks and trials that met a full disk.
 //! - `standstill` forgives attempts the silence of a driver that stood still.
@@ -14,6 +15,7 @@
 //!
 //! May use: every room before it.
 
+pub(crate) mod cramped;
 pub(crate) mod deaths;
 pub(crate) mod devices;
 pub(crate) mod disks;

@@ -2,7 +2,8 @@
 //!
 //! - A strategy is excluded for the task if it ran out of memory, or if its technique refuses it.
 //!   It is excluded too if the task was killed under it twice in a row, from outside or by the
-//!   kernel for the machine's memory.
+//!   kernel for the machine's memory. Memory that programs outside Saturn use is no strategy's
+//!   fault (`cramped`).
 //! - An error that the task's own functions raise is not retried, unless the attempt had trained
 //!   some steps: then the data or the machine may be the cause. A failure that would repeat
 //!   (`FailureKind::Certain`) is never retried.
@@ -17,6 +18,7 @@
 use crate::facts::failure::{FailureKind, RankFailure};
 use crate::facts::ids::TaskId;
 use crate::facts::record::{Purpose, Record, TaskEnd};
+use crate::health::cramped::cramped_by;
 use crate::health::memory::Health;
 use crate::ledger::book::Ledger;
 use crate::ledger::timers::Timer;
@@ -47,10 +49,16 @@ pub(crate) fn recover(
     let task = attempt.task;
     let has_trained = attempt.started.is_some_and(|(from, _)| attempt.step > from);
     let key = attempt.strategy.key();
+    let beside = cramped_by(health, attempt, failure.kind);
+    let counts = counts && beside.as_ref().is_none_or(|beside| beside.is_shared);
     let failures = ledger.state.task(task).failures + u32::from(counts);
     let may_retry = failures < ledger.state.config.policy.max_failures;
     let was_killed_before = ledger.was_killed.get(&task) == Some(&key);
     match failure.kind {
+        FailureKind::OutOfMemory if beside.is_some() && (may_retry || !counts) => {
+            let not_before_s = now_s + retry_wait_s(ledger, failures);
+            ledger.commit(Record::Retrying { task, not_before_s, counts }, now_s);
+        }
         FailureKind::OutOfMemory | FailureKind::NotApplicable => {
             let reason = failure.error.clone();
             ledger.commit(Record::Excluded { task, key, reason }, now_s);

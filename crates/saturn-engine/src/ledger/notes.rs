@@ -78,8 +78,9 @@ impl Ledger {
             Record::TaskEnded { task, .. } => {
                 self.agenda.not_waiting.push(*task);
                 self.queues.touch_task(&self.state, *task);
-                // The trials of a task that comes after it may have waited for that.
-                self.agenda.trials_changed |= self.state.followers.contains_key(task);
+                // The trials of a task that comes after it may have waited for that; and devices or host
+                // memory may be kept for a trial that it no longer needs.
+                self.agenda.trials_changed = true;
                 // The plan counted on a later end, and others may wait for devices elsewhere.
                 let is_as_planned = self.state.task(*task).has_all_steps();
                 if !is_as_planned && self.state.has_waiting_place() {

@@ -20,7 +20,7 @@ use saturn_core::{Knobs, Strategy, StrategyKey, TrialOutcome};
 
 use crate::facts::config::Mode;
 use crate::facts::failure::{FailureKind, RankFailure};
-use crate::facts::ids::{AttemptId, NodeId, TaskId, devices};
+use crate::facts::ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
 use crate::facts::record::{Purpose, Record, StopReason};
 use crate::following::host_memory::{
     HostMemoryQueue, TRIAL_S, has_host_memory_beside, keep_for_a_trial,
@@ -31,6 +31,7 @@ use crate::measuring::going_on::{let_go_on, trial_task};
 use crate::measuring::inspections::trials_keep_apart;
 use crate::state::attempt::Attempt;
 use crate::state::blame::{end_of, is_early, is_everywhere, is_own_failure};
+use crate::state::breadth::holds;
 use crate::state::trial::TrialKey;
 use crate::state::vacancies::Vacancies;
 
@@ -174,8 +175,9 @@ fn fits_host<'a>(
 }
 
 /// Whether nothing is left to do in a search. Called while no attempt lives. A search does not wait
-/// for trials that need more devices than can be used. People are told of such trials, once.
-pub(crate) fn is_search_over(ledger: &mut Ledger, now_s: f64) -> bool {
+/// for trials that need more devices than can be used. People are told of such trials, once. `left`:
+/// devices that programs outside Saturn use for now. It waits for trials that fit with these.
+pub(crate) fn is_search_over(ledger: &mut Ledger, left: &BTreeSet<DeviceId>, now_s: f64) -> bool {
     if ledger.state.num_to_inspect() > 0 {
         return false;
     }
@@ -183,6 +185,17 @@ pub(crate) fn is_search_over(ledger: &mut Ledger, now_s: f64) -> bool {
     if ledger.state.open_trials.keys().any(|(gpu_type, gpus)| vacancies.has_free(gpu_type, gpus.0))
     {
         return false;
+    }
+    let state = &ledger.state;
+    let with_left = |node: NodeId| {
+        let left = left.iter().filter(|id| id.node == node).count();
+        u32::try_from(state.usable_devices(node).count() + left).unwrap_or(u32::MAX)
+    };
+    if !left.is_empty() {
+        let breadths = state.breadths(with_left);
+        if state.open_trials().any(|(_, key)| holds(&breadths, &key.gpu_type, key.strategy.gpus)) {
+            return false;
+        }
     }
     let left: BTreeSet<String> = ledger
         .state

@@ -4,7 +4,8 @@
 //! plans are followed. So a plan promises the times that following it gives. Where running tasks
 //! are moved, the gain must be `min_gain` of the time left, and `min_gain_s`. Where none is moved,
 //! a little is enough. Deadlines come before any gain, if the solver was told to keep them: hard
-//! deadlines first, then the price of missing soft ones.
+//! deadlines first, then the price of missing soft ones. For a deadline too running tasks are moved
+//! only if the tasks are late by `min_gain_s` less.
 
 use saturn_core::{Objective, PlanStatus};
 
@@ -176,8 +177,13 @@ impl<'a> Incumbent<'a> {
         }
         let tardiness = self.tardiness_of(plan);
         if !self.are_as_tardy(tardiness, self.tardiness) {
-            let share = if is_moving { policy.min_gain } else { 0.0 };
-            return tardiness < self.tardiness * (1.0 - share);
+            let needed = if is_moving {
+                let least = policy.min_gain_s * self.price_between(plan);
+                least.max(policy.min_gain * self.tardiness)
+            } else {
+                0.0
+            };
+            return self.tardiness - tardiness > needed;
         }
         let share =
             if is_moving { policy.min_gain } else { policy.min_gain.min(MIN_GAIN_IN_PLACE) };
@@ -213,6 +219,20 @@ impl<'a> Incumbent<'a> {
     fn tardiness_of(&self, plan: &ForecastPlan) -> f64 {
         let tasks = plan.forecast.tasks.keys();
         tasks.map(|task| plan.forecast.tardiness(self.state, *task, self.now_s)).sum()
+    }
+
+    /// The mean price of a second of delay of the tasks whose soft deadlines a plan misses by more or
+    /// by less than the plan in force.
+    fn price_between(&self, plan: &ForecastPlan) -> f64 {
+        let tardiness = |plan: &ForecastPlan, task: TaskId| {
+            plan.forecast.tardiness(self.state, task, self.now_s)
+        };
+        let tasks = self.plan.forecast.tasks.keys().copied();
+        let concerned = tasks
+            .filter(|task| tardiness(plan, *task).total_cmp(&tardiness(&self.plan, *task)).is_ne());
+        let soft = |task: TaskId| self.state.task(task).spec.wishes.soft_deadline();
+        let prices: Vec<f64> = concerned.filter_map(soft).map(|(_, price)| price).collect();
+        prices.iter().sum::<f64>() / prices.len().max(1) as f64
     }
 
     fn are_as_tardy(&self, one: f64, other: f64) -> bool {

@@ -23,6 +23,7 @@ mod rooms;
 mod run;
 mod slow_gangs;
 mod slowness;
+mod soft_deadlines;
 mod specs;
 mod standstill;
 mod staying;

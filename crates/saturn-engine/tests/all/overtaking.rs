@@ -4,9 +4,11 @@
 use std::collections::BTreeMap;
 
 use saturn_core::Node;
-use saturn_engine::{DeviceKind, Event, MachineMemory, Mode, Purpose, Record, Ruling, TaskEnd};
+use saturn_engine::{
+    Command, DeviceKind, Event, MachineMemory, Mode, Purpose, RankReport, Record, Ruling, TaskEnd,
+};
 
-use crate::run::{GB, Run};
+use crate::run::{GB, Run, inspection, task};
 
 /// A run of measured tasks, each with the GB that it takes of 10 GB, on three GPUs, planned so.
 fn planned(tasks: &[(&str, u64)], places: &[(&str, u32)]) -> Run {
@@ -57,6 +59,26 @@ fn what_waits_no_more_keeps_no_host_memory() {
     assert_eq!(run.training(), ["a"]);
     run.cancel("b");
     assert_eq!(run.training(), ["a", "long"]);
+}
+
+#[test]
+fn a_task_that_ends_before_its_first_trial_keeps_no_host_memory_for_it() {
+    let tasks = [("a", 4), ("c", 3), ("d", 1), ("long", 5)];
+    let mut run = planned(&tasks, &[("a", 0), ("c", 1), ("d", 2), ("long", 1)]);
+    run.tell(Event::Command { command: Command::Submit { tasks: vec![task("b", 1)] } });
+    let look = run.live(Purpose::Inspection)[0];
+    let inspection = Box::new(inspection(6 * GB, 48 * GB));
+    run.say(look, RankReport::Inspected { inspection });
+    run.gone(look, 0);
+    run.finish("c");
+    while run.is_asked() {
+        run.plan_asked(&[("a", 0), ("d", 2), ("long", 1)]);
+    }
+    run.tell(Event::Tick);
+    let trains = (run.training(), run.trials());
+    assert_eq!(trains, (vec!["a", "d"], vec![]), "5 GB are kept for b's trial");
+    run.cancel("b");
+    assert_eq!(run.training(), ["a", "d", "long"], "nobody waits before it");
 }
 
 #[test]

@@ -9,13 +9,17 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use nix::unistd::{Uid, User};
+use nix::unistd::{Uid, User, geteuid};
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use saturn_view::units;
 
 /// Where Linux shows processes.
 const PROC: &str = "/proc";
+/// The variable that names its run to each process that a run launches, and to all that these start.
+pub(crate) const RUN_VARIABLE: &str = "SATURN_RUN_ID";
+/// How many parents of a process may be asked for its run.
+const MAX_PARENTS: u32 = 16;
 /// A service of NVIDIA's that computes for others, whose own processes are listed too.
 const MPS: &str = "nvidia-cuda-mps";
 
@@ -25,6 +29,18 @@ pub(crate) struct Program {
     pub(crate) pid: u32,
     /// `tomas (python, 31 GB)`.
     pub(crate) text: String,
+    pub(crate) whose: Whose,
+}
+
+/// Which run a process belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// It is a rank of this run, or a rank of this run has started it.
+    Run(String),
+    /// It belongs to no run of this user.
+    Others,
+    /// It runs as this user, and its environment can't be read.
+    Unknown,
 }
 
 /// The programs on each GPU that has any, by the GPU's UUID.
@@ -72,14 +88,50 @@ fn program(proc: &Path, pid: u32, bytes: Option<u64>) -> Option<Program> {
     let owner = owner.map_or_else(|| format!("user {uid}"), |user| user.name);
     let memory = bytes.filter(|bytes| *bytes > 0).map(units::bytes);
     let memory = memory.map_or_else(String::new, |memory| format!(", {memory}"));
-    Some(Program { pid, text: format!("{owner} ({name}{memory})") })
+    Some(Program { pid, text: format!("{owner} ({name}{memory})"), whose: whose(proc, pid, uid) })
+}
+
+/// Whose a process of this user id is, by its environment.
+fn whose(proc: &Path, pid: u32, uid: u32) -> Whose {
+    match run_of(proc, pid) {
+        Some(run) => Whose::Run(run),
+        None if uid == geteuid().as_raw()
+            && fs::read(proc.join(pid.to_string()).join("environ")).is_err() =>
+        {
+            Whose::Unknown
+        }
+        None => Whose::Others,
+    }
+}
+
+/// The run that launched a process, by the process's environment or a parent's: a process may write
+/// over its own environment, as programs do that change their titles.
+fn run_of(proc: &Path, pid: u32) -> Option<String> {
+    let prefix = format!("{RUN_VARIABLE}=");
+    let mut pid = pid;
+    for _ in 0..MAX_PARENTS {
+        let process = proc.join(pid.to_string());
+        let environment = fs::read(process.join("environ")).unwrap_or_default();
+        let mut variables = environment.split(|byte| *byte == 0);
+        let run = variables.find_map(|one| std::str::from_utf8(one).ok()?.strip_prefix(&prefix));
+        if let Some(run) = run {
+            return Some(run.to_owned());
+        }
+        // The format is `pid (name) state parent …`, and the name may contain any character.
+        let stat = fs::read_to_string(process.join("stat")).ok()?;
+        let (_, fields) = stat.rsplit_once(") ")?;
+        pid = fields.split(' ').nth(1)?.parse().ok().filter(|parent| *parent > 1)?;
+    }
+    None
 }
 
 /// The programs on one GPU in words.
-pub(crate) fn in_words(programs: &[Program]) -> String {
-    let mut texts: Vec<&str> = programs.iter().take(2).map(|one| one.text.as_str()).collect();
-    let more = format!("{} more", programs.len().saturating_sub(2));
-    if programs.len() > 2 {
+pub(crate) fn in_words<'a>(programs: impl IntoIterator<Item = &'a Program>) -> String {
+    let mut texts: Vec<&str> = programs.into_iter().map(|one| one.text.as_str()).collect();
+    let num_more = texts.len().saturating_sub(2);
+    let more = format!("{num_more} more");
+    if num_more > 0 {
+        texts.truncate(2);
         texts.push(&more);
     }
     texts.join(" and ")
@@ -92,7 +144,7 @@ mod tests {
     #[test]
     fn a_process_is_told_by_its_owner_its_name_and_its_memory() {
         let me = program(Path::new(PROC), std::process::id(), Some(31_000_000_000)).unwrap();
-        let owner = User::from_uid(nix::unistd::geteuid()).unwrap().unwrap().name;
+        let owner = User::from_uid(geteuid()).unwrap().unwrap().name;
         assert!(me.text.starts_with(&format!("{owner} (")), "{}", me.text);
         assert!(me.text.ends_with(", 31.0 GB)"), "{}", me.text);
         assert_eq!(program(Path::new(PROC), u32::MAX, None), None, "nobody has this number");
@@ -114,8 +166,32 @@ mod tests {
     }
 
     #[test]
+    fn a_rank_and_what_it_has_started_are_known_by_their_run() {
+        let proc = tempfile::TempDir::new().unwrap();
+        let process = |pid: u32, parent: u32, environment: &str| {
+            let process = proc.path().join(pid.to_string());
+            fs::create_dir(&process).unwrap();
+            fs::write(process.join("environ"), environment).unwrap();
+            fs::write(process.join("stat"), format!("{pid} (a) b) S {parent} 1 1")).unwrap();
+        };
+        process(10, 1, "HOME=/h\0SATURN_RUN_ID=r1\0");
+        process(11, 10, "it has written over its environment");
+        process(12, 11, "");
+        process(20, 1, "HOME=/h\0");
+        process(21, 20, "MY_SATURN_RUN_ID=r1\0");
+        let runs = [10, 11, 12, 20, 21, 99].map(|pid| run_of(proc.path(), pid));
+        let run = Some("r1".to_owned());
+        assert_eq!(runs, [run.clone(), run.clone(), run, None, None, None]);
+        let me = geteuid().as_raw();
+        assert_eq!(whose(proc.path(), 12, me), Whose::Run("r1".to_owned()));
+        assert_eq!(whose(proc.path(), 21, me), Whose::Others);
+        assert_eq!(whose(proc.path(), 99, me), Whose::Unknown, "it can't be read");
+        assert_eq!(whose(proc.path(), 99, me + 1), Whose::Others, "another user's");
+    }
+
+    #[test]
     fn many_programs_are_counted() {
-        let program = |pid| Program { pid, text: format!("p{pid}") };
+        let program = |pid| Program { pid, text: format!("p{pid}"), whose: Whose::Others };
         let many: Vec<Program> = (1..=4).map(program).collect();
         assert_eq!(in_words(&many[..1]), "p1");
         assert_eq!(in_words(&many[..2]), "p1 and p2");

@@ -1,9 +1,10 @@
 //! Watches which of a run's GPUs programs other than Saturn use.
 //!
-//! A look asks NVIDIA's driver, which may take its time, so a thread looks. A rank that ends can
-//! still be listed by a look that began before. So a device counts as used once two looks in a row
-//! find the same process there while no attempt holds the device, and as free again once two find
-//! none. The first look is believed at once: nothing has been launched before it.
+//! A look asks NVIDIA's driver, which may take its time, so a thread looks. The run's own ranks, and
+//! what they have started, are known by their environment and are not counted. So others are seen on
+//! devices that attempts hold, too. A device counts as used once two looks in a row find the same
+//! process there, since a process may have begun or ended while the look was taken; and as free again
+//! once two find none. The first look is believed at once: nothing has been launched before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -13,7 +14,8 @@ use std::time::Duration;
 use saturn_engine::{DeviceId, NodeId, State};
 
 use crate::devices::hardware::Hardware;
-use crate::devices::outside::{Programs, in_words, look};
+use crate::devices::outside::{Program, Programs, Whose, in_words, look};
+use crate::launching::settings::LaunchSettings;
 use crate::opening::run_devices::RunDevices;
 
 /// How often to look.
@@ -33,22 +35,22 @@ pub(crate) struct OutsideWatch {
 
 impl OutsideWatch {
     /// Looks, and starts to watch; `None` where the run's devices are no GPUs of this machine, or a
-    /// person wants all of them `shared`.
-    pub(crate) fn of(run_devices: &RunDevices, shared: &BTreeSet<String>) -> Option<Self> {
+    /// person wants all of them shared.
+    pub(crate) fn of(run_devices: &RunDevices, settings: &LaunchSettings) -> Option<Self> {
         let hardware = match run_devices {
             RunDevices::Here(pool) | RunDevices::Outlived(_, pool) => pool.hardware(),
             RunDevices::Cluster(..) => return None,
         };
-        Self::by(&hardware, shared, look, EVERY)
+        Self::by(&hardware, (&settings.shared_gpus, &settings.run_id), look, EVERY)
     }
 
     fn by(
         hardware: &Hardware,
-        shared: &BTreeSet<String>,
+        (shared, run_id): (&BTreeSet<String>, &str),
         mut look: impl FnMut() -> Programs + Send + 'static,
         every: Duration,
     ) -> Option<Self> {
-        let sightings = Sightings::of(hardware, shared);
+        let sightings = Sightings::of(hardware, shared, run_id);
         if sightings.gpus.is_empty() {
             return None;
         }
@@ -79,23 +81,26 @@ impl OutsideWatch {
 /// What looks have found.
 #[derive(Debug)]
 struct Sightings {
+    /// The run, whose own processes are not counted.
+    run_id: String,
     /// Each GPU: its node by name and type, its number there, its UUID.
     gpus: Vec<(String, String, u32, String)>,
-    /// The processes that the last look found on a device that no attempt held.
+    /// The processes of others that the last look found on a device that does not count as used.
     seen: BTreeMap<DeviceId, BTreeSet<u32>>,
     /// Devices that others use, with who does, and the number of looks since that found none there.
     used: BTreeMap<DeviceId, (String, u32)>,
 }
 
 impl Sightings {
-    fn of(hardware: &Hardware, shared: &BTreeSet<String>) -> Self {
+    fn of(hardware: &Hardware, shared: &BTreeSet<String>, run_id: &str) -> Self {
         let of_node = hardware.nodes.iter().flat_map(|one| {
             let watched = (0_u32..).zip(&one.gpus).filter(|(_, uuid)| !shared.contains(*uuid));
             watched.map(|(number, uuid)| {
                 (one.node.name.clone(), one.node.gpu_type.clone(), number, uuid.clone())
             })
         });
-        Self { gpus: of_node.collect(), seen: BTreeMap::new(), used: BTreeMap::new() }
+        let (gpus, run_id) = (of_node.collect(), run_id.to_owned());
+        Self { run_id, gpus, seen: BTreeMap::new(), used: BTreeMap::new() }
     }
 
     /// Takes in a look. Returns whether other devices count as used than before.
@@ -106,7 +111,15 @@ impl Sightings {
             let node = nodes.iter().position(|one| one.name == *name && one.gpu_type == *gpu_type);
             let Some(node) = node.map(NodeId) else { continue };
             let id = DeviceId { node, device: *device };
-            let programs = found.get(uuid).map_or(&[][..], Vec::as_slice);
+            let is_held = state.device(id).is_none_or(|device| device.held_by.is_some());
+            let is_of_others = |one: &&Program| match &one.whose {
+                Whose::Run(run) => *run != self.run_id,
+                Whose::Others => true,
+                // It may be one of the ranks that hold the device.
+                Whose::Unknown => !is_held,
+            };
+            let programs = found.get(uuid).into_iter().flatten();
+            let programs: Vec<&Program> = programs.filter(is_of_others).collect();
             if programs.is_empty() {
                 self.seen.remove(&id);
                 if let Some((_, looks)) = self.used.get_mut(&id) {
@@ -116,10 +129,6 @@ impl Sightings {
             }
             if let Some((_, looks)) = self.used.get_mut(&id) {
                 *looks = 0;
-                continue;
-            }
-            if state.device(id).is_none_or(|device| device.held_by.is_some()) {
-                self.seen.remove(&id);
                 continue;
             }
             let pids: BTreeSet<u32> = programs.iter().map(|one| one.pid).collect();
@@ -141,12 +150,13 @@ impl Sightings {
 mod tests {
     use std::sync::Mutex;
 
-    use saturn_core::{Cluster, Node};
-    use saturn_engine::{DeviceKind, Engine, Event, Mode, Policy, RunConfig};
+    use saturn_core::{Cluster, Knobs, Node, Placement, Strategy};
+    use saturn_engine::{
+        AttemptId, DeviceKind, Engine, Event, Mode, Policy, Purpose, Record, RunConfig, TaskId,
+    };
 
     use super::*;
     use crate::devices::hardware::NodeHardware;
-    use crate::devices::outside::Program;
     use crate::system::clock;
 
     fn hardware() -> Hardware {
@@ -175,7 +185,14 @@ mod tests {
     }
 
     fn on(uuid: &str, pids: &[u32]) -> Programs {
-        let program = |pid: &u32| Program { pid: *pid, text: format!("ada (p{pid})") };
+        by(uuid, pids, &Whose::Others)
+    }
+
+    fn by(uuid: &str, pids: &[u32], whose: &Whose) -> Programs {
+        let program = |pid: &u32| {
+            let (text, whose) = (format!("ada (p{pid})"), whose.clone());
+            Program { pid: *pid, text, whose }
+        };
         Programs::from([(uuid.to_owned(), pids.iter().map(program).collect())])
     }
 
@@ -185,7 +202,7 @@ mod tests {
 
     #[test]
     fn the_first_look_is_believed_and_a_later_one_if_another_says_the_same() {
-        let (engine, mut all) = (engine(), Sightings::of(&hardware(), &BTreeSet::new()));
+        let (engine, mut all) = (engine(), Sightings::of(&hardware(), &BTreeSet::new(), "r1"));
         let state = engine.state();
         assert!(all.take_in(&on("G1", &[7]), state, true));
         assert_eq!(all.told(), BTreeMap::from([(device(1), "ada (p7)".to_owned())]));
@@ -200,12 +217,65 @@ mod tests {
         assert_eq!(all.told(), BTreeMap::from([(device(0), "ada (p10) and ada (p11)".to_owned())]));
     }
 
+    /// A run of which an attempt holds the first device.
+    fn state_of_held() -> State {
+        let mut state = engine().state().clone();
+        let spec = serde_json::json!({
+            "name": "a", "dir": "d", "steps": 1, "epochs": null, "gpu_range": [1],
+            "profile_key": "a", "is_rest": false,
+        });
+        let (task, spec) = (TaskId(0), serde_json::from_value(spec).unwrap());
+        let strategy = Strategy { technique: "ddp".to_owned(), gpus: 1, knobs: Knobs::new() };
+        let launched = Record::Launched {
+            attempt: AttemptId(1),
+            task,
+            purpose: Purpose::Train,
+            strategy,
+            gang: vec![Placement { node: 0, devices: vec![0] }],
+            until_step: None,
+        };
+        state.apply(&Record::TaskAdded { task, spec }, 0.0);
+        state.apply(&launched, 0.0);
+        state
+    }
+
+    #[test]
+    fn others_are_seen_beside_the_runs_own_ranks() {
+        let (state, mut all) =
+            (state_of_held(), Sightings::of(&hardware(), &BTreeSet::new(), "r1"));
+        let own = Whose::Run("r1".to_owned());
+        for whose in [&own, &Whose::Unknown] {
+            for _ in 0..3 {
+                assert!(!all.take_in(&by("G0", &[7], whose), &state, false), "its rank");
+            }
+        }
+        for _ in 0..2 {
+            let mut both = by("G0", &[7], &own);
+            both.get_mut("G0").unwrap().extend(on("G0", &[8]).remove("G0").unwrap());
+            all.take_in(&both, &state, false);
+        }
+        assert_eq!(all.told(), BTreeMap::from([(device(0), "ada (p8)".to_owned())]));
+        let free = engine();
+        for _ in 0..2 {
+            all.take_in(&by("G1", &[9], &Whose::Unknown), free.state(), false);
+        }
+        assert_eq!(
+            all.told().get(&device(1)).map(String::as_str),
+            Some("ada (p9)"),
+            "no rank holds it"
+        );
+        let mut all = Sightings::of(&hardware(), &BTreeSet::new(), "r1");
+        for _ in 0..2 {
+            assert!(!all.take_in(&by("G0", &[7], &own), free.state(), true), "a rank that ends");
+        }
+    }
+
     #[test]
     fn gpus_that_a_person_shares_are_not_watched() {
         let watch = |shared: &[&str]| {
             let shared = shared.iter().map(|uuid| (*uuid).to_owned()).collect();
             let look = || on("G0", &[7]).into_iter().chain(on("G1", &[8])).collect();
-            OutsideWatch::by(&hardware(), &shared, look, EVERY)
+            OutsideWatch::by(&hardware(), (&shared, "r1"), look, EVERY)
         };
         let engine = engine();
         let told = |watch: Option<OutsideWatch>| watch?.news(engine.state());
@@ -224,7 +294,7 @@ mod tests {
         };
         let engine = engine();
         let (none, often) = (BTreeSet::new(), Duration::from_millis(1));
-        let mut watch = OutsideWatch::by(&hardware(), &none, look, often).unwrap();
+        let mut watch = OutsideWatch::by(&hardware(), (&none, "r1"), look, often).unwrap();
         assert_eq!(watch.news(engine.state()).unwrap().len(), 1);
         let until = clock::deadline(Duration::from_secs(20));
         while *LOOKS.lock().unwrap() < 5 {

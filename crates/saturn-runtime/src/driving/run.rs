@@ -105,7 +105,7 @@ pub fn start(request: RunRequest, mut watcher: Watcher<'_>) -> Result<Outcome, R
     let begin = Event::Begin { cluster: hardware.cluster() };
     let commands = [Command::Submit { tasks }].into_iter().chain(close);
     let commands = commands.map(|command| Event::Command { command });
-    let mut outside = OutsideWatch::of(&run_devices, &settings.shared_gpus);
+    let mut outside = OutsideWatch::of(&run_devices, &settings);
     let mut events: VecDeque<Event> = std::iter::once(begin).chain(commands).collect();
     while let Some(event) = events.pop_front() {
         if let Event::Command { command: Command::Submit { tasks } } = &event
@@ -276,7 +276,7 @@ pub fn resume(
     }
     keep_shared(&mut settings, &hardware, &mut journal, is_cluster)?;
     let warnings = hardware.warnings;
-    let outside = OutsideWatch::of(&run_devices, &settings.shared_gpus);
+    let outside = OutsideWatch::of(&run_devices, &settings);
     let launching = Launching { run_devices, outside, settings, warnings, earlier, cut_off };
     let actions = VecDeque::new();
     let opened =

@@ -15,6 +15,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
+use crate::devices::outside::RUN_VARIABLE;
 use crate::launching::input::{Input, Sending};
 use crate::launching::protocol::{ExitedRank, FromParent, RankLaunch, ToParent, parse_rank_key};
 use crate::launching::settings::LaunchSettings;
@@ -163,6 +164,7 @@ pub(crate) fn python_command(settings: &LaunchSettings) -> Command {
     let python_path: Vec<&str> =
         settings.python_path.iter().map(String::as_str).filter(|path| !path.is_empty()).collect();
     command.env("PYTHONPATH", python_path.join(":"));
+    command.env(RUN_VARIABLE, &settings.run_id);
     set_up_python(&mut command);
     command
 }

@@ -127,6 +127,7 @@ impl Books {
         } else if !self.is_sound(gang, strategy) {
             self.wrong("a gang is whole", format!("{attempt} on {gang:?} for {strategy:?}"));
         }
+        self.check_launched_alone(gang);
         if let Some(what) = self.why_not(*task, *purpose, record) {
             self.wrong("only what may start starts", format!("{attempt}: {what}"));
         }

@@ -1,11 +1,10 @@
 //! The duties of a decision: towards the event that the engine was told, and towards the records
 //! that it stored itself.
 
-use std::collections::BTreeSet;
-
+use saturn_core::TrialOutcome;
 use saturn_engine::{
-    AttemptId, Command, DeviceId, Event, FailureKind, Judgement, NamedJudgement, Purpose,
-    RankReport, Ruling, TaskId, devices,
+    AttemptId, Command, Event, FailureKind, Judgement, NamedJudgement, Purpose, RankReport, Ruling,
+    TaskId,
 };
 
 use crate::judge::books::Books;
@@ -44,7 +43,7 @@ impl Books {
             self.wrong("what is owed is done", what);
         }
         self.has_space = false;
-        self.outside.owed.clear();
+        self.check_left_to_others();
         self.may_return.clear();
         (self.accuses, self.returns_for_want) = (false, false);
         self.noted.clear();
@@ -105,29 +104,15 @@ impl Books {
         }
     }
 
-    /// The driver has seen which devices others use.
-    fn note_outside(&mut self, used: BTreeSet<DeviceId>) {
-        self.outside.shared.retain(|id| used.contains(id));
-        let free: Vec<DeviceId> = self.outside.left.difference(&used).copied().collect();
-        self.must_return(&free);
-        let is_there =
-            |id: &DeviceId| self.nodes.get(id.node.0).is_some_and(|(_, _, gpus)| id.device < *gpus);
-        for id in used.iter().filter(|id| is_there(id)) {
-            let is_open = self.set_aside.contains(id) || self.outside.shared.contains(id);
-            let mut live = self.attempts.values().filter(|one| one.end.is_none());
-            if !is_open && !live.any(|one| devices(&one.gang).any(|held| held == *id)) {
-                self.duties.push(Duty::LeaveToOthers(*id));
-                self.outside.owed.insert(*id);
-            }
-        }
-        self.outside.used = used;
-    }
-
     fn note_report(&mut self, attempt: AttemptId, rank: u32, report: &RankReport) {
         let Some(one) = self.attempts.get_mut(&attempt).filter(|one| one.end.is_none()) else {
             return;
         };
-        if matches!(report, RankReport::Failed { .. }) {
+        let is_short =
+            matches!(report, RankReport::Trial { outcome: TrialOutcome::OutOfMemory { .. }, .. });
+        // Beside others that is no outcome, but how the trial fails.
+        let is_cramped = is_short && self.outside.are_beside(&one.gang).is_some();
+        if is_cramped || matches!(report, RankReport::Failed { .. }) {
             one.failed_ranks.insert(rank);
         }
         if let RankReport::Failed { kind, .. } = report

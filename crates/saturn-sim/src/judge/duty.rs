@@ -29,8 +29,6 @@ pub(super) enum Duty {
     NodeLeft(String),
     /// The devices of an attempt are set aside, since its processes live.
     SetAside(AttemptId),
-    /// A free device that other programs use is set aside.
-    LeaveToOthers(DeviceId),
     /// A device is used again.
     TakeBack(DeviceId),
     /// A node is recorded that is there when a driver takes over: its name, type and devices.
@@ -68,8 +66,7 @@ impl Duty {
             (Self::Judged(task, said), Record::Judged { task: of, judgement }) => {
                 task == of && said == judgement
             }
-            (Self::LeaveToOthers(id), Record::SetAside { node, devices, .. })
-            | (Self::TakeBack(id), Record::TakenBack { node, devices, .. }) => {
+            (Self::TakeBack(id), Record::TakenBack { node, devices, .. }) => {
                 id.node == *node && devices.contains(&id.device)
             }
             (Self::NodeIsThere(name, gpu_type, gpus), Record::NodeJoined { spec, .. }) => {

@@ -7,13 +7,14 @@
 //! - `reader` reads the history into the `books`; `drivers` says what of them outlives a driver.
 //!   `duties` and `duty` say what a decision owes.
 //! - `tasks`, `attempts`, `ends`, `recovery`, `returns`, `looks`, `early`, `stuck`, `host_memory` and
-//!   `outside` are the rules.
+//!   `beside` are the rules; `outside` is the books' page about other programs.
 //!
 //! Invariants: the judge shares no code with the engine, and never asks its state.
 //!
 //! May use: `driving`, `world` and `workloads`.
 
 pub(crate) mod attempts;
+pub(crate) mod beside;
 pub(crate) mod books;
 pub(crate) mod drivers;
 pub(crate) mod duties;

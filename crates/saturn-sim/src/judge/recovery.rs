@@ -42,6 +42,9 @@ pub(super) struct Failures {
     of_saturn: (u64, u32),
     /// A device has just been set aside for it.
     is_absolved: bool,
+    /// The last attempt ran out of memory beside other programs: `Some(true)` if a person has said
+    /// to share the devices with them.
+    beside: Option<bool>,
 }
 
 impl Failures {
@@ -86,6 +89,8 @@ impl Books {
     pub(super) fn note_failure(&mut self, id: AttemptId, end: &AttemptEnd) {
         let Some(one) = self.attempts.get(&id) else { return };
         let (task, purpose, key) = (one.task, one.purpose, one.strategy.key());
+        let is_short = matches!(end, AttemptEnd::Failed { failure } if failure.kind == FailureKind::OutOfMemory);
+        let beside = self.outside.are_beside(&one.gang).filter(|_| is_short);
         let (has_begun, was_early) = (one.began_at().is_some(), one.was_early);
         let has_saved = one.said.iter().any(|one| matches!(one, RankReport::Checkpoint { .. }));
         let held: Vec<DeviceId> = devices(&one.gang).collect();
@@ -107,6 +112,7 @@ impl Books {
             failures.killed_before = killed_before.filter(|_| !failures.last_had_saved);
             failures.last_had_saved = has_saved;
             failures.last = kind.map(|kind| (kind, key));
+            failures.beside = beside;
             failures.has_begun = has_begun;
         }
         self.check_saturns(id, kind, of_saturn);
@@ -208,9 +214,15 @@ impl Books {
         (0..self.nodes[node].2).filter(|device| !self.set_aside.contains(&id(*device))).count()
     }
 
-    /// Devices are set aside because processes live on them, or because tasks failed there in a
-    /// row.
-    pub(super) fn set_aside_for_a_cause(&mut self, node: NodeId, asided: &[u32], for_: &[TaskId]) {
+    /// Devices are set aside because processes live on them, because tasks failed there in a row,
+    /// or for others who use them.
+    pub(super) fn set_aside_for_a_cause(
+        &mut self,
+        node: NodeId,
+        asided: &[u32],
+        is_for_others: bool,
+        for_: &[TaskId],
+    ) {
         for device in asided {
             let id = DeviceId { node, device: *device };
             let failed = self.suspects.remove(&id).map_or(0, |suspects| suspects.len());
@@ -221,10 +233,10 @@ impl Books {
                 let is_left = one.end.is_some() && !one.live.is_empty() || is_unknown;
                 is_left && devices(&one.gang).any(|held| held == id)
             });
-            if self.outside.is_left_to_others(id) {
+            if is_for_others && self.outside.is_left_to_others(id) {
                 continue;
             }
-            if !lives && failed < MAX_SUSPECTS {
+            if is_for_others || !lives && failed < MAX_SUSPECTS {
                 let what = format!("{id:?} is set aside after {failed} failures");
                 self.wrong("devices are set aside for a cause", what);
             }
@@ -267,8 +279,15 @@ impl Books {
         failed.retries += u32::from(*counts);
         let (retries, wait_s) = (failed.retries, not_before_s - self.now_s);
         let has_begun = failed.has_begun;
-        let was_killed_before = failed.killed_before.as_ref() == Some(&key);
+        let (was_killed_before, beside) =
+            (failed.killed_before.as_ref() == Some(&key), failed.beside);
         let is_right = match kind {
+            // Others may have taken the memory.
+            FailureKind::OutOfMemory if beside.is_some() => {
+                beside == Some(*counts)
+                    && retries < most
+                    && is(wait_s, doubled_s(retries, MAX_DOUBLINGS))
+            }
             FailureKind::OutOfMemory
             | FailureKind::NotApplicable
             | FailureKind::Certain
@@ -315,7 +334,8 @@ impl Books {
             || failed.last.as_ref().is_some_and(|(kind, of)| {
                 of == key
                     && match kind {
-                        FailureKind::OutOfMemory | FailureKind::NotApplicable => true,
+                        FailureKind::OutOfMemory => failed.beside != Some(false),
+                        FailureKind::NotApplicable => true,
                         kind => is_kill(*kind) && failed.killed_before.as_ref() == Some(key),
                     }
             });

@@ -103,8 +103,9 @@ impl Books {
                     node.2 = 0;
                 }
             }
-            Record::SetAside { node, devices, absolved, .. } => {
-                self.set_aside_for_a_cause(*node, devices, absolved);
+            Record::SetAside { node, devices, reason, absolved } => {
+                let is_for_others = reason.starts_with("outside Saturn");
+                self.set_aside_for_a_cause(*node, devices, is_for_others, absolved);
                 self.note_accused(*node, devices, absolved);
                 self.set_aside
                     .extend(devices.iter().map(|one| DeviceId { node: *node, device: *one }));
@@ -227,6 +228,7 @@ impl Books {
         if let Some(of_group) = self.measured.get_mut(group) {
             of_group.remove(&(key.clone(), gpu_type.to_owned()));
         }
+        self.check_memory_was_its_own(group, key, outcome);
         let is_failure = matches!(outcome, TrialOutcome::Failed { .. });
         if is_failure && !self.is_strategys_failure(group, key, outcome) {
             let what = format!("{group} {key:?} on {gpu_type}: {outcome:?}");

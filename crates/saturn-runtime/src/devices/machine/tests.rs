@@ -10,7 +10,7 @@ use crate::devices::claims::once_let_go;
 
 use super::*;
 use crate::devices::gpus::tests::gpu;
-use crate::devices::outside::Program;
+use crate::devices::outside::{Program, Whose};
 
 fn machine(gpus: Gpus, num_cores: usize) -> Machine {
     let cores = (0..num_cores).collect();
@@ -98,7 +98,8 @@ fn gpus_that_other_programs_use_are_taken_last_and_never_by_number() {
     let dir = TempDir::new().unwrap();
     let gpus = vec![gpu("G0", "H200"), gpu("G1", "H200"), gpu("G2", "H200")];
     let outside = || {
-        let program = Program { pid: 7, text: "tomas (python, 31.0 GB)".to_owned() };
+        let text = "tomas (python, 31.0 GB)".to_owned();
+        let program = Program { pid: 7, text, whose: Whose::Others };
         Programs::from([("G0".to_owned(), vec![program])])
     };
     let machine = Machine { outside, ..machine(Gpus::There(gpus), 2) };
@@ -130,7 +131,8 @@ fn gpus_that_a_person_shares_are_as_good_as_any() {
     let dir = TempDir::new().unwrap();
     let gpus = vec![gpu("G0", "H200"), gpu("G1", "H200"), gpu("G2", "H200")];
     let outside = || {
-        let program = || Program { pid: 7, text: "tomas (python, 31.0 GB)".to_owned() };
+        let text = || "tomas (python, 31.0 GB)".to_owned();
+        let program = || Program { pid: 7, text: text(), whose: Whose::Others };
         ["G0", "G2"].map(|uuid| (uuid.to_owned(), vec![program()])).into()
     };
     let machine = Machine { outside, ..machine(Gpus::There(gpus), 2) };

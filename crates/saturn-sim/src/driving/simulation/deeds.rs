@@ -111,6 +111,7 @@ impl Simulation {
                     let ids = devices.into_iter().map(|device| DeviceId { node, device });
                     self.used_outside = ids.collect();
                     self.look_outside();
+                    self.world.come_beside(&self.used_outside);
                 }
             }
             Deed::Device(name, device, is_bad) => {

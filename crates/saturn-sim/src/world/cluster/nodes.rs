@@ -1,14 +1,15 @@
 //! Nodes that come and go with everything on them, and devices that turn bad.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use saturn_core::{Gang, Node};
-use saturn_engine::{AttemptId, DeviceId, FailureKind, LaunchError, TaskId};
+use rand::RngExt;
+use saturn_core::{Gang, Node, TrialOutcome};
+use saturn_engine::{AttemptId, DeviceId, FailureKind, LaunchError, Purpose, TaskId, devices};
 
 use crate::world::cluster::{Found, World};
 use crate::world::faults::Fault;
-use crate::world::gang::{LiveGang, Order, Phase, whole};
+use crate::world::gang::{Failure, LiveGang, Order, Phase, whole};
 use crate::world::history::Fact;
 
 /// A gang that is so close to a checkpoint of the recorded run comes to it, seconds: its steps were
@@ -162,6 +163,29 @@ impl World {
             self.history.add(self.now_s, || Fact::Gone { attempt, rank });
         }
         self.settle_neighbours();
+    }
+
+    /// Programs outside Saturn use these devices. Half of the gangs there run out of memory soon;
+    /// a trial may say so as its outcome.
+    pub(crate) fn come_beside(&mut self, used: &BTreeSet<DeviceId>) {
+        let is_beside = |gang: &LiveGang| devices(&gang.order.gang).any(|id| used.contains(&id));
+        let beside = self.gangs.iter().filter(|(_, gang)| is_beside(gang));
+        let beside: Vec<AttemptId> = beside.map(|(id, _)| *id).collect();
+        for attempt in beside {
+            if self.odds.is_empty() || self.rng.random_bool(0.5) {
+                continue;
+            }
+            if self.rng.random_bool(0.5)
+                && let Some(gang) = self.gangs.get_mut(&attempt)
+                && gang.order.purpose == Purpose::Trial
+            {
+                let detail = "others use the device".to_owned();
+                gang.fate.outcome = Some(TrialOutcome::OutOfMemory { detail });
+                continue;
+            }
+            let kind = FailureKind::OutOfMemory;
+            self.fail(attempt, &Failure::Says { kind, echo_first: false });
+        }
     }
 
     /// A device is bad or well from now on.
