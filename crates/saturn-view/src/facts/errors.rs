@@ -161,6 +161,7 @@ pub(crate) fn covers_all(state: &State, plan: &RunPlan) -> bool {
 
 /// A forecast of an end.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[expect(clippy::struct_field_names, reason = "bare numbers are seconds, and say so")]
 struct Forecast {
     /// When it was made, seconds.
     at_s: f64,

@@ -221,10 +221,7 @@ impl History {
             Record::DriverStarted { startup_s } => {
                 self.startups.push(Startup { at_s: now_s, took_s: *startup_s });
             }
-            Record::StoodStill { for_s } => {
-                self.standstills.add(*for_s, now_s);
-                self.errors.stood_still(*for_s);
-            }
+            Record::StoodStill { for_s } => self.stood_still(*for_s, now_s),
             Record::RunEnded { end: RunEnd::Complete } => self.errors.run_ended(now_s),
             // The state keeps what these records say.
             Record::Inspected { .. }
@@ -261,6 +258,11 @@ impl History {
             Purpose::Inspection => {}
         }
         self.attempts.insert(attempt, past);
+    }
+
+    fn stood_still(&mut self, for_s: f64, now_s: f64) {
+        self.standstills.add(for_s, now_s);
+        self.errors.stood_still(for_s);
     }
 
     /// A task's training attempts, oldest first.
