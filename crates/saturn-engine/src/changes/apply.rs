@@ -19,6 +19,7 @@ impl State {
             | Record::PlanKept { .. }
             | Record::NotSolved { .. }
             | Record::DriverStarted { .. }
+            | Record::StoodStill { .. }
             | Record::Noted { .. } => {}
             Record::Resumed { device_memory_bytes, machines, .. } => {
                 self.apply_resumed(*device_memory_bytes, machines.clone());

@@ -9,6 +9,7 @@ impl Record {
             Self::Began { .. } => "began",
             Self::Resumed { .. } => "resumed",
             Self::DriverStarted { .. } => "driver_started",
+            Self::StoodStill { .. } => "stood_still",
             Self::NodeJoined { .. } => "node_joined",
             Self::NodeLeft { .. } => "node_left",
             Self::SetAside { .. } => "set_aside",

@@ -24,8 +24,7 @@ use crate::facts::plan::RunPlan;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
-    /// An inspection of the model of all tasks that perform like its task, on no device and under
-    /// no strategy.
+    /// An inspection of the model of all tasks that perform like its task, on no device.
     Inspection,
     /// A trial of its strategy, for all tasks that perform like its task.
     Trial,
@@ -132,8 +131,7 @@ pub struct ChosenTrial {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunEnd {
-    /// Nothing more was to come, and every task has ended (in a search: every trial has its
-    /// outcome).
+    /// Nothing more was to come, and every task has ended (in a search: every trial).
     Complete,
     /// Stopped by the person; it can be resumed.
     Interrupted,
@@ -285,8 +283,7 @@ pub enum Record {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         evaluation_s: Option<f64>,
     },
-    /// The inspection of a group's model has a result. The strategies that it rules out have their
-    /// outcome from it.
+    /// A group's model was inspected. The strategies that this rules out have their outcome from it.
     Inspected {
         /// The profile key of the tasks that it speaks for.
         group: String,
@@ -336,6 +333,11 @@ pub enum Record {
     DriverStarted {
         /// Seconds that its start took, while the run's clock stood still.
         startup_s: f64,
+    },
+    /// The driver had stood still until now, and heard nothing meanwhile.
+    StoodStill {
+        /// For how long, seconds.
+        for_s: f64,
     },
     /// An interval of training has measured its strategy, beside whatever else ran then.
     Clocked {

@@ -289,6 +289,7 @@ fn record() -> impl Strategy<Value = Record> {
         Just(Record::RunEnded { end: RunEnd::Interrupted }),
         Just(Record::Resumed { device_memory_bytes: Some(3), machines: None, adopted: Vec::new() }),
         Just(Record::DriverStarted { startup_s: 4.5 }),
+        Just(Record::StoodStill { for_s: 40.0 }),
         Just(Record::Closed),
     ]
 }

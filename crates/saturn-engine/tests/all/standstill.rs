@@ -48,6 +48,18 @@ fn nothing_counts_as_silent_that_the_driver_could_not_hear() {
 }
 
 #[test]
+fn a_standstill_is_on_record_if_it_is_long() {
+    let (mut run, _) = run();
+    stand_still(&mut run, 1.5);
+    stand_still(&mut run, 40.0);
+    let found = run.records.iter().filter_map(|one| match one {
+        Record::StoodStill { for_s } => Some(*for_s),
+        _ => None,
+    });
+    assert_eq!(found.collect::<Vec<f64>>(), [40.0]);
+}
+
+#[test]
 fn a_killed_gang_whose_end_was_not_heard_keeps_its_devices_from_being_set_aside() {
     let (mut run, training) = run();
     run.cancel("one");

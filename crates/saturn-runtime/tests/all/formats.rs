@@ -178,6 +178,7 @@ fn records() -> Vec<Record> {
             adopted: vec![ATTEMPT],
         },
         Record::DriverStarted { startup_s: 4.5 },
+        Record::StoodStill { for_s: 40.0 },
         Record::NodeJoined { node: NODE, spec: node, host_memory_bytes: Some((1 << 35).into()) },
         Record::NodeJoined {
             node: NODE,
@@ -294,6 +295,6 @@ fn the_format_of_every_kind_of_record_is_as_it_was() {
         *seen.entry(record.kind()).or_default() += 1;
         lines.push(line);
     }
-    assert_eq!(seen.len(), 36, "a record of each kind belongs here");
+    assert_eq!(seen.len(), 37, "a record of each kind belongs here");
     insta::assert_snapshot!(lines.join("\n"));
 }

@@ -33,7 +33,7 @@ impl Error {
     /// The error of a task that is done; `None` if it is small, or the task can't be judged.
     fn of(state: &State, history: &History, task: TaskId) -> Option<Self> {
         let share = estimate_error(state, history, task)?;
-        let planned_s = planned_s(history, task)?;
+        let planned_s = planned_s(history, task, state.now_s)?;
         let error = Self { planned_s, took_s: train_s(history, task, state.now_s)? };
         (share.abs() >= LEAST_ERROR && error.late_s().abs() >= LEAST_ERROR_S).then_some(error)
     }

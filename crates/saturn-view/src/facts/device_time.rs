@@ -91,6 +91,10 @@ impl DeviceTime {
                 self.began_s.get_or_insert(now_s);
             }
             Record::DriverStarted { startup_s } => self.started_up(*startup_s),
+            Record::StoodStill { for_s } => {
+                self.stood_still(*for_s, now_s);
+                return;
+            }
             Record::Launched { attempt, purpose, gang, .. } if *purpose != Purpose::Inspection => {
                 let devices: Vec<DeviceId> = devices(gang).collect();
                 let is_training = *purpose == Purpose::Train;
@@ -185,6 +189,27 @@ impl DeviceTime {
             if slot.trained_s.is_none() {
                 slot.before.add(DeviceUse::StartsUp, startup_s);
             }
+        }
+    }
+
+    /// The driver stood still until now: nobody knows what the devices did for so many seconds.
+    fn stood_still(&mut self, for_s: f64, now_s: f64) {
+        let (began_s, spent) = (self.began_s, &mut self.spent);
+        for slot in self.slots.values_mut() {
+            let known = [DeviceUse::SetAside, DeviceUse::NothingLeft];
+            let Some(now) = slot.now.filter(|now| !known.contains(now)) else { continue };
+            let Some(from_s) = began_s.map(|began_s| slot.since_s.max(began_s)) else { continue };
+            let for_s = for_s.min(now_s - from_s).max(0.0);
+            let is_late = slot.trained_s.is_none();
+            for parts in [Some(&mut *spent), is_late.then_some(&mut slot.before)] {
+                let Some(parts) = parts else { continue };
+                parts.add(now, -for_s);
+                parts.add(DeviceUse::StoodStill, for_s);
+            }
+        }
+        // Checkpoints that are told next were written during the standstill.
+        for holding in self.holdings.values_mut() {
+            holding.since_s = now_s;
         }
     }
 

@@ -38,6 +38,7 @@ uses! {
     Measured "measured" "a trial ran, until it ended or went on as training",
     // Nothing runs on it.
     StartsUp "starts_up" "the program that drives the run started: it prepared tasks and imported torch",
+    StoodStill "stood_still" "the program that drives the run stood still (stopped, or waiting for a disk), and heard nothing of the device",
     SetAside "set_aside" "the device was set aside",
     Stopping "stopping" "the run was being stopped",
     Kept "kept" "it was kept for a task whose other devices were in use, or that still trained elsewhere",

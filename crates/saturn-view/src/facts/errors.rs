@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use saturn_core::ForecastErrors;
 use saturn_engine::{AttemptId, Record, RunPlan, State, TaskId, TrialKey};
 
+use crate::facts::standstills::MOST_UNHEARD;
 use crate::facts::trial_errors::TrialErrors;
 
 /// The maximum number of forecasts that are kept of a task's end while the task waits, and again
@@ -118,6 +119,16 @@ impl Errors {
         }
     }
 
+    /// The driver stood still for so many seconds. An end that is forecast already may come, or be
+    /// heard, later by that.
+    pub(crate) fn stood_still(&mut self, for_s: f64) {
+        self.of_run.stood_still(for_s);
+        for (waiting, training) in self.of_tasks.iter_mut().flatten() {
+            waiting.stood_still(for_s);
+            training.stood_still(for_s);
+        }
+    }
+
     /// A task has ended. An end that no forecast is about (a failure, a stop, a cancellation) says
     /// nothing about forecasts.
     pub(crate) fn task_ended(&mut self, task: TaskId, is_done: bool, now_s: f64) {
@@ -165,11 +176,31 @@ fn ends(state: &State, plan: &RunPlan) -> Vec<Option<f64>> {
     ends
 }
 
+/// A forecast of an end.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[expect(clippy::struct_field_names, reason = "bare numbers are seconds, and say so")]
+struct Forecast {
+    /// When it was made, seconds.
+    at_s: f64,
+    /// The end that it gave, seconds.
+    end_s: f64,
+    /// How long the driver has stood still since, seconds.
+    unheard_s: f64,
+}
+
+impl Forecast {
+    /// The ratio of realised to forecast seconds; `None` if the driver stood still for too much of
+    /// that time to tell.
+    fn ratio(self, ended_s: f64) -> Option<f64> {
+        let forecast_s = self.end_s - self.at_s;
+        (self.unheard_s <= MOST_UNHEARD * forecast_s).then(|| (ended_s - self.at_s) / forecast_s)
+    }
+}
+
 /// A few of the forecasts that were made of one end, spread evenly over all of them.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Told {
-    /// When each was made, and the end that it gave, seconds.
-    kept: Vec<(f64, f64)>,
+    kept: Vec<Forecast>,
     /// How many were made.
     num: usize,
     /// How often every second forecast was dropped. One of 2^`halvings` is kept.
@@ -188,14 +219,21 @@ impl Told {
                 self.kept = self.kept.iter().copied().step_by(2).collect();
                 self.halvings += 1;
             }
-            self.kept.push((at_s, end_s));
+            self.kept.push(Forecast { at_s, end_s, unheard_s: 0.0 });
         }
         self.num += 1;
     }
 
+    /// The driver stood still for so many seconds.
+    fn stood_still(&mut self, for_s: f64) {
+        for one in &mut self.kept {
+            one.unheard_s += for_s;
+        }
+    }
+
     /// For each forecast, the ratio of realised to forecast seconds.
     fn ratios(&self, ended_s: f64) -> impl Iterator<Item = f64> {
-        self.kept.iter().map(move |(at_s, end_s)| (ended_s - at_s) / (end_s - at_s))
+        self.kept.iter().filter_map(move |one| one.ratio(ended_s))
     }
 }
 
@@ -218,7 +256,7 @@ mod tests {
             told.tell(f64::from(at_s), 1000.0, 8);
             assert!(told.kept.len() <= 8);
         }
-        let kept: Vec<f64> = told.kept.iter().map(|(at_s, _)| *at_s).collect();
+        let kept: Vec<f64> = told.kept.iter().map(|one| one.at_s).collect();
         assert_eq!(kept, [0.0, 128.0, 256.0, 384.0, 512.0, 640.0, 768.0, 896.0]);
         assert_eq!(told.ratios(500.0).next(), Some(0.5));
     }
@@ -242,6 +280,19 @@ mod tests {
         let found = errors.by_hardware();
         let training = |name| found[&hardware(name)].forecasts.training.clone();
         assert_eq!((training("here"), training("there")), (vec![2.0, 4.0], vec![3.0]));
+    }
+
+    #[test]
+    fn a_forecast_is_not_compared_if_the_driver_stood_still_for_more_than_a_hundredth_of_it() {
+        let mut errors = Errors::default();
+        errors.launched(TaskId(0), 0.0, 17.0);
+        errors.launched(TaskId(1), 0.0, 1000.0);
+        errors.stood_still(10.0);
+        errors.launched(TaskId(2), 10.0, 20.0);
+        for (task, ended_s) in [(0, 45.0), (1, 1100.0), (2, 60.0)] {
+            errors.task_ended(TaskId(task), true, ended_s);
+        }
+        assert_eq!(errors.found().training, [1.1, 2.5]);
     }
 
     #[test]

@@ -22,6 +22,7 @@ use crate::facts::past::{
     Move, Note, PastAttempt, PastEnd, PastTask, PastTrial, PoolChange, PoolEvent, Startup,
 };
 use crate::facts::planned_by::PlannedBy;
+use crate::facts::standstills::Standstills;
 use crate::facts::trials_took::TrialsTook;
 
 /// The most places kept over all plans. Three plans keep their places in any case: the first, the
@@ -57,6 +58,8 @@ pub struct History {
     pub not_solved: Option<(f64, String)>,
     /// The starts of processes that drove the run.
     pub startups: Vec<Startup>,
+    /// When the driver stood still.
+    pub(crate) standstills: Standstills,
     /// The driver died without recording an end (see [`without_driver`]).
     pub has_died: bool,
     /// How wrong this run's own forecasts were.
@@ -239,6 +242,7 @@ impl History {
             Record::DriverStarted { startup_s } => {
                 self.startups.push(Startup { at_s: now_s, took_s: *startup_s });
             }
+            Record::StoodStill { for_s } => self.stood_still(*for_s, now_s),
             Record::RunEnded { end: RunEnd::Complete } => self.errors.run_ended(now_s),
             // The state keeps what these records say.
             Record::Inspected { .. }
@@ -275,6 +279,11 @@ impl History {
             Purpose::Inspection => {}
         }
         self.attempts.insert(attempt, past);
+    }
+
+    fn stood_still(&mut self, for_s: f64, now_s: f64) {
+        self.standstills.add(for_s, now_s);
+        self.errors.stood_still(for_s);
     }
 
     /// A task's training attempts, oldest first.
@@ -332,13 +341,21 @@ impl History {
     }
 
     /// Device-seconds of the usable devices from one time to another.
-    pub(crate) fn usable_device_s(&self, from_s: f64, to_s: f64) -> f64 {
+    fn usable_device_s(&self, from_s: f64, to_s: f64) -> f64 {
         let ends_s = self.num_devices.iter().skip(1).map(|(at_s, _)| *at_s).chain([f64::INFINITY]);
         let spans = self.num_devices.iter().zip(ends_s);
         let within = spans.map(|((at_s, number), end_s)| {
             (end_s.min(to_s) - at_s.max(from_s)).max(0.0) * *number as f64
         });
         within.sum()
+    }
+
+    /// Device-seconds of the usable devices from one time to another, standstills of the driver left
+    /// out.
+    pub(crate) fn heard_device_s(&self, from_s: f64, to_s: f64) -> f64 {
+        let spans = self.standstills.within(from_s, to_s);
+        let unheard = spans.map(|(since_s, until_s)| self.usable_device_s(since_s, until_s));
+        self.usable_device_s(from_s, to_s) - unheard.sum::<f64>()
     }
 
     /// The most devices that a node ever had.

@@ -23,6 +23,7 @@ pub mod outcome;
 pub(crate) mod past;
 pub(crate) mod planned_by;
 pub(crate) mod run_status;
+pub(crate) mod standstills;
 pub(crate) mod tally;
 pub(crate) mod trial_errors;
 mod trials_took;

@@ -6,6 +6,7 @@ use saturn_core::Lateness;
 use saturn_engine::{Purpose, RunPlan, Stage, State, TaskId};
 
 use crate::facts::history::History;
+use crate::facts::standstills::MOST_UNHEARD;
 
 /// The plan that the run is judged by (see [`History::reference_plan`]).
 pub fn reference_plan(history: &History) -> Option<&RunPlan> {
@@ -97,21 +98,40 @@ pub fn train_s(history: &History, task: TaskId, now_s: f64) -> Option<f64> {
     taken_s.reduce(|sum, one| sum + one)
 }
 
+/// The part of [`train_s`] in which the driver stood still and heard nothing, seconds; 0 if that
+/// was too short to matter. The task may have trained then, or have ended long before the driver
+/// heard of its end.
+pub(crate) fn unheard_s(history: &History, task: TaskId, now_s: f64) -> f64 {
+    let unheard = history.training(task).map(|(_, attempt)| {
+        let launched_s = attempt.launched_s;
+        history.standstills.seconds(launched_s, launched_s + attempt.taken_s(now_s))
+    });
+    let unheard_s = unheard.fold(0.0, |sum, one| sum + one);
+    let taken_s = train_s(history, task, now_s).unwrap_or(0.0);
+    if unheard_s > MOST_UNHEARD * taken_s { unheard_s } else { 0.0 }
+}
+
 /// Seconds that a task's first place planned for it. `None` unless the task trained in one attempt
-/// as planned there, as only then plan and training cover the same work.
-pub fn planned_s(history: &History, task: TaskId) -> Option<f64> {
+/// as planned there, as only then plan and training cover the same work; and unless the driver
+/// listened, as only then it is known how long the task took.
+pub fn planned_s(history: &History, task: TaskId, now_s: f64) -> Option<f64> {
     let place = history.task(task)?.first_place.as_ref()?;
     let mut attempts = history.training(task);
     let (_, only) = attempts.next()?;
     let is_as_planned = attempts.next().is_none() && only.strategy.is_of(&place.strategy.key());
     let planned_s = place.end_s - place.start_s;
-    (is_as_planned && planned_s > 0.0).then_some(planned_s)
+    let was_heard = unheard_s(history, task, now_s) <= 0.0;
+    (is_as_planned && was_heard && planned_s > 0.0).then_some(planned_s)
 }
 
 /// The ratio of realised to planned seconds of a task, less one. `None` unless all its steps are
 /// trained and [`planned_s`] has a value.
 pub fn estimate_error(state: &State, history: &History, task: TaskId) -> Option<f64> {
     has_all_steps(state, task)
-        .then(|| Some(train_s(history, task, state.now_s)? / planned_s(history, task)? - 1.0))
+        .then(|| {
+            Some(
+                train_s(history, task, state.now_s)? / planned_s(history, task, state.now_s)? - 1.0,
+            )
+        })
         .flatten()
 }

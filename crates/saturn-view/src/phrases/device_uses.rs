@@ -23,6 +23,7 @@ pub(crate) fn phrase(one: DeviceUse) -> &'static str {
         DeviceUse::Ends => "ends of processes",
         DeviceUse::Measured => "trials",
         DeviceUse::StartsUp => "start-up",
+        DeviceUse::StoodStill => "standstills of the driver",
         DeviceUse::SetAside => "set aside",
         DeviceUse::Stopping => "the run's stop",
         DeviceUse::Kept => "kept for a gang or a move",

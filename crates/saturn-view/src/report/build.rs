@@ -94,7 +94,8 @@ fn totals(state: &State, history: &History) -> Totals {
         .filter(|attempt| attempt.purpose == Purpose::Train)
         .filter_map(|attempt| {
             let from_s = attempt.launched_s.max(reference?.at_s);
-            let held_s = attempt.ended.as_ref()?.at_s - from_s;
+            let until_s = attempt.ended.as_ref()?.at_s;
+            let held_s = until_s - from_s - history.standstills.seconds(from_s, until_s);
             Some(held_s.max(0.0) * f64::from(attempt.strategy.gpus))
         })
         .sum();
@@ -118,7 +119,7 @@ fn totals(state: &State, history: &History) -> Totals {
         device_use: reference
             .zip(makespan_s)
             .map(|(plan, makespan_s)| {
-                held_s / history.usable_device_s(plan.at_s, plan.at_s + makespan_s)
+                held_s / history.heard_device_s(plan.at_s, plan.at_s + makespan_s)
             })
             .filter(|share| share.is_finite() && *share <= 1.0 + 1e-9),
         lateness: lateness(state, history),

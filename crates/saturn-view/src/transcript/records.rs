@@ -3,6 +3,7 @@
 use saturn_engine::{Record, State};
 
 use crate::facts::history::History;
+use crate::layout::units::duration;
 use crate::phrases::events;
 use crate::transcript::writer::{Transcript, waits_for_tasks};
 
@@ -105,6 +106,13 @@ impl Transcript {
             Record::Noted { task, text } => {
                 let about = task.map(|task| self.name(state, task));
                 self.note(about, text, now_s)
+            }
+            Record::StoodStill { for_s } => {
+                let text = format!(
+                    "the run's driver stood still for {}, and heard nothing of tasks",
+                    duration(*for_s)
+                );
+                self.note(None, &text, now_s)
             }
             Record::Interrupted { at_once } => vec![self.interrupted(*at_once, now_s)],
             Record::Evaluated { attempt, evaluation, best, evaluation_s } => {

@@ -9,7 +9,7 @@ use saturn_engine::{
 
 use crate::facts::device_time::LATE_S;
 use crate::facts::history::History;
-use crate::facts::outcome::{planned_s, train_s};
+use crate::facts::outcome::{planned_s, train_s, unheard_s};
 use crate::layout::text::pad;
 use crate::layout::units::{duration, number, signed_percent};
 use crate::phrases::device_uses::until_trained;
@@ -267,7 +267,7 @@ impl Transcript {
         match end {
             TaskEnd::Done { loss } => {
                 let took_s = train_s(history, task, now_s).unwrap_or(0.0);
-                let planned = planned_s(history, task)
+                let planned = planned_s(history, task, now_s)
                     .map(|planned_s| {
                         format!(
                             " (planned {}, {})",
@@ -276,6 +276,12 @@ impl Transcript {
                         )
                     })
                     .unwrap_or_default();
+                let unheard_s = unheard_s(history, task, now_s);
+                let unheard = if unheard_s > 0.0 {
+                    format!(" (the run's driver stood still for {} of it)", duration(unheard_s))
+                } else {
+                    String::new()
+                };
                 let blocked_s = state.task(task).blocked_s;
                 let saving = if blocked_s >= (NOTABLE_SAVING.0 * took_s).max(NOTABLE_SAVING.1) {
                     format!(", {} of it saving", duration(blocked_s))
@@ -284,7 +290,7 @@ impl Transcript {
                 };
                 let loss = loss.map(|loss| format!(", loss {}", number(loss))).unwrap_or_default();
                 let text = format!(
-                    "{name}  {} in {}{planned}{saving}{loss}{}",
+                    "{name}  {} in {}{planned}{unheard}{saving}{loss}{}",
                     trained_steps(state, task),
                     duration(took_s),
                     found(state, task),

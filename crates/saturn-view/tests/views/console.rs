@@ -20,7 +20,7 @@ fn results() -> Results {
 }
 
 /// The output of a plain console that gets a tick after each record.
-fn printed(script: &Script, paint: Paint) -> String {
+pub(crate) fn printed(script: &Script, paint: Paint) -> String {
     let text = Arc::new(Mutex::new(String::new()));
     let sink = text.clone();
     let mut console =

@@ -259,7 +259,7 @@ pub(crate) fn runs() -> Vec<(Code, Explanation)> {
 
 pub(crate) fn moves() -> Vec<(Code, Explanation)> {
     let stopped = |reason| moved(Some(reason), AttemptEnd::Stopped);
-    let cases = [
+    let cases = vec![
         (Code::MovedSwitch, moved(None, AttemptEnd::Stopped)),
         (Code::MovedSetAside, stopped(StopReason::SetAside)),
         (Code::MovedHold, stopped(StopReason::Judged)),

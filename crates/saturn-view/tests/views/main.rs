@@ -30,6 +30,7 @@ mod preview;
 mod report;
 #[cfg(test)]
 mod scripted;
+mod standstill;
 #[cfg(test)]
 mod status;
 #[cfg(test)]

@@ -70,9 +70,9 @@ impl Simulation {
         if let Some(watch) = &mut self.watch {
             watch.stood_still(now_s);
         }
-        self.deliver(Event::StoodStill { for_s: now_s - since_s });
-        // If the driver dies during the backlog, the next driver is told the remaining events.
+        // If the driver dies meanwhile, the next driver is told the remaining events.
         self.words.backlog = backlog;
+        self.deliver(Event::StoodStill { for_s: now_s - since_s });
         while let Some(event) = self.words.backlog.pop_front() {
             if self.state().ended.is_none() {
                 self.deliver(event);
