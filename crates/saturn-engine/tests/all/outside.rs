@@ -1,5 +1,7 @@
 //! Devices that programs other than Saturn use are left alone until the others have gone.
 
+#![expect(clippy::expect_used, reason = "a test may panic")]
+
 use std::collections::BTreeMap;
 
 use saturn_core::{Knobs, TrialOutcome};
