@@ -259,18 +259,17 @@ pub(crate) fn runs() -> Vec<(Code, Explanation)> {
 
 pub(crate) fn moves() -> Vec<(Code, Explanation)> {
     let stopped = |reason| moved(Some(reason), AttemptEnd::Stopped);
-    let cases = vec![
-        (Code::MovedSwitch, moved(None, AttemptEnd::Stopped)),
-        (Code::MovedSetAside, stopped(StopReason::SetAside)),
-        (Code::MovedHold, stopped(StopReason::Judged)),
-        (Code::MovedPause, stopped(StopReason::Pause)),
-        (Code::MovedTrial, stopped(StopReason::Trial)),
-        (Code::MovedStop, stopped(StopReason::Interrupt)),
-        (Code::MovedFailure, moved(None, died())),
-        (Code::MovedLost, moved(None, AttemptEnd::Lost)),
+    let told = |code, script: Script| (code, at(&script, VIT, 22.0));
+    let mut all = vec![
+        told(Code::MovedSwitch, moved(None, AttemptEnd::Stopped)),
+        told(Code::MovedSetAside, stopped(StopReason::SetAside)),
+        told(Code::MovedHold, stopped(StopReason::Judged)),
+        told(Code::MovedPause, stopped(StopReason::Pause)),
+        told(Code::MovedTrial, stopped(StopReason::Trial)),
+        told(Code::MovedStop, stopped(StopReason::Interrupt)),
+        told(Code::MovedFailure, moved(None, died())),
+        told(Code::MovedLost, moved(None, AttemptEnd::Lost)),
     ];
-    let mut all: Vec<_> =
-        cases.iter().map(|(code, script)| (*code, at(script, VIT, 22.0))).collect();
     all.push((Code::MovedReplan, at(&five(true), TaskId(1), 51.4)));
     all
 }
