@@ -44,11 +44,12 @@ pub use facts::counts::{TaskCounts, TrialCounts};
 pub use facts::device_use::DeviceUse;
 pub use facts::errors::ErrorsOn;
 pub use facts::expect::{Band, DEFAULT_RUNS, DEFAULT_TRAINING, DEFAULT_WAITING, QUANTILES};
-pub use facts::history::{History, Replay, replay, without_driver};
+pub use facts::history::History;
 pub use facts::outcome;
 pub use facts::past::{
     Move, Note, PastAttempt, PastEnd, PastTask, PastTrial, PoolChange, PoolEvent,
 };
+pub use facts::replay::{Replay, replay, without_driver};
 pub use facts::run_status::RunStatus;
 pub use facts::tally::{DeviceCounts, Gauges, Tally};
 pub use html::board::{NewsLine, RunPage};

@@ -283,7 +283,7 @@ pub enum Record {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         evaluation_s: Option<f64>,
     },
-    /// A group's model was inspected. The strategies that this rules out have their outcome from it.
+    /// A group's model was inspected. Strategies that this rules out have their outcome from it.
     Inspected {
         /// The profile key of the tasks that it speaks for.
         group: String,

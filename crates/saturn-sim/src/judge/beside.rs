@@ -51,12 +51,12 @@ impl Books {
         key: &StrategyKey,
         outcome: &TrialOutcome,
     ) {
-        let trials = self.attempts.values().filter(|one| {
+        let mut trials = self.attempts.values().filter(|one| {
             one.purpose == Purpose::Trial
                 && one.strategy.is_of(key)
                 && self.tasks[one.task.0].group == group
         });
-        let beside = trials.last().and_then(|one| self.outside.are_beside(&one.gang));
+        let beside = trials.next_back().and_then(|one| self.outside.are_beside(&one.gang));
         if matches!(outcome, TrialOutcome::OutOfMemory { .. }) && beside.is_some() {
             let what = format!("{group} {key:?}: {outcome:?}");
             self.wrong("memory that others took says nothing of a strategy", what);

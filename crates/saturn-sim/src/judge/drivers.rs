@@ -9,6 +9,8 @@ use crate::workloads::truth::PEAK_MEMORY_BYTES;
 impl Books {
     pub(super) fn driver_died(&mut self, living: &[AttemptId]) {
         self.duties.clear();
+        // What it was told last may not be on record.
+        self.outside = Outside::default();
         self.asked.clear();
         self.open_solves.clear();
         self.newest_solve = 0;
