@@ -54,6 +54,12 @@ def run_script(directory: Path, call: str) -> subprocess.CompletedProcess[str]:
 #: What is refused before anything starts: what is called, and what must be said.
 REFUSED = [
     (
+        'task("margins", loss_function=nn.Linear(2, 1))',
+        "ValueError: loss_function has parameters to train (`weight`), and Saturn trains and saves "
+        "those of the model; have get_model return a module that holds them, and compute this loss "
+        "in its forward or by training_step",
+    ),
+    (
         'orchestrate([task("good"), task("locked", get_model=with_lock)])',
         "NotPicklable: task `locked`: get_model can't be sent to a worker process: its variable "
         "`lock` holds a lock, which can't be pickled; make it inside the function instead",

@@ -20,6 +20,7 @@ from saturn.rank.exceptions import TaskError
 from saturn.tasks.profile_key import profile_key
 from saturn.techniques.ddp import Ddp
 from saturn.trainers import lightning_hooks
+from saturn.training.accumulation import Accumulation
 from saturn.training.evaluation import Evaluator
 from torch import nn
 from torchmetrics.classification import MulticlassAccuracy
@@ -223,6 +224,35 @@ def test_a_scheduler_by_epochs_needs_steps_that_end_with_them() -> None:
         optimizer.step()
         scheduler.step()
     assert rates == [0.05, 0.05, 0.025, 0.025, 0.0125]  # two steps an epoch
+
+
+@pytest.mark.parametrize(
+    "length",
+    [
+        {"batch_count": 12},
+        {"epochs": 2},
+        {"steps": 4},
+        {"batch_count": 12, "epoch_batches": 6},
+        {"epochs": 2, "epoch_batches": 6},
+        {"steps": 4, "epoch_batches": 6},
+    ],
+)
+def test_the_module_is_told_as_many_steps_as_are_trained(length: dict[str, int]) -> None:
+    told: list[int] = []
+
+    class Told(Classifier):
+        def configure_optimizers(self) -> Any:
+            told.append(int(self.trainer.estimated_stepping_batches))
+            return super().configure_optimizers()
+
+    hparams = HParams(lr=0.05, gradient_accumulation_steps=4, **length)
+    task = Task.from_lightning(Told, Data, hparams)
+    counted = Accumulation(task.definition(), AN_EPOCH)
+    steps, batches = 0, 0
+    assert counted.total is not None
+    while batches < counted.total:
+        batches, steps = batches + counted.next_step(batches), steps + 1
+    assert told and set(told) == {steps}
 
 
 def test_hooks_may_be_ignored_by_name() -> None:

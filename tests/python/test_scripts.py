@@ -306,3 +306,25 @@ def test_scripts_are_ranked_by_the_metric_that_they_are_judged_by(tmp_path: Path
     assert [row["accuracy"] for row in result.rows()] == [0.9, 0.5, 0.1]
     report = json.loads((result.run_dir / "report.json").read_text())
     assert report["tasks"][0]["evaluation"]["last"]["metrics"] == {"accuracy": 0.1}
+
+
+def test_a_script_that_failed_after_its_last_checkpoint_is_done_once_it_ends_well(
+    tmp_path: Path,
+) -> None:
+    """Its evaluation dies, as by a reboot; resumed at its last step it has no step to report."""
+    script, state = tmp_path / "train.py", tmp_path / "state"
+    script.write_text(
+        "import sys, saturn\n"
+        "from pathlib import Path\n"
+        f"state = Path({str(state)!r})\n"
+        "resumed = '--resume_from_checkpoint' in sys.argv\n"
+        "for step in () if resumed else range(1, 4):\n"
+        "    state.touch()\n"
+        "    saved = {'checkpoint': state} if step == 3 else {}\n"
+        "    saturn.report(step, 1 / step, total_steps=3, **saved)\n"
+        "sys.exit(0 if resumed else 'the evaluation fails')\n"
+    )
+    task = Task.script(script, name="s", steps=3)
+    result = orchestrate([task], devices=1, runs_dir=tmp_path, log=False)
+    (found,) = result.tasks
+    assert (found.status, found.attempts) == ("done", 2), found.error

@@ -6,7 +6,6 @@ the same form at a run's start and when it is submitted later.
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -31,6 +30,7 @@ from saturn.stoppers.given import Reports
 from saturn.tasks.allowed import check_allowed, described_allowed
 from saturn.tasks.beginnings import Continued, continued, put
 from saturn.tasks.evaluation import Evaluation
+from saturn.tasks.hparams import steps_told
 from saturn.tasks.pickling import dump_task
 from saturn.tasks.profile_key import key_of, technique_digest
 from saturn.tasks.task import Task
@@ -395,19 +395,10 @@ def _length(task: Task) -> dict[str, int | None]:
         told = task.script_definition.steps
         return {"steps": told, "epochs": 1 if told is None else None}
     hparams = task.hparams
-    batches_a_step, an_epoch = hparams.gradient_accumulation_steps, hparams.epoch_batches
-    length: dict[str, int | None] = {"steps": None, "epochs": hparams.epochs}
-    batches = hparams.batch_count
-    if an_epoch is not None:
-        length["epochs"] = None
-        whole = an_epoch * (hparams.epochs or 0) if batches is None else batches
-        epochs, rest = divmod(whole, an_epoch)
-        steps = epochs * math.ceil(an_epoch / batches_a_step)
-        length["steps"] = steps + math.ceil(rest / batches_a_step)
-    elif batches is not None:
-        length["steps"] = math.ceil(batches / batches_a_step)
-    if batches_a_step > 1:
-        length["batches_a_step"] = batches_a_step
+    steps = steps_told(hparams)
+    length = {"steps": steps, "epochs": hparams.epochs if steps is None else None}
+    if hparams.gradient_accumulation_steps > 1:
+        length["batches_a_step"] = hparams.gradient_accumulation_steps
     return length
 
 

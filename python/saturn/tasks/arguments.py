@@ -24,6 +24,7 @@ def check_functions(
     check_callable("get_dataloader", get_dataloader, "a function that returns the DataLoader")
     if loss_function is not None:
         check_callable("loss_function", loss_function, "a function of (outputs, labels)")
+        _check_untrained(loss_function)
     if loss_weight is not None:
         check_callable("loss_weight", loss_weight, "a function of a batch")
     if training_step is not None:
@@ -33,6 +34,19 @@ def check_functions(
                 "both loss_function and training_step are given; training_step computes the "
                 "loss by itself, so loss_function must be None"
             )
+
+
+def _check_untrained(loss_function: object) -> None:
+    """Raise `ValueError` for a loss with parameters: the optimizer has the model's alone."""
+    # Any module has this method; torch need not be imported for a look.
+    named = getattr(loss_function, "named_parameters", None)
+    trained = [name for name, one in named() if one.requires_grad] if callable(named) else []
+    if trained:
+        raise ValueError(
+            f"loss_function has parameters to train (`{trained[0]}`), and Saturn trains and saves "
+            "those of the model; have get_model return a module that holds them, and compute this "
+            "loss in its forward or by training_step"
+        )
 
 
 def check_hparams(hparams: object) -> None:

@@ -147,6 +147,19 @@ class HParams:
         return f"HParams(lr={self.lr:g}, {length}{rest})"
 
 
+def steps_told(hparams: HParams) -> int | None:
+    """The task's optimizer steps, where the hyper-parameters alone tell; None: its loader tells."""
+    if hparams.steps is not None:
+        return hparams.steps
+    a_step, an_epoch = hparams.gradient_accumulation_steps, hparams.epoch_batches
+    batches = hparams.batch_count
+    if an_epoch is None:
+        return None if batches is None else math.ceil(batches / a_step)
+    whole = an_epoch * (hparams.epochs or 0) if batches is None else batches
+    epochs, rest = divmod(whole, an_epoch)
+    return epochs * math.ceil(an_epoch / a_step) + math.ceil(rest / a_step)
+
+
 def _batches(steps: int, a_step: int, an_epoch: int | None) -> int:
     """How many batches `steps` take, if the last step of an epoch may take fewer."""
     if an_epoch is None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from saturn.errors import InvalidInput
 from saturn.rank.exceptions import TaskError
+from saturn.tasks.hparams import steps_told
 from saturn.trainers import lightning_hooks, optimizer
 from saturn.trainers.building import undisturbed
 from saturn.trainers.lightning import LightningSource
@@ -110,16 +111,12 @@ def pieces_of(
 
 
 def _steps(hparams: Any, batches: int | None) -> int | None:
-    a_step = hparams.gradient_accumulation_steps
-    if hparams.steps is not None:
-        return int(hparams.steps)
-    if hparams.batch_count is not None:
-        return int(-(-hparams.batch_count // a_step))
+    told = steps_told(hparams)
+    if told is not None:
+        return told
     if batches is None or hparams.epochs is None:
         return None
-    if hparams.epoch_batches is not None:
-        return int(hparams.epochs * -(-batches // a_step))
-    return int(-(-hparams.epochs * batches // a_step))
+    return int(-(-hparams.epochs * batches // hparams.gradient_accumulation_steps))
 
 
 def _length(loader: Any) -> int | None:

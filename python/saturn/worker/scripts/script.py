@@ -221,6 +221,11 @@ class _Launch:
                     f"that step: {self._step - self._saved} steps are trained again"
                 )
             self._send({"type": "stopped", "step": self._saved})
+        elif last is None and self._saved >= steps:
+            # An earlier launch failed after the last step's checkpoint, as in an evaluation.
+            setup_s = max(0.0, time.time() - self._began_s)
+            self._send({"type": "started", "step": self._saved, "setup_s": setup_s})
+            self._send({"type": "finished", "step": steps, "loss": None})
         elif last is None:
             raise self._silent()
         else:
