@@ -60,6 +60,11 @@ REFUSED = [
         "in its forward or by training_step",
     ),
     (
+        'task("brackets", loss_function=nn.CrossEntropyLoss)',
+        "TypeError: loss_function is the class CrossEntropyLoss; it must be a function of "
+        "(outputs, labels), such as CrossEntropyLoss()",
+    ),
+    (
         'orchestrate([task("good"), task("locked", get_model=with_lock)])',
         "NotPicklable: task `locked`: get_model can't be sent to a worker process: its variable "
         "`lock` holds a lock, which can't be pickled; make it inside the function instead",

@@ -30,7 +30,6 @@ from saturn.stoppers.given import Reports
 from saturn.tasks.allowed import check_allowed, described_allowed
 from saturn.tasks.beginnings import Continued, continued, put
 from saturn.tasks.evaluation import Evaluation
-from saturn.tasks.hparams import steps_told
 from saturn.tasks.pickling import dump_task
 from saturn.tasks.profile_key import key_of, technique_digest
 from saturn.tasks.task import Task
@@ -395,7 +394,7 @@ def _length(task: Task) -> dict[str, int | None]:
         told = task.script_definition.steps
         return {"steps": told, "epochs": 1 if told is None else None}
     hparams = task.hparams
-    steps = steps_told(hparams)
+    steps = hparams.known_steps
     length = {"steps": steps, "epochs": hparams.epochs if steps is None else None}
     if hparams.gradient_accumulation_steps > 1:
         length["batches_a_step"] = hparams.gradient_accumulation_steps

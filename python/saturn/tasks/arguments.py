@@ -37,9 +37,15 @@ def check_functions(
 
 
 def _check_untrained(loss_function: object) -> None:
-    """Raise `ValueError` for a loss with parameters: the optimizer has the model's alone."""
+    """Raise `ValueError` for a loss with parameters, and `TypeError` for a class of losses."""
+    of_partial = getattr(loss_function, "func", loss_function)
+    if isinstance(of_partial, type):
+        raise TypeError(
+            f"loss_function is the class {of_partial.__name__}; it must be a function of (outputs, "
+            f"labels), such as {of_partial.__name__}()"
+        )
     # Any module has this method; torch need not be imported for a look.
-    named = getattr(loss_function, "named_parameters", None)
+    named = getattr(of_partial, "named_parameters", None)
     trained = [name for name, one in named() if one.requires_grad] if callable(named) else []
     if trained:
         raise ValueError(

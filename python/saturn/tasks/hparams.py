@@ -136,6 +136,19 @@ class HParams:
             return torch.optim.AdamW
         return self._optimizer_cls
 
+    @property
+    def known_steps(self) -> int | None:
+        """The task's optimizer steps, where this alone tells; None: its loader tells."""
+        if self.steps is not None:
+            return self.steps
+        a_step, an_epoch = self.gradient_accumulation_steps, self.epoch_batches
+        if an_epoch is None:
+            return None if self.batch_count is None else math.ceil(self.batch_count / a_step)
+        batches = self.batch_count
+        whole = an_epoch * (self.epochs or 0) if batches is None else batches
+        epochs, rest = divmod(whole, an_epoch)
+        return epochs * math.ceil(an_epoch / a_step) + math.ceil(rest / a_step)
+
     def __repr__(self) -> str:
         """Show the given values."""
         lengths = {"epochs": self.epochs, "steps": self.steps, "batch_count": self.batch_count}
@@ -145,19 +158,6 @@ class HParams:
         shown |= {"model_kwargs": own} if own else {}
         rest = "".join(f", {key}={value!r}" for key, value in shown.items())
         return f"HParams(lr={self.lr:g}, {length}{rest})"
-
-
-def steps_told(hparams: HParams) -> int | None:
-    """The task's optimizer steps, where the hyper-parameters alone tell; None: its loader tells."""
-    if hparams.steps is not None:
-        return hparams.steps
-    a_step, an_epoch = hparams.gradient_accumulation_steps, hparams.epoch_batches
-    batches = hparams.batch_count
-    if an_epoch is None:
-        return None if batches is None else math.ceil(batches / a_step)
-    whole = an_epoch * (hparams.epochs or 0) if batches is None else batches
-    epochs, rest = divmod(whole, an_epoch)
-    return epochs * math.ceil(an_epoch / a_step) + math.ceil(rest / a_step)
 
 
 def _batches(steps: int, a_step: int, an_epoch: int | None) -> int:

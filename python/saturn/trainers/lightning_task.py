@@ -13,7 +13,6 @@ from typing import Any
 
 from saturn.errors import InvalidInput
 from saturn.rank.exceptions import TaskError
-from saturn.tasks.hparams import steps_told
 from saturn.trainers import lightning_hooks, optimizer
 from saturn.trainers.building import undisturbed
 from saturn.trainers.lightning import LightningSource
@@ -111,9 +110,8 @@ def pieces_of(
 
 
 def _steps(hparams: Any, batches: int | None) -> int | None:
-    told = steps_told(hparams)
-    if told is not None:
-        return told
+    if hparams.known_steps is not None:
+        return int(hparams.known_steps)
     if batches is None or hparams.epochs is None:
         return None
     return int(-(-hparams.epochs * batches // hparams.gradient_accumulation_steps))

@@ -89,7 +89,11 @@ class _Launch:
         """Follow the script to its last step, or to a stop."""
         self._steps = steps
         self._metrics = self._fresh_metrics(self._saved)
-        is_started = False
+        # An earlier launch that failed after the last step's checkpoint, as in an evaluation, has
+        # left no step to report.
+        is_started = self._saved >= steps
+        if is_started:
+            self._send({"type": "started", "step": self._saved, "setup_s": 0.0})
         for report in self._follow():
             if not is_started:
                 # The time to the first report is set-up, not the time of a step.
@@ -222,9 +226,6 @@ class _Launch:
                 )
             self._send({"type": "stopped", "step": self._saved})
         elif last is None and self._saved >= steps:
-            # An earlier launch failed after the last step's checkpoint, as in an evaluation.
-            setup_s = max(0.0, time.time() - self._began_s)
-            self._send({"type": "started", "step": self._saved, "setup_s": setup_s})
             self._send({"type": "finished", "step": steps, "loss": None})
         elif last is None:
             raise self._silent()
@@ -315,7 +316,7 @@ class _Launch:
             what = f"has not reported a step in {within_s:g} s"
         else:
             what = f"has reported nothing for {within_s:g} s since step {self._last.step}"
-        kind = "task" if self._last is None else "error"
+        kind = "task" if self._last is None and self._checkpoint is None else "error"
         return _failure(
             kind,
             f"{label} {what}; have it call saturn.report(step=…, loss=…), or append lines of JSON "
