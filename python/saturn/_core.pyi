@@ -97,6 +97,7 @@ class Agent:
         name: str,
         *,
         devices: int | None,
+        fewer_will_do: bool,
         python: str,
         python_path: list[str],
         cwd: str,
@@ -106,6 +107,8 @@ class Agent:
         locks_dir: str | None = None,
     ) -> Agent:
         """Claim `devices` devices of this node; None: all that are free.
+
+        With `fewer_will_do`, devices that other runs hold are left out.
 
         `interface` is the network interface that other nodes reach, if known. `open_store` opens a
         store where ranks of several nodes meet, and returns its `host:port`.

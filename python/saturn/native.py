@@ -89,6 +89,7 @@ def agent(
     node: str,
     *,
     devices: int,
+    fewer_will_do: bool,
     python: str,
     python_path: list[str],
     cwd: str,
@@ -100,6 +101,7 @@ def agent(
     made: Agent = _core().Agent(
         node,
         devices=devices,
+        fewer_will_do=fewer_will_do,
         python=python,
         python_path=python_path,
         cwd=cwd,

@@ -81,13 +81,14 @@ impl PyAgent {
     /// Claims the node's devices.
     #[new]
     #[pyo3(signature = (
-        name, *, devices, python, python_path, cwd, run, interface, open_store, locks_dir=None,
+        name, *, devices, fewer_will_do, python, python_path, cwd, run, interface, open_store, locks_dir=None,
     ))]
     #[expect(clippy::too_many_arguments, reason = "keywords, in Python")]
     fn new(
         py: Python<'_>,
         name: String,
         devices: Option<u32>,
+        fewer_will_do: bool,
         python: String,
         python_path: Vec<String>,
         cwd: PathBuf,
@@ -100,6 +101,7 @@ impl PyAgent {
         let setup = AgentSetup {
             name,
             devices,
+            fewer_will_do,
             python,
             python_path,
             cwd,

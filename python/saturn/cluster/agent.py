@@ -30,6 +30,7 @@ class AgentSpec:
 
     node: str  # the node's name in the run
     devices: int
+    fewer_will_do: bool  # where other Saturn runs hold some of them
     python_path: Sequence[str]  # where the driver's program is imported from, without packages
     cwd: str
     run: str  # where the run will be, to be shown to other runs on the machine
@@ -74,6 +75,7 @@ class NodeAgent:
             self._agent = native.agent(
                 spec.node,
                 devices=spec.devices,
+                fewer_will_do=spec.fewer_will_do,
                 python=sys.executable,
                 python_path=[*spec.python_path, *_own_path()],
                 cwd=spec.cwd if Path(spec.cwd).is_dir() else str(Path.home()),

@@ -208,6 +208,7 @@ def _begin(node: FreeNode, wish: ClusterWish, run: str) -> _Begun:
     spec = AgentSpec(
         node=node.name,
         devices=count,
+        fewer_will_do=wish.gpus_per_node is None,
         python_path=program_path(),
         cwd=str(Path.cwd()),
         run=run,

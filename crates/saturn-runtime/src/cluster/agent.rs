@@ -65,6 +65,8 @@ pub struct AgentSetup {
     pub name: String,
     /// How many devices to hold; `None`: all that are free.
     pub devices: Option<u32>,
+    /// Fewer will do, if other runs hold some.
+    pub fewer_will_do: bool,
     /// The Python interpreter of ranks.
     pub python: String,
     /// Where that interpreter finds modules.
@@ -119,7 +121,7 @@ enum Stage {
 impl Agent {
     /// Takes this machine's devices, and starts the thread that watches the driver's silence.
     pub fn claim(setup: AgentSetup) -> Result<Arc<Self>, RuntimeError> {
-        let machine = Machine::look().named(setup.name.clone());
+        let machine = Machine::look().named(setup.name.clone()).or_fewer(setup.fewer_will_do);
         let claims = Claims::new(setup.locks_dir.as_deref(), &setup.run)?;
         let pool = machine.claim(setup.devices, claims)?;
         let description = serde_json::to_string(&pool.hardware())

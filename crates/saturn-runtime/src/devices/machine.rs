@@ -32,6 +32,8 @@ pub(crate) struct Machine {
     outside: fn() -> Programs,
     /// UUIDs of GPUs that a person wants used beside whoever is on them.
     shared: BTreeSet<String>,
+    /// Fewer devices than asked will do, if others hold some.
+    fewer_will_do: bool,
 }
 
 impl Machine {
@@ -50,6 +52,7 @@ impl Machine {
             cores,
             outside: if outside::is_to_be_left() { outside::look } else { Programs::new },
             shared: BTreeSet::new(),
+            fewer_will_do: false,
         }
     }
 
@@ -61,6 +64,11 @@ impl Machine {
     /// The same machine, of which these GPUs are used beside whoever is on them.
     pub(crate) fn sharing(self, gpus: &BTreeSet<String>) -> Self {
         Self { shared: gpus.clone(), ..self }
+    }
+
+    /// The same machine, of which fewer devices than asked will do, if others hold some.
+    pub(crate) fn or_fewer(self, fewer_will_do: bool) -> Self {
+        Self { fewer_will_do, ..self }
     }
 
     /// The GPUs by model and memory in bytes. An error says why the machine's GPUs can't be used.
@@ -104,7 +112,8 @@ impl Machine {
             warnings.push(format!("training on CPU slots, not on GPUs: {why}"));
         }
         let by_run = |(_, holder): &&(String, By)| !matches!(holder, By::Outside(_));
-        if asked.is_none() && taken.held.iter().any(|one| by_run(&one)) {
+        let takes_what_is_free = asked.is_none() || self.fewer_will_do;
+        if takes_what_is_free && taken.held.iter().any(|one| by_run(&one)) {
             let held = taken.held.iter().filter(by_run);
             warnings.push(format!("other runs hold devices: {}", holders(held)));
         }
@@ -129,6 +138,11 @@ impl Machine {
             _ => return Ok(()),
         };
         Err(RuntimeError::Devices { asked: asked.unwrap_or_default(), why })
+    }
+
+    /// How many devices must be free at least; `None`: one.
+    fn at_least(&self, asked: Option<u32>) -> Option<u32> {
+        asked.filter(|_| !self.fewer_will_do)
     }
 
     fn claim_gpus(
@@ -157,7 +171,7 @@ impl Machine {
             let by = by_run.unwrap_or_else(|| By::Outside(in_words(programs)));
             taken.held.push((gpu.uuid.clone(), by));
         }
-        let mut taken = taken.checked(asked, "GPUs")?;
+        let mut taken = taken.checked(self.at_least(asked), "GPUs")?;
         if asked.is_none() {
             let more = Taken::claim(outsiders.iter().map(wanted), None, claims)?;
             taken.devices.extend(more.devices);
@@ -179,7 +193,8 @@ impl Machine {
         // More slots than cores were asked for: they share the cores that are free.
         let shared = asked.filter(|asked| *asked as usize > self.cores.len());
         let exactly = if shared.is_some() { None } else { asked };
-        let mut taken = Taken::claim(wanted, exactly, claims)?.checked(exactly, "CPU slots")?;
+        let taken = Taken::claim(wanted, exactly, claims)?;
+        let mut taken = taken.checked(self.at_least(exactly), "CPU slots")?;
         if let Some(num_slots) = shared {
             let cores = taken.devices.clone();
             taken.devices = cores.into_iter().cycle().take(num_slots as usize).collect();

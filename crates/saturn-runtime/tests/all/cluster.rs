@@ -35,6 +35,7 @@ fn agent_with(
     let setup = AgentSetup {
         name: name.to_owned(),
         devices: Some(2),
+        fewer_will_do: false,
         python: python.to_string_lossy().into_owned(),
         python_path: Vec::new(),
         cwd: run.dir.path().to_owned(),

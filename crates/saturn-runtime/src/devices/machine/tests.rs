@@ -15,7 +15,7 @@ use crate::devices::outside::{Program, Whose};
 fn machine(gpus: Gpus, num_cores: usize) -> Machine {
     let cores = (0..num_cores).collect();
     let (name, shared) = ("host".to_owned(), BTreeSet::new());
-    Machine { name, gpus, cores, outside: Programs::new, shared }
+    Machine { name, gpus, cores, outside: Programs::new, shared, fewer_will_do: false }
 }
 
 fn claims(dir: &TempDir, run: &str) -> Claims {
@@ -85,6 +85,12 @@ fn a_second_run_takes_what_is_free_or_is_told_who_holds_the_rest() {
     let two = machine.claim(None, claims(&dir, "/runs/two")).unwrap();
     assert_eq!(nodes(&two)[0].1, 1);
     assert_eq!(two.warnings, [format!("other runs hold devices: {holder}")]);
+    drop(two);
+    let machine = machine.or_fewer(true);
+    let two = machine.claim(Some(3), claims(&dir, "/runs/two")).unwrap();
+    assert_eq!(nodes(&two)[0].1, 1, "an agent takes what it gets");
+    assert_eq!(two.warnings, [format!("other runs hold devices: {holder}")]);
+    let machine = machine.or_fewer(false);
     let error = machine.claim(None, claims(&dir, "/runs/three")).unwrap_err().to_string();
     assert!(error.starts_with("no device is free: ") && error.contains("G2"), "{error}");
     let error = machine.claim(Some(4), claims(&dir, "/runs/three")).unwrap_err().to_string();
