@@ -239,7 +239,7 @@ def test_a_gpu_that_was_named_once_is_used_after_a_resume_that_names_none(tmp_pa
 
 @pytest.mark.slow
 def test_a_gpu_is_used_once_the_others_have_left_it(tmp_path: Path) -> None:
-    run = shared(tmp_path, 6000)
+    run = shared(tmp_path, 60_000)  # the first task trains until the run is stopped
     process = run.start()
     wait_for_step(run, 20, "first")
     (tmp_path / "programs").write_text("")
