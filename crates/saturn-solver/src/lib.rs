@@ -62,4 +62,4 @@ pub use solve::further::{
     Further, ManyPrices, RestOfRun, RestPlans, num_left_out, one_price, solve_further, solve_rest,
     widened,
 };
-pub use solve::sizes::{Sized, longest, on_nodes, solve_sizes, with_further};
+pub use solve::sizes::{Lacking, Sized, longest, on_nodes, solve_sizes, why_lacking, with_further};

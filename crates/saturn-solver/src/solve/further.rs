@@ -8,7 +8,7 @@ use saturn_core::{Node, Objective, Plan, Problem, Wide};
 use crate::course::clock::Clock;
 use crate::problem::error::SolveError;
 use crate::problem::options::Options;
-use crate::solve::sizes::{Sized, solve_each, with_further};
+use crate::solve::sizes::{Sized, has_deadlines, solve_each, with_further, without_deadlines};
 
 /// What is left of a run, and how the run itself plans.
 #[derive(Debug, Clone, Copy)]
@@ -119,18 +119,6 @@ pub fn solve_rest(
         with_all_tasks_is_unexplained,
         leaves_out_deadlines,
     })
-}
-
-fn has_deadlines(problem: &Problem) -> bool {
-    problem.tasks.iter().any(|task| task.deadline_s.is_some())
-}
-
-fn without_deadlines(problem: &Problem) -> Problem {
-    let mut problem = problem.clone();
-    for task in &mut problem.tasks {
-        (task.deadline_s, task.late_price, task.most_late_s) = (None, None, None);
-    }
-    problem
 }
 
 /// Plans what is left of a run on its own nodes and on further nodes, for each number of further

@@ -223,6 +223,50 @@ fn solve_switched(
     solve(problem, &Options { warm_start, ..options.clone() }, clock)
 }
 
+/// Why some numbers of nodes have no plan.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Lacking {
+    /// The numbers of nodes that lack a plan because of deadlines alone.
+    pub late: Vec<usize>,
+    /// The numbers of nodes for which the clock was interrupted before that was known.
+    pub unexplained: Vec<usize>,
+}
+
+/// Asks of those of `sizes` that have no plan whether they would have a plan without deadlines. The
+/// problem, node and seed are those that [`solve_sizes`] was given.
+pub fn why_lacking(
+    problem: &Problem,
+    node: &Node,
+    sizes: &[Sized],
+    seed: u64,
+    clock: &dyn Clock,
+) -> Result<Lacking, SolveError> {
+    let lacking = sizes.iter().filter(|size| !size.plan.is_usable());
+    let counts: Vec<usize> = lacking.map(|size| size.nodes).collect();
+    if counts.is_empty() || !has_deadlines(problem) {
+        return Ok(Lacking::default());
+    }
+    let undue = without_deadlines(problem);
+    let found = solve_sizes(&undue, node, &counts, seed, clock, &mut |_| {})?;
+    let unexplained = counts.get(found.len()..).unwrap_or_default().to_vec();
+    let late = found.iter().filter(|size| size.plan.is_usable()).map(|size| size.nodes).collect();
+    Ok(Lacking { late, unexplained })
+}
+
+/// Whether any end is due: a task's, or that of all tasks.
+pub(super) fn has_deadlines(problem: &Problem) -> bool {
+    problem.deadline_s.is_some() || problem.tasks.iter().any(|task| task.deadline_s.is_some())
+}
+
+/// The same tasks, of which none is due.
+pub(super) fn without_deadlines(problem: &Problem) -> Problem {
+    let mut problem = Problem { deadline_s: None, ..problem.clone() };
+    for task in &mut problem.tasks {
+        (task.deadline_s, task.late_price, task.most_late_s) = (None, None, None);
+    }
+    problem
+}
+
 /// Whether a plan misses soft deadlines by less than another, or by as much and ends before it.
 fn is_sooner(plan: &Plan, other: &Plan) -> bool {
     compare_tardiness(plan.tardiness, other.tardiness)

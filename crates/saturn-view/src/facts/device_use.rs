@@ -91,7 +91,7 @@ impl Parts {
         self.0[to as usize] += seconds;
     }
 
-    /// Raises each use to what it is in `other`, if that is more.
+    /// Takes over from `other` the seconds of each use that has more seconds there.
     pub(crate) fn raise_to(&mut self, other: &Self) {
         for (own, other) in self.0.iter_mut().zip(other.0) {
             *own = own.max(other);

@@ -118,7 +118,7 @@ pub struct Size {
     /// There is no plan because some task would miss its own deadline.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub misses_tasks_deadline: bool,
-    /// There is no plan, and Ctrl-C came before it was known why. Only of a run in progress.
+    /// There is no plan, and Ctrl-C came before it was known why.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_unexplained: bool,
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use saturn_core::Problem;
 use saturn_core::names::escape_terminal;
-use saturn_solver::{Clock, Sized, SolveError, longest, solve_sizes};
+use saturn_solver::{Clock, Sized, longest, solve_sizes, why_lacking};
 use saturn_store::io_words;
 use saturn_view::whatif::Asked;
 use saturn_view::{Whatif, whatif_html, whatif_text};
@@ -70,8 +70,8 @@ pub(crate) fn run(args: &WhatifArgs) -> Exit {
     if !is_partial && sizes.iter().all(|size| !size.plan.is_usable()) {
         return fail(Exit::Infeasible, format!("{name}: {}", why_none(problem, &sizes)));
     }
-    let late = match missing_deadlines(&read, &sizes, args.seed, &clock) {
-        Ok(late) => late,
+    let lacking = match why_lacking(problem, node, &sizes, args.seed, &clock) {
+        Ok(lacking) => lacking,
         Err(error) => {
             let error = escape_terminal(&saturn_store::with_causes(&error));
             return fail(Exit::Machine, format!("{name}: {error}"));
@@ -89,35 +89,13 @@ pub(crate) fn run(args: &WhatifArgs) -> Exit {
         run: None,
     };
     let plans: Vec<_> = sizes.iter().map(|size| (size.nodes, &size.plan)).collect();
+    let is_partial = is_partial || !lacking.unexplained.is_empty();
     let mut whatif = Whatif::of(asked, (longest, task, fastest_s), &plans, is_partial);
     for size in &mut whatif.sizes {
-        size.misses_tasks_deadline = late.contains(&size.nodes);
+        size.misses_tasks_deadline = lacking.late.contains(&size.nodes);
+        size.is_unexplained = lacking.unexplained.contains(&size.nodes);
     }
     show(args, &whatif)
-}
-
-/// The sizes that have no plan, and would have one if no task had a hard deadline.
-fn missing_deadlines(
-    read: &Read,
-    sizes: &[Sized],
-    seed: u64,
-    clock: &dyn Clock,
-) -> Result<Vec<usize>, SolveError> {
-    let lacking = sizes.iter().filter(|size| !size.plan.is_usable());
-    let counts: Vec<usize> = lacking.map(|size| size.nodes).collect();
-    let mut problem = read.problem.clone();
-    let mut has_deadlines = problem.deadline_s.take().is_some();
-    for task in &mut problem.tasks {
-        if task.late_price.is_none() {
-            has_deadlines |= task.deadline_s.take().is_some();
-        }
-        has_deadlines |= task.most_late_s.take().is_some();
-    }
-    if counts.is_empty() || !has_deadlines {
-        return Ok(Vec::new());
-    }
-    let found = solve_sizes(&problem, &read.node, &counts, seed, clock, &mut |_| {})?;
-    Ok(found.iter().filter(|size| size.plan.is_usable()).map(|size| size.nodes).collect())
 }
 
 /// The price of a node, where all nodes have one price.
