@@ -318,4 +318,4 @@ fn holders<'a>(held: impl IntoIterator<Item = &'a (String, By)>) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

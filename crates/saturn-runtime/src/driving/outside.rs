@@ -150,13 +150,12 @@ impl Sightings {
 mod tests {
     use std::sync::Mutex;
 
-    use saturn_core::{Cluster, Knobs, Node, Placement, Strategy};
-    use saturn_engine::{
-        AttemptId, DeviceKind, Engine, Event, Mode, Policy, Purpose, Record, RunConfig, TaskId,
-    };
+    use saturn_core::{Knobs, Node, Placement, Strategy};
+    use saturn_engine::{AttemptId, DeviceKind, Purpose, Record, TaskId};
 
     use super::*;
     use crate::devices::hardware::NodeHardware;
+    use crate::devices::machine::tests::engine;
     use crate::system::clock;
 
     fn hardware() -> Hardware {
@@ -168,20 +167,6 @@ mod tests {
             gpus: vec!["G0".to_owned(), "G1".to_owned()],
         };
         Hardware { kind: DeviceKind::Cuda, nodes: vec![node], warnings: Vec::new() }
-    }
-
-    fn engine() -> Engine {
-        let config = RunConfig {
-            mode: Mode::Orchestrate,
-            device_kind: DeviceKind::Cuda,
-            device_memory_bytes: None,
-            techniques: Vec::new(),
-            policy: Policy::default(),
-        };
-        let mut engine = Engine::new(config);
-        let cluster = Cluster { nodes: vec![Node::new("host", 2, "H200")] };
-        engine.handle(Event::Begin { cluster }, 0.0);
-        engine
     }
 
     fn on(uuid: &str, pids: &[u32]) -> Programs {

@@ -162,8 +162,8 @@ fn more_slots_than_cores_share_them_and_say_so() {
     });
 }
 
-#[test]
-fn what_a_run_was_on_is_missed_by_name() {
+/// The engine of a run on two H200 of one node.
+pub(crate) fn engine() -> Engine {
     let config = RunConfig {
         mode: Mode::Orchestrate,
         device_kind: DeviceKind::Cuda,
@@ -174,6 +174,12 @@ fn what_a_run_was_on_is_missed_by_name() {
     let mut engine = Engine::new(config);
     let cluster = Cluster { nodes: vec![Node::new("host", 2, "H200")] };
     engine.handle(Event::Begin { cluster }, 0.0);
+    engine
+}
+
+#[test]
+fn what_a_run_was_on_is_missed_by_name() {
+    let engine = engine();
     let missing = |gpus| machine(gpus, 2).missing_for(engine.state());
     assert_eq!(missing(Gpus::There(vec![gpu("G0", "H200")])), None);
     let broken = Gpus::Unusable("the NVIDIA driver does not work: no".to_owned());
