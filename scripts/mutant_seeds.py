@@ -25,8 +25,8 @@ TIMES = 5
 #: At the least, seconds: short runs vary.
 LEAST_S = 2
 MEMORY_KB = 6_000_000
-#: The most seeds that one process tries. The first processes try few seeds, since most mutants die
-#: there.
+#: How many seeds each process in turn tries at most. The first processes try few seeds, since most
+#: mutants are killed by one of the first seeds.
 PARTS = (10, 40, 150, 800)
 
 

@@ -248,7 +248,8 @@ pub enum Event {
         living: Vec<AttemptId>,
     },
     /// Processes of attempts that are over live on: an earlier driver killed them, and they have not
-    /// ended. Told right after [`Event::Resume`]. Their ends are told as those of any rank.
+    /// ended. This event follows [`Event::Resume`] at once. When such a process ends, a
+    /// [`Event::RankExited`] says so, as for every rank.
     Undead {
         /// These attempts.
         attempts: Vec<Undead>,

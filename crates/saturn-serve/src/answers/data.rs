@@ -85,9 +85,9 @@ pub struct RunMetrics {
     pub is_driven: bool,
     /// The time on its clock, seconds.
     pub now_s: f64,
-    /// What it is now.
+    /// Numbers that rise and fall: tasks and devices by what they do at present.
     pub gauges: Gauges,
-    /// What has only grown since it began.
+    /// Numbers that have only risen since the run began.
     pub tally: Tally,
 }
 

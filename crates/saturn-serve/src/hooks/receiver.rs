@@ -27,7 +27,7 @@ pub struct Receiver {
     agent: Agent,
 }
 
-/// Why a receiver has not taken what it was told.
+/// Why a receiver has not accepted a webhook.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NotTaken {
     /// It says that it does not want this.

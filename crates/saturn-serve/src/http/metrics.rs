@@ -139,7 +139,7 @@ fn counters(text: &mut Exposition, runs: &[RunMetrics]) {
     }
 }
 
-/// The names are those of the API.
+/// The number of tasks at each stage. Stages have the same names as in the API.
 fn stages(counts: &TaskCounts) -> [(&'static str, usize); 12] {
     [
         ("unmeasured", counts.unmeasured),

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use crate::local::followed::Followed;
 
-/// So many runs stay, whether or not somebody asks about them.
+/// This number of runs stays followed, whether or not somebody asks about them.
 const MAX_IDLE: usize = 16;
-/// Of more, those stay that were asked about so recently.
+/// A further run stays followed until nobody has asked about it for this long.
 const IDLE_AFTER: Duration = Duration::from_mins(1);
 /// The most runs of all. There are fewer streams of events at once, so open pages stay below this.
 const MAX_ALL: usize = 256;

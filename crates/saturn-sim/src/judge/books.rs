@@ -105,7 +105,7 @@ pub(super) struct AttemptBook {
     pub(super) death: Option<(i32, String)>,
     /// It was given up while processes of it were left, as far as the engine knew.
     pub(super) is_left: bool,
-    /// The gang is on several nodes, and the engine was told that one of these nodes has gone.
+    /// The gang is on several nodes, and the engine was told that a node of the gang has gone.
     pub(super) has_lost_node: bool,
     /// Ranks that have said that they fail.
     pub(super) failed_ranks: BTreeSet<u32>,

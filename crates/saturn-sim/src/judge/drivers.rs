@@ -9,7 +9,7 @@ use crate::workloads::truth::PEAK_MEMORY_BYTES;
 impl Books {
     pub(super) fn driver_died(&mut self, living: &[AttemptId]) {
         self.duties.clear();
-        // What it was told last may not be on record.
+        // The driver may have died before it recorded which devices other programs use.
         self.outside = Outside::default();
         self.asked.clear();
         self.open_solves.clear();

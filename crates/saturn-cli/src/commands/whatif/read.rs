@@ -322,8 +322,9 @@ fn widest_of(problem: &Problem) -> u32 {
     problem.cluster.nodes.iter().map(|node| node.gpus).max().unwrap_or(1)
 }
 
-/// The node of so many GPUs that a pool has several times: like those of this size in the problem,
-/// or else like its largest, without a price. It has a price if all that are like it have the same.
+/// A node with this number of GPUs, of which the pool is to have several. It is like the problem's
+/// nodes of this size, and has their price if that is the same for all. If the problem has no node of
+/// this size, it is like the problem's largest node, and has no price.
 fn node_of(problem: &Problem, gpus: u32) -> Result<Node, String> {
     let of = |gpus| problem.cluster.nodes.iter().filter(move |node| node.gpus == gpus);
     let has_size = of(gpus).next().is_some();
