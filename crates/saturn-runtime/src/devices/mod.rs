@@ -7,8 +7,8 @@
 //!   the runs of all users see.
 //! - `host_memory` reads what the machine's memory and the limits of this process are.
 //!
-//! Invariants: two runs of a user never hold the same device, and runs of two users no GPU. Looking at devices initialises no
-//! CUDA context.
+//! Invariants: two runs of a user never hold the same device, and runs of two users no GPU. Looking
+//! at devices initialises no CUDA context.
 //!
 //! May use: `system`.
 

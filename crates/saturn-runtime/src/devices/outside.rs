@@ -14,6 +14,8 @@ use nvml_wrapper::Nvml;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use saturn_view::units;
 
+use crate::system::processes::{stat_of, variable_of};
+
 /// Where Linux shows processes.
 const PROC: &str = "/proc";
 /// The variable that names its run to each process that a run launches, and to all that these start.
@@ -35,7 +37,7 @@ pub(crate) struct Program {
 /// Which run a process belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Whose {
-    /// It is a rank of this run, or a rank of this run has started it.
+    /// It is a rank of the run with this id, or such a rank has started it.
     Run(String),
     /// It belongs to no run of this user.
     Others,
@@ -107,20 +109,17 @@ fn whose(proc: &Path, pid: u32, uid: u32) -> Whose {
 /// The run that launched a process, by the process's environment or a parent's: a process may write
 /// over its own environment, as programs do that change their titles.
 fn run_of(proc: &Path, pid: u32) -> Option<String> {
-    let prefix = format!("{RUN_VARIABLE}=");
-    let mut pid = pid;
+    let mut process = proc.join(pid.to_string());
     for _ in 0..MAX_PARENTS {
-        let process = proc.join(pid.to_string());
-        let environment = fs::read(process.join("environ")).unwrap_or_default();
-        let mut variables = environment.split(|byte| *byte == 0);
-        let run = variables.find_map(|one| std::str::from_utf8(one).ok()?.strip_prefix(&prefix));
-        if let Some(run) = run {
-            return Some(run.to_owned());
+        let run = variable_of(&process, RUN_VARIABLE);
+        if run.is_some() {
+            return run;
         }
-        // The format is `pid (name) state parent …`, and the name may contain any character.
-        let stat = fs::read_to_string(process.join("stat")).ok()?;
-        let (_, fields) = stat.rsplit_once(") ")?;
-        pid = fields.split(' ').nth(1)?.parse().ok().filter(|parent| *parent > 1)?;
+        let parent = stat_of(&process)?.parent;
+        if parent <= 1 {
+            return None;
+        }
+        process = proc.join(parent.to_string());
     }
     None
 }

@@ -21,6 +21,7 @@ use saturn_engine::AttemptId;
 
 use crate::launching::input::{Input, Sending};
 use crate::system::clock::{deadline, is_past, pause};
+use crate::system::processes::{stat_of, variable_of};
 
 /// The time between two looks at killed processes, which grows from the first to the second. The
 /// kernel may never end a process that waits for a device or a file server, and each look reads all
@@ -141,22 +142,13 @@ fn kill_marked(is_wanted: &dyn Fn(&str) -> bool) -> BTreeMap<String, Vec<i32>> {
         if !is_ours || pid.cast_unsigned() == me {
             continue;
         }
-        let Some(mark) = mark_of(&process.path()).filter(|mark| is_wanted(mark)) else { continue };
+        let mark = variable_of(&process.path(), VARIABLE);
+        let Some(mark) = mark.filter(|mark| is_wanted(mark)) else { continue };
         // The process may have ended a moment ago.
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         found.entry(mark).or_default().push(pid);
     }
     found
-}
-
-/// The mark in a process's environment. `None` also for a zombie, which holds nothing.
-fn mark_of(process: &Path) -> Option<String> {
-    let environment = std::fs::read(process.join("environ")).ok()?;
-    let prefix = format!("{VARIABLE}=");
-    environment
-        .split(|byte| *byte == 0)
-        .find_map(|variable| std::str::from_utf8(variable).ok()?.strip_prefix(&prefix))
-        .map(str::to_owned)
 }
 
 /// Kills the process group of a rank that nobody reaps. Returns whether the rank was alive.
@@ -166,11 +158,8 @@ fn kill_leader(pid: i32) -> bool {
 
 /// Whether a process lives and leads a process group, as ranks do.
 pub(crate) fn leads_a_group(pid: i32) -> bool {
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    // The format is `pid (name) state parent group …`, and the name may contain any character.
-    let mut fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ');
-    let is_zombie = fields.next() == Some("Z");
-    !is_zombie && fields.nth(1).and_then(|group| group.parse().ok()) == Some(pid)
+    let stat = stat_of(Path::new(&format!("/proc/{pid}")));
+    stat.is_some_and(|stat| !stat.is_zombie && stat.group == pid)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! For measurements: writes the journal of a simulated run, and reads a journal as a resume does.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use saturn_engine::{Engine, Record};
@@ -35,7 +36,7 @@ pub fn write_journal(
         host_memory_bytes: None,
         outlives_s: None,
         platform: None,
-        shared_gpus: std::collections::BTreeSet::new(),
+        shared_gpus: BTreeSet::new(),
     };
     let (first, _) = decisions.next().unwrap_or_default();
     let path = journal_of(run_dir);

@@ -60,7 +60,7 @@ pub(super) fn moved(place: &Place, start_s: f64, end_s: f64) -> Place {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub(super) enum Part {
-    /// Consecutive places, unchanged: how many, and the number of the first.
+    /// Consecutive places, unchanged: the number of the first place, and how many there are.
     Same(usize, usize),
     /// The place of this number, with another start and another end.
     Moved(usize, f64, f64),
