@@ -9,12 +9,13 @@ import pytest
 from saturn.stoppers import ASHA, GO_ON, HOLD, Progress, Ruling
 from saturn.stoppers.given import Reports, stoppers_of, with_metrics
 from saturn.stoppers.progress import ENDED, HELD, TRAINING, WAITING
+from saturn.stoppers.stopper import AHEAD
 from saturn.tuning.tuner import Stopping
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a search ended: when, and with which best value among the tasks that are done."""
+    """How a search ended: after how many ticks, and the best value of the tasks that are done."""
 
     end: int
     best: float
@@ -45,7 +46,7 @@ class Pool:
             task = self.tasks[one.task]
             if task.stage == ENDED:
                 continue
-            task.train_ahead(one.ruling == GO_ON and one.reason.endswith("stand idle"))
+            task.train_ahead(one.ruling == GO_ON and one.reason == AHEAD)
             if task.stage == TRAINING and one.ruling != GO_ON:
                 self.free += 1
             task.stage = {GO_ON: WAITING, HOLD: HELD}.get(one.ruling, ENDED)
@@ -97,13 +98,13 @@ def test_a_search_lasts_longer_for_training_ahead_only_where_that_finds_a_better
     tasks: int, devices: int, eta: int, steps: int
 ) -> None:
     """Before, tasks that came to a rung ahead let more tasks go on: 1.8 times as long, in each."""
-    later_for_nothing, plain_s, ahead_s = 0, 0, 0
+    later_for_nothing, plain_ticks, ahead_ticks = 0, 0, 0
     for seed in range(40):
         plain = Pool(tasks, devices, eta, steps, seed).run(ahead=False)
         ahead = Pool(tasks, devices, eta, steps, seed).run(ahead=True)
         assert ahead.best <= plain.best, seed
         later_for_nothing += ahead.end > plain.end and ahead.best == plain.best
-        plain_s, ahead_s = plain_s + plain.end, ahead_s + ahead.end
+        plain_ticks, ahead_ticks = plain_ticks + plain.end, ahead_ticks + ahead.end
     # A task that trained ahead may have been among the best, and still not be the best in the end.
     assert later_for_nothing <= 2
-    assert ahead_s <= 1.15 * plain_s
+    assert ahead_ticks <= 1.15 * plain_ticks
