@@ -251,7 +251,7 @@ pub enum Event {
     /// ended. This event follows [`Event::Resume`] at once. When such a process ends, a
     /// [`Event::RankExited`] says so, as for every rank.
     Undead {
-        /// These attempts.
+        /// The attempts that have such processes.
         attempts: Vec<Undead>,
     },
     /// A node joins the pool, or comes back to it.

@@ -336,7 +336,7 @@ pub enum Record {
     },
     /// The driver had stood still until now, and heard nothing meanwhile.
     StoodStill {
-        /// For how long, seconds.
+        /// How long it stood still, seconds.
         for_s: f64,
     },
     /// An interval of training has measured its strategy, beside whatever else ran then.

@@ -3,15 +3,15 @@
 use crate::facts::config::Wishes;
 
 impl Wishes {
-    /// The time by which a plan must have it end if it can, seconds: its deadline, or how far its
-    /// soft deadline may be missed.
+    /// The time by which every plan must end the task, if any plan can, seconds: a hard deadline, or
+    /// a soft deadline and the most by which it may be missed.
     pub fn latest_s(&self) -> Option<f64> {
         let more_s = if self.late_price.is_some() { self.most_late_s? } else { 0.0 };
         Some(self.deadline_s? + more_s)
     }
 
-    /// The time from which it is late, seconds, and the price of a second from then on, if its
-    /// deadline is soft.
+    /// A soft deadline in seconds, and the price of each second after it. `None` without a soft
+    /// deadline.
     pub fn soft_deadline(&self) -> Option<(f64, f64)> {
         self.deadline_s.zip(self.late_price)
     }
