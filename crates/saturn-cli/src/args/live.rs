@@ -52,7 +52,7 @@ pub(crate) struct StatusArgs {
     ("saturn web my-run --port 8000", "one run, on another port"),
     ("saturn web /data/runs --json", "the runs of a directory; the address and token as data"),
     ("saturn web --webhook @hook-url", "tell the address in this file what happens"),
-], "0 ended by Ctrl-C, 2 no such run or directory, or the port is taken, 5 the machine failed"))]
+], "0 ended by Ctrl-C, 2 no such run or directory, the port is taken, or a webhook is no address, 5 the machine failed"))]
 pub(crate) struct WebArgs {
     /// Run directory, a run's name in `saturn_runs`, `pool`, or a directory of runs; by default the
     /// pool and all runs in `saturn_runs`.
@@ -64,10 +64,10 @@ pub(crate) struct WebArgs {
     /// given again.
     #[arg(long, value_name = "URL")]
     pub(crate) webhook: Vec<String>,
-    /// Tell webhooks only of these, joined by commas: `done`, `failed`, `late`, `moved`.
+    /// The happenings that webhooks are told of, joined by commas; by default all.
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = ["done", "failed", "late", "moved"])]
     pub(crate) webhook_for: Vec<String>,
-    /// Sign what webhooks are told by the secret in this file.
+    /// The file with the secret that signs each webhook.
     #[arg(long, value_name = "FILE")]
     pub(crate) webhook_secret: Option<PathBuf>,
     /// Print the address and the token as JSON.
