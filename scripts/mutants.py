@@ -9,6 +9,8 @@ holds them all (`schemata.py`), and `SATURN_MUTANT=17` chooses one when it runs.
 compile are left out: rustc names their lines. Each test runs alone and unmutated first, which tells
 how long it takes and which functions it reaches. Then each mutant meets the tests that reach it,
 until the first that fails. A test that takes five times its processor time has noticed the mutant.
+Tests that are likely to kill for little time come first, so `--most-s 60`, which ends after tests
+of 60 seconds, misses few kills.
 
 The sample is the mutants with the smallest digests of file, function, change and line, so that a
 change elsewhere leaves the sample as it is. The copy and its build stay in `target/mutants`.
@@ -25,6 +27,7 @@ import argparse
 import concurrent.futures
 import hashlib
 import json
+import math
 import os
 import re
 import resource
@@ -103,6 +106,11 @@ def main() -> int:
         default=SEEDS[-1],
         help="how many of the simulator's seeds are tried; a later run tries more on survivors",
     )
+    parser.add_argument(
+        "--most-s",
+        type=int,
+        help="a mutant survives if tests of so many seconds of processor time don't kill it",
+    )
     parser.add_argument("--again", choices=["nothing", "survivors", "all"], default="nothing")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
@@ -141,7 +149,7 @@ def main() -> int:
 
     def meet(number: int) -> None:
         began = time.monotonic()
-        outcome, by = fate(number, functions[number], tests)
+        outcome, by = fate(number, functions[number], tests, options.most_s)
         if judges and outcome == "survived":
             outcome, by = judges.fate(number, functions[number])
         said: Outcome = {
@@ -153,6 +161,8 @@ def main() -> int:
         }
         if meets_seeds:
             said["seeds"] = options.seeds
+        if outcome == "survived" and options.most_s is not None:
+            said["most_s"] = options.most_s
         with lock, kept.open("a") as out:
             out.write(json.dumps(said) + "\n")
 
@@ -409,9 +419,15 @@ def processor_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def fate(mutant: int, function: int, tests: Iterable[Test]) -> tuple[str, str]:
+def fate(
+    mutant: int, function: int, tests: Iterable[Test], most_s: float | None
+) -> tuple[str, str]:
     """What became of a mutant, and the test that told."""
+    left_s = math.inf if most_s is None else most_s
     for test in sorted((one for one in tests if function in one.reached), key=Test.price_s):
+        if test.seconds > left_s:
+            continue
+        left_s -= test.seconds
         code = run(test, mutant, LEAST_S + round(TIMES * test.seconds))
         test.runs += 1
         if code:

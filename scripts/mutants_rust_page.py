@@ -114,5 +114,7 @@ def _survivors(
             known = _reason(by, one, reasons)
             if (num := one.get("seeds", ALL_SEEDS)) < ALL_SEEDS:
                 known = known or f"only the first {num} seeds were tried"
+            if (most_s := one.get("most_s")) is not None:
+                known = known or f"only tests of {most_s} s together were tried"
             yield f"| {where} | `{change.strip().replace('|', chr(92) + '|')}` | {known} |"
     yield ""

@@ -69,6 +69,10 @@ class Mutant:
 
 def listed(crate: str) -> list[Mutant]:
     """All mutants of a crate, in the order of their digests."""
+    if not TOOL.exists():
+        raise SystemExit(
+            f"missing: {TOOL}; get it by `cargo install cargo-mutants --root target/tools`"
+        )
     said = subprocess.run(
         [TOOL, "mutants", "--list", "--json", "-d", ROOT, "-p", crate],
         check=True,

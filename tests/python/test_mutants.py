@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "scripts"))
 
@@ -71,6 +73,24 @@ def test_the_test_that_kills_soonest_is_tried_first() -> None:
     slow.runs = slow.kills = 10
     quick.runs = 1000
     assert slow.price_s() < quick.price_s()
+
+
+def test_a_mutant_survives_once_its_tests_have_had_their_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    costs_s = {"first": 1.0, "second": 5.0, "third": 20.0, "fourth": 40.0}
+    tests = [mutants.Test(name, [], ROOT, seconds, {7}) for name, seconds in costs_s.items()]
+    ran: list[str] = []
+
+    def never_fails(test: mutants.Test, *_: object) -> int:
+        ran.append(test.name)
+        return 0
+
+    monkeypatch.setattr(mutants, "run", never_fails)
+    assert mutants.fate(1, 7, tests, 30.0) == ("survived", "")
+    assert ran == ["first", "second", "third"]
+    assert mutants.fate(1, 7, tests, None) == ("survived", "")
+    assert set(ran) == set(costs_s)
 
 
 def test_the_seed_that_killed_a_mutant_is_told_and_comes_first_the_next_time(
