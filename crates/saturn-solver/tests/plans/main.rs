@@ -8,6 +8,7 @@ mod further;
 mod limits;
 mod more;
 mod properties;
+mod quality;
 mod robust;
 mod sizes;
 mod support;

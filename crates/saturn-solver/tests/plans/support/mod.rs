@@ -2,10 +2,12 @@
 
 mod cases;
 mod gangs;
+mod random;
 
 pub(crate) use cases::cases;
 pub(crate) use gangs::{Held, gangs};
 use proptest::prelude::*;
+pub(crate) use random::Random;
 use saturn_core::{Candidate, Cluster, Node, Problem, ProblemTask};
 
 /// Sizes of random problems.
