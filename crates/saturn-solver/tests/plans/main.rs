@@ -1,6 +1,7 @@
 //! The solver by its plans. One program, which links once.
 #![expect(clippy::unwrap_used, reason = "a test's helpers fail as the test does")]
 
+mod baselines;
 mod completion;
 mod early;
 mod facts;
