@@ -20,7 +20,7 @@ help:
 	@echo 'make demo-fake-gpus  the short demo on eight GPUs that are none (docs/fake-gpu.md), three minutes'
 	@echo 'make demo-cluster  the short demo on a Ray cluster of two nodes on this machine, of which one dies and another joins'
 	@echo 'make check       what the change can have broken: formatter, lints, types, nearest tests; a minute'
-	@echo 'make test        all quick tests, ten to sixteen minutes'
+	@echo 'make test        all quick tests, about ten minutes'
 	@echo 'make test-nightly  what make test leaves out: slow tests, more kills, more seeds, other instructions, busy cores; three and a half hours'
 	@echo '                 PARTS="kills busy" runs these parts; scripts/nightly.py --list says what each is for'
 	@echo 'make test-numerics  the tests of numbers under each instruction set, mode of MKL, number of threads, size of pages: two hours'
