@@ -14,13 +14,15 @@ fill every device, gathered and freed or not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
+from saturn.techniques.interface import NotApplicable
 from saturn.techniques.model.casts import keep_weights_alone
+from saturn.techniques.model.changed_parameters import ForwardWatch
 
 if TYPE_CHECKING:
     from torch import nn
@@ -66,6 +68,7 @@ class Sharding:
         # torch keeps the root gathered between forward and backward: its backward comes first.
         options |= options_of_root or {}
         fully_shard(root, ignored_params=scalars.ignored | split, **options)
+        _watch_forwards(root, units)
         self._root = root
         self._modules = [module for module in (root, *units) if isinstance(module, FSDPModule)]
         self._scalars, self._data = scalars, data
@@ -90,6 +93,39 @@ class Sharding:
     def average_scalars(self) -> None:
         """Average the gradients of parameters without a dimension, as FSDP2 averages the others."""
         self._scalars.average_gradients(self._data)
+
+
+def _watch_forwards(root: nn.Module, units: Sequence[nn.Module]) -> None:
+    """Have forwards of units that change parameters themselves raise `NotApplicable`.
+
+    They run on gathered copies, which are thrown away, with all changes. To be called when `root`
+    has been split.
+    """
+    # What is still split while a unit runs is no copy, and keeps its changes.
+    split = {id(parameter) for parameter in root.parameters()}
+    for unit in (*units, root):
+        _watch(unit, split)
+
+
+def _watch(unit: nn.Module, split: Set[int]) -> None:
+    watch = ForwardWatch()
+
+    def begin(unit: nn.Module, inputs: Any) -> None:
+        if torch.is_grad_enabled():
+            gathered = unit.named_parameters()
+            # Those without dimensions are whole on every rank, and lose nothing.
+            watch.begin((n, p) for n, p in gathered if p.dim() and id(p) not in split)
+
+    def end(unit: nn.Module, inputs: Any, outputs: Any) -> None:
+        if (name := watch.changed()) is not None:
+            raise NotApplicable(
+                f"a forward changes the parameter `{name}` itself; here it runs on gathered "
+                "copies, and the change would be lost"
+            )
+
+    unit.register_forward_pre_hook(begin)
+    # Before FSDP2's own hook, which frees the gathered copies.
+    unit.register_forward_hook(end, prepend=True)
 
 
 def _keep_no_casts(unit: nn.Module, inputs: tuple[Any, ...]) -> None:
