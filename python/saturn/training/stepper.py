@@ -254,6 +254,7 @@ class Stepper:
             )
         self._batch_norm.counts = piece.num_samples > 0
         self._objective.num_global, self._objective.in_host = piece.num_global, piece.in_host
+        self._objective.counts = bool(share)
         if self._definition.step_loss is not None:
             # A slice's own loss adds up with others; only parts that a technique cuts are scaled.
             self._objective.num_global = nested.num_samples(batch)
