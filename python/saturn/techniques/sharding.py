@@ -18,14 +18,15 @@ from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
 from saturn.techniques.interface import NotApplicable
 from saturn.techniques.model.casts import keep_weights_alone
 from saturn.techniques.model.changed_parameters import ForwardWatch
+from saturn.techniques.model.used_parameters import UseOfParameters
 
 if TYPE_CHECKING:
-    from torch import nn
     from torch.distributed.device_mesh import DeviceMesh
 
     from saturn.techniques.model.local_copies import WholeScalars
@@ -72,6 +73,12 @@ class Sharding:
         self._root = root
         self._modules = [module for module in (root, *units) if isinstance(module, FSDPModule)]
         self._scalars, self._data = scalars, data
+        self._use = None if data.size() == 1 else UseOfParameters(root, units, data)
+        # So all ranks add up gradients of the same parameters, whatever parts they have used.
+        setting = "set_reduce_scatter_unused_params"
+        self._counts_unused = all(hasattr(module, setting) for module in self._modules)
+        for module in self._modules if self._counts_unused else ():
+            getattr(module, setting)(True)
 
     def gather(self) -> None:
         """Gather all units until `release`, in the same order on all ranks."""
@@ -94,6 +101,21 @@ class Sharding:
         """Average the gradients of parameters without a dimension, as FSDP2 averages the others."""
         self._scalars.average_gradients(self._data)
 
+    def expect_skipped_parts(self) -> None:
+        """From now on, ranks and steps may use different parameters of a unit."""
+        if self._use is not None:
+            if not self._counts_unused:
+                raise NotApplicable(
+                    "some devices use parts of its layers that others don't, as experts; this "
+                    "version of torch would add up gradients of different parts"
+                )
+            self._use.expect_skips()
+
+    def step_ended(self) -> None:
+        """Finish a step's gradients, after its last backward; see `UseOfParameters`."""
+        if self._use is not None:
+            self._use.step_ended()
+
 
 def _watch_forwards(root: nn.Module, units: Sequence[nn.Module]) -> None:
     """Have forwards of units that change parameters themselves raise `NotApplicable`.
@@ -112,9 +134,11 @@ def _watch(unit: nn.Module, split: Set[int]) -> None:
 
     def begin(unit: nn.Module, inputs: Any) -> None:
         if torch.is_grad_enabled():
-            gathered = unit.named_parameters()
-            # Those without dimensions are whole on every rank, and lose nothing.
-            watch.begin((n, p) for n, p in gathered if p.dim() and id(p) not in split)
+            named = unit.named_parameters()
+            # Stand-ins for scalars are no `nn.Parameter`s. They are no copies either.
+            watch.begin(
+                (n, p) for n, p in named if isinstance(p, nn.Parameter) and id(p) not in split
+            )
 
     def end(unit: nn.Module, inputs: Any, outputs: Any) -> None:
         if (name := watch.changed()) is not None:
