@@ -117,6 +117,39 @@ def test_training_is_the_same_to_the_last_bit_with_and_without(
     assert run(tmp_path / "with", True) == run(tmp_path / "without", False)
 
 
+class ByEpoch(Dataset[Any]):
+    """Samples that change with the epoch."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(dataset())
+
+    def __getitem__(self, index: int) -> Any:
+        inputs, label = dataset()[index]
+        return inputs * (1 + self.epoch), label
+
+
+def test_an_evaluation_leaves_the_epoch_of_a_dataset_that_it_shares(tmp_path: Path) -> None:
+    shared = ByEpoch()
+    loader = partial(DataLoader, shared, batch_size=8)
+    task = definition(get_dataloader=loader, evaluate=Evaluation(loader))
+    with gang_of_one(tmp_path) as gang:
+        stepper = stepper_of(task, Ddp(), gang)
+        evaluator = Evaluator(task, stepper.parallel, gang, note=print)
+        pieces = stepper.pieces(Position(epoch=2))
+        for _ in range(2):
+            (piece,) = next(pieces)
+            assert shared.epoch == 2 and piece.after.epoch == 2
+            assert not evaluator.run().has_failed
+            assert shared.epoch == 0
+        pieces.close()
+
+
 class Merging(nn.Linear):
     """A frozen layer with an adapter, which is merged in eval mode, as in loralib."""
 
