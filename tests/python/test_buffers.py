@@ -13,11 +13,12 @@ import torch
 import torch.distributed.checkpoint as dcp
 from harness import Runtime
 from in_process import gang_of_one, stepper_of
-from models import definition
+from models import NUM_CLASSES, WIDTH, definition
 from saturn.data.slices import Data, Position
 from saturn.rank.exceptions import NotApplicable
 from saturn.tasks.definition import TaskDefinition
 from saturn.techniques.ddp import Ddp
+from saturn.techniques.fsdp import Fsdp
 from saturn.techniques.offload.technique import Offload
 from saturn.training.model_changes import ModelChanges
 from saturn.training.slice_check import check
@@ -233,6 +234,60 @@ def test_a_buffer_that_begins_to_follow_the_batch_is_found_before_anything_is_sa
 
 def in_layers() -> nn.Module:
     return stateful.Layered(stateful.Counting(), in_layers=True)
+
+
+class Clamping(nn.Linear):
+    """Keeps its own weights small."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.weight.data.clamp_(-0.1, 0.1)
+        return super().forward(inputs)
+
+
+def clamping_layers() -> nn.Module:
+    model = stateful.Layered()
+    model.layers = nn.ModuleList(Clamping(WIDTH, WIDTH) for _ in range(4))
+    return model
+
+
+def clamping_head() -> nn.Module:
+    model = stateful.Layered()
+    model.head = Clamping(WIDTH, NUM_CLASSES)
+    return model
+
+
+class Averaged(nn.Module):
+    """Follows its own weights slowly with others, which at first are equal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fast, self.slow = stateful.Layered(), stateful.Layered().requires_grad_(False)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            for slow, fast in zip(self.slow.parameters(), self.fast.parameters(), strict=True):
+                slow.data.lerp_(fast.data, 0.01)
+        return self.fast(inputs) + self.slow(inputs)
+
+
+@pytest.mark.parametrize("get_model", [clamping_layers, clamping_head, Averaged])
+@pytest.mark.parametrize("technique", [Fsdp(), Offload()])
+def test_no_forward_changes_copies_of_parameters(
+    tmp_path: Path, technique: Any, get_model: Any
+) -> None:
+    """Else the change would be lost without a word."""
+    with gang_of_one(tmp_path) as gang:
+        stepper = stepper_of(task_of(get_model), technique, gang, {})
+        pieces = stepper.pieces(Position())
+
+        def step() -> None:
+            stepper.step(stepper.stage(next(pieces)), stop=False, save=False).result()
+
+        if get_model is Averaged:
+            step()
+        with pytest.raises(NotApplicable, match=r"changes (the|its) parameter `[a-z0-9.]*weight`"):
+            step()
+        pieces.close()
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,88 @@ def test_training_is_the_same_to_the_last_bit_with_and_without(
     assert run(tmp_path / "with", True) == run(tmp_path / "without", False)
 
 
+class ByEpoch(Dataset[Any]):
+    """Samples that change with the epoch."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(dataset())
+
+    def __getitem__(self, index: int) -> Any:
+        inputs, label = dataset()[index]
+        return inputs * (1 + self.epoch), label
+
+
+def test_an_evaluation_leaves_the_epoch_of_a_dataset_that_it_shares(tmp_path: Path) -> None:
+    shared = ByEpoch()
+    loader = partial(DataLoader, shared, batch_size=8)
+    task = definition(get_dataloader=loader, evaluate=Evaluation(loader))
+    with gang_of_one(tmp_path) as gang:
+        stepper = stepper_of(task, Ddp(), gang)
+        evaluator = Evaluator(task, stepper.parallel, gang, note=print)
+        pieces = stepper.pieces(Position(epoch=2))
+        for _ in range(2):
+            (piece,) = next(pieces)
+            assert shared.epoch == 2 and piece.after.epoch == 2
+            assert not evaluator.run().has_failed
+            assert shared.epoch == 0
+        pieces.close()
+
+
+class Merging(nn.Linear):
+    """A frozen layer with an adapter, which is merged in eval mode, as in loralib."""
+
+    def __init__(self, num_inputs: int, num_outputs: int) -> None:
+        super().__init__(num_inputs, num_outputs)
+        self.weight.requires_grad_(False)
+        self.adapter = nn.Parameter(torch.zeros_like(self.weight))
+        self.is_merged = False
+
+    def train(self, mode: bool = True) -> Merging:
+        super().train(mode)
+        if mode == self.is_merged:
+            self.weight.data += (-1 if mode else 1) * self.adapter.data
+            self.is_merged = not mode
+        return self
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs = super().forward(inputs)
+        return outputs if self.is_merged else outputs + inputs @ self.adapter.T
+
+
+def with_adapters() -> nn.Module:
+    return nn.Sequential(Merging(WIDTH, WIDTH), nn.Tanh(), Merging(WIDTH, NUM_CLASSES))
+
+
+@pytest.mark.parametrize("technique", [Ddp, Fsdp, Offload])
+def test_layers_that_merge_adapters_in_eval_mode_go_on_training_them(
+    tmp_path: Path, technique: type[Technique]
+) -> None:
+    task = definition(get_model=with_adapters, evaluate=Evaluation(eval_loader, accuracy))
+    losses: dict[bool, dict[int, float]] = {False: {}, True: {}}
+    for evaluates, found in losses.items():
+        directory = tmp_path / str(evaluates)
+        directory.mkdir()
+        with gang_of_one(directory) as gang:
+            stepper = stepper_of(task, technique(), gang)
+            evaluator = Evaluator(task, stepper.parallel, gang, note=print)
+            pieces = stepper.pieces(Position())
+            for number in range(6):
+                step = stepper.step(stepper.stage(next(pieces)), stop=False, save=False)
+                found[number] = step.result().loss
+                if evaluates:
+                    outcome = evaluator.run()
+                    assert not outcome.has_failed, outcome.failure
+            pieces.close()
+    # Adding an adapter and taking it away again rounds the weights, as in a loop by hand.
+    assert closeness.ulps(losses[True], losses[False]) < closeness.ACROSS
+
+
 def test_what_is_drawn_is_the_same_each_time(tmp_path: Path) -> None:
     evaluate = Evaluation(eval_loader, accuracy)
     first, second = (metrics_of(tmp_path, evaluate, get_model=Noisy) for _ in range(2))

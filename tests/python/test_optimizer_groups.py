@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,9 +12,12 @@ import pytest
 import reference
 import torch
 from harness import Runtime
-from models import definition
+from models import Mlp, definition
 from saturn.checkpoint import manifest
+from saturn.rank.exceptions import NotApplicable
+from saturn.training.optimizer import build_optimizer
 from saturn.training.optimizer_groups import OptimizerGroups
+from saturn.training.optimizer_settings import StandIns
 
 
 class SelfScheduled(torch.optim.SGD):
@@ -73,3 +77,109 @@ def test_only_plain_values_that_changed_are_kept() -> None:
     assert again.param_groups[1]["eps"] == 1e-8
     with pytest.raises(ValueError, match="settings of 1 groups of parameters; the optimizer has 2"):
         fresh.restore([{}])
+
+
+class Wide(torch.optim.Optimizer):
+    """SGD with a momentum that is wider than the weights."""
+
+    def __init__(self, parameters: Any, lr: float) -> None:
+        super().__init__(parameters, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for parameter in self.param_groups[0]["params"]:
+            momentum = self.state[parameter].setdefault("momentum", parameter.double() * 0)
+            momentum.mul_(0.9).add_(parameter.grad)
+            parameter.sub_((self.param_groups[0]["lr"] * momentum).to(parameter.dtype))
+
+
+def of_matrices(parameters: Any, lr: float) -> torch.optim.Optimizer:
+    """An optimizer that leaves some parameters as they are."""
+    return torch.optim.SGD([each for each in parameters if each.dim() > 1], lr=lr)
+
+
+def compiled() -> torch.nn.Module:
+    return torch.compile(Mlp(), backend="eager")  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"optimizer_cls": Wide},
+        {"optimizer_cls": of_matrices, "lr": 0.5, "max_grad_norm": 0.05},
+        {"get_model": compiled},
+    ],
+    ids=["wide-state", "clipped-with-some-left-out", "compiled"],
+)
+def test_a_stop_changes_no_step_of_the_optimizer(run: Runtime, changes: dict[str, Any]) -> None:
+    task = definition(**changes)
+    run.write_task(task)
+    for steps in (3, 8):
+        assert run.run("mlp", steps=steps).codes == [0]
+    stopped = run.losses("mlp")
+    whole = definition("whole", **changes)
+    run.write_task(whole)
+    assert run.run("whole", steps=8).codes == [0]
+    assert stopped == run.losses("whole")
+
+
+class Noisy(torch.optim.SGD):
+    """Adds noise to the weights, as Langevin dynamics does."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        super().step()
+        for parameter in self.param_groups[0]["params"]:
+            parameter.add_(torch.randn_like(parameter), alpha=0.01)
+
+
+def test_ranks_with_the_same_weights_add_the_same_noise(run: Runtime) -> None:
+    for name, ranks in (("one", 1), ("two", 2)):
+        run.write_task(definition(name, optimizer_cls=Noisy))
+        assert run.run(name, ranks=ranks, steps=6).codes == [0] * ranks
+    assert closeness.ulps(run.losses("two"), run.losses("one")) < closeness.ACROSS
+
+
+class Following(torch.optim.SGD):
+    """Takes its step's size from all gradients that it gets."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        (group,) = self.param_groups
+        group["size"] = float(sum(each.grad.pow(2).sum() for each in group["params"]))
+        super().step()
+
+
+def test_an_optimizer_that_follows_all_parameters_trains_no_part_of_a_model(run: Runtime) -> None:
+    run.write_task(definition(optimizer_cls=Following))
+    failed = run.run("mlp", "pipeline", ranks=2, steps=2).of("failed")
+    named = [each for each in failed if "optimizer's `size` in group 0" in each["error"]]
+    assert named and named[0]["kind"] == "not_applicable"
+    assert not (run.task_dir("mlp") / "checkpoints").exists()
+
+
+def by_place(parameters: Any, lr: float) -> torch.optim.Optimizer:
+    groups = [{"params": [each], "lr": lr * 0.9**n} for n, each in enumerate(parameters)]
+    return torch.optim.SGD(groups, lr=lr)
+
+
+def with_matrices_apart(parameters: Any, lr: float) -> torch.optim.Optimizer:
+    matrices = [each for each in parameters if each.dim() > 1]
+    others = [each for each in parameters if each.dim() <= 1]
+    return torch.optim.SGD([{"params": matrices, "weight_decay": 0.1}, {"params": others}], lr=lr)
+
+
+@pytest.mark.parametrize(
+    ("optimizer_cls", "is_refused"),
+    [(by_place, True), (with_matrices_apart, False), (torch.optim.AdamW, False)],
+)
+def test_settings_by_place_are_not_those_of_a_part_of_the_model(
+    optimizer_cls: Any, is_refused: bool
+) -> None:
+    task, module = definition(optimizer_cls=optimizer_cls), Mlp()
+    whole = StandIns(module)
+    module.layers[0]._parameters.clear()  # another stage holds it
+    optimizer = build_optimizer(task, module, torch.device("cpu"))
+    refusal = pytest.raises(NotApplicable, match=r"other settings .* \(`layers.1.weight`\)")
+    with refusal if is_refused else contextlib.nullcontext():
+        whole.expect_same_settings(task, module, optimizer)

@@ -15,6 +15,7 @@ from models import Calls, Mlp, definition, shuffled_loader
 from saturn.tasks.definition import TaskDefinition
 from torch import nn
 from torch.optim.lr_scheduler import OneCycleLR
+from torch.utils.data import DataLoader, TensorDataset
 
 #: (technique, ranks, up to which step): every kind of move, at counts that divide 8 and don't.
 CHAIN = [
@@ -250,9 +251,29 @@ def test_loss_weight_decides_what_a_slice_counts(run: Runtime) -> None:
     assert closeness.ulps(losses, expected) < closeness.ACROSS
 
 
-def test_more_ranks_than_samples_leave_some_without_weight(run: Runtime) -> None:
-    from torch.utils.data import DataLoader
+def test_slices_without_weight_may_have_no_mean(run: Runtime) -> None:
+    """Their losses are no numbers, and 0 times such a loss has gradients that are none either."""
+    inputs, labels = shuffled_loader().dataset.tensors
+    counts = torch.arange(len(labels)) % 4 == 0  # of each four samples the first alone
 
+    def in_order() -> DataLoader[Any]:
+        return DataLoader(TensorDataset(inputs, torch.stack([labels, counts], 1)), batch_size=4)
+
+    def mean_of_counting(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        losses = nn.functional.cross_entropy(outputs, targets[:, 0], reduction="none")
+        return (losses * targets[:, 1]).sum() / targets[:, 1].sum()
+
+    task = definition(
+        get_dataloader=in_order,
+        loss_function=mean_of_counting,
+        loss_weight=lambda batch: batch[1][:, 1].sum(),
+    )
+    expected, _ = reference.train(task, 6)
+    losses = chain(run, task, [("ddp", 2, 3), ("fsdp", 2, 6)])
+    assert closeness.ulps(losses, expected) < closeness.ACROSS
+
+
+def test_more_ranks_than_samples_leave_some_without_weight(run: Runtime) -> None:
     def pairs() -> DataLoader[Any]:
         return DataLoader(shuffled_loader().dataset, batch_size=2, shuffle=True)
 
@@ -272,8 +293,6 @@ def tiny_gpt2() -> nn.Module:
 
 
 def rows_of_tokens() -> Any:
-    from torch.utils.data import DataLoader
-
     rows = torch.randint(0, 32, (20, 16), generator=torch.Generator().manual_seed(0))
 
     def collate(samples: list[torch.Tensor]) -> dict[str, torch.Tensor]:

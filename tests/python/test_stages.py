@@ -70,8 +70,8 @@ class Stages:
             module = seeded(build)
             self.cut = split(module, num_stages, everywhere=everywhere or ())
             line: Any = FakeLine(rank, stages_a_rank, self._barrier, values)
-            keep_only(module, self.cut, line.stages, CPU)
-            self._ranks.append(StageForward(module, self.cut, line))
+            absent = keep_only(module, self.cut, line.stages, CPU)
+            self._ranks.append(StageForward(module, self.cut, line, absent))
             self.modules.append(module)
 
     def outputs(self, *args: Any, **kwargs: Any) -> Any:
@@ -305,6 +305,8 @@ def test_nested_sequentials_are_one_chain() -> None:
         (odd_models.OverwritesBuffer, "into another tensor"),
         (odd_models.CountsForwards, "changes the buffer `count`"),
         (odd_models.DrawsForAll, "differs between the stages"),
+        (odd_models.Penalises, "the loss depends on a value that comes from `first.bias`"),
+        (odd_models.Follows, "changes the parameter `follower.bias` itself"),
         (partial(odd_models.Checkpoints, reentrant=True), "use_reentrant=False"),
     ],
 )

@@ -20,6 +20,7 @@ from torch.distributed.checkpoint.state_dict_loader import load as load_distribu
 
 from saturn.checkpoint import manifest
 from saturn.checkpoint.folder import Folder
+from saturn.checkpoint.kept import saved_name
 from saturn.checkpoint.place import Directory
 from saturn.checkpoint.reader import reader_of
 from saturn.checkpoint.writer import digested
@@ -124,8 +125,9 @@ def read_into(directory: Directory, content: Mapping[str, Any], module: nn.Modul
     if content["format"] == "torch":
         module.load_state_dict(saved_model(directory))
         return
-    state = module.state_dict()
+    names = {saved_name(name): name for name in module.state_dict()}
+    state = {saved_name(name): value for name, value in module.state_dict().items()}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
         load_distributed({"model": state}, storage_reader=reader_of(directory), no_dist=True)
-    module.load_state_dict(state)
+    module.load_state_dict({names[name]: value for name, value in state.items()})

@@ -132,6 +132,7 @@ class Checkpoints:
         began = time.monotonic()
         self.wait()
         parallel.before_save()
+        self._groups.expect_equal(self._gang)
         state, frozen = state_of(parallel, optimizer)
         to_write = self._to_be_written(frozen)
         content = {

@@ -36,10 +36,15 @@ _PREFIX = "frozen"
 _WORDS_AT_ONCE = 1 << 20
 
 
+def saved_name(name: str) -> str:
+    """The name in checkpoints of an entry of a state dict: without `torch.compile`'s prefixes."""
+    return name.replace("_orig_mod.", "")
+
+
 def frozen_names(module: nn.Module) -> set[str]:
     """The names, in state dicts, of the parameters of `module` that don't train."""
     return {
-        name
+        saved_name(name)
         for name, value in module.state_dict(keep_vars=True).items()
         if isinstance(value, nn.Parameter) and not value.requires_grad
     }

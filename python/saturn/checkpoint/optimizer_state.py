@@ -22,6 +22,8 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.distributed.tensor import DTensor
 
+from saturn.checkpoint.kept import saved_name
+
 #: One flat key for each tensor, so that layouts with different parameters share a checkpoint.
 OPTIONS = StateDictOptions(flatten_optimizer_state_dict=True)
 #: Prefix of tensors among the optimizer's flat keys; keys without it are group settings.
@@ -53,7 +55,7 @@ class OptimizerRoom:
         trained = {value for group in optimizer.param_groups for value in group["params"]}
         # A weight that trained before the save may be frozen now.
         parameters = {
-            name: value
+            saved_name(name): value
             for name, value in module.state_dict(keep_vars=True).items()
             if isinstance(value, nn.Parameter) and value in trained
         }
@@ -94,6 +96,23 @@ class OptimizerRoom:
                 by_number.setdefault(numbers[parameter], {})[entry] = self.state[key]
             groups = self._optimizer.state_dict()["param_groups"]
             self._optimizer.load_state_dict({"state": by_number, "param_groups": groups})
+        self._keep_types()
+
+    def _keep_types(self) -> None:
+        """Put back state that torch has converted to its parameter's type, and so has rounded.
+
+        An optimizer may keep float32 for weights in bf16. One with a `load_state_dict` of its own
+        may want another type.
+        """
+        if type(self._optimizer).load_state_dict is not torch.optim.Optimizer.load_state_dict:
+            return
+        for key, (parameter, entry) in self._names.items():
+            state, read = self._optimizer.state[parameter], self.state[key]
+            held = state.get(entry)
+            if not isinstance(read, torch.Tensor) or not isinstance(held, torch.Tensor):
+                continue
+            if held.dtype != read.dtype and entry != "step":  # a count's place depends on the form
+                state[entry] = read
 
 
 class _UnknownLayoutError(Exception):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from torch.utils.data import (
     DataLoader,
@@ -23,6 +24,9 @@ from saturn.data import nested, seeds
 from saturn.data.drawing import Drawing
 from saturn.rank.device_memory import lift
 from saturn.rank.orphans import die_with_parent
+
+#: The epoch that each dataset of this process was told last.
+_EPOCHS: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,6 @@ class SliceDataset(Dataset[Any]):
         self._collate = collate
         self._seed = seed
         self._ready_made = ready_made  # whether one index fetches a whole batch
-        self._epoch: int | None = None
         self._fetching = None if _draws_nothing(dataset) else Drawing(dataset)
         self._collating = None if collate is default_collate else Drawing(collate)
         self._fetches_many = hasattr(dataset, "__getitems__")
@@ -86,10 +89,12 @@ class SliceDataset(Dataset[Any]):
         return of_samples or of_batch
 
     def _begin_epoch(self, epoch: int) -> None:
-        if epoch != self._epoch:
-            self._epoch = epoch
-            if callable(set_epoch := getattr(self.dataset, "set_epoch", None)):
-                set_epoch(epoch)
+        if not callable(set_epoch := getattr(self.dataset, "set_epoch", None)):
+            return
+        # An evaluation may read the same dataset, and tell it another epoch in between.
+        if _EPOCHS.get(self.dataset) != epoch:
+            set_epoch(epoch)
+            _EPOCHS[self.dataset] = epoch
 
     def _samples(self, key: FetchKey, low: int, high: int) -> list[Any]:
         indices, dataset, fetching = key.indices[low:high], self.dataset, self._fetching

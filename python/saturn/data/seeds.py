@@ -9,7 +9,9 @@
   `seed_fetch(collate_seed(seed, e, p))`. Both seeds are also for generators that a dataset or a
   collate function holds (see `drawing`);
 * the forward on batch `b`, counted from the task's first, on data rank `r` runs after
-  `seed_batch(batch_seed(seed, b, r))`, so dropout is the same whenever that layout computes `b`.
+  `seed_batch(batch_seed(seed, b, r))`, so dropout is the same whenever that layout computes `b`;
+* an optimizer that isn't torch's steps after `seed_batch(optimizer_seed(seed, b))`, where `b`
+  batches are done, so all ranks draw the same.
 
 Generator states are never saved, except for tasks that draw from one stream (`training.draws`): a
 resumed task seeds its generators anew, and draws the same numbers.
@@ -57,6 +59,11 @@ def batch_seed(seed: int, number: int, data_rank: int) -> int:
     `number` counts the task's batches from 0, over epochs.
     """
     return derive(seed, "batch", number, data_rank)
+
+
+def optimizer_seed(seed: int, batches: int) -> int:
+    """The seed for the optimizer's step after `batches` batches, the same on every rank."""
+    return derive(seed, "optimizer", batches)
 
 
 def seed_all(seed: int) -> None:

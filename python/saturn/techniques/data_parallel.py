@@ -62,7 +62,12 @@ class ShardedModel(DataParallelModel):
         loss = super().forward_backward(batch, objective, share)
         if self.is_last_of_step and self._sharding is not None:
             self._sharding.average_scalars()
+            self._sharding.step_ended()
         return loss
+
+    def expect_skipped_parts(self) -> None:
+        if self._sharding is not None:
+            self._sharding.expect_skipped_parts()
 
     @contextmanager
     def evaluating(self) -> Iterator[nn.Module]:

@@ -14,16 +14,19 @@ fill every device, gathered and freed or not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
+from saturn.techniques.interface import NotApplicable
 from saturn.techniques.model.casts import keep_weights_alone
+from saturn.techniques.model.changed_parameters import ForwardWatch
+from saturn.techniques.model.used_parameters import UseOfParameters
 
 if TYPE_CHECKING:
-    from torch import nn
     from torch.distributed.device_mesh import DeviceMesh
 
     from saturn.techniques.model.local_copies import WholeScalars
@@ -66,9 +69,16 @@ class Sharding:
         # torch keeps the root gathered between forward and backward: its backward comes first.
         options |= options_of_root or {}
         fully_shard(root, ignored_params=scalars.ignored | split, **options)
+        _watch_forwards(root, units)
         self._root = root
         self._modules = [module for module in (root, *units) if isinstance(module, FSDPModule)]
         self._scalars, self._data = scalars, data
+        self._use = None if data.size() == 1 else UseOfParameters(root, units, data)
+        # So all ranks add up gradients of the same parameters, whatever parts they have used.
+        setting = "set_reduce_scatter_unused_params"
+        self._counts_unused = all(hasattr(module, setting) for module in self._modules)
+        for module in self._modules if self._counts_unused else ():
+            getattr(module, setting)(True)
 
     def gather(self) -> None:
         """Gather all units until `release`, in the same order on all ranks."""
@@ -90,6 +100,56 @@ class Sharding:
     def average_scalars(self) -> None:
         """Average the gradients of parameters without a dimension, as FSDP2 averages the others."""
         self._scalars.average_gradients(self._data)
+
+    def expect_skipped_parts(self) -> None:
+        """From now on, ranks and steps may use different parameters of a unit."""
+        if self._use is not None:
+            if not self._counts_unused:
+                raise NotApplicable(
+                    "some devices use parts of its layers that others don't, as experts; this "
+                    "version of torch would add up gradients of different parts"
+                )
+            self._use.expect_skips()
+
+    def step_ended(self) -> None:
+        """Finish a step's gradients, after its last backward; see `UseOfParameters`."""
+        if self._use is not None:
+            self._use.step_ended()
+
+
+def _watch_forwards(root: nn.Module, units: Sequence[nn.Module]) -> None:
+    """Have forwards of units that change parameters themselves raise `NotApplicable`.
+
+    They run on gathered copies, which are thrown away, with all changes. To be called when `root`
+    has been split.
+    """
+    # What is still split while a unit runs is no copy, and keeps its changes.
+    split = {id(parameter) for parameter in root.parameters()}
+    for unit in (*units, root):
+        _watch(unit, split)
+
+
+def _watch(unit: nn.Module, split: Set[int]) -> None:
+    watch = ForwardWatch()
+
+    def begin(unit: nn.Module, inputs: Any) -> None:
+        if torch.is_grad_enabled():
+            named = unit.named_parameters()
+            # Stand-ins for scalars are no `nn.Parameter`s. They are no copies either.
+            watch.begin(
+                (n, p) for n, p in named if isinstance(p, nn.Parameter) and id(p) not in split
+            )
+
+    def end(unit: nn.Module, inputs: Any, outputs: Any) -> None:
+        if (name := watch.changed()) is not None:
+            raise NotApplicable(
+                f"a forward changes the parameter `{name}` itself; here it runs on gathered "
+                "copies, and the change would be lost"
+            )
+
+    unit.register_forward_pre_hook(begin)
+    # Before FSDP2's own hook, which frees the gathered copies.
+    unit.register_forward_hook(end, prepend=True)
 
 
 def _keep_no_casts(unit: nn.Module, inputs: tuple[Any, ...]) -> None:

@@ -36,6 +36,7 @@ from saturn.tasks.definition import TaskDefinition
 from saturn.tasks.evaluation import Evaluation
 from saturn.techniques.interface import ParallelModel
 from saturn.techniques.model.buffers import Buffers
+from saturn.techniques.model.modes import in_eval_mode
 from saturn.training.draws import Draws
 from saturn.training.evaluation_rows import (
     Row,
@@ -199,16 +200,13 @@ class Evaluator:
     def _at_rest(self) -> Iterator[torch.nn.Module]:
         """Within this context the model is in eval mode; afterwards everything is as before."""
         parallel = self._parallel
-        modes = [(part, part.training) for part in parallel.module.modules()]
         self._buffers = Buffers(parallel.module)
         state = seeds.RandomState.now(self._gang.device)
         with state.again(), torch.no_grad(), parallel.evaluating() as module:
-            parallel.module.eval()
             try:
-                yield module
+                with in_eval_mode(parallel.module):
+                    yield module
             finally:
-                for part, mode in modes:
-                    part.training = mode
                 self._buffers.restore()
 
     # For evaluation by a function of the model.

@@ -52,6 +52,8 @@ class TaskObjective:
         self.num_global: int | None = None
         #: The present slice as the loader gave it; None if only the device has it.
         self.in_host: Any = None
+        #: Whether the present slice counts in the loss. A rank takes part in any case.
+        self.counts = True
         #: The totals of the present step.
         self.items = StepItems(None, 1)
 
@@ -63,8 +65,13 @@ class TaskObjective:
             args, kwargs = self.inputs(batch)
             return self.loss(model(*args, **kwargs), batch)
         with self._precision.context():
-            loss = self._training_step(model, batch)
-        return self._as_part(_scalar(loss, "training_step"), batch)
+            loss = _scalar(self._training_step(model, batch), "training_step")
+        if not self.counts and not bool(loss.isfinite()):
+            raise NotApplicable(
+                f"a part of a batch has no weight, and training_step gives {float(loss):g} for it, "
+                "which would spoil all gradients: let it return 0 times the model's outputs there"
+            )
+        return self._as_part(loss, batch)
 
     def outputs_of(self, model: Callable[..., Any], batch: Any) -> Any:
         if self._step_loss is not None or self._training_step is not None:
@@ -94,7 +101,11 @@ class TaskObjective:
         return (inputs,), {}
 
     def loss(self, outputs: Any, batch: Any) -> torch.Tensor:
-        return self._as_part(self._task_loss(outputs, batch), batch)
+        loss = self._task_loss(outputs, batch)
+        if not self.counts and not bool(loss.isfinite()):
+            # A mean over nothing. Its gradient is no number either, and 0 times it is none.
+            return _nothing_of(outputs, loss)
+        return self._as_part(loss, batch)
 
     def _as_part(self, loss: torch.Tensor, batch: Any) -> torch.Tensor:
         num_samples = nested.num_samples(batch) if self._slicing.adds_up else None
@@ -135,6 +146,16 @@ class TaskObjective:
             return float(nested.num_samples(batch) or 0)
         with task_function("loss_weight"):
             return float(self._loss_weight(batch))
+
+
+def _nothing_of(outputs: Any, loss: torch.Tensor) -> torch.Tensor:
+    """0, with gradients of 0 for all of a model's `outputs` except the `loss` among them."""
+    found = [
+        array.float().sum() * 0.0
+        for _, array in nested.arrays(outputs)
+        if isinstance(array, torch.Tensor) and array.requires_grad and array.dim()
+    ]
+    return torch.stack(found).nan_to_num().sum() if found else loss
 
 
 def _pair(batch: Any) -> tuple[Any, Any]:

@@ -123,6 +123,12 @@ def step_optimizer(optimizer: torch.optim.Optimizer) -> None:
         raise
 
 
+def unstepped(optimizer: torch.optim.Optimizer, module: nn.Module) -> list[nn.Parameter]:
+    """The trainable parameters of `module` that the task has left out of its optimizer."""
+    stepped = {id(each) for group in optimizer.param_groups for each in group["params"]}
+    return [each for each in module.parameters() if each.requires_grad and id(each) not in stepped]
+
+
 def _wants_closure(optimizer: torch.optim.Optimizer) -> bool:
     closure = inspect.signature(optimizer.step).parameters.get("closure")
     return closure is not None and closure.default is inspect.Parameter.empty

@@ -14,24 +14,41 @@ from typing import Any
 
 import torch
 
+from saturn.rank.exceptions import NotApplicable
+from saturn.rank.gang import Gang
+
 
 class OptimizerGroups:
     """The groups of one optimizer; made while the optimizer is fresh."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self._optimizer = optimizer
-        self._fresh = [_plain(group) for group in optimizer.param_groups]
+        self._fresh = [plain_of(group) for group in optimizer.param_groups]
 
     def changed(self) -> list[dict[str, Any]]:
         """For each group, the plain values that the optimizer has changed or added."""
         return [
             {
                 key: value
-                for key, value in _plain(group).items()
+                for key, value in plain_of(group).items()
                 if key not in fresh or fresh[key] != value
             }
             for group, fresh in zip(self._optimizer.param_groups, self._fresh, strict=True)
         ]
+
+    def expect_equal(self, gang: Gang) -> None:
+        """Raise `NotApplicable`, on every rank, if the changed values differ between ranks."""
+        if gang.world_size == 1:
+            return
+        of_ranks = gang.collect(self.changed())
+        for number, groups in enumerate(zip(*of_ranks, strict=False)):
+            if any(group != groups[0] for group in groups):
+                keys = {key for one in groups for key in one if one[key] != groups[0].get(key)}
+                raise NotApplicable(
+                    f"the optimizer's {', '.join(f'`{key}`' for key in sorted(keys))} in group "
+                    f"{number} has come to differ between the devices: it follows all parameters "
+                    "that the optimizer has, and each device has only a part of the model"
+                )
 
     def restore(self, changed: Sequence[Mapping[str, Any]]) -> None:
         """Set all plain values to those that they had when `changed` was called.
@@ -51,7 +68,7 @@ class OptimizerGroups:
                 group[key] = tuple(value) if isinstance(fresh.get(key), tuple) else value
 
 
-def _plain(group: Mapping[str, Any]) -> dict[str, Any]:
+def plain_of(group: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of a group's values that JSON can hold, without its parameters."""
     return {
         key: copy.deepcopy(value)

@@ -44,11 +44,4 @@ def prepare(parallel: ParallelModel, slicing: Slicing) -> None:
         raise NotApplicable(f"{_WHY} gather different layers for each other")
     if slicing.skips_layers and any(isinstance(part, _BatchNorm) for part in parts):
         raise NotApplicable(f"{_WHY} mix the statistics of different batch norms")
-    for unit in sharded:
-        if not hasattr(unit, "set_reduce_scatter_unused_params"):
-            raise NotApplicable(
-                "some devices use parts of its layers that others don't, as experts; this version "
-                "of torch would add up gradients of different parts"
-            )
-        unit.set_reduce_scatter_unused_params(True)
     parallel.expect_skipped_parts()

@@ -40,8 +40,9 @@ from saturn.training.draws import Draws
 from saturn.training.loss_scale import LossScale, Verdict
 from saturn.training.lr_schedule import LrSchedule
 from saturn.training.objective import TaskObjective
-from saturn.training.optimizer import build_optimizer, step_optimizer
+from saturn.training.optimizer import build_optimizer, step_optimizer, unstepped
 from saturn.training.optimizer_groups import OptimizerGroups
+from saturn.training.optimizer_settings import StandIns
 from saturn.training.precision import Precision
 from saturn.training.slicing import UNKNOWN, Slicing
 from saturn.training.weighing import Shares, Weighing
@@ -110,6 +111,7 @@ class Stepper:
         step_loss = definition.step_loss
         precision.put_on(module, outputs_in_float32=step_loss is not None)
         memory.spreading()
+        whole = None if technique.runs_whole_model else StandIns(module)
         self.parallel = technique.parallelise(module, gang, knobs)
         if self.parallel.data_size > 1:
             if slicing.reason is not None:
@@ -136,6 +138,9 @@ class Stepper:
         )
         with self.parallel.optimizer_memory():
             self.optimizer = build_optimizer(definition, self.parallel.module, gang.device)
+        if whole is not None:
+            whole.expect_same_settings(definition, self.parallel.module, self.optimizer)
+        self._unstepped = unstepped(self.optimizer, self.parallel.module)
         self.lr_schedule = LrSchedule(definition.lr_scheduler, self.optimizer)
         # Noted before any step: a trial's steps may go on as training, and be saved.
         self.optimizer_groups = OptimizerGroups(self.optimizer)
@@ -215,9 +220,10 @@ class Stepper:
         with self._drawing(staged):
             losses, is_taken = self._gradients(pieces, shares.shares)
         if is_taken:
+            self._seed_optimizer(pieces[-1].batches)
             with self.parallel.optimizer_memory():
                 step_optimizer(self.optimizer)
-        self.optimizer.zero_grad(set_to_none=True)
+        self._drop_gradients()
         if is_taken and not self._accumulation.is_past_end(pieces[-1].batches):
             self.lr_schedule.step()
         # If several ranks share a slice, only the rank that reports its loss counts it.
@@ -244,16 +250,29 @@ class Stepper:
         self.draws.begin_step(staged.before)
         return self.draws.drawing() if self._draws_on else nullcontext()
 
+    def _seed_optimizer(self, batches: int) -> None:
+        # An optimizer may add noise, or round at random. Ranks that hold the same weights must draw
+        # the same numbers, and their forwards have drawn different ones. torch's own draw nothing.
+        if self.draws is None and not type(self.optimizer).__module__.startswith("torch.optim"):
+            seed = seeds.optimizer_seed(self._definition.seed, batches)
+            seeds.seed_batch(seed, self._gang.device)
+
+    def _drop_gradients(self) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        # Added up over steps, these would count in the norm, and a stop would lose them.
+        for parameter in self._unstepped:
+            parameter.grad = None
+
     def _forward_backward(self, piece: _Piece, share: float, *, is_last: bool) -> Tensor | None:
         device, parallel = self._gang.device, self.parallel
         batch = piece.delivery.taken()
         if not self._draws_on:
             number = piece.batches - 1
-            seeds.seed_batch(
-                seeds.batch_seed(self._definition.seed, number, parallel.data_rank), device
-            )
+            seed = seeds.batch_seed(self._definition.seed, number, parallel.data_rank)
+            seeds.seed_batch(seed, device)
         self._batch_norm.counts = piece.num_samples > 0
         self._objective.num_global, self._objective.in_host = piece.num_global, piece.in_host
+        self._objective.counts = bool(share)
         if self._definition.step_loss is not None:
             # A slice's own loss adds up with others; only parts that a technique cuts are scaled.
             self._objective.num_global = nested.num_samples(batch)
@@ -276,7 +295,7 @@ class Stepper:
             verdict = Verdict.REPEAT if losses is None else self._finish_gradients()
             if losses is not None and (verdict is not Verdict.REPEAT or before is None):
                 return losses, verdict is Verdict.TAKE
-            self.optimizer.zero_grad(set_to_none=True)
+            self._drop_gradients()
             if losses is None:
                 self._gang.device_memory.give_back()
             assert before is not None, "what is kept is kept from a step's beginning"

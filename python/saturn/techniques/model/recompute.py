@@ -7,7 +7,7 @@ restores the autocast state, and this module the random streams, Python's and nu
 Layers are changed in place, by a `forward` of their own, so that names and module hooks stay. State
 that a layer changes besides its outputs would change twice. Batch norm changes state (see
 `reason_against`). So does a cache of keys and values, which models don't need in training (see
-`without_cache`). Other changed buffers are found when the layer runs (see `KeepsBuffers`).
+`without_cache`). Other changed buffers are found when the layer runs (see `KeepsState`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from torch.utils.checkpoint import checkpoint
 from saturn.data.seeds import RandomState
 from saturn.techniques.interface import NotApplicable
 from saturn.techniques.model.buffers import Buffers
+from saturn.techniques.model.changed_parameters import ForwardWatch
 from saturn.techniques.model.layers import repeated_layers
 
 ACTIVATION_CHECKPOINTING = "activation_checkpointing"
@@ -77,12 +78,13 @@ def refuse_caches(values: Any) -> None:
         )
 
 
-class KeepsBuffers:
-    """Checks that a layer that runs twice a step changes no buffer."""
+class KeepsState:
+    """Checks that a layer that runs twice a step changes no buffer and no parameter."""
 
     def __init__(self, layer: nn.Module) -> None:
         self._layer = layer
         self._has_run = False
+        self._watch = ForwardWatch()
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -91,7 +93,13 @@ class KeepsBuffers:
         # Values are compared once, which waits for the device: a change by `.data` has no version.
         kept = Buffers(self._layer) if before and not self._has_run else None
         self._has_run = True
+        self._watch.begin(self._layer.named_parameters())
         yield
+        if (name := self._watch.changed()) is not None:
+            raise NotApplicable(
+                f"a layer changes its parameter `{name}` in its forward, which would happen twice: "
+                "it runs again in the backward pass"
+            )
         changed = list(kept.changed()) if kept is not None else []
         if changed := changed or [n for n, v in self._versions().items() if before.get(n) != v]:
             raise NotApplicable(
@@ -104,7 +112,7 @@ class KeepsBuffers:
 
 
 def _checkpointed(layer: nn.Module, device: torch.device) -> Callable[..., Any]:
-    forward, buffers = layer.forward, KeepsBuffers(layer)
+    forward, buffers = layer.forward, KeepsState(layer)
 
     def forward_with_checkpoint(*args: Any, **kwargs: Any) -> Any:
         refuse_caches([*args, *kwargs.values()])

@@ -28,7 +28,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from saturn.data.seeds import RandomState
 from saturn.techniques.interface import NotApplicable
-from saturn.techniques.model.recompute import KeepsBuffers, refuse_caches
+from saturn.techniques.model.recompute import KeepsState, refuse_caches
 from saturn.techniques.offload.courier import Courier
 from saturn.techniques.offload.layer_check import first_run
 from saturn.techniques.offload.slow_tier import SlowTier
@@ -98,7 +98,7 @@ class StreamedLayers:
         """Move the layers' parameters to the slow tier, and replace each layer's `forward`."""
         self.courier = courier
         self._streamed = [Streamed(list(layer.parameters()), tier) for layer in layers]
-        self.buffers = [KeepsBuffers(layer) for layer in layers]
+        self.kept = [KeepsState(layer) for layer in layers]
         for number, layer in enumerate(layers):
             layer.forward = self._streaming(number, layer.forward)
 
@@ -164,7 +164,7 @@ class _Run:
 
     def first_pass(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Run the layer on the device, without a graph."""
-        watched = self.layers.buffers[self.number].watched()
+        watched = self.layers.kept[self.number].watched()
         with self.layers.on_device(self.number) as streamed, watched:
             if streamed.is_checked:
                 return self(tensors)

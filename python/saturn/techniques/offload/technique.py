@@ -25,6 +25,7 @@ from saturn.techniques.interface import (
     Technique,
 )
 from saturn.techniques.model import attention, recompute
+from saturn.techniques.model.changed_parameters import ForwardWatch
 from saturn.techniques.model.layers import repeated_layers
 from saturn.techniques.offload.courier import Courier
 from saturn.techniques.offload.slow_tier import SlowTier
@@ -80,6 +81,8 @@ class _OffloadedModel(DataParallelModel):
         rest = [p for p in module.parameters() if id(p) not in inside]
         StreamedLayers(layers, self._tier, self._courier)
         self._rest = Streamed(rest, self._tier)
+        self._named_rest = [(n, p) for n, p in module.named_parameters() if id(p) not in inside]
+        self._watch = ForwardWatch()  # of the parameters outside the layers
         self._tier.moved()
         _move_buffers(module, gang.device)
 
@@ -91,7 +94,13 @@ class _OffloadedModel(DataParallelModel):
         for parameter in rest.trainable:
             parameter.grad = None
         with rest.on_device(self._courier.bring(rest.data())):
+            self._watch.begin(self._named_rest)
             loss = super().forward_backward(batch, objective, share)
+            if (name := self._watch.changed()) is not None:
+                raise NotApplicable(
+                    f"a forward changes the parameter `{name}` itself; here it runs on a copy, "
+                    "and the change would be lost"
+                )
             found = [parameter.grad for parameter in rest.trainable]
             for parameter in rest.trainable:
                 parameter.grad = None

@@ -103,6 +103,7 @@ class PipelinedModel(ParallelModel):
             if self._sharding is not None:
                 self._sharding.release()
                 self._sharding.average_scalars()
+                self._sharding.step_ended()
             self._parameters.sum_gradients()
             if self._times is not None:
                 self._times.step_ended()
@@ -123,6 +124,10 @@ class PipelinedModel(ParallelModel):
         self._passage.finish()
         if self._sharding is not None:
             self._sharding.release()
+
+    def expect_skipped_parts(self) -> None:
+        if self._sharding is not None:
+            self._sharding.expect_skipped_parts()
 
     def gradient_norm(self) -> torch.Tensor:
         return self._parameters.gradient_norm()

@@ -15,7 +15,8 @@ its tensors are absent.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ from torch.utils import _pytree as pytree
 
 from saturn.data import seeds
 from saturn.techniques.interface import NotApplicable
+from saturn.techniques.model.changed_parameters import ForwardWatch
 from saturn.techniques.pipeline.absent import AbsentTensor, is_absent, named, supplied
 from saturn.techniques.pipeline.arguments import Arguments, map_leaves
 from saturn.techniques.pipeline.line import Line
@@ -103,8 +105,17 @@ class StageForward:
     #: The ids of a technique's hooks on parts of layers; the model must have no hooks there.
     own_hooks: Collection[int] = ()
 
-    def __init__(self, module: nn.Module, cut: Split, line: Line) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        cut: Split,
+        line: Line,
+        absent: Sequence[tuple[nn.Module, str]],
+    ) -> None:
+        """`absent` are the places of parameters that other stages hold."""
         self.module = module
+        self._absent = absent
+        self._watch = ForwardWatch()
         self._split = cut
         self._line = line
         self._run: _Run | None = None
@@ -203,10 +214,33 @@ class StageForward:
     def _forward(self, run: _Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._run = run
         self._seed(run)
+        if torch.is_grad_enabled():
+            self._watch.begin(self.module.named_parameters())
         try:
-            return self.whole(*args, **kwargs)
+            with self._absent_listed():
+                outputs = self.whole(*args, **kwargs)
         finally:
             self._run = None
+        if (name := self._watch.changed()) is not None:
+            raise NotApplicable(
+                f"the forward changes the parameter `{name}` itself; micro-batches would change it "
+                "more often than whole batches do"
+            )
+        return outputs
+
+    @contextmanager
+    def _absent_listed(self) -> Iterator[None]:
+        """Within this context, absent parameters are among the model's parameters.
+
+        So code that goes over all parameters, as a penalty does, never gets those of a stage alone.
+        """
+        for part, name in self._absent:
+            part._parameters[name] = vars(part)[name]
+        try:
+            yield
+        finally:
+            for part, name in self._absent:
+                del part._parameters[name]
 
     def _until_cut(self, *args: Any, **kwargs: Any) -> Any:
         """The model's outputs; if its forward is cut, the tensors present at the cut."""
@@ -300,7 +334,10 @@ class StageForward:
 
     def _missing(self, absent: AbsentTensor, who: str) -> Exception:
         """The error for an absent tensor whose value is needed."""
-        if absent.sources <= self._split.holders.keys():
+        names = self._split.holders.keys()
+        layers = [f"{name}." for name, _ in self._split.layers]
+        of_layers = [name for name in absent.sources if name.startswith(tuple(layers))]
+        if absent.sources <= names and not of_layers:
             return NeededElsewhere(who, sorted(absent.sources))
         return NotApplicable(
             f"{who} that comes from {named(absent.sources)}, and not only by way of the layers in "

@@ -96,17 +96,20 @@ def split(
     )
 
 
-def keep_only(module: nn.Module, cut: Split, stages: Collection[int], device: torch.device) -> None:
+def keep_only(
+    module: nn.Module, cut: Split, stages: Collection[int], device: torch.device
+) -> list[tuple[nn.Module, str]]:
     """Keep in `module` only the parts of `stages`; other tensors become absent ones on `device`.
 
     Kept tensors stay where they are. Parameters keep their names, and buffers outside the chain
-    stay on every stage.
+    stay on every stage. Returns the places of absent parameters: a module, and the name in it.
     """
     own = {number for s in stages for number in range(cut.bounds[s], cut.bounds[s + 1])}
     inside = {
         id(part): number for number, (_, layer) in enumerate(cut.layers) for part in layer.modules()
     }
     dropped: list[nn.Parameter] = []
+    places: list[tuple[nn.Module, str]] = []
     for prefix, part in module.named_modules():
         number = inside.get(id(part))
         for name, parameter in list(part._parameters.items()):
@@ -114,6 +117,7 @@ def keep_only(module: nn.Module, cut: Split, stages: Collection[int], device: to
             if parameter is None or not set(stages).isdisjoint(cut.holders[full]):
                 continue
             dropped.append(parameter)
+            places.append((part, name))
             del part._parameters[name]
             _put_absent(part, name, parameter, device, full)
         for name, buffer in list(part._buffers.items()):
@@ -123,6 +127,7 @@ def keep_only(module: nn.Module, cut: Split, stages: Collection[int], device: to
     for parameter in dropped:
         # Code that kept its own reference finds an empty tensor instead of stale weights.
         parameter.data = torch.empty(0, dtype=parameter.dtype)
+    return places
 
 
 def least_bytes(

@@ -167,8 +167,8 @@ class Pipeline(Technique):
         cut = _split(module, shape, knobs)
         may_change = CUT not in knobs and schedule != INTERLEAVED
         kinds = kinds_of_layers(cut) if may_change else None
-        keep_only(module, cut, line.stages, gang.device)
-        stage = StageForward(module, cut, line)
+        absent = keep_only(module, cut, line.stages, gang.device)
+        stage = StageForward(module, cut, line, absent)
         scalars = None
         if self.has_data:
             of_stage = mesh[tuple(dimensions)[1:]]

@@ -26,6 +26,7 @@ from torch.distributed.tensor import DTensor
 
 from saturn.data import seeds
 from saturn.techniques.interface import NotApplicable
+from saturn.techniques.model.modes import in_eval_mode
 from saturn.techniques.tensor.layout import Layout, Styled
 from saturn.techniques.tensor.styles import SUMMED
 
@@ -121,14 +122,8 @@ def is_about_the_plan(reason: str) -> bool:
 @contextlib.contextmanager
 def _at_rest(module: nn.Module) -> Iterator[None]:
     """Within this context the module is in evaluation mode and without gradients."""
-    training = [(part, part.training) for part in module.modules()]
-    module.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for part, mode in training:
-            part.training = mode
+    with in_eval_mode(module), torch.no_grad():
+        yield
 
 
 @contextlib.contextmanager

@@ -1,0 +1,61 @@
+"""Find parameters that a forward itself changes, beside the optimizer.
+
+A model may clamp or normalise its weights in the forward, or keep a slow average of some weights in
+others (a teacher, a key encoder). Where the forward runs on copies of the parameters, such changes
+would be lost without a word; where it runs twice, they would be made twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+#: Forwards from the first on that are all watched; after them only each whose number is a power of
+#: two. A slow average of weights changes nothing before the weights have moved.
+_FIRST = 4
+
+
+class ForwardWatch:
+    """Watches the parameters of one module; keeps sums of them, and no copies."""
+
+    def __init__(self) -> None:
+        self._num_forwards = 0
+        self._parameters: list[tuple[str, Tensor]] = []
+        self._before: list[Tensor] = []
+
+    def begin(self, parameters: Iterable[tuple[str, Tensor]]) -> None:
+        """Note `parameters`, with their names, before a forward with gradients."""
+        self._num_forwards += 1
+        number = self._num_forwards
+        is_watched = number <= _FIRST or number & (number - 1) == 0
+        self._parameters = list(parameters) if is_watched else []
+        self._before = self._sums()
+
+    def changed(self) -> str | None:
+        """The name of the first parameter that has changed since `begin`; None if none has.
+
+        Reading the answer waits for the device.
+        """
+        if not self._parameters:
+            return None
+        same = (torch.stack(self._before) == torch.stack(self._sums())).tolist()
+        names = [name for name, _ in self._parameters]
+        self._parameters, self._before = [], []
+        return None if all(same) else names[same.index(False)]
+
+    def _sums(self) -> list[Tensor]:
+        return [_sum(parameter) for _, parameter in self._parameters]
+
+
+def _sum(parameter: Tensor) -> Tensor:
+    """The sum of a tensor's words of eight bytes as whole numbers: no change is too small for it.
+
+    Sums of the numbers themselves would round, or need a wider copy.
+    """
+    local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
+    flat = local.detach().contiguous().view(-1).view(torch.uint8)
+    words = flat[: flat.numel() // 8 * 8].view(torch.int64)
+    return words.sum() + flat[words.numel() * 8 :].sum()
