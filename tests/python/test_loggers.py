@@ -162,6 +162,38 @@ def test_what_a_tracker_could_not_take_is_handed_over_later(
     assert len(notes) == 1
 
 
+def test_a_task_that_a_tracker_refuses_keeps_no_other_task_waiting(tmp_path: Path) -> None:
+    class Refusing(Book):
+        """Refuses all numbers of a task, as where a metric's name is not allowed."""
+
+        def start(self, task: TrackedTask) -> TrackedRun:
+            self._fails = 10**9 if task.name == "a" else 0
+            return super().start(task)
+
+    for name in "abc":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "metrics.jsonl").write_text('{"step": 1, "loss": 0.5}\n')
+    notes: list[str] = []
+    following = track._Following(tmp_path, Refusing(tmp_path), notes.append)
+    for name in "abc":
+        following._take({**trains(0), "task": name, "dir": name})
+    following._catch_up()
+    pages = {name: tmp_path / f"book-{tmp_path.name}-{name}.jsonl" for name in "abc"}
+    assert {name: steps(read(page)) for name, page in pages.items()} == {"a": [], "b": [1], "c": [1]}
+    assert len(notes) == 1
+
+
+def test_a_tracker_that_is_away_is_not_asked_for_each_task(tmp_path: Path) -> None:
+    for name in "abcd":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "metrics.jsonl").write_text('{"step": 1, "loss": 0.5}\n')
+    following = track._Following(tmp_path, Book(tmp_path, fails=10**9), print)
+    for name in "abcd":
+        following._take({**trains(0), "task": name, "dir": name})
+    following._catch_up()
+    assert len(list(tmp_path.glob("book-*.jsonl"))) == 2, "each task waits for a time of its own"
+
+
 @pytest.mark.slow
 def test_a_run_is_tracked_through_a_stop_and_a_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
