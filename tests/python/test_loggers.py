@@ -19,7 +19,7 @@ import cloudpickle
 import pytest
 import saturn
 from faces import make_task
-from saturn import HParams
+from saturn import HParams, Task
 from saturn.errors import InvalidInput
 from saturn.loggers import (
     Logger,
@@ -33,6 +33,7 @@ from saturn.loggers import (
     mlflow,
     wandb,
 )
+from saturn.tasks.tracked_config import config_of
 from saturn.worker import track
 from trackers_of_tests import Book, read
 from warm_parent import PYTHON_DIR
@@ -290,6 +291,21 @@ def test_wandb_wants_a_key_where_it_is_online(
     keys.write_text("machine api.wandb.ai login user password secret\n")
     keys.chmod(0o600)
     assert choosing.checked(["wandb"])
+
+
+def test_a_tracker_knows_the_parameters_of_a_sweep(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    parameters = {"lr": 0.1, "form": "wide"}
+    script = Task.script(tmp_path / "train.py", ["--lr", 0.1], parameters=parameters, trainer=False)
+    assert config_of(script) == {
+        **parameters,
+        "script": str(tmp_path / "train.py"),
+        "args": "--lr 0.1",
+    }
+    task = make_task("t")
+    task.parameters = {"seed": 5, "dropout": 0.3}  # as a study's trial
+    found = config_of(task)
+    assert found["dropout"] == 0.3 and found["seed"] == 0, "its own seed counts"
 
 
 def test_packages_may_bring_loggers(monkeypatch: pytest.MonkeyPatch) -> None:
