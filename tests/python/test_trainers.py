@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from saturn.errors import InvalidInput
 from saturn.tasks.profile_key import profile_key
 from saturn.techniques.ddp import Ddp
 from saturn.techniques.fsdp import Fsdp
+from saturn.trainers import own_parts
 from saturn.trainers.rest import Trained
 from saturn.training.accumulation import Accumulation
 from saturn.training.evaluation import Evaluator
@@ -256,6 +258,40 @@ def test_what_no_step_takes_longer_for_is_not_in_its_profile_key() -> None:
     for other in ({"per_device_train_batch_size": 2}, {"bf16": True}, {"optim": "sgd"}):
         assert profile_key(task_of(make(**other))) != known
     assert profile_key(task_of(trainer_models.custom_loss())) != known
+
+
+def test_what_the_users_own_code_decides_is_in_its_profile_key() -> None:
+    """Tasks of one key share trials, and whether a batch may be cut."""
+    from transformers import Trainer
+
+    class Repeating(Trainer):
+        def __init__(self, *args: Any, times: int = 1, **more: Any) -> None:
+            super().__init__(*args, **more)
+            self.times = times
+
+    def padded(samples: list[dict[str, Any]], to: int) -> dict[str, torch.Tensor]:
+        pad = torch.nn.functional.pad
+        found = trainer_models.collate(samples)
+        return {key: pad(rows, (0, to - rows.shape[1])) for key, rows in found.items()}
+
+    def made(*, times: int = 1, to: int | None = None, hidden: int | None = None) -> MakeTrainer:
+        def make() -> Any:
+            model, data = trainer_models.llama(), trainer_models.texts()
+            trainer = trainer_models.trainer(model, data, Repeating, given={"times": times})
+            if to is not None:
+                trainer.data_collator = functools.partial(padded, to=to)
+            if hidden is not None:
+                trainer.teacher = torch.nn.Linear(4, hidden)
+            return trainer
+
+        return make
+
+    variants = [made(times=2), made(to=12), made(to=30), made(hidden=4), made(hidden=8)]
+    keys = [profile_key(task_of(make)) for make in variants]
+    assert len(set(keys)) == len(keys)
+    assert keys[2] == profile_key(task_of(made(to=30)))
+    plain = trainer_models.causal()()
+    assert own_parts.of_trainer(plain, plain.model) == {}
 
 
 REFUSED: dict[str, tuple[MakeTrainer, str]] = {
