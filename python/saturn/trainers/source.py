@@ -133,6 +133,10 @@ class TrainerSource:
 
     # The methods of `StepLoss`.
 
+    def take_up(self) -> None:
+        if callable(take_up := getattr(self.make_trainer, "take_up", None)):
+            take_up()
+
     def random_start(self) -> RandomState:
         return self._made().start
 
@@ -265,7 +269,7 @@ class _Asked:
 
 def _prepare(trainer: Any) -> None:
     """Do what `Trainer.train` does before its first step, as far as it affects the model."""
-    from transformers import PreTrainedTokenizerBase, ProcessorMixin, set_seed
+    from transformers import set_seed
 
     module: Any = importlib.import_module("transformers.trainer")
     if trainer.model_init is not None:
@@ -273,11 +277,19 @@ def _prepare(trainer: Any) -> None:
         trainer.model = trainer.call_model_init()
         trainer.optimizer = trainer.lr_scheduler = None
     model = trainer.model
-    is_known = isinstance(trainer.processing_class, PreTrainedTokenizerBase | ProcessorMixin)
-    if is_known and hasattr(model, "config"):
-        module.align_special_tokens(model, trainer.processing_class)
+    align_special_tokens(trainer)
     if trainer.neftune_noise_alpha is not None:
         module.activate_neftune(model, trainer.neftune_noise_alpha, trainer.accelerator)
+
+
+def align_special_tokens(trainer: Any) -> None:
+    """Give the model's configuration the tokenizer's special tokens, as `train` does first."""
+    from transformers import PreTrainedTokenizerBase, ProcessorMixin
+
+    module: Any = importlib.import_module("transformers.trainer")
+    is_known = isinstance(trainer.processing_class, PreTrainedTokenizerBase | ProcessorMixin)
+    if is_known and hasattr(trainer.model, "config"):
+        module.align_special_tokens(trainer.model, trainer.processing_class)
 
 
 def _batches_of(loader: Any) -> TrainerBatches | None:

@@ -5,6 +5,7 @@ The trainer is made and read once, in the user's process. `source` makes it agai
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -62,7 +63,9 @@ def pieces_of(
             "Task.from_trainer needs transformers with what its Trainer needs: "
             "pip install 'transformers[torch]'"
         ) from error
-    with building.undisturbed():
+    # What a script has made is read where the script finds its files.
+    surroundings = getattr(make_trainer, "surroundings", contextlib.nullcontext)
+    with building.undisturbed(), surroundings():
         seeds.seed_all(seed)
         reading = read(building.build(make_trainer), evaluates=evaluates)
     source = TrainerSource(
