@@ -458,6 +458,73 @@ def test_a_callback_that_stops_early_ends_the_training(tmp_path: Path) -> None:
     assert notes == []
 
 
+def test_callbacks_hear_of_an_evaluation_that_lacks_the_trainers_own_metric(
+    tmp_path: Path,
+) -> None:
+    evaluates = trainer_models.evaluates(trainer_models.texts())
+    make = trainer_models.causal(**evaluates, metric_for_best_model="accuracy")
+    heard: list[dict[str, Any]] = []
+
+    def listened() -> Any:
+        from transformers import TrainerCallback
+
+        class Keeping(TrainerCallback):
+            def on_evaluate(
+                self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any
+            ) -> None:
+                heard.append(metrics)
+
+        made = make()
+        made.add_callback(Keeping())
+        return made
+
+    task = Task.from_trainer(listened, evaluate=lambda model: {"own": 1.0}).definition()
+    notes: list[str] = []
+    with in_process.gang_of_one(tmp_path) as gang:
+        in_process.stepper_of(task, Ddp(), gang)
+        listener = task.step_loss.listener(notes.append)
+        listener.began(0)
+        for step in (2, 4):
+            listener.evaluated(step, {"own": 1.0})
+    assert len(heard) == 2 and notes == []
+
+
+def test_only_the_listeners_callbacks_hear_what_a_loss_logs(tmp_path: Path) -> None:
+    """The callbacks of other ranks, and of trials, would open trackers of their own."""
+    heard: list[float] = []
+
+    def make() -> Any:
+        from transformers import Trainer, TrainerCallback
+
+        class Logging(Trainer):
+            def compute_loss(self, *args: Any, **more: Any) -> Any:
+                self.log({"own": 1.0})
+                return super().compute_loss(*args, **more)
+
+        class Keeping(TrainerCallback):
+            def on_log(
+                self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any
+            ) -> None:
+                heard.extend(logs[name] for name in logs if name == "own")
+
+        model, data = trainer_models.llama(), trainer_models.texts()
+        made = trainer_models.trainer(model, data, Logging, gradient_accumulation_steps=1)
+        made.add_callback(Keeping())
+        return made
+
+    task = task_of(make).definition()
+    assert task.step_loss.own_end is not None
+    with in_process.gang_of_one(tmp_path) as gang:
+        stepper = in_process.stepper_of(task, Ddp(), gang)
+        assert task.step_loss.own_end is not None
+        pieces = stepper.pieces(Position())
+        stepper.step(stepper.stage(next(pieces)), stop=False, save=False).result()
+        assert heard == []
+        task.step_loss.listener(print).began(0)
+        stepper.step(stepper.stage(next(pieces)), stop=False, save=False).result()
+        assert heard == [1.0]
+
+
 def test_a_callback_that_raises_is_told_no_more(tmp_path: Path) -> None:
     task = task_of(trainer_models.watched(fails=True)).definition()
     notes: list[str] = []

@@ -41,6 +41,28 @@ class Ready:
     model: nn.Module | None
     #: The loader of its evaluations; None until it is needed.
     eval_loader: Any = None
+    #: The trainer's callbacks, while they hear nothing. A loss may call `self.log`, and only the
+    #: listener's callbacks hear of that: those of one rank of the training, and of no trial.
+    muted: list[Any] | None = None
+    has_listener: bool = False
+
+    def mute(self) -> None:
+        """Let the callbacks hear nothing until there is a listener."""
+        if self.muted is None and not self.has_listener:
+            handler = self.trainer.callback_handler
+            self.muted, handler.callbacks = handler.callbacks, []
+
+    def unmute(self) -> None:
+        """Let the callbacks hear everything: there is a listener."""
+        self.has_listener = True
+        if self.muted is not None:
+            self.trainer.callback_handler.callbacks, self.muted = self.muted, None
+
+    @property
+    def callbacks(self) -> list[Any]:
+        """The trainer's callbacks, muted or not."""
+        own: list[Any] = self.trainer.callback_handler.callbacks
+        return own if self.muted is None else self.muted
 
 
 def ready(trainer: Any) -> Ready:
@@ -165,6 +187,7 @@ class TrainerSource:
         trainer = made.trainer
         progress.begin(trainer, steps=self._steps, epoch_batches=len(made.loader))
         trainer.model = trainer.model_wrapped = trainer.callback_handler.model = model
+        made.mute()
         self._device = device
         trainer.is_in_train = True
         # Sharding changes a module's class; the trainer shifts labels by the original class's name.
@@ -179,7 +202,8 @@ class TrainerSource:
 
     @property
     def own_end(self) -> OwnEnd | None:
-        return own_end_of(self._made().trainer)
+        made = self._made()
+        return own_end_of(made.trainer, made.callbacks)
 
     @property
     def publishes(self) -> bool:
@@ -200,7 +224,9 @@ class TrainerSource:
         return str(trainer.push_to_hub())
 
     def listener(self, note: Callable[[str], None]) -> Callbacks:
-        return Callbacks(self._made().trainer, steps=self._steps, rates=self._rates, note=note)
+        made = self._made()
+        made.unmute()
+        return Callbacks(made.trainer, steps=self._steps, rates=self._rates, note=note)
 
     def reached(self, done: int) -> None:
         made = self._made()
