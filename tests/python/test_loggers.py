@@ -12,6 +12,7 @@ import sys
 import time
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -180,7 +181,11 @@ def test_a_task_that_a_tracker_refuses_keeps_no_other_task_waiting(tmp_path: Pat
         following._take({**trains(0), "task": name, "dir": name})
     following._catch_up()
     pages = {name: tmp_path / f"book-{tmp_path.name}-{name}.jsonl" for name in "abc"}
-    assert {name: steps(read(page)) for name, page in pages.items()} == {"a": [], "b": [1], "c": [1]}
+    assert {name: steps(read(page)) for name, page in pages.items()} == {
+        "a": [],
+        "b": [1],
+        "c": [1],
+    }
     assert len(notes) == 1
 
 
@@ -370,6 +375,57 @@ def test_each_end_has_its_word_in_a_tracker(
     assert run.follow(trains(0), ended(status)) == []
     assert read(tmp_path / "book-run-t.jsonl")[-1] == {"ended": status}
     assert status in str(TrackedRun.ended.__doc__)
+
+
+class _Server:
+    """An MLflow client that takes no names but MLflow's, and is away for the first call."""
+
+    def __init__(self, tracking_uri: str | None = None) -> None:
+        self.runs: dict[str, list[str]] = {}
+        self.is_away = True
+
+    def get_experiment_by_name(self, name: str) -> Any:
+        return SimpleNamespace(experiment_id="0")
+
+    def create_run(self, *_: Any, **__: Any) -> Any:
+        run_id = str(len(self.runs))
+        self.runs[run_id] = []
+        return SimpleNamespace(info=SimpleNamespace(run_id=run_id))
+
+    def delete_run(self, run_id: str) -> None:
+        self.runs[run_id] = ["deleted"]
+
+    def log_batch(self, run_id: str, params: Any = (), metrics: Any = ()) -> None:
+        if self.is_away:
+            self.is_away = False
+            raise ConnectionError("MLflow is away")
+        for one in (*params, *metrics):
+            if not re.fullmatch(r"[/\w.\- :]*", one.key):
+                raise ValueError(f"Invalid name: {one.key}")
+            self.runs[run_id].append(one.key)
+
+
+def test_mlflow_gets_names_that_it_takes_and_no_run_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = _Server()
+    entities = SimpleNamespace(
+        Param=lambda key, value: SimpleNamespace(key=key),
+        Metric=lambda key, *_: SimpleNamespace(key=key),
+    )
+    modules = {
+        "mlflow": SimpleNamespace(),
+        "mlflow.entities": entities,
+        "mlflow.tracking": SimpleNamespace(MlflowClient=lambda tracking_uri: server),
+    }
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    task = TrackedTask("run", tmp_path, "t", tmp_path, {"lr": 0.1, "a[0]": 1}, None)
+    with pytest.raises(ConnectionError):
+        MLflow().start(task)
+    run = MLflow().start(task)
+    run.log([Point(1, {"train/loss": 0.5, "eval/acc@1": 0.25}, 0.0)])
+    assert server.runs == {"0": ["deleted"], "1": ["lr", "a_0_", "train/loss", "eval/acc_1"]}
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("wandb"), reason="W&B is not installed")
