@@ -27,6 +27,7 @@ from saturn.runs.profiles import Profile
 from saturn.runs.request import Wishes
 from saturn.scripts import task as script_task
 from saturn.scripts.task import ScriptTask, makes_trainer
+from saturn.tasks.profile_key import profile_key
 from saturn.trainers import rest
 from warm_parent import Warm
 
@@ -87,8 +88,8 @@ def test_the_rest_is_planned_as_long_as_the_script_takes_to_its_training(
     described = [one.described("tasks/x", Profile([]), [], Wishes()) for one in packed]
     rests = [one for one in described if one.get("is_rest")]
     assert [one["name"] for one in rests] == ["a-rest", "b-rest"]
-    for rest in rests:
-        (measured,) = rest["measured"]
+    for each in rests:
+        (measured,) = each["measured"]
         assert (measured["step_s"], measured["setup_s"]) == (7.0, 0.0)
     # The first of them to end says what to expect of the others.
     assert rests[0]["profile_key"] == rests[1]["profile_key"]
@@ -101,7 +102,9 @@ def test_after_its_training_a_script_finds_what_train_would_have_left(
 ) -> None:
     changes = {
         **trainer_models.evaluates(trainer_models.texts()),
-        **{"max_steps": 5, "gradient_accumulation_steps": 1, "metric_for_best_model": "loss"},
+        "max_steps": 5,
+        "gradient_accumulation_steps": 1,
+        "metric_for_best_model": "loss",
     }
     changes["given"]["processing_class"] = trl_models.tokenizer()
     monkeypatch.chdir(tmp_path)
@@ -159,7 +162,8 @@ class Files(Dataset):
         return len(self.rows)
     def __getitem__(self, index):
         import imported_late
-        assert Path("beside").read_text() == os.environ["PLACE"] == sys.argv[1] == imported_late.PLACE
+        place = Path("beside").read_text()
+        assert place == os.environ["PLACE"] == sys.argv[1] == imported_late.PLACE
         return self.rows[index]
 
 made: Trainer = trainer_models.trainer(trainer_models.llama(), Files(), learning_rate=RATE)
@@ -183,6 +187,7 @@ def test_two_scripts_have_modules_of_one_name(tmp_path: Path) -> None:
     before = sys.modules.copy()
     tasks = [of_place(tmp_path / place, rate) for place, rate in (("a", 0.25), ("b", 0.5))]
     assert [task.hparams.lr for task in tasks] == [0.25, 0.5]
+    assert len({profile_key(task) for task in tasks}) == 2, "their modules differ"
     assert not {"shared_name", "imported_late"} & sys.modules.keys()
     assert all(sys.modules[name] is before[name] for name in ("trainer_models", "trl_models"))
 

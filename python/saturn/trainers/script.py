@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 from saturn.errors import InvalidInput
 from saturn.scripts.command import LAUNCHER_VARIABLES
 from saturn.tasks.importing import modules_of_program, set_aside_others
+from saturn.tasks.sources import script_texts
 
 
 class _Reached(BaseException):
@@ -62,6 +63,10 @@ class ScriptTrainer:
     def surroundings(self) -> contextlib.AbstractContextManager[None]:
         """In this context the process is the script's: code that it has made finds its files."""
         return contextlib.nullcontext() if _at_work == [self] else as_program(self)
+
+    def texts(self) -> list[str]:
+        """The text of the script, and of the modules that it imports from beside itself."""
+        return script_texts(self.path)
 
     def take_up(self) -> None:
         """Make this process, which trains nothing else, the script's for good."""

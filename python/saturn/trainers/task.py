@@ -68,6 +68,8 @@ def pieces_of(
     with building.undisturbed(), surroundings():
         seeds.seed_all(seed)
         reading = read(building.build(make_trainer), evaluates=evaluates)
+        # A script's modules are forgotten when it has been read.
+        texts = make_trainer.texts() if hasattr(make_trainer, "texts") else None
     source = TrainerSource(
         make_trainer,
         steps=reading.steps,
@@ -98,7 +100,7 @@ def pieces_of(
     return Pieces(
         source=source,
         hparams=hparams,
-        performs_as=reading.performs_as,
+        performs_as=reading.performs_as if texts is None else (reading.performs_as, texts),
         evaluation=evaluation,
         evaluates_as=evaluates_as,
         saves_best=of_trainer is not None and of_trainer.loads_best,
