@@ -24,7 +24,7 @@ _PLAIN = (bool, int, float, str, bytes, type(None))
 
 def of_trainer(trainer: Any, model: nn.Module) -> dict[str, Any]:
     """The attributes of a trainer that its user's class sets, and the models beside `model`."""
-    known = _set_by_libraries(type(trainer))
+    known = _set_by_libraries(type(trainer).__mro__)
     found = {}
     for name, value in sorted(vars(trainer).items()):
         is_other_model = isinstance(value, nn.Module) and value is not model
@@ -65,11 +65,11 @@ def _is_function(value: Any) -> bool:
 
 
 @functools.lru_cache(maxsize=64)
-def _set_by_libraries(cls: type[Any]) -> frozenset[str]:
-    """Names of attributes that the libraries' own classes set on a trainer of this class."""
+def _set_by_libraries(classes: tuple[type, ...]) -> frozenset[str]:
+    """Names of attributes that the libraries' own classes, of these, set on a trainer."""
     functions = (
         getattr(function, "__wrapped__", function)
-        for each in cls.__mro__
+        for each in classes
         if any(is_of(each, library) for library in _LIBRARIES)
         for function in vars(each).values()
     )

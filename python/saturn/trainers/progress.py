@@ -16,7 +16,7 @@ def length(args: Any, epoch_batches: int) -> int:
     if int(args.max_steps) > 0:
         return int(args.max_steps)
     an_epoch = math.ceil(epoch_batches / int(args.gradient_accumulation_steps))
-    return math.ceil(args.num_train_epochs * an_epoch)
+    return math.ceil(float(args.num_train_epochs) * an_epoch)
 
 
 def begin(trainer: Any, *, steps: int, epoch_batches: int, done: int = 0) -> None:
