@@ -23,6 +23,7 @@ from saturn.trainers import lightning_hooks
 from saturn.training.accumulation import Accumulation
 from saturn.training.evaluation import Evaluator
 from torch import nn
+from torchmetrics.aggregation import CatMetric
 from torchmetrics.classification import MulticlassAccuracy
 from warm_parent import Warm
 
@@ -100,6 +101,26 @@ def test_its_evaluation_is_that_of_trainer_validate(tmp_path: Path) -> None:
         Task.from_lightning(Classifier, train_loader, HParams(0.05, 1)).evaluation.evaluate is None
     )
     assert task_of(evaluate=None).evaluation.evaluate is None
+
+
+def test_metrics_of_training_steps_do_not_grow_until_the_training_ends(tmp_path: Path) -> None:
+    kept: list[int] = []
+
+    class Logging(Classifier):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen, self.more = CatMetric(), CatMetric()
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            for metric in (self.seen, self.more):
+                metric.update(batch[1])
+                kept.append(len(metric.value))
+            self.log(name="seen", value=self.seen)
+            self.log_dict(dictionary={"more": self.more})
+            return super().training_step(batch, batch_idx)
+
+    in_process.train(task_of(Logging, 3).definition(), Ddp(), tmp_path, steps=3)
+    assert set(kept) == {1}
 
 
 class Dtypes(Classifier):

@@ -12,6 +12,7 @@ import sys
 import time
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -19,7 +20,7 @@ import cloudpickle
 import pytest
 import saturn
 from faces import make_task
-from saturn import HParams
+from saturn import HParams, Task
 from saturn.errors import InvalidInput
 from saturn.loggers import (
     Logger,
@@ -33,6 +34,7 @@ from saturn.loggers import (
     mlflow,
     wandb,
 )
+from saturn.tasks.tracked_config import config_of
 from saturn.worker import track
 from trackers_of_tests import Book, read
 from warm_parent import PYTHON_DIR
@@ -162,6 +164,42 @@ def test_what_a_tracker_could_not_take_is_handed_over_later(
     assert len(notes) == 1
 
 
+def test_a_task_that_a_tracker_refuses_keeps_no_other_task_waiting(tmp_path: Path) -> None:
+    class Refusing(Book):
+        """Refuses all numbers of a task, as where a metric's name is not allowed."""
+
+        def start(self, task: TrackedTask) -> TrackedRun:
+            self._fails = 10**9 if task.name == "a" else 0
+            return super().start(task)
+
+    for name in "abc":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "metrics.jsonl").write_text('{"step": 1, "loss": 0.5}\n')
+    notes: list[str] = []
+    following = track._Following(tmp_path, Refusing(tmp_path), notes.append)
+    for name in "abc":
+        following._take({**trains(0), "task": name, "dir": name})
+    following._catch_up()
+    pages = {name: tmp_path / f"book-{tmp_path.name}-{name}.jsonl" for name in "abc"}
+    assert {name: steps(read(page)) for name, page in pages.items()} == {
+        "a": [],
+        "b": [1],
+        "c": [1],
+    }
+    assert len(notes) == 1
+
+
+def test_a_tracker_that_is_away_is_not_asked_for_each_task(tmp_path: Path) -> None:
+    for name in "abcd":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "metrics.jsonl").write_text('{"step": 1, "loss": 0.5}\n')
+    following = track._Following(tmp_path, Book(tmp_path, fails=10**9), print)
+    for name in "abcd":
+        following._take({**trains(0), "task": name, "dir": name})
+    following._catch_up()
+    assert len(list(tmp_path.glob("book-*.jsonl"))) == 2, "each task waits for a time of its own"
+
+
 @pytest.mark.slow
 def test_a_run_is_tracked_through_a_stop_and_a_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -260,6 +298,21 @@ def test_wandb_wants_a_key_where_it_is_online(
     assert choosing.checked(["wandb"])
 
 
+def test_a_tracker_knows_the_parameters_of_a_sweep(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    parameters = {"lr": 0.1, "form": "wide"}
+    script = Task.script(tmp_path / "train.py", ["--lr", 0.1], parameters=parameters, trainer=False)
+    assert config_of(script) == {
+        **parameters,
+        "script": str(tmp_path / "train.py"),
+        "args": "--lr 0.1",
+    }
+    task = make_task("t")
+    task.parameters = {"seed": 5, "dropout": 0.3}  # as a study's trial
+    found = config_of(task)
+    assert found["dropout"] == 0.3 and found["seed"] == 0, "its own seed counts"
+
+
 def test_packages_may_bring_loggers(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = EntryPoint("mine", "test_loggers:mine", choosing.GROUP)
     monkeypatch.setattr(choosing, "entry_points", lambda group: [entry])
@@ -322,6 +375,57 @@ def test_each_end_has_its_word_in_a_tracker(
     assert run.follow(trains(0), ended(status)) == []
     assert read(tmp_path / "book-run-t.jsonl")[-1] == {"ended": status}
     assert status in str(TrackedRun.ended.__doc__)
+
+
+class _Server:
+    """An MLflow client that takes no names but MLflow's, and is away for the first call."""
+
+    def __init__(self, tracking_uri: str | None = None) -> None:
+        self.runs: dict[str, list[str]] = {}
+        self.is_away = True
+
+    def get_experiment_by_name(self, name: str) -> Any:
+        return SimpleNamespace(experiment_id="0")
+
+    def create_run(self, *_: Any, **__: Any) -> Any:
+        run_id = str(len(self.runs))
+        self.runs[run_id] = []
+        return SimpleNamespace(info=SimpleNamespace(run_id=run_id))
+
+    def delete_run(self, run_id: str) -> None:
+        self.runs[run_id] = ["deleted"]
+
+    def log_batch(self, run_id: str, params: Any = (), metrics: Any = ()) -> None:
+        if self.is_away:
+            self.is_away = False
+            raise ConnectionError("MLflow is away")
+        for one in (*params, *metrics):
+            if not re.fullmatch(r"[/\w.\- :]*", one.key):
+                raise ValueError(f"Invalid name: {one.key}")
+            self.runs[run_id].append(one.key)
+
+
+def test_mlflow_gets_names_that_it_takes_and_no_run_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = _Server()
+    entities = SimpleNamespace(
+        Param=lambda key, value: SimpleNamespace(key=key),
+        Metric=lambda key, *_: SimpleNamespace(key=key),
+    )
+    modules = {
+        "mlflow": SimpleNamespace(),
+        "mlflow.entities": entities,
+        "mlflow.tracking": SimpleNamespace(MlflowClient=lambda tracking_uri: server),
+    }
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    task = TrackedTask("run", tmp_path, "t", tmp_path, {"lr": 0.1, "a[0]": 1}, None)
+    with pytest.raises(ConnectionError):
+        MLflow().start(task)
+    run = MLflow().start(task)
+    run.log([Point(1, {"train/loss": 0.5, "eval/acc@1": 0.25}, 0.0)])
+    assert server.runs == {"0": ["deleted"], "1": ["lr", "a_0_", "train/loss", "eval/acc_1"]}
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("wandb"), reason="W&B is not installed")

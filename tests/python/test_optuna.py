@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -200,6 +201,34 @@ def test_a_stopper_that_ends_all_ends_the_search(tmp_path: Path, stopper: Stoppe
 
 
 @pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("kind", ["grid", "brute force"])
+def test_a_grid_ends_the_search_after_its_last_point(kind: str, tmp_path: Path) -> None:
+    def one_of_three(trial: optuna.Trial) -> Task:
+        lr = trial.suggest_categorical("lr", [0.1, 0.2, 0.3])
+        return make_task("any", hparams=HParams(lr=lr, batch_count=8, depth=2))
+
+    sampler: Any = optuna.samplers.GridSampler({"lr": [0.1, 0.2, 0.3]}, seed=1)
+    if kind == "brute force":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it is experimental
+            sampler = optuna.samplers.BruteForceSampler(seed=1)
+    of_grid = study(sampler=sampler)
+    # Optuna's own search with as many trials ends after three, too.
+    tuner, run = StudyTuner(of_grid, one_of_three, 10, 1, None), FakeRun(tmp_path)
+    run.submit(tuner.suggested())
+    tuner.began(Scope(run), run.tasks)
+    for number in range(3):
+        assert not run.is_closed
+        run.report(tuner, f"trial-{number}", 8, 0.5 - number)
+        run.end(f"trial-{number}")
+        tuner.at(0.0, run.tasks)
+    assert run.is_closed and len(run.tasks) == 3
+    assert sorted(each["lr"] for each in run.parameters.values()) == [0.1, 0.2, 0.3]
+    assert of_grid.best_value == -1.5
+    kept = keeping.read(tmp_path)
+    assert isinstance(kept, StudyTuner) and kept._is_exhausted
+
+
 def test_stoppers_go_by_the_metric_of_the_study_or_by_their_own(tmp_path: Path) -> None:
     def evaluated(trial: optuna.Trial) -> Task:
         lr = trial.suggest_float("lr", 0.1, 1.0)

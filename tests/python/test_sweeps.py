@@ -247,6 +247,28 @@ def passes(**kw):
 """
 
 
+def test_two_files_have_no_modules_of_one_name(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    makes = (
+        "import torch, saturn\n"
+        "def make(lr):\n"
+        "    hparams = saturn.HParams(lr=lr, steps=3)\n"
+        "    return saturn.Task(torch.nn.Identity, list, torch.nn.functional.mse_loss, hparams)\n"
+    )
+    for place in ("one", "other"):
+        (directory / place).mkdir()
+        (directory / place / "makers_of_one_name.py").write_text(makes)
+    text = 'function = "{}"\n[grid]\nlr = [0.1, 0.2]'
+    named = "makers_of_one_name.py:make"
+    assert len(read(directory / "one", text.format(named)).tasks) == 2
+    assert len(read(directory / "one", text.format(named)).tasks) == 2
+    for function in (named, "makers_of_one_name:make"):
+        with pytest.raises(InvalidInput, match="imported another module `makers_of_one_name`"):
+            read(directory / "other", text.format(function))
+
+
 def test_a_function_that_ignores_a_parameter_is_refused(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -145,6 +146,28 @@ def test_a_best_by_another_metric_does_not_end_a_task_that_continues(
     assert ends == ([True] * 3 if metric == "rows" else [False] * 3)
     best = then.state()["best_metric"]
     assert best == (0.9 if metric == "rows" else pytest.approx(2.4))
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_metric_that_was_never_a_number_counts_through_a_move(
+    moves: bool, tmp_path: Path
+) -> None:
+    """`train()` takes the first such value for a best of infinity, which no NaN beats."""
+    make = stops_early(metric_for_best_model="loss", greater_is_better=False, patience=2)
+    task = Task.from_trainer(make, name="trainer").definition()
+    with in_process.gang_of_one(tmp_path) as gang:
+        in_process.stepper_of(task, Ddp(), gang)
+    listener = task.step_loss.listener(print)
+    listener.began(0)
+    for step in (2, 4, 6):
+        if moves and step == 4:
+            state = json.loads(json.dumps(listener.state(), allow_nan=False))
+            listener = task.step_loss.listener(print)
+            listener.restore(state)
+            listener.began(2)
+        listener.stepped(step, 1.0)
+        listener.evaluated(step, {"eval_loss": math.nan})
+        assert listener.is_over == (step == 6)
 
 
 @pytest.mark.slow(quick=["moves0"])

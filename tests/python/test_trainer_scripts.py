@@ -18,6 +18,7 @@ import saturn
 import torch
 import trainer_models
 import trl_models
+from harness import runtime
 from safetensors.torch import load_file
 from saturn import Task
 from saturn.errors import InvalidInput
@@ -26,6 +27,9 @@ from saturn.runs.profiles import Profile
 from saturn.runs.request import Wishes
 from saturn.scripts import task as script_task
 from saturn.scripts.task import ScriptTask, makes_trainer
+from saturn.tasks.profile_key import profile_key
+from saturn.trainers import rest
+from warm_parent import Warm
 
 CLM = Path(__file__).parent / "clm_script.py"
 ARGS = [
@@ -84,13 +88,119 @@ def test_the_rest_is_planned_as_long_as_the_script_takes_to_its_training(
     described = [one.described("tasks/x", Profile([]), [], Wishes()) for one in packed]
     rests = [one for one in described if one.get("is_rest")]
     assert [one["name"] for one in rests] == ["a-rest", "b-rest"]
-    for rest in rests:
-        (measured,) = rest["measured"]
+    for each in rests:
+        (measured,) = each["measured"]
         assert (measured["step_s"], measured["setup_s"]) == (7.0, 0.0)
     # The first of them to end says what to expect of the others.
     assert rests[0]["profile_key"] == rests[1]["profile_key"]
     keys = {one["profile_key"] for one in described}
     assert len(keys) == 2, "a rest is no training"
+
+
+def test_after_its_training_a_script_finds_what_train_would_have_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = {
+        **trainer_models.evaluates(trainer_models.texts()),
+        "max_steps": 5,
+        "gradient_accumulation_steps": 1,
+        "metric_for_best_model": "loss",
+    }
+    changes["given"]["processing_class"] = trl_models.tokenizer()
+    monkeypatch.chdir(tmp_path)
+    make = trainer_models.causal(**changes)
+    expected = make()
+    output = expected.train()
+    lines = []
+    for entry in expected.state.log_history:
+        if "loss" in entry:
+            lines.append({"step": entry["step"], "loss": entry["loss"], "t": entry["step"]})
+        elif "eval_loss" in entry:
+            found = {"eval_loss": entry["eval_loss"]}
+            lines.append({"step": entry["step"], "evaluation": found, "t": entry["step"]})
+    task_dir = tmp_path / "tasks" / "t"
+    task_dir.mkdir(parents=True)
+    (task_dir / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    state = expected.state
+    heard = {"best_metric": state.best_metric, "best_global_step": state.best_global_step}
+    content = {"step": 5, "epoch": 0, "listener": heard}
+    monkeypatch.setattr(rest.directories, "of_task", lambda *_: task_dir)
+    monkeypatch.setattr(rest.manifest, "newest_valid", lambda *_: (tmp_path, content))
+    monkeypatch.setattr(rest, "read_into", lambda *_: None)
+    ours = make()
+    found = rest.Trained(tmp_path, "t").train(ours)
+    for name in ("global_step", "max_steps", "num_train_epochs", "epoch", "best_metric"):
+        assert getattr(ours.state, name) == getattr(state, name), name
+    for name in ("loss", "eval_loss"):
+        curves = [
+            [(entry["step"], entry[name]) for entry in history if name in entry]
+            for history in (ours.state.log_history, state.log_history)
+        ]
+        assert curves[0] == curves[1]
+    assert found.metrics.keys() >= output.metrics.keys() and found.global_step == 5
+    assert found.training_loss == pytest.approx(output.training_loss)
+    for ours_own, its_own in (
+        (ours.model.config, expected.model.config),
+        (ours.model.generation_config, expected.model.generation_config),
+    ):
+        assert ours_own.pad_token_id == its_own.pad_token_id == 0
+        assert ours_own.eos_token_id == its_own.eos_token_id
+
+
+OF_TWO_PLACES = """
+import os, sys
+from pathlib import Path
+import trainer_models
+from shared_name import RATE
+from torch.utils.data import Dataset
+from transformers import Trainer
+
+class Files(Dataset):
+    def __init__(self):
+        self.rows = trainer_models.texts()
+    def __len__(self):
+        return len(self.rows)
+    def __getitem__(self, index):
+        import imported_late
+        place = Path("beside").read_text()
+        assert place == os.environ["PLACE"] == sys.argv[1] == imported_late.PLACE
+        return self.rows[index]
+
+made: Trainer = trainer_models.trainer(trainer_models.llama(), Files(), learning_rate=RATE)
+made.train()
+"""
+
+
+def of_place(directory: Path, rate: float) -> Task:
+    """A script's task, with modules of names that other places have too."""
+    directory.mkdir()
+    place = directory.name
+    (directory / "train.py").write_text(OF_TWO_PLACES)
+    (directory / "shared_name.py").write_text(f"RATE = {rate}")
+    (directory / "imported_late.py").write_text(f"PLACE = {place!r}")
+    (directory / "beside").write_text(place)
+    options = {"cwd": directory, "environment": {"PLACE": place}}
+    return Task.script("train.py", [place], name=place, trainer=True, **options)
+
+
+def test_two_scripts_have_modules_of_one_name(tmp_path: Path) -> None:
+    before = sys.modules.copy()
+    tasks = [of_place(tmp_path / place, rate) for place, rate in (("a", 0.25), ("b", 0.5))]
+    assert [task.hparams.lr for task in tasks] == [0.25, 0.5]
+    assert len({profile_key(task) for task in tasks}) == 2, "their modules differ"
+    assert not {"shared_name", "imported_late"} & sys.modules.keys()
+    assert all(sys.modules[name] is before[name] for name in ("trainer_models", "trl_models"))
+
+
+def test_a_rank_is_the_scripts_process_while_it_trains(
+    tmp_path: Path, warm_with_models: Warm
+) -> None:
+    task = of_place(tmp_path / "a", 0.25)
+    (tmp_path / "run").mkdir()
+    with runtime(tmp_path / "run", warm_with_models) as ranks:
+        ranks.write_task(task.definition())
+        result = ranks.run("a", "ddp", ranks=1, steps=1)
+        assert result.codes == [0], result.logs
 
 
 def test_what_a_script_must_not_do_is_said(tmp_path: Path) -> None:

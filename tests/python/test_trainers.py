@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from saturn.errors import InvalidInput
 from saturn.tasks.profile_key import profile_key
 from saturn.techniques.ddp import Ddp
 from saturn.techniques.fsdp import Fsdp
+from saturn.trainers import own_parts
 from saturn.trainers.rest import Trained
 from saturn.training.accumulation import Accumulation
 from saturn.training.evaluation import Evaluator
@@ -258,6 +260,40 @@ def test_what_no_step_takes_longer_for_is_not_in_its_profile_key() -> None:
     assert profile_key(task_of(trainer_models.custom_loss())) != known
 
 
+def test_what_the_users_own_code_decides_is_in_its_profile_key() -> None:
+    """Tasks of one key share trials, and whether a batch may be cut."""
+    from transformers import Trainer
+
+    class Repeating(Trainer):
+        def __init__(self, *args: Any, times: int = 1, **more: Any) -> None:
+            super().__init__(*args, **more)
+            self.times = times
+
+    def padded(samples: list[dict[str, Any]], to: int) -> dict[str, torch.Tensor]:
+        pad = torch.nn.functional.pad
+        found = trainer_models.collate(samples)
+        return {key: pad(rows, (0, to - rows.shape[1])) for key, rows in found.items()}
+
+    def made(*, times: int = 1, to: int | None = None, hidden: int | None = None) -> MakeTrainer:
+        def make() -> Any:
+            model, data = trainer_models.llama(), trainer_models.texts()
+            trainer = trainer_models.trainer(model, data, Repeating, given={"times": times})
+            if to is not None:
+                trainer.data_collator = functools.partial(padded, to=to)
+            if hidden is not None:
+                trainer.teacher = torch.nn.Linear(4, hidden)
+            return trainer
+
+        return make
+
+    variants = [made(times=2), made(to=12), made(to=30), made(hidden=4), made(hidden=8)]
+    keys = [profile_key(task_of(make)) for make in variants]
+    assert len(set(keys)) == len(keys)
+    assert keys[2] == profile_key(task_of(made(to=30)))
+    plain = trainer_models.causal()()
+    assert own_parts.of_trainer(plain, plain.model) == {}
+
+
 REFUSED: dict[str, tuple[MakeTrainer, str]] = {
     "fp16": (trainer_models.causal(fp16=True), "`fp16`"),
     "auto_find_batch_size": (trainer_models.causal(auto_find_batch_size=True), "batch belongs"),
@@ -420,6 +456,73 @@ def test_a_callback_that_stops_early_ends_the_training(tmp_path: Path) -> None:
             listener.evaluated(step, {"eval_loss": loss})
             assert listener.is_over == (step > 2)
     assert notes == []
+
+
+def test_callbacks_hear_of_an_evaluation_that_lacks_the_trainers_own_metric(
+    tmp_path: Path,
+) -> None:
+    evaluates = trainer_models.evaluates(trainer_models.texts())
+    make = trainer_models.causal(**evaluates, metric_for_best_model="accuracy")
+    heard: list[dict[str, Any]] = []
+
+    def listened() -> Any:
+        from transformers import TrainerCallback
+
+        class Keeping(TrainerCallback):
+            def on_evaluate(
+                self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any
+            ) -> None:
+                heard.append(metrics)
+
+        made = make()
+        made.add_callback(Keeping())
+        return made
+
+    task = Task.from_trainer(listened, evaluate=lambda model: {"own": 1.0}).definition()
+    notes: list[str] = []
+    with in_process.gang_of_one(tmp_path) as gang:
+        in_process.stepper_of(task, Ddp(), gang)
+        listener = task.step_loss.listener(notes.append)
+        listener.began(0)
+        for step in (2, 4):
+            listener.evaluated(step, {"own": 1.0})
+    assert len(heard) == 2 and notes == []
+
+
+def test_only_the_listeners_callbacks_hear_what_a_loss_logs(tmp_path: Path) -> None:
+    """The callbacks of other ranks, and of trials, would open trackers of their own."""
+    heard: list[float] = []
+
+    def make() -> Any:
+        from transformers import Trainer, TrainerCallback
+
+        class Logging(Trainer):
+            def compute_loss(self, *args: Any, **more: Any) -> Any:
+                self.log({"own": 1.0})
+                return super().compute_loss(*args, **more)
+
+        class Keeping(TrainerCallback):
+            def on_log(
+                self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any
+            ) -> None:
+                heard.extend(logs[name] for name in logs if name == "own")
+
+        model, data = trainer_models.llama(), trainer_models.texts()
+        made = trainer_models.trainer(model, data, Logging, gradient_accumulation_steps=1)
+        made.add_callback(Keeping())
+        return made
+
+    task = task_of(make).definition()
+    assert task.step_loss.own_end is not None
+    with in_process.gang_of_one(tmp_path) as gang:
+        stepper = in_process.stepper_of(task, Ddp(), gang)
+        assert task.step_loss.own_end is not None
+        pieces = stepper.pieces(Position())
+        stepper.step(stepper.stage(next(pieces)), stop=False, save=False).result()
+        assert heard == []
+        task.step_loss.listener(print).began(0)
+        stepper.step(stepper.stage(next(pieces)), stop=False, save=False).result()
+        assert heard == [1.0]
 
 
 def test_a_callback_that_raises_is_told_no_more(tmp_path: Path) -> None:

@@ -153,6 +153,17 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, FakeRun], Watch]:
     return begun
 
 
+def test_a_task_after_one_that_diverged_waits_for_a_device(tmp_path: Path) -> None:
+    """So tasks that train ahead give theirs up."""
+    run = FakeRun(tmp_path, "ab")
+    run.after, run.devices = {"b": ["a"]}, 2
+    watch = Watch(Stopping([]), Scope(run))
+    for stage, is_idle in (("running", True), ("failed", True), ("diverged", False)):
+        run.stages = {"a": stage, "b": "waiting"}
+        watch._look_at_devices(json.loads(run.told(tmp_path)))
+        assert watch._is_idle is is_idle, stage
+
+
 def test_a_run_that_does_not_answer_for_a_while_keeps_its_stopper(
     tmp_path: Path, watch: Callable[[Any, FakeRun], Watch], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,9 @@ The package mlflow is imported only when a task's tracked run begins.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,11 +53,17 @@ class MLflow(Logger):
         found = client.get_experiment_by_name(experiment)
         number = client.create_experiment(experiment) if found is None else found.experiment_id
         tags = {"saturn.run": task.run, "saturn.task": task.name}
-        run = client.create_run(number, run_name=task.name, tags=tags)
-        parameters = [Param(key, str(value)[:500]) for key, value in task.config.items()]
-        for first in range(0, len(parameters), _MOST_PARAMETERS):
-            client.log_batch(run.info.run_id, params=parameters[first : first + _MOST_PARAMETERS])
-        return _Run(client, run.info.run_id)
+        run_id = client.create_run(number, run_name=task.name, tags=tags).info.run_id
+        parameters = [Param(_allowed(key), str(value)[:500]) for key, value in task.config.items()]
+        try:
+            for first in range(0, len(parameters), _MOST_PARAMETERS):
+                client.log_batch(run_id, params=parameters[first : first + _MOST_PARAMETERS])
+        except BaseException:
+            # Another try begins another run.
+            with contextlib.suppress(Exception):
+                client.delete_run(run_id)
+            raise
+        return _Run(client, run_id)
 
 
 class _Run(TrackedRun):
@@ -67,7 +75,7 @@ class _Run(TrackedRun):
         from mlflow.entities import Metric
 
         metrics = iter(
-            Metric(name, value, int(point.at_s * 1000), point.step)
+            Metric(_allowed(name), value, int(point.at_s * 1000), point.step)
             for point in points
             for name, value in point.values.items()
         )
@@ -79,3 +87,8 @@ class _Run(TrackedRun):
 
     def ended(self, status: str) -> None:
         self._client.set_terminated(self.id, _STATUS.get(status, "KILLED"))
+
+
+def _allowed(name: str) -> str:
+    """The name, with `_` for each character that MLflow refuses in names, as `@` in `acc@1`."""
+    return re.sub(r"[^\w .:/-]", "_", name)

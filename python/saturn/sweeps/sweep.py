@@ -17,7 +17,9 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from importlib.machinery import PathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from saturn.errors import InvalidInput
@@ -312,11 +314,27 @@ def _function(named: str, directory: Path) -> Any:
         module = importlib.import_module(place)
     except ModuleNotFoundError as error:
         raise ValueError(f"`function` is in `{place}`, which can't be imported: {error}") from error
+    _refuse_other(place, module, directory)
     found = getattr(module, name, None)
     if not callable(found):
         functions = [key for key, value in vars(module).items() if callable(value)]
         raise ValueError(f"`{place}` has no function `{name}`; {did_you_mean(name, functions)}")
     return found
+
+
+def _refuse_other(place: str, module: ModuleType, directory: Path) -> None:
+    """Raise `ValueError` if this program has imported another module of this name before."""
+    top = place.partition(".")[0]
+    spec = PathFinder.find_spec(top, [str(directory)])
+    if spec is None or spec.origin is None:
+        return  # the module is not beside the file
+    found = getattr(sys.modules.get(top, module), "__file__", None)
+    if found is not None and Path(found).resolve() != Path(spec.origin).resolve():
+        raise ValueError(
+            f"`function` is in {spec.origin}, and this program has imported another module `{top}` "
+            f"before: {found}. Give one of the two another name, or train each in a program of its "
+            "own (saturn submit)"
+        )
 
 
 def _made(function: str, directory: Path, parameters: dict[str, Any]) -> Task:

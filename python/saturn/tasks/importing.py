@@ -50,6 +50,25 @@ def set_aside_others() -> None:
             del sys.modules[name]
 
 
+@contextmanager
+def modules_of_program() -> Iterator[None]:
+    """In this block, a program of other places runs here, whose modules may have any names.
+
+    The caller has put the program's places first in `sys.path`. Modules that the program would find
+    elsewhere are set aside, and those that it imports are forgotten afterwards.
+    """
+    own = _own()
+    set_aside_others()
+    kept = _own()
+    try:
+        yield
+    finally:
+        for name, module in _own().items():
+            if kept.get(name) is not module:
+                del sys.modules[name]
+        sys.modules.update(own)
+
+
 def _is_elsewhere(name: str) -> bool:
     """Whether an imported module would now be found in another file."""
     module = sys.modules.pop(name, None)

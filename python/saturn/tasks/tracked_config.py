@@ -16,13 +16,18 @@ _MOST_CHARACTERS = 200
 
 
 def config_of(task: Task) -> dict[str, Any]:
-    """Numbers, texts and booleans by name; unset ones are left out."""
+    """Numbers, texts and booleans by name; unset ones are left out.
+
+    The parameters of a sweep or a search are among them, so that a tracker can compare by these.
+    """
+    parameters = {name: _plain(value) for name, value in task.parameters.items()}
     if isinstance(task, ScriptTask):
         script = task.script_definition
-        return {"script": str(script.path), "args": " ".join(script.args)}
+        return {**parameters, "script": str(script.path), "args": " ".join(script.args)}
     hparams = task.hparams
     config = {
-        **hparams.kwargs,  # first, so that of two equal names the training's wins
+        **parameters,  # first, so that of two equal names the training's wins
+        **hparams.kwargs,
         "lr": hparams.lr,
         "epochs": hparams.epochs,
         "steps": hparams.steps,

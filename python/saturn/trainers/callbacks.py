@@ -14,11 +14,12 @@ from __future__ import annotations
 import json
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 
+from saturn.plain.measures import number, plain
 from saturn.rank.exceptions import TaskError
 from saturn.trainers import progress
 from saturn.trainers.refusals import is_of
@@ -80,7 +81,8 @@ class Callbacks:
         best = state.best_metric
         return {
             "best_by": self._best_by,
-            "best_metric": best if best is not None and math.isfinite(best) else None,
+            # Infinite before the first value that is a number: no value at all is something else.
+            "best_metric": None if best is None else plain(float(best)),
             "best_global_step": state.best_global_step,
             "callbacks": {name: self._plain(name, own) for name, own in self._stateful()},
         }
@@ -136,7 +138,7 @@ class Callbacks:
         # the best of before. Earlier versions did not save by which metric that was.
         is_judged_alike = before.get("best_by", self._best_by) == self._best_by
         if is_judged_alike:
-            state.best_metric = before["best_metric"]
+            state.best_metric = number(before["best_metric"])
             state.best_global_step = before["best_global_step"]
         for name, callback in self._stateful():
             if isinstance(callback, EarlyStoppingCallback) and not is_judged_alike:
@@ -183,12 +185,21 @@ class Callbacks:
         self._log(step, dict(metrics))
         trainer.control = self._handler.on_evaluate(trainer.args, state, trainer.control, metrics)
         # As in the trainer, this comes after the callbacks have compared with the earlier best.
-        judge: Callable[..., Any] = trainer._determine_best_metric
-        judge(metrics, trial=None)
+        if self._judges(metrics):
+            judge: Callable[..., Any] = trainer._determine_best_metric
+            judge(metrics, trial=None)
         # The end of training also ends the epoch.
         self._epoch_ends |= self.is_over and self._epoch_ended_at != step
         self._end_epoch(step)
         self._answer(step)
+
+    def _judges(self, metrics: Mapping[str, float]) -> bool:
+        """Whether the trainer's `metric_for_best_model` is among the metrics.
+
+        It is not if the task has another evaluation in place of the trainer's.
+        """
+        name = self._trainer.args.metric_for_best_model
+        return name is not None and f"eval_{name.removeprefix('eval_')}" in metrics
 
     def _log(self, step: int, logs: dict[str, float]) -> None:
         trainer, state = self._trainer, self._trainer.state
@@ -249,9 +260,9 @@ class Callbacks:
         """Callbacks that export a state, each with a unique name."""
         from transformers.trainer_callback import ExportableState
 
-        for number, callback in enumerate(self._handler.callbacks):
+        for place, callback in enumerate(self._handler.callbacks):
             if isinstance(callback, ExportableState):
-                yield f"{type(callback).__name__} {number}", callback
+                yield f"{type(callback).__name__} {place}", callback
 
     def _plain(self, name: str, callback: Any) -> Any:
         """The state of a stateful callback; None if it can't be kept."""
@@ -284,12 +295,12 @@ class Callbacks:
         return len(self._handler.train_dataloader)
 
 
-def own_end_of(trainer: Any) -> OwnEnd | None:
-    """How the callbacks may end training before its last step; None if none of them does."""
+def own_end_of(trainer: Any, callbacks: Iterable[Any]) -> OwnEnd | None:
+    """How a trainer's callbacks may end training before its last step; None if none does."""
     from transformers import EarlyStoppingCallback
 
     told: set[str] = set()
-    for callback in trainer.callback_handler.callbacks:
+    for callback in callbacks:
         if isinstance(callback, EarlyStoppingCallback) or _is_strange(callback):
             told.update(_events_of(callback))
     if not told.intersection(HEARD):

@@ -27,7 +27,13 @@ from saturn.trainers import optimizer
 from saturn.trainers.building import undisturbed
 from saturn.trainers.lightning_hooks import DATA_MODULE, MODULE, base_of
 from saturn.trainers.lightning_optimizers import Configured, EveryFew, configured
-from saturn.trainers.lightning_stand_ins import NO_INDEX, Logged, NoTrainer, unlogged
+from saturn.trainers.lightning_stand_ins import (
+    NO_INDEX,
+    Logged,
+    NoTrainer,
+    unlogged,
+    unlogged_dict,
+)
 from saturn.training.precision import Precision
 
 
@@ -184,7 +190,7 @@ class LightningSource:
                 continue
             each._trainer = trainer
             each.log = unlogged if logged is None else logged.log
-            each.log_dict = unlogged if logged is None else logged.log_dict
+            each.log_dict = unlogged_dict if logged is None else logged.log_dict
             if first is not None:
                 each._device = first.device
 

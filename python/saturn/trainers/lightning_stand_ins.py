@@ -67,7 +67,7 @@ class Logged:
 
     def log(self, name: str, value: Any, *_: Any, reduce_fx: Any = "mean", **options: Any) -> None:
         """Like `LightningModule.log`: the mean over batches, weighted by their samples."""
-        if hasattr(value, "compute") and hasattr(value, "reset"):  # a metric of torchmetrics
+        if _is_metric(value):
             self._metrics[name] = value
             return
         if reduce_fx not in ("mean", torch.mean):
@@ -79,9 +79,9 @@ class Logged:
         total, counted = self._sums.get(name, (0.0, 0.0))
         self._sums[name] = total + float(value) * weight, counted + weight
 
-    def log_dict(self, values: Mapping[str, Any], *_: Any, **options: Any) -> None:
+    def log_dict(self, dictionary: Mapping[str, Any], *_: Any, **options: Any) -> None:
         """Like `LightningModule.log_dict`."""
-        for name, value in values.items():
+        for name, value in dictionary.items():
             self.log(name, value, **options)
 
     def found(self) -> dict[str, float]:
@@ -95,5 +95,22 @@ class Logged:
         return found
 
 
-def unlogged(*_: Any, **__: Any) -> None:
-    """Replaces `LightningModule.log` during training; does nothing."""
+def unlogged(name: str, value: Any = None, *_: Any, **__: Any) -> None:
+    """Replaces `LightningModule.log` during training: the value is dropped.
+
+    A metric of torchmetrics is reset, as Lightning does at the end of an epoch: a metric that keeps
+    all predictions would grow until the training ends.
+    """
+    if _is_metric(value):
+        value.reset()
+
+
+def unlogged_dict(dictionary: Any, *_: Any, **__: Any) -> None:
+    """Replaces `LightningModule.log_dict` during training; it may get a collection of metrics."""
+    for name, value in dictionary.items():
+        unlogged(name, value)
+
+
+def _is_metric(value: Any) -> bool:
+    """Whether it is a metric of torchmetrics."""
+    return hasattr(value, "compute") and hasattr(value, "reset")

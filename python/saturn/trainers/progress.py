@@ -11,6 +11,14 @@ from collections.abc import Callable
 from typing import Any
 
 
+def length(args: Any, epoch_batches: int) -> int:
+    """The number of steps of a training with these arguments; `epoch_batches` is not 0."""
+    if int(args.max_steps) > 0:
+        return int(args.max_steps)
+    an_epoch = math.ceil(epoch_batches / int(args.gradient_accumulation_steps))
+    return math.ceil(float(args.num_train_epochs) * an_epoch)
+
+
 def begin(trainer: Any, *, steps: int, epoch_batches: int, done: int = 0) -> None:
     """Give the trainer a fresh state, as `train` does, after `done` of `steps` steps.
 

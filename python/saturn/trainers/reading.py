@@ -21,6 +21,8 @@ from saturn.trainers import (
     callbacks,
     evaluating,
     optimizer,
+    own_parts,
+    progress,
     refusals,
 )
 from saturn.trainers.evaluating import EvaluationReading
@@ -88,9 +90,7 @@ def read(trainer: Any, *, evaluates: bool = True) -> Reading:
                 "incomplete batch"
             )
         an_epoch = math.ceil(epoch_batches / a_step)
-        steps = int(args.max_steps)
-        if steps <= 0:
-            steps = math.ceil(args.num_train_epochs * an_epoch)
+        steps = progress.length(args, epoch_batches)
         if steps <= 0:
             raise InvalidInput(
                 f"`num_train_epochs` is {args.num_train_epochs:g}; it must be positive"
@@ -145,7 +145,8 @@ def _performance(trainer: Any, model: nn.Module, of_model: OptimizerReading, loa
         "parameters": parameters,
         "optimizer": of_model.kind,
         "data": (type(dataset), count, [_sizes(dataset[place]) for place in places]),
-        "collator": type(trainer.data_collator),
+        "collator": own_parts.described(trainer.data_collator),
+        "own": own_parts.of_trainer(trainer, model),
         "arguments": _arguments(args),
         "clips": bool(args.max_grad_norm),
         "smooths": bool(args.label_smoothing_factor),

@@ -3,6 +3,11 @@
 The script runs in this process as `python script.py ARGS` would. It ends at its first call of
 `train()` on a `transformers.Trainer`, or on a subclass. Everything that it has made by then stays
 alive with the trainer. Its output goes to standard error.
+
+What the script has made may look around later: a dataset opens a file by a relative path, a loss
+imports a module that lies beside the script. So a rank, which trains nothing else, becomes the
+script's process for good (`ScriptTrainer.take_up`). In any other process the script leaves no
+trace.
 """
 
 from __future__ import annotations
@@ -11,12 +16,15 @@ import contextlib
 import os
 import runpy
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from saturn.errors import InvalidInput
+from saturn.scripts.command import LAUNCHER_VARIABLES
+from saturn.tasks.importing import modules_of_program, set_aside_others
+from saturn.tasks.sources import script_texts
 
 
 class _Reached(BaseException):
@@ -40,7 +48,7 @@ class ScriptTrainer:
         """Run the script up to `train()`; raises `InvalidInput` if it never calls that."""
         label = f"`{self.path.name}`"
         how = "ended"
-        with as_program(self), training_by(_reach), contextlib.redirect_stdout(sys.stderr):
+        with self.surroundings(), training_by(_reach), contextlib.redirect_stdout(sys.stderr):
             try:
                 runpy.run_path(str(self.path), run_name="__main__")
             except _Reached as reached:
@@ -52,18 +60,49 @@ class ScriptTrainer:
             "itself, say trainer=False (saturn run --no-trainer), and have it report its steps"
         )
 
+    def surroundings(self) -> contextlib.AbstractContextManager[None]:
+        """In this context the process is the script's: code that it has made finds its files."""
+        return contextlib.nullcontext() if _at_work == [self] else as_program(self)
+
+    def texts(self) -> list[str]:
+        """The text of the script, and of the modules that it imports from beside itself."""
+        return script_texts(self.path)
+
+    def take_up(self) -> None:
+        """Make this process, which trains nothing else, the script's for good."""
+        _become(self, self.environment.keys() - _OF_DEVICES)
+        set_aside_others()
+        _at_work[:] = [self]
+
+
+#: The script whose process this is now, if it is a script's.
+_at_work: list[ScriptTrainer] = []
+#: Variables that say which devices a rank has, and what its place among the ranks is.
+_OF_DEVICES = {
+    *LAUNCHER_VARIABLES,
+    *("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
+}
+
+
+def _become(script: ScriptTrainer, variables: Iterable[str]) -> None:
+    sys.argv = [str(script.path), *script.args]
+    sys.path.insert(0, str(script.path.parent))
+    os.environ.update({name: script.environment[name] for name in variables})
+    os.chdir(script.cwd)
+
 
 @contextlib.contextmanager
 def as_program(script: ScriptTrainer) -> Iterator[None]:
-    """Within this context, arguments, directory, environment and path are the script's."""
+    """Within this context arguments, directory, environment, path and modules are the script's."""
     before = (sys.argv, list(sys.path), Path.cwd(), dict(os.environ))
-    sys.argv = [str(script.path), *script.args]
-    sys.path.insert(0, str(script.path.parent))
-    os.environ.update(script.environment)
-    os.chdir(script.cwd)
+    outer = _at_work[:]
+    _become(script, script.environment)
+    _at_work[:] = [script]
     try:
-        yield
+        with modules_of_program():
+            yield
     finally:
+        _at_work[:] = outer
         sys.argv, sys.path[:], cwd, environment = before
         os.chdir(cwd)
         for name in script.environment:

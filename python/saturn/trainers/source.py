@@ -41,6 +41,28 @@ class Ready:
     model: nn.Module | None
     #: The loader of its evaluations; None until it is needed.
     eval_loader: Any = None
+    #: The trainer's callbacks, while they hear nothing. A loss may call `self.log`, and only the
+    #: listener's callbacks hear of that: those of one rank of the training, and of no trial.
+    muted: list[Any] | None = None
+    has_listener: bool = False
+
+    def mute(self) -> None:
+        """Let the callbacks hear nothing until there is a listener."""
+        if self.muted is None and not self.has_listener:
+            handler = self.trainer.callback_handler
+            self.muted, handler.callbacks = handler.callbacks, []
+
+    def unmute(self) -> None:
+        """Let the callbacks hear everything: there is a listener."""
+        self.has_listener = True
+        if self.muted is not None:
+            self.trainer.callback_handler.callbacks, self.muted = self.muted, None
+
+    @property
+    def callbacks(self) -> list[Any]:
+        """The trainer's callbacks, muted or not."""
+        own: list[Any] = self.trainer.callback_handler.callbacks
+        return own if self.muted is None else self.muted
 
 
 def ready(trainer: Any) -> Ready:
@@ -133,6 +155,10 @@ class TrainerSource:
 
     # The methods of `StepLoss`.
 
+    def take_up(self) -> None:
+        if callable(take_up := getattr(self.make_trainer, "take_up", None)):
+            take_up()
+
     def random_start(self) -> RandomState:
         return self._made().start
 
@@ -161,6 +187,7 @@ class TrainerSource:
         trainer = made.trainer
         progress.begin(trainer, steps=self._steps, epoch_batches=len(made.loader))
         trainer.model = trainer.model_wrapped = trainer.callback_handler.model = model
+        made.mute()
         self._device = device
         trainer.is_in_train = True
         # Sharding changes a module's class; the trainer shifts labels by the original class's name.
@@ -175,7 +202,8 @@ class TrainerSource:
 
     @property
     def own_end(self) -> OwnEnd | None:
-        return own_end_of(self._made().trainer)
+        made = self._made()
+        return own_end_of(made.trainer, made.callbacks)
 
     @property
     def publishes(self) -> bool:
@@ -196,7 +224,9 @@ class TrainerSource:
         return str(trainer.push_to_hub())
 
     def listener(self, note: Callable[[str], None]) -> Callbacks:
-        return Callbacks(self._made().trainer, steps=self._steps, rates=self._rates, note=note)
+        made = self._made()
+        made.unmute()
+        return Callbacks(made.trainer, steps=self._steps, rates=self._rates, note=note)
 
     def reached(self, done: int) -> None:
         made = self._made()
@@ -265,7 +295,7 @@ class _Asked:
 
 def _prepare(trainer: Any) -> None:
     """Do what `Trainer.train` does before its first step, as far as it affects the model."""
-    from transformers import PreTrainedTokenizerBase, ProcessorMixin, set_seed
+    from transformers import set_seed
 
     module: Any = importlib.import_module("transformers.trainer")
     if trainer.model_init is not None:
@@ -273,11 +303,19 @@ def _prepare(trainer: Any) -> None:
         trainer.model = trainer.call_model_init()
         trainer.optimizer = trainer.lr_scheduler = None
     model = trainer.model
-    is_known = isinstance(trainer.processing_class, PreTrainedTokenizerBase | ProcessorMixin)
-    if is_known and hasattr(model, "config"):
-        module.align_special_tokens(model, trainer.processing_class)
+    align_special_tokens(trainer)
     if trainer.neftune_noise_alpha is not None:
         module.activate_neftune(model, trainer.neftune_noise_alpha, trainer.accelerator)
+
+
+def align_special_tokens(trainer: Any) -> None:
+    """Give the model's configuration the tokenizer's special tokens, as `train` does first."""
+    from transformers import PreTrainedTokenizerBase, ProcessorMixin
+
+    module: Any = importlib.import_module("transformers.trainer")
+    is_known = isinstance(trainer.processing_class, PreTrainedTokenizerBase | ProcessorMixin)
+    if is_known and hasattr(trainer.model, "config"):
+        module.align_special_tokens(trainer.model, trainer.processing_class)
 
 
 def _batches_of(loader: Any) -> TrainerBatches | None:

@@ -5,6 +5,7 @@ The trainer is made and read once, in the user's process. `source` makes it agai
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -62,9 +63,13 @@ def pieces_of(
             "Task.from_trainer needs transformers with what its Trainer needs: "
             "pip install 'transformers[torch]'"
         ) from error
-    with building.undisturbed():
+    # What a script has made is read where the script finds its files.
+    surroundings = getattr(make_trainer, "surroundings", contextlib.nullcontext)
+    with building.undisturbed(), surroundings():
         seeds.seed_all(seed)
         reading = read(building.build(make_trainer), evaluates=evaluates)
+        # A script's modules are forgotten when it has been read.
+        texts = make_trainer.texts() if hasattr(make_trainer, "texts") else None
     source = TrainerSource(
         make_trainer,
         steps=reading.steps,
@@ -95,7 +100,7 @@ def pieces_of(
     return Pieces(
         source=source,
         hparams=hparams,
-        performs_as=reading.performs_as,
+        performs_as=reading.performs_as if texts is None else (reading.performs_as, texts),
         evaluation=evaluation,
         evaluates_as=evaluates_as,
         saves_best=of_trainer is not None and of_trainer.loads_best,

@@ -75,6 +75,12 @@ class StepLoss(Protocol):
     #: the model in one call need them.
     calls_model_once: bool
 
+    def take_up(self) -> None:
+        """Make this process, which does nothing but train the task, fit for the object's code.
+
+        Such code may depend on the working directory, for example.
+        """
+
     def random_start(self) -> RandomState:
         """The state of the CPU's random streams when the task's first step begins."""
 

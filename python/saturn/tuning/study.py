@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,6 +83,8 @@ class StudyTuner(Tuner):
         #: (number, parameters) of each trial that the study suggested, by its task's name.
         self._asked: dict[str, tuple[int, dict[str, Any]]] = {}
         self._told: set[str] = set()
+        #: Whether the sampler wants no more trials, as after the last point of a grid.
+        self._is_exhausted = False
         #: The step of the last value that was reported to a task's trial.
         self._reported: dict[str, int] = {}
         self._trials: dict[str, optuna.Trial] = {}
@@ -92,6 +94,10 @@ class StudyTuner(Tuner):
     def __getstate__(self) -> dict[str, Any]:
         """Pickle without the parts that belong to this process."""
         return {**self.__dict__, "_scope": None, "_trials": {}, "_is_closed": False}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take up a state; earlier versions kept less."""
+        self.__dict__.update({"_is_exhausted": False, **state})
 
     @property
     def goal(self) -> dict[str, Any]:
@@ -118,12 +124,13 @@ class StudyTuner(Tuner):
 
     def suggested(self) -> Task:
         """The task of the study's next trial; raises the errors of `make_task`."""
-        trial = self.study.ask()
-        try:
-            return self._task_of(trial)
-        except BaseException:
-            self.study.tell(trial, state=optuna_for("the study").trial.TrialState.FAIL)
-            raise
+        with self._stoppable():
+            trial = self.study.ask()
+            try:
+                return self._task_of(trial)
+            except BaseException:
+                self.study.tell(trial, state=optuna_for("the study").trial.TrialState.FAIL)
+                raise
 
     def withdraw(self) -> None:
         """Mark all suggested trials as failed, because no run began."""
@@ -180,14 +187,15 @@ class StudyTuner(Tuner):
         is_enough = not scope.takes_suggestions or self._stopping.is_enough(now_s, tasks)
         try:
             while (
-                not is_enough
+                not (is_enough or self._is_exhausted)
                 and len(self._asked) < self._n_trials
                 and self._num_open(tasks) < self._in_flight
             ):
                 task = self.suggested()
                 self._keep(scope.directory)
                 scope.submit(task)
-            if (is_enough or len(self._asked) >= self._n_trials) and not self._is_closed:
+            is_all = is_enough or self._is_exhausted or len(self._asked) >= self._n_trials
+            if is_all and not self._is_closed:
                 scope.close()
                 self._is_closed = True
         except RunOver:
@@ -307,4 +315,22 @@ class StudyTuner(Tuner):
         number, _ = self._asked[name]
         states = optuna_for("the study").trial.TrialState
         # A trial may have been told before a stop, without a record of that; Optuna skips it.
-        self.study.tell(number, value, state=states[state], skip_if_finished=True)
+        with self._stoppable():
+            self.study.tell(number, value, state=states[state], skip_if_finished=True)
+
+    @contextlib.contextmanager
+    def _stoppable(self) -> Iterator[None]:
+        """Within this context, `study.stop()` means that no more trials are to be suggested.
+
+        Samplers of grids call it when no point is left. Optuna itself allows the call only while
+        its own `optimize` runs, and raises here.
+        """
+
+        def stop() -> None:
+            self._is_exhausted = True
+
+        self.study.stop = stop  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            del self.study.stop

@@ -275,7 +275,8 @@ class Watch:
         pool = status["pool"]
         has_idle = pool["busy"] < pool["devices"]
         are_trials_open = status["trials"]["open"] > 0
-        done = {one["name"] for one in status["tasks"] if one["stage"] == "done"}
+        # A task that has diverged has trained all its steps, so those that come after it start.
+        done = {one["name"] for one in status["tasks"] if one["stage"] in ("done", "diverged")}
         # Devices may be idle that none of these tasks can use.
         waits = any(
             one["stage"] not in _CONTENT

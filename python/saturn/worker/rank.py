@@ -147,12 +147,15 @@ def _definition(spec: specs.Spec | specs.InspectionSpec) -> TaskDefinition | Scr
         surroundings.take_up()
         set_aside_others()
     try:
-        return definitions.load(spec.task_dir / "task.pkl")
+        definition = definitions.load(spec.task_dir / "task.pkl")
     except (ImportError, AttributeError) as error:
         raise TaskError(
             f"the task's functions can't be loaded in a worker: {error}; the modules that "
             "they come from must be importable, as in the script"
         ) from error
+    if isinstance(definition, TaskDefinition) and definition.step_loss is not None:
+        definition.step_loss.take_up()
+    return definition
 
 
 def _fail(reporter: Reporter, error: BaseException, device_kind: str) -> NoReturn:

@@ -9,6 +9,10 @@ Each logger has a thread and reads at its own pace. So a tracker that hangs dela
 and points that a tracker could not take are sent later. Each logger's progress is kept in the
 task's directory. So a step is sent once, even if it was trained again, and a resumed task continues
 its tracked run.
+
+A call that fails is tried again later. One task may fail for good, as where a tracker refuses the
+name of its metric, so other tasks don't wait for it. If two tasks fail one after the other, the
+tracker itself is probably away, and the logger waits before it calls again.
 """
 
 from __future__ import annotations
@@ -36,6 +40,8 @@ from saturn.plain.series import values_of
 _LOOK_EVERY_S = 0.5
 #: The wait before a failed call is tried again: at first, and at most.
 _RETRY_S = (5.0, 300.0)
+#: After failures of so many tasks one after the other, the tracker is taken to be away.
+_IS_AWAY = 2
 #: The beginning of the keys of evaluations' metrics among the steps that were sent.
 _OF = "evaluation."
 #: Most points that are handed over in one call.
@@ -60,6 +66,8 @@ class _Task:
         self._position = 0
         self.moves: list[Event] = []
         self.status: str | None = None
+        #: How long the task waits after a failed call, and until when.
+        self.wait_s, self.not_before_s = _RETRY_S[0], -math.inf
 
     def catch_up(self) -> bool:
         """Send what is new; returns whether the task is finished. What fails is tried again."""
@@ -141,7 +149,7 @@ class _Following(threading.Thread):
         self._run_dir, self._logger, self._note = run_dir, logger, note
         self._tasks: dict[str, _Task] = {}
         self._has_failed = self._is_over = False
-        self._wait_s, self._not_before_s = _RETRY_S[0], -math.inf
+        self._not_before_s = -math.inf
 
     def run(self) -> None:
         """Follow the run until it is over and everything is sent."""
@@ -167,25 +175,37 @@ class _Following(threading.Thread):
             self._tasks[event["task"]].status = event["status"]
 
     def _catch_up(self) -> None:
+        """Send what is new of each task that need not wait after a failure."""
+        num_failed = 0
         for name, task in list(self._tasks.items()):
+            if time.monotonic() < task.not_before_s and not self._is_over:
+                continue
             try:
                 if task.catch_up():
                     del self._tasks[name]
-                self._wait_s = _RETRY_S[0]
+                task.wait_s = _RETRY_S[0]
+                num_failed = 0
             except Exception as error:
                 traceback.print_exc()
-                if not self._has_failed:
-                    self._has_failed = True
-                    self._note(
-                        f"the logger `{self._logger.name}` failed: {_one_line(error)}; training "
-                        "goes on, and the logger is tried again (loggers.log has more)"
-                    )
+                self._point_out(error)
                 if self._is_over:
                     del self._tasks[name]  # the run is over, so nobody waits for another try
                     continue
-                self._not_before_s = time.monotonic() + self._wait_s
-                self._wait_s = min(2 * self._wait_s, _RETRY_S[1])
-                return
+                task.not_before_s = time.monotonic() + task.wait_s
+                task.wait_s = min(2 * task.wait_s, _RETRY_S[1])
+                num_failed += 1
+                if num_failed == _IS_AWAY:
+                    self._not_before_s = time.monotonic() + _RETRY_S[0]
+                    return
+
+    def _point_out(self, error: Exception) -> None:
+        """Tell the user of the logger's first failure."""
+        if not self._has_failed:
+            self._has_failed = True
+            self._note(
+                f"the logger `{self._logger.name}` failed: {_one_line(error)}; training goes on, "
+                "and the logger is tried again (loggers.log has more)"
+            )
 
 
 def main() -> None:
