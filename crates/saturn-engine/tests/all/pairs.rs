@@ -4,7 +4,7 @@
 
 use saturn_core::{
     Assignment, Gang, Inspection, Knobs, Node, Origin, Placement, Plan, PlanStatus, Strategy,
-    Trial, TrialOutcome, WHOLE,
+    Trained, Trial, TrialOutcome, WHOLE,
 };
 use saturn_engine::{
     Action, AttemptId, Command, Decision, Engine, Event, NewTask, PlanSource, Policy, Purpose,
@@ -199,4 +199,83 @@ fn a_task_that_ends_while_the_solver_works_is_planned_without() {
     ]);
     let (_, order) = run.order.as_ref().expect("a plan is asked for without it");
     assert_eq!(order.problem.tasks.len(), 3);
+}
+
+#[test]
+fn what_training_showed_under_other_knobs_is_forgotten_when_a_trial_chooses_knobs() {
+    let mut run = Run::on(&[1], &["ddp"], TrialBudget::Full);
+    let knobs = |number: u64| Knobs::from_iter([("a".to_owned(), number.into())]);
+    let mut trial = known("ddp", 1, None);
+    trial.strategy.knobs = knobs(1);
+    trial.trained =
+        Some(Trained { step_s: 9.0, steps: 1000, relative_error: 0.02, measured_unix_s: None });
+    run.submit(vec![task_with("t", vec![trial.clone()])]);
+    let step_s = |run: &Run, number: u64| {
+        let strategy = Strategy { knobs: knobs(number), ..trial.strategy.clone() };
+        run.engine.state().step_s(TaskId(0), &strategy, "cpu").expect("it is known")
+    };
+    assert!((step_s(&run, 1) - 9.0).abs() < 1e-6);
+    run.inspected();
+    run.tried(knobs(2), 1.0);
+    assert!((step_s(&run, 2) - 1.0).abs() < 1e-6, "{}", step_s(&run, 2));
+}
+
+#[test]
+fn what_an_earlier_run_measured_tells_of_other_strategies_before_anything_is_measured() {
+    let mut run = Run::on(&[4], &["ddp"], TrialBudget::Worthwhile);
+    run.submit(vec![task_with("t", vec![known("ddp", 1, Some(measured(1.0)))])]);
+    run.inspected();
+    let (_, order) = run.order.as_ref().expect("a plan is asked for");
+    assert!(order.optimistic.is_some(), "more devices may be faster");
+}
+
+#[test]
+fn what_was_measured_tells_of_the_wider_gangs_of_a_node_that_joins() {
+    let mut run = Run::on(&[2], &["ddp"], TrialBudget::Worthwhile);
+    let all = [(1, 1.0), (2, 0.55)];
+    let all = all.map(|(gpus, step_s)| known("ddp", gpus, Some(measured(step_s))));
+    run.submit(vec![task_with("t", all.to_vec())]);
+    run.answer(vec![("t", 0, vec![part(0, &[0])])]);
+    run.launched.clear();
+    run.tell(Event::NodeJoined { spec: Node::new("n1", 8, "cpu"), host_memory_bytes: None });
+    run.inspected();
+    let (_, order) = run.order.as_ref().expect("a plan is asked for");
+    let optimistic = order.optimistic.as_ref().expect("more devices may be faster");
+    assert!(optimistic.tasks[0].strategies.iter().any(|one| one.gpus == 8));
+}
+
+#[test]
+fn no_plan_counts_on_an_estimate_where_more_devices_ran_out_of_memory() {
+    let strategies = |is_short: bool| {
+        let mut run = Run::on(&[4], &["ddp", "fsdp"], TrialBudget::Worthwhile);
+        run.tell(Event::NodeJoined { spec: Node::new("m", 4, "large"), host_memory_bytes: None });
+        let on = |gpu_type: &str, technique: &str, gpus: u32, step_s: f64| Trial {
+            gpu_type: Some(gpu_type.to_owned()),
+            ..known(technique, gpus, Some(measured(step_s)))
+        };
+        let mut all = Vec::new();
+        for (gpus, step_s) in [(1, 4.0), (2, 2.1), (3, 1.45), (4, 1.1)] {
+            all.push(on("large", "ddp", gpus, step_s));
+            all.push(on("large", "fsdp", gpus, 1.05 * step_s));
+            all.push(on("cpu", "fsdp", gpus, 2.1 * step_s));
+            if gpus > 2 {
+                all.push(on("cpu", "ddp", gpus, 2.0 * step_s));
+            }
+        }
+        let detail = "too large".to_owned();
+        let short = known("ddp", 2, Some(TrialOutcome::OutOfMemory { detail }));
+        let of_two = if is_short {
+            Trial { gpu_type: Some("cpu".to_owned()), ..short }
+        } else {
+            on("cpu", "ddp", 2, 4.2)
+        };
+        all.push(of_two);
+        run.submit(vec![task_with("t", all)]);
+        let state = run.engine.state();
+        let choices = state.choices(TaskId(0)).filter(|one| one.gpu_type == "cpu");
+        let ddp = choices.filter(|one| one.trial.strategy.technique == "ddp");
+        ddp.map(|one| one.trial.strategy.gpus).collect::<Vec<_>>()
+    };
+    assert_eq!(strategies(false), [1, 2, 3, 4], "the estimate for one device is sure");
+    assert_eq!(strategies(true), [3, 4]);
 }
