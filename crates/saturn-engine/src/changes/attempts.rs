@@ -309,6 +309,8 @@ impl State {
             task.status = TaskStatus::Running(id);
             task.num_attempts += 1;
             task.step = step;
+            task.is_let_go_on = false;
+            task.no_space = None;
         }
         self.version += 1;
     }

@@ -81,6 +81,7 @@ impl State {
         for task in self.task_ids() {
             self.want_trials_for(task);
         }
+        self.learn_all();
         // Strategies that the old machines were large enough for may be too large for these.
         self.close_places_of(self.task_ids());
         self.version += 1;
@@ -183,5 +184,6 @@ impl State {
         for task in self.task_ids() {
             self.want_trials_for(task);
         }
+        self.learn_all();
     }
 }

@@ -84,10 +84,11 @@ impl State {
         self.note_followers(id);
         self.version += 1;
         self.take_over_measured(group, spec);
+        self.want_trials_for(id);
         if !spec.measured.is_empty() {
+            // Only now the group knows of the strategies that were not measured.
             self.learn(group);
         }
-        self.want_trials_for(id);
         // The findings of the group's inspection and trials hold for this task too.
         let Group { inspection, trials, .. } = &self.groups[group];
         let inspected = inspection.found.as_ref().and_then(|found| found.batches_per_epoch);

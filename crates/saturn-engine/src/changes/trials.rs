@@ -29,7 +29,9 @@ impl State {
             .entry(Arc::new(key))
             .or_insert_with_key(|key| TrialState::unknown(&key.strategy));
         // Training under other knobs says nothing of these.
-        trial.trained.take_if(|_| *trial.strategy != *strategy);
+        if *trial.strategy != *strategy {
+            (trial.trained, trial.trained_step_s, trial.is_trained_here) = (None, None, false);
+        }
         trial.strategy = Arc::new(strategy.clone());
         trial.outcome = Some(outcome.clone());
         trial.reused = None;

@@ -28,19 +28,32 @@ impl State {
     /// Works out anew the estimates of a group with a new measurement, and of the groups that learn
     /// from it.
     pub(crate) fn learn(&mut self, group: usize) {
+        let open = self.open_groups().take(MAX_GROUPS_TO_LEARN_FROM);
+        let and_others = open.filter(|other| *other != group);
+        let groups: Vec<usize> = and_others.chain([group]).collect();
+        self.estimate(&groups);
+    }
+
+    /// Works out anew the estimates of every group, after strategies have come that no group knew.
+    pub(crate) fn learn_all(&mut self) {
+        let groups: Vec<usize> = self.open_groups().collect();
+        self.estimate(&groups);
+    }
+
+    fn open_groups(&self) -> impl Iterator<Item = usize> + '_ {
+        let groups = self.groups.iter().enumerate();
+        groups.filter(|(_, group)| group.num_open > 0).map(|(index, _)| index)
+    }
+
+    fn estimate(&mut self, groups: &[usize]) {
         if !self.chooses_trials() {
             return;
         }
-        let open = self.groups.iter().enumerate().filter(|(_, group)| group.num_open > 0);
-        let open: Vec<usize> =
-            open.map(|(index, _)| index).take(MAX_GROUPS_TO_LEARN_FROM).collect();
-        let measured = open.iter().map(|index| seen(&self.groups[*index], &self.node_widths));
-        let offsets = Offsets::learnt(measured);
-        if !open.contains(&group) {
-            self.groups[group].estimate(&offsets, &self.node_widths);
-        }
-        for index in open {
-            self.groups[index].estimate(&offsets, &self.node_widths);
+        let open = self.open_groups().take(MAX_GROUPS_TO_LEARN_FROM);
+        let offsets =
+            Offsets::learnt(open.map(|index| seen(&self.groups[index], &self.node_widths)));
+        for index in groups {
+            self.groups[*index].estimate(&offsets, &self.node_widths);
         }
     }
 }

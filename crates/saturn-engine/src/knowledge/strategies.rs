@@ -35,6 +35,9 @@ impl State {
         self.groups[state.group].trials.iter().filter_map(move |(key, trial)| {
             let is_allowed =
                 trial.is_known() && state.spec.allows(&trial.strategy) && self.may_run(task, key);
+            // An estimate says nothing of memory.
+            let has_run_out = || trial.is_estimate() && self.groups[state.group].has_run_out(key);
+            let is_allowed = is_allowed && !has_run_out();
             is_allowed.then_some(Choice { trial, gpu_type: &key.gpu_type })
         })
     }

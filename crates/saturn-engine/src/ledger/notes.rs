@@ -199,13 +199,14 @@ impl Ledger {
         }
     }
 
-    /// Whether another node of the same type, with as many devices, has no work in the plan in
-    /// force at all. Then the plan would have no use for this node either.
+    /// Whether another node of the same type, with as many devices and as much host memory, has no work
+    /// in the plan in force at all. Then the plan would have no use for this node either.
     pub(crate) fn has_idle_node_like(&self, node: NodeId) -> bool {
         let state = &self.state;
         let is_idle =
             |device: DeviceId| self.idle.devices.contains(&device) && self.is_at_hand(device);
         let num_devices = state.usable_devices(node).count();
+        let host_memory = |node: NodeId| state.host_memory_of(node).unwrap_or(u64::MAX);
         let mut last = None;
         let mut idle = self
             .idle
@@ -222,6 +223,7 @@ impl Ledger {
                         .usable_devices(other)
                         .all(|device| is_idle(DeviceId { node: other, device }))
                     && state.usable_devices(other).count() >= num_devices
+                    && host_memory(other) >= host_memory(node)
             })
     }
 }

@@ -200,6 +200,9 @@ impl Planning {
                 }
                 let tasks = plannable(&ledger.state);
                 choose(ledger, Some((&answer, places)), &remaining, &tasks, None, now_s);
+                if has_counted_on_more(&ledger.state, &remaining) {
+                    ledger.agenda.ask_again();
+                }
             }
             Err(reason) => {
                 self.not_solved(ledger, &reason, &remaining, now_s);
@@ -221,6 +224,13 @@ impl Planning {
         }
         ledger.commit(Record::NotSolved { reason: reason.to_owned() }, now_s);
     }
+}
+
+/// Whether a task of the problem has ended before its last step since the solver was asked, and tasks
+/// wait in the plan that counted on it. What waited when it ended may have had no place then.
+fn has_counted_on_more(state: &State, asked: &Remaining) -> bool {
+    let has_left = |task: TaskId| state.has_ended(task) && !state.task(task).has_all_steps();
+    asked.tasks.iter().any(|task| has_left(task.id)) && state.has_waiting_place()
 }
 
 /// The question to the solver. The problem leaves `remaining`, which keeps what its indices mean.

@@ -281,6 +281,13 @@ fn is_estimate(state: &State, place: &Place) -> bool {
     })
 }
 
+/// Whether a place has its task go on as it trains. A gang on several nodes may, after a node has
+/// come that could hold it.
+fn is_as_it_trains(state: &State, place: &Place) -> bool {
+    let attempt = state.attempt_of(place.task).map(|(_, attempt)| attempt);
+    attempt.is_some_and(|one| one.strategy == place.strategy && one.gang == *place.gang)
+}
+
 /// Whether the places can be followed. Every place must have as many devices as its strategy says,
 /// each once. All must be usable, on as many nodes as the strategy may take. No task may stand
 /// before a task that it must come after. The engine checks this itself, whatever the solver's own
@@ -290,7 +297,8 @@ fn is_followable(state: &State, places: &[Place]) -> bool {
         && places.iter().all(|place| {
             let mut parts = place.gang.iter();
             parts.all(|part| part.devices.windows(2).all(|pair| pair[0] < pair[1]))
-                && state.has_shape_for(&place.gang, place.strategy.gpus)
+                && (is_as_it_trains(state, place)
+                    || state.has_shape_for(&place.gang, place.strategy.gpus))
                 && state.can_hold(&place.gang)
         })
 }

@@ -175,7 +175,10 @@ impl Remaining {
         now_s: f64,
     ) {
         let attempt = state.attempt_of(id).map(|(_, attempt)| attempt);
-        let attempt = attempt.filter(|one| one.stopping.is_none() && !one.is_dying());
+        // A gang on several nodes can't go on in the problem once a node could hold it.
+        let goes_on =
+            |one: &&Attempt| one.stopping.is_none() && !one.is_dying() && state.is_in_shape(one);
+        let attempt = attempt.filter(goes_on);
         let num_trials = state.group_of(id).trials.len();
         let mut strategies = Vec::with_capacity(num_trials);
         let mut options = Vec::with_capacity(num_trials);

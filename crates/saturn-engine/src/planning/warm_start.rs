@@ -42,7 +42,9 @@ pub(crate) fn warm_start(remaining: &Remaining, state: &State) -> Option<Plan> {
         let until = place.until_step.unwrap_or(steps);
         let is_first = reached[index] == remaining.tasks[index].step;
         let start_s = if is_first && stays(index, place) { 0.0 } else { place.start_s - zero_s };
-        let assignment = candidate(remaining, state, index, place).and_then(|strategy| {
+        let strategy = candidate(remaining, state, index, place)
+            .filter(|_| state.has_shape_for(&place.gang, place.strategy.gpus));
+        let assignment = strategy.and_then(|strategy| {
             Some(Assignment {
                 task: index,
                 strategy,

@@ -40,6 +40,8 @@ pub(crate) struct Occupancy {
     pub(crate) usable: u32,
     /// Host memory that the node's attempts are expected to take, bytes; 0 without a limit.
     pub(crate) host_bytes: u64,
+    /// The part of it that training attempts take which do not stop.
+    pub(crate) trained_bytes: u64,
 }
 
 /// The slowness of a node: by which factor its steps take longer than before, and since when.

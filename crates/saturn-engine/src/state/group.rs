@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use saturn_core::{Inspection, Strategy};
+use saturn_core::{Inspection, Strategy, TrialOutcome};
 
 use crate::facts::ids::{AttemptId, TaskId};
 use crate::state::lesson::Lesson;
@@ -82,6 +82,17 @@ impl Group {
             && self.inspection.found.as_ref().is_some_and(|found| {
                 found.outcome_of(&strategy.technique, strategy.gpus, gpu_type) == outcome
             })
+    }
+
+    /// Whether the technique of a strategy has run out of memory on as many devices of its type, or on
+    /// more.
+    pub(crate) fn has_run_out(&self, key: &TrialKey) -> bool {
+        self.trials.iter().any(|(other, trial)| {
+            matches!(trial.outcome, Some(TrialOutcome::OutOfMemory { .. }))
+                && other.strategy.gpus >= key.strategy.gpus
+                && other.strategy.technique == key.strategy.technique
+                && other.gpu_type == key.gpu_type
+        })
     }
 
     /// What is known of a strategy on a type of device.

@@ -119,6 +119,14 @@ impl State {
         let taken = self.nodes[node.0].occupancy.host_bytes;
         taken == 0 || taken.saturating_add(needed) <= total
     }
+
+    /// Whether ranks that are expected to take so many bytes of host memory may start on a node
+    /// without waiting for training there to end.
+    pub(crate) fn has_host_memory_beside_training(&self, node: NodeId, needed: u64) -> bool {
+        let Some(total) = self.host_memory_of(node) else { return true };
+        let taken = self.nodes[node.0].occupancy.trained_bytes;
+        taken == 0 || taken.saturating_add(needed) <= total
+    }
 }
 
 /// The devices of a gang on one node.

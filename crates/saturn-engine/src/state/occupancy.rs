@@ -34,8 +34,13 @@ impl State {
         if self.host_memory_of(node).is_some() {
             let attempts = self.attempts_on(node);
             let attempts = attempts.into_iter().filter_map(|id| self.attempts.get(&id));
-            let each = attempts.map(|attempt| self.host_bytes_of(attempt, node));
-            found.host_bytes = each.fold(0, u64::saturating_add);
+            for attempt in attempts {
+                let bytes = self.host_bytes_of(attempt, node);
+                found.host_bytes = found.host_bytes.saturating_add(bytes);
+                if attempt.purpose == Purpose::Train && attempt.stopping.is_none() {
+                    found.trained_bytes = found.trained_bytes.saturating_add(bytes);
+                }
+            }
         }
         found
     }

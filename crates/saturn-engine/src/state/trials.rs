@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use saturn_core::StrategyKey;
 
 use crate::facts::config::Level;
+use crate::facts::ids::NodeId;
 use crate::facts::record::Purpose;
 use crate::state::attempt::Attempt;
 use crate::state::run::State;
@@ -82,7 +83,12 @@ impl State {
             return self.representative(group).is_some();
         }
         self.groups[group].trials.iter().any(|(key, trial)| {
-            let has_room = || vacancies.has_without_training(&key.gpu_type, key.strategy.gpus);
+            let has_memory = |node: NodeId, ranks: u32| {
+                let needed = self.host_bytes(group, key, ranks);
+                self.has_host_memory_beside_training(node, needed)
+            };
+            let (gpu_type, gpus) = (&key.gpu_type, key.strategy.gpus);
+            let has_room = || vacancies.has_without_training(gpu_type, gpus, has_memory);
             trial.attempt.is_some()
                 || trial.outcome.is_none() && self.is_open_trial(group, key) && has_room()
         })

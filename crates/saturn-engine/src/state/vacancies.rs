@@ -194,9 +194,21 @@ impl Vacancies {
         vacancies.filter(|vacancy| vacancy.devices >= gpus).max_by_key(|vacancy| vacancy.soon())
     }
 
-    /// Whether a trial has room beside the attempts that train.
-    pub(crate) fn has_without_training(&self, gpu_type: &str, gpus: u32) -> bool {
-        self.has(gpu_type, gpus, Vacancy::soon)
+    /// Whether a trial has room beside the attempts that train: devices, and whatever else `fits`
+    /// asks of a node for so many of its ranks.
+    pub(crate) fn has_without_training(
+        &self,
+        gpu_type: &str,
+        gpus: u32,
+        fits: impl Fn(NodeId, u32) -> bool,
+    ) -> bool {
+        if self.is_wide(gpu_type, gpus) {
+            let parts = self.spread(gpu_type, gpus, Vacancy::soon);
+            return parts
+                .is_some_and(|parts| parts.into_iter().all(|(node, ranks)| fits(node, ranks)));
+        }
+        let mut vacancies = self.by_type.get(gpu_type).into_iter().flatten();
+        vacancies.any(|vacancy| vacancy.soon() >= gpus && fits(vacancy.node, gpus))
     }
 
     /// Whether a trial fits where each node has so many devices for it.

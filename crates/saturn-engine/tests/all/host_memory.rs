@@ -195,3 +195,54 @@ fn a_trial_that_the_kernel_kills_for_host_memory_is_not_out_of_device_memory() {
         assert!(matches!(trial.outcome, Some(TrialOutcome::Failed { .. })), "{:?}", trial.outcome);
     }
 }
+
+#[test]
+fn a_measured_task_does_not_wait_for_a_trial_that_lacks_host_memory_beside_training() {
+    let slots = DeviceKind::Cpu;
+    let mut run = Run::on((&[4], 1), Mode::Orchestrate, slots, 10, &[("long", 7)], 7);
+    let trial = run.live(Purpose::Trial)[0];
+    run.measured(trial, 1);
+    run.plan(&[("long", 0)]);
+    assert_eq!(run.training(), ["long"], "it takes 7 of 10 GB");
+    let mut new = task("small", 1);
+    new.spec.gpu_range = Some(vec![1, 2]);
+    run.tell(Event::Command { command: Command::Submit { tasks: vec![new] } });
+    let look = run.live(Purpose::Inspection)[0];
+    let inspection = Box::new(inspection(GB, 2 * GB));
+    run.say(look, RankReport::Inspected { inspection });
+    run.gone(look, 0);
+    assert_eq!(run.trials(), [(1, 1)], "two ranks take 4 GB");
+    let trial = run.live(Purpose::Trial)[0];
+    run.measured(trial, 1);
+    while run.is_asked() {
+        run.plan_asked(&[("long", 0), ("small", 1)]);
+    }
+    assert_eq!(run.training(), ["long", "small"]);
+}
+
+#[test]
+fn a_node_that_joins_is_planned_if_an_idle_node_like_it_has_less_host_memory() {
+    let tasks = [("long", 20), ("long too", 20)];
+    let mut run = Run::on((&[2, 2], 1), Mode::Orchestrate, DeviceKind::Cuda, 100, &tasks, 80);
+    run.judge(&tasks, Ruling::Hold);
+    while let Some(trial) = run.live(Purpose::Trial).first().copied() {
+        run.measured(trial, 1);
+    }
+    run.judge(&tasks, Ruling::GoOn);
+    run.resume(|machines| {
+        machines.host_memory_bytes = None;
+        let each = [("n0".to_owned(), (24 * GB).into()), ("n1".to_owned(), (8 * GB).into())];
+        machines.host_memory_by_node = BTreeMap::from(each);
+    });
+    run.plan_on(&[("long", 0, 0), ("long too", 0, 1)]);
+    assert_eq!(run.training(), ["long"], "both take 40 GB");
+    assert!(!run.is_asked());
+    let joins = |name: &str, gb: u64| Event::NodeJoined {
+        spec: Node::new(name, 2, "a"),
+        host_memory_bytes: Some((gb * GB).into()),
+    };
+    run.tell(joins("small", 8));
+    assert!(!run.is_asked(), "n1 is idle, too");
+    run.tell(joins("large", 24));
+    assert!(run.is_asked());
+}

@@ -16,6 +16,7 @@ mod outside;
 mod overtaking;
 mod own_failures;
 mod paces;
+mod pairs;
 mod records;
 mod refusals;
 mod rehearsals;

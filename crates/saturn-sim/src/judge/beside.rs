@@ -48,13 +48,18 @@ impl Books {
     pub(super) fn check_memory_was_its_own(
         &mut self,
         group: &str,
-        key: &StrategyKey,
+        (key, gpu_type): (&StrategyKey, &str),
         outcome: &TrialOutcome,
     ) {
+        let is_of_type = |gang: &Gang| {
+            let node = gang.first().and_then(|part| self.nodes.get(part.node));
+            node.is_some_and(|(_, of, _)| of == gpu_type)
+        };
         let mut trials = self.attempts.values().filter(|one| {
             one.purpose == Purpose::Trial
                 && one.strategy.is_of(key)
                 && self.tasks[one.task.0].group == group
+                && is_of_type(&one.gang)
         });
         let beside = trials.next_back().and_then(|one| self.outside.are_beside(&one.gang));
         if matches!(outcome, TrialOutcome::OutOfMemory { .. }) && beside.is_some() {

@@ -228,7 +228,7 @@ impl Books {
         if let Some(of_group) = self.measured.get_mut(group) {
             of_group.remove(&(key.clone(), gpu_type.to_owned()));
         }
-        self.check_memory_was_its_own(group, key, outcome);
+        self.check_memory_was_its_own(group, (key, gpu_type), outcome);
         let is_failure = matches!(outcome, TrialOutcome::Failed { .. });
         if is_failure && !self.is_strategys_failure(group, key, outcome) {
             let what = format!("{group} {key:?} on {gpu_type}: {outcome:?}");

@@ -252,6 +252,12 @@ impl Heard {
                     *most = (*step).max(*most);
                 }
             }
+            // An evaluation may be the first word of the steps before it.
+            RankReport::Evaluated { evaluation, evaluation_s: Some(_), .. } => {
+                if let Some((_, most)) = &mut self.steps {
+                    *most = evaluation.step.max(*most);
+                }
+            }
             RankReport::Failed { kind: FailureKind::PeerLost, .. } => {
                 self.failed_ranks.insert(rank);
                 if self.killed_s.is_none() {

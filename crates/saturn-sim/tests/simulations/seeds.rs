@@ -7,7 +7,7 @@ use saturn_sim::{Bug, Fault, Hits, run, run_with};
 /// Seeds of this test.
 const SEEDS: u64 = 1000;
 /// Seeds beyond these that once broke a rule, and why.
-const BROKEN_ONCE: [(u64, &str); 7] = [
+const BROKEN_ONCE: [(u64, &str); 11] = [
     (2387, "a lost wake-up"),
     (5291, "a trial died after its task was cancelled"),
     (3275, "a task started without host memory while its model was inspected again"),
@@ -18,6 +18,10 @@ const BROKEN_ONCE: [(u64, &str); 7] = [
     (5669, "the simulator resumed a run for ever on a machine that was too small for it"),
     (4060, "a device that a person had taken back was taken back once more, from another accuser"),
     (24129, "a resume opened a chosen trial that no task was left to run, and waited for it"),
+    (31263, "the judge took a trial on one type of device for a trial on another"),
+    (34714, "the watch did not know that a task had trained that told only of its evaluation"),
+    (32292, "a task was cancelled while the solver worked, and the plan counted on it"),
+    (35172, "the same, on another pool"),
 ];
 
 #[test]

@@ -4,8 +4,8 @@
 
 use saturn_core::Node;
 use saturn_engine::{
-    AttemptId, Command, DeviceId, Engine, Event, FailureKind, RankReport, Record, TaskId,
-    TrialBudget, Undead,
+    AttemptId, Command, DeviceId, Engine, Event, FailureKind, Judgement, Metrics, NamedJudgement,
+    RankReport, Record, Ruling, TaskId, TrialBudget, Undead,
 };
 
 use super::run::{Run, hopeful, measured, task};
@@ -116,6 +116,26 @@ fn a_trial_ends_where_its_task_is_not_to_train() {
     let mut run = Run::new(TrialBudget::Worthwhile, &[("t", "k", 5)]);
     run.tried_to(5, measured(0.5));
     assert_eq!(run.goes_on, [None], "the trial has done all of it, and saved nothing");
+}
+
+#[test]
+fn a_task_that_was_let_go_on_comes_first_no_more_once_it_trains_by_its_trial() {
+    let mut run = Run::new(TrialBudget::Worthwhile, &[("t", "k", 1000)]);
+    for ruling in [Ruling::Hold, Ruling::GoOn] {
+        let judgement = Judgement {
+            step: 0,
+            values: Metrics::new(),
+            ruling: Some(ruling),
+            reason: String::new(),
+        };
+        let judgements = vec![NamedJudgement { task: "t".to_owned(), judgement }];
+        run.handle(Event::Command { command: Command::Judge { judgements } });
+    }
+    let is_let_go_on = |run: &Run| run.engine.state().task(TaskId(0)).is_let_go_on;
+    assert!(is_let_go_on(&run));
+    run.tried_to(5, measured(0.5));
+    assert_eq!(run.goes_on, [Some(1000)]);
+    assert!(!is_let_go_on(&run), "it was launched since");
 }
 
 #[test]
