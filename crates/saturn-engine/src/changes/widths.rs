@@ -96,8 +96,10 @@ impl State {
                     _ => false,
                 };
                 if is_in_doubt {
-                    trial.outcome = None;
-                    trial.reused = None;
+                    (trial.outcome, trial.reused) = (None, None);
+                    // Otherwise plans would count on the strategy for what training showed.
+                    (trial.trained_step_s, trial.trained) = (None, None);
+                    trial.is_trained_here = false;
                 }
             }
             group.learn();

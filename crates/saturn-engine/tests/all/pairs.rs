@@ -245,6 +245,25 @@ fn what_was_measured_tells_of_the_wider_gangs_of_a_node_that_joins() {
 }
 
 #[test]
+fn what_trained_with_more_memory_than_the_next_driver_allows_is_tried_again() {
+    let mut run = Run::on(&[1], &["ddp"], TrialBudget::Worthwhile);
+    let mut large = measured(1.0);
+    if let TrialOutcome::Measured { peak_memory_bytes, .. } = &mut large {
+        *peak_memory_bytes = 1000;
+    }
+    let trained = Trained { step_s: 1.0, steps: 99, relative_error: 0.02, measured_unix_s: None };
+    let trial = Trial { trained: Some(trained), ..known("ddp", 1, Some(large)) };
+    run.submit(vec![task_with("t", vec![trial])]);
+    let num_choices = |run: &Run| run.engine.state().choices(TaskId(0)).count();
+    assert_eq!(num_choices(&run), 1);
+    let state = run.engine.state();
+    let (cluster, machines) = (state.cluster.clone(), state.config.machines());
+    let (device_memory_bytes, living) = (Some(999), Vec::new());
+    run.tell(Event::Resume { cluster, device_memory_bytes, machines, living });
+    assert_eq!(num_choices(&run), 0);
+}
+
+#[test]
 fn no_plan_counts_on_an_estimate_where_more_devices_ran_out_of_memory() {
     let strategies = |is_short: bool| {
         let mut run = Run::on(&[4], &["ddp", "fsdp"], TrialBudget::Worthwhile);

@@ -253,16 +253,17 @@ pub fn why_lacking(
     Ok(Lacking { late, unexplained })
 }
 
-/// Whether any end is due: a task's, or that of all tasks.
+/// Whether there is a latest end, of a task or of all tasks.
 pub(super) fn has_deadlines(problem: &Problem) -> bool {
-    problem.deadline_s.is_some() || problem.tasks.iter().any(|task| task.deadline_s.is_some())
+    problem.deadline_s.is_some() || problem.tasks.iter().any(|task| problem.due_s(task).is_finite())
 }
 
-/// The same tasks, of which none is due.
+/// The same tasks, without a latest end. Soft deadlines stay: some plan misses them, however late.
 pub(super) fn without_deadlines(problem: &Problem) -> Problem {
     let mut problem = Problem { deadline_s: None, ..problem.clone() };
     for task in &mut problem.tasks {
-        (task.deadline_s, task.late_price, task.most_late_s) = (None, None, None);
+        task.most_late_s = None;
+        task.deadline_s = task.deadline_s.filter(|_| task.late_price.is_some());
     }
     problem
 }

@@ -140,6 +140,23 @@ fn plans(due_s: f64, kept: Option<usize>) -> RestPlans {
 }
 
 #[test]
+fn soft_deadlines_count_where_hard_deadlines_are_left_out() {
+    let mut problem = two_tasks();
+    problem.cluster.nodes[0].gpus = 1;
+    problem.tasks[0].deadline_s = Some(10.0);
+    let short = &mut problem.tasks[1];
+    (short.deadline_s, short.late_price, short.most_late_s) = (Some(50.0), Some(1.0), Some(5.0));
+    let node = Node::new("more", 1, "gpu");
+    let further = Further { node: &node, counts: &[0] };
+    let rest = rest(&problem, &[]);
+    let found = solve_rest(&rest, None, further, 0, &FrozenClock, &mut |_, _| {}).unwrap();
+    assert!(found.leaves_out_deadlines);
+    let plan = &found.sizes[0].plan;
+    let short = plan.assignments.iter().find(|one| one.task == 1).unwrap();
+    assert_eq!(short.end_s.round(), 40.0, "it comes before the task that is late in any case");
+}
+
+#[test]
 fn deadlines_count_if_the_most_nodes_keep_them() {
     // One device takes 140 s, two take 100 s.
     let usable = |found: &RestPlans| {
