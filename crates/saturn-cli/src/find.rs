@@ -3,9 +3,11 @@
 
 use std::cmp::Reverse;
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use saturn_store::io_words;
 use saturn_view::words::shell_quoted;
 
 use crate::exit::{Exit, fail};
@@ -47,6 +49,18 @@ pub(crate) fn run(named: &Path) -> Result<Found, Exit> {
     }
     if named == Path::new(POOL) {
         return pool();
+    }
+    for path in &candidates {
+        if let Err(error) = path.join("journal.db").symlink_metadata()
+            && error.kind() == ErrorKind::PermissionDenied
+        {
+            let message = format!(
+                "`{}` can't be looked into: {}; a run is seen and steered by its own user alone",
+                path.display(),
+                io_words(&error)
+            );
+            return Err(fail(Exit::BadInput, message));
+        }
     }
     let others = listed(&all_in(Path::new(RUNS_DIR)).unwrap_or_default());
     let hint = if others.is_empty() {

@@ -32,7 +32,8 @@ pub(crate) fn tell(
         Err(exit) => return exit,
     };
     let Instruction { command, done, next } = instruction(&run);
-    let outcome = match ask(&run.path, &Request::Command(command.clone())) {
+    let stops = if let Command::Stop { at_once } = command { Some(at_once) } else { None };
+    let outcome = match ask(&run.path, &Request::Command(command)) {
         Ok(reply) if reply.ok => Ok(()),
         Ok(reply) => Err(Refused {
             exit: Exit::BadInput,
@@ -40,7 +41,7 @@ pub(crate) fn tell(
             error: reply.error.unwrap_or_else(|| "refused".to_owned()),
         }),
         Err(ControlError::NotDriven { .. })
-            if matches!(command, Command::Stop { .. }) && stop_outlived(&run.path) =>
+            if stops.is_some_and(|at_once| stop_outlived(&run.path, at_once)) =>
         {
             Ok(())
         }

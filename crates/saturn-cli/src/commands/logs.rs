@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use saturn_core::names::escape_terminal;
 use saturn_runtime::logs::{AttemptLogs, Logs, attempts, newest};
-use saturn_runtime::{RuntimeError, control};
+use saturn_runtime::{RuntimeError, control, outlived};
 use saturn_store::io_words;
 use serde_json::json;
 
@@ -51,11 +51,12 @@ struct Task {
 
 impl Task {
     fn of(run: &Found, name: &str) -> Result<Option<Self>, RuntimeError> {
-        let is_driven = control::driver_of(&run.path).is_some();
+        // Tasks may train on without the process that drove the run.
+        let lives = control::driver_of(&run.path).is_some() || outlived(&run.path).is_some();
         let (state, _) = saturn_runtime::read(&run.path)?;
         Ok(state.task_named(name).map(|id| Self {
             directory: run.path.join(&state.task(id).spec.dir),
-            is_over: !is_driven || state.has_ended(id),
+            is_over: !lives || state.has_ended(id),
         }))
     }
 }

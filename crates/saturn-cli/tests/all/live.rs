@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+mod outliving;
 mod pool;
 
 use std::path::{Path, PathBuf};

@@ -94,12 +94,14 @@ pub fn write_trace(run_dir: &Path, disk: &Disk) -> Result<PathBuf, RuntimeError>
     Ok(path)
 }
 
-/// Asks the process that drives the run. If none answers, answers from the journal.
+/// Asks the process that drives the run. If none answers, or too many programs are asking it,
+/// answers from the journal.
 pub(crate) fn ask_or_read(run_dir: &Path, query: &Query) -> Result<Reply, RuntimeError> {
-    let reply = match control::ask(run_dir, &Request::Query(query.clone())) {
-        Ok(reply) => reply,
-        Err(error) => {
-            let has_driver = !matches!(error, ControlError::NotDriven { .. });
+    let request = Request::Query(query.clone());
+    let reply = match control::ask_once(run_dir, &request, control::PATIENCE) {
+        Ok(reply) if !reply.is_busy() => reply,
+        unanswered => {
+            let has_driver = !matches!(unanswered, Err(ControlError::NotDriven { .. }));
             let (state, history) = standing(read(run_dir)?, has_driver);
             answer(&state, &history, query, state.now_s)
         }

@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::asking::sockets::socket_in;
+use crate::system::clock::{deadline, is_past, pause};
 
 /// The control socket in a run's directory.
 pub(super) const SOCKET: &str = "control.sock";
@@ -39,7 +40,10 @@ const OTHER_VERSION: &str = "`version` is";
 /// The longest line that either side reads, bytes: a submission may hold many tasks.
 const MAX_LINE: u64 = 256 << 20;
 /// How long a client waits for an answer. A run acts within a second, unless its disk is full.
-const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+
+/// The wait before a run is asked again that too many programs were asking.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// What a run can be asked.
 #[derive(Debug, Clone, PartialEq)]
@@ -140,6 +144,11 @@ impl Reply {
         matches!(code, RefusalCode::Malformed | RefusalCode::OtherVersion)
     }
 
+    /// Whether nobody has looked at the request, since too many programs are asking the run.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.code == Some(RefusalCode::Busy)
+    }
+
     /// The answer that the request was refused.
     pub(crate) fn refused(refusal: Refusal) -> Self {
         let Refusal { code, reason } = refusal;
@@ -192,13 +201,30 @@ impl Request {
     }
 }
 
-/// Asks the process that drives a run. A refusal is a reply, not an error.
+/// Asks the process that drives a run. A refusal is a reply, not an error. If too many programs are
+/// asking the run, it is asked again, for a minute at most.
 pub fn ask(run_dir: &Path, request: &Request) -> Result<Reply, ControlError> {
     ask_within(run_dir, request, PATIENCE)
 }
 
 /// The same, for a client that waits no longer than `patience`.
 pub fn ask_within(
+    run_dir: &Path,
+    request: &Request,
+    patience: Duration,
+) -> Result<Reply, ControlError> {
+    let until = deadline(patience);
+    loop {
+        let reply = ask_once(run_dir, request, patience)?;
+        if !reply.is_busy() || is_past(until) {
+            return Ok(reply);
+        }
+        pause(AGAIN);
+    }
+}
+
+/// The same, but a run that too many programs are asking is not asked again.
+pub(crate) fn ask_once(
     run_dir: &Path,
     request: &Request,
     patience: Duration,
@@ -220,9 +246,16 @@ fn exchange(mut stream: UnixStream, request: &Request, patience: Duration) -> io
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))?;
     let line = request.to_line()? + "\n";
-    stream.write_all(line.as_bytes())?;
-    let answer = read_line(&mut BufReader::new(stream))?;
-    let answer = answer.ok_or(io::ErrorKind::UnexpectedEof)?;
+    // A run that too many programs are asking says so, and reads no request.
+    let written = stream.write_all(line.as_bytes());
+    let answer = match read_line(&mut BufReader::new(stream)) {
+        Ok(Some(answer)) => answer,
+        unanswered => {
+            written?;
+            unanswered?;
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    };
     Ok(serde_json::from_str(&answer)?)
 }
 

@@ -208,6 +208,7 @@ fn drive_with(
         }),
     )?;
     let driver = Driver {
+        run: &run,
         engine,
         journal,
         launcher,

@@ -10,8 +10,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use saturn_engine::{
-    Action, Command, Decision, Engine, Event, LaunchOrder, Launcher, News, RankReport, Record,
-    Refusal, RefusalCode, RunEnd, SolveAnswer,
+    Action, AttemptEnd, Command, Decision, Engine, Event, LaunchOrder, Launcher, News, RankReport,
+    Record, Refusal, RefusalCode, RunEnd, SolveAnswer,
 };
 
 use crate::answering::followers::{Followers, Progress};
@@ -21,6 +21,7 @@ use crate::driving::outside::OutsideWatch;
 use crate::driving::space::SpaceWatch;
 use crate::run_files::journal::{Heard, Journal};
 use crate::run_files::new_tasks::check_tasks;
+use crate::run_files::run_dir::RunDir;
 use crate::system::bell::Bell;
 use crate::system::clock::{self, RunClock};
 use crate::system::error::RuntimeError;
@@ -84,6 +85,7 @@ impl DriverDoor {
 
 /// Everything that a run in progress holds.
 pub(crate) struct Driver<'a, L> {
+    pub(crate) run: &'a RunDir,
     pub(crate) engine: Engine,
     pub(crate) journal: Journal,
     pub(crate) launcher: L,
@@ -267,6 +269,11 @@ impl<L: OwnLauncher> Driver<'_, L> {
         if let Some(heard) = self.launcher.heard() {
             self.journal.hear(heard);
         }
+        // Tasks must not fail for good because somebody has moved the run's directory, and nothing
+        // must be launched in another directory of its name.
+        if records.iter().any(needs_directory) {
+            self.run.check_in_place()?;
+        }
         self.append(&records, now_s)?;
         for record in &records {
             if let Record::Ended { attempt, end, .. } = record {
@@ -347,4 +354,9 @@ impl<L: OwnLauncher> Driver<'_, L> {
             }
         }
     }
+}
+
+/// Whether a record is of a launch or of a failure, in which the files of the run have a part.
+fn needs_directory(record: &Record) -> bool {
+    matches!(record, Record::Launched { .. } | Record::Ended { end: AttemptEnd::Failed { .. }, .. })
 }

@@ -1,7 +1,7 @@
 //! Starting and resuming a run.
 
 use std::collections::VecDeque;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use saturn_engine::{
     AttemptId, Command, Decision, Engine, Event, NewTask, RunEnd, State, Undead, devices,
@@ -19,7 +19,7 @@ use crate::driving::outside::OutsideWatch;
 use crate::launching::files::attempt_dir;
 use crate::launching::launcher::Earlier;
 use crate::launching::settings::LaunchSettings;
-use crate::opening::other_python::check_python;
+use crate::opening::other_python::{check_cwd, check_python};
 use crate::opening::request::{Parts, RunRequest};
 use crate::opening::run_devices::RunDevices;
 use crate::opening::watcher::Watcher;
@@ -31,6 +31,10 @@ use crate::run_files::replayed::Replayed;
 use crate::run_files::run_dir::{RunDir, journal_of};
 use crate::system::clock::RunClock;
 use crate::system::error::RuntimeError;
+use crate::system::run_id::new_run_id;
+
+/// The file of a run whose checkpoints are in an object store (`saturn.checkpoint.place`).
+const STORAGE: &str = "storage.json";
 
 /// What may differ when a run is resumed.
 #[derive(Debug, Clone, Default)]
@@ -89,6 +93,7 @@ pub fn start(request: RunRequest, mut watcher: Watcher<'_>) -> Result<Outcome, R
     let run = RunDir::claim(&request.run_dir)?;
     let is_cluster = request.cluster.is_some();
     let Parts { mut config, mut settings, mut tasks, keep_open } = request.into_parts(&hardware)?;
+    settings.run_dir = Some(run.path().to_owned());
     if !is_cluster {
         settings.share(&hardware);
     }
@@ -213,7 +218,9 @@ pub fn resume(
     let is_cluster = cluster.is_some();
     let is_as_before = device_memory == DeviceMemory::AsBefore
         && !is_cluster
-        && devices.is_none_or(|devices| settings.devices == Some(devices));
+        && devices.is_none_or(|devices| settings.devices == Some(devices))
+        // Ranks know the run's directory by its path, and would save where it was.
+        && outlived.as_ref().is_none_or(|agent| agent.is_in_place);
     // A resume that is refused must not end ranks that live.
     let on_cluster = cluster.map(RunDevices::of).transpose()?;
     if let Some((_, hardware)) = &on_cluster {
@@ -227,7 +234,9 @@ pub fn resume(
     let lives_on = outlived.is_some() && is_as_before;
     if !is_cluster && !lives_on {
         check_python(path, &settings.python)?;
+        check_cwd(&settings.cwd)?;
     }
+    note_directory(&run, &mut settings, &mut journal)?;
     let outlived = outlived.and_then(|agent| agent.kept_if(is_as_before));
     if outlived.is_none() {
         run.wait_for_workers()?;
@@ -282,6 +291,44 @@ pub fn resume(
     let opened =
         Opened { run, engine, journal, platform, shelf, disk, actions, trackers, starting };
     drive(opened, launching, followers, is_interrupted, first)
+}
+
+/// Notes where the run's directory is. A copy of a run gets a name of its own: by its name a run ends
+/// what its processes have left, and those of the original may train.
+fn note_directory(
+    run: &RunDir,
+    settings: &mut LaunchSettings,
+    journal: &mut Journal,
+) -> Result<(), RuntimeError> {
+    if settings.run_dir.as_deref() == Some(run.path()) {
+        return Ok(());
+    }
+    if let Some(original) = original_of(run, settings) {
+        let shared = if run.path().join(STORAGE).exists() {
+            Some("have their checkpoints in one folder of the object store")
+        } else {
+            run.journal().is_symlink().then_some("have one journal")
+        };
+        if let Some(shared) = shared {
+            let reason = format!(
+                "`{}` is a copy of the run `{}`, and both {shared}: resume the run itself",
+                run.path().display(),
+                original.display()
+            );
+            return Err(RuntimeError::Refused { reason });
+        }
+        settings.run_id = new_run_id()?;
+    }
+    settings.run_dir = Some(run.path().to_owned());
+    journal.change_settings(settings)
+}
+
+/// The run that a run's directory is a copy of, if it is one and that run is still there. A directory
+/// that was moved, or has another path besides, is no copy.
+fn original_of(run: &RunDir, settings: &LaunchSettings) -> Option<PathBuf> {
+    let before = settings.run_dir.clone()?;
+    let there = settings_of(&journal_of(&before)).ok()?;
+    (there.run_id == settings.run_id && !run.is_at(&before)).then_some(before)
 }
 
 /// Notes the hardware and software that there are now. Returns whether they are those that the run's

@@ -299,6 +299,7 @@ mod tests {
             devices: None,
             locks_dir: None,
             run_id: "run".to_owned(),
+            run_dir: None,
             store: None,
             host_memory_bytes: None,
             outlives_s: None,

@@ -30,6 +30,10 @@ pub(crate) struct LaunchSettings {
     /// A name of this run that no other run ever had. Workers carry it in their environment.
     #[serde(default)]
     pub(crate) run_id: String,
+    /// Where the run's directory was when a process last began to drive the run. A copy of the run is
+    /// another run, with a name of its own. `None` in journals of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) run_dir: Option<PathBuf>,
     /// How the run uses the store; `None`: not at all.
     #[serde(default)]
     pub(crate) store: Option<StoreSettings>,

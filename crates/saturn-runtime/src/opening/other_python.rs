@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use saturn_store::{Disk, io_words};
 use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use crate::launching::settings::LaunchSettings;
 use crate::outliving::starting;
@@ -22,11 +23,17 @@ use crate::system::error::RuntimeError;
 const PATIENCE: Duration = Duration::from_mins(1);
 /// What an interpreter is asked.
 const QUESTION: &str = "import json, sys, saturn\n\
-    print(json.dumps([saturn.__version__, sys.executable, sys.path]))";
+    version = '.'.join(map(str, sys.version_info[:2]))\n\
+    print(json.dumps([saturn.__version__, sys.executable, sys.path, version, sys.prefix]))";
 
-/// What an interpreter says of itself: its Saturn's version, its program, its `sys.path`.
+/// What an interpreter says of itself: its Saturn's version, its program, its `sys.path`, its own
+/// version, such as 3.11, and the directory of its environment.
 #[derive(Deserialize)]
-struct Itself(String, String, Vec<String>);
+struct Itself(String, String, Vec<String>, String, String);
+
+/// The file of a run by which programs that submit tasks know the run's Python
+/// (`saturn.tasks.surroundings`).
+const SURROUNDINGS: &str = "started_from.json";
 
 /// Has the workers of a run be run by another interpreter, from its next resume on. The program and
 /// where it finds modules are noted in the journal. No process may drive the run.
@@ -49,9 +56,19 @@ pub fn change_python(path: &Path, python: &Path) -> Result<(), RuntimeError> {
     }
     let settings = settings_of(&run.journal())?;
     let own = own_modules(&settings);
-    let Itself(_, program, python_path) = examine(python, &own)?;
+    let Itself(_, program, python_path, version, environment) = examine(python, &own)?;
     let changed = LaunchSettings { python: program, python_path, ..settings };
-    Journal::replace_settings(&run.journal(), &changed, Disk::default())
+    Journal::replace_settings(&run.journal(), &changed, Disk::default())?;
+    // From now on tasks are submitted from the new environment, and not from the old.
+    let path = run.path().join(SURROUNDINGS);
+    let known = std::fs::read(&path).ok();
+    let known = known.and_then(|text| serde_json::from_slice::<Map<String, Value>>(&text).ok());
+    let Some(mut surroundings) = known else { return Ok(()) };
+    surroundings.insert("python".to_owned(), version.into());
+    surroundings.insert("environment".to_owned(), environment.into());
+    surroundings.insert("python_path".to_owned(), changed.python_path.into());
+    let text = Value::Object(surroundings).to_string();
+    Ok(Disk::default().replace_private(&path, text.as_bytes())?)
 }
 
 /// Fails if the interpreter of a run is no program any more. The journal names it by its path.
@@ -60,6 +77,11 @@ pub(crate) fn check_python(run: &Path, python: &str) -> Result<(), RuntimeError>
         return Ok(());
     }
     Err(RuntimeError::PythonGone { path: run.to_owned(), python: python.to_owned() })
+}
+
+/// Fails if the directory that a run was started from is gone: none of its processes could start.
+pub(crate) fn check_cwd(cwd: &Path) -> Result<(), RuntimeError> {
+    if cwd.is_dir() { Ok(()) } else { Err(RuntimeError::CwdGone { cwd: cwd.to_owned() }) }
 }
 
 /// Where the run finds its own modules: its `sys.path` without what belongs to an environment.

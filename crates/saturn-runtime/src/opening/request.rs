@@ -194,6 +194,7 @@ impl RunRequest {
             devices: self.devices,
             locks_dir: self.locks_dir,
             run_id: new_run_id()?,
+            run_dir: None,
             store: self.store,
             host_memory_bytes: self.host_memory_bytes,
             outlives_s: self.outlives_s.filter(|_| self.cluster.is_none()),

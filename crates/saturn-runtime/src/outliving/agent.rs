@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
@@ -27,6 +28,7 @@ use crate::outliving::messages::{
 };
 use crate::outliving::starting::SOCKET;
 use crate::outliving::telling::Telling;
+use crate::run_files::run_dir::leads_to;
 use crate::system::bell::Bell;
 use crate::system::clock::{self, pause};
 use crate::system::error::RuntimeError;
@@ -40,6 +42,8 @@ const MAX_NEWS: usize = 1024;
 const END: Duration = Duration::from_secs(10);
 /// How long ranks may take to stop at checkpoints once the agent leaves.
 const LEAVE: Duration = Duration::from_mins(10);
+/// How often an agent without a driver checks that the run's directory is where it was.
+const LOOK: Duration = Duration::from_secs(1);
 /// The wait after a failed accept, which happens if no file descriptor is left.
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
 
@@ -74,8 +78,11 @@ pub struct RunAgent {
     leaving: Option<Instant>,
     inputs: Receiver<Input>,
     bell: Bell,
-    /// The run's directory, which has the socket.
+    /// The run's directory, which has the socket, and its path.
     directory: File,
+    run_dir: PathBuf,
+    /// When to check next that the path leads there.
+    look_at: Instant,
 }
 
 impl RunAgent {
@@ -116,6 +123,8 @@ impl RunAgent {
             inputs,
             bell,
             directory,
+            run_dir,
+            look_at: clock::deadline(LOOK),
         })
     }
 
@@ -130,7 +139,7 @@ impl RunAgent {
             }
             self.gather();
             self.tell();
-            if self.has_left() {
+            if self.has_left() || self.is_displaced() {
                 return self.end();
             }
         }
@@ -155,7 +164,15 @@ impl RunAgent {
                 let stays_s = self.stays.saturating_sub(self.alone_for()).as_secs_f64();
                 let (agent, hardware) = (self.agent.clone(), self.hardware.clone());
                 let (attempts, is_ready) = (self.launcher.attempts(), self.launcher.is_ready());
-                self.say(FromAgentOfRun::Welcome { agent, hardware, attempts, is_ready, stays_s });
+                let is_in_place = self.is_in_place();
+                self.say(FromAgentOfRun::Welcome {
+                    agent,
+                    hardware,
+                    attempts,
+                    is_ready,
+                    stays_s,
+                    is_in_place,
+                });
             }
             Input::Said(FromDriver::Hello { version }) => {
                 let reason = format!("the agent speaks version {VERSION}, not {version}");
@@ -288,6 +305,20 @@ impl RunAgent {
         since.elapsed() > LEAVE || !attempts.iter().any(|one| self.launcher.is_live(*one))
     }
 
+    fn is_in_place(&self) -> bool {
+        leads_to(&self.run_dir, &self.directory)
+    }
+
+    /// Whether no driver is there, and the run's directory was moved or removed. Then what ranks save
+    /// is lost, and the devices are better free. A driver looks for itself.
+    fn is_displaced(&mut self) -> bool {
+        if self.alone.is_none() || !clock::is_past(self.look_at) {
+            return false;
+        }
+        self.look_at = clock::deadline(LOOK);
+        !self.is_in_place()
+    }
+
     fn end(self) {
         // From here on no driver finds this agent, whose ranks end.
         let _ = std::fs::remove_file(socket_in(&self.directory, SOCKET));
@@ -345,5 +376,48 @@ fn write_lines(stream: &UnixStream, lines: &Receiver<Saying>) {
         if write_line_with(stream, &line, &files).is_err() {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::outliving::starting;
+
+    fn setup(run_dir: &Path) -> String {
+        let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake_python.py");
+        let setup = json!({
+            "site": {
+                "run_dir": run_dir, "workers_lock": run_dir.join("workers.lock"),
+                "parent_logs": run_dir,
+            },
+            "settings": {
+                "python": python, "python_path": [], "cwd": run_dir, "preload": [], "devices": 1,
+                "run_id": new_run_id().unwrap(), "outlives_s": 600.0,
+            },
+            "pool": {"kind": "cpu", "nodes": [], "warnings": []}, "locks": [], "earlier": [],
+        });
+        setup.to_string()
+    }
+
+    #[test]
+    fn an_agent_whose_directory_was_moved_says_so_and_ends() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let (run, moved) = (dir.path().join("run"), dir.path().join("moved"));
+        std::fs::create_dir(&run).unwrap();
+        let mut agent = RunAgent::start(&setup(&run)).unwrap();
+        // It does not look before it was asked.
+        agent.look_at = clock::deadline(Duration::from_secs(2));
+        let serving = std::thread::spawn(move || agent.serve());
+        assert!(starting::find(&run).unwrap().unwrap().is_in_place);
+        std::fs::rename(&run, &moved).unwrap();
+        assert!(!starting::find(&moved).unwrap().unwrap().is_in_place);
+        // Nobody has told it to.
+        serving.join().unwrap();
+        assert!(starting::find(&moved).unwrap().is_none());
     }
 }

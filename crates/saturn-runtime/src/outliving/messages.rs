@@ -72,6 +72,10 @@ pub(crate) enum FromAgentOfRun {
         is_ready: bool,
         /// Seconds until it has all ranks stop, if no driver comes.
         stays_s: f64,
+        /// Whether the run's directory is where it was: an agent, and its ranks, know it by its path.
+        /// Agents of earlier versions don't look.
+        #[serde(default = "in_place")]
+        is_in_place: bool,
     },
     /// The answer to [`FromDriver::Adopt`]. With it come the open files of the locks on the
     /// devices, so that the driver holds them too, whatever becomes of the agent.
@@ -87,6 +91,10 @@ pub(crate) enum FromAgentOfRun {
     Refused { reason: String },
     /// A word for the driver. Heartbeats have no number, since each replaces the one before.
     Word { number: Option<u64>, word: FromAgent },
+}
+
+fn in_place() -> bool {
+    true
 }
 
 /// Writes one line.

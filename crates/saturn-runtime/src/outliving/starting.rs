@@ -49,6 +49,8 @@ pub(crate) struct Living {
     pub(crate) is_ready: bool,
     /// Seconds until it has all ranks stop, if no driver comes.
     pub(crate) stays_s: f64,
+    /// The run's directory is where it was when the agent began.
+    pub(crate) is_in_place: bool,
 }
 
 /// What an agent hands to the driver that takes its ranks on.
@@ -166,11 +168,23 @@ fn greet(run_dir: &Path) -> Result<Option<Result<Living, UnixStream>>, RuntimeEr
     write_line(&stream, &FromDriver::Hello { version: VERSION }).map_err(silent)?;
     let run_dir = run_dir.to_owned();
     let answer = lines.next().map_err(silent)?;
-    let Some(FromAgentOfRun::Welcome { agent, hardware, attempts, is_ready, stays_s }) = answer
+    let Some(FromAgentOfRun::Welcome { agent, hardware, attempts, is_ready, stays_s, is_in_place }) =
+        answer
     else {
         return Ok(Some(Err(stream)));
     };
-    Ok(Some(Ok(Living { stream, lines, run_dir, agent, hardware, attempts, is_ready, stays_s })))
+    let about = Living {
+        stream,
+        lines,
+        run_dir,
+        agent,
+        hardware,
+        attempts,
+        is_ready,
+        stays_s,
+        is_in_place,
+    };
+    Ok(Some(Ok(about)))
 }
 
 /// Ranks that have outlived their driver.
@@ -187,10 +201,11 @@ pub fn outlived(run_dir: &Path) -> Option<Outlived> {
     Some(Outlived { stays_s: living.stays_s })
 }
 
-/// Has the ranks of a run that no process drives stop at checkpoints. Returns whether they had
-/// outlived their driver, so that there was anything to stop.
-pub fn stop_outlived(run_dir: &Path) -> bool {
-    find(run_dir).ok().flatten().map(Living::stop_all).is_some()
+/// Has the ranks of a run that no process drives stop at checkpoints, or end at once. Returns whether
+/// they had outlived their driver, so that there was anything to stop.
+pub fn stop_outlived(run_dir: &Path, at_once: bool) -> bool {
+    let stop = if at_once { Living::end } else { Living::stop_all };
+    find(run_dir).ok().flatten().map(stop).is_some()
 }
 
 impl Living {

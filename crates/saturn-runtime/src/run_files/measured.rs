@@ -32,6 +32,7 @@ pub fn write_journal(
         devices: None,
         locks_dir: None,
         run_id: "simulated".to_owned(),
+        run_dir: None,
         store: None,
         host_memory_bytes: None,
         outlives_s: None,

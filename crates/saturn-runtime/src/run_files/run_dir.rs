@@ -1,7 +1,7 @@
 //! A run's directory: where its files are, and the locks that keep a second driver out.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,8 +24,10 @@ const DYING: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub(crate) struct RunDir {
     path: PathBuf,
-    /// Keeps the run locked.
-    _lock: File,
+    /// The directory, wherever it is moved.
+    directory: File,
+    /// Keep the run locked.
+    _locks: Vec<File>,
 }
 
 impl RunDir {
@@ -46,13 +48,22 @@ impl RunDir {
         journal_location::move_off_network_disk(&path)?;
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700))
             .map_err(RuntimeError::file("protect", &path))?;
-        let run_lock = path.join("run.lock");
-        let lock = open_lock(&run_lock)?;
-        if !locks_within(&lock, &run_lock, STARTING)? {
-            let pid = control::driver_of(&path);
-            return Err(RuntimeError::Busy { path, pid });
+        let mut locks = Vec::new();
+        // A copy of a directory on a network disk has a link to the same journal.
+        let beside_journal = journal_of(&path).read_link().ok().map(|target| path.join(target));
+        let beside_journal = beside_journal.as_deref().and_then(Path::parent);
+        let beside_journal = beside_journal.filter(|of| of.is_dir()).map(Path::to_owned);
+        for of in [Some(path.clone()), beside_journal].into_iter().flatten() {
+            let run_lock = of.join("run.lock");
+            let lock = open_lock(&run_lock)?;
+            if !locks_within(&lock, &run_lock, STARTING)? {
+                let pid = control::driver_of(&path);
+                return Err(RuntimeError::Busy { path, pid });
+            }
+            locks.push(lock);
         }
-        Ok(Self { path, _lock: lock })
+        let directory = File::open(&path).map_err(RuntimeError::file("open", &path))?;
+        Ok(Self { path, directory, _locks: locks })
     }
 
     /// Waits for an earlier driver's workers to die, which they do soon after it. Each holds a
@@ -67,6 +78,20 @@ impl RunDir {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Fails if the directory was moved or removed since it was taken. Whatever the run would write
+    /// to its path would be in another directory.
+    pub(crate) fn check_in_place(&self) -> Result<(), RuntimeError> {
+        if self.is_at(&self.path) {
+            return Ok(());
+        }
+        Err(RuntimeError::Moved { path: self.path.clone() })
+    }
+
+    /// Whether a path leads to this directory, or nobody can tell.
+    pub(crate) fn is_at(&self, path: &Path) -> bool {
+        leads_to(path, &self.directory)
     }
 
     fn workers_lock(&self) -> PathBuf {
@@ -95,6 +120,15 @@ pub(crate) fn journal_of(run: &Path) -> PathBuf {
 /// The path of the lock that all processes of a run hold.
 pub(crate) fn workers_lock_of(run: &Path) -> PathBuf {
     run.join("workers.lock")
+}
+
+/// Whether a path still leads to this open directory, or nobody can tell.
+pub(crate) fn leads_to(path: &Path, directory: &File) -> bool {
+    match (path.metadata(), directory.metadata()) {
+        (Ok(found), Ok(own)) => (found.dev(), found.ino()) == (own.dev(), own.ino()),
+        (Err(error), _) => error.kind() != std::io::ErrorKind::NotFound,
+        (Ok(_), Err(_)) => true,
+    }
 }
 
 /// Whether the lock can be taken within this time.
@@ -152,6 +186,39 @@ mod tests {
         let _driven = RunDir::claim(dir.path()).unwrap();
         let error = RunDir::claim(dir.path()).unwrap_err().to_string();
         assert!(error.starts_with("another process drives the run `"), "{error}");
+    }
+
+    #[test]
+    fn two_directories_with_one_journal_have_one_driver() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let [kept, run, copied] = ["kept", "run", "copied"].map(|name| dir.path().join(name));
+        for made in [&kept, &run, &copied] {
+            std::fs::create_dir(made).unwrap();
+        }
+        for of in [&run, &copied] {
+            std::os::unix::fs::symlink(kept.join("journal.db"), journal_of(of)).unwrap();
+        }
+        let driven = RunDir::claim(&run).unwrap();
+        assert!(matches!(RunDir::claim(&copied), Err(RuntimeError::Busy { .. })));
+        drop(driven);
+        RunDir::claim(&copied).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_was_moved_or_removed_is_noticed() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let (run, moved) = (dir.path().join("run"), dir.path().join("moved"));
+        std::fs::create_dir(&run).unwrap();
+        let driven = RunDir::claim(&run).unwrap();
+        driven.check_in_place().unwrap();
+        std::fs::rename(&run, &moved).unwrap();
+        let error = driven.check_in_place().unwrap_err().to_string();
+        assert!(error.contains("was moved or removed"), "{error}");
+        std::fs::create_dir(&run).unwrap();
+        assert!(driven.check_in_place().is_err(), "another directory of its name");
+        std::fs::remove_dir(&run).unwrap();
+        std::os::unix::fs::symlink(&moved, &run).unwrap();
+        driven.check_in_place().unwrap();
     }
 
     #[test]

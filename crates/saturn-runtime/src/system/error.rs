@@ -84,6 +84,15 @@ pub enum RuntimeError {
         /// The process that drives the run, if it takes commands.
         pid: Option<i32>,
     },
+    /// The run's directory is no longer where it was when this process began to drive the run.
+    #[error(
+        "the run's directory `{}` was moved or removed while the run went on, so the run is stopped; \
+         if it was moved, go on with it where it is now: saturn resume PATH", path.display()
+    )]
+    Moved {
+        /// Where the directory was.
+        path: PathBuf,
+    },
     /// Workers of an earlier driver are still alive.
     #[error(
         "workers of an earlier process of the run `{}` are still alive{}; wait until they have \
@@ -155,6 +164,15 @@ pub enum RuntimeError {
         /// The interpreter.
         python: String,
     },
+    /// The directory that a run was started from is gone.
+    #[error(
+        "the run's working directory is gone: there is no directory `{}`, from which its tasks find \
+         their files by relative paths; make it again, then resume the run", cwd.display()
+    )]
+    CwdGone {
+        /// The directory.
+        cwd: PathBuf,
+    },
     /// The interpreter that runs workers can't be started.
     #[error("failed to start `{python}`")]
     Python {
@@ -197,6 +215,7 @@ impl RuntimeError {
                 | Self::NoRun { .. }
                 | Self::Busy { .. }
                 | Self::PythonGone { .. }
+                | Self::CwdGone { .. }
         )
     }
 

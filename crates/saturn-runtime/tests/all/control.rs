@@ -2,7 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::io::{BufRead, BufReader};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -95,6 +98,35 @@ fn tasks_come_pause_and_go_while_a_run_goes_on() {
     // Without a driver, the journal answers.
     let status = serde_json::to_value(saturn_runtime::status(&path).unwrap()).unwrap();
     assert!(status.to_string().contains("cancelled"), "{status}");
+}
+
+#[test]
+fn a_crowd_of_programs_delays_a_command_and_hides_no_status() {
+    let mut run = Run::new(1, &[]);
+    run.more = serde_json::json!({"keep_open": true, "tasks": []});
+    let path = run.path();
+    std::fs::create_dir(&path).unwrap();
+    std::thread::scope(|scope| {
+        let driving = scope.spawn(|| run.start());
+        ask_soon(&path, &Request::Query(Query::Status));
+        // As many as the run takes at once, and none of them says anything.
+        let directory = std::fs::File::open(&path).unwrap();
+        let socket = format!("/proc/self/fd/{}/control.sock", directory.as_raw_fd());
+        let crowd: Vec<UnixStream> =
+            (0..40).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+        // Whoever connected last is told that there is no room.
+        let mut last = String::new();
+        BufReader::new(&crowd[39]).read_line(&mut last).unwrap();
+        assert!(last.contains("busy"), "{last}");
+        saturn_runtime::status(&path).unwrap();
+        let leaving = scope.spawn(move || {
+            std::thread::park_timeout(Duration::from_millis(500));
+            drop(crowd);
+        });
+        assert!(tell(&path, serde_json::json!({"command": "close"})).ok);
+        leaving.join().unwrap();
+        assert_eq!(driving.join().unwrap().unwrap().end, RunEnd::Complete);
+    });
 }
 
 #[test]

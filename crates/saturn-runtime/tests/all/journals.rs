@@ -93,7 +93,7 @@ fn python_with(saturn: &str, program: &Path) {
     let shown = program.display();
     let text = format!(
         "#!/bin/sh\nif [ \"$1\" = -c ]; then\necho '[\"{saturn}\", \"{shown}\", [\"'\"$PYTHONPATH\"'\", \
-         \"/new/site-packages\"]]'; exit\nfi\nexec {} \"$@\"\n",
+         \"/new/site-packages\"], \"3.12\", \"/new\"]'; exit\nfi\nexec {} \"$@\"\n",
         fake.display()
     );
     std::fs::write(program, text).unwrap();
@@ -137,7 +137,16 @@ fn a_run_whose_python_is_gone_is_resumed_with_another() {
     );
 
     python_with(env!("CARGO_PKG_VERSION"), &other);
+    // By this file, programs that submit tasks compare their Python with the run's.
+    let surroundings = run.join("started_from.json");
+    let of_old = serde_json::json!({"version": 1, "cwd": "/own", "python_path": ["/own/code"],
+        "python": "3.9", "environment": "/gone"});
+    std::fs::write(&surroundings, of_old.to_string()).unwrap();
     saturn_runtime::change_python(&run, &other).unwrap();
+    let of_new = std::fs::read_to_string(&surroundings).unwrap();
+    let of_new: serde_json::Value = serde_json::from_str(&of_new).unwrap();
+    let told = |name: &str| of_new[name].as_str().unwrap().to_owned();
+    assert_eq!(["cwd", "python", "environment"].map(told), ["/own", "3.12", "/new"]);
     let changed = settings_of(&run);
     assert_eq!(changed["python"], other.to_str().unwrap());
     // Of the earlier places only the run's own is left.

@@ -3,6 +3,7 @@
 
 mod cluster;
 mod control;
+mod copies;
 mod durability;
 mod formats;
 mod harness;

@@ -357,6 +357,42 @@ fn an_interrupt_before_the_workers_are_ready_reaches_what_waits_for_them() {
 }
 
 #[test]
+fn a_run_whose_directory_is_moved_stops_and_goes_on_where_it_is_now() {
+    let mut run = Run::new(1, &[GOOD]);
+    run.steps = 500;
+    let moved = run.dir.path().join("moved");
+    let error = run
+        .start_interrupted(&mut || {
+            if run.saved_step("t0") > 0 {
+                std::fs::rename(run.path(), &moved).unwrap();
+            }
+            false
+        })
+        .unwrap_err();
+    assert!(error.to_string().contains("was moved or removed while the run went on"), "{error}");
+    assert!(!run.path().exists(), "nothing was made where it was");
+    let watcher = &mut || false;
+    let watcher = Watcher::new(quiet(), watcher);
+    let outcome = saturn_runtime::resume(&moved, ResumeOptions::default(), watcher).unwrap();
+    assert_eq!(outcome.num_failed, 0);
+    assert_eq!(std::fs::read_to_string(moved.join("tasks/t0/step")).unwrap(), "500");
+}
+
+#[test]
+fn a_run_whose_working_directory_is_gone_says_so() {
+    let mut run = Run::new(1, &[GOOD]);
+    let cwd = run.dir.path().join("elsewhere");
+    std::fs::create_dir(&cwd).unwrap();
+    run.more = serde_json::json!({"cwd": cwd});
+    run.start_interrupted(&mut || run.saved_step("t0") > 0).unwrap();
+    std::fs::remove_dir_all(&cwd).unwrap();
+    let error = run.resume().unwrap_err();
+    assert!(error.is_bad_input() && error.to_string().contains("working directory"), "{error}");
+    std::fs::create_dir(&cwd).unwrap();
+    assert_eq!(run.resume().unwrap().num_failed, 0);
+}
+
+#[test]
 fn a_second_interrupt_kills_at_once() {
     let hangs = r#"{"trials": 1, "bad_attempts": 9, "at_step": 30, "how": "garbage"}"#;
     let run = Run::new(1, &[hangs.replace("garbage", "sleep").as_str()]);

@@ -82,7 +82,11 @@ impl Cursors {
     /// How far the receiver is in this run. Of a run that began before the receiver was first told of
     /// anything, only what is still to come is told.
     pub(super) fn of(&self, run: &Path, head: &JournalHead) -> Cursor {
-        match self.kept.runs.get(run).filter(|one| one.run_id == head.run_id) {
+        // Journals of early versions have no id.
+        let is_this = |one: &&Cursor| one.run_id == head.run_id && !head.run_id.is_empty();
+        let here = self.kept.runs.get(run).filter(is_this);
+        // Its directory may have been moved or copied since.
+        match here.or_else(|| self.kept.runs.values().find(is_this)) {
             Some(known) => known.clone(),
             None => Cursor {
                 run_id: head.run_id.clone(),
@@ -113,5 +117,26 @@ impl Cursors {
     fn save(&self) -> Result<(), FileError> {
         let text = serde_json::to_vec_pretty(&self.kept).unwrap_or_default();
         Disk::default().replace_private(&self.path, &text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_known_by_its_id_wherever_its_directory_is() {
+        let home = tempfile::tempdir().unwrap();
+        let head =
+            |run_id: &str| JournalHead { run_id: run_id.to_owned(), newest: 9, begun_unix_s: 100 };
+        let mut cursors = Cursors::open(home.path(), "http://localhost/hook", 50).unwrap();
+        let told = Cursor { run_id: "one".to_owned(), told: 7, late: Late::new() };
+        cursors.set(home.path(), &told);
+        cursors.flush().unwrap();
+        assert_eq!(cursors.of(Path::new("/moved"), &head("one")), told);
+        assert_eq!(cursors.of(Path::new("/moved"), &head("other")).told, 0);
+        let early = Cursor { run_id: String::new(), ..told };
+        cursors.set(home.path(), &early);
+        assert_eq!(cursors.of(Path::new("/moved"), &head("")).told, 0, "it has no id");
     }
 }

@@ -157,7 +157,11 @@ impl Telling {
 impl Teller {
     /// Reads what is new in all runs.
     fn look(&mut self) {
-        let found = apart((self.find)());
+        let mut found = apart((self.find)());
+        // Cursors outlive this process, and the next may be started in another directory.
+        for run in &mut found {
+            run.path = run.path.canonicalize().unwrap_or_else(|_| run.path.clone());
+        }
         self.runs.retain(|path, _| found.iter().any(|run| run.path == *path));
         for run in found {
             let told = self.runs.entry(run.path.clone()).or_default();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use saturn_engine::{Command, TaskId};
 use saturn_runtime::control::{self, ControlError, Request};
-use saturn_runtime::{RuntimeError, cancel_sweep};
+use saturn_runtime::{RuntimeError, cancel_sweep, stop_outlived};
 use saturn_view::{Explanation, Gauges, PlanInForce, RunPage, Status, TaskPage};
 
 use crate::answers::data::{Events, LogPart, LogQuery, RunMetrics, RunSummary, Seen};
@@ -222,7 +222,14 @@ impl Source for Local {
         {
             return Ok(());
         }
+        let stops = if let Command::Stop { at_once } = command { Some(at_once) } else { None };
         match control::ask(&path, &Request::Command(command)) {
+            // Its tasks train on, and are stopped without the process that drove it.
+            Err(ControlError::NotDriven { .. })
+                if stops.is_some_and(|at_once| stop_outlived(&path, at_once)) =>
+            {
+                Ok(())
+            }
             Ok(reply) if reply.ok => {
                 let known = lock(&self.followed).get(&path);
                 if let Some(followed) = known

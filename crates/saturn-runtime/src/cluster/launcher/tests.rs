@@ -23,6 +23,7 @@ fn launcher(run_dir: PathBuf) -> (ClusterLauncher, Exchange, Outbox) {
         devices: None,
         locks_dir: None,
         run_id: "run".to_owned(),
+        run_dir: None,
         store: None,
         host_memory_bytes: None,
         outlives_s: None,

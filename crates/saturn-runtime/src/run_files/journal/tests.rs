@@ -18,6 +18,7 @@ fn settings() -> LaunchSettings {
         devices: Some(2),
         locks_dir: None,
         run_id: "a-run".to_owned(),
+        run_dir: None,
         store: None,
         host_memory_bytes: None,
         outlives_s: None,
