@@ -13,7 +13,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from harness import Runtime
 from in_process import gang_of_one, stepper_of
-from models import NUM_CLASSES, WIDTH, definition
+from models import NUM_CLASSES, WIDTH, Mlp, definition
 from saturn.data.slices import Data, Position
 from saturn.rank.exceptions import NotApplicable
 from saturn.tasks.definition import TaskDefinition
@@ -301,5 +301,100 @@ def test_layers_that_would_run_twice_change_no_buffer(
         stepper = stepper_of(task, technique, gang, knobs)
         pieces = stepper.pieces(Position())
         with pytest.raises(NotApplicable, match=r"buffer `2\.batches`, which would happen twice"):
+            stepper.step(stepper.stage(next(pieces)), stop=False, save=False).result()
+        pieces.close()
+
+
+class First(Mlp):
+    """Keeps the mean of its first batch, in a buffer that its first forward adds."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        if not hasattr(self, "first"):
+            self.register_buffer("first", inputs.detach().mean(0))
+        return super().forward(inputs - self.first)
+
+
+class Growing(Mlp):
+    """Keeps the mean of each batch, in a buffer that grows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("means", torch.zeros(1, WIDTH))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs = super().forward(inputs - self.means.mean(0))
+        self.means = torch.cat([self.means, inputs.detach().mean(0, keepdim=True)])
+        return outputs
+
+
+def without_fixed(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    for name in [name for name in state if name.startswith(f"{prefix}fixed")]:
+        del state[name]
+
+
+class Hiding(Mlp):
+    """Its `state_dict` leaves out a part."""
+
+    def __init__(self, trains: bool = False) -> None:
+        super().__init__()
+        self.fixed = nn.Linear(WIDTH, WIDTH).requires_grad_(trains)
+        self.register_state_dict_post_hook(without_fixed)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return super().forward(torch.tanh(self.fixed(inputs)))
+
+
+class Drawing(Mlp):
+    """Adds noise from a generator of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = torch.Generator().manual_seed(4)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return super().forward(inputs + torch.randn(inputs.shape, generator=self.generator))
+
+
+@pytest.mark.parametrize("get_model", [First, Growing, Hiding, Drawing])
+def test_a_stop_changes_nothing_of_odd_state(run: Runtime, get_model: Any) -> None:
+    for name, ends in (("whole", (8,)), ("stopped", (3, 8))):
+        run.write_task(definition(name, get_model=get_model))
+        for steps in ends:
+            result = run.run(name, steps=steps)
+            assert result.codes == [0], result.logs
+    assert run.losses("stopped") == run.losses("whole")
+
+
+def test_weights_that_train_are_in_every_checkpoint_or_the_task_is_told(run: Runtime) -> None:
+    run.write_task(definition(get_model=partial(Hiding, trains=True)))
+    (failed,) = run.run("mlp", steps=2).of("failed")
+    assert failed["kind"] == "task" and "leaves out `fixed.weight`" in failed["error"]
+
+
+class NoisyLayer(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(WIDTH, WIDTH)
+        self.generator = torch.Generator()
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return super().forward(inputs + torch.randn(inputs.shape, generator=self.generator))
+
+
+def noisy_layers() -> nn.Module:
+    model = stateful.Layered()
+    model.layers = nn.ModuleList(NoisyLayer() for _ in range(4))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("technique", "knobs"), [(Ddp(), {"activation_checkpointing": True}), (Offload(), {})]
+)
+def test_layers_that_would_run_twice_have_no_generator(
+    tmp_path: Path, technique: Any, knobs: dict[str, Any]
+) -> None:
+    with gang_of_one(tmp_path) as gang:
+        stepper = stepper_of(task_of(noisy_layers), technique, gang, knobs)
+        pieces = stepper.pieces(Position())
+        with pytest.raises(NotApplicable, match="a random generator of its own"):
             stepper.step(stepper.stage(next(pieces)), stop=False, save=False).result()
         pieces.close()

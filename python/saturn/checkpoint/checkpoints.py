@@ -42,7 +42,8 @@ from torch.distributed.tensor import DTensor
 from saturn.checkpoint import best, manifest
 from saturn.checkpoint.background_save import BackgroundSave, Save
 from saturn.checkpoint.black_box_state import saved_model
-from saturn.checkpoint.kept import Kept, KeptWriter, bit_sum, frozen_names, kept_names
+from saturn.checkpoint.kept import Kept, KeptWriter, bit_sum, frozen_names, kept_names, saved_name
+from saturn.checkpoint.late_buffers import make_room
 from saturn.checkpoint.optimizer_state import OPTIONS, OptimizerRoom, tensors_of
 from saturn.checkpoint.place import Directory
 from saturn.checkpoint.reader import reader_of
@@ -306,7 +307,6 @@ class Checkpoints:
     ) -> Position:
         """Load a verified checkpoint into model and fresh optimizer; every rank calls this."""
         module = parallel.module
-        model_state = get_model_state_dict(module, options=OPTIONS)
         if content["format"] == "torch":
             # A black-box technique saved this, so it holds only the model.
             set_model_state_dict(
@@ -318,12 +318,11 @@ class Checkpoints:
         else:
             reader = reader_of(directory)
             entries = reader.read_metadata().state_dict_metadata
+            if "continued" not in content:  # the model of another task must have the same shapes
+                make_room(module, _entries_of(_MODEL, entries), self._gang.device)
+            model_state = get_model_state_dict(module, options=OPTIONS)
             _expect_to_fit(directory, entries, model_state)
-            saved = {
-                key.removeprefix(_OPTIMIZER): entry
-                for key, entry in entries.items()
-                if key.startswith(_OPTIMIZER)
-            }
+            saved = _entries_of(_OPTIMIZER, entries)
             with parallel.optimizer_memory():
                 room = OptimizerRoom(module, optimizer, saved)
             load_distributed(
@@ -331,7 +330,8 @@ class Checkpoints:
                 storage_reader=reader,
                 no_dist=self._gang.world_size == 1,
             )
-            set_model_state_dict(module, model_state, options=OPTIONS)
+            # Not strict: a model's `state_dict` may leave weights out that don't train.
+            set_model_state_dict(module, model_state, options=StateDictOptions(strict=False))
             frozen = frozen_of(module, model_state)
             if self._has_kept(reader, content, frozen, model_state):
                 self._kept = Kept.of(directory, content) if self._gang.rank == 0 else None
@@ -345,6 +345,11 @@ class Checkpoints:
             if self._draws is not None and (state := content.get("random_state")) is not None:
                 self._draws.restore(state)
         return Position.of(content)
+
+
+def _entries_of(prefix: str, entries: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries of an index whose names begin with `prefix`, without it."""
+    return {key.removeprefix(prefix): of for key, of in entries.items() if key.startswith(prefix)}
 
 
 def _expect_to_fit(
@@ -373,6 +378,12 @@ def state_of(
     Together they are the content of a checkpoint.
     """
     model = get_model_state_dict(parallel.module, options=OPTIONS)
+    for name, parameter in parallel.module.named_parameters():
+        if parameter.requires_grad and saved_name(name) not in model:
+            raise TaskError(
+                f"the model's state_dict() leaves out `{name}`, which trains: no checkpoint would "
+                "have it"
+            )
     frozen = frozen_of(parallel.module, model)
     changing = {name: value for name, value in model.items() if name not in frozen}
     return {"model": changing, "optimizer": tensors_of(parallel.module, optimizer)}, frozen

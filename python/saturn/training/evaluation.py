@@ -47,6 +47,7 @@ from saturn.training.evaluation_rows import (
     target_of,
 )
 from saturn.training.objective import TaskObjective
+from saturn.training.own_generators import OwnGenerators
 from saturn.training.precision import Precision
 from saturn.training.step_loss import StepItems
 
@@ -101,6 +102,7 @@ class Evaluator:
         self._note, self._alive = note, alive
         self._precision = Precision(definition.precision, gang.device)
         self._objective = TaskObjective(definition, precision=self._precision)
+        self._own_generators = OwnGenerators(definition, parallel.module)
         self._batches: WholeBatches | None = None
         #: The buffers with which the present evaluation began.
         self._buffers: Buffers | None = None
@@ -300,6 +302,7 @@ class Evaluator:
                 yield
             return
         seed = seeds.derive(self._definition.seed, "evaluation", number)
+        self._own_generators.seed(seed)
         seeds.seed_batch(seed, self._gang.device)
         yield
 

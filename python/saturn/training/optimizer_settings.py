@@ -63,7 +63,7 @@ class StandIns:
 
 def _settings(optimizer: torch.optim.Optimizer) -> dict[int, dict[str, Any]]:
     """Each parameter's settings, by its id."""
-    found = {}
+    found: dict[int, dict[str, Any]] = {}
     for group in optimizer.param_groups:
         plain = {key: value for key, value in plain_of(group).items() if key not in _FORMS}
         found |= {id(parameter): plain for parameter in group["params"]}

@@ -43,6 +43,7 @@ from saturn.training.objective import TaskObjective
 from saturn.training.optimizer import build_optimizer, step_optimizer, unstepped
 from saturn.training.optimizer_groups import OptimizerGroups
 from saturn.training.optimizer_settings import StandIns
+from saturn.training.own_generators import OwnGenerators
 from saturn.training.precision import Precision
 from saturn.training.slicing import UNKNOWN, Slicing
 from saturn.training.weighing import Shares, Weighing
@@ -140,6 +141,7 @@ class Stepper:
             self.optimizer = build_optimizer(definition, self.parallel.module, gang.device)
         if whole is not None:
             whole.expect_same_settings(definition, self.parallel.module, self.optimizer)
+        self._own_generators = OwnGenerators(definition, self.parallel.module)
         self._unstepped = unstepped(self.optimizer, self.parallel.module)
         self.lr_schedule = LrSchedule(definition.lr_scheduler, self.optimizer)
         # Noted before any step: a trial's steps may go on as training, and be saved.
@@ -269,6 +271,7 @@ class Stepper:
         if not self._draws_on:
             number = piece.batches - 1
             seed = seeds.batch_seed(self._definition.seed, number, parallel.data_rank)
+            self._own_generators.seed(seed)
             seeds.seed_batch(seed, device)
         self._batch_norm.counts = piece.num_samples > 0
         self._objective.num_global, self._objective.in_host = piece.num_global, piece.in_host

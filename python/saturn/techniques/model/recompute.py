@@ -22,6 +22,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.utils.checkpoint import checkpoint
 
+from saturn.data import drawing
 from saturn.data.seeds import RandomState
 from saturn.techniques.interface import NotApplicable
 from saturn.techniques.model.buffers import Buffers
@@ -85,6 +86,12 @@ class KeepsState:
         self._layer = layer
         self._has_run = False
         self._watch = ForwardWatch()
+        self._generators = [
+            value
+            for part in layer.modules()
+            for value in vars(part).values()
+            if drawing.is_generator(value)
+        ]
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -93,6 +100,11 @@ class KeepsState:
         # Values are compared once, which waits for the device: a change by `.data` has no version.
         kept = Buffers(self._layer) if before and not self._has_run else None
         self._has_run = True
+        if self._generators:
+            raise NotApplicable(
+                "a layer has a random generator of its own, which would draw other numbers when "
+                "the layer runs again in the backward pass"
+            )
         self._watch.begin(self._layer.named_parameters())
         yield
         if (name := self._watch.changed()) is not None:

@@ -111,7 +111,8 @@ class UseOfParameters:
                 if id(parameter) in self._split or not parameter.is_leaf:
                     continue  # not gathered now, or replaced by something computed from it
                 self._followed[number], self._used[number] = parameter, False
-                parameter.register_post_accumulate_grad_hook(partial(self._note, number))
+                follow: Any = parameter.register_post_accumulate_grad_hook
+                follow(partial(self._note, number))
 
     def _note(self, number: int, parameter: torch.Tensor) -> None:
         self._used[number] = True
