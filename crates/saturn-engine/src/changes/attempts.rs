@@ -69,7 +69,7 @@ impl State {
             Purpose::Train => self.tasks[task.0].no_space = None,
         }
         // Only a damaged journal launches an attempt twice.
-        if let Some(before) = self.attempts.remove(id) {
+        if let Some(before) = self.take_attempt(*id) {
             self.hold(&before, None);
             self.learn_occupancy_under(&before.gang);
         }
@@ -77,8 +77,19 @@ impl State {
         if *purpose != Purpose::Train {
             self.measuring.insert(*id);
         }
+        let group = self.tasks[task.0].group;
+        self.groups[group].attempts.insert(*id);
         self.attempts.insert(*id, attempt);
         self.learn_occupancy_under(gang);
+    }
+
+    /// Takes out an attempt that is over.
+    fn take_attempt(&mut self, id: AttemptId) -> Option<Attempt> {
+        let attempt = self.attempts.remove(&id)?;
+        self.measuring.remove(&id);
+        let group = self.tasks[attempt.task.0].group;
+        self.groups[group].attempts.remove(&id);
+        Some(attempt)
     }
 
     /// Notes who holds the devices of an attempt.
@@ -156,8 +167,7 @@ impl State {
         step: u64,
         (step_s, now_s): (Option<f64>, f64),
     ) {
-        let Some(attempt) = self.attempts.remove(&id) else { return };
-        self.measuring.remove(&id);
+        let Some(attempt) = self.take_attempt(id) else { return };
         self.hold(&attempt, None);
         self.learn_occupancy_under(&attempt.gang);
         self.note_suspects(&attempt, end);
@@ -190,6 +200,9 @@ impl State {
             return self.apply_inspection_end(attempt.task, has_failed);
         }
         if attempt.purpose == Purpose::Trial {
+            if has_raised {
+                self.have_raised.insert(self.tasks[attempt.task.0].group);
+            }
             let took_s = (now_s - attempt.launched_s).max(0.0);
             self.trials_s += took_s * f64::from(attempt.strategy.gpus);
             self.with_trial(&attempt, |trial| {

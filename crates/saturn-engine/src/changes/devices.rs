@@ -119,6 +119,7 @@ impl State {
         }
         // The node may come back with fewer devices than it had.
         let devices_before = self.device_numbers(id);
+        self.forget_occupancy(id);
         let devices = vec![DeviceState::default(); spec.gpus as usize];
         let state =
             NodeState { is_there: true, devices, slowness: None, occupancy: Occupancy::default() };

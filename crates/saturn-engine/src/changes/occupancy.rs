@@ -9,14 +9,28 @@ use std::collections::BTreeSet;
 use saturn_core::Gang;
 
 use crate::facts::ids::NodeId;
+use crate::state::device::Occupancy;
 use crate::state::run::State;
 
 impl State {
     /// Brings a node's figures up to date.
     pub(crate) fn learn_occupancy(&mut self, node: NodeId) {
         if node.0 < self.nodes.len() {
-            self.nodes[node.0].occupancy = self.occupancy_of(node);
+            self.set_occupancy(node, self.occupancy_of(node));
         }
+    }
+
+    /// Forgets what the attempts of a node leave there, before another node takes its number.
+    pub(crate) fn forget_occupancy(&mut self, node: NodeId) {
+        if node.0 < self.nodes.len() {
+            self.set_occupancy(node, Occupancy::default());
+        }
+    }
+
+    fn set_occupancy(&mut self, node: NodeId, occupancy: Occupancy) {
+        self.soon_free.add(&occupancy);
+        let before = std::mem::replace(&mut self.nodes[node.0].occupancy, occupancy);
+        self.soon_free.remove(&before);
     }
 
     /// Brings the figures of a gang's nodes up to date.
@@ -57,10 +71,8 @@ impl State {
         if policy.host_memory_bytes.is_none() && policy.host_memory_by_node.is_empty() {
             return;
         }
-        let attempts = self.attempts.values();
-        let of_group = attempts.filter(|attempt| self.task(attempt.task).group == group);
-        let nodes: BTreeSet<usize> =
-            of_group.flat_map(|attempt| &attempt.gang).map(|part| part.node).collect();
+        let gangs = self.attempts_of_group(group).flat_map(|attempt| &attempt.gang);
+        let nodes: BTreeSet<usize> = gangs.map(|part| part.node).collect();
         for node in nodes {
             self.learn_occupancy(NodeId(node));
         }

@@ -9,7 +9,7 @@ use crate::facts::ids::TaskId;
 use crate::facts::judgement::{Judgement, Ruling};
 use crate::facts::record::TaskEnd;
 use crate::state::group::{Group, InspectionState};
-use crate::state::lesson::Lesson;
+use crate::state::lesson::{Footing, Lesson};
 use crate::state::run::State;
 use crate::state::task::{Judged, TaskState, TaskStatus};
 
@@ -41,11 +41,13 @@ impl State {
                 key: spec.profile_key.clone(),
                 tasks: Vec::new(),
                 num_open: 0,
+                attempts: BTreeSet::new(),
                 inspection: InspectionState::default(),
                 trials: std::collections::BTreeMap::new(),
                 chosen: BTreeSet::new(),
                 no_space: None,
                 lesson: Lesson::default(),
+                footing: Footing::default(),
             });
         }
         let wishes = self.known_wishes(&spec.wishes);

@@ -41,6 +41,7 @@ impl State {
         if let (Some(task), TrialOutcome::Measured { .. }) = (trial_task, outcome) {
             self.tasks[task.0].was_measured = true;
         }
+        self.groups[group].footing.has_changed = true;
         self.groups[group].learn();
         self.close_trial(group, &strategy.key(), gpu_type);
         if let Some(batches) = batches_per_epoch(outcome) {
@@ -138,6 +139,7 @@ impl State {
         for (key, gpu_type) in known {
             self.close_trial(group, &key, &gpu_type);
         }
+        self.groups[group].footing.has_changed |= !spec.measured.is_empty();
         self.groups[group].learn();
         self.learn_occupancy_of_group(group);
     }

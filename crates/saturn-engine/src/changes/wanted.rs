@@ -35,6 +35,8 @@ impl State {
         let must_wait = self.awaits_inspection(group);
         let mut is_wanted = false;
         let found = self.groups[group].inspection.found.clone();
+        let num_trials = self.groups[group].trials.len();
+        let mut is_ruled_out = false;
         for breadth in &self.breadths {
             let gpu_type = &breadth.gpu_type;
             for gpus in breadth.counts() {
@@ -62,10 +64,14 @@ impl State {
                         let found = found.as_ref();
                         trial.outcome = found
                             .and_then(|found| found.outcome_of(&technique.name, gpus, gpu_type));
+                        is_ruled_out |= trial.outcome.is_some();
                     }
                 }
             }
         }
+        // They are to be estimated, or need not be any more.
+        let has_changed = is_ruled_out || self.groups[group].trials.len() > num_trials;
+        self.groups[group].footing.has_changed |= has_changed;
         if must_wait {
             if is_wanted && self.groups[group].inspection.attempt.is_none() {
                 self.to_inspect.insert(group);

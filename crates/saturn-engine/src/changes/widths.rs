@@ -32,6 +32,12 @@ impl State {
             *width = node.gpus.max(*width);
         }
         let before = std::mem::replace(&mut self.node_widths, widths);
+        if before != self.node_widths {
+            // Other strategies may be wide now.
+            for group in &mut self.groups {
+                group.footing.has_changed = true;
+            }
+        }
         if self.config.policy.max_nodes < 2 {
             return; // no gang is wide
         }

@@ -7,26 +7,24 @@
 //!
 //! If every strategy is measured anyway (`TrialBudget::Full`), there are no estimates.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use saturn_core::Strategy;
 
-use crate::knowledge::scaling::{Cell, Guess, Offsets, Seen, guesses};
+use crate::knowledge::scaling::{Cell, Guess, Seen, guesses};
 use crate::state::group::Group;
-use crate::state::lesson::Estimate;
+use crate::state::lesson::{Estimate, Footing, Offsets};
 use crate::state::run::State;
-use crate::state::trial::{TRAINED_SD, TrialKey, TrialState};
+use crate::state::trial::{TrialKey, TrialState};
 
-/// The least standard deviation of a trial, however steady its steps: another launch would differ.
-const LEAST_TRIAL_SD: f64 = 0.02;
 /// At most so many groups with open tasks learn from one another, so that the cost of a measurement
 /// does not grow with the workload.
 const MAX_GROUPS_TO_LEARN_FROM: usize = 64;
 
 impl State {
     /// Works out anew the estimates of a group with a new measurement, and of the groups that learn
-    /// from it.
+    /// from it. Estimates that rest on the same numbers as before stay as they are.
     pub(crate) fn learn(&mut self, group: usize) {
         let open = self.open_groups().take(MAX_GROUPS_TO_LEARN_FROM);
         let and_others = open.filter(|other| *other != group);
@@ -49,12 +47,35 @@ impl State {
         if !self.chooses_trials() {
             return;
         }
-        let open = self.open_groups().take(MAX_GROUPS_TO_LEARN_FROM);
-        let offsets =
-            Offsets::learnt(open.map(|index| seen(&self.groups[index], &self.node_widths)));
-        for index in groups {
-            self.groups[*index].estimate(&offsets, &self.node_widths);
+        let learns_from: Vec<usize> = self.open_groups().take(MAX_GROUPS_TO_LEARN_FROM).collect();
+        let others = groups.iter().filter(|group| !learns_from.contains(group));
+        let concerned: BTreeSet<usize> = learns_from.iter().chain(others).copied().collect();
+        let mut may_differ = learns_from != self.learns_from;
+        for index in &concerned {
+            may_differ |= self.groups[*index].show_offsets(&self.node_widths);
         }
+        if may_differ {
+            let shown = learns_from.iter().map(|index| &self.groups[*index].footing.shown[..]);
+            self.offsets = Arc::new(Offsets::learnt(shown));
+        }
+        for index in &concerned {
+            self.groups[*index].estimate(&self.offsets, &self.node_widths);
+        }
+        self.learns_from = learns_from;
+    }
+
+    /// Whether the estimates that rest on the same numbers as before are those that these numbers
+    /// give. For tests.
+    pub(crate) fn are_estimates_kept_up(&self) -> bool {
+        self.groups.iter().filter(|group| !group.footing.has_changed).all(|group| {
+            let Some(offsets) = group.footing.offsets.clone() else { return true };
+            let mut anew = group.clone();
+            anew.footing = Footing { has_changed: true, ..Footing::default() };
+            anew.learn();
+            anew.show_offsets(&self.node_widths);
+            anew.estimate(&offsets, &self.node_widths);
+            anew == *group
+        })
     }
 }
 
@@ -81,7 +102,26 @@ impl Group {
             })
     }
 
-    fn estimate(&mut self, offsets: &Offsets, node_widths: &BTreeMap<String, u32>) {
+    /// Works out anew what the group's measurements show of techniques, if they have changed. Returns
+    /// whether they have.
+    fn show_offsets(&mut self, node_widths: &BTreeMap<String, u32>) -> bool {
+        if !self.footing.has_changed {
+            return false;
+        }
+        let shown = Offsets::shown(&seen(self, node_widths));
+        // Strategies may have come since it was last worked out.
+        let told = self.told().collect();
+        self.footing = Footing { told, shown, has_changed: false, offsets: None };
+        true
+    }
+
+    /// Works out the group's estimates, if they rest on other numbers than before.
+    fn estimate(&mut self, offsets: &Arc<Offsets>, node_widths: &BTreeMap<String, u32>) {
+        let is_by = |by: &Arc<Offsets>| Arc::ptr_eq(by, offsets) || **by == **offsets;
+        if self.footing.offsets.as_ref().is_some_and(is_by) {
+            return;
+        }
+        self.footing.offsets = Some(Arc::clone(offsets));
         let seen = seen(self, node_widths);
         if seen.is_empty() {
             return;
@@ -96,13 +136,17 @@ impl Group {
         let guesses = guesses(&seen, &cells, offsets);
         let setup_s = self.trials.values().filter_map(TrialState::measured_setup_s);
         let setup_s = setup_s.fold(0.0, f64::max);
-        let knobs: Vec<_> = asked.iter().map(|key| self.nearest_measured(key)).collect();
+        let lacks_knobs = |key: &&Arc<TrialKey>| !self.trials[*key].has_knobs;
+        let nearest = |key: &Arc<TrialKey>| {
+            Some(key).filter(lacks_knobs).and_then(|key| self.nearest_measured(key))
+        };
+        let knobs: Vec<_> = asked.iter().map(nearest).collect();
         for ((key, Guess { mean, sd }), nearest) in asked.iter().zip(guesses).zip(knobs) {
             let Some(trial) = self.trials.get_mut(key) else { continue };
             trial.estimate = Some(Estimate { step_s: mean.exp(), sd, setup_s });
             // Knobs stay once they are set: an attempt that trains under an estimate goes on as it
             // is.
-            if let Some(nearest) = nearest.filter(|_| !trial.has_knobs) {
+            if let Some(nearest) = nearest {
                 trial.strategy = Arc::new(Strategy { gpus: key.strategy.gpus, ..nearest });
                 trial.has_knobs = true;
             }
@@ -129,27 +173,11 @@ impl Group {
 
 /// What a group's measurements say of seconds a step.
 fn seen<'a>(group: &'a Group, node_widths: &BTreeMap<String, u32>) -> Vec<Seen<'a>> {
-    let correction = &group.lesson.correction;
-    group
-        .trials
-        .iter()
-        .filter_map(|(key, trial)| {
-            let (step_s, sd) = match (trial.measured_step_s(), trial.trained_step_s) {
-                (Some(step_s), _) => (step_s, trial.relative_error().max(LEAST_TRIAL_SD)),
-                // Training takes longer than a trial measures, by as much as elsewhere in the
-                // group.
-                (None, Some(step_s)) => {
-                    (step_s / correction.of(&key.strategy.technique), TRAINED_SD)
-                }
-                (None, None) => return None,
-            };
-            (step_s > 0.0 && step_s.is_finite()).then(|| Seen {
-                cell: cell_of(key, node_widths),
-                step_s,
-                sd,
-            })
-        })
-        .collect()
+    let told = group.trials.iter().filter_map(|(key, trial)| {
+        let (step_s, sd) = group.told_step_s(key, trial)?;
+        Some(Seen { cell: cell_of(key, node_widths), step_s, sd })
+    });
+    told.collect()
 }
 
 fn cell_of<'a>(key: &'a TrialKey, node_widths: &BTreeMap<String, u32>) -> Cell<'a> {

@@ -4,8 +4,11 @@ use saturn_core::TrialOutcome;
 
 use crate::knowledge::correction::Seen;
 use crate::state::group::Group;
-use crate::state::lesson::Correction;
-use crate::state::trial::TRAINED_SD;
+use crate::state::lesson::{Correction, Told};
+use crate::state::trial::{TRAINED_SD, TrialKey, TrialState};
+
+/// The least standard deviation of a trial, however steady its steps: another launch would differ.
+const LEAST_TRIAL_SD: f64 = 0.02;
 
 impl Group {
     /// Works out the lesson anew, after a change of the group's trials.
@@ -36,6 +39,32 @@ impl Group {
         });
         self.lesson.save_s = tried.max_by(f64::total_cmp);
         self.lesson.evaluation_in_steps = self.evaluation_in_steps();
+        if !self.told().eq(self.footing.told.iter().copied()) {
+            self.footing.told = self.told().collect();
+            self.footing.has_changed = true;
+        }
+    }
+
+    /// What is told of each strategy, in the order of the trials.
+    pub(crate) fn told(&self) -> impl Iterator<Item = Told> + '_ {
+        self.trials.iter().map(|(key, trial)| Told {
+            is_open: trial.outcome.is_none(),
+            step_s: self.told_step_s(key, trial),
+            setup_s: trial.measured_setup_s(),
+        })
+    }
+
+    /// What is told of a strategy's seconds a step, with the standard deviation of their logarithm.
+    pub(crate) fn told_step_s(&self, key: &TrialKey, trial: &TrialState) -> Option<(f64, f64)> {
+        let (step_s, sd) = match (trial.measured_step_s(), trial.trained_step_s) {
+            (Some(step_s), _) => (step_s, trial.relative_error().max(LEAST_TRIAL_SD)),
+            // Training takes longer than a trial measures, by as much as elsewhere in the group.
+            (None, Some(step_s)) => {
+                (step_s / self.lesson.correction.of(&key.strategy.technique), TRAINED_SD)
+            }
+            (None, None) => return None,
+        };
+        (step_s > 0.0 && step_s.is_finite()).then_some((step_s, sd))
     }
 
     /// The duration of an evaluation in steps, the mean over the strategies where both durations
@@ -62,7 +91,7 @@ mod tests {
 
     use super::*;
     use crate::state::group::InspectionState;
-    use crate::state::lesson::Lesson;
+    use crate::state::lesson::{Footing, Lesson};
     use crate::state::trial::{TrialKey, TrialState};
 
     /// A group with trials of two techniques, on one to three devices, of which nothing is known.
@@ -80,11 +109,13 @@ mod tests {
             key: "group".to_owned(),
             tasks: Vec::new(),
             num_open: 0,
+            attempts: BTreeSet::new(),
             inspection: InspectionState::default(),
             trials,
             chosen: BTreeSet::new(),
             no_space: None,
             lesson: Lesson::default(),
+            footing: Footing::default(),
         }
     }
 

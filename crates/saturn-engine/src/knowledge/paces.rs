@@ -23,12 +23,15 @@ struct Clocked {
 impl State {
     /// The strategies of these attempts whose training departs by more than `least`, as a part,
     /// from what plans count on: a record for each.
-    pub(crate) fn departures(&self, least: f64, is_of: impl Fn(&Attempt) -> bool) -> Vec<Record> {
+    pub(crate) fn departures<'a>(
+        &self,
+        least: f64,
+        attempts: impl Iterator<Item = &'a Attempt>,
+    ) -> Vec<Record> {
         let mut clocked: BTreeMap<(usize, Arc<TrialKey>), Clocked> = BTreeMap::new();
-        let trains = |attempt: &&Attempt| {
-            attempt.purpose == Purpose::Train && is_of(attempt) && self.is_in_shape(attempt)
-        };
-        for attempt in self.attempts.values().filter(trains) {
+        let trains =
+            |attempt: &&Attempt| attempt.purpose == Purpose::Train && self.is_in_shape(attempt);
+        for attempt in attempts.filter(trains) {
             let Some((steps, taken_s)) = self.well_clocked(attempt) else { continue };
             let gpu_type = self.gang_type(&attempt.gang).to_owned();
             let key = TrialKey { strategy: attempt.strategy.key(), gpu_type };

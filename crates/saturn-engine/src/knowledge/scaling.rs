@@ -17,6 +17,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::state::lesson::Offsets;
+
 /// Variance of a group's own level: nothing is known of it before a measurement.
 const LEVEL_VARIANCE: f64 = 9.0;
 /// Standard deviation between types of devices, of the logarithm.
@@ -61,16 +63,6 @@ pub(crate) struct Guess {
     pub(crate) sd: f64,
 }
 
-/// How much slower each technique is than the first choice, over all groups: the logarithm.
-///
-/// The prior is the order in which a practitioner would try the techniques; every measurement that
-/// can be compared corrects it.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub(crate) struct Offsets {
-    /// Number, sum of what was seen of each technique.
-    seen: BTreeMap<String, (f64, f64)>,
-}
-
 impl Offsets {
     /// The mean of a technique's offset and its standard deviation in a group of which it is not
     /// known.
@@ -92,26 +84,33 @@ impl Offsets {
         *sum += offset;
     }
 
-    /// The offset of each technique that the measurements of these groups show. It is how far they
-    /// are off from the estimate that the group's other techniques give.
-    pub(crate) fn learnt<'a>(groups: impl IntoIterator<Item = Vec<Seen<'a>>>) -> Self {
-        let (before, mut learnt) = (Self::default(), Self::default());
-        for seen in groups {
-            let mut techniques: Vec<&str> = seen.iter().map(|one| one.cell.technique).collect();
-            techniques.sort_unstable();
-            techniques.dedup();
-            for technique in techniques {
-                let (own, others): (Vec<Seen<'a>>, Vec<Seen<'a>>) =
-                    seen.iter().partition(|one| one.cell.technique == technique);
-                if others.is_empty() {
-                    continue;
-                }
-                let cells: Vec<Cell<'a>> = own.iter().map(|one| one.cell).collect();
-                let guesses = guesses(&others, &cells, &before);
-                let prior = offset_before(technique).mean;
-                let off = own.iter().zip(&guesses).map(|(one, guess)| one.step_s.ln() - guess.mean);
-                learnt.learn(technique, prior + off.sum::<f64>() / own.len() as f64);
+    /// The offset of each technique that the measurements of a group show. It is how far the
+    /// technique is off from the estimate that the group's other techniques give.
+    pub(crate) fn shown(seen: &[Seen<'_>]) -> Vec<(String, f64)> {
+        let before = Self::default();
+        let mut techniques: Vec<&str> = seen.iter().map(|one| one.cell.technique).collect();
+        techniques.sort_unstable();
+        techniques.dedup();
+        let shown = techniques.into_iter().filter_map(|technique| {
+            let (own, others): (Vec<Seen<'_>>, Vec<Seen<'_>>) =
+                seen.iter().partition(|one| one.cell.technique == technique);
+            if others.is_empty() {
+                return None;
             }
+            let cells: Vec<Cell<'_>> = own.iter().map(|one| one.cell).collect();
+            let guesses = guesses(&others, &cells, &before);
+            let prior = offset_before(technique).mean;
+            let off = own.iter().zip(&guesses).map(|(one, guess)| one.step_s.ln() - guess.mean);
+            Some((technique.to_owned(), prior + off.sum::<f64>() / own.len() as f64))
+        });
+        shown.collect()
+    }
+
+    /// The offsets that groups together show.
+    pub(crate) fn learnt<'a>(groups: impl IntoIterator<Item = &'a [(String, f64)]>) -> Self {
+        let mut learnt = Self::default();
+        for (technique, offset) in groups.into_iter().flatten() {
+            learnt.learn(technique, *offset);
         }
         learnt
     }
@@ -302,8 +301,9 @@ mod tests {
 
     #[test]
     fn offsets_are_learnt_over_groups() {
-        let slow = |level: f64| vec![seen("ddp", 1, level), seen("mine", 1, level * 3.0)];
-        let learnt = Offsets::learnt([slow(1.0), slow(0.1), slow(7.0)]);
+        let slow = |level: f64| [seen("ddp", 1, level), seen("mine", 1, level * 3.0)];
+        let shown = [1.0, 0.1, 7.0].map(|level| Offsets::shown(&slow(level)));
+        let learnt = Offsets::learnt(shown.iter().map(Vec::as_slice));
         let before = Offsets::default().of("mine");
         let after = learnt.of("mine");
         assert!(after.mean > 0.9 && after.mean < 3.0_f64.ln() + 0.1, "{after:?}");

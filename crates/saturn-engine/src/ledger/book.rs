@@ -70,7 +70,7 @@ impl Ledger {
             self.idle.look_again();
         }
         if self.state.order.closed().len() > num_closed {
-            self.note_closed();
+            self.note_closed(num_closed);
         }
         if let Some(task) = stopped {
             self.note_stopped(task);

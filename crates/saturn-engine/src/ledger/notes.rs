@@ -164,10 +164,10 @@ impl Ledger {
         }
     }
 
-    /// Tasks have lost their places: other tasks may now be first on those devices, and these tasks
-    /// are without a place.
-    pub(crate) fn note_closed(&mut self) {
-        for task in self.state.order.closed() {
+    /// Tasks have lost their places, after the first so many that had: other tasks may now be first
+    /// on those devices, and these tasks are without a place.
+    pub(crate) fn note_closed(&mut self, num_before: usize) {
+        for task in self.state.order.closed_since(num_before) {
             self.queues.touch_task(&self.state, *task);
             self.idle.note_without_place(*task);
         }

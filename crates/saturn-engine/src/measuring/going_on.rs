@@ -9,6 +9,7 @@
 //!
 //! The next plan decides whether the task trains in the right place.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use saturn_core::{Gang, StrategyKey, TrialOutcome};
@@ -133,9 +134,8 @@ fn may_begin(state: &State, id: TaskId, now_s: f64) -> bool {
 fn awaits_devices_of(state: &State, gang: &Gang) -> bool {
     let gpu_type = state.gang_type(gang);
     let nodes = || gang.iter().map(|part| state.usable_devices(NodeId(part.node)).count());
-    state.open_trials().any(|(_, key)| {
-        let gpus = key.strategy.gpus;
-        let is_wide = state.node_widths.get(gpu_type).is_some_and(|width| gpus > *width);
-        key.gpu_type == gpu_type && (is_wide || nodes().any(|num| num >= gpus as usize))
+    state.open_trials.keys().any(|(of_type, Reverse(gpus))| {
+        let is_wide = state.is_wide(gpu_type, *gpus);
+        of_type == gpu_type && (is_wide || nodes().any(|num| num >= *gpus as usize))
     })
 }

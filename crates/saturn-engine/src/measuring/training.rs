@@ -78,14 +78,13 @@ pub(crate) fn note_interval(ledger: &mut Ledger, id: AttemptId, now_s: f64) -> b
     }
     let Some(trained) = put_on_record(ledger, id, now_s) else { return false };
     let Some(attempt) = ledger.state.attempts.get(&id) else { return false };
-    let group = ledger.state.task(attempt.task).group;
-    let is_like = |other: &Attempt| {
+    let is_like = |other: &&Attempt| {
         other.strategy.is_like(&attempt.strategy)
-            && ledger.state.task(other.task).group == group
             && ledger.state.gang_type(&other.gang) == ledger.state.gang_type(&attempt.gang)
     };
+    let like = ledger.state.attempts_of_group(ledger.state.task(attempt.task).group);
     let least = CONTRADICTION_SDS * trained.relative_error;
-    let departures = ledger.state.departures(least, is_like);
+    let departures = ledger.state.departures(least, like.filter(is_like));
     let is_news = !departures.is_empty();
     for record in departures {
         ledger.commit(record, now_s);

@@ -15,6 +15,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
+use std::ops::Bound;
 
 use saturn_core::{Knobs, Strategy, StrategyKey, TrialOutcome};
 
@@ -32,6 +33,7 @@ use crate::measuring::inspections::trials_keep_apart;
 use crate::state::attempt::Attempt;
 use crate::state::blame::{end_of, is_early, is_everywhere, is_own_failure};
 use crate::state::breadth::holds;
+use crate::state::run::State;
 use crate::state::trial::TrialKey;
 use crate::state::vacancies::Vacancies;
 
@@ -57,41 +59,43 @@ pub(crate) fn launch_trials(
     let mut lacking = Vec::new();
     let keep_apart = trials_keep_apart(ledger, cooldowns, now_s);
     let mut kept = BTreeSet::new();
-    let mut vacancies = Vacancies::of(&ledger.state);
+    // They are worked out once a trial may have room: in a full pool hardly any has.
+    let mut vacancies: Option<Vacancies> = None;
     let widths: Vec<(String, Reverse<u32>)> = ledger.state.open_trials.keys().cloned().collect();
     let rounds = [false, true].into_iter().flat_map(|is_last| {
         widths.iter().map(move |(gpu_type, gpus)| (is_last, gpu_type.clone(), gpus.0))
     });
     for (is_last, gpu_type, gpus) in rounds {
-        let open = ledger.state.open_trials.get(&(gpu_type.clone(), Reverse(gpus)));
-        let mut open: Vec<(usize, String)> = open.into_iter().flatten().cloned().collect();
-        open.retain(|(group, technique)| {
-            let key = trial_key(technique, gpus, &gpu_type);
-            let has_raised = ledger.state.groups[*group].trials[&key].own_failures > 0;
-            has_raised == is_last
-                && !waits_for_space(ledger, cooldowns, *group, now_s)
-                && !cooldowns.is_cooling_down(*group, now_s)
-        });
-        if open.is_empty() {
-            continue;
-        }
-        let mut most = vacancies.most(&gpu_type, gpus);
-        for (group, technique) in open {
-            if most == 0 {
-                break;
-            }
+        let mut most = vacancies.as_ref().map(|vacancies| vacancies.most(&gpu_type, gpus));
+        let mut before = None;
+        while most != Some(0) {
+            let next = next_open(&ledger.state, (&gpu_type, gpus), before.as_ref(), is_last);
+            let Some((group, technique)) = next else { break };
+            before = Some((group, technique.clone()));
             let key = trial_key(&technique, gpus, &gpu_type);
+            let has_raised = ledger.state.groups[group].trials[&key].own_failures > 0;
+            if has_raised != is_last
+                || waits_for_space(ledger, cooldowns, group, now_s)
+                || cooldowns.is_cooling_down(group, now_s)
+            {
+                continue;
+            }
             // A group whose tasks have all ended, or are too early, is not tried now. It takes no room
             // from others.
             let Some(task) = trial_task(&ledger.state, group, &key.strategy, now_s) else {
                 continue;
             };
-            most -= 1;
+            let is_for_gain = ledger.state.is_chosen(group, &technique, gpus, &gpu_type);
+            if vacancies.is_none() && !is_for_gain && !ledger.state.may_have_room(&gpu_type, gpus) {
+                break; // it is looked at again when something ends
+            }
+            let vacancies = vacancies.get_or_insert_with(|| Vacancies::of(&ledger.state));
+            most = Some(most.unwrap_or_else(|| vacancies.most(&gpu_type, gpus)) - 1);
             let fits = fits_host(ledger, host_memory, group, &key, now_s);
             if vacancies.has_free(&gpu_type, gpus) {
                 // If no free devices fit, the trial is looked at again when an attempt ends.
                 let Some(gang) = vacancies.take(&gpu_type, gpus, fits) else {
-                    lacking.extend(lacking_memory(ledger, &vacancies, group, &key, now_s));
+                    lacking.extend(lacking_memory(ledger, vacancies, group, &key, now_s));
                     continue;
                 };
                 if keep_apart {
@@ -105,17 +109,16 @@ pub(crate) fn launch_trials(
                 continue;
             }
             let soon = vacancies.keep(&gpu_type, gpus);
-            let is_for_gain = ledger.state.is_chosen(group, &technique, gpus, &gpu_type);
             // To ask every node is the dearest question, so it comes last.
             if soon.is_empty() && !is_for_gain {
                 continue; // it is looked at again when something ends
             }
             if !vacancies.can_hold(&gpu_type, gpus, fits) {
-                lacking.extend(lacking_memory(ledger, &vacancies, group, &key, now_s));
+                lacking.extend(lacking_memory(ledger, vacancies, group, &key, now_s));
                 continue;
             }
             if soon.is_empty() {
-                make_room(ledger, &mut vacancies, &gpu_type, gpus, now_s);
+                make_room(ledger, vacancies, &gpu_type, gpus, now_s);
                 kept.extend(vacancies.keep(&gpu_type, gpus));
             } else {
                 kept.extend(soon);
@@ -127,6 +130,27 @@ pub(crate) fn launch_trials(
     for device in before.difference(&ledger.agenda.kept_for_trials) {
         ledger.queues.touch(*device);
     }
+}
+
+/// The open trial of a width that comes after another, if the trials are gone through in the order of
+/// their groups. In the last round only groups are gone through in whose trials functions have raised.
+fn next_open(
+    state: &State,
+    (gpu_type, gpus): (&str, u32),
+    before: Option<&(usize, String)>,
+    is_last: bool,
+) -> Option<(usize, String)> {
+    let open = state.open_trials.get(&(gpu_type.to_owned(), Reverse(gpus)))?;
+    let after = before.map_or(Bound::Unbounded, Bound::Excluded);
+    if !is_last {
+        return open.range((after, Bound::Unbounded)).next().cloned();
+    }
+    let from = before.map_or(0, |(group, _)| *group);
+    state.have_raised.range(from..).find_map(|group| {
+        let first = (*group, String::new());
+        let from = if from == *group { after } else { Bound::Included(&first) };
+        open.range((from, Bound::Excluded(&(*group + 1, String::new())))).next().cloned()
+    })
 }
 
 /// A trial that lacks host memory, with the node that has most of it, if memory is to be kept there for

@@ -125,7 +125,7 @@ impl Planning {
             ledger.timers.set(due_s, Timer::Solve);
             return;
         }
-        for record in ledger.state.departures(LEAST_NEWS, |_| true) {
+        for record in ledger.state.departures(LEAST_NEWS, ledger.state.attempts.values()) {
             ledger.commit(record, now_s);
         }
         let state = &ledger.state;

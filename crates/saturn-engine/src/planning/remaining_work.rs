@@ -48,7 +48,7 @@ pub struct RemainingWork {
 /// as free at once.
 pub fn remaining_work(state: &State, without: &[TaskId], now_s: f64) -> RemainingWork {
     let mut state = state.clone();
-    for record in state.departures(LEAST_NEWS, |_| true) {
+    for record in state.departures(LEAST_NEWS, state.attempts.values()) {
         state.apply(&record, now_s);
     }
     let cancelled = cancel(&mut state, without, now_s);

@@ -44,6 +44,13 @@ pub(crate) struct Occupancy {
     pub(crate) trained_bytes: u64,
 }
 
+impl Occupancy {
+    /// Devices that are free, or will be soon.
+    pub(crate) fn soon(&self) -> u32 {
+        u32::try_from(self.free.len()).unwrap_or(u32::MAX).saturating_add(self.lent)
+    }
+}
+
 /// The slowness of a node: by which factor its steps take longer than before, and since when.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Slowness {

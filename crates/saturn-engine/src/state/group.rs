@@ -8,7 +8,7 @@ use std::sync::Arc;
 use saturn_core::{Inspection, Strategy, TrialOutcome};
 
 use crate::facts::ids::{AttemptId, TaskId};
-use crate::state::lesson::Lesson;
+use crate::state::lesson::{Footing, Lesson};
 use crate::state::space::NoSpace;
 use crate::state::stage::Stage;
 use crate::state::trial::{TrialKey, TrialState};
@@ -50,6 +50,9 @@ pub struct Group {
     pub tasks: Vec<TaskId>,
     /// How many of them have not ended.
     pub num_open: usize,
+    /// The live attempts of its tasks, kept up: to find them among all attempts would cost each
+    /// interval of training a look at the whole pool.
+    pub(crate) attempts: BTreeSet<AttemptId>,
     /// What is known of their model.
     pub inspection: InspectionState,
     /// Trials that are wanted, and those that have their outcome.
@@ -60,6 +63,8 @@ pub struct Group {
     pub no_space: Option<NoSpace>,
     /// What the trials say of all strategies together.
     pub(crate) lesson: Lesson,
+    /// What the estimates of its strategies rest on.
+    pub(crate) footing: Footing,
 }
 
 impl Group {

@@ -4,6 +4,7 @@
 //! `knowledge` works it out.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// An estimate as sure as this stands in for a trial, whose own noise is about as large: standard
 /// deviation of the logarithm.
@@ -66,4 +67,39 @@ pub(crate) struct Lesson {
     pub(crate) save_s: Option<f64>,
     /// The duration of an evaluation, in steps.
     pub(crate) evaluation_in_steps: Option<f64>,
+}
+
+/// How much slower each technique is than the first choice, over all groups: the logarithm.
+///
+/// The prior is the order in which a practitioner would try the techniques; every measurement that
+/// can be compared corrects it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Offsets {
+    /// Number, sum of what was seen of each technique.
+    pub(crate) seen: BTreeMap<String, (f64, f64)>,
+}
+
+/// What a group's estimates rest on. They are worked out anew only where that has changed: a run
+/// measures all the time, and each measurement concerns up to 64 groups.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) struct Footing {
+    /// What is told of each strategy, in the order of the group's trials.
+    pub(crate) told: Vec<Told>,
+    /// The strategies, or what is told of them, have changed since `shown` was worked out.
+    pub(crate) has_changed: bool,
+    /// The offsets of techniques that the group's measurements show.
+    pub(crate) shown: Vec<(String, f64)>,
+    /// The offsets by which the estimates were worked out; `None` while they are to be worked out.
+    pub(crate) offsets: Option<Arc<Offsets>>,
+}
+
+/// What is told of a strategy that estimates of others, or its own, rest on.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Told {
+    /// It has no outcome, so it is estimated.
+    pub(crate) is_open: bool,
+    /// Seconds a step, and the standard deviation of their logarithm.
+    pub(crate) step_s: Option<(f64, f64)>,
+    /// Seconds from launch to the first step, as measured.
+    pub(crate) setup_s: Option<f64>,
 }

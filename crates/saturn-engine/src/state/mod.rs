@@ -6,7 +6,7 @@
 //! nodes and gangs, `trials` about open trials and inspections, and `blame` whether a task's own
 //! functions made one of these fail. `host_memory` asks what a strategy takes of a machine's own
 //! memory, `space` which disks are full, and `vacancies` where a trial has room. `occupancy` is what each node
-//! has free, kept up.
+//! has free, kept up, and `soon_free` how many nodes have how much.
 //!
 //! Invariants: nothing here changes durably; the room `changes` does that, record by record. A
 //! question reads the state and nothing else. What is over (ended attempts, earlier plans) is not
@@ -27,6 +27,7 @@ pub(crate) mod order;
 pub(crate) mod places;
 pub(crate) mod pool;
 pub(crate) mod run;
+pub(crate) mod soon_free;
 pub(crate) mod space;
 pub(crate) mod stage;
 pub(crate) mod task;

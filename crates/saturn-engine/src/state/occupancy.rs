@@ -44,11 +44,4 @@ impl State {
         }
         found
     }
-
-    /// Whether the figures that are kept of every node are those that a count finds. For tests.
-    #[doc(hidden)]
-    pub fn is_occupancy_right(&self) -> bool {
-        let mut nodes = self.nodes.iter().enumerate();
-        nodes.all(|(id, node)| node.occupancy == self.occupancy_of(NodeId(id)))
-    }
 }

@@ -17,6 +17,8 @@ pub(crate) struct Order {
     numbers: ByDevice<()>,
     /// Tasks whose places can't be followed any more.
     closed: BTreeSet<TaskId>,
+    /// The same tasks, in the order in which they lost their places.
+    closings: Vec<TaskId>,
 }
 
 impl Order {
@@ -34,6 +36,7 @@ impl Order {
             on_devices: Lists::of(|| on_devices.iter().copied()),
             numbers,
             closed: BTreeSet::new(),
+            closings: Vec::new(),
         }
     }
 
@@ -55,7 +58,14 @@ impl Order {
 
     /// Closes all places of a task.
     pub(crate) fn close(&mut self, task: TaskId) {
-        self.closed.insert(task);
+        if self.closed.insert(task) {
+            self.closings.push(task);
+        }
+    }
+
+    /// Tasks that have lost their places, in the order in which they did, but for the first so many.
+    pub(crate) fn closed_since(&self, number: usize) -> &[TaskId] {
+        self.closings.get(number..).unwrap_or_default()
     }
 
     /// Tasks that have lost their places.

@@ -19,7 +19,9 @@ use crate::state::attempt::Attempt;
 use crate::state::breadth::Breadth;
 use crate::state::device::NodeState;
 use crate::state::group::Group;
+use crate::state::lesson::Offsets;
 use crate::state::order::Order;
+use crate::state::soon_free::SoonFree;
 use crate::state::space::NoSpace;
 use crate::state::stage::Stage;
 use crate::state::task::{TaskState, TaskStatus};
@@ -81,6 +83,14 @@ pub struct State {
     pub(crate) open_trials: OpenTrials,
     /// Groups whose inspection is to be run, by index into `groups`.
     pub(crate) to_inspect: BTreeSet<usize>,
+    /// Groups in whose trials functions have raised, by index into `groups`: those trials come last.
+    pub(crate) have_raised: BTreeSet<usize>,
+    /// How much slower techniques are, as the groups of `learns_from` show.
+    pub(crate) offsets: Arc<Offsets>,
+    /// The groups that last learnt from one another.
+    pub(crate) learns_from: Vec<usize>,
+    /// How many nodes have room for trials.
+    pub(crate) soon_free: SoonFree,
     /// The order of the plan in force, by task and by device.
     pub(crate) order: Order,
     /// The tasks that wait for each task, or once did.
@@ -123,6 +133,10 @@ impl State {
             task_by_name: BTreeMap::new(),
             open_trials: OpenTrials::new(),
             to_inspect: BTreeSet::new(),
+            have_raised: BTreeSet::new(),
+            offsets: Arc::default(),
+            learns_from: Vec::new(),
+            soon_free: SoonFree::default(),
             order: Order::default(),
             followers: BTreeMap::new(),
             breadths: Vec::new(),
@@ -198,6 +212,11 @@ impl State {
     pub fn attempt_of(&self, task: TaskId) -> Option<(AttemptId, &Attempt)> {
         let TaskStatus::Running(id) = self.task(task).status else { return None };
         Some((id, self.attempts.get(&id)?))
+    }
+
+    /// The live attempts of a group's tasks.
+    pub(crate) fn attempts_of_group(&self, group: usize) -> impl Iterator<Item = &Attempt> {
+        self.groups[group].attempts.iter().filter_map(|id| self.attempts.get(id))
     }
 
     /// Tasks that train now, with their attempts.

@@ -41,6 +41,16 @@ impl State {
         self.open_trials.get(&on).is_some_and(|open| open.contains(&one))
     }
 
+    /// Whether some node may have devices for a trial of a width now or soon. `false` is sure: no
+    /// node has as many, or for a trial on several nodes no node has all of its own.
+    pub(crate) fn may_have_room(&self, gpu_type: &str, gpus: u32) -> bool {
+        if self.is_wide(gpu_type, gpus) {
+            self.soon_free.has_whole_node()
+        } else {
+            self.soon_free.most() >= gpus
+        }
+    }
+
     /// Whether a trial was chosen for what it may save.
     pub(crate) fn is_chosen(
         &self,

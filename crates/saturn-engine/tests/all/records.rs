@@ -313,7 +313,7 @@ proptest! {
             });
             prop_assert_eq!(state.has_nodes_for(gpu_type, 1), has_usable);
         }
-        prop_assert!(state.is_occupancy_right());
+        prop_assert!(state.is_kept_up());
         let cluster = saturn_core::Cluster { nodes: vec![Node::new("n0", 2, "cpu")] };
         let machines = engine.state().config.machines();
         engine.handle(Event::Resume { cluster, device_memory_bytes: None, machines, living: Vec::new() }, 100.0);

@@ -112,7 +112,7 @@ impl Run {
         self.now_s += 1.0;
         let Decision { records, refusal, actions } = self.engine.handle(event, self.now_s);
         assert_eq!(refusal, None);
-        assert!(self.engine.state().is_occupancy_right(), "after {records:?}");
+        assert!(self.engine.state().is_kept_up(), "after {records:?}");
         self.records.extend(records);
         for action in actions {
             if let Action::Solve { request, order } = action {

@@ -1,6 +1,7 @@
 //! Times the engine on a week of a large pool, and on two days of a full one, with up to that many
-//! tasks: `saturn-engine-bench [NUM_TASKS]`. `saturn-engine-bench --full NUM_TASKS` times one full
-//! pool alone. Prints markdown.
+//! tasks: `saturn-engine-bench [NUM_TASKS]`. `saturn-engine-bench --large` adds the full pool of
+//! 50,000 tasks, whose many solves take long. `saturn-engine-bench --full NUM_TASKS,...` times full
+//! pools alone. Prints markdown.
 //!
 //! Times are processor times, without the time of reading the clock, so the machine's other work
 //! changes little. The whole run has three parts: the engine, for events and around solves (it
@@ -8,7 +9,7 @@
 //! world.
 
 use nix::time::{ClockId, clock_gettime};
-use saturn_sim::{FULL_S, Simulation, WEEK_S, full, run_until, week};
+use saturn_sim::{Cost, FULL_S, Simulation, WEEK_S, full, run_until, week};
 
 /// Seconds of the processor that this process has used.
 fn clock() -> f64 {
@@ -27,16 +28,21 @@ fn peak_mb() -> f64 {
 /// Tasks of the pools with a queue, for each device.
 const QUEUED: usize = 40;
 
+/// The most tasks of a pool, if nobody asks for more.
+const LARGEST: usize = 10_000;
+
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let number = |text: &String| text.parse::<usize>().ok();
-    if let [flag, num] = words.as_slice()
-        && flag == "--full"
-        && let Some(num) = number(num)
-    {
-        return table([(num, num / QUEUED)].into_iter(), full, FULL_S);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    if let ["--full", nums] = words[..] {
+        let nums = nums.split(',').filter_map(|num| num.parse().ok());
+        return table(nums.map(|num: usize| (num, num / QUEUED)), full, FULL_S);
     }
-    let most = words.first().and_then(number).unwrap_or(50_000);
+    let most = match words[..] {
+        ["--large"] => 50_000,
+        [most, ..] => most.parse().unwrap_or(LARGEST),
+        [] => LARGEST,
+    };
     let pools = |each: &'static [usize], queued: usize| {
         each.iter().filter(move |num| **num <= most).map(move |num| (*num, num / queued))
     };
@@ -61,6 +67,7 @@ fn table(
     );
     println!("|{}", " --- |".repeat(14));
     let mut points = Vec::new();
+    let mut costs = Vec::new();
     for (num_tasks, num_devices) in pools {
         let mut simulation = begin(num_tasks, num_devices, 1);
         simulation.measure(clock);
@@ -91,18 +98,52 @@ fn table(
         for violation in &simulation.violations {
             println!("{}: {}", violation.rule, violation.what);
         }
+        costs.push((num_tasks, cost));
     }
     println!(
-        "\nSlope of the logarithm of an event's time over that of the number of tasks: {:.2}.",
+        "\nSlope of the logarithm of an event's time over that of the number of tasks: {}.",
         slope(&points)
     );
+    kinds(&costs);
 }
 
-/// The slope of the line of least squares.
-fn slope(points: &[(f64, f64)]) -> f64 {
+/// A line for each kind of event, those first that take most of the time in the largest pool. They
+/// say what of an event's time grows.
+fn kinds(costs: &[(usize, Cost)]) {
+    let Some((_, largest)) = costs.last() else { return };
+    let sizes: String = costs.iter().map(|(num, _)| format!(" {num} tasks |")).collect();
+    println!("\n| kind of event |{sizes} slope | events of the largest | part of their time |");
+    println!("|{}", " --- |".repeat(costs.len() + 4));
+    let mut kinds: Vec<_> = largest.of_kinds.iter().collect();
+    kinds.sort_by(|(_, (a_s, _)), (_, (b_s, _))| b_s.total_cmp(a_s));
+    for (kind, (all_s, number)) in kinds {
+        let each_s = |cost: &Cost| {
+            let (all_s, number) = cost.of_kinds.get(kind)?;
+            Some(all_s / *number as f64)
+        };
+        let times = costs.iter().map(|(_, cost)| {
+            each_s(cost).map_or(" |".to_owned(), |each_s| format!(" {:.2} µs |", each_s * 1e6))
+        });
+        let points = costs.iter().filter_map(|(num, cost)| {
+            Some(((*num as f64).ln(), each_s(cost).filter(|each_s| *each_s > 0.0)?.ln()))
+        });
+        println!(
+            "| {kind} |{} {} | {number} | {:.0}% |",
+            times.collect::<String>(),
+            slope(&points.collect::<Vec<_>>()),
+            100.0 * all_s / largest.events_s,
+        );
+    }
+}
+
+/// The slope of the line of least squares; a dash without two points.
+fn slope(points: &[(f64, f64)]) -> String {
+    if points.len() < 2 {
+        return "–".to_owned();
+    }
     let num = points.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / num;
     let (x, y) = (mean(|one| one.0), mean(|one| one.1));
     let both: f64 = points.iter().map(|one| (one.0 - x) * (one.1 - y)).sum();
-    both / points.iter().map(|one| (one.0 - x).powi(2)).sum::<f64>()
+    format!("{:.2}", both / points.iter().map(|one| (one.0 - x).powi(2)).sum::<f64>())
 }

@@ -1,6 +1,10 @@
 //! The cost of an engine's decisions on the caller's clock. The clock is read so often that the
 //! time of a reading is measured too.
 
+use std::collections::BTreeMap;
+
+use saturn_engine::{Event, RankReport};
+
 /// The number of readings that measure the time of a reading.
 const NUM_READINGS: u32 = 10_000;
 
@@ -31,12 +35,14 @@ impl Meter {
 }
 
 /// Seconds of the caller's clock that engine and solver took, without reading the clock.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Cost {
     /// For events that neither ask for a plan, nor answer with a plan, nor extend it.
     pub events_s: f64,
     /// The number of these events.
     pub num_events: u64,
+    /// The same for each kind of event: seconds, and the number of events.
+    pub of_kinds: BTreeMap<&'static str, (f64, u64)>,
     /// For events that do: the problem is built, answers are judged, a plan is extended.
     pub planning_s: f64,
     /// The number of these events.
@@ -47,4 +53,36 @@ pub struct Cost {
     pub solver_s: f64,
     /// For reading the clock.
     pub clock_s: f64,
+}
+
+/// What an event tells, in a word or two.
+pub(crate) fn kind_of(event: &Event) -> &'static str {
+    let report = match event {
+        Event::Begin { .. } | Event::Resume { .. } | Event::DriverStarted { .. } => return "begin",
+        Event::Undead { .. } => return "undead",
+        Event::NodeJoined { .. } => return "node joined",
+        Event::NodeLeft { .. } => return "node left",
+        Event::LaunchFailed { .. } => return "launch failed",
+        Event::Reported { report, .. } => report,
+        Event::RankExited { .. } => return "rank exited",
+        Event::Solved { .. } => return "solved",
+        Event::Command { .. } | Event::Interrupt => return "command",
+        Event::SpaceFreed => return "space freed",
+        Event::UsedOutside { .. } => return "used outside",
+        Event::StoodStill { .. } => return "stood still",
+        Event::Tick => return "tick",
+    };
+    match report {
+        RankReport::Alive => "alive",
+        RankReport::Progress { .. } => "progress",
+        RankReport::Started { .. } => "started",
+        RankReport::Checkpoint { .. } => "checkpoint",
+        RankReport::Evaluated { .. } => "evaluated",
+        RankReport::Inspected { .. } => "inspected",
+        RankReport::Trial { .. } => "trial",
+        RankReport::Finished { .. } => "finished",
+        RankReport::Stopped { .. } => "stopped",
+        RankReport::Failed { .. } => "failed",
+        RankReport::Note { .. } => "note",
+    }
 }

@@ -14,7 +14,7 @@ use saturn_engine::{
     Launcher, News, RankReport, Record, RunConfig, RunEnd, State,
 };
 
-use crate::driving::meter::{Cost, Meter};
+use crate::driving::meter::{Cost, Meter, kind_of};
 use crate::driving::missing::missing_node;
 use crate::driving::seam::{Sabotage, Violation, Watcher};
 use crate::solving::planner::Planner;
@@ -287,14 +287,14 @@ impl Simulation {
 
     /// The measured times.
     pub fn cost(&self) -> Cost {
-        self.meter.as_ref().map(|meter| meter.cost).unwrap_or_default()
+        self.meter.as_ref().map(|meter| meter.cost.clone()).unwrap_or_default()
     }
 
     fn metered(&mut self, event: Event, now_s: f64) -> Decision {
         let Some(meter) = &mut self.meter else {
             return self.engine.handle(event, now_s);
         };
-        let is_answer = matches!(event, Event::Solved { .. });
+        let (kind, is_answer) = (kind_of(&event), matches!(event, Event::Solved { .. }));
         let began_s = (meter.clock)();
         let decision = self.engine.handle(event, now_s);
         let took_s = meter.since_s(began_s);
@@ -308,6 +308,8 @@ impl Simulation {
         } else {
             cost.events_s += took_s;
             cost.num_events += 1;
+            let of_kind = cost.of_kinds.entry(kind).or_default();
+            *of_kind = (of_kind.0 + took_s, of_kind.1 + 1);
         }
         decision
     }
