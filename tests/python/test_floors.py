@@ -32,7 +32,8 @@ FLOORS: Floors = (
     {"rank": "rank/"},
     {
         "data": "data/",
-        "parts of a model": "techniques.model.buffers techniques.model.layers",
+        "parts of a model": "techniques.model.buffers techniques.model.layers "
+        "techniques.model.modes",
         "interface": "techniques techniques.interface techniques.gradient_norm "
         "techniques.black_box techniques.built_in techniques.pinned",
     },
