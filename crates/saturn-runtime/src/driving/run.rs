@@ -273,10 +273,7 @@ pub fn resume(
     let before = shelf.as_ref().filter(|_| is_same);
     let lines = before.map(|shelf| shelf.catch_up(engine.state()));
     let earlier = earlier_attempts(engine.state(), &history);
-    let cut_off = engine.state().attempts.iter().map(|(id, attempt)| {
-        attempt_dir(run.path(), &engine.state().task(attempt.task).spec.dir, *id)
-    });
-    let cut_off = cut_off.collect();
+    let cut_off = dirs_of_attempts(&run, engine.state());
     let now_s = engine.state().now_s;
     let trackers = Tracked::start(&run, &settings, &mut observers);
     let followers = Followers::of(engine.state(), history, console, observers, shelf.clone());
@@ -291,6 +288,14 @@ pub fn resume(
     let opened =
         Opened { run, engine, journal, platform, shelf, disk, actions, trackers, starting };
     drive(opened, launching, followers, is_interrupted, first)
+}
+
+/// The directories of the attempts that have not ended.
+fn dirs_of_attempts(run: &RunDir, state: &State) -> Vec<PathBuf> {
+    let attempts = state.attempts.iter();
+    let dirs =
+        attempts.map(|(id, one)| attempt_dir(run.path(), &state.task(one.task).spec.dir, *id));
+    dirs.collect()
 }
 
 /// Notes where the run's directory is. A copy of a run gets a name of its own: by its name a run ends

@@ -111,7 +111,8 @@ fn table(
 /// say what of an event's time grows.
 fn kinds(costs: &[(usize, Cost)]) {
     let Some((_, largest)) = costs.last() else { return };
-    let sizes: String = costs.iter().map(|(num, _)| format!(" {num} tasks |")).collect();
+    let sizes: Vec<String> = costs.iter().map(|(num, _)| format!(" {num} tasks |")).collect();
+    let sizes = sizes.concat();
     println!("\n| kind of event |{sizes} slope | events of the largest | part of their time |");
     println!("|{}", " --- |".repeat(costs.len() + 4));
     let mut kinds: Vec<_> = largest.of_kinds.iter().collect();

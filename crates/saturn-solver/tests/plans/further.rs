@@ -153,7 +153,7 @@ fn soft_deadlines_count_where_hard_deadlines_are_left_out() {
     assert!(found.leaves_out_deadlines);
     let plan = &found.sizes[0].plan;
     let short = plan.assignments.iter().find(|one| one.task == 1).unwrap();
-    assert_eq!(short.end_s.round(), 40.0, "it comes before the task that is late in any case");
+    assert!((short.end_s - 40.0).abs() < 0.5, "it comes before the task that is late in any case");
 }
 
 #[test]

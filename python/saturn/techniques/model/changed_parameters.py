@@ -13,9 +13,12 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-#: Forwards from the first on that are all watched; after them only each whose number is a power of
-#: two. A slow average of weights changes nothing before the weights have moved.
+#: Forwards from the first on that are all watched. A slow average of weights changes nothing before
+#: the weights have moved.
 _FIRST = 4
+#: From this forward on each is watched whose number is a power of two. In between no step waits for
+#: the device.
+_RARELY_FROM = 128
 
 
 class ForwardWatch:
@@ -30,7 +33,8 @@ class ForwardWatch:
         """Note `parameters`, with their names, before a forward with gradients."""
         self._num_forwards += 1
         number = self._num_forwards
-        is_watched = number <= _FIRST or number & (number - 1) == 0
+        is_rare = number >= _RARELY_FROM and number & (number - 1) == 0
+        is_watched = number <= _FIRST or is_rare
         self._parameters = list(parameters) if is_watched else []
         self._before = self._sums()
 
