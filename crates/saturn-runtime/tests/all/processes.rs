@@ -371,10 +371,9 @@ fn a_run_whose_directory_is_moved_stops_and_goes_on_where_it_is_now() {
         .unwrap_err();
     assert!(error.to_string().contains("was moved or removed while the run went on"), "{error}");
     assert!(!run.path().exists(), "nothing was made where it was");
-    let watcher = &mut || false;
-    let watcher = Watcher::new(quiet(), watcher);
-    let outcome = saturn_runtime::resume(&moved, ResumeOptions::default(), watcher).unwrap();
-    assert_eq!(outcome.num_failed, 0);
+    let options = ResumeOptions::default();
+    let resumed = saturn_runtime::resume(&moved, options, Watcher::new(quiet(), &mut || false));
+    assert_eq!(resumed.unwrap().num_failed, 0);
     assert_eq!(std::fs::read_to_string(moved.join("tasks/t0/step")).unwrap(), "500");
 }
 
