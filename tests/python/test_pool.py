@@ -58,6 +58,14 @@ def make(lr):
 SWEEP = 'function = "nets.py:make"\n[grid]\nlr = [0.1, 0.01]\n[run]\ndevices = 1\n'
 
 
+@pytest.fixture(autouse=True)
+def no_module_of_another_test() -> Iterator[None]:
+    """Each test has its own `nets`, where a program would have one for good."""
+    sys.modules.pop("nets", None)
+    yield
+    sys.modules.pop("nets", None)
+
+
 def project(directory: Path) -> Path:
     """A directory with a sweep, its module and its data."""
     import torch

@@ -101,7 +101,8 @@ class UseOfParameters:
             )
 
     def _follow(self, unit: nn.Module, inputs: Any) -> None:
-        if len(self._followed) == len(self._parameters):
+        # Without gradients, as in an evaluation, what is gathered can't be followed.
+        if len(self._followed) == len(self._parameters) or not torch.is_grad_enabled():
             return
         for part in unit.modules():
             for name, parameter in part._parameters.items():
