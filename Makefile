@@ -118,7 +118,7 @@ test-torch: setup
 # The trackers themselves, which weigh 340 MB and want other versions of what the tests need: in a folder of their own.
 test-loggers: setup
 	@$(bin)/python -m pip install --quiet --target=target/trackers wandb mlflow-skinny trackio
-	@PYTHONPATH=target/trackers $(bin)/python -m pytest --nightly tests/python/test_loggers.py
+	@PYTHONPATH=target/trackers $(bin)/python -m pytest --nightly tests/python/test_loggers.py tests/python/test_tracker_packages.py
 
 # Without build isolation: what `make setup` has built is only linked anew and packed.
 WHEELS ?= dist

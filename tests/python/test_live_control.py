@@ -14,7 +14,6 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,6 +25,7 @@ import saturn
 import torch
 from saturn import HParams, Task
 from saturn.runs import run_directory
+from waiting import until
 from warm_parent import PYTHON_DIR
 
 #: Three seconds of training at least: on a busy machine, too, `a` is paused before it ends.
@@ -69,13 +69,6 @@ def losses(run_dir: Path, name: str) -> dict[int, float]:
 
 def first(steps: int, curve: dict[int, float]) -> dict[int, float]:
     return {step: loss for step, loss in curve.items() if step <= steps}
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 200
-    while not is_so():
-        assert time.monotonic() < deadline, "it never came to that"
-        time.sleep(0.02)
 
 
 def stage(run: saturn.Run, name: str) -> str:

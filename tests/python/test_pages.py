@@ -31,7 +31,11 @@ NOT_HERE = [
     ("docs/reference.md", "import torch.distributed.checkpoint", "run by test_huggingface.py"),
     ("docs/reference.md", "saturn.export(", "needs a transformers model: test_huggingface.py"),
     ("docs/trackers.md", "class Printed(Logger)", "run by test_loggers.py"),
-    ("docs/trackers.md", 'loggers=["wandb"]', "W&B and MLflow are not installed: test_loggers.py"),
+    (
+        "docs/trackers.md",
+        'loggers=["wandb"]',
+        "W&B and MLflow are not installed: test_tracker_packages.py",
+    ),
     (
         "docs/trackers.md",
         "tensorboard --logdir",

@@ -23,8 +23,7 @@ import saturn
 from agents import end_agents
 from closeness import ACROSS, ulps
 from saturn import native, verbs
-from saturn.errors import InvalidInput, Refused, RunOver
-from saturn.runs import pool, serving
+from saturn.errors import InvalidInput, Refused
 from saturn.sweeps import sweep
 from saturn.tasks.importing import imports_of
 from saturn.tasks.profile_key import Key
@@ -224,76 +223,6 @@ def test_a_submission_is_previewed_and_refused_if_it_would_be_late(
     names = [task["name"] for task in status["tasks"]]
     assert names == ["first-lr=0.1", "first-lr=0.01", "more-lr=0.1", "more-lr=0.01"]
     assert all(task["deadline_s"] > 30000 for task in status["tasks"][2:])
-
-
-@pytest.fixture
-def pools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where pools are, of a home that has none yet."""
-    monkeypatch.setenv("SATURN_HOME", str(tmp_path))
-    return tmp_path / "pools"
-
-
-def made(pools: Path, name: str) -> Path:
-    (pools / name).mkdir(parents=True)
-    (pools / name / "journal.db").touch()
-    return pools / name
-
-
-@pytest.mark.parametrize(
-    ("status", "devices", "does"),
-    [
-        ("complete", None, "start"),
-        ("interrupted", None, "resume"),
-        ("interrupted", 4, "resume"),
-        ("died", 2, "resume"),
-        ("died", 0, "devices is 0"),
-    ],
-)
-def test_which_pool_is_served(
-    pools: Path, monkeypatch: pytest.MonkeyPatch, status: str, devices: int | None, does: str
-) -> None:
-    did: list[Any] = []
-    monkeypatch.setattr(serving, "start", lambda tasks, **options: did.append(("start", options)))
-    monkeypatch.setattr(
-        serving, "resumed", lambda run, **options: did.append(("resume", (run, options["devices"])))
-    )
-    monkeypatch.setattr(serving, "supervise", lambda run: run)
-    monkeypatch.setattr(native, "is_driven", lambda run: False)
-    # Of its 4 devices, one is set aside at the moment.
-    told = json.dumps({"status": status, "pool": {"devices": 3}})
-    monkeypatch.setattr(native, "status", lambda run: told)
-    serving.serve(devices=3)
-    [(_, options)] = did
-    assert options["keep_open"] and options["devices"] == 3 and options["runs_dir"] == pools
-    made(pools, "20261126-090000")
-    newest = made(pools, "20261126-100000")
-    (pools / "20261126-110000").mkdir()  # a start that was refused
-    if does not in ("start", "resume"):
-        with pytest.raises(InvalidInput, match=does):
-            serving.serve(devices=devices)
-        return
-    serving.serve(devices=devices)
-    assert did[1][0] == does
-    assert does == "start" or did[1][1] == (newest, devices)
-
-
-def test_a_pool_is_found_by_its_name_and_connected_to_while_it_is_driven(
-    pools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(RunOver, match="there is no pool; to start it"):
-        saturn.connect()
-    with pytest.raises(InvalidInput, match="there is no run `pool`"):
-        saturn.attach("pool")
-    newest = made(pools, "20261126-100000")
-    assert pool.newest() == newest and saturn.attach("pool").run_dir == newest
-    with pytest.raises(RunOver, match="no process drives the pool"):
-        saturn.connect()
-    monkeypatch.setattr(native, "is_driven", lambda run: run == newest)
-    assert saturn.connect().run_dir == newest
-    # A run of that name comes first.
-    near = made(tmp_path / "saturn_runs", "pool")
-    assert saturn.attach("pool").run_dir == near
 
 
 TRIALS = 12

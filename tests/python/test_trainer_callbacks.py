@@ -1,0 +1,166 @@
+"""What the callbacks of a trainer hear as its task trains."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import closeness
+import in_process
+import pytest
+import trainer_models
+from saturn import Task
+from saturn.data.slices import Position
+from saturn.techniques.ddp import Ddp
+from saturn.training.evaluation import Evaluator
+from trainer_models import MakeTrainer
+
+pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+
+#: Their code is for several versions of each other, and says so.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainers make their output directory, wherever they are."""
+    monkeypatch.chdir(tmp_path)
+
+
+def task_of(make: MakeTrainer, name: str = "trainer") -> Task:
+    return Task.from_trainer(make, name=name)
+
+
+@pytest.mark.parametrize("logs", [{"logging_steps": 2}, {"logging_strategy": "epoch"}])
+def test_callbacks_are_told_of_each_step_and_what_is_to_be_logged(
+    logs: dict[str, Any], tmp_path: Path
+) -> None:
+    make = trainer_models.watched(**logs, max_steps=5, eval_strategy="steps", eval_steps=3)
+    task = task_of(make).definition()
+    notes: list[str] = []
+    with in_process.gang_of_one(tmp_path) as gang:
+        stepper = in_process.stepper_of(task, Ddp(), gang)
+        listener = task.step_loss.listener(notes.append)
+        listener.began(0)
+        pieces = stepper.pieces(Position())
+        for step in range(1, 6):
+            result = stepper.step(stepper.stage(next(pieces)), stop=False, save=False).result()
+            listener.stepped(step, result.loss)
+            if step in (3, 5):  # the last step is evaluated in any case
+                outcome = Evaluator(task, stepper.parallel, gang, note=notes.append).run()
+                listener.evaluated(step, outcome.metrics)
+        listener.ended()
+    trainer_models.run(make)
+    found, expected = trainer_models.heard[-2:]
+    assert [event for event, _ in found] == [event for event, _ in expected]
+    for (_, found_logs), (_, wanted) in zip(found, expected, strict=True):
+        wanted_logs = {key: wanted[key] for key in found_logs}
+        assert closeness.ulps(found_logs, wanted_logs) < closeness.SUMMED
+    assert notes == []
+
+
+def test_a_callback_that_stops_early_ends_the_training(tmp_path: Path) -> None:
+    from transformers import EarlyStoppingCallback
+
+    def make() -> Any:
+        made = trainer_models.causal(
+            **trainer_models.evaluates(trainer_models.texts()),
+            metric_for_best_model="eval_loss",
+        )()
+        made.add_callback(EarlyStoppingCallback(early_stopping_patience=1))
+        return made
+
+    task = task_of(make).definition()
+    notes: list[str] = []
+    with in_process.gang_of_one(tmp_path) as gang:
+        in_process.stepper_of(task, Ddp(), gang)
+        listener = task.step_loss.listener(notes.append)
+        listener.began(0)
+        for step, loss in ((2, 1.0), (4, 1.5), (6, 1.5)):
+            listener.evaluated(step, {"eval_loss": loss})
+            assert listener.is_over == (step > 2)
+    assert notes == []
+
+
+def test_callbacks_hear_of_an_evaluation_that_lacks_the_trainers_own_metric(
+    tmp_path: Path,
+) -> None:
+    evaluates = trainer_models.evaluates(trainer_models.texts())
+    make = trainer_models.causal(**evaluates, metric_for_best_model="accuracy")
+    heard: list[dict[str, Any]] = []
+
+    def listened() -> Any:
+        from transformers import TrainerCallback
+
+        class Keeping(TrainerCallback):
+            def on_evaluate(
+                self, args: Any, state: Any, control: Any, metrics: Any = None, **_: Any
+            ) -> None:
+                heard.append(metrics)
+
+        made = make()
+        made.add_callback(Keeping())
+        return made
+
+    task = Task.from_trainer(listened, evaluate=lambda model: {"own": 1.0}).definition()
+    notes: list[str] = []
+    with in_process.gang_of_one(tmp_path) as gang:
+        in_process.stepper_of(task, Ddp(), gang)
+        listener = task.step_loss.listener(notes.append)
+        listener.began(0)
+        for step in (2, 4):
+            listener.evaluated(step, {"own": 1.0})
+    assert len(heard) == 2 and notes == []
+
+
+def test_only_the_listeners_callbacks_hear_what_a_loss_logs(tmp_path: Path) -> None:
+    """The callbacks of other ranks, and of trials, would open trackers of their own."""
+    heard: list[float] = []
+
+    def make() -> Any:
+        from transformers import Trainer, TrainerCallback
+
+        class Logging(Trainer):
+            def compute_loss(self, *args: Any, **more: Any) -> Any:
+                self.log({"own": 1.0})
+                return super().compute_loss(*args, **more)
+
+        class Keeping(TrainerCallback):
+            def on_log(
+                self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any
+            ) -> None:
+                heard.extend(logs[name] for name in logs if name == "own")
+
+        model, data = trainer_models.llama(), trainer_models.texts()
+        made = trainer_models.trainer(model, data, Logging, gradient_accumulation_steps=1)
+        made.add_callback(Keeping())
+        return made
+
+    task = task_of(make).definition()
+    assert task.step_loss.own_end is not None
+    with in_process.gang_of_one(tmp_path) as gang:
+        stepper = in_process.stepper_of(task, Ddp(), gang)
+        assert task.step_loss.own_end is not None
+        pieces = stepper.pieces(Position())
+        stepper.step(stepper.stage(next(pieces)), stop=False, save=False).result()
+        assert heard == []
+        task.step_loss.listener(print).began(0)
+        stepper.step(stepper.stage(next(pieces)), stop=False, save=False).result()
+        assert heard == [1.0]
+
+
+def test_a_callback_that_raises_is_told_no_more(tmp_path: Path) -> None:
+    task = task_of(trainer_models.watched(fails=True)).definition()
+    notes: list[str] = []
+    with in_process.gang_of_one(tmp_path) as gang:
+        in_process.stepper_of(task, Ddp(), gang)
+        listener = task.step_loss.listener(notes.append)
+        listener.began(0)
+        listener.stepped(1, 0.5)
+        listener.stepped(2, 0.5)
+    assert notes == ["the trainer's callbacks are not called any more: OSError: nobody listens"]
