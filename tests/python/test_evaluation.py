@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import namedtuple
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -116,11 +117,11 @@ def test_training_is_the_same_to_the_last_bit_with_and_without(
     assert run(tmp_path / "with", True) == run(tmp_path / "without", False)
 
 
+@dataclass
 class ByEpoch(Dataset[Any]):
-    """Samples that change with the epoch."""
+    """Samples that change with the epoch; as other data classes, it has no hash."""
 
-    def __init__(self) -> None:
-        self.epoch = 0
+    epoch: int = 0
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch

@@ -175,6 +175,9 @@ def test_every_bit_of_every_tensor_counts_in_a_sum() -> None:
             assert bit_sum([changed, *tensors[1:]]) != before, (place, bit)
     assert bit_sum([tensors[0], tensors[1].flip(0), tensors[2]]) != before
     assert bit_sum([tensors[0], tensors[2], tensors[1]]) != before
+    # Weights may be cut out of a longer tensor, at any place.
+    longer = [torch.cat([tensor[:1], tensor])[1:] for tensor in tensors]
+    assert before == bit_sum(longer)
 
 
 def test_bytes_beyond_the_last_word_are_summed_once() -> None:

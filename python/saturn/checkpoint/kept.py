@@ -58,7 +58,10 @@ def bit_sum(tensors: Iterable[Any]) -> int:
     total = 0
     for number, tensor in enumerate(tensors, start=1):
         local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
-        flat = local.detach().contiguous().view(-1).view(torch.uint8)
+        own = local.detach().contiguous()
+        if own.storage_offset() * own.element_size() % 8:
+            own = own.clone()  # words can't be read across their borders
+        flat = own.view(-1).view(torch.uint8)
         words = flat[: flat.numel() // 8 * 8].view(torch.int64)
         of_tensor = int(flat[words.numel() * 8 :].sum())
         for start in range(0, words.numel(), _WORDS_AT_ONCE):

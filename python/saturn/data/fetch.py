@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from torch.utils.data import (
     DataLoader,
@@ -25,8 +24,9 @@ from saturn.data.drawing import Drawing
 from saturn.rank.device_memory import lift
 from saturn.rank.orphans import die_with_parent
 
-#: The epoch that each dataset of this process was told last.
-_EPOCHS: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+#: The epoch that each dataset of this process was told last, by the dataset's id: datasets need no
+#: hash.
+_EPOCHS: dict[int, int] = {}
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,7 @@ class SliceDataset(Dataset[Any]):
         self, dataset: Any, collate: Callable[[Any], Any], seed: int, *, ready_made: bool
     ) -> None:
         self.dataset = dataset
+        _EPOCHS.pop(id(dataset), None)  # it may be that of a dataset that is gone
         self._collate = collate
         self._seed = seed
         self._ready_made = ready_made  # whether one index fetches a whole batch
@@ -92,9 +93,9 @@ class SliceDataset(Dataset[Any]):
         if not callable(set_epoch := getattr(self.dataset, "set_epoch", None)):
             return
         # An evaluation may read the same dataset, and tell it another epoch in between.
-        if _EPOCHS.get(self.dataset) != epoch:
+        if _EPOCHS.get(id(self.dataset)) != epoch:
             set_epoch(epoch)
-            _EPOCHS[self.dataset] = epoch
+            _EPOCHS[id(self.dataset)] = epoch
 
     def _samples(self, key: FetchKey, low: int, high: int) -> list[Any]:
         indices, dataset, fetching = key.indices[low:high], self.dataset, self._fetching

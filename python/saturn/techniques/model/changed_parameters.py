@@ -54,12 +54,16 @@ class ForwardWatch:
         return [_sum(parameter) for _, parameter in self._parameters]
 
 
-def _sum(parameter: Tensor) -> Tensor:
-    """The sum of a tensor's words of eight bytes as whole numbers: no change is too small for it.
+#: The whole numbers of a number's size in bytes.
+_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
-    Sums of the numbers themselves would round, or need a wider copy.
+
+def _sum(parameter: Tensor) -> Tensor:
+    """The sum of a tensor's numbers, each read as the whole number of its bits.
+
+    No change of a number is too small for it, where sums of the numbers themselves would round. An
+    exchange of two numbers leaves it as it is.
     """
     local = parameter.to_local() if isinstance(parameter, DTensor) else parameter
-    flat = local.detach().contiguous().view(-1).view(torch.uint8)
-    words = flat[: flat.numel() // 8 * 8].view(torch.int64)
-    return words.sum() + flat[words.numel() * 8 :].sum()
+    plain = torch.view_as_real(local.detach()) if local.is_complex() else local.detach()
+    return plain.view(_WORDS[plain.element_size()]).sum()
