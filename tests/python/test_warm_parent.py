@@ -21,7 +21,7 @@ from saturn.worker import warm
 from saturn.worker.warm import WarmParent
 from techniques_of_tests import spec_of
 from torch.utils.data import DataLoader
-from warm_parent import Warm, worker_env
+from warm_parent import Warm
 
 
 @pytest.fixture
@@ -31,25 +31,6 @@ def own_warm(tmp_path: Path) -> Iterator[Warm]:
     yield parent
     if parent.process.poll() is None:
         parent.close()
-
-
-@pytest.mark.parametrize("kind", ["warm", "cold"])
-def test_all_ranks_order_a_set_of_texts_alike(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ranks have the environment of their parent; a task may number its classes by a set."""
-    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
-    lock = tmp_path / "workers.lock"
-    with subprocess.Popen(
-        [sys.executable, "-m", f"saturn.worker.{kind}", "--workers-lock", lock],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=worker_env(),
-    ) as parent:
-        assert parent.stdout is not None and parent.stdin is not None
-        assert json.loads(parent.stdout.readline())["ready"] is True
-        assert b"\0PYTHONHASHSEED=0\0" in Path(f"/proc/{parent.pid}/environ").read_bytes()
-        parent.stdin.close()
 
 
 def is_alive(pid: int) -> bool:

@@ -11,7 +11,7 @@ import os
 import sys
 
 from saturn.worker.lock import hold_workers_lock
-from saturn.worker.parent import Parent, claim_pipes, order_sets_alike
+from saturn.worker.parent import Parent, claim_pipes
 
 
 class ColdParent(Parent):
@@ -39,5 +39,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    order_sets_alike()
     main()

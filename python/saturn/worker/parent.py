@@ -174,18 +174,6 @@ class Parent:
         os._exit(0)
 
 
-def order_sets_alike() -> None:
-    """Have every rank of a task, and every later rank, order a set of texts in the same way.
-
-    Python orders such sets differently in each program, unless `PYTHONHASHSEED` is set. A task may
-    number its classes in the order of a set, so the numbers would change when its run resumes, or
-    between nodes. The variable only counts from a program's start, so this program begins again.
-    """
-    if "PYTHONHASHSEED" not in os.environ:
-        os.environ["PYTHONHASHSEED"] = "0"
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
-
-
 def claim_pipes() -> tuple[int, int]:
     """Move the protocol to descriptors of its own, so that what modules print can't enter it."""
     requests, answers = os.dup(0), os.dup(1)

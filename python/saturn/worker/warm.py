@@ -16,7 +16,7 @@ from pathlib import Path
 
 from saturn.rank.malloc import return_freed
 from saturn.techniques.built_in import BUILT_IN
-from saturn.worker.parent import Parent, claim_pipes, order_sets_alike
+from saturn.worker.parent import Parent, claim_pipes
 
 #: What ranks import sooner or later. Optimizers import torch's compiler: without the warm parent's
 #: import, that costs half a second and 100 MB in each rank.
@@ -108,5 +108,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    order_sets_alike()
     main()

@@ -23,6 +23,8 @@ use crate::launching::site::Site;
 use crate::system::clock::{deadline, is_past, pause};
 use crate::system::error::RuntimeError;
 
+/// The variable that orders sets of texts alike in every interpreter that has it.
+const HASH_SEED: &str = "PYTHONHASHSEED";
 /// How long a parent may take to end when its input closes.
 const GRACE: Duration = Duration::from_secs(3);
 /// How long a parent may take to end when it is killed, before it is left to the kernel.
@@ -182,4 +184,24 @@ pub(crate) fn set_up_python(command: &mut Command) {
     // Counting GPUs must not initialise CUDA in a process that forks.
     command.env("PYTORCH_NVML_BASED_CUDA_CHECK", "1");
     command.env("PYTHONUNBUFFERED", "1");
+    // Without it each interpreter orders a set of texts differently. A task may number its classes in
+    // that order, and the numbers would change when its run resumes, or between nodes.
+    if std::env::var_os(HASH_SEED).is_none() {
+        command.env(HASH_SEED, "0");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_worker_orders_sets_of_texts_alike() {
+        let mut command = Command::new("python");
+        set_up_python(&mut command);
+        let given = command.get_envs().find(|(name, _)| *name == HASH_SEED);
+        let given = given.and_then(|(_, value)| value.map(ToOwned::to_owned));
+        let in_workers = given.or_else(|| std::env::var_os(HASH_SEED));
+        assert!(in_workers.is_some(), "unset, each interpreter draws its own");
+    }
 }
