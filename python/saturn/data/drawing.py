@@ -65,6 +65,12 @@ def is_generator(value: Any) -> bool:
     return isinstance(value, torch.Generator | random.Random | _of_numpy())
 
 
+def generators_of(module: torch.nn.Module) -> list[Any]:
+    """The generators in attributes of a model's parts."""
+    held = (value for part in module.modules() for value in vars(part).values())
+    return [value for value in held if is_generator(value)]
+
+
 def _of_numpy() -> Any:
     numpy = sys.modules.get("numpy")
     return () if numpy is None else numpy.random.Generator | numpy.random.RandomState

@@ -41,8 +41,8 @@ class Ready:
     model: nn.Module | None
     #: The loader of its evaluations; None until it is needed.
     eval_loader: Any = None
-    #: The trainer's callbacks, while they hear nothing. A loss may call `self.log`, and only the
-    #: listener's callbacks hear of that: those of one rank of the training, and of no trial.
+    #: The trainer's callbacks, while they hear nothing. A loss may call `self.log`. Only the rank
+    #: that has a listener lets its callbacks hear such a call. A trial has no listener.
     muted: list[Any] | None = None
     has_listener: bool = False
 

@@ -17,11 +17,8 @@ class OwnGenerators:
     """The generators in the attributes of a model's parts, and in the task's loss."""
 
     def __init__(self, definition: TaskDefinition, module: nn.Module) -> None:
-        self._found: list[Any] = list(
-            drawing.generators_in((definition.loss_function, definition.training_step))
-        )
-        for part in module.modules():
-            self._found += filter(drawing.is_generator, vars(part).values())
+        of_loss = drawing.generators_in((definition.loss_function, definition.training_step))
+        self._found: list[Any] = [*of_loss, *drawing.generators_of(module)]
 
     def seed(self, seed: int) -> None:
         """Seed them all alike."""

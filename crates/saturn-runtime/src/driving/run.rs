@@ -298,8 +298,8 @@ fn dirs_of_attempts(run: &RunDir, state: &State) -> Vec<PathBuf> {
     dirs.collect()
 }
 
-/// Notes where the run's directory is. A copy of a run gets a name of its own: by its name a run ends
-/// what its processes have left, and those of the original may train.
+/// Notes where the run's directory is. A copy of a run gets an id of its own. A run that is resumed
+/// ends all processes that have its id, and processes of the original may be training.
 fn note_directory(
     run: &RunDir,
     settings: &mut LaunchSettings,

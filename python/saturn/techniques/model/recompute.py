@@ -86,12 +86,7 @@ class KeepsState:
         self._layer = layer
         self._has_run = False
         self._watch = ForwardWatch()
-        self._generators = [
-            value
-            for part in layer.modules()
-            for value in vars(part).values()
-            if drawing.is_generator(value)
-        ]
+        self._has_generators = bool(drawing.generators_of(layer))
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -100,7 +95,7 @@ class KeepsState:
         # Values are compared once, which waits for the device: a change by `.data` has no version.
         kept = Buffers(self._layer) if before and not self._has_run else None
         self._has_run = True
-        if self._generators:
+        if self._has_generators:
             raise NotApplicable(
                 "a layer has a random generator of its own, which would draw other numbers when "
                 "the layer runs again in the backward pass"

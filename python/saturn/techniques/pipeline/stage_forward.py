@@ -232,7 +232,8 @@ class StageForward:
     def _absent_listed(self) -> Iterator[None]:
         """Within this context, absent parameters are among the model's parameters.
 
-        So code that goes over all parameters, as a penalty does, never gets those of a stage alone.
+        Code may go over all parameters, as a penalty does. With only the parameters of this stage
+        it would compute something else without a word; an absent parameter raises an error.
         """
         for part, name in self._absent:
             part._parameters[name] = vars(part)[name]
