@@ -26,10 +26,7 @@ impl State {
     /// Works out anew the estimates of a group with a new measurement, and of the groups that learn
     /// from it. Estimates that rest on the same numbers as before stay as they are.
     pub(crate) fn learn(&mut self, group: usize) {
-        let open = self.open_groups().take(MAX_GROUPS_TO_LEARN_FROM);
-        let and_others = open.filter(|other| *other != group);
-        let groups: Vec<usize> = and_others.chain([group]).collect();
-        self.estimate(&groups);
+        self.estimate(&[group]);
     }
 
     /// Works out anew the estimates of every group, after strategies have come that no group knew.
@@ -43,6 +40,7 @@ impl State {
         groups.filter(|(_, group)| group.num_open > 0).map(|(index, _)| index)
     }
 
+    /// Works out the estimates of these groups, and of those that learn from one another.
     fn estimate(&mut self, groups: &[usize]) {
         if !self.chooses_trials() {
             return;
