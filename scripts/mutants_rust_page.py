@@ -34,12 +34,17 @@ JUDGES = {
     "tests": "the quick gate's tests",
     "own": "its own tests alone (`--by own`)",
     "seeds": "the simulator's seeds (`--by seeds`)",
+    "nightly": "of the quick gate's survivors, the same tests with more cases (`--by nightly`)",
 }
 SEEDS = """\
 With `--by seeds`, the sample is drawn from the files that decide when something fails, waits or is
 full (`health`, host memory, judgements, queues, order, dispatch), and only the simulator's judge
 may notice a mutant. Each seed runs alone and unmutated first, and a mutant meets only the seeds
 that reach its function, likely killers first.
+"""
+NIGHTLY = """\
+These survive the quick gate's tests and are killed by the same tests with three times as many
+random cases. The nightly form draws 40 times as many.
 """
 #: How a reason begins that says that a mutant changes no decision.
 NO_DECISION = ("equivalent", "words for people")
@@ -55,9 +60,11 @@ def write(folder: Path, page: Path) -> None:
     seeds = campaigns.get(("saturn-engine", "seeds"), [])
     told = [SEEDS, *_deciding(seeds, known["reasons"], known["compiling"]), ""]
     lines = [BEGINNING, *_table(campaigns, known["first"]), "", *told]
-    for crate, by in campaigns:
-        if by != "own":
-            lines += _survivors(crate, by, campaigns[crate, by], known["reasons"])
+    for (crate, by), found in campaigns.items():
+        if by == "nightly":
+            lines += _killed_at_night(crate, found)
+        elif by != "own":
+            lines += _survivors(crate, by, found, known["reasons"])
     page.write_text("\n".join(lines).rstrip() + "\n")
 
 
@@ -109,12 +116,28 @@ def _survivors(
     yield "|---|---|---|"
     for one in sorted(found, key=lambda one: one["name"]):
         if not is_killed(one):
-            path, line, _, change = one["name"].split(":", 3)
-            where = f"{path.removeprefix(f'crates/{crate}/src/')}:{line}"
             known = _reason(by, one, reasons)
             if (num := one.get("seeds", ALL_SEEDS)) < ALL_SEEDS:
                 known = known or f"only the first {num} seeds were tried"
             if (most_s := one.get("most_s")) is not None:
                 known = known or f"only tests of {most_s} s together were tried"
-            yield f"| {where} | `{change.strip().replace('|', chr(92) + '|')}` | {known} |"
+            yield f"| {_place_and_change(crate, one)} | {known} |"
     yield ""
+
+
+def _killed_at_night(crate: str, found: list[Outcome]) -> Iterator[str]:
+    killed = [one for one in sorted(found, key=lambda one: one["name"]) if is_killed(one)]
+    yield f"## What only more cases kill in {crate}\n"
+    yield NIGHTLY
+    yield "| where | change | test |"
+    yield "|---|---|---|"
+    for one in killed:
+        yield f"| {_place_and_change(crate, one)} | `{one['by'].split(' ', 2)[-1]}` |"
+    yield ""
+
+
+def _place_and_change(crate: str, one: Outcome) -> str:
+    """The first two cells of a mutant's row."""
+    path, line, _, change = one["name"].split(":", 3)
+    where = f"{path.removeprefix(f'crates/{crate}/src/')}:{line}"
+    return f"{where} | `{change.strip().replace('|', chr(92) + '|')}`"

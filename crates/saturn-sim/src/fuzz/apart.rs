@@ -20,6 +20,8 @@ use crate::world::faults::{Fault, Odds};
 
 /// Switches a task where switches are eager: more than any other scenario allows.
 const EAGER_SWITCHES: usize = 3;
+/// More devices than any pool has.
+const TOO_MANY: u32 = 1000;
 /// Seconds for which letters wait at most, or parents are away.
 const AWAY_S: f64 = 60.0;
 /// Seconds within which a late node comes.
@@ -81,7 +83,36 @@ pub(super) fn draw_short_of_memory(seed: u64, workload: &mut Workload) -> Option
             one.spec.gpu_range = Some((1..=rng.random_range(1..3)).collect());
         }
     }
-    Some(ShortOfMemory { is_exact: rng.random() })
+    let is_exact = rng.random();
+    if is_exact && rng.random() {
+        lengthen(&mut rng, &mut workload.tasks);
+    }
+    Some(ShortOfMemory { is_exact })
+}
+
+/// Makes some tasks many times as long as others: a wrong expectation of when host memory becomes
+/// free then costs far more than what expectations may differ by.
+fn lengthen(rng: &mut Xoshiro256PlusPlus, tasks: &mut [NewTask]) {
+    for one in tasks {
+        if rng.random_bool(0.4) {
+            let times = rng.random_range(4..20);
+            one.spec.steps = one.spec.steps.map(|steps| steps * times);
+        }
+    }
+}
+
+/// Tasks that ask for more devices than any node has, or nodes have together: they wait until no
+/// more tasks may come, since wider nodes may come until then, and are given up.
+pub(super) fn draw_out_of_range(seed: u64, workload: &mut Workload) {
+    let mut rng = stream(seed, 22);
+    if is_on_one_machine(seed) || !rng.random_bool(0.05) {
+        return;
+    }
+    for one in &mut workload.tasks {
+        if rng.random_bool(0.2) {
+            one.spec.gpu_range = Some(vec![TOO_MANY]);
+        }
+    }
 }
 
 /// Soft deadlines, some with a most by which they may be missed; some take the place of hard ones.

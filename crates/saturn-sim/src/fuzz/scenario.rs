@@ -40,6 +40,7 @@ pub fn scenario(seed: u64) -> Simulation {
     }
     draw_wishes(&mut rng, &mut workload);
     apart::draw_soft_deadlines(seed, &mut workload);
+    apart::draw_out_of_range(seed, &mut workload);
     let early = apart::draw_early(seed, &mut workload);
     for (number, one) in (seed % 6..).zip(&mut workload.tasks) {
         one.spec.can_resume = number % 6 != 0;

@@ -19,6 +19,9 @@ const FORGIVEN: usize = 10;
 const HOPELESS: [&str; 3] =
     ["no technique can run it", "no strategy fits", "the number of its steps is unknown"];
 
+/// How the error of a task begins whose numbers of devices no node allows.
+const OUT_OF_RANGE: &str = "no strategy fits: its `gpu_range`";
+
 /// Whether the task itself is to blame for such a failure: above all an error of its own functions.
 pub(super) fn is_raised(kind: FailureKind) -> bool {
     matches!(kind, FailureKind::Task | FailureKind::Certain | FailureKind::SaturnRepeated)
@@ -263,6 +266,9 @@ impl Books {
             return Err(format!("{} failed without a word", task.name));
         }
         self.is_hopeless_for_a_reason(id, error)?;
+        if error.starts_with(OUT_OF_RANGE) && !self.is_closed {
+            return Err(format!("{} is given up although wider nodes may come", task.name));
+        }
         let allowed = |key: &StrategyKey| {
             !task.excluded.contains(key)
                 && task.gpu_range.as_ref().is_none_or(|range| range.contains(&key.gpus))

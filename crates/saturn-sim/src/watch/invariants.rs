@@ -13,6 +13,7 @@ use crate::driving::seam::{Violation, Watcher, broken};
 use crate::watch::host_memory::{HostMemory, is_host_memory_limited};
 use crate::watch::idle::Idleness;
 use crate::watch::overdue::Overdue;
+use crate::watch::paces::Paces;
 use crate::world::cluster::World;
 use crate::world::faults::Fault;
 
@@ -29,6 +30,7 @@ pub(crate) struct Watch {
     host_memory: HostMemory,
     idleness: Idleness,
     overdue: Overdue,
+    paces: Paces,
     /// Tasks that the stopper has let go on in this turn, after it held them.
     let_go_on: Vec<TaskId>,
     /// The stopper has ruled, and no plan was taken since.
@@ -42,6 +44,7 @@ pub(crate) struct Watch {
 impl Watcher for Watch {
     fn told(&mut self, event: &Event, now_s: f64) {
         self.overdue.told(event, &self.folded.config, now_s);
+        self.paces.told(event);
         self.is_judged = matches!(event, Event::Command { command: Command::Judge { .. } });
     }
 
@@ -62,6 +65,7 @@ impl Watcher for Watch {
         self.folded.apply(record, now_s);
         self.host_memory.stored(record);
         self.overdue.stored(record, &self.folded.config, now_s);
+        self.paces.stored(record);
     }
 
     fn stood_still(&mut self, now_s: f64) {
@@ -75,6 +79,7 @@ impl Watcher for Watch {
 
     fn check(&mut self, state: &State, world: &World, is_turn: bool) -> Result<(), Violation> {
         self.overdue.check()?;
+        self.paces.check(world.is_exact)?;
         if let Some(what) = self.plan_in_vain.take() {
             return broken("a ruling brings no plan to a run that stops", what);
         }
@@ -109,6 +114,7 @@ impl Watch {
             host_memory: HostMemory::default(),
             idleness: Idleness::default(),
             overdue: Overdue::default(),
+            paces: Paces::default(),
             let_go_on: Vec::new(),
             is_judged: false,
             plan_in_vain: None,

@@ -3,6 +3,7 @@
 //! - `invariants` compares the engine's state with the world, and with the fold of its journal.
 //! - `host_memory` says whether a waiting task should have been given host memory.
 //! - `overdue` says when gangs are to be killed, and given up.
+//! - `paces` says that training tells how long its steps took.
 //! - `idle` says when devices stand idle for too long beside tasks that could start.
 //!
 //! Invariants: a watch changes nothing: a run has the same history with it and without it.
@@ -13,3 +14,4 @@ pub(crate) mod host_memory;
 pub(crate) mod idle;
 pub(crate) mod invariants;
 pub(crate) mod overdue;
+pub(crate) mod paces;

@@ -1,0 +1,91 @@
+//! What training tells of its pace.
+//!
+//! Training that was clocked for long enough puts its seconds a step on record: they correct what
+//! the trial said. Written from what the engine promises, for runs whose attempts take as long as
+//! their trials say. There no node is slow, so every step counts.
+//!
+//! Does not do: say whether the figure is right (`judge`).
+
+use std::collections::BTreeMap;
+
+use saturn_engine::{AttemptEnd, AttemptId, Event, Purpose, RankReport, Record};
+
+use crate::driving::seam::{Violation, broken};
+
+/// So many steps between the first and the last that are heard of are enough: twice as many as the
+/// engine asks for, since an evaluation or a checkpoint may hide some.
+const ENOUGH_STEPS: u64 = 20;
+
+/// The steps that were heard of each open attempt.
+#[derive(Debug, Default)]
+pub(super) struct Paces {
+    open: BTreeMap<AttemptId, Clocked>,
+    wrong: Option<String>,
+}
+
+/// An attempt, as far as it was heard.
+#[derive(Debug)]
+struct Clocked {
+    trains: bool,
+    /// It need not tell: ranks on several nodes lose their shape when a wider node comes, and a
+    /// driver that stood still doesn't know when steps were done of which it hears then.
+    is_exempt: bool,
+    /// The first and the last step that this driver heard of.
+    steps: Option<(u64, u64)>,
+}
+
+impl Paces {
+    /// The driver is told an event.
+    pub(super) fn told(&mut self, event: &Event) {
+        match event {
+            Event::Reported { attempt, report: RankReport::Progress { step, .. }, .. } => {
+                if let Some(one) = self.open.get_mut(attempt) {
+                    one.steps.get_or_insert((*step, *step)).1 = *step;
+                }
+            }
+            Event::StoodStill { .. } => {
+                for one in self.open.values_mut() {
+                    one.is_exempt = true;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn stored(&mut self, record: &Record) {
+        match record {
+            Record::Launched { attempt, purpose, gang, .. } => {
+                let (trains, is_exempt) = (*purpose == Purpose::Train, gang.len() > 1);
+                self.open.insert(*attempt, Clocked { trains, is_exempt, steps: None });
+            }
+            Record::WentOn { attempt, .. } => {
+                if let Some(one) = self.open.get_mut(attempt) {
+                    (one.trains, one.steps) = (true, None);
+                }
+            }
+            // The next driver clocks anew.
+            Record::Resumed { .. } => {
+                for one in self.open.values_mut() {
+                    one.steps = None;
+                }
+            }
+            Record::Ended { attempt, end, step_s, .. } => {
+                let Some(one) = self.open.remove(attempt) else { return };
+                let is_well = matches!(end, AttemptEnd::Finished | AttemptEnd::Stopped);
+                let is_told = one.steps.is_some_and(|(from, to)| to >= from + ENOUGH_STEPS);
+                if is_well && one.trains && !one.is_exempt && is_told && step_s.is_none() {
+                    self.wrong.get_or_insert_with(|| format!("{attempt}, {end:?}: {one:?}"));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// `is_exact`: attempts take as long as their trials say.
+    pub(super) fn check(&mut self, is_exact: bool) -> Result<(), Violation> {
+        match self.wrong.take().filter(|_| is_exact) {
+            Some(what) => broken("training tells how long its steps took", what),
+            None => Ok(()),
+        }
+    }
+}
