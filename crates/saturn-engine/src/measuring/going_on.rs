@@ -36,22 +36,38 @@ pub(crate) fn trial_task(
     if !state.chooses_trials() {
         return state.representative_for(group, key);
     }
-    let trials = state.groups[group].trials.values().filter_map(|one| one.attempt);
-    let tried: BTreeSet<TaskId> =
-        trials.filter_map(|id| state.attempts.get(&id)).map(|one| one.task).collect();
     let start_s = |task: TaskId| {
         let places = state.plan.as_ref().map_or(&[][..], |plan| &plan.places);
         state.place_of(task).map_or(f64::INFINITY, |index| places[index].start_s)
     };
-    let tasks = state.groups[group].tasks.iter().copied();
-    tasks
-        .filter(|task| may_begin(state, *task, now_s) && !tried.contains(task))
-        .filter(|task| state.task(*task).spec.allows_key(key))
-        .filter(|task| !state.task(*task).excludes_key(key))
-        // The task that would wait longest; of several the first.
+    // The task that would wait longest; of several the first.
+    tasks_to_try(state, group, key, now_s)
         .rev()
         .max_by(|a, b| start_s(*a).total_cmp(&start_s(*b)))
         .or_else(|| state.representative_for(group, key))
+}
+
+/// Whether there is a task for a trial. That takes far less time than to choose the task.
+pub(crate) fn has_trial_task(state: &State, group: usize, key: &StrategyKey, now_s: f64) -> bool {
+    state.chooses_trials() && tasks_to_try(state, group, key, now_s).next().is_some()
+        || state.representative_for(group, key).is_some()
+}
+
+/// The tasks of a group that could train under a strategy now, and that no trial is run for.
+fn tasks_to_try(
+    state: &State,
+    group: usize,
+    key: &StrategyKey,
+    now_s: f64,
+) -> impl DoubleEndedIterator<Item = TaskId> {
+    let trials = state.groups[group].trials.values().filter_map(|one| one.attempt);
+    let tried: BTreeSet<TaskId> =
+        trials.filter_map(|id| state.attempts.get(&id)).map(|one| one.task).collect();
+    let tasks = state.groups[group].tasks.iter().copied();
+    tasks
+        .filter(move |task| may_begin(state, *task, now_s) && !tried.contains(task))
+        .filter(|task| state.task(*task).spec.allows_key(key))
+        .filter(|task| !state.task(*task).excludes_key(key))
 }
 
 /// Tells a measured trial whether it goes on as training from the step that it has come to.

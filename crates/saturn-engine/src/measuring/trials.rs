@@ -28,7 +28,7 @@ use crate::following::host_memory::{
 };
 use crate::ledger::book::Ledger;
 use crate::measuring::cooldowns::{Cooldowns, waits_for_space};
-use crate::measuring::going_on::{let_go_on, trial_task};
+use crate::measuring::going_on::{has_trial_task, let_go_on, trial_task};
 use crate::measuring::inspections::trials_keep_apart;
 use crate::state::attempt::Attempt;
 use crate::state::blame::{end_of, is_early, is_everywhere, is_own_failure};
@@ -82,13 +82,16 @@ pub(crate) fn launch_trials(
             }
             // A group whose tasks have all ended, or are too early, is not tried now. It takes no room
             // from others.
+            let is_for_gain = ledger.state.is_chosen(group, &technique, gpus, &gpu_type);
+            if vacancies.is_none() && !is_for_gain && !ledger.state.may_have_room(&gpu_type, gpus) {
+                if has_trial_task(&ledger.state, group, &key.strategy, now_s) {
+                    break; // it is looked at again when something ends
+                }
+                continue;
+            }
             let Some(task) = trial_task(&ledger.state, group, &key.strategy, now_s) else {
                 continue;
             };
-            let is_for_gain = ledger.state.is_chosen(group, &technique, gpus, &gpu_type);
-            if vacancies.is_none() && !is_for_gain && !ledger.state.may_have_room(&gpu_type, gpus) {
-                break; // it is looked at again when something ends
-            }
             let vacancies = vacancies.get_or_insert_with(|| Vacancies::of(&ledger.state));
             most = Some(most.unwrap_or_else(|| vacancies.most(&gpu_type, gpus)) - 1);
             let fits = fits_host(ledger, host_memory, group, &key, now_s);
@@ -167,7 +170,7 @@ fn lacking_memory(
     if !is_first
         || state.config.mode != Mode::Orchestrate
         || vacancies.is_wide(&key.gpu_type, gpus)
-        || trial_task(state, group, &key.strategy, now_s).is_none()
+        || !has_trial_task(state, group, &key.strategy, now_s)
     {
         return None;
     }

@@ -295,6 +295,7 @@ impl Simulation {
             return self.engine.handle(event, now_s);
         };
         let (kind, is_answer) = (kind_of(&event), matches!(event, Event::Solved { .. }));
+        meter.settle_memory();
         let began_s = (meter.clock)();
         let decision = self.engine.handle(event, now_s);
         let took_s = meter.since_s(began_s);
