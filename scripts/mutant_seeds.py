@@ -112,7 +112,7 @@ def call(
     environment = build_environment() | {"SATURN_MUTANT": str(mutant), "RUST_BACKTRACE": "0"}
     if reached:
         environment["SATURN_MUTANT_REACHED"] = str(reached)
-    limits = f'ulimit -t {limit_s} -v {MEMORY_KB}; exec "$@"'
+    limits = f'ulimit -t {limit_s} && ulimit -v {MEMORY_KB} && exec "$@"'
     process = subprocess.Popen(
         ["sh", "-c", limits, "sh", *command],
         env=environment,

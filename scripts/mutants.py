@@ -396,7 +396,7 @@ def run(test: Test, mutant: int, limit_s: int, reached: Path | None = None) -> i
     }
     if reached:
         environment["SATURN_MUTANT_REACHED"] = str(reached)
-    limits = f'ulimit -t {limit_s} -v {MEMORY_KB}; exec "$@"'
+    limits = f'ulimit -t {limit_s} && ulimit -v {MEMORY_KB} && exec "$@"'
     command = ["sh", "-c", limits, "sh", *test.command]
     quiet = subprocess.DEVNULL
     process = subprocess.Popen(

@@ -65,7 +65,7 @@ pub(super) struct ShortOfMemory {
 /// Runs that are short of host memory: they have more tasks, and most of these are narrow.
 pub(super) fn draw_short_of_memory(seed: u64, workload: &mut Workload) -> Option<ShortOfMemory> {
     let mut rng = stream(seed, 14);
-    if workload.tasks.len() > 100 || !rng.random_bool(0.15) {
+    if workload.tasks.len() > 100 || !rng.random_bool(0.2) {
         return None;
     }
     for node in &mut workload.nodes {
@@ -84,10 +84,25 @@ pub(super) fn draw_short_of_memory(seed: u64, workload: &mut Workload) -> Option
         }
     }
     let is_exact = rng.random();
-    if is_exact && rng.random() {
-        lengthen(&mut rng, &mut workload.tasks);
+    if is_exact {
+        crowd(&mut rng, &groups, workload);
+        if rng.random() {
+            lengthen(&mut rng, &mut workload.tasks);
+        }
     }
     Some(ShortOfMemory { is_exact })
+}
+
+/// Leaves a few nodes for many tasks of one device each, so that most of them wait for host memory.
+fn crowd(rng: &mut Xoshiro256PlusPlus, groups: &[String], workload: &mut Workload) {
+    workload.nodes.truncate(rng.random_range(1..=2));
+    for number in 0..rng.random_range(4..16) {
+        let group = &groups[rng.random_range(0..groups.len())];
+        let mut spec = task(number, group, rng.random_range(20..200));
+        spec.name = format!("m{number}");
+        spec.gpu_range = Some(vec![1]);
+        workload.tasks.push(NewTask { spec, after: Vec::new() });
+    }
 }
 
 /// Makes some tasks many times as long as others: a wrong expectation of when host memory becomes
@@ -169,8 +184,9 @@ pub(super) fn note_short(short: Option<ShortOfMemory>, world: &mut World) {
     }
 }
 
-/// Faults that make attempts take another time than their trials say, or that lose what they say.
-const CHANGE_TIMES: [Fault; 8] = [
+/// Faults that make attempts take another time than their trials say, or that lose or repeat what they
+/// say: time for which training stood still is then counted twice.
+const CHANGE_TIMES: [Fault; 9] = [
     Fault::WrongEstimate,
     Fault::NoisySteps,
     Fault::Straggler,
@@ -179,6 +195,7 @@ const CHANGE_TIMES: [Fault; 8] = [
     Fault::Hang,
     Fault::LateWords,
     Fault::LostProgress,
+    Fault::DoubledWords,
 ];
 
 /// Tasks whose functions need what the tasks make that they come after. In scenarios that have

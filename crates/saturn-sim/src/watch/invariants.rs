@@ -44,7 +44,7 @@ pub(crate) struct Watch {
 impl Watcher for Watch {
     fn told(&mut self, event: &Event, now_s: f64) {
         self.overdue.told(event, &self.folded.config, now_s);
-        self.paces.told(event);
+        self.paces.told(event, now_s);
         self.is_judged = matches!(event, Event::Command { command: Command::Judge { .. } });
     }
 
@@ -79,7 +79,7 @@ impl Watcher for Watch {
 
     fn check(&mut self, state: &State, world: &World, is_turn: bool) -> Result<(), Violation> {
         self.overdue.check()?;
-        self.paces.check(world.is_exact)?;
+        self.paces.check(state, world.is_exact)?;
         if let Some(what) = self.plan_in_vain.take() {
             return broken("a ruling brings no plan to a run that stops", what);
         }

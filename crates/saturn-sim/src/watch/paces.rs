@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use saturn_engine::{AttemptEnd, AttemptId, Event, Purpose, RankReport, Record};
+use saturn_engine::{AttemptEnd, AttemptId, Event, Purpose, RankReport, Record, State};
 
 use crate::driving::seam::{Violation, broken};
 
@@ -27,27 +27,24 @@ pub(super) struct Paces {
 #[derive(Debug)]
 struct Clocked {
     trains: bool,
-    /// It need not tell: ranks on several nodes lose their shape when a wider node comes, and a
-    /// driver that stood still doesn't know when steps were done of which it hears then.
+    /// It need not tell: ranks on several nodes lose their shape when a wider node comes, steps on a
+    /// node that the engine takes for slow don't count, and a driver that stood still, or that took
+    /// over, doesn't know when steps were done of which it hears first.
     is_exempt: bool,
-    /// The first and the last step that this driver heard of.
-    steps: Option<(u64, u64)>,
+    /// The first and the last step that were heard of, each with the time, seconds.
+    steps: Option<[(u64, f64); 2]>,
 }
 
 impl Paces {
     /// The driver is told an event.
-    pub(super) fn told(&mut self, event: &Event) {
+    pub(super) fn told(&mut self, event: &Event, now_s: f64) {
         match event {
             Event::Reported { attempt, report: RankReport::Progress { step, .. }, .. } => {
                 if let Some(one) = self.open.get_mut(attempt) {
-                    one.steps.get_or_insert((*step, *step)).1 = *step;
+                    one.steps.get_or_insert([(*step, now_s); 2])[1] = (*step, now_s);
                 }
             }
-            Event::StoodStill { .. } => {
-                for one in self.open.values_mut() {
-                    one.is_exempt = true;
-                }
-            }
+            Event::StoodStill { .. } => self.exempt_all(),
             _ => {}
         }
     }
@@ -63,16 +60,14 @@ impl Paces {
                     (one.trains, one.steps) = (true, None);
                 }
             }
-            // The next driver clocks anew.
-            Record::Resumed { .. } => {
-                for one in self.open.values_mut() {
-                    one.steps = None;
-                }
-            }
+            Record::Resumed { .. } => self.exempt_all(),
             Record::Ended { attempt, end, step_s, .. } => {
                 let Some(one) = self.open.remove(attempt) else { return };
                 let is_well = matches!(end, AttemptEnd::Finished | AttemptEnd::Stopped);
-                let is_told = one.steps.is_some_and(|(from, to)| to >= from + ENOUGH_STEPS);
+                // Words that waited somewhere come all at once.
+                let is_told = one.steps.is_some_and(|[(from, from_s), (to, to_s)]| {
+                    to >= from + ENOUGH_STEPS && to_s > from_s
+                });
                 if is_well && one.trains && !one.is_exempt && is_told && step_s.is_none() {
                     self.wrong.get_or_insert_with(|| format!("{attempt}, {end:?}: {one:?}"));
                 }
@@ -81,8 +76,17 @@ impl Paces {
         }
     }
 
+    fn exempt_all(&mut self) {
+        for one in self.open.values_mut() {
+            one.is_exempt = true;
+        }
+    }
+
     /// `is_exact`: attempts take as long as their trials say.
-    pub(super) fn check(&mut self, is_exact: bool) -> Result<(), Violation> {
+    pub(super) fn check(&mut self, state: &State, is_exact: bool) -> Result<(), Violation> {
+        if state.nodes.iter().any(|node| node.slowness.is_some()) {
+            self.exempt_all();
+        }
         match self.wrong.take().filter(|_| is_exact) {
             Some(what) => broken("training tells how long its steps took", what),
             None => Ok(()),
