@@ -14,7 +14,7 @@ import pytest
 from saturn import native
 from saturn.errors import RunFailed, RunOver
 from saturn.runs.live import Run
-from saturn.stoppers import ASHA, Median, NaN, Progress, TimeLimit
+from saturn.stoppers import ASHA, Median, NaN, Progress, Target, TimeLimit
 from saturn.stoppers.given import Reports, stoppers_of, with_metrics
 from saturn.stoppers.stopper import AHEAD
 from saturn.tuning.reports import TaskReports
@@ -313,6 +313,21 @@ def test_time_ends_all_and_a_run_that_has_ended_is_told_nothing(
     run.has_ended = True
     one.end()
     assert run.notes == []
+
+
+@pytest.mark.parametrize("stopper", [TimeLimit(seconds=5), Target(value=0.1, stop_all=True)])
+def test_the_rest_of_a_script_that_has_trained_goes_on_though_all_is_to_end(
+    stopper: Any, tmp_path: Path, watch: Callable[[Any, FakeRun], Watch]
+) -> None:
+    run = FakeRun(tmp_path, "abr")
+    run.rests, run.after["r"] = {"r"}, ["a"]
+    run.stages["a"] = "done"
+    run.report("a", 1, 0.1)
+    one = watch(stopper, run)
+    until(lambda: run.stages["b"] == "stopped")
+    run.has_ended = True
+    one.end()
+    assert run.stages == {"a": "done", "b": "stopped", "r": "running"}
 
 
 def test_a_metric_that_nobody_reports_is_pointed_out_once(

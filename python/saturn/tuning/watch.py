@@ -82,6 +82,8 @@ class Watch:
         self._ahead_since: dict[str, float] = {}
         self._in_vain_until = 0.0
         self._noted: set[str] = set()
+        #: Tasks that are the rests of scripts: the code after `train()`. They train nothing.
+        self._rests: set[str] = set()
         self._is_over = threading.Event()
         #: The tuner's error, if the run was stopped because of it.
         self.cause: Exception | None = None
@@ -216,8 +218,16 @@ class Watch:
         return judgements
 
     def _judgements(self, rulings: Iterable[Ruling]) -> list[dict[str, Any]]:
-        """Judgements for rulings on tasks that have not ended meanwhile."""
-        return [self._judgement(one) for one in rulings if self._tasks[one.task].end is None]
+        """Judgements for rulings on tasks that train, and have not ended meanwhile.
+
+        The rest of a script goes as its training goes: the run cancels it if the training is
+        stopped, and nothing keeps it from saving what a finished training has made.
+        """
+        return [
+            self._judgement(one)
+            for one in rulings
+            if self._tasks[one.task].end is None and one.task not in self._rests
+        ]
 
     def _judgement(self, ruling: Ruling | None, look: Look | None = None) -> dict[str, Any]:
         """A ruling in the run's form; its effect shows at once in the tuner's tasks."""
@@ -259,6 +269,7 @@ class Watch:
             self._after[name] = one["after"]
             if one.get("is_rest"):
                 self._noted.add(name)  # it trains nothing, and so reports no metric
+                self._rests.add(name)
             (self._lacking.add if one.get("lacks_devices") else self._lacking.discard)(name)
             if one["stage"] in _ENDS:
                 task.stage, task.end = ENDED, one["stage"]
