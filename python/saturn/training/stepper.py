@@ -396,6 +396,8 @@ def build_data(
         definition.get_dataloader,
         seed=definition.seed,
         pin_memory=device.type == "cuda",
+        # All batches of a step are fetched first. On an accelerator, so is the next step.
+        holds_several=definition.gradient_accumulation_steps > 1 or device.type != "cpu",
         note=note,
     )
     if definition.epochs is not None and data.batches_per_epoch is None:
