@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from saturn import native
 from saturn.errors import InvalidInput, RunFailed
+from saturn.plain import working_directory
 from saturn.plain.measures import numbers, plain
 from saturn.runs import run_directory
 from saturn.stoppers.progress import ENDED, HELD, LOSS, TRAINING, WAITING, Progress
@@ -118,6 +119,10 @@ class Watch:
             self._thread.join(within_s)
 
     def _watch(self) -> None:
+        if self.tuner.suggests:
+            # A suggested script is run up to its training, in the script's directory. The program's
+            # other threads stay where they are.
+            working_directory.of_this_thread_alone()
         while not native.is_driven(self._run.run_dir):
             if self._is_over.wait(_ROUND_S):
                 break
