@@ -296,8 +296,14 @@ def resume_run(asked: Mapping[str, Any]) -> int:
         wait=asked["wait"],
         **asked["cluster"],
     )
-    tell = _print_report if asked["json"] else partial(_rank, with_parameters=run._suggests)
-    return _show(run.wait, tell)
+    if not asked["json"]:
+        return _show(run.wait, partial(_rank, with_parameters=run._suggests))
+    try:
+        return _show(run.wait, _print_report)
+    except RunInterrupted:
+        # As the program does for a run that it resumes by itself: the report of what there is.
+        print(native.report(run.run_dir))
+        raise
 
 
 def _print_report(result: RunResult) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import json
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -59,6 +61,24 @@ def test_a_task_is_one_tracked_run(tmp_path: Path) -> None:
     told = read(tmp_path / "book-run-t.jsonl")[len(told) :]
     assert told[0] == {"began": "run-t", "lr": 0.1}
     assert steps(told) == [9, 10] and told[-1] == {"ended": "done"}
+
+
+def test_a_copy_of_a_run_has_a_tracked_run_of_its_own(tmp_path: Path) -> None:
+    run = Followed(tmp_path / "run", Book(tmp_path))
+    run.write(1, 4)
+    assert run.follow(trains(0)) == []
+    shutil.copytree(run.path, tmp_path / "copy")
+    copied = copy.copy(run)
+    copied.path, copied.task = tmp_path / "copy", tmp_path / "copy" / "tasks" / "t"
+    copied.write(5, 6)
+    assert copied.follow(trains(4), run_id="the copy's") == []
+    told = read(tmp_path / "book-copy-t.jsonl")
+    assert told[0] == {"began": None, "lr": 0.1} and steps(told) == [1, 2, 3, 4, 5, 6]
+    copied.write(7, 7)
+    assert copied.follow(trains(6), run_id="the copy's") == []
+    told = read(tmp_path / "book-copy-t.jsonl")[len(told) :]
+    assert told[0] == {"began": "copy-t", "lr": 0.1} and steps(told) == [7]
+    assert steps(read(tmp_path / "book-run-t.jsonl")) == [1, 2, 3, 4]
 
 
 def test_each_metric_of_a_step_reaches_a_tracker_once(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import inspect
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,8 @@ from typing import Any
 import pytest
 import saturn
 from faces import make_task
+from saturn import native, verbs
+from saturn.errors import InvalidInput, RunInterrupted
 from saturn.runs import options
 from saturn.runs.request import Settings
 
@@ -50,6 +53,39 @@ def test_the_keywords_are_the_settings() -> None:
     of_settings = {field.name for field in fields(Settings)}
     ours = {"mode", "interval_s", "keep_open"}
     assert set(options.RunOptions.__annotations__) - {"stopper"} == of_settings - ours
+
+
+def test_a_run_that_is_stopped_again_prints_its_report_as_data_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Stopped:
+        run_dir, _suggests = tmp_path, False
+
+        def wait(self) -> None:
+            raise RunInterrupted("stopped", run_dir=str(tmp_path), resume_command="saturn resume")
+
+    asked = {"run_dir": str(tmp_path), "device_memory_bytes": None, "allow_other_hardware": False}
+    asked |= {"wait": False, "cluster": {}, "json": True}
+    monkeypatch.setattr(verbs, "resume", lambda *args, **options: Stopped())
+    monkeypatch.setattr(native, "report", lambda run_dir: json.dumps({"run": str(run_dir)}))
+    monkeypatch.setattr(sys, "argv", ["verbs", "resume", json.dumps(asked)])
+    assert verbs.main() == 130
+    assert json.loads(capsys.readouterr().out) == {"run": str(tmp_path)}
+    monkeypatch.setattr(sys, "argv", ["verbs", "resume", json.dumps(asked | {"json": False})])
+    assert verbs.main() == 130 and capsys.readouterr().out == ""
+
+
+def test_a_program_whose_modules_no_worker_could_import_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "10:30").mkdir()
+    monkeypatch.setattr(sys, "path", [*sys.path, "/nowhere:at:all", str(tmp_path / "10:30")])
+    with pytest.raises(InvalidInput, match="10:30', and no worker could: in PYTHONPATH `:`"):
+        Settings(mode="orchestrate").checked()
+    monkeypatch.setattr(sys, "path", ["", *sys.path[:-1]])
+    monkeypatch.chdir(tmp_path / "10:30")
+    with pytest.raises(InvalidInput, match="10:30', and no worker could"):
+        saturn.orchestrate([make_task("a")])
 
 
 @pytest.mark.parametrize("function", [saturn.orchestrate, saturn.start, saturn.search])

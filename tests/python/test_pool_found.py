@@ -81,3 +81,14 @@ def test_a_pool_is_found_by_its_name_and_connected_to_while_it_is_driven(
     # A run of that name comes first.
     near = made(tmp_path / "saturn_runs", "pool")
     assert saturn.attach("pool").run_dir == near
+
+
+def test_a_pool_that_begins_after_the_clock_was_set_back_is_the_newest(pools: Path) -> None:
+    made(pools, "0 is a name that is no time")
+    first = pool.new_name()
+    (pools / "20991231-235959-999998").mkdir()  # a start that was refused
+    made(pools, "20991231-235959-999997")
+    assert first < "20991231"
+    later = made(pools, pool.new_name())
+    assert later.name == "20991231-235959-999999" and pool.newest() == later
+    assert pool.new_name() == "21000101-000000-000000"

@@ -141,3 +141,14 @@ def test_a_task_is_found_though_another_can_not_be_loaded(
     with pytest.raises(ModuleNotFoundError):
         exporting.find(run_dir, "my/task")
     assert exporting.find(run_dir, "plain")[0] == run_dir / "tasks/plain"
+
+
+def test_a_process_of_another_python_has_packages_of_its_own() -> None:
+    """As after `saturn resume --python`: those of the Python that the task came from are others."""
+    here = Surroundings.here()
+    places = ("/work", "/old/lib/python312.zip", "/old/lib/python3.12", "/old/lib/my-python3.12")
+    packages = ("/old/lib/python3.12/site-packages", "/usr/lib/python3/dist-packages")
+    there = replace(here, python_path=(*places, *packages))
+    assert there.places == [*places, *packages]
+    for other in (replace(there, environment="/old"), replace(there, python="3.9")):
+        assert other.places == ["/work", "/old/lib/my-python3.12"]

@@ -57,6 +57,7 @@ from torch.optim.lr_scheduler import LinearLR, ReduceLROnPlateau
         (lambda: make_task(loss_weight=1.0), TypeError, "loss_weight is a float"),
         (lambda: make_task(hparams={"lr": 1}), TypeError, "it must be saturn.HParams(lr=…, …)"),
         (lambda: make_task(name=""), ValueError, "name is ''; it must be a non-empty string"),
+        (lambda: make_task(name="-x"), ValueError, "name is '-x', which a command takes for an "),
         (lambda: make_task(gpu_range=[]), ValueError, "gpu_range is empty"),
         (lambda: make_task(gpu_range=[1, 0]), ValueError, "gpu_range holds 0"),
         (lambda: make_task(gpu_range=[1.5]), ValueError, "gpu_range holds 1.5"),

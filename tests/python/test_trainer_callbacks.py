@@ -154,6 +154,56 @@ def test_only_the_listeners_callbacks_hear_what_a_loss_logs(tmp_path: Path) -> N
         assert heard == [1.0]
 
 
+def test_a_trainer_that_logs_itself_is_asked_to(tmp_path: Path) -> None:
+    """As in `train`: its own method hears of losses and evaluations, and may add to them."""
+    heard: list[dict[str, Any]] = []
+
+    def make() -> Any:
+        from transformers import Trainer, TrainerCallback
+
+        class Logging(Trainer):
+            def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+                super().log({**logs, "own": 2 * self.state.global_step}, start_time)
+
+        class Keeping(TrainerCallback):
+            def on_log(
+                self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any
+            ) -> None:
+                assert state.log_history[-1] == {**logs, "step": state.global_step}
+                heard.append(logs)
+
+        model, data = trainer_models.llama(), trainer_models.texts()
+        made = trainer_models.trainer(model, data, Logging, logging_steps=2)
+        made.callback_handler.callbacks = made.callback_handler.callbacks[:1]
+        made.add_callback(Keeping())
+        return made
+
+    task = task_of(make).definition()
+    notes: list[str] = []
+    with in_process.gang_of_one(tmp_path) as gang:
+        in_process.stepper_of(task, Ddp(), gang)
+        listener = task.step_loss.listener(notes.append)
+        assert task.step_loss.own_end is not None and task.step_loss.own_end.at_steps
+        listener.began(0)
+        for step in (1, 2):
+            listener.stepped(step, float(step))
+        listener.evaluated(2, {"eval_loss": 4.0})
+    assert [(logs.get("loss"), logs.get("eval_loss"), logs["own"]) for logs in heard] == [
+        (1.5, None, 4),
+        (None, 4.0, 4),
+    ]
+    assert notes == []
+
+
+def test_a_log_of_its_own_may_end_the_training_without_any_callback(tmp_path: Path) -> None:
+    own = task_of(trainer_models.own_method("log")).definition()
+    plain = task_of(trainer_models.causal()).definition()
+    for task, may_end in ((own, True), (plain, False)):
+        with in_process.gang_of_one(tmp_path) as gang:
+            in_process.stepper_of(task, Ddp(), gang)
+            assert (task.step_loss.own_end is not None) == may_end
+
+
 def test_a_callback_that_raises_is_told_no_more(tmp_path: Path) -> None:
     task = task_of(trainer_models.watched(fails=True)).definition()
     notes: list[str] = []

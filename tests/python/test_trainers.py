@@ -312,6 +312,10 @@ REFUSED: dict[str, tuple[MakeTrainer, str]] = {
         trainer_models.own_method("training_step"),
         "Own overrides `training_step`: Saturn takes the backward itself",
     ),
+    "own logs and saves": (
+        trainer_models.own_method("_maybe_log_save_evaluate"),
+        "Own overrides `_maybe_log_save_evaluate`: Saturn decides what is done after a step",
+    ),
     "own inputs": (trainer_models.own_method("_prepare_inputs"), "the model at work"),
     "has run": (trainer_models.has_run, "it has been run already"),
     "several evaluations": (
@@ -345,6 +349,14 @@ def test_what_can_not_be_kept_is_refused_by_name(what: str) -> None:
     make, reason = REFUSED[what]
     with pytest.raises(InvalidInput, match=re.escape(reason)):
         task_of(make)
+
+
+@pytest.mark.parametrize("name", ["save_model", "_save", "_save_checkpoint", "_load_best_model"])
+def test_an_override_that_is_never_called_is_said(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task_of(trainer_models.own_method(name))
+    assert f"Own overrides `{name}`, which Saturn does not call" in capsys.readouterr().err
 
 
 def test_the_rate_in_tables_is_that_of_the_trainers_own_optimizer() -> None:

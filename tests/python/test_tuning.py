@@ -5,21 +5,24 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from saturn import native
 from saturn.errors import RunFailed, RunOver
+from saturn.plain import working_directory
 from saturn.runs.live import Run
-from saturn.stoppers import ASHA, Median, NaN, Progress, TimeLimit
+from saturn.stoppers import ASHA, Median, NaN, Progress, Target, TimeLimit
 from saturn.stoppers.given import Reports, stoppers_of, with_metrics
 from saturn.stoppers.stopper import AHEAD
 from saturn.tuning.reports import TaskReports
 from saturn.tuning.scope import Scope
-from saturn.tuning.tuner import Stopping
+from saturn.tuning.tuner import Stopping, Tuner
 from saturn.tuning.watch import Watch
 from waiting import until
 
@@ -131,7 +134,8 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, FakeRun], Watch]:
         monkeypatch.setattr(native, "is_driven", lambda run_dir: not run.has_ended)
         monkeypatch.setattr(native, "judged", lambda run_dir: json.dumps(run.judged))
         script = Reports(name="a", only_loss=False, best=None, evaluates=False)
-        tuner = Stopping(with_metrics(stoppers_of(stopper), [script]))
+        is_tuner = isinstance(stopper, Tuner)
+        tuner = stopper if is_tuner else Stopping(with_metrics(stoppers_of(stopper), [script]))
         watch = Watch(tuner, Scope(run))
         watch.begin()
         return watch
@@ -313,6 +317,46 @@ def test_time_ends_all_and_a_run_that_has_ended_is_told_nothing(
     run.has_ended = True
     one.end()
     assert run.notes == []
+
+
+@pytest.mark.parametrize("stopper", [TimeLimit(seconds=5), Target(value=0.1, stop_all=True)])
+def test_the_rest_of_a_script_that_has_trained_goes_on_though_all_is_to_end(
+    stopper: Any, tmp_path: Path, watch: Callable[[Any, FakeRun], Watch]
+) -> None:
+    run = FakeRun(tmp_path, "abr")
+    run.rests, run.after["r"] = {"r"}, ["a"]
+    run.stages["a"] = "done"
+    run.report("a", 1, 0.1)
+    one = watch(stopper, run)
+    until(lambda: run.stages["b"] == "stopped")
+    run.has_ended = True
+    one.end()
+    assert run.stages == {"a": "done", "b": "stopped", "r": "running"}
+
+
+def test_what_a_search_does_in_another_directory_moves_no_other_thread(
+    tmp_path: Path, watch: Callable[[Any, FakeRun], Watch]
+) -> None:
+    """A suggested script is run up to its training, in its own directory."""
+    here, seen = Path.cwd(), list[Path]()
+
+    class Moving(Tuner):
+        suggests = True
+
+        def at(self, now_s: float, tasks: Any) -> list[Any]:
+            os.chdir(tmp_path)
+            seen.append(Path.cwd())
+            return []
+
+    with ThreadPoolExecutor() as other:  # not in this thread, which shares its directory
+        if not other.submit(working_directory.of_this_thread_alone).result():
+            pytest.skip("this system lets no thread have a directory of its own")
+    run = FakeRun(tmp_path, "a")
+    one = watch(Moving(), run)
+    until(lambda: bool(seen))
+    run.has_ended = True
+    one.end()
+    assert seen[0] == tmp_path and Path.cwd() == here
 
 
 def test_a_metric_that_nobody_reports_is_pointed_out_once(

@@ -39,12 +39,12 @@ class Followed:
                 found = {"eval_loss": 0.5, "nan": None}
                 file.write(json.dumps({"step": last, "evaluation": found, "t": 2e9}) + "\n")
 
-    def follow(self, *events: dict[str, Any]) -> list[str]:
+    def follow(self, *events: dict[str, Any], run_id: str = "the run's") -> list[str]:
         """Have the process hear the events, and its input end; what it tells a person."""
         done = subprocess.run(
             [sys.executable, "-m", "saturn.worker.track", str(self.path)],
             input="".join(json.dumps(event) + "\n" for event in events),
-            env=ENVIRONMENT,
+            env={**ENVIRONMENT, "SATURN_RUN_ID": run_id},
             capture_output=True,
             text=True,
             check=False,

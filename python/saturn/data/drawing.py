@@ -122,10 +122,11 @@ def generators_in(holders: tuple[Any, ...]) -> Iterator[Any]:
         if is_generator(value):
             yield value
         elif depth < _MOST_DEPTH:
-            pending += [(inner, depth + 1) for inner in _held(value)]
+            pending += [(inner, depth + 1) for inner in held(value)]
 
 
-def _held(value: Any) -> list[Any]:
+def held(value: Any) -> list[Any]:
+    """The objects that a function or an object holds: in attributes, containers, closures."""
     if isinstance(value, torch.Tensor | type | ModuleType):
         return []
     if isinstance(value, functools.partial):
@@ -134,12 +135,12 @@ def _held(value: Any) -> list[Any]:
         return list(value) if len(value) <= _MOST_ENTRIES else []
     if isinstance(value, dict):
         return list(value.values()) if len(value) <= _MOST_ENTRIES else []
-    held = list(getattr(value, "__dict__", {}).values())[:_MOST_ENTRIES]
+    found = list(getattr(value, "__dict__", {}).values())[:_MOST_ENTRIES]
     if (owner := getattr(value, "__self__", None)) is not None:  # the object of a bound method
-        held.append(owner)
+        found.append(owner)
     for cell in getattr(value, "__closure__", None) or ():
         try:
-            held.append(cell.cell_contents)
+            found.append(cell.cell_contents)
         except ValueError:  # the closure's cell is still empty
             continue
-    return held
+    return found

@@ -7,7 +7,9 @@ and is an error if it must be cut.
 
 from __future__ import annotations
 
+import copy
 import math
+from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -106,6 +108,29 @@ def to_device(batch: Any, device: torch.device) -> Any:
     if device.type == "cpu":
         return batch
     return mapped(batch, lambda value: _move(value, device))
+
+
+def copied(batch: Any) -> Any:
+    """The batch with a copy of each array, in containers of the same types.
+
+    Objects of other types are copied by their `clone`; without that they stay as they are.
+    """
+    if isinstance(batch, torch.Tensor):
+        return batch.detach().clone().requires_grad_(batch.requires_grad)
+    if callable(clone := getattr(batch, "clone", None)):
+        return clone()
+    if isinstance(batch, dict | UserDict):
+        copies = copy.copy(batch)
+        for key, inner in batch.items():
+            copies[key] = copied(inner)
+        return copies
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*map(copied, batch))
+    if type(batch) in (tuple, list):
+        return type(batch)(map(copied, batch))
+    if getattr(batch, "shape", None) is not None and callable(getattr(batch, "copy", None)):
+        return batch.copy()  # an array of numpy
+    return batch
 
 
 def _move(value: Any, device: torch.device) -> Any:

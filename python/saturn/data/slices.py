@@ -19,7 +19,7 @@ from dataclasses import dataclass, fields
 from itertools import islice
 from typing import Any
 
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from saturn.data import drawing, nested, seeds
 from saturn.data.dealing import Dealing, Planned, bounds, own_part
@@ -70,13 +70,16 @@ class Data:
         *,
         seed: int,
         pin_memory: bool = False,
+        holds_several: bool = False,
         note: Callable[[str], None] = lambda text: None,
     ) -> None:
+        """`holds_several` says whether a batch is still needed when the next one is fetched."""
         self._get_dataloader = get_dataloader
         self._seed = seed
         self._pin_memory = pin_memory  # whether pinning can help, which takes a GPU
         self._note = note
         self.loader = self._make_loader()
+        self._copies = holds_several and self._may_overwrite
         #: Whether collating the task's first samples drew random numbers; set by `parts_of_first`.
         #: If so, a batch is collated whole before it is cut.
         self.draws_in_collating = False
@@ -172,6 +175,24 @@ class Data:
         )
 
     @property
+    def _may_overwrite(self) -> bool:
+        """Whether the loader may put the next batch into the memory of an earlier one.
+
+        DALI and FFCV do so, as does a collate function that fills a buffer. Batches that come from
+        worker processes, or that torch itself stacks or pins, are each in memory of their own.
+        """
+        loader = self.loader
+        if not isinstance(loader, DataLoader) or type(loader).__iter__ is not DataLoader.__iter__:
+            return True
+        is_pinned = loader.pin_memory and self._pin_memory
+        is_stacked = loader.collate_fn is default_collate
+        return not (loader.num_workers > 0 or is_pinned or is_stacked)
+
+    def _kept(self, batch: Any) -> Any:
+        """The batch, safe from the loader: copied if the loader may overwrite it too early."""
+        return nested.copied(batch) if self._copies else batch
+
+    @property
     def _is_read_once(self) -> bool:
         """Whether the loader is an iterator, which can be read only once."""
         return hasattr(self.loader, "__next__")
@@ -202,7 +223,7 @@ class Data:
         samples, batches = start.samples, start.batches
         while True:
             with task_function("get_dataloader's loader"):
-                batch = next(batches_of)
+                batch = self._kept(next(batches_of))
             plan = planned.popleft()
             if cut is not None:
                 piece, counted, size = _cut(batch, *cut)
@@ -332,7 +353,7 @@ class Data:
         seeds.seed_fetch(seeds.sample_seed(self._seed, epoch, number))
         with task_function("get_dataloader's loader"):
             try:
-                return next(iterator), True
+                return self._kept(next(iterator)), True
             except StopIteration:
                 return None, False
 

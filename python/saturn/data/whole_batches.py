@@ -46,7 +46,8 @@ class WholeBatches(Data):
         pin_memory: bool = False,
     ) -> None:
         """At most `most` batches; all if it is None. Raises `TaskError` without a loader."""
-        super().__init__(get_dataloader, seed=seed, pin_memory=pin_memory)
+        # What is kept of a batch for the metrics, such as its labels, may be the batch's own.
+        super().__init__(get_dataloader, seed=seed, pin_memory=pin_memory, holds_several=True)
         self._most = most
         self._was_read = False
 

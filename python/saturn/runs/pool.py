@@ -4,13 +4,15 @@
 plan, and a terminal that is closed after `saturn submit` stops nothing. A pool is a run like any
 other: verbs and `saturn.attach` find the newest pool by the name `pool`.
 
-Pools are in `SATURN_HOME/pools`, each in a directory that is named by the time of its begin.
+Pools are in `SATURN_HOME/pools`, each in a directory that is named by the time of its begin, and
+after all earlier pools even if the clock was set back.
 `saturn.runs.serving` starts them and takes them up again.
 """
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+import contextlib
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from saturn.plain.home import home
@@ -18,6 +20,7 @@ from saturn.runs import run_directory
 
 #: What people call the newest pool.
 NAME = "pool"
+_FORMAT = "%Y%m%d-%H%M%S-%f"
 
 
 def directory() -> Path:
@@ -34,5 +37,13 @@ def newest() -> Path | None:
 
 
 def new_name() -> str:
-    """The name of a pool that begins now; names are in the order of time."""
-    return datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S-%f")
+    """The name of a pool that begins now: the time, so that names are in the order of beginning.
+
+    If the clock was set back since an earlier pool began, the name is the first after its name.
+    """
+    now = datetime.now(timezone.utc)
+    for before in directory().iterdir() if directory().is_dir() else ():
+        with contextlib.suppress(ValueError):  # a person has given the directory another name
+            began = datetime.strptime(before.name, _FORMAT).replace(tzinfo=timezone.utc)
+            now = max(now, began + timedelta(microseconds=1))
+    return now.strftime(_FORMAT)

@@ -115,7 +115,7 @@ class Settings:
             "version": 1,
             "mode": self.mode,
             "python": sys.executable,
-            "python_path": [path or str(Path.cwd()) for path in sys.path],
+            "python_path": _import_places(),
             "cwd": str(Path.cwd()),
             "devices": self.devices,
             "wait": bool(self.wait),
@@ -357,6 +357,18 @@ def checked_tasks(tasks: Iterable[Task], *, may_be_empty: bool = False) -> list[
             )
         names[task.name] = index
     return workload
+
+
+def _import_places() -> list[str]:
+    """Where this program finds modules, for its workers; `InvalidInput` if no worker could."""
+    places = [path or str(Path.cwd()) for path in sys.path]
+    for path in places:
+        if os.pathsep in path and Path(path).exists():
+            raise InvalidInput(
+                f"this program imports modules from {path!r}, and no worker could: in PYTHONPATH "
+                f"`{os.pathsep}` separates two places; rename the directory"
+            )
+    return places
 
 
 def check_techniques(tasks: Sequence[Task], entries: Sequence[Entry]) -> None:

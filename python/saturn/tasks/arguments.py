@@ -89,6 +89,8 @@ def checked_name(name: object) -> str:
         raise ValueError(f"name is {name!r}; it must be a non-empty string")
     if name in (".", ".."):
         raise ValueError(f"name is {name!r}, which is no name in an address; give another")
+    if name.startswith("-"):
+        raise ValueError(f"name is {name!r}, which a command takes for an option; give another")
     return name
 
 

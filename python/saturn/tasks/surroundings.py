@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ SUBMITTED = "submitted_from.json"
 #: The file in a run's directory.
 STARTED = "started_from.json"
 _VERSION = 1
+_OF_ENVIRONMENT = re.compile(r"site-packages|dist-packages|python3[0-9.]*(\.zip)?")
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,27 @@ class Surroundings:
 
     def import_from(self) -> None:
         """Find modules where that program does, before this process's own places."""
-        sys.path[:] = dict.fromkeys([*self.python_path, *sys.path])
+        sys.path[:] = dict.fromkeys([*self.places, *sys.path])
+
+    @property
+    def places(self) -> list[str]:
+        """Where this process finds the modules that the program has found.
+
+        If this process is of another Python, as after `saturn resume --python`, it has packages of
+        its own, and those of the program's Python are left out.
+        """
+        here = ".".join(map(str, sys.version_info[:2])), sys.prefix
+        if here == (self.python, self.environment):
+            return list(self.python_path)
+        return [path for path in self.python_path if not _is_of_environment(Path(path))]
+
+
+def _is_of_environment(path: Path) -> bool:
+    """Whether a place belongs to a Python, as in `opening/other_python.rs`.
+
+    Such places are in `lib/python3.12`, `lib/python312.zip`, or Debian's `dist-packages`.
+    """
+    return any(_OF_ENVIRONMENT.fullmatch(part) for part in path.parts)
 
 
 def program_path() -> list[str]:

@@ -22,7 +22,7 @@ import torch
 from saturn.plain.measures import number, plain
 from saturn.rank.exceptions import TaskError
 from saturn.trainers import progress
-from saturn.trainers.refusals import is_of
+from saturn.trainers.refusals import is_of, users_owner_of
 from saturn.training.step_loss import OwnEnd
 
 #: The events that callbacks get.
@@ -203,6 +203,10 @@ class Callbacks:
 
     def _log(self, step: int, logs: dict[str, float]) -> None:
         trainer, state = self._trainer, self._trainer.state
+        if _logs_itself(trainer):
+            # It adds to the log history, and calls the callbacks, by `Trainer.log`.
+            trainer.log(logs)
+            return
         logs["epoch"] = state.epoch
         state.log_history.append({**logs, "step": step})
         trainer.control = self._handler.on_log(trainer.args, state, trainer.control, logs)
@@ -303,6 +307,8 @@ def own_end_of(trainer: Any, callbacks: Iterable[Any]) -> OwnEnd | None:
     for callback in callbacks:
         if isinstance(callback, EarlyStoppingCallback) or _is_strange(callback):
             told.update(_events_of(callback))
+    if _logs_itself(trainer):
+        told.add("on_log")  # it may do all that a callback of its own may do
     if not told.intersection(HEARD):
         return None
     strategy = getattr(trainer.args.eval_strategy, "value", trainer.args.eval_strategy)
@@ -324,6 +330,14 @@ def notes_on(trainer: Any) -> Iterator[str]:
     for callback in strange:
         if unheard := sorted(_events_of(callback).difference(HEARD)):
             yield f"{type(callback).__name__} is not told of {', '.join(unheard)}"
+
+
+def _logs_itself(trainer: Any) -> bool:
+    """Whether the trainer's class overrides `log`.
+
+    TRL's overrides add the metrics of each batch, which Saturn drops (`TrainerSource`).
+    """
+    return users_owner_of(type(trainer), "log") is not None
 
 
 def _is_strange(callback: Any) -> bool:

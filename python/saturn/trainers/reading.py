@@ -187,7 +187,7 @@ def _sizes(sample: Any) -> Any:
 
 
 def _notes(trainer: Any) -> list[str]:
-    notes = list(callbacks.notes_on(trainer))
+    notes = [*callbacks.notes_on(trainer), *refusals.notes_on(type(trainer))]
     if trainer.args.push_to_hub:
         notes.append("its model is pushed to the hub once, when it is trained (`push_to_hub`)")
     return notes

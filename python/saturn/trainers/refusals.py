@@ -19,6 +19,10 @@ _OWN_LOOP = {
     "_inner_training_loop": "Saturn runs a loop of its own",
     "_run_epoch": "Saturn runs a loop of its own",
     "_prepare_for_training": "Saturn runs a loop of its own",
+    "_init_training_state": "Saturn runs a loop of its own",
+    "_finalize_training": "Saturn runs a loop of its own",
+    "_maybe_log_save_evaluate": "Saturn decides what is done after a step; put what it logs into "
+    "`log`, or into a callback",
     "_prepare_inputs": "it makes a step's batches with the model at work, which other plans would "
     "not make alike",
     "_prepare_input": "Saturn moves batches itself",
@@ -29,8 +33,14 @@ _OWN_LOOP = {
     "create_accelerator_and_postprocess": "Saturn places the model itself",
 }
 #: The same for `evaluate`.
-_OWN_EVALUATION = ("evaluate", "evaluation_loop")
+_OWN_EVALUATION = ("evaluate", "evaluation_loop", "_evaluate")
 _OR_ANOTHER = "or give `Task.from_trainer(…, evaluate=…)` another evaluation"
+#: Methods by which `train` writes and reads files. Saturn has files of its own, and calls no such
+#: method. They change no weights, so an override is no reason to refuse a trainer.
+_OWN_FILES = (
+    *("save_model", "_save", "_save_checkpoint", "_save_optimizer_and_scheduler"),
+    *("_load_from_checkpoint", "_load_best_model"),
+)
 #: TRL's own overrides of this method only offload activations.
 _TRL_STEP = "training_step"
 
@@ -71,7 +81,7 @@ def _against_state(trainer: Any) -> Iterator[str]:
 
 def _against_class(cls: type[Any]) -> Iterator[str]:
     for name, reason in _OWN_LOOP.items():
-        owner = next((each for each in cls.__mro__ if name in vars(each)), None)
+        owner = owner_of(cls, name)
         if owner is None or is_of(owner, "transformers"):
             continue
         if name == _TRL_STEP and is_of(owner, "trl"):
@@ -108,9 +118,31 @@ def _against_evaluation(trainer: Any) -> Iterator[str]:
     if getattr(args, "predict_with_generate", False):
         yield f"`predict_with_generate`: Saturn's evaluation predicts once; leave it, {_OR_ANOTHER}"
     for name in _OWN_EVALUATION:
-        owner = next(each for each in type(trainer).__mro__ if name in vars(each))
-        if not is_of(owner, "transformers") and not is_of(owner, "trl"):
+        if (owner := users_owner_of(type(trainer), name)) is not None:
             yield f"{owner.__name__} overrides `{name}`: Saturn evaluates itself; {_OR_ANOTHER}"
+
+
+def notes_on(cls: type[Any]) -> Iterator[str]:
+    """Notes for the user on overrides that are never called, of a trainer that is not refused."""
+    for name in _OWN_FILES:
+        if (owner := users_owner_of(cls, name)) is not None:
+            yield (
+                f"{owner.__name__} overrides `{name}`, which Saturn does not call: it writes "
+                "checkpoints and the model in its own way (`save_dir`, `saturn.export`)"
+            )
+
+
+def users_owner_of(cls: type[Any], name: str) -> type[Any] | None:
+    """The class whose method `name` a trainer of `cls` has; None if a library defines it."""
+    owner = owner_of(cls, name)
+    if owner is None or is_of(owner, "transformers") or is_of(owner, "trl"):
+        return None
+    return owner
+
+
+def owner_of(cls: type[Any], name: str) -> type[Any] | None:
+    """The class that defines the method `name` of `cls`; None if there is none."""
+    return next((each for each in cls.__mro__ if name in vars(each)), None)
 
 
 def is_of(thing: Any, package: str) -> bool:

@@ -37,6 +37,7 @@ from saturn.training.accumulation import Accumulation
 from saturn.training.agreement import Agreement, StepFacts, agree
 from saturn.training.batch_norm import GlobalBatchNorm
 from saturn.training.draws import Draws
+from saturn.training.loss_parameters import LossParameters
 from saturn.training.loss_scale import LossScale, Verdict
 from saturn.training.lr_schedule import LrSchedule
 from saturn.training.objective import TaskObjective
@@ -142,6 +143,7 @@ class Stepper:
         if whole is not None:
             whole.expect_same_settings(definition, self.parallel.module, self.optimizer)
         self._own_generators = OwnGenerators(definition, self.parallel.module)
+        self._loss_parameters = LossParameters(definition, self.parallel.module)
         self._unstepped = unstepped(self.optimizer, self.parallel.module)
         self.lr_schedule = LrSchedule(definition.lr_scheduler, self.optimizer)
         # Noted before any step: a trial's steps may go on as training, and be saved.
@@ -221,6 +223,7 @@ class Stepper:
             self._definition.step_loss.reached(self._accumulation.steps_before(staged.before))
         with self._drawing(staged):
             losses, is_taken = self._gradients(pieces, shares.shares)
+        self._loss_parameters.check()
         if is_taken:
             self._seed_optimizer(pieces[-1].batches)
             with self.parallel.optimizer_memory():
@@ -393,6 +396,8 @@ def build_data(
         definition.get_dataloader,
         seed=definition.seed,
         pin_memory=device.type == "cuda",
+        # All batches of a step are fetched first. On an accelerator, so is the next step.
+        holds_several=definition.gradient_accumulation_steps > 1 or device.type != "cpu",
         note=note,
     )
     if definition.epochs is not None and data.batches_per_epoch is None:

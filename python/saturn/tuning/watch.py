@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from saturn import native
 from saturn.errors import InvalidInput, RunFailed
+from saturn.plain import working_directory
 from saturn.plain.measures import numbers, plain
 from saturn.runs import run_directory
 from saturn.stoppers.progress import ENDED, HELD, LOSS, TRAINING, WAITING, Progress
@@ -82,6 +83,8 @@ class Watch:
         self._ahead_since: dict[str, float] = {}
         self._in_vain_until = 0.0
         self._noted: set[str] = set()
+        #: Tasks that are the rests of scripts: the code after `train()`. They train nothing.
+        self._rests: set[str] = set()
         self._is_over = threading.Event()
         #: The tuner's error, if the run was stopped because of it.
         self.cause: Exception | None = None
@@ -116,6 +119,10 @@ class Watch:
             self._thread.join(within_s)
 
     def _watch(self) -> None:
+        if self.tuner.suggests:
+            # A suggested script is run up to its training, in the script's directory. The program's
+            # other threads stay where they are.
+            working_directory.of_this_thread_alone()
         while not native.is_driven(self._run.run_dir):
             if self._is_over.wait(_ROUND_S):
                 break
@@ -216,8 +223,16 @@ class Watch:
         return judgements
 
     def _judgements(self, rulings: Iterable[Ruling]) -> list[dict[str, Any]]:
-        """Judgements for rulings on tasks that have not ended meanwhile."""
-        return [self._judgement(one) for one in rulings if self._tasks[one.task].end is None]
+        """Judgements for rulings on tasks that train, and have not ended meanwhile.
+
+        The rest of a script goes as its training goes: the run cancels it if the training is
+        stopped, and nothing keeps it from saving what a finished training has made.
+        """
+        return [
+            self._judgement(one)
+            for one in rulings
+            if self._tasks[one.task].end is None and one.task not in self._rests
+        ]
 
     def _judgement(self, ruling: Ruling | None, look: Look | None = None) -> dict[str, Any]:
         """A ruling in the run's form; its effect shows at once in the tuner's tasks."""
@@ -259,6 +274,7 @@ class Watch:
             self._after[name] = one["after"]
             if one.get("is_rest"):
                 self._noted.add(name)  # it trains nothing, and so reports no metric
+                self._rests.add(name)
             (self._lacking.add if one.get("lacks_devices") else self._lacking.discard)(name)
             if one["stage"] in _ENDS:
                 task.stage, task.end = ENDED, one["stage"]

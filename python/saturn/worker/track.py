@@ -8,7 +8,8 @@ and where), `ended` (a task, how) and `over`. Notes for the user go to standard 
 Each logger has a thread and reads at its own pace. So a tracker that hangs delays no other tracker,
 and points that a tracker could not take are sent later. Each logger's progress is kept in the
 task's directory. So a step is sent once, even if it was trained again, and a resumed task continues
-its tracked run.
+its tracked run. A copy of the run, which has another id, begins tracked runs of its own, with all
+steps from the first.
 
 A call that fails is tried again later. One task may fail for good, as where a tracker refuses the
 name of its metric, so other tasks don't wait for it. If two tasks fail one after the other, the
@@ -44,6 +45,8 @@ _RETRY_S = (5.0, 300.0)
 _IS_AWAY = 2
 #: The beginning of the keys of evaluations' metrics among the steps that were sent.
 _OF = "evaluation."
+#: The variable with the run's id, which a copy of the run has not (`devices/outside.rs`).
+_RUN_ID = "SATURN_RUN_ID"
 #: Most points that are handed over in one call.
 _MOST_POINTS = 500
 
@@ -58,7 +61,10 @@ class _Task:
         self._run_dir, self._logger = run_dir, logger
         self._directory = run_dir / event["dir"]
         self._kept = self._directory / "trackers" / f"{logger.name}.json"
+        self._run_id = os.environ.get(_RUN_ID)
         state = _read(self._kept)
+        if state.get("run_id", self._run_id) != self._run_id:
+            state = {}  # this run is a copy of the one whose tracked run that is
         self._id: str | None = state.get("id")
         #: Steps up to these have been sent: of training, and of each metric of evaluations.
         self._told: dict[str, int] = {"step": -1, **state.get("told", {})}
@@ -136,7 +142,8 @@ class _Task:
     def _keep(self) -> None:
         self._kept.parent.mkdir(mode=0o700, exist_ok=True)
         scratch = self._kept.with_suffix(".new")
-        scratch.write_text(json.dumps({"version": 1, "id": self._id, "told": self._told}) + "\n")
+        kept = {"version": 1, "id": self._id, "told": self._told, "run_id": self._run_id}
+        scratch.write_text(json.dumps(kept) + "\n")
         scratch.replace(self._kept)
 
 

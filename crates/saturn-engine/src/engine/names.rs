@@ -18,6 +18,10 @@ pub(crate) fn open_task(state: &State, name: &str) -> Result<TaskId, Refusal> {
 }
 
 pub(crate) fn unknown_task(state: &State, name: &str) -> Refusal {
+    if state.tasks.is_empty() {
+        let reason = format!("there is no task `{name}`; the run has no tasks yet");
+        return RefusalCode::UnknownTask.because(reason);
+    }
     let names = state.tasks.iter().map(|task| format!("`{}`", task.spec.name));
     let mut listed: Vec<String> = names.take(MAX_LISTED).collect();
     let num_left = state.tasks.len() - listed.len();
@@ -26,4 +30,24 @@ pub(crate) fn unknown_task(state: &State, name: &str) -> Refusal {
     }
     let reason = format!("there is no task `{name}`; there are {}", listed.join(", "));
     RefusalCode::UnknownTask.because(reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::config::{DeviceKind, Mode, Policy, RunConfig};
+
+    #[test]
+    fn an_empty_run_says_that_it_has_no_tasks() {
+        let config = RunConfig {
+            mode: Mode::Orchestrate,
+            device_kind: DeviceKind::Cpu,
+            device_memory_bytes: None,
+            techniques: Vec::new(),
+            policy: Policy::default(),
+        };
+        let refusal = unknown_task(&State::new(config), "x");
+        let expected = "there is no task `x`; the run has no tasks yet";
+        assert_eq!(refusal, RefusalCode::UnknownTask.because(expected));
+    }
 }

@@ -161,7 +161,7 @@ class Processes:
         surroundings = Surroundings.read(spec.task_dir / SUBMITTED)
         if surroundings is not None:
             of_run = environment.get("PYTHONPATH", "").split(os.pathsep)
-            paths = dict.fromkeys([*surroundings.python_path, *of_run])
+            paths = dict.fromkeys([*surroundings.places, *of_run])
             environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         environment.update(self._script.environment)
         return environment
