@@ -144,10 +144,10 @@ def main() -> int:
     kept = OUTCOMES / f"{options.crate}-{options.by}.jsonl"
     before = outcomes(kept)
     known = to_keep(before, options.again, options.seeds)
+    sampled = {one.key for one in mutants.values()}
     if options.by == "tests":
         # The crate's own tests are among them: what those kill is killed.
-        known |= {key: one for key, one in own.items() if is_killed(one)}
-    sampled = {one.key for one in mutants.values()}
+        known |= {key: own[key] for key in sampled & own.keys() if is_killed(own[key])}
     open_ones = [number for number, one in mutants.items() if one.key not in known]
     print(f"{len(mutants)} mutants, {len(open_ones)} to run, {len(tests)} tests", flush=True)
     if judges:

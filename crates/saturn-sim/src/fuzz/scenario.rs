@@ -53,27 +53,7 @@ pub fn scenario(seed: u64) -> Simulation {
     }
     let kind = if seed % 15 == 10 { DeviceKind::Cpu } else { DeviceKind::Cuda };
     workload.config.device_kind = kind;
-    workload.config.policy = Policy {
-        interval_s: rng.random_range(20.0..150.0),
-        checkpoint_every_s: Some(rng.random_range(5.0..40.0)),
-        stall_s: 120.0,
-        kill_grace_s: 10.0,
-        max_switches: rng.random_range(0..3),
-        min_gain: rng.random_range(0.0..0.1),
-        trial_budget: *[TrialBudget::Full, TrialBudget::Worthwhile, TrialBudget::Seconds(40.0)]
-            .choose(&mut rng)
-            .unwrap_or(&TrialBudget::Full),
-        seed,
-        host_memory_bytes: seed.is_multiple_of(10).then_some(least_host_bytes(kind) * 5 / 4),
-        host_memory_by_node: if seed % 10 == 5 {
-            each_nodes_own(&workload.nodes, least_host_bytes(kind))
-        } else {
-            BTreeMap::new()
-        },
-        max_nodes: [1, 2, 1, 3][usize::try_from(seed % 4).unwrap_or(0)],
-        pool_may_grow: !is_on_one_machine(seed),
-        ..Policy::default()
-    };
+    workload.config.policy = draw_policy(&mut rng, seed, kind, &workload.nodes);
     apart::draw_switches(seed, &mut workload.config.policy);
     apart::limit_memory(seed, short, &mut workload);
     let manners = Manners {
@@ -132,6 +112,36 @@ pub fn scenario(seed: u64) -> Simulation {
     }
     simulation.plan_deed(CALM_S, Deed::Calm(nodes));
     simulation
+}
+
+/// How the run is planned and watched over.
+fn draw_policy(
+    rng: &mut Xoshiro256PlusPlus,
+    seed: u64,
+    kind: DeviceKind,
+    nodes: &[Node],
+) -> Policy {
+    Policy {
+        interval_s: rng.random_range(20.0..150.0),
+        checkpoint_every_s: Some(rng.random_range(5.0..40.0)),
+        stall_s: 120.0,
+        kill_grace_s: 10.0,
+        max_switches: rng.random_range(0..3),
+        min_gain: rng.random_range(0.0..0.1),
+        trial_budget: *[TrialBudget::Full, TrialBudget::Worthwhile, TrialBudget::Seconds(40.0)]
+            .choose(rng)
+            .unwrap_or(&TrialBudget::Full),
+        seed,
+        host_memory_bytes: seed.is_multiple_of(10).then_some(least_host_bytes(kind) * 5 / 4),
+        host_memory_by_node: if seed % 10 == 5 {
+            each_nodes_own(nodes, least_host_bytes(kind))
+        } else {
+            BTreeMap::new()
+        },
+        max_nodes: [1, 2, 1, 3][usize::try_from(seed % 4).unwrap_or(0)],
+        pool_may_grow: !is_on_one_machine(seed),
+        ..Policy::default()
+    }
 }
 
 /// Whether this seed's run is on one machine. A resumed run may find another number of devices
