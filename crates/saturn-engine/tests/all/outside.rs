@@ -259,6 +259,20 @@ fn a_trial_that_runs_out_of_memory_beside_others_is_repeated_and_says_nothing() 
 }
 
 #[test]
+fn a_task_that_runs_out_of_memory_on_a_shared_device_is_tried_again_as_after_any_failure() {
+    let mut run = measured(1);
+    used(&mut run, &[0]);
+    take_back(&mut run, 0);
+    while run.is_asked() {
+        run.plan_asked(&[("a", 0), ("b", 1)]);
+    }
+    runs_out_of_memory(&mut run, 0);
+    assert!(!is_excluded(&run), "others use the memory, too");
+    let again = |one: &Record| matches!(one, Record::Retrying { counts: true, .. });
+    assert!(run.records.iter().any(again), "a person shares the device, and knows why");
+}
+
+#[test]
 fn on_a_shared_device_memory_that_others_use_rules_out_no_strategy_for_good() {
     let (mode, kind) = (Mode::Orchestrate, DeviceKind::Cuda);
     let mut run = Run::on((&[1], 1), mode, kind, 100, &[("a", 1)], 1);

@@ -82,6 +82,13 @@ fn a_task_that_ends_before_its_first_trial_keeps_no_host_memory_for_it() {
 }
 
 #[test]
+fn a_trial_does_not_overtake_the_first_trial_of_another_group() {
+    let tasks = [("x", 5), ("y", 6), ("z", 5)];
+    let run = Run::on((&[3], 1), Mode::Orchestrate, DeviceKind::Cuda, 10, &tasks, 48);
+    assert_eq!(run.trials(), [(0, 1)], "z's trial would end after that of x, for which y waits");
+}
+
+#[test]
 fn a_resumed_run_has_the_host_memory_of_the_machine_that_it_is_on() {
     let mut run = planned(&[("large", 8), ("small", 2)], &[("large", 0), ("small", 1)]);
     assert_eq!(run.training(), ["large", "small"]);
