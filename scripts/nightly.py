@@ -168,7 +168,7 @@ PARTS = (
         ),
     ),
     Part("loggers", "the trackers' own packages", 4, (("make", "test-loggers"),)),
-    Part("fuzz", "10,000 simulated runs with faults", 10, (("make", "fuzz"),)),
+    Part("fuzz", "10,000 simulated runs with faults", 6, (("make", "fuzz"),)),
     Part(
         "readers",
         "a minute of fuzzing for every reader of files and messages",
