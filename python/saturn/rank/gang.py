@@ -21,6 +21,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore, HashStore, PrefixStore, Store, TCPStore
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from saturn.rank.connections import Connections
 from saturn.rank.device_memory import DeviceMemory
 from saturn.rank.exceptions import PeerLost
 from saturn.rank.gpu_memory import OutsideTorch
@@ -69,6 +70,7 @@ class Gang:
         self._block, self._opened = "", 0
         self._second_group: dist.ProcessGroup | None = None
         self._meshes: list[DeviceMesh] = []
+        self._connections = Connections()
         self._watch: PeerWatch | None = None
         #: Whether this rank failed while it opened a group. Nothing reaches peers that still wait
         #: in the opening.
@@ -116,10 +118,11 @@ class Gang:
             self._second_group = cast(dist.ProcessGroup, opened)  # non-members would get a number
         return self._second_group
 
-    def close(self, *, is_broken: bool = False) -> None:
+    def close(self, *, is_broken: bool = False, has_failed: bool = False) -> None:
         """Close the process group; peers that wait in a collective see a lost connection.
 
-        `is_broken` says that a peer has left the group after a failure.
+        `is_broken` says that a peer has left the group after a failure, `has_failed` that this rank
+        has: what it leaves behind may hold the group.
         """
         self._second_group = None
         # torch caches operators on sharded tensors for the life of the process. The cache holds
@@ -135,6 +138,8 @@ class Gang:
         elif dist.is_initialized():
             dist.destroy_process_group()
         gc.collect()
+        if has_failed and self.device.type == "cpu":
+            self._connections.shut_down()
 
     @contextlib.contextmanager
     def outliving(self, name: str) -> Iterator[PeerWatch | None]:
@@ -158,7 +163,8 @@ class Gang:
     @contextlib.contextmanager
     def _opening(self) -> Iterator[None]:
         try:
-            yield
+            with self._connections.noted():
+                yield
         except Exception:
             self.has_failed_opening = True
             raise

@@ -211,7 +211,7 @@ class _Measurement:
 
     def _let_go(self, *, is_broken: bool = False) -> None:
         """Free everything of a knob set; `is_broken` says that the set failed on another rank."""
-        self.gang.close(is_broken=is_broken)
+        self.gang.close(is_broken=is_broken, has_failed=self.failure is not None)
         gc.collect()
         if self.gang.device.type != "cpu":
             torch.accelerator.synchronize(self.gang.device)  # raises if the device is lost
