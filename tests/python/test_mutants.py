@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "scripts"))
 
+import mutant_tree  # noqa: E402
 import mutants  # noqa: E402
 import schemata  # noqa: E402
 from mutant_seeds import Seeds  # noqa: E402
@@ -59,11 +60,11 @@ def test_each_mutant_is_an_arm_and_the_function_itself_is_the_last() -> None:
 
 
 def test_an_error_is_the_narrowest_mutants_whose_lines_hold_it() -> None:
-    arm, function = mutants.Place("a.rs", 4, 6, (4,)), mutants.Place("a.rs", 3, 12, (4, 7))
+    arm, function = mutant_tree.Place("a.rs", 4, 6, (4,)), mutant_tree.Place("a.rs", 3, 12, (4, 7))
     span = {"file_name": "a.rs", "line_start": 5, "line_end": 5}
-    assert mutants.is_at(arm, span) and mutants.is_at(function, span)
-    assert not mutants.is_at(arm, span | {"line_end": 9})
-    assert not mutants.is_at(arm, span | {"file_name": "b.rs"})
+    assert mutant_tree.is_at(arm, span) and mutant_tree.is_at(function, span)
+    assert not mutant_tree.is_at(arm, span | {"line_end": 9})
+    assert not mutant_tree.is_at(arm, span | {"file_name": "b.rs"})
 
 
 def test_the_test_that_kills_soonest_is_tried_first() -> None:
