@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,10 @@ import pytest
 import trainer_models
 from saturn import Task
 from saturn.data.slices import Position
+from saturn.tasks.definition import TaskDefinition
 from saturn.techniques.ddp import Ddp
 from saturn.training.evaluation import Evaluator
+from saturn.training.step_loss import Listener
 from trainer_models import MakeTrainer
 
 pytest.importorskip("transformers")
@@ -34,6 +38,16 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def task_of(make: MakeTrainer, name: str = "trainer") -> Task:
     return Task.from_trainer(make, name=name)
+
+
+@contextlib.contextmanager
+def listening(task: TaskDefinition, directory: Path, notes: list[str]) -> Iterator[Listener]:
+    """The listener of a task whose training has begun; its notes come into `notes`."""
+    with in_process.gang_of_one(directory) as gang:
+        in_process.stepper_of(task, Ddp(), gang)
+        listener = task.step_loss.listener(notes.append)
+        listener.began(0)
+        yield listener
 
 
 @pytest.mark.parametrize("logs", [{"logging_steps": 2}, {"logging_strategy": "epoch"}])
@@ -77,10 +91,7 @@ def test_a_callback_that_stops_early_ends_the_training(tmp_path: Path) -> None:
 
     task = task_of(make).definition()
     notes: list[str] = []
-    with in_process.gang_of_one(tmp_path) as gang:
-        in_process.stepper_of(task, Ddp(), gang)
-        listener = task.step_loss.listener(notes.append)
-        listener.began(0)
+    with listening(task, tmp_path, notes) as listener:
         for step, loss in ((2, 1.0), (4, 1.5), (6, 1.5)):
             listener.evaluated(step, {"eval_loss": loss})
             assert listener.is_over == (step > 2)
@@ -109,10 +120,7 @@ def test_callbacks_hear_of_an_evaluation_that_lacks_the_trainers_own_metric(
 
     task = Task.from_trainer(listened, evaluate=lambda model: {"own": 1.0}).definition()
     notes: list[str] = []
-    with in_process.gang_of_one(tmp_path) as gang:
-        in_process.stepper_of(task, Ddp(), gang)
-        listener = task.step_loss.listener(notes.append)
-        listener.began(0)
+    with listening(task, tmp_path, notes) as listener:
         for step in (2, 4):
             listener.evaluated(step, {"own": 1.0})
     assert len(heard) == 2 and notes == []
@@ -180,11 +188,8 @@ def test_a_trainer_that_logs_itself_is_asked_to(tmp_path: Path) -> None:
 
     task = task_of(make).definition()
     notes: list[str] = []
-    with in_process.gang_of_one(tmp_path) as gang:
-        in_process.stepper_of(task, Ddp(), gang)
-        listener = task.step_loss.listener(notes.append)
+    with listening(task, tmp_path, notes) as listener:
         assert task.step_loss.own_end is not None and task.step_loss.own_end.at_steps
-        listener.began(0)
         for step in (1, 2):
             listener.stepped(step, float(step))
         listener.evaluated(2, {"eval_loss": 4.0})
@@ -207,10 +212,7 @@ def test_a_log_of_its_own_may_end_the_training_without_any_callback(tmp_path: Pa
 def test_a_callback_that_raises_is_told_no_more(tmp_path: Path) -> None:
     task = task_of(trainer_models.watched(fails=True)).definition()
     notes: list[str] = []
-    with in_process.gang_of_one(tmp_path) as gang:
-        in_process.stepper_of(task, Ddp(), gang)
-        listener = task.step_loss.listener(notes.append)
-        listener.began(0)
+    with listening(task, tmp_path, notes) as listener:
         listener.stepped(1, 0.5)
         listener.stepped(2, 0.5)
     assert notes == ["the trainer's callbacks are not called any more: OSError: nobody listens"]

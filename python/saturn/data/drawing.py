@@ -6,21 +6,18 @@ collate function holds, in a transform or made at its first call.
 
 from __future__ import annotations
 
-import functools
 import pickle
 import random
 import sys
 from collections.abc import Iterator
-from types import ModuleType
 from typing import Any
 
 import torch
 
 from saturn.data import seeds
+from saturn.data.held import objects_in
 from saturn.data.seeds import RandomState
 
-#: Limits of the search for generators: depth of nesting, entries of one container, objects in all.
-_MOST_DEPTH, _MOST_ENTRIES, _MOST_SEEN = 4, 64, 4096
 _CPU = torch.device("cpu")
 
 
@@ -112,35 +109,4 @@ def set_state(generator: Any, state: Any) -> None:
 
 def generators_in(holders: tuple[Any, ...]) -> Iterator[Any]:
     """All generators that objects hold: in attributes, containers, closures; each once."""
-    seen: set[int] = set()
-    pending = [(holder, 0) for holder in holders]
-    while pending and len(seen) < _MOST_SEEN:
-        value, depth = pending.pop(0)
-        if id(value) in seen:
-            continue
-        seen.add(id(value))
-        if is_generator(value):
-            yield value
-        elif depth < _MOST_DEPTH:
-            pending += [(inner, depth + 1) for inner in held(value)]
-
-
-def held(value: Any) -> list[Any]:
-    """The objects that a function or an object holds: in attributes, containers, closures."""
-    if isinstance(value, torch.Tensor | type | ModuleType):
-        return []
-    if isinstance(value, functools.partial):
-        return [value.func, *value.args, *value.keywords.values()]
-    if isinstance(value, tuple | list):
-        return list(value) if len(value) <= _MOST_ENTRIES else []
-    if isinstance(value, dict):
-        return list(value.values()) if len(value) <= _MOST_ENTRIES else []
-    found = list(getattr(value, "__dict__", {}).values())[:_MOST_ENTRIES]
-    if (owner := getattr(value, "__self__", None)) is not None:  # the object of a bound method
-        found.append(owner)
-    for cell in getattr(value, "__closure__", None) or ():
-        try:
-            found.append(cell.cell_contents)
-        except ValueError:  # the closure's cell is still empty
-            continue
-    return found
+    return filter(is_generator, objects_in(holders, is_end=is_generator))

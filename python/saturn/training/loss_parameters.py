@@ -15,13 +15,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from saturn.data import drawing
+from saturn.data.held import objects_in
 from saturn.plain.installed import is_installed
 from saturn.rank.exceptions import TaskError
 from saturn.tasks.definition import TaskDefinition
-
-#: Limits of the search: depth of nesting, objects in all.
-_MOST_DEPTH, _MOST_SEEN = 4, 4096
 
 
 class LossParameters:
@@ -49,23 +46,17 @@ class LossParameters:
 
 def parameters_in(holders: tuple[Any, ...]) -> Iterator[tuple[str, Tensor]]:
     """(description, parameter) of all that objects hold and that require gradients."""
-    seen: set[int] = set()
-    pending = [(holder, 0) for holder in holders]
-    while pending and len(seen) < _MOST_SEEN:
-        value, depth = pending.pop(0)
-        if id(value) in seen:
-            continue
-        seen.add(id(value))
+    for value in objects_in(holders, is_end=_is_of_torch, and_of=_globals_of):
         if isinstance(value, nn.Module):
             for name, parameter in value.named_parameters():
                 if parameter.requires_grad:
                     yield f"`{name}` of {type(value).__name__}", parameter
-        elif isinstance(value, Tensor):
-            if value.requires_grad and value.is_leaf:
-                yield f"a tensor of shape {tuple(value.shape)}", value
-        elif depth < _MOST_DEPTH:
-            held = [*drawing.held(value), *_globals_of(value)]
-            pending += [(inner, depth + 1) for inner in held]
+        elif isinstance(value, Tensor) and value.requires_grad and value.is_leaf:
+            yield f"a tensor of shape {tuple(value.shape)}", value
+
+
+def _is_of_torch(value: Any) -> bool:
+    return isinstance(value, nn.Module | Tensor)
 
 
 def _globals_of(value: Any) -> Iterator[Any]:
