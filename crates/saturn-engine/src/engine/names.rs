@@ -31,23 +31,3 @@ pub(crate) fn unknown_task(state: &State, name: &str) -> Refusal {
     let reason = format!("there is no task `{name}`; there are {}", listed.join(", "));
     RefusalCode::UnknownTask.because(reason)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::facts::config::{DeviceKind, Mode, Policy, RunConfig};
-
-    #[test]
-    fn an_empty_run_says_that_it_has_no_tasks() {
-        let config = RunConfig {
-            mode: Mode::Orchestrate,
-            device_kind: DeviceKind::Cpu,
-            device_memory_bytes: None,
-            techniques: Vec::new(),
-            policy: Policy::default(),
-        };
-        let refusal = unknown_task(&State::new(config), "x");
-        let expected = "there is no task `x`; the run has no tasks yet";
-        assert_eq!(refusal, RefusalCode::UnknownTask.because(expected));
-    }
-}

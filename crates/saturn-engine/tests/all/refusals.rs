@@ -81,3 +81,12 @@ fn every_code_has_its_row_in_the_reference() {
     let codes: BTreeSet<&str> = RefusalCode::ALL.iter().map(|(code, _)| *code).collect();
     assert_eq!(codes.len(), RefusalCode::ALL.len());
 }
+
+#[test]
+fn an_empty_run_says_that_it_has_no_tasks() {
+    let mut run = Run::on((&[2], 1), Mode::Orchestrate, DeviceKind::Cuda, 10, &[], 48);
+    let command = Command::Cancel { task: "x".to_owned() };
+    let refusal = run.engine.handle(Event::Command { command }, run.now_s).refusal;
+    let expected = "there is no task `x`; the run has no tasks yet";
+    assert_eq!(refusal, Some(RefusalCode::UnknownTask.because(expected)));
+}

@@ -31,8 +31,8 @@ impl Meter {
 
     /// Has the allocator put in order what was freed so far, and counts that as planning.
     ///
-    /// glibc puts it off until somebody asks for more than a kilobyte. A solve frees by far the
-    /// most, and the first event after it would pay: up to fifty times its own cost.
+    /// glibc puts this off until somebody asks for more than a kilobyte. A solve frees by far the
+    /// most, and the first event after the solve would pay for that.
     pub(crate) fn settle_memory(&mut self) {
         let began_s = (self.clock)();
         drop(std::hint::black_box(Vec::<u8>::with_capacity(SETTLING_BYTES)));

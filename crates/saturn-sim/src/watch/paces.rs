@@ -2,9 +2,9 @@
 //!
 //! Training that was clocked for long enough puts its seconds a step on record: they correct what
 //! the trial said. Written from what the engine promises, for runs whose attempts take as long as
-//! their trials say. There no node is slow, so every step counts.
+//! their trials say: there every step counts, unless the engine takes a node for slow.
 //!
-//! Does not do: say whether the figure is right (`judge`).
+//! Does not do: say whether the figure is right.
 
 use std::collections::BTreeMap;
 
