@@ -144,7 +144,7 @@ def test_a_task_is_found_though_another_can_not_be_loaded(
 
 
 def test_a_process_of_another_python_has_packages_of_its_own() -> None:
-    """As after `saturn resume --python`: those of the Python that the task came from are others."""
+    """After `saturn resume --python`, a rank leaves out the packages of the earlier Python."""
     here = Surroundings.here()
     places = ("/work", "/old/lib/python312.zip", "/old/lib/python3.12", "/old/lib/my-python3.12")
     packages = ("/old/lib/python3.12/site-packages", "/usr/lib/python3/dist-packages")
