@@ -49,7 +49,7 @@ that reach its function, likely killers first.
 """
 NIGHTLY = """\
 These survive the quick gate's tests and are killed by the same tests with three times as many
-random cases. The nightly form draws 40 times as many.
+random cases. The nightly form draws ten times as many.
 """
 #: How a reason begins that says that a mutant changes no decision.
 NO_DECISION = ("equivalent", "words for people")
