@@ -83,6 +83,7 @@ class Data:
         #: Whether collating the task's first samples drew random numbers; set by `parts_of_first`.
         #: If so, a batch is collated whole before it is cut.
         self.draws_in_collating = False
+        self._first: Any = None  # the first batch of a stream, for `parts_of_first`
 
     @property
     def batches_per_epoch(self) -> int | None:
@@ -139,8 +140,10 @@ class Data:
         """
         loader = self.loader
         if not self._is_map_style or loader.batch_sampler is None:
-            with closing(self.slices(Position())) as slices:
-                batch = next(slices).batch
+            if self._first is None:
+                with closing(self.slices(Position())) as slices:
+                    self._first = next(slices).batch
+            batch = self._first
             if (size := nested.num_samples(batch)) is None:
                 return [batch]
             return [nested.take(batch, low, high) for low, high in _parts(min(size, most))]
