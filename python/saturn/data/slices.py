@@ -27,6 +27,7 @@ from saturn.data.fetch import FetchKey, SliceDataset, WorkerStart, fetched
 from saturn.data.sampling import EpochBatches, num_batches
 from saturn.rank.exceptions import TaskError
 from saturn.rank.failure import task_function
+from saturn.rank.hidden_group import hidden_group
 
 #: Seconds between two notes on how far a stream has been read again.
 _TELL_EVERY_S = 30.0
@@ -158,7 +159,7 @@ class Data:
 
     def _make_loader(self) -> Any:
         seeds.seed_all(self._seed)
-        with task_function("get_dataloader"):
+        with hidden_group(), task_function("get_dataloader"):
             loader = self._get_dataloader()
         if not hasattr(loader, "__iter__"):
             raise TaskError(
@@ -225,7 +226,7 @@ class Data:
         batches_of = self._batches(epochs)
         samples, batches = start.samples, start.batches
         while True:
-            with task_function("get_dataloader's loader"):
+            with hidden_group(), task_function("get_dataloader's loader"):
                 batch = self._kept(next(batches_of))
             plan = planned.popleft()
             if cut is not None:
@@ -348,13 +349,13 @@ class Data:
         for generator in drawing.generators_in((loader, getattr(loader, "dataset", None))):
             drawing.seed_generator(generator, epoch_seed)
         seeds.seed_fetch(epoch_seed)
-        with task_function("get_dataloader's loader"):
+        with hidden_group(), task_function("get_dataloader's loader"):
             return iter(loader)
 
     def _next_of_stream(self, iterator: Iterator[Any], epoch: int, number: int) -> tuple[Any, bool]:
         # A stream read in this process draws from the same generators as the model.
         seeds.seed_fetch(seeds.sample_seed(self._seed, epoch, number))
-        with task_function("get_dataloader's loader"):
+        with hidden_group(), task_function("get_dataloader's loader"):
             try:
                 return self._kept(next(iterator)), True
             except StopIteration:
