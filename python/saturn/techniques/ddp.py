@@ -101,6 +101,7 @@ class _Whole(DataParallelModel):
     """The model itself, on a single device."""
 
     leaves_only_gradients = True
+    keeps_sums = True
 
 
 class _DdpModel(DataParallelModel):

@@ -45,6 +45,7 @@ from saturn.training.optimizer import build_optimizer, step_optimizer, unstepped
 from saturn.training.optimizer_groups import OptimizerGroups
 from saturn.training.optimizer_settings import StandIns
 from saturn.training.own_generators import OwnGenerators
+from saturn.training.parameter_hooks import ParameterHooks
 from saturn.training.precision import Precision
 from saturn.training.slicing import UNKNOWN, Slicing
 from saturn.training.weighing import Shares, Weighing
@@ -114,7 +115,9 @@ class Stepper:
         precision.put_on(module, outputs_in_float32=step_loss is not None)
         memory.spreading()
         whole = None if technique.runs_whole_model else StandIns(module)
+        hooks = ParameterHooks(module, world_size=gang.world_size)
         self.parallel = technique.parallelise(module, gang, knobs)
+        hooks.expect_kept(self.parallel)
         if self.parallel.data_size > 1:
             if slicing.reason is not None:
                 raise NotApplicable(slicing.reason)
