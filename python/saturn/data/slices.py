@@ -24,13 +24,15 @@ from torch.utils.data import DataLoader, IterableDataset, default_collate
 from saturn.data import drawing, nested, seeds
 from saturn.data.dealing import Dealing, Planned, bounds, own_part
 from saturn.data.fetch import FetchKey, SliceDataset, WorkerStart, fetched
-from saturn.data.sampling import EpochBatches, num_batches
+from saturn.data.sampling import EpochBatches, catch_up, num_batches
 from saturn.rank.exceptions import TaskError
 from saturn.rank.failure import task_function
 from saturn.rank.hidden_group import hidden_group
 
 #: Seconds between two notes on how far a stream has been read again.
 _TELL_EVERY_S = 30.0
+#: A sampler's passes that take less are not told of.
+_TELL_AFTER_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -268,7 +270,7 @@ class Data:
                     yield FetchKey(epoch, position, indices, *own_part(low, high))
                 position += size
 
-        return itertools.starmap(of_epoch, _epochs_from(start))
+        return itertools.starmap(of_epoch, self._epochs_from(start))
 
     def _step_keys(
         self, start: Position, planned: deque[Planned], dealing: Dealing
@@ -289,7 +291,20 @@ class Data:
                 first, done = end, done + number
                 position += sum(map(len, of_step))
 
-        return itertools.starmap(of_epoch, _epochs_from(start))
+        return itertools.starmap(of_epoch, self._epochs_from(start))
+
+    def _epochs_from(self, start: Position) -> Iterator[tuple[int, int]]:
+        """(epoch, first batch to read) for each epoch from `start` on."""
+        began = time.monotonic()
+        passes = catch_up(self.loader, self._seed, start.epoch)
+        if (taken_s := time.monotonic() - began) > _TELL_AFTER_S:
+            self._note(
+                f"made {passes} passes of the loader's sampler again to reach where training "
+                f"stands: {taken_s:.1f} s (torch's own samplers need none)"
+            )
+        yield start.epoch, start.batch
+        for epoch in itertools.count(start.epoch + 1):
+            yield epoch, 0
 
     # For streams.
 
@@ -360,13 +375,6 @@ class Data:
                 return self._kept(next(iterator)), True
             except StopIteration:
                 return None, False
-
-
-def _epochs_from(start: Position) -> Iterator[tuple[int, int]]:
-    """(epoch, first batch to read) for each epoch from `start` on."""
-    yield start.epoch, start.batch
-    for epoch in itertools.count(start.epoch + 1):
-        yield epoch, 0
 
 
 def _tell_epoch(part: Any, epoch: int) -> bool:
