@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import threading
 from collections import UserDict, namedtuple
 from collections.abc import Callable, Iterator
@@ -240,6 +241,26 @@ def test_samplers_that_keep_nothing_are_not_run_again() -> None:
     data = Data(lambda: DataLoader(numbers, batch_size=4, sampler=Constant()), seed=1)
     next(data.slices(Position(epoch=30)))
     assert len(passes) == 2  # one to see that it keeps nothing, and the epoch's own
+
+
+def test_a_stream_that_keeps_something_is_told_of_once() -> None:
+    class Shuffled:
+        def __init__(self) -> None:
+            self.order = list(range(8))
+
+        def __iter__(self) -> Iterator[torch.Tensor]:
+            random.shuffle(self.order)
+            return iter(torch.tensor(self.order).split(4))
+
+    class ByEpoch(Shuffled):
+        def set_epoch(self, epoch: int) -> None:
+            self.order = list(range(epoch, epoch + 8))
+
+    for stream, told in ((Shuffled, ["order"]), (ByEpoch, [])):
+        notes: list[str] = []
+        data = Data(stream, seed=1, note=notes.append)
+        list(islice(data.slices(Position()), 7))
+        assert [re.findall("its own `(.*)` in each pass", note)[0] for note in notes] == told
 
 
 def test_random_splits_of_the_loader_function_are_the_same_in_every_process() -> None:

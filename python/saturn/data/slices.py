@@ -25,6 +25,7 @@ from saturn.data import drawing, nested, seeds
 from saturn.data.dealing import Dealing, Planned, bounds, own_part
 from saturn.data.fetch import FetchKey, SliceDataset, WorkerStart, fetched
 from saturn.data.sampling import EpochBatches, catch_up, num_batches
+from saturn.data.stream_memory import StreamMemory
 from saturn.rank.exceptions import TaskError
 from saturn.rank.failure import task_function
 from saturn.rank.hidden_group import hidden_group
@@ -312,6 +313,7 @@ class Data:
         self, start: Position, data_rank: int, data_size: int
     ) -> Generator[Slice, None, None]:
         samples, batches = start.samples, start.batches
+        memory = StreamMemory(self.loader)
         began = told = time.monotonic()
         number, epoch, iterator = 0, start.epoch, self._open_stream(start.epoch)
         while True:
@@ -322,6 +324,7 @@ class Data:
                         f"get_dataloader's loader gave no batch in epoch {epoch}; it must give "
                         "batches each time it is iterated"
                     )
+                memory.passed(self.loader, self._note)
                 epoch, number = epoch + 1, 0
                 iterator = self._open_stream(epoch)
                 continue
