@@ -43,7 +43,8 @@ from saturn.training.lr_schedule import LrSchedule
 from saturn.training.objective import TaskObjective
 from saturn.training.optimizer import build_optimizer, step_optimizer, unstepped
 from saturn.training.optimizer_groups import OptimizerGroups
-from saturn.training.optimizer_settings import StandIns
+from saturn.training.optimizer_memory import OptimizerMemory
+from saturn.training.optimizer_settings import StandIns, expect_separable
 from saturn.training.own_generators import OwnGenerators
 from saturn.training.parameter_hooks import ParameterHooks
 from saturn.training.precision import Precision
@@ -145,7 +146,9 @@ class Stepper:
             self.optimizer = build_optimizer(definition, self.parallel.module, gang.device)
         if whole is not None:
             whole.expect_same_settings(definition, self.parallel.module, self.optimizer)
+            expect_separable(definition, self.optimizer)
         self._own_generators = OwnGenerators(definition, self.parallel.module)
+        self._optimizer_memory = OptimizerMemory(self.optimizer)
         self._loss_parameters = LossParameters(definition, self.parallel.module)
         self._unstepped = unstepped(self.optimizer, self.parallel.module)
         self.lr_schedule = LrSchedule(definition.lr_scheduler, self.optimizer)
@@ -231,6 +234,7 @@ class Stepper:
             self._seed_optimizer(pieces[-1].batches)
             with self.parallel.optimizer_memory():
                 step_optimizer(self.optimizer)
+            self._optimizer_memory.check()
         self._drop_gradients()
         if is_taken and not self._accumulation.is_past_end(pieces[-1].batches):
             self.lr_schedule.step()
