@@ -1,4 +1,4 @@
-"""Code that makes data finds no process group, and so gives whole batches on any number of ranks."""
+"""Code that makes data finds no process group, and gives whole batches on all ranks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def by_distributed_sampler() -> DataLoader[Any]:
 
 
 class OwnPart(IterableDataset[Any]):
-    """A stream of which each rank of a process group reads its part, as of WebDataset or litdata."""
+    """A stream of which each rank of a process group reads its part, as litdata's."""
 
     def __iter__(self) -> Iterator[Any]:
         has_group = torch.distributed.distributed_c10d.is_initialized()

@@ -1,4 +1,4 @@
-"""Hooks that a model has put on its parameters do what they do in a loop by hand, or are refused."""
+"""Hooks on a model's parameters do what they do in a loop by hand, or are refused."""
 
 from __future__ import annotations
 

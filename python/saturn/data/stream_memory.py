@@ -1,7 +1,7 @@
 """Notice streams that keep something from pass to pass, and so begin anew after a stop.
 
-A sampler's earlier passes can be made again (see `sampling.catch_up`). A stream's would take as long
-as the training so far, so the user is told instead.
+A sampler's earlier passes can be made again (see `sampling.catch_up`). A stream's would take as
+long as the training so far, so the user is told instead.
 """
 
 from __future__ import annotations

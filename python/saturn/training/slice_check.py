@@ -50,7 +50,7 @@ _MORE_ROUNDING = 4.0
 
 
 class _PartRaisedError(Exception):
-    """The task's code computes the loss of a whole, and raises on a part; the message is a reason."""
+    """The task's code raises on a part, and did not on the whole; the message is a reason."""
 
 
 @dataclass(frozen=True)

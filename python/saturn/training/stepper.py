@@ -37,6 +37,7 @@ from saturn.training.accumulation import Accumulation
 from saturn.training.agreement import Agreement, StepFacts, agree
 from saturn.training.batch_norm import GlobalBatchNorm
 from saturn.training.draws import Draws
+from saturn.training.loss_memory import LossMemory
 from saturn.training.loss_parameters import LossParameters
 from saturn.training.loss_scale import LossScale, Verdict
 from saturn.training.lr_schedule import LrSchedule
@@ -108,6 +109,9 @@ class Stepper:
         self._objective = TaskObjective(
             definition, self._weigh, precision=precision, slicing=slicing
         )
+        if definition.loss_function is not None:
+            function = definition.loss_function
+            self._objective.loss_memory = LossMemory(function, gang.device, note)
         memory = gang.device_memory
         if module is None:
             memory.building()
