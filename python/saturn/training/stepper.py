@@ -155,6 +155,11 @@ class Stepper:
         self._optimizer_memory = OptimizerMemory(self.optimizer)
         self._loss_parameters = LossParameters(definition, self.parallel.module)
         self._unstepped = unstepped(self.optimizer, self.parallel.module)
+        self._frozen = [
+            (name, parameter)
+            for name, parameter in self.parallel.module.named_parameters()
+            if not parameter.requires_grad
+        ]
         self.lr_schedule = LrSchedule(definition.lr_scheduler, self.optimizer)
         # Noted before any step: a trial's steps may go on as training, and be saved.
         self.optimizer_groups = OptimizerGroups(self.optimizer)
@@ -234,6 +239,7 @@ class Stepper:
         with self._drawing(staged):
             losses, is_taken = self._gradients(pieces, shares.shares)
         self._loss_parameters.check()
+        self._expect_frozen()
         if is_taken:
             self._seed_optimizer(pieces[-1].batches)
             with self.parallel.optimizer_memory():
@@ -254,6 +260,17 @@ class Stepper:
         agreement.facts, self._norm = facts, None
         self._gang.device_memory.stepped(is_repeatable=self._is_repeatable)
         return agreement
+
+    def _expect_frozen(self) -> None:
+        """Raise `TaskError` if a forward has made a parameter trainable that was frozen."""
+        for name, parameter in self._frozen:
+            if parameter.requires_grad:
+                raise TaskError(
+                    f"the parameter `{name}` was frozen when get_model returned the model, and a "
+                    "forward has made it trainable: the optimizer, which has the parameters that "
+                    "are trainable from the beginning, would never step it. Leave it trainable, "
+                    "and multiply its layer's gradient by 0 in the first steps, for example"
+                )
 
     @property
     def _draws_on(self) -> bool:
@@ -307,6 +324,7 @@ class Stepper:
         """
         scale = self.loss_scale
         before = Buffers(self.parallel.module) if scale is not None or self._may_repeat else None
+        versions = None if before is None else self._versions()
         while True:
             losses = self._passes(pieces, shares, 1.0 if scale is None else scale.factor)
             verdict = Verdict.REPEAT if losses is None else self._finish_gradients()
@@ -316,7 +334,17 @@ class Stepper:
             if losses is None:
                 self._gang.device_memory.give_back()
             assert before is not None, "what is kept is kept from a step's beginning"
+            if versions != self._versions():
+                raise TaskError(
+                    "a forward changes parameters of the model itself, and this step has to be "
+                    "taken again (under fp16, if a gradient overflows): the change would be made "
+                    "twice. Use bf16, or keep what the forward changes in buffers"
+                )
             before.restore()
+
+    def _versions(self) -> list[int]:
+        """How often each parameter has been changed in place."""
+        return [parameter._version for parameter in self.parallel.module.parameters()]
 
     def _passes(
         self, pieces: Sequence[_Piece], shares: Sequence[float], factor: float
