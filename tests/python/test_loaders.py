@@ -263,6 +263,34 @@ def test_a_stream_that_keeps_something_is_told_of_once() -> None:
         assert [re.findall("its own `(.*)` in each pass", note)[0] for note in notes] == told
 
 
+@pytest.mark.parametrize("deals", [None, lambda sizes: True])
+def test_a_length_that_is_not_true_is_told_of_once(deals: Any) -> None:
+    class Unequal(Sampler[list[int]]):
+        """Batches of as many tokens as fit: their number varies."""
+
+        def __init__(self, length: int) -> None:
+            self.length = length
+
+        def __iter__(self) -> Iterator[list[int]]:
+            return iter([[0, 1, 2], [3], [4, 5]])
+
+        def __len__(self) -> int:
+            return self.length
+
+    numbers = TensorDataset(torch.arange(6))
+    for length, told in ((4, ["epoch 0 has had 3 batches, and the loader's length is 4"]), (3, [])):
+        notes: list[str] = []
+        sampler = Unequal(length)
+        data = Data(
+            lambda sampler=sampler: DataLoader(numbers, batch_sampler=sampler),  # type: ignore[misc]
+            seed=1,
+            note=notes.append,
+        )
+        steps = data.steps(Position(), lambda done: 1, data_rank=0, data_size=1, deals=deals)
+        list(islice(steps, 8))
+        assert [note.partition(": ")[0] for note in notes] == told
+
+
 def test_random_splits_of_the_loader_function_are_the_same_in_every_process() -> None:
     def split() -> DataLoader[Any]:
         train, _ = torch.utils.data.random_split(Numbers(), [15, 8])

@@ -10,7 +10,7 @@ import in_process
 import pytest
 import reference
 import torch
-from models import NUM_CLASSES, definition
+from models import NUM_CLASSES, Mlp, definition
 from saturn.rank.exceptions import TaskError
 from saturn.techniques.ddp import Ddp
 from saturn.training.loss_memory import LossMemory
@@ -112,6 +112,47 @@ def test_what_a_loss_keeps_for_a_log_is_told_once_and_changes_nothing(
     assert logging.calls == 4, "the second look at a loss leaves no trace"
     expected, _ = reference.train(definition(loss_function=Logging()), 4)
     assert losses == expected
+
+
+class CountingModel(Mlp):
+    def __init__(self, *, is_saved: bool) -> None:
+        super().__init__()
+        self.forwards = 0
+        self.longest = 0
+        if is_saved:
+            self.head = Saved(self.head)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.forwards += 1
+        self.longest = max(self.longest, len(inputs))
+        return super().forward(inputs)
+
+
+class Saved(nn.Sequential):
+    """Counts too, and saves the count."""
+
+    count = 0
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        self.count += 1
+        return super().forward(inputs)
+
+    def get_extra_state(self) -> Any:
+        return self.count
+
+    def set_extra_state(self, state: Any) -> None:
+        self.count = state
+
+
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_a_number_that_a_model_counts_is_told_once(
+    is_saved: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task = definition(get_model=partial(CountingModel, is_saved=is_saved))
+    in_process.train(task, Ddp(), tmp_path, steps=6)
+    told = capsys.readouterr().out
+    assert told.count("keeps `forwards` of CountingModel as a plain number") == 1
+    assert told.count("begins anew") == 1
 
 
 def test_plain_losses_are_told_nothing_of() -> None:

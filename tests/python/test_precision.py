@@ -118,7 +118,7 @@ def test_a_step_that_changes_parameters_itself_is_not_taken_again(tmp_path: Path
     changes: dict[str, Any] = {"get_model": Following, "precision": "fp16"}
     in_process.train(definition(**changes), Ddp(), tmp_path, steps=2)
     overflows = definition(**changes, loss_function=overflowing)
-    with pytest.raises(TaskError, match="the change would be made twice. Use bf16"):
+    with pytest.raises(TaskError, match=r"the change would be made twice\. Use bf16"):
         in_process.train(overflows, Ddp(), tmp_path, steps=1)
 
 

@@ -87,6 +87,7 @@ class Data:
         #: Whether collating the task's first samples drew random numbers; set by `parts_of_first`.
         #: If so, a batch is collated whole before it is cut.
         self.draws_in_collating = False
+        self._has_told_length = False
         self._first: Any = None  # the first batch of a stream, for `parts_of_first`
 
     @property
@@ -170,6 +171,17 @@ class Data:
                 "or an iterable of batches"
             )
         return loader
+
+    def _expect_length(self, found: int, epoch: int) -> None:
+        """Tell the user once if an epoch has had another number of batches than the loader says."""
+        said = self.batches_per_epoch
+        if said in (None, found) or self._has_told_length:
+            return
+        self._has_told_length = True
+        self._note(
+            f"epoch {epoch} has had {found} batches, and the loader's length is {said}: `epochs` are "
+            f"counted as {said} batches each"
+        )
 
     @property
     def _is_map_style(self) -> bool:
@@ -270,6 +282,7 @@ class Data:
                     planned.append(Planned(high - low, size, *after))
                     yield FetchKey(epoch, position, indices, *own_part(low, high))
                 position += size
+            self._expect_length(number + 1, epoch)
 
         return itertools.starmap(of_epoch, self._epochs_from(start))
 
@@ -291,6 +304,7 @@ class Data:
                 yield from dealing.keys(of_step, epoch, first, position, after, planned)
                 first, done = end, done + number
                 position += sum(map(len, of_step))
+            self._expect_length(first, epoch)
 
         return itertools.starmap(of_epoch, self._epochs_from(start))
 
@@ -324,6 +338,7 @@ class Data:
                         f"get_dataloader's loader gave no batch in epoch {epoch}; it must give "
                         "batches each time it is iterated"
                     )
+                self._expect_length(number, epoch)
                 memory.passed(self.loader, self._note)
                 epoch, number = epoch + 1, 0
                 iterator = self._open_stream(epoch)

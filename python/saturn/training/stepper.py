@@ -41,6 +41,7 @@ from saturn.training.loss_memory import LossMemory
 from saturn.training.loss_parameters import LossParameters
 from saturn.training.loss_scale import LossScale, Verdict
 from saturn.training.lr_schedule import LrSchedule
+from saturn.training.model_memory import ModelMemory
 from saturn.training.objective import TaskObjective
 from saturn.training.optimizer import build_optimizer, step_optimizer, unstepped
 from saturn.training.optimizer_groups import OptimizerGroups
@@ -154,6 +155,7 @@ class Stepper:
         self._own_generators = OwnGenerators(definition, self.parallel.module)
         self._optimizer_memory = OptimizerMemory(self.optimizer)
         self._loss_parameters = LossParameters(definition, self.parallel.module)
+        self._model_memory = ModelMemory(self.parallel.module, note)
         self._unstepped = unstepped(self.optimizer, self.parallel.module)
         self._frozen = [
             (name, parameter)
@@ -246,6 +248,7 @@ class Stepper:
                 step_optimizer(self.optimizer)
             self._optimizer_memory.check()
         self._drop_gradients()
+        self._model_memory.stepped()
         if is_taken and not self._accumulation.is_past_end(pieces[-1].batches):
             self.lr_schedule.step()
         # If several ranks share a slice, only the rank that reports its loss counts it.
