@@ -11,7 +11,7 @@ import torch
 from models import WIDTH, definition
 from saturn.tasks.definition import TaskDefinition
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 
 def padded_rows(
@@ -105,6 +105,48 @@ def weighted_by_class(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tens
 
 def class_weight(batch: Any) -> float:
     return float((batch[1] + 1).sum())
+
+
+def one_class_first(
+    loss: Callable[[torch.Tensor, torch.Tensor], torch.Tensor], *, marks: bool = False
+) -> TaskDefinition:
+    """A task whose first eight samples are all of class 1, later ones of classes 1 to 3.
+
+    With `marks`, labels are floats: 0 for the first eight, later 0 or 1.
+    """
+
+    def loader() -> DataLoader[Any]:
+        inputs = torch.randn(32, WIDTH, generator=torch.Generator().manual_seed(7))
+        labels = torch.arange(32) % 3 + 1
+        labels[:8] = 1
+        if marks:
+            labels = (labels > 1).float()
+        return DataLoader(TensorDataset(inputs, labels), batch_size=8)
+
+    return definition(get_dataloader=loader, loss_function=loss)
+
+
+def ignoring(label: int) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    return partial(nn.functional.cross_entropy, ignore_index=label)
+
+
+def of_hardest_pairs(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """The triplet loss with the hardest pairs of the batch; without two classes it is zero."""
+    apart, same = torch.cdist(outputs, outputs), labels[:, None] == labels
+    nearest_other = apart.masked_fill(same, 1e9).min(1).values
+    return nn.functional.relu((apart * same).max(1).values - nearest_other + 1.0).mean()
+
+
+def balanced_marks(outputs: torch.Tensor, marks: torch.Tensor) -> torch.Tensor:
+    weights = 1 + 7 * marks
+    each = nn.functional.binary_cross_entropy_with_logits(outputs[:, 0], marks, reduction="none")
+    return (weights * each).sum() / weights.sum()
+
+
+def of_largest_losses(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """The mean of a batch's four largest losses, as in online mining of hard examples."""
+    each = nn.functional.cross_entropy(outputs, labels, reduction="none")
+    return each.topk(min(4, len(each))).values.mean()
 
 
 class Noisy(nn.Module):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+import threading
 from collections import UserDict, namedtuple
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -18,7 +20,7 @@ from saturn.data import seeds
 from saturn.data.sampling import epoch_batches
 from saturn.data.slices import Data, Position
 from saturn.rank.exceptions import TaskError
-from torch.utils.data import DataLoader, Sampler, get_worker_info
+from torch.utils.data import DataLoader, Sampler, TensorDataset, get_worker_info
 
 # Newer Pythons warn of the forks that a DataLoader makes for its workers.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
@@ -176,6 +178,117 @@ def test_generators_in_lists_and_objects_of_a_sampler_are_seeded_with_each_epoch
     assert drawn[0] != drawn[1] != drawn[2]
     # As after a resume in the second epoch.
     assert epoch_batches(DataLoader(Numbers(), 5, sampler=ByClass()), SEED, 1) == drawn[1]
+
+
+class InPlace(Sampler[int]):
+    """Shuffles its own list at each pass, as bucketing samplers do."""
+
+    def __init__(self) -> None:
+        self.order = list(range(20))
+
+    def __iter__(self) -> Iterator[int]:
+        random.shuffle(self.order)
+        return iter(list(self.order))
+
+    def __len__(self) -> int:
+        return 20
+
+
+class Counting(InPlace):
+    """Counts its passes, and turns the order by their number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passes = 0
+        self.lock = threading.Lock()  # can't be pickled
+
+    def __iter__(self) -> Iterator[int]:
+        self.passes += 1
+        return iter([*self.order[self.passes :], *self.order[: self.passes]])
+
+
+@pytest.mark.parametrize("sampler", [InPlace, Counting])
+@pytest.mark.parametrize("accumulates", [False, True])
+def test_samplers_that_keep_something_go_on_from_any_position(
+    sampler: type[Sampler[int]], accumulates: bool
+) -> None:
+    numbers = TensorDataset(torch.arange(20))
+
+    def of_steps(start: Position) -> Iterator[tuple[list[int], Position]]:
+        data = Data(lambda: DataLoader(numbers, batch_size=4, sampler=sampler()), seed=1)
+        deals = (lambda sizes: True) if accumulates else None
+        steps = data.steps(
+            start, lambda done: 2 if accumulates else 1, data_rank=0, data_size=1, deals=deals
+        )
+        for of_step in steps:
+            yield [int(n) for piece in of_step for n in piece.batch[0]], of_step[-1].after
+
+    whole = list(islice(of_steps(Position()), 18))
+    assert len({tuple(numbers) for numbers, _ in whole}) > 6, "epochs differ"
+    for number, (_, after) in enumerate(whole[:-3], start=1):
+        assert list(islice(of_steps(after), 3)) == whole[number : number + 3]
+
+
+def test_samplers_that_keep_nothing_are_not_run_again() -> None:
+    passes = []
+
+    class Constant(InPlace):
+        def __iter__(self) -> Iterator[int]:
+            passes.append(True)
+            return iter(self.order)
+
+    numbers = TensorDataset(torch.arange(20))
+    data = Data(lambda: DataLoader(numbers, batch_size=4, sampler=Constant()), seed=1)
+    next(data.slices(Position(epoch=30)))
+    assert len(passes) == 2  # one to see that it keeps nothing, and the epoch's own
+
+
+def test_a_stream_that_keeps_something_is_told_of_once() -> None:
+    class Shuffled:
+        def __init__(self) -> None:
+            self.order = list(range(8))
+
+        def __iter__(self) -> Iterator[torch.Tensor]:
+            random.shuffle(self.order)
+            return iter(torch.tensor(self.order).split(4))
+
+    class ByEpoch(Shuffled):
+        def set_epoch(self, epoch: int) -> None:
+            self.order = list(range(epoch, epoch + 8))
+
+    for stream, told in ((Shuffled, ["order"]), (ByEpoch, [])):
+        notes: list[str] = []
+        data = Data(stream, seed=1, note=notes.append)
+        list(islice(data.slices(Position()), 7))
+        assert [re.findall("its own `(.*)` in each pass", note)[0] for note in notes] == told
+
+
+@pytest.mark.parametrize("deals", [None, lambda sizes: True])
+def test_a_length_that_is_not_true_is_told_of_once(deals: Any) -> None:
+    class Unequal(Sampler[list[int]]):
+        """Batches of as many tokens as fit: their number varies."""
+
+        def __init__(self, length: int) -> None:
+            self.length = length
+
+        def __iter__(self) -> Iterator[list[int]]:
+            return iter([[0, 1, 2], [3], [4, 5]])
+
+        def __len__(self) -> int:
+            return self.length
+
+    numbers = TensorDataset(torch.arange(6))
+    for length, told in ((4, ["epoch 0 has had 3 batches, and the loader's length is 4"]), (3, [])):
+        notes: list[str] = []
+        sampler = Unequal(length)
+        data = Data(
+            lambda sampler=sampler: DataLoader(numbers, batch_sampler=sampler),  # type: ignore[misc]
+            seed=1,
+            note=notes.append,
+        )
+        steps = data.steps(Position(), lambda done: 1, data_rank=0, data_size=1, deals=deals)
+        list(islice(steps, 8))
+        assert [note.partition(": ")[0] for note in notes] == told
 
 
 def test_random_splits_of_the_loader_function_are_the_same_in_every_process() -> None:

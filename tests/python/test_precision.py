@@ -20,6 +20,7 @@ import torch
 from harness import Runtime
 from models import Mlp, definition
 from saturn.checkpoint import manifest
+from saturn.rank.exceptions import TaskError
 from saturn.techniques import Setting
 from saturn.techniques.ddp import Ddp
 from saturn.techniques.fsdp import Fsdp
@@ -97,6 +98,28 @@ class Counting(Mlp):
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         self.runs += 1
         return super().forward(inputs) * (1.0 + 0.01 * self.runs)
+
+
+class Following(Mlp):
+    """Keeps a slow average of its head, by its own forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slow = copy.deepcopy(self.head).requires_grad_(False)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            for slow, fast in zip(self.slow.parameters(), self.head.parameters(), strict=True):
+                slow.lerp_(fast, 0.5)
+        return super().forward(inputs)
+
+
+def test_a_step_that_changes_parameters_itself_is_not_taken_again(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"get_model": Following, "precision": "fp16"}
+    in_process.train(definition(**changes), Ddp(), tmp_path, steps=2)
+    overflows = definition(**changes, loss_function=overflowing)
+    with pytest.raises(TaskError, match=r"the change would be made twice\. Use bf16"):
+        in_process.train(overflows, Ddp(), tmp_path, steps=1)
 
 
 class AFewTimes(Counting):

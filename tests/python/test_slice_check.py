@@ -81,6 +81,37 @@ def test_what_explains_the_loss_is_found(task: TaskDefinition, kind: str) -> Non
     assert (slicing.kind, slicing.unchecked) == (kind, None)
 
 
+def test_the_first_samples_need_not_show_what_later_ones_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tasks = {
+        "a rare class with a large weight": sliced.one_class_first(sliced.weighted_by_class),
+        "padding by label 0": sliced.one_class_first(sliced.ignoring(0)),
+        "a label to ignore that no class has": sliced.one_class_first(sliced.ignoring(255)),
+        "the hardest pairs of a batch": sliced.one_class_first(sliced.of_hardest_pairs),
+        "marks": sliced.one_class_first(sliced.balanced_marks, marks=True),
+    }
+    assert {what: found(task).kind for what, task in tasks.items()} == dict.fromkeys(tasks, WHOLE)
+    reason = found(tasks["the hardest pairs of a batch"]).reason
+    assert reason is not None and "can't be cut where labels are of other classes" in reason
+    # What a mean over samples is stays one, whatever the labels.
+    for loss in (nn.functional.cross_entropy, sliced.mean_of_squares):
+        assert found(sliced.one_class_first(loss)).kind == SAMPLES
+    # The batch has eight samples; four at a time, the largest four losses are all.
+    of_largest = definition(loss_function=sliced.of_largest_losses)
+    assert found(of_largest).kind == WHOLE
+    # Where computing takes too long, four samples must do.
+    monkeypatch.setattr("saturn.training.slice_check._MOST_S", 0.0)
+    assert found(of_largest).kind == SAMPLES
+
+
+def test_a_sum_over_samples_stays_one_with_other_classes_and_more_samples() -> None:
+    def summed(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return nn.functional.cross_entropy(outputs, labels, reduction="sum") / 8
+
+    assert found(sliced.one_class_first(summed)).kind == SUMS
+
+
 def test_the_reason_says_what_to_change() -> None:
     reason = found(definition(loss_function=sliced.contrastive)).reason
     assert reason is not None
@@ -276,7 +307,8 @@ class Rows(Dataset[Any]):
 def test_a_large_batch_is_not_fetched_whole() -> None:
     Rows.fetched = 0
     slicing = found(definition(get_dataloader=lambda: DataLoader(Rows(), batch_size=256)))
-    assert slicing.kind == SAMPLES and Rows.fetched == 8
+    # Four samples, then 64 where that is quick; each time together and in parts.
+    assert slicing.kind == SAMPLES and Rows.fetched == 2 * (4 + 64)
 
 
 def test_the_callers_random_numbers_are_left_alone() -> None:

@@ -103,6 +103,9 @@ MOVES = {
     "a head that counts nothing": (trainer_models.classifier(), [("fsdp", 2), ("ddp", 3)]),
     "micro-batches": (trainer_models.causal(), [("pipeline", 2), ("tensor", 2)]),
     "lora": (trainer_models.lora(), [("ddp", 2), ("fsdp", 2)]),
+    # They bypass the wrapper of DDP, which exchanges gradients.
+    "its own model": (trainer_models.calling_its_own(unwraps=False), [("ddp", 2), ("ddp", 3)]),
+    "unwrapped": (trainer_models.calling_its_own(unwraps=True), [("ddp", 2), ("fsdp", 2)]),
     "batches of one sample": (
         trainer_models.causal(per_device_train_batch_size=1, gradient_accumulation_steps=5),
         [("ddp", 2), ("fsdp", 3)],
@@ -120,7 +123,7 @@ MOVES = {
 }
 
 
-@pytest.mark.slow(quick=["lora"])
+@pytest.mark.slow(quick=["lora", "its own model"])
 @pytest.mark.parametrize("kind", MOVES)
 def test_through_moves_its_losses_are_the_trainers(kind: str, ranks: Runtime) -> None:
     make, moves = MOVES[kind]

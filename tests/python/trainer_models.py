@@ -179,6 +179,25 @@ def custom_loss(*, given: Any = None, **changes: Any) -> MakeTrainer:
     return make
 
 
+def calling_its_own(*, unwraps: bool, **changes: Any) -> MakeTrainer:
+    """One whose loss calls the trainer's own model, instead of the model that it is given."""
+
+    def make() -> Any:
+        from transformers import Trainer
+
+        class OfItsOwn(Trainer):
+            def compute_loss(
+                self, model: Any, inputs: Any, return_outputs: bool = False, **_: Any
+            ) -> Any:
+                own = self.accelerator.unwrap_model(model) if unwraps else self.model
+                outputs = own(**inputs)
+                return (outputs.loss, outputs) if return_outputs else outputs.loss
+
+        return trainer(llama(), texts(), OfItsOwn, **changes)
+
+    return make
+
+
 def annealed(**changes: Any) -> MakeTrainer:
     """One whose loss depends on how far the training is."""
 

@@ -1,18 +1,20 @@
 """Which samples make up each batch of each epoch: the loader's own samplers draw from the seed.
 
 The loader's own samplers are run, whatever they are, after all their random generators are seeded.
-So any rank of any layout, at any time, computes the same order: only (seed, epoch) matter.
+So any rank of any layout, at any time, computes the same order: only (seed, epoch) matter. If a
+sampler keeps something from pass to pass, its earlier passes are made again first.
 """
 
 from __future__ import annotations
 
+import pickle
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from saturn.data import drawing, seeds
 from saturn.data.seeds import RandomState
@@ -90,6 +92,46 @@ def epoch_batches(
 ) -> list[list[Any]]:
     """All batches of one epoch; at most `most`, if given."""
     return list(islice(EpochBatches(loader, seed, epoch), most))
+
+
+def catch_up(loader: DataLoader[Any], seed: int, epoch: int) -> int:
+    """Bring the loader's samplers, which are fresh, to where they stand before `epoch`.
+
+    A sampler may keep something from pass to pass: it counts passes, or shuffles a list in place.
+    Then its earlier passes are made again. Returns their number.
+    """
+    parts = list(parts_of(loader.batch_sampler, loader.sampler, loader.generator))
+    own = [part for part in parts if not _keeps_nothing(part)]
+    for passed in range(epoch if own else 0):
+        before = _memory_of(own)
+        deque(EpochBatches(loader, seed, passed), maxlen=0)
+        if before is not None and _memory_of(own) == before:
+            return passed + 1
+    return epoch if own else 0
+
+
+def _keeps_nothing(part: Any) -> bool:
+    """Whether a sampler is known to keep nothing but generators from pass to pass."""
+    of_torch = type(part).__module__.startswith("torch.utils.data")
+    return of_torch or drawing.is_generator(part) or getattr(part, "seeds_itself", False)
+
+
+def _memory_of(parts: list[Any]) -> bytes | None:
+    """What samplers hold beside data, generators and other samplers; None if it can't be told."""
+    held = [
+        {
+            name: value
+            for name, value in getattr(part, "__dict__", {}).items()
+            if name not in (*_OF_DATA, *_INNER_SAMPLERS)
+            and not isinstance(value, Sampler | Dataset)
+            and not drawing.is_generator(value)
+        }
+        for part in parts
+    ]
+    try:
+        return pickle.dumps(held)
+    except Exception:  # objects may have reasons of their own not to be pickled
+        return None
 
 
 def num_batches(loader: Any) -> int | None:

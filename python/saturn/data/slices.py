@@ -24,12 +24,16 @@ from torch.utils.data import DataLoader, IterableDataset, default_collate
 from saturn.data import drawing, nested, seeds
 from saturn.data.dealing import Dealing, Planned, bounds, own_part
 from saturn.data.fetch import FetchKey, SliceDataset, WorkerStart, fetched
-from saturn.data.sampling import EpochBatches, num_batches
+from saturn.data.sampling import EpochBatches, catch_up, num_batches
+from saturn.data.stream_memory import StreamMemory
 from saturn.rank.exceptions import TaskError
 from saturn.rank.failure import task_function
+from saturn.rank.hidden_group import hidden_group
 
 #: Seconds between two notes on how far a stream has been read again.
 _TELL_EVERY_S = 30.0
+#: A sampler's passes that take less are not told of.
+_TELL_AFTER_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,8 @@ class Data:
         #: Whether collating the task's first samples drew random numbers; set by `parts_of_first`.
         #: If so, a batch is collated whole before it is cut.
         self.draws_in_collating = False
+        self._has_told_length = False
+        self._first: Any = None  # the first batch of a stream, for `parts_of_first`
 
     @property
     def batches_per_epoch(self) -> int | None:
@@ -139,8 +145,10 @@ class Data:
         """
         loader = self.loader
         if not self._is_map_style or loader.batch_sampler is None:
-            with closing(self.slices(Position())) as slices:
-                batch = next(slices).batch
+            if self._first is None:
+                with closing(self.slices(Position())) as slices:
+                    self._first = next(slices).batch
+            batch = self._first
             if (size := nested.num_samples(batch)) is None:
                 return [batch]
             return [nested.take(batch, low, high) for low, high in _parts(min(size, most))]
@@ -155,7 +163,7 @@ class Data:
 
     def _make_loader(self) -> Any:
         seeds.seed_all(self._seed)
-        with task_function("get_dataloader"):
+        with hidden_group(), task_function("get_dataloader"):
             loader = self._get_dataloader()
         if not hasattr(loader, "__iter__"):
             raise TaskError(
@@ -163,6 +171,17 @@ class Data:
                 "or an iterable of batches"
             )
         return loader
+
+    def _expect_length(self, found: int, epoch: int) -> None:
+        """Tell the user once if an epoch has had another number of batches than the loader says."""
+        said = self.batches_per_epoch
+        if said in (None, found) or self._has_told_length:
+            return
+        self._has_told_length = True
+        self._note(
+            f"epoch {epoch} has had {found} batches, and the loader's length is {said}: `epochs` are "
+            f"counted as {said} batches each"
+        )
 
     @property
     def _is_map_style(self) -> bool:
@@ -222,7 +241,7 @@ class Data:
         batches_of = self._batches(epochs)
         samples, batches = start.samples, start.batches
         while True:
-            with task_function("get_dataloader's loader"):
+            with hidden_group(), task_function("get_dataloader's loader"):
                 batch = self._kept(next(batches_of))
             plan = planned.popleft()
             if cut is not None:
@@ -263,8 +282,9 @@ class Data:
                     planned.append(Planned(high - low, size, *after))
                     yield FetchKey(epoch, position, indices, *own_part(low, high))
                 position += size
+            self._expect_length(number + 1, epoch)
 
-        return itertools.starmap(of_epoch, _epochs_from(start))
+        return itertools.starmap(of_epoch, self._epochs_from(start))
 
     def _step_keys(
         self, start: Position, planned: deque[Planned], dealing: Dealing
@@ -284,8 +304,22 @@ class Data:
                 yield from dealing.keys(of_step, epoch, first, position, after, planned)
                 first, done = end, done + number
                 position += sum(map(len, of_step))
+            self._expect_length(first, epoch)
 
-        return itertools.starmap(of_epoch, _epochs_from(start))
+        return itertools.starmap(of_epoch, self._epochs_from(start))
+
+    def _epochs_from(self, start: Position) -> Iterator[tuple[int, int]]:
+        """(epoch, first batch to read) for each epoch from `start` on."""
+        began = time.monotonic()
+        passes = catch_up(self.loader, self._seed, start.epoch)
+        if (taken_s := time.monotonic() - began) > _TELL_AFTER_S:
+            self._note(
+                f"made {passes} passes of the loader's sampler again to reach where training "
+                f"stands: {taken_s:.1f} s (torch's own samplers need none)"
+            )
+        yield start.epoch, start.batch
+        for epoch in itertools.count(start.epoch + 1):
+            yield epoch, 0
 
     # For streams.
 
@@ -293,6 +327,7 @@ class Data:
         self, start: Position, data_rank: int, data_size: int
     ) -> Generator[Slice, None, None]:
         samples, batches = start.samples, start.batches
+        memory = StreamMemory(self.loader)
         began = told = time.monotonic()
         number, epoch, iterator = 0, start.epoch, self._open_stream(start.epoch)
         while True:
@@ -303,6 +338,8 @@ class Data:
                         f"get_dataloader's loader gave no batch in epoch {epoch}; it must give "
                         "batches each time it is iterated"
                     )
+                self._expect_length(number, epoch)
+                memory.passed(self.loader, self._note)
                 epoch, number = epoch + 1, 0
                 iterator = self._open_stream(epoch)
                 continue
@@ -345,24 +382,17 @@ class Data:
         for generator in drawing.generators_in((loader, getattr(loader, "dataset", None))):
             drawing.seed_generator(generator, epoch_seed)
         seeds.seed_fetch(epoch_seed)
-        with task_function("get_dataloader's loader"):
+        with hidden_group(), task_function("get_dataloader's loader"):
             return iter(loader)
 
     def _next_of_stream(self, iterator: Iterator[Any], epoch: int, number: int) -> tuple[Any, bool]:
         # A stream read in this process draws from the same generators as the model.
         seeds.seed_fetch(seeds.sample_seed(self._seed, epoch, number))
-        with task_function("get_dataloader's loader"):
+        with hidden_group(), task_function("get_dataloader's loader"):
             try:
                 return self._kept(next(iterator)), True
             except StopIteration:
                 return None, False
-
-
-def _epochs_from(start: Position) -> Iterator[tuple[int, int]]:
-    """(epoch, first batch to read) for each epoch from `start` on."""
-    yield start.epoch, start.batch
-    for epoch in itertools.count(start.epoch + 1):
-        yield epoch, 0
 
 
 def _tell_epoch(part: Any, epoch: int) -> bool:

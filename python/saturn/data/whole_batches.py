@@ -20,6 +20,7 @@ from saturn.data.sampling import epoch_batches, num_batches
 from saturn.data.slices import Data
 from saturn.rank.exceptions import TaskError
 from saturn.rank.failure import task_function
+from saturn.rank.hidden_group import hidden_group
 
 #: A loader without length that gives more batches than this is assumed to be endless.
 MOST_UNTOLD = 10_000
@@ -93,7 +94,7 @@ class WholeBatches(Data):
         keys = (FetchKey(0, positions[number], batches[number]) for number in numbers)
         found = fetched(self.loader, keys, self._seed, pin_memory=self._pin_memory)
         for first, number in zip(rounds, numbers, strict=True):
-            with task_function("get_dataloader's loader"):
+            with hidden_group(), task_function("get_dataloader's loader"):
                 batch = next(found)
             yield Dealt(number, batch, number == first + data_rank)
 

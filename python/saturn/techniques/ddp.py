@@ -94,30 +94,59 @@ class Ddp(Technique):
             find_unused_parameters=bool(knobs.get(_UNUSED_PARAMETERS, False)),
         )
         rehearsed.rehearse(wrapper)
-        return _DdpModel(module, wrapper, gang)
+        return _DdpModel(module, wrapper, rehearsed, gang)
 
 
 class _Whole(DataParallelModel):
     """The model itself, on a single device."""
 
     leaves_only_gradients = True
+    keeps_sums = True
 
 
 class _DdpModel(DataParallelModel):
     """Combines gradients once a step: those of a step's earlier batches stay on their rank."""
 
-    def __init__(self, module: nn.Module, wrapper: DistributedDataParallel, gang: Gang) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        wrapper: DistributedDataParallel,
+        rehearsed: _Rehearsed,
+        gang: Gang,
+    ) -> None:
         super().__init__(module, wrapper, gang)
-        self._wrapper = wrapper
+        self._wrapper, self._rehearsed = wrapper, rehearsed
 
     def accumulating(self) -> AbstractContextManager[None]:
         return self._wrapper.no_sync()
 
     def forward_backward(self, batch: Any, objective: Objective, share: float) -> Tensor | None:
+        self._rehearsed.is_called = False
         loss = super().forward_backward(batch, objective, share)
-        if self.is_last_of_step and not self._wrapper.find_unused_parameters:
-            self._expect_gradients()
+        if self.is_last_of_step:
+            if not self._rehearsed.is_called:
+                self._average_gradients()
+            elif not self._wrapper.find_unused_parameters:
+                self._expect_gradients()
         return loss
+
+    def _average_gradients(self) -> None:
+        """Average the step's gradients, as DDP does where the loss calls the wrapper.
+
+        A loss may call the module itself instead. A trainer's `compute_loss` does so if it calls
+        `self.model` or unwraps the model. DDP then does nothing, and doesn't say so.
+        """
+        trained = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
+        device = trained[0].device
+        has_any = torch.tensor([one.grad is not None for one in trained], device=device).int()
+        dist.all_reduce(has_any, dist.ReduceOp.MAX)
+        for parameter, is_used in zip(trained, has_any.tolist(), strict=True):
+            if not is_used:
+                continue
+            if parameter.grad is None:  # another rank has used it
+                parameter.grad = torch.zeros_like(parameter)
+            dist.all_reduce(parameter.grad)
+            parameter.grad.div_(self.data_size)
 
     def _expect_gradients(self) -> None:
         """Raise `PartsSkippedError` if this rank lacks gradients that other ranks may wait for."""
@@ -165,8 +194,11 @@ class _Rehearsed(nn.Module):
         super().__init__()
         self.module = module
         self._rehearsing = False
+        #: Whether a forward with gradients has run; to be reset by whoever asks.
+        self.is_called = False
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        self.is_called |= torch.is_grad_enabled()
         if not self._rehearsing:
             return self.module(*args, **kwargs)
         sums = [p.sum() for p in self.module.parameters() if p.requires_grad]

@@ -135,6 +135,9 @@ class ParallelModel(ABC):
     #: Whether a `forward_backward` that fails leaves only gradients behind, on all ranks. A step
     #: that ran out of memory may then be repeated, with more memory.
     leaves_only_gradients = False
+    #: Whether each batch's gradient is added to a parameter's once, and whole, by autograd itself.
+    #: Hooks that a model has put on such sums then run as without a technique.
+    keeps_sums = False
     #: Whether the technique exists to hold less memory, and takes longer for it.
     saves_memory = False
 

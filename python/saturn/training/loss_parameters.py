@@ -46,7 +46,7 @@ class LossParameters:
 
 def parameters_in(holders: tuple[Any, ...]) -> Iterator[tuple[str, Tensor]]:
     """(description, parameter) of all that objects hold and that require gradients."""
-    for value in objects_in(holders, is_end=_is_of_torch, and_of=_globals_of):
+    for value in objects_in(holders, is_end=is_of_torch, and_of=globals_of):
         if isinstance(value, nn.Module):
             for name, parameter in value.named_parameters():
                 if parameter.requires_grad:
@@ -55,11 +55,12 @@ def parameters_in(holders: tuple[Any, ...]) -> Iterator[tuple[str, Tensor]]:
             yield f"a tensor of shape {tuple(value.shape)}", value
 
 
-def _is_of_torch(value: Any) -> bool:
+def is_of_torch(value: Any) -> bool:
+    """Whether `value` is a module or a tensor, which torch itself can look into."""
     return isinstance(value, nn.Module | Tensor)
 
 
-def _globals_of(value: Any) -> Iterator[Any]:
+def globals_of(value: Any) -> Iterator[Any]:
     """The values of globals that the code of a user's function names."""
     function = value.__func__ if isinstance(value, types.MethodType) else value
     if not isinstance(function, types.FunctionType):

@@ -21,6 +21,7 @@ import torch
 from saturn.data import nested
 from saturn.rank.exceptions import NotApplicable, TaskError
 from saturn.rank.failure import task_function
+from saturn.training.loss_memory import LossMemory
 from saturn.training.precision import FLOAT32, Precision
 from saturn.training.slicing import UNKNOWN, Slicing
 from saturn.training.step_loss import StepItems
@@ -54,6 +55,8 @@ class TaskObjective:
         self.in_host: Any = None
         #: Whether the present slice counts in the loss. A rank takes part in any case.
         self.counts = True
+        #: Watches what the loss function keeps from call to call; None if nobody does.
+        self.loss_memory: LossMemory | None = None
         #: The totals of the present step.
         self.items = StepItems(None, 1)
 
@@ -123,8 +126,12 @@ class TaskObjective:
         if self._loss_function is None:
             return _scalar(_own_loss(outputs, batch), "the model's own `outputs.loss`")
         target = batch if isinstance(batch, Mapping) else _pair(batch)[1]
+        function, memory = self._loss_function, self.loss_memory
         with task_function("loss_function"), self._precision.context():
-            loss = self._loss_function(outputs, target)
+            if memory is None:
+                loss = function(outputs, target)
+            else:
+                loss = memory.watched(lambda: function(outputs, target))
         return _scalar(loss, "loss_function")
 
     def in_host_memory(self, batch: Any) -> Any:

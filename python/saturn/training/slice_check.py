@@ -3,8 +3,9 @@
 The task's first samples go through the freshly built model, all at once and in unequal parts that
 are cut as slices are. Three explanations are tried: parts count by their samples, by their labels
 that aren't -100, or not at all, because losses add up. If the task has a `loss_weight`, only that
-is tried. If the batch has integer labels, all is computed again with some of them -100: the
-task's own data may have such labels only in a later batch.
+is tried. If the batch has integer labels, all is computed again with labels of other classes, and
+with some of them -100: the task's own data may have such labels only in a later batch. If all that
+is quick, more samples of the first batch are compared too.
 
 Random draws are the same for every sample (see `steady`). Batch norm passes its inputs through,
 because Saturn computes its statistics over the global batch in any case. Parameters and inputs are
@@ -34,13 +35,22 @@ from saturn.data.slices import Data
 from saturn.rank.exceptions import TaskError
 from saturn.rank.failure import describe
 from saturn.tasks.definition import TaskDefinition
-from saturn.training.label_cases import labels_of, with_ignored_labels
+from saturn.training.label_cases import labels_of, with_ignored_labels, with_other_classes
 from saturn.training.model_changes import Changes
 from saturn.training.slicing import GIVEN, IGNORED, LABELS, SAMPLES, SUMS, WHOLE, Slicing
 from saturn.training.steady import WAYS, SteadyModel, TooSlowError
 
-#: Most samples that are compared.
+#: The number of samples that are compared in any case.
 _MOST_SAMPLES = 4
+#: If these were quick, the comparison is repeated with at most so many samples of the batch. It may
+#: then take about so many seconds.
+_MOST_COMPARED, _MOST_S = 64, 2.0
+#: By how much sums over more samples may differ more.
+_MORE_ROUNDING = 4.0
+
+
+class _PartRaisedError(Exception):
+    """The task's code raises on a part, and did not on the whole; the message is a reason."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,10 @@ class _Compared:
     batches: Sequence[Any]
     losses: Sequence[float]
     tolerance: float
+    #: Whether some labels were replaced by ignored ones.
+    ignores_labels: bool = False
+    #: Whether the batches are the task's own, with no labels replaced.
+    is_of_task: bool = False
 
     def is_made_by(self, weigh: Callable[[Any], float]) -> bool:
         """Whether the weighted mean of the parts' losses equals the whole's loss."""
@@ -95,7 +109,9 @@ def check(
         reason = ""
         found: Slicing | str
         for way in WAYS:
-            found = _found(definition, SteadyModel(definition, build, device, way, until), parts)
+            model = SteadyModel(definition, build, device, way, until)
+            found = _found(definition, model, parts, data.parts_of_first)
+            del model
             if isinstance(found, Slicing):
                 break
             reason = reason or found
@@ -109,7 +125,12 @@ def check(
         )
 
 
-def _found(definition: TaskDefinition, model: SteadyModel, parts: Sequence[Any]) -> Slicing | str:
+def _found(
+    definition: TaskDefinition,
+    model: SteadyModel,
+    parts: Sequence[Any],
+    more_parts: Callable[[int], Sequence[Any]],
+) -> Slicing | str:
     """The finding with this way of computing, or a text that says why there is none."""
     try:
         whole = model.loss(parts[0])
@@ -128,7 +149,8 @@ def _found(definition: TaskDefinition, model: SteadyModel, parts: Sequence[Any])
         return replace(_uncut(definition), changes_buffers=bool(of_whole), samples_first=may_cut)
     if model.is_training and of_whole and (reason := _followed(model, of_whole, parts)):
         return Slicing(WHOLE, reason=reason, changes_buffers=True)
-    found = replace(_judged(definition, model, whole, parts), changes_buffers=bool(of_whole))
+    found = _judged(definition, model, whole, parts, more_parts)
+    found = replace(found, changes_buffers=bool(of_whole))
     if model.is_training and found.kind != WHOLE:
         layers, others = _skips(model, parts)
         found = replace(found, skips_layers=layers, skips_parts=others)
@@ -222,7 +244,17 @@ def _same(one: float, other: float, tolerance: float) -> bool:
 def _compared(
     model: SteadyModel, whole: float, parts: Sequence[Any], *, has_odd_labels: bool = False
 ) -> _Compared:
-    losses = [model.loss(part, has_odd_labels=has_odd_labels) for part in parts]
+    """Raises `_PartRaisedError` if the task's code raises on a part, and did not on the whole."""
+    try:
+        losses = [model.loss(part, has_odd_labels=has_odd_labels) for part in parts]
+    except TooSlowError:
+        raise
+    except Exception as error:
+        sizes = _texts([nested.num_samples(part) or 0 for part in parts])
+        raise _PartRaisedError(
+            f"its batches can't be cut: the loss of {sizes} samples by themselves raises "
+            f"{_in_words(error)}"
+        ) from error
     return _Compared(whole, parts, losses, model.tolerance)
 
 
@@ -235,62 +267,117 @@ def _unchecked(definition: TaskDefinition, reason: str) -> Slicing:
 
 
 def _judged(
-    definition: TaskDefinition, model: SteadyModel, whole: float, parts: Sequence[Any]
+    definition: TaskDefinition,
+    model: SteadyModel,
+    whole: float,
+    parts: Sequence[Any],
+    more_parts: Callable[[int], Sequence[Any]] | None = None,
 ) -> Slicing:
-    sizes = [nested.num_samples(part) or 0 for part in parts[1:]]
+    """How the loss of `parts[0]` is made of the losses of the other parts.
+
+    `more_parts` gives as many more samples as it is asked for, in parts of the same kind.
+    """
+    began = time.monotonic()
     try:
         first = _compared(model, whole, parts[1:])
+        a_sample_s = (time.monotonic() - began) / max(1.0, _num_samples(parts[0]))
+        first = replace(first, is_of_task=True)
+        natural, cases = [first], _with_other_labels(definition, model, parts)
+        if more_parts is not None and 2 * _MOST_COMPARED * a_sample_s < _MOST_S:
+            natural += _of_more(model, more_parts(_MOST_COMPARED))
     except TooSlowError:
         raise
-    except Exception as error:
-        return Slicing(
-            WHOLE,
-            reason=f"its batches can't be cut: the loss of {_texts(sizes)} samples by themselves "
-            f"raises {_in_words(error)}",
-        )
-    cases = [first]
-    # Only the task's own data shows what its `loss_weight` makes of ignored labels.
-    may_ignore = definition.loss_weight is None and model.takes_odd_labels
-    for masked in with_ignored_labels(parts) if may_ignore else ():
-        try:
-            whole = model.loss(masked[0], has_odd_labels=True)
-            cases.append(_compared(model, whole, masked[1:], has_odd_labels=True))
-        except TooSlowError:
-            raise
-        except Exception:  # a loss that doesn't know ignored labels will never meet any
-            continue
-    cases = [case for case in cases if math.isfinite(case.whole)]
+    except _PartRaisedError as error:
+        return Slicing(WHOLE, reason=str(error))
+    cases = [case for case in (*natural, *cases) if math.isfinite(case.whole)]
     for candidate in _candidates(definition, parts[0], sizes_add_up=_sizes_add_up(parts)):
         weigh = candidate.weigher(definition) or _num_samples
         explains = _Compared.adds_up if candidate.adds_up else lambda case: case.is_made_by(weigh)  # noqa: B023
         if all(explains(case) for case in cases):
-            return _by_samples_if_equal(candidate, first) or candidate
-    reason = _reason(definition, cases, sizes)
-    alike = _while_all_labels_count(definition, parts[0], first)
+            return _by_samples_if_equal(candidate, natural) or candidate
+    reason = _reason(definition, cases)
+    counting = [case for case in cases if not case.ignores_labels]
+    alike = _while_all_labels_count(definition, parts[0], natural, counting)
     if alike is not None:
         return replace(alike, whole_if_labels_differ=reason)
     return Slicing(WHOLE, reason=reason)
 
 
+def _of_more(model: SteadyModel, parts: Sequence[Any]) -> list[_Compared]:
+    """A comparison of more samples; none if there are no more, or if they can't be computed.
+
+    More samples show what a few don't: a rare class, rows of another length, a loss that keeps the
+    largest losses of a batch.
+    """
+    if len(parts) == 1 or _num_samples(parts[0]) <= _MOST_SAMPLES:
+        return []
+    try:
+        whole = model.loss(parts[0])
+    except TooSlowError:
+        raise
+    except Exception:  # they may not fit the device
+        return []
+    compared = _compared(model, whole, parts[1:])
+    tolerance = _MORE_ROUNDING * compared.tolerance
+    return [replace(compared, tolerance=tolerance, is_of_task=True)]
+
+
+def _with_other_labels(
+    definition: TaskDefinition, model: SteadyModel, parts: Sequence[Any]
+) -> list[_Compared]:
+    """Comparisons with other labels than the task's first samples have."""
+    # Only the task's own data shows what its `loss_weight` makes of other labels.
+    if definition.loss_weight is not None or not model.takes_odd_labels:
+        return []
+    cases = []
+    for other in with_other_classes(parts, model.classes, may_guess=model.computes_losses_on_cpu):
+        try:
+            whole = model.loss(other[0], has_odd_labels=True)
+        except TooSlowError:
+            raise
+        except Exception:  # the loss does not know these classes
+            continue
+        cases.append(_compared(model, whole, other[1:], has_odd_labels=True))
+    for masked in with_ignored_labels(parts):
+        try:
+            whole = model.loss(masked[0], has_odd_labels=True)
+            case = _compared(model, whole, masked[1:], has_odd_labels=True)
+        except TooSlowError:
+            raise
+        except Exception:  # a loss that doesn't know ignored labels will never meet any
+            continue
+        cases.append(replace(case, ignores_labels=True))
+    return cases
+
+
 def _while_all_labels_count(
-    definition: TaskDefinition, batch: Any, first: _Compared
+    definition: TaskDefinition,
+    batch: Any,
+    natural: Sequence[_Compared],
+    counting: Sequence[_Compared],
 ) -> Slicing | None:
     """The finding if samples count alike as long as none of their labels is ignored; else None.
+
+    `counting` are all comparisons in which no labels are ignored, `natural` those of the task's own
+    samples.
 
     An example is a mean over labels plus a penalty that is a mean over samples. With ignored
     labels, the two are means over different things, and no weight serves both.
     """
     names = [name for name, _ in labels_of(batch)]
-    if definition.loss_weight is not None or len(names) != 1 or not first.is_made_by(_num_samples):
+    if definition.loss_weight is not None or len(names) != 1:
         return None
-    return _by_samples_if_equal(Slicing(LABELS, labels=names[0]), first)
+    if not all(case.is_made_by(_num_samples) for case in counting):
+        return None
+    return _by_samples_if_equal(Slicing(LABELS, labels=names[0]), natural)
 
 
-def _by_samples_if_equal(found: Slicing, case: _Compared) -> Slicing | None:
+def _by_samples_if_equal(found: Slicing, natural: Sequence[_Compared]) -> Slicing | None:
     """`found`, counted by samples while all have equally many labels: ranks then needn't sum."""
     if found.kind != LABELS:
         return None
-    each = {found.counted_labels(part) / _num_samples(part) for part in case.batches}
+    batches = [part for case in natural for part in case.batches]
+    each = {found.counted_labels(part) / _num_samples(part) for part in batches}
     number = each.pop()
     if each or not number.is_integer():
         return None
@@ -314,10 +401,12 @@ def _num_samples(batch: Any) -> float:
     return float(nested.num_samples(batch) or 0)
 
 
-def _reason(definition: TaskDefinition, cases: Sequence[_Compared], sizes: Sequence[int]) -> str:
+def _reason(definition: TaskDefinition, cases: Sequence[_Compared]) -> str:
     weigh = definition.loss_weight or _num_samples
     case = next((case for case in cases if not case.is_made_by(weigh)), cases[0])
-    where = "" if case is cases[0] else f" where some labels are {IGNORED}"
+    where = "" if case.is_of_task else " where labels are of other classes"
+    where = f" where some labels are {IGNORED}" if case.ignores_labels else where
+    sizes = [nested.num_samples(batch) or 0 for batch in case.batches]
     total = sum(float(weigh(batch)) for batch in case.batches)
     mean = (
         sum(

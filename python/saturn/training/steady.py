@@ -24,6 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from saturn.data import nested, seeds
 from saturn.tasks.definition import TaskDefinition
 from saturn.techniques.model.layers import repeated_layers
+from saturn.training.label_cases import Classes
 from saturn.training.model_changes import Changes, ModelChanges
 from saturn.training.objective import TaskObjective
 from saturn.training.step_loss import StepItems
@@ -33,6 +34,9 @@ _DRAWING = (
     *("bernoulli", "cauchy", "exponential", "geometric", "log_normal", "multinomial", "normal"),
     *("poisson", "rand", "random", "uniform"),
 )
+#: The operators at the end of torch's cross entropies: (log-probabilities, labels, weights of the
+#: classes, reduction, the label that is ignored).
+_OF_CLASSES = (torch.ops.aten.nll_loss_forward.default, torch.ops.aten.nll_loss2d_forward.default)
 #: How much equal losses may differ, relative to the largest, in float64 and float32. The first is
 #: not smaller, because some code computes in float32 whatever it is given.
 _TOLERANCES = {torch.float64: 1e-6, torch.float32: 5e-6}
@@ -95,6 +99,8 @@ class SteadyModel:
         #: The changes of the last forward.
         self.changed: Changes = {}
         self._until = until
+        #: The classes of each cross entropy that the losses so far have computed.
+        self.classes: set[Classes] = set()
         self.tolerance = _TOLERANCES[way.dtype]
 
     @property
@@ -114,11 +120,12 @@ class SteadyModel:
         On a GPU, a label out of bounds makes the GPU unusable for the process. A loss function can
         run on the CPU instead, and the losses of transformers know ignored labels.
         """
-        return (
-            self._device.type == "cpu"
-            or self._has_loss_function
-            or _is_of_transformers(self._module)
-        )
+        return self.computes_losses_on_cpu or _is_of_transformers(self._module)
+
+    @property
+    def computes_losses_on_cpu(self) -> bool:
+        """Whether a label that no class has raises an error, and does not spoil a GPU."""
+        return self._device.type == "cpu" or self._has_loss_function
 
     def loss(
         self,
@@ -199,7 +206,7 @@ class SteadyModel:
         on_device = nested.to_device(batch, self._device)
         watch = nn.modules.module.register_module_forward_pre_hook(self._in_time)
         try:
-            with torch.no_grad(), Steady(constant):
+            with torch.no_grad(), Steady(constant, note_classes=self.classes.add):
                 if self._calls_model:
                     return float(self._objective.loss_of(self._module, on_device))
                 args, kwargs = self._objective.inputs(on_device)
@@ -258,15 +265,25 @@ def _is_of_transformers(module: nn.Module) -> bool:
 class Steady(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """A mode in which a forward and its loss draw no random numbers."""
 
-    def __init__(self, constant: float = _CONSTANT) -> None:
-        """`constant` takes the place of every number in [0, 1)."""
+    def __init__(
+        self,
+        constant: float = _CONSTANT,
+        *,
+        note_classes: Callable[[Classes], None] = lambda classes: None,
+    ) -> None:
+        """`constant` takes the place of every number in [0, 1).
+
+        `note_classes` is told the classes of each cross entropy that is computed.
+        """
         super().__init__()  # type: ignore[no-untyped-call]
-        self._constant = constant
+        self._constant, self._note_classes = constant, note_classes
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = dict(kwargs or {})
+        if func in _OF_CLASSES:
+            self._note_classes(Classes.of(*args[:1], *args[2:3], *args[4:5]))
         if torch.Tag.nondeterministic_seeded not in func.tags:
             return func(*args, **kwargs)
         name = func._schema.name.partition("::")[2]

@@ -37,14 +37,18 @@ from saturn.training.accumulation import Accumulation
 from saturn.training.agreement import Agreement, StepFacts, agree
 from saturn.training.batch_norm import GlobalBatchNorm
 from saturn.training.draws import Draws
+from saturn.training.loss_memory import LossMemory
 from saturn.training.loss_parameters import LossParameters
 from saturn.training.loss_scale import LossScale, Verdict
 from saturn.training.lr_schedule import LrSchedule
+from saturn.training.model_memory import ModelMemory
 from saturn.training.objective import TaskObjective
 from saturn.training.optimizer import build_optimizer, step_optimizer, unstepped
 from saturn.training.optimizer_groups import OptimizerGroups
-from saturn.training.optimizer_settings import StandIns
+from saturn.training.optimizer_memory import OptimizerMemory
+from saturn.training.optimizer_settings import StandIns, expect_separable
 from saturn.training.own_generators import OwnGenerators
+from saturn.training.parameter_hooks import ParameterHooks
 from saturn.training.precision import Precision
 from saturn.training.slicing import UNKNOWN, Slicing
 from saturn.training.weighing import Shares, Weighing
@@ -106,6 +110,9 @@ class Stepper:
         self._objective = TaskObjective(
             definition, self._weigh, precision=precision, slicing=slicing
         )
+        if definition.loss_function is not None:
+            function = definition.loss_function
+            self._objective.loss_memory = LossMemory(function, gang.device, note)
         memory = gang.device_memory
         if module is None:
             memory.building()
@@ -114,7 +121,9 @@ class Stepper:
         precision.put_on(module, outputs_in_float32=step_loss is not None)
         memory.spreading()
         whole = None if technique.runs_whole_model else StandIns(module)
+        hooks = ParameterHooks(module, world_size=gang.world_size)
         self.parallel = technique.parallelise(module, gang, knobs)
+        hooks.expect_kept(self.parallel)
         if self.parallel.data_size > 1:
             if slicing.reason is not None:
                 raise NotApplicable(slicing.reason)
@@ -142,9 +151,17 @@ class Stepper:
             self.optimizer = build_optimizer(definition, self.parallel.module, gang.device)
         if whole is not None:
             whole.expect_same_settings(definition, self.parallel.module, self.optimizer)
+            expect_separable(definition, self.optimizer)
         self._own_generators = OwnGenerators(definition, self.parallel.module)
+        self._optimizer_memory = OptimizerMemory(self.optimizer)
         self._loss_parameters = LossParameters(definition, self.parallel.module)
+        self._model_memory = ModelMemory(self.parallel.module, note)
         self._unstepped = unstepped(self.optimizer, self.parallel.module)
+        self._frozen = [
+            (name, parameter)
+            for name, parameter in self.parallel.module.named_parameters()
+            if not parameter.requires_grad
+        ]
         self.lr_schedule = LrSchedule(definition.lr_scheduler, self.optimizer)
         # Noted before any step: a trial's steps may go on as training, and be saved.
         self.optimizer_groups = OptimizerGroups(self.optimizer)
@@ -224,11 +241,14 @@ class Stepper:
         with self._drawing(staged):
             losses, is_taken = self._gradients(pieces, shares.shares)
         self._loss_parameters.check()
+        self._expect_frozen()
         if is_taken:
             self._seed_optimizer(pieces[-1].batches)
             with self.parallel.optimizer_memory():
                 step_optimizer(self.optimizer)
+            self._optimizer_memory.check()
         self._drop_gradients()
+        self._model_memory.stepped()
         if is_taken and not self._accumulation.is_past_end(pieces[-1].batches):
             self.lr_schedule.step()
         # If several ranks share a slice, only the rank that reports its loss counts it.
@@ -243,6 +263,17 @@ class Stepper:
         agreement.facts, self._norm = facts, None
         self._gang.device_memory.stepped(is_repeatable=self._is_repeatable)
         return agreement
+
+    def _expect_frozen(self) -> None:
+        """Raise `TaskError` if a forward has made a parameter trainable that was frozen."""
+        for name, parameter in self._frozen:
+            if parameter.requires_grad:
+                raise TaskError(
+                    f"the parameter `{name}` was frozen when get_model returned the model, and a "
+                    "forward has made it trainable: the optimizer, which has the parameters that "
+                    "are trainable from the beginning, would never step it. Leave it trainable, "
+                    "and multiply its layer's gradient by 0 in the first steps, for example"
+                )
 
     @property
     def _draws_on(self) -> bool:
@@ -296,6 +327,7 @@ class Stepper:
         """
         scale = self.loss_scale
         before = Buffers(self.parallel.module) if scale is not None or self._may_repeat else None
+        versions = None if before is None else self._versions()
         while True:
             losses = self._passes(pieces, shares, 1.0 if scale is None else scale.factor)
             verdict = Verdict.REPEAT if losses is None else self._finish_gradients()
@@ -305,7 +337,17 @@ class Stepper:
             if losses is None:
                 self._gang.device_memory.give_back()
             assert before is not None, "what is kept is kept from a step's beginning"
+            if versions != self._versions():
+                raise TaskError(
+                    "a forward changes parameters of the model itself, and this step has to be "
+                    "taken again (under fp16, if a gradient overflows): the change would be made "
+                    "twice. Use bf16, or keep what the forward changes in buffers"
+                )
             before.restore()
+
+    def _versions(self) -> list[int]:
+        """How often each parameter has been changed in place."""
+        return [parameter._version for parameter in self.parallel.module.parameters()]
 
     def _passes(
         self, pieces: Sequence[_Piece], shares: Sequence[float], factor: float
