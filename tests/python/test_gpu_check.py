@@ -111,6 +111,15 @@ def test_copies_that_do_not_overlap_fail(monkeypatch: pytest.MonkeyPatch) -> Non
         gpu_lines.LINES["offload-overlap"](machine("GPU-1"))
 
 
+def test_tensor_is_refused_with_a_reason_where_ranks_share_a_gpu_over_gloo() -> None:
+    one, two = machine("GPU-1"), machine("GPU-1", "GPU-2")
+    for technique in ("tensor", "tensor+fsdp", "pipeline+tensor"):
+        assert "segmentation fault" in (one.reason_against(technique) or "")
+        assert one.widths(technique) == [1] and two.reason_against(technique) is None
+    assert one.reason_against("fsdp") is None and one.widths("fsdp") == [1, 2, 4]
+    assert two.widths("tensor") == [1, 2]
+
+
 @pytest.mark.slow
 def test_without_a_gpu_it_says_so_and_ends_with_2(tmp_path: Path) -> None:
     done = run("--out", tmp_path / "none", CUDA_VISIBLE_DEVICES="")
