@@ -53,11 +53,15 @@ def same_training(machine: Machine) -> dict[str, Any]:
     rows = []
     with ranks_on(machine) as run:
         for technique in machine.techniques:
+            if (reason := machine.reason_against(technique)) is not None:
+                print(f"  {technique} with several ranks is refused: {reason}", flush=True)
+                rows.append({"technique": technique, "refused": reason})
             offered = covering(
                 strategies_of(technique, model_kinds.DIVISIBLE(), "cuda", machine.widths(technique))
             )
             if not offered:
-                rows.append({"technique": technique, "left_out": "it needs more GPUs"})
+                if reason is None:
+                    rows.append({"technique": technique, "left_out": "it needs more GPUs"})
                 continue
             cpu = Strategy("ddp", 1)  # a move to a CPU and back loses nothing either
             moves = tuple(Move(one, 2 * (n + 1)) for n, one in enumerate([*offered, cpu]))

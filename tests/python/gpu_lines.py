@@ -1,4 +1,4 @@
-"""Parts of `make gpu-check` that take seconds each: failures, limits, staging, optimizers, MIG.
+"""Parts of `make gpu-check` that take seconds each: failures, memory, copies, optimizers, MIG.
 
 Each part asserts what must hold on a real GPU, and returns what it measured. This module is also a
 program, `gpu_lines.py optimizers`, since a process that uses CUDA can't fork ranks.
@@ -33,6 +33,12 @@ TOLD_S = 5.0
 FILLED_AT, LATE_BYTES = 3, 32 * MB
 #: Layers of 4.2 MB in float32, whose state is staged; three times that with AdamW's.
 STAGED_LAYERS, FEW_LAYERS = 400, 10
+#: Layers that fsdp splits, of which it gathers one or two at a time.
+SPLIT_LAYERS = 40
+#: How long a rank tells nobody that its device is lost. torch's watchdog looks once a second.
+UNTOLD_S = 2.0
+#: Most of the sum of its parts that a pass of `offload` may take.
+OVERLAPPED = 0.9
 
 
 def fail_opening() -> None:
@@ -79,6 +85,67 @@ def nccls_own_error(machine: Machine) -> dict[str, Any]:
     if failed["kind"] != "error" or "NCCL" not in failed["error"]:
         raise AssertionError(f"not told as NCCL's: {failed}")
     return {"kind": failed["kind"], "error": failed["error"].splitlines()[0]}
+
+
+def loses_the_gpu(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """An index out of range beside a collective, of which the rank hears late."""
+    torch.distributed.all_reduce(torch.ones(1, device=outputs.device), async_op=True)
+    loss = nn.functional.cross_entropy(outputs, labels + outputs.shape[-1])
+    time.sleep(UNTOLD_S)
+    return loss
+
+
+def lost_device(machine: Machine) -> dict[str, Any]:
+    """A rank whose device is lost tells why, and torch's watchdog over NCCL doesn't end it first.
+
+    On one GPU a single rank has a group of its own, for NCCL refuses two.
+    """
+    ranks = 1 if machine.shares else 2
+    with ranks_on(machine, over_gloo=False) as run:
+        run.write_task(definition(loss_function=loses_the_gpu))
+        result = run.run("mlp", "fsdp", ranks=ranks, steps=2)
+    told = [(failed["kind"], failed["error"]) for failed in result.of("failed")]
+    are_right = [kind == "task" and "device-side assert" in error for kind, error in told]
+    if result.codes != [1] * ranks or are_right != [True] * ranks:
+        raise AssertionError(f"ended with {result.codes}, and told {told}\n{result.logs}")
+    return {"codes": result.codes, "error": told[0][1]}
+
+
+def tells_memory(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """A loss function that prints what torch holds at the end of the forward."""
+    device = outputs.device
+    held, peak = torch.cuda.memory_allocated(device), torch.cuda.max_memory_allocated(device)
+    print(f"rank {os.environ['RANK']} held {held} peak {peak}", flush=True)
+    torch.cuda.reset_peak_memory_stats(device)
+    return nn.functional.cross_entropy(outputs, labels)
+
+
+def bf16_under_fsdp(machine: Machine) -> dict[str, Any]:
+    """No bf16 copy of the whole model is kept until the backward, but of a layer or two at most.
+
+    So a forward in bf16 ends with hardly more memory than one in float32.
+    """
+    layers = FEW_LAYERS if machine.small else SPLIT_LAYERS
+    parameters = layers * memory_models.WIDTH * (memory_models.WIDTH + 1)
+    found: dict[str, Any] = {"bytes_of_a_bf16_copy": 2 * parameters}
+    with ranks_on(machine) as run:
+        for precision in ("float32", "bf16"):
+            options = {"optimizer_cls": torch.optim.SGD, "precision": precision}
+            run.write_task(
+                memory_models.task(precision, depth=layers, loss_function=tells_memory, **options)
+            )
+            result = run.run(precision, "fsdp", ranks=2, steps=3)
+            # The last of each rank; the first ones are of the whole model, as it is examined.
+            words = re.findall(r"rank (\d) held (\d+) peak (\d+)", result.logs)
+            told = {rank: (int(held), int(peak)) for rank, held, peak in words}
+            if result.codes != [0, 0] or len(told) != 2:
+                raise AssertionError(result.logs)
+            held, peak = max(told.values())
+            found[precision] = {"held_after_forward_bytes": held, "peak_bytes": peak}
+    in_float32, in_bf16 = (found[each]["held_after_forward_bytes"] for each in ("float32", "bf16"))
+    if in_bf16 - in_float32 > found["bytes_of_a_bf16_copy"] / 2:
+        raise AssertionError(f"a bf16 copy of the model is kept: {found}")
+    return found
 
 
 def fills_the_gpu(optimizer: torch.optim.Optimizer) -> LambdaLR:
@@ -183,6 +250,15 @@ def staging(machine: Machine) -> dict[str, Any]:
     return {"first": rows[0], "later": rows[1:]}
 
 
+def offload_overlap(machine: Machine) -> dict[str, Any]:
+    """Copies of `offload` run beside the computation, and in both directions at once."""
+    found = _said("gpu_overlap.py", *(["--small"] if machine.small else []))
+    # On fake GPUs nothing overlaps.
+    if not machine.small and found["of_the_sum"] > OVERLAPPED:
+        raise AssertionError(f"nearly nothing overlaps: {found}")
+    return found
+
+
 def fused_step(machine: Machine) -> dict[str, Any]:
     """Saturn's default optimizer is the fused form, on the GPU and beside it; its time a step."""
     found = _said("gpu_lines.py", "optimizers", *(["--small"] if machine.small else []))
@@ -204,13 +280,14 @@ def optimizers(*, small: bool) -> dict[str, Any]:
         found[place.type] = {
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
             "saturn_is_fused": chosen.param_groups[0]["fused"] is True,
-            "saturn_ms": _milliseconds(chosen.step),
-            "torch_default_ms": _milliseconds(default.step),
+            "saturn_ms": milliseconds(chosen.step),
+            "torch_default_ms": milliseconds(default.step),
         }
     return found
 
 
-def _milliseconds(call: Callable[[], Any], calls: int = 10) -> float:
+def milliseconds(call: Callable[[], Any], *, calls: int = 10) -> float:
+    """The time of a call and of the work that it launches, after a first call that warms up."""
     call()
     torch.cuda.synchronize()
     began = time.perf_counter()
@@ -262,8 +339,11 @@ def _said(program: str, *arguments: str) -> dict[str, Any]:
 LINES: dict[str, Callable[[Machine], dict[str, Any]]] = {
     "opening-failure": opening_failure,
     "nccl-error": nccls_own_error,
+    "lost-device": lost_device,
     "device-memory": device_memory,
+    "bf16-fsdp": bf16_under_fsdp,
     "staging": staging,
+    "offload-overlap": offload_overlap,
     "fused-step": fused_step,
     "mig": mig,
 }

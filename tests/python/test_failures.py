@@ -57,6 +57,8 @@ NCCL_REMOTE = (
     "\nncclRemoteError: A call failed possibly due to a network error or a remote process exiting "
     "prematurely."
 )
+#: What torch 2.15 raises in a rank whose device is lost.
+NCCL_ASYNC = "NCCL Async Error: no error \nNCCL Last Error: \n"
 KILLED = "DataLoader worker (pid 7) is killed by signal: Killed. "
 NO_PAGE = (
     "DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that dataloader's "
@@ -131,6 +133,36 @@ def test_memory_of_the_machine_is_no_gpus(error: Exception, kind: str) -> None:
 def test_a_failed_assertion_is_the_tasks_where_nccl_hears_of_it() -> None:
     failure = describe(raised(DistBackendError(NCCL_ASSERT)))
     assert failure.kind == "task" and "indexes out of range" in failure.error
+
+
+class Stream:
+    """A stream of a device whose kernels may have failed."""
+
+    def __init__(self, error: Exception | None) -> None:
+        self._error = error
+
+    def query(self) -> bool:
+        if self._error is not None:
+            raise self._error
+        return True
+
+
+@pytest.mark.parametrize(
+    ("of_device", "kind", "line"),
+    [
+        ("CUDA error: device-side assert triggered", "task", "the model or loss_function indexes"),
+        ("CUDA error: an illegal memory access", "error", "AcceleratorError: CUDA error: an ille"),
+        (None, "error", "RuntimeError: NCCL Async Error: no error"),
+    ],
+)
+def test_what_the_device_says_is_told_where_nccl_says_nothing(
+    monkeypatch: pytest.MonkeyPatch, of_device: str | None, kind: str, line: str
+) -> None:
+    stream = Stream(None if of_device is None else torch.AcceleratorError(of_device))
+    monkeypatch.setattr("saturn.rank.failure.accelerator_is_in_use", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_stream", lambda: stream)
+    failure = describe(raised(RuntimeError(NCCL_ASYNC)), device_kind="cuda")
+    assert (failure.kind, failure.error[: len(line)]) == (kind, line)
 
 
 def test_an_endless_traceback_keeps_both_ends() -> None:

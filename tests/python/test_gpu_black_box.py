@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import reference
 import torch
 from harness import Runtime
 from models import Calls, Mlp, definition
+from saturn.rank import process
 from techniques_of_tests import spec_of
 
 MB = 1_000_000
@@ -46,6 +49,35 @@ def test_dropout_on_every_device_is_the_same_after_a_resume(gpu_run: Runtime) ->
         found[name] = saved_model(gpu_run, name, 6)
     for key, tensor in found["whole"].items():
         assert torch.equal(tensor, found["parts"][key]), key
+
+
+def move_gpus_to_a_numa_node() -> None:
+    """Have the kernel say of each GPU that it is at a node with the process's first core."""
+    node = Path(tempfile.mkdtemp())
+    (node / "node0").mkdir()
+    (node / "node0" / "cpulist").write_text(f"{min(os.sched_getaffinity(0))}\n")
+    for bus in range(8):  # asking CUDA for the address would initialise it
+        (node / f"0000:{bus:02x}:00.0").mkdir()
+        (node / f"0000:{bus:02x}:00.0" / "numa_node").write_text("0\n")
+    process.PCI_DEVICES = process.NUMA_NODES = str(node)
+    print(f"before CUDA: {sorted(os.sched_getaffinity(0))}")
+
+
+def show_cores(outputs: Any, labels: Any) -> torch.Tensor:
+    print(f"cores {sorted(os.sched_getaffinity(0))}")
+    return torch.nn.functional.cross_entropy(outputs, labels)
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_a_black_box_with_one_gpu_is_near_it(gpu_run: Runtime, gpus: int) -> None:
+    hints = {"sabotage": Calls(move_gpus_to_a_numa_node)}
+    gpu_run.write_task(definition(loss_function=show_cores, hints=hints))
+    result = gpu_run.run("mlp", spec_of(black_boxes.OnGpu, "black_box"), gpus=gpus, steps=1)
+    assert result.codes == [0], result.logs
+    before = sorted(os.sched_getaffinity(0))
+    assert f"before CUDA: {before}" in result.logs
+    # Several GPUs may be at different nodes.
+    assert f"cores {before[:1] if gpus == 1 else before}" in result.logs, result.logs
 
 
 def note_waits(path: Path) -> None:

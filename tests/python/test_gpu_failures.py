@@ -27,6 +27,9 @@ MB = 1_000_000
 #: Within this a failure is told. It would take a minute if it waited for the peers to leave the
 #: collectives that it left them in.
 TOLD_S = 20.0
+#: Longer than torch's watchdog over NCCL waits between two looks at the collectives (1 s in 2.15).
+WATCHDOG_S = 2.0
+EARLIER_GROUPS = "_register_builtin_nccl_as_legacy"
 
 
 class Greedy(Technique):
@@ -296,6 +299,36 @@ def test_a_label_out_of_range_is_the_tasks_though_its_kernel_tells_later(
             assert failed["kind"] == "task", failed
             assert "indexes out of range on the GPU" in failed["error"]
             assert "device-side assert" in failed["error"]
+
+
+def loses_the_device_beside_a_collective(
+    outputs: torch.Tensor, labels: torch.Tensor
+) -> torch.Tensor:
+    """An index out of range, of which nothing asks for a while, but torch's watchdog does."""
+    torch.distributed.all_reduce(torch.ones(1, device=outputs.device), async_op=True)
+    loss = nn.functional.cross_entropy(outputs, labels + outputs.shape[-1])
+    time.sleep(WATCHDOG_S)
+    return loss
+
+
+def take_the_earlier_groups() -> None:
+    """Have torch 2.15 open the NCCL groups of torch 2.14 and before, which 2.15 still has."""
+    register = getattr(torch.distributed.distributed_c10d, EARLIER_GROUPS, None)
+    if register is not None:
+        register()
+
+
+@pytest.mark.parametrize("is_earlier", [False, True], ids=["todays", "earlier"])
+def test_a_lost_device_is_told_by_the_rank_before_torchs_watchdog_ends_it(
+    gpu_run: Runtime, is_earlier: bool
+) -> None:
+    hints = {"sabotage": Calls(take_the_earlier_groups)} if is_earlier else {}
+    task = definition(loss_function=loses_the_device_beside_a_collective, hints=hints)
+    gpu_run.write_task(task)
+    result = gpu_run.run("mlp", "ddp", ranks=2, steps=4)
+    assert result.codes == [1, 1], result.logs  # by SIGABRT it would be -6
+    assert kinds(result) == {0: "task", 1: "task"}
+    assert all("device-side assert" in failed["error"] for failed in result.of("failed"))
 
 
 class OneKnobBreaksTheDevice(Ddp):

@@ -22,10 +22,13 @@ from harness import Runtime
 from live_gangs import Result
 from models import Mlp, shuffled_loader
 from saturn.techniques import BUILT_IN
+from saturn.worker import observer
 from step_waits import LAST, waits_in, watched
 from torch.utils.data import DataLoader, default_collate
 
 STEPS = LAST + 2
+#: What a test's task holds until this step.
+HELD_BYTES, FREED_AT = 50_000_000, 4
 #: Where the host waits until the device has done the step before, which it has to read.
 OF_THE_STEP_BEFORE = "agreement.py:result"
 #: Where else a technique waits, and why.
@@ -127,6 +130,29 @@ def test_no_step_waits(gpu_run: Runtime, case: Case) -> None:
     told = json.loads(lines[-2])  # the last one has no time of its own
     assert told["gradient_norm"] > 0 and told["lr"] > 0 and told["samples_per_s"] > 0
     assert ("tokens_per_s" in told) == (case.kind in ("llama", "gpt2"))
+
+
+def holds_much_at_first(optimizer: torch.optim.Optimizer) -> Any:
+    """A scheduler that keeps much memory for some steps; each step is one in which it is read."""
+    held = [torch.empty(HELD_BYTES, dtype=torch.uint8, device="cuda")]
+    observer._WEIGHED_EVERY_S = 0.0
+
+    def free(done: int) -> float:
+        if done == FREED_AT:
+            held.clear()
+        return 1.0
+
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, free)
+
+
+def test_the_curve_of_memory_falls_where_a_step_frees_some(gpu_run: Runtime) -> None:
+    gpu_run.write_task(task_of("llama", batch_count=8, lr_scheduler=holds_much_at_first))
+    result = gpu_run.run("llama", "ddp", steps=8)
+    assert result.codes == [0], result.logs
+    lines = (gpu_run.task_dir("llama") / "metrics.jsonl").read_text().splitlines()
+    curve = [json.loads(line)["memory_bytes"] for line in lines]
+    assert len(curve) == 8 and min(curve[: FREED_AT - 1]) > HELD_BYTES
+    assert 0 < max(curve[FREED_AT + 1 :]) < HELD_BYTES
 
 
 def reads_the_loss(outputs: Any, batch: Any) -> torch.Tensor:

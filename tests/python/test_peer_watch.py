@@ -94,16 +94,18 @@ def test_a_group_that_opens_after_a_peer_has_failed_is_aborted(
 def test_groups_that_may_be_aborted_open_without_torchs_own_error_handling(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    name = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
-    monkeypatch.setenv(name, "3")  # torch's default
-    found: list[str | None] = []
+    # torch's defaults: its watchdog ends the process at an error of NCCL's, or of the device.
+    defaults = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "3", "TORCH_NCCL_RETHROW_CUDA_ERRORS": "1"}
+    for name, value in defaults.items():
+        monkeypatch.setenv(name, value)
+    found: list[list[str | None]] = []
 
     def init(*arguments: object, **options: object) -> None:
-        found.append(os.environ.get(name))  # torch reads the variable here
+        found.append([os.environ.get(name) for name in defaults])  # torch reads them here
 
     monkeypatch.setattr(dist, "init_process_group", init)
     Gang(rank=0, world_size=1, device=torch.device("cuda", 0), rendezvous=tmp_path / "r").open()
-    assert found == ["0"]
+    assert found == [["0", "0"]]
 
 
 BATCHES = """

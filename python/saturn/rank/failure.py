@@ -13,7 +13,7 @@ import contextlib
 import errno
 import os
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ import torch.distributed as dist
 from saturn.plain import durable
 from saturn.rank.device_memory import is_limited
 from saturn.rank.exceptions import DataError, NotApplicable, PeerLost, TaskError
+from saturn.rank.process import accelerator_is_in_use
 
 #: Frames in Saturn's files, except for its techniques, tell a user nothing. They are left out of
 #: reports; a rank's log has whole tracebacks.
@@ -128,6 +129,8 @@ def describe(error: BaseException, *, device_kind: str = "cpu") -> Failure:
     if isinstance(error, Earlier):
         return error.failure
     chain = list(_chain(error))
+    if (of_device := _error_behind_nccls(chain)) is not None:
+        chain.insert(0, of_device)
     for kind, is_kind in (
         ("out_of_memory", _is_out_of_device_memory),
         ("out_of_memory" if device_kind == "cpu" else "host_memory", _is_out_of_host_memory),
@@ -153,7 +156,7 @@ def describe(error: BaseException, *, device_kind: str = "cpu") -> Failure:
             # If the task's function raised, the traceback of its own exception shows the place.
             text = "" if link.__cause__ is None else _format(link.__cause__)
             return Failure(kind="task", error=str(link), traceback=text)
-    return Failure(kind="error", error=_one_line(error), traceback=_format(error))
+    return Failure(kind="error", error=_one_line(chain[0]), traceback=_format(error))
 
 
 def is_of_data(error: BaseException) -> bool:
@@ -168,6 +171,21 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         seen.add(id(link))
         yield link
         link = link.__cause__ or link.__context__
+
+
+def _error_behind_nccls(chain: Sequence[BaseException]) -> Exception | None:
+    """What the device itself says after an error of NCCL's; None if it is usable, or unused.
+
+    Where a kernel has made the device unusable, torch 2.15 says "NCCL Async Error: no error".
+    """
+    if not any("nccl" in str(link).lower() for link in chain) or not accelerator_is_in_use():
+        return None
+    try:
+        # A query doesn't wait, as other calls would for a peer that is gone.
+        torch.accelerator.current_stream().query()
+    except torch.AcceleratorError as error:
+        return error
+    return None
 
 
 def _is_out_of_device_memory(error: BaseException) -> bool:

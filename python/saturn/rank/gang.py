@@ -93,9 +93,11 @@ class Gang:
         if not is_cpu:
             own = dist.get_default_backend_for_device(self.device)  # NCCL for CUDA
             backend = f"cpu:gloo,{self.device.type}:{own}"
-            # torch asks for this of those who abort groups themselves. Otherwise its watchdog may
-            # end the process, before the process has told why it failed.
+            # torch asks for the first of those who abort groups themselves. Without both, its
+            # watchdog may end the process before the process has told why it failed: where NCCL
+            # fails, and, up to torch 2.14, where a kernel has made the device unusable.
             os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"
+            os.environ["TORCH_NCCL_RETHROW_CUDA_ERRORS"] = "0"
         with self._opening():
             dist.init_process_group(
                 backend,

@@ -51,14 +51,15 @@ class PeakMemory:
 
 
 def held_bytes(device_kind: str) -> int:
-    """On a GPU the most that torch has held so far; on a CPU slot what this process holds now.
+    """On a GPU the most that torch has held since the last call; on a CPU slot what is held now.
 
     Pages of files don't count. The call doesn't wait for a device.
     """
     if device_kind != "cpu":
-        return max(
-            (int(torch.accelerator.max_memory_allocated(d)) for d in _devices_in_use()), default=0
-        )
+        peak = PeakMemory(device_kind)
+        held = peak.peak_bytes()
+        peak.restart()
+        return held
     return max(0, _status_bytes("VmRSS") - _file_bytes())
 
 

@@ -70,6 +70,18 @@ def bind_to_numa_node(device: torch.device) -> None:
         os.sched_setaffinity(0, near)
 
 
+def bind_to_numa_node_when_used() -> None:
+    """Do so for the only visible GPU once CUDA is initialised in this process, and not before.
+
+    A black-box technique needs this, because it may first fork processes of its own.
+    """
+
+    def bind() -> None:
+        bind_to_numa_node(torch.device("cuda", 0))
+
+    torch.cuda._lazy_call(bind)  # type: ignore[no-untyped-call]
+
+
 def _cores_in(text: str) -> set[int]:
     """The numbers in a list as the kernel writes it: `0-3,8`."""
     cores: set[int] = set()

@@ -23,6 +23,7 @@ from saturn.rank.gang import Gang
 from saturn.rank.gpu_memory import OutsideTorch
 from saturn.rank.process import (
     bind_to_numa_node,
+    bind_to_numa_node_when_used,
     cores_a_gpu,
     device_of,
     keep_pinned_sizes,
@@ -86,6 +87,8 @@ def _work(spec: specs.Spec | specs.InspectionSpec, rank: int, reporter: Reporter
     numerics.set_up(deterministic=definition.deterministic, tf32=definition.tf32)
     if is_black_box:
         _limit_black_box(spec)
+        if spec.device_kind == "cuda" and spec.gpus == 1:  # several may be at different nodes
+            bind_to_numa_node_when_used()
         # A black box is no rank of several. Ranks that it starts must not take this rank's number
         # for theirs: torch's NCCL chooses a rank's device by it.
         os.environ.pop("LOCAL_RANK", None)
