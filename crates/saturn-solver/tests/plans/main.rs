@@ -8,6 +8,7 @@ mod facts;
 mod further;
 mod limits;
 mod more;
+mod planted;
 mod properties;
 mod quality;
 mod robust;

@@ -15,6 +15,9 @@ use crate::support::cases;
 /// Too many tasks to be annealed as a whole.
 const MANY: Scale = Scale { nodes: 3..=4, tasks: 51..=70, due: 4_000, ..SMALL };
 
+/// As many tasks as `auto` raises bounds for, without proofs. All of them fit each node.
+const BOUNDED: Scale = Scale { gpus: 8..=8, tasks: 53..=120, strategies: 2..=4, widest: 8, ..MANY };
+
 fn value(plan: &Plan) -> f64 {
     if plan.is_usable() { plan.value() } else { f64::INFINITY }
 }
@@ -125,6 +128,32 @@ proptest! {
         let problem = plain(problem);
         let options = Options { max_switches, objective: Objective::Makespan, ..options };
         is_never_worse(&problem, &options, 500_000)?;
+    }
+
+    /// By moves nothing that `auto` does beside its search takes any of them. By time it does.
+    #[test]
+    fn auto_is_never_worse_than_its_search_alone(
+        problem in problems(BOUNDED),
+        max_moves in 0u64..=60_000,
+        seed in any::<u64>(),
+        threads in 1usize..=2,
+    ) {
+        let problem = plain(problem);
+        prop_assume!((51..=120).contains(&problem.tasks.len()));
+        let run = |backend: Backend| {
+            let max_moves = Some(max_moves);
+            let options = Options { backend, max_moves, seed, threads, ..Options::default() };
+            solve(&problem, &options, &FrozenClock).unwrap()
+        };
+        let (auto, search) = (run(Backend::Auto), run(Backend::Search));
+        prop_assert!(auto.is_usable() || !search.is_usable());
+        prop_assert!(
+            value(&auto) <= value(&search) * (1.0 + 1e-12),
+            "{max_moves} moves: auto {}, search {}",
+            value(&auto),
+            value(&search)
+        );
+        prop_assert!(auto.bound() >= search.bound() * (1.0 - 1e-12));
     }
 
     /// Threads do the same work in another order.
