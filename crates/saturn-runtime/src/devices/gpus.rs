@@ -35,25 +35,31 @@ pub(super) struct Gpu {
 
 /// The GPUs that `CUDA_VISIBLE_DEVICES` leaves visible.
 pub(super) fn look() -> Gpus {
-    let nvml = match Nvml::init() {
-        Ok(nvml) => nvml,
-        // Without an NVIDIA driver there is no library to load: this is an ordinary machine without
-        // GPUs, or it has GPUs of another maker.
-        Err(NvmlError::LibloadingError(_)) => {
-            return others::look(Path::new(others::SYS)).map_or(Gpus::None, Gpus::Others);
+    let listed = match Nvml::init() {
+        Ok(nvml) => {
+            list_gpus(&nvml).map_err(|error| format!("the NVIDIA driver can't list them: {error}"))
         }
-        Err(error) => return Gpus::Unusable(format!("the NVIDIA driver does not work: {error}")),
+        // Without an NVIDIA driver there is no library to load, and so no GPU of NVIDIA.
+        Err(NvmlError::LibloadingError(_)) => Ok(Vec::new()),
+        Err(error) => Err(format!("the NVIDIA driver does not work: {error}")),
     };
-    let all = match list_gpus(&nvml) {
-        Ok(all) if all.is_empty() => return Gpus::None,
-        Ok(all) => all,
-        Err(error) => {
-            return Gpus::Unusable(format!("the NVIDIA driver can't list them: {error}"));
-        }
-    };
-    let visible = match std::env::var("CUDA_VISIBLE_DEVICES") {
-        Err(_) => Ok(all),
-        Ok(list) => pick(&all, &list),
+    let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+    match listed {
+        Ok(listed) => choose(listed, visible.as_deref(), Path::new(others::SYS)),
+        Err(why) => Gpus::Unusable(why),
+    }
+}
+
+/// The GPUs of a machine whose NVIDIA driver, if there is one, lists these. `visible` is the value
+/// of `CUDA_VISIBLE_DEVICES`, and `sys` is where Linux shows its devices. A machine without a GPU
+/// of NVIDIA may have NVIDIA's library all the same, from a container for example.
+fn choose(listed: Vec<Gpu>, visible: Option<&str>, sys: &Path) -> Gpus {
+    if listed.is_empty() {
+        return others::look(sys).map_or(Gpus::None, Gpus::Others);
+    }
+    let visible = match visible {
+        None => Ok(listed),
+        Some(list) => pick(&listed, list),
     };
     match visible.and_then(whole) {
         Ok(visible) if visible.is_empty() => Gpus::None,
@@ -129,6 +135,23 @@ pub(super) mod tests {
         let why = whole(all.to_vec()).unwrap_err();
         assert!(why.starts_with("the GPU GPU-aaaa is split into MIG slices"), "{why}");
         assert_eq!(pick(&all, "1").and_then(whole).unwrap(), [all[1].clone()]);
+    }
+
+    #[test]
+    fn a_machine_without_gpus_of_nvidia_is_asked_for_those_of_other_makers() {
+        let sys = tempfile::tempdir().unwrap();
+        let own = vec![gpu("GPU-aaaa", "A100")];
+        assert_eq!(choose(Vec::new(), None, sys.path()), Gpus::None);
+        others::tests::amd(sys.path(), 1, 0, 304);
+        for visible in [None, Some(""), Some("0")] {
+            let Gpus::Others(words) = choose(Vec::new(), visible, sys.path()) else {
+                panic!("GPUs of AMD with `CUDA_VISIBLE_DEVICES` {visible:?}");
+            };
+            assert!(words.starts_with("the machine has 1 GPU of AMD"), "{words}");
+        }
+        assert_eq!(choose(own.clone(), None, sys.path()), Gpus::There(own.clone()));
+        assert_eq!(choose(own.clone(), Some(""), sys.path()), Gpus::None, "hidden on purpose");
+        assert!(matches!(choose(own, Some("1"), sys.path()), Gpus::Unusable(_)));
     }
 
     #[test]

@@ -65,7 +65,7 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     fn write(path: &Path, text: &str) {
@@ -73,7 +73,8 @@ mod tests {
         fs::write(path, text).unwrap();
     }
 
-    fn amd(sys: &Path, node: u32, processor_cores: u32, gpu_cores: u32) {
+    /// Makes `sys` show a node of AMD's driver with these cores.
+    pub(crate) fn amd(sys: &Path, node: u32, processor_cores: u32, gpu_cores: u32) {
         let path = sys.join(format!("class/kfd/kfd/topology/nodes/{node}/properties"));
         write(&path, &format!("cpu_cores_count {processor_cores}\nsimd_count {gpu_cores}\n"));
     }

@@ -15,6 +15,7 @@ use crate::asking::control::{Query, Request};
 use crate::asking::server::ControlSocket;
 use crate::cluster::launcher::ClusterLauncher;
 use crate::driving::driver::{Driven, Driver, DriverDoor, OwnLauncher};
+use crate::driving::in_place::PlaceWatch;
 use crate::driving::listening::Listening;
 use crate::driving::outside::OutsideWatch;
 use crate::driving::space::SpaceWatch;
@@ -223,6 +224,7 @@ fn drive_with(
         actions,
         interrupts: 0,
         space: SpaceWatch::of(run.path()),
+        place: PlaceWatch::of(&run),
         outside,
         listening: Listening::default(),
     };

@@ -16,6 +16,7 @@ use saturn_engine::{
 
 use crate::answering::followers::{Followers, Progress};
 use crate::asking::control::Reply;
+use crate::driving::in_place::PlaceWatch;
 use crate::driving::listening::Listening;
 use crate::driving::outside::OutsideWatch;
 use crate::driving::space::SpaceWatch;
@@ -106,6 +107,8 @@ pub(crate) struct Driver<'a, L> {
     pub(crate) interrupts: u32,
     /// Checks whether a disk that was full has space again.
     pub(crate) space: SpaceWatch,
+    /// Looks whether the run's directory was moved.
+    pub(crate) place: PlaceWatch,
     /// Watches which of the run's GPUs other programs use.
     pub(crate) outside: Option<OutsideWatch>,
     /// Whether this thread has listened all the time.
@@ -271,8 +274,8 @@ impl<L: OwnLauncher> Driver<'_, L> {
         }
         // Tasks must not fail for good because somebody has moved the run's directory, and nothing
         // must be launched in another directory of its name.
-        if records.iter().any(needs_directory) {
-            self.run.check_in_place()?;
+        if records.iter().any(needs_directory) && self.place.is_moved() {
+            return Err(RuntimeError::Moved { path: self.run.path().to_owned() });
         }
         self.append(&records, now_s)?;
         for record in &records {
@@ -360,3 +363,6 @@ impl<L: OwnLauncher> Driver<'_, L> {
 fn needs_directory(record: &Record) -> bool {
     matches!(record, Record::Launched { .. } | Record::Ended { end: AttemptEnd::Failed { .. }, .. })
 }
+
+#[cfg(test)]
+mod tests;

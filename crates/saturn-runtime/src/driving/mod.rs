@@ -3,7 +3,7 @@
 //! - `run` starts and resumes runs. `drive` takes a run from its launcher to its report.
 //! - `driver` is the loop: it asks the engine, stores the records, then performs the actions.
 //! - `listening` tells whether the loop stood still for a while. `space` watches a full disk,
-//!   `outside` the GPUs that other programs use.
+//!   `in_place` whether the run's directory was moved, `outside` the GPUs that other programs use.
 //!
 //! Invariants: records reach the disk before the actions that were decided with them are
 //! performed. One thread owns the engine, the journal and the launcher.
@@ -12,6 +12,7 @@
 
 pub(crate) mod drive;
 pub(crate) mod driver;
+pub(crate) mod in_place;
 pub(crate) mod listening;
 pub(crate) mod outside;
 pub(crate) mod run;

@@ -4,14 +4,13 @@
 //! the driver only asks it and takes its answers.
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::statvfs::statvfs;
 use saturn_engine::{AttemptEnd, FailureKind, Record};
 
 use crate::system::clock;
+use crate::system::looker::Looker;
 
 /// How often to check the free space.
 const EVERY: Duration = Duration::from_secs(2);
@@ -25,7 +24,7 @@ pub(crate) struct SpaceWatch {
     run: PathBuf,
     look: Look,
     /// The thread that looks, from the first time that the disk was full.
-    looker: Option<Looker>,
+    looker: Option<Looker<Option<u64>>>,
     full: Option<Full>,
 }
 
@@ -35,28 +34,6 @@ struct Full {
     free_bytes: Option<u64>,
     /// When to ask again; `None` while an answer is awaited.
     ask_at: Option<Instant>,
-}
-
-/// A thread that looks at the disk each time that it is asked.
-#[derive(Debug)]
-struct Looker {
-    asks: Sender<()>,
-    answers: Receiver<Option<u64>>,
-}
-
-impl Looker {
-    fn of(run: PathBuf, look: Look) -> Self {
-        let (asks, asked) = channel::<()>();
-        let (answer, answers) = channel();
-        // It ends with the driver. If the share hangs, nobody waits for it.
-        thread::spawn(move || while asked.recv().is_ok() && answer.send(look(&run)).is_ok() {});
-        Self { asks, answers }
-    }
-
-    fn ask(&self) {
-        // If the thread is gone, no answer comes, as from a share that hangs.
-        let _ = self.asks.send(());
-    }
 }
 
 impl SpaceWatch {
@@ -84,7 +61,10 @@ impl SpaceWatch {
 
     fn is_full(&mut self) {
         let is_awaited = self.full.as_ref().is_some_and(|full| full.ask_at.is_none());
-        let looker = self.looker.get_or_insert_with(|| Looker::of(self.run.clone(), self.look));
+        let looker = self.looker.get_or_insert_with(|| {
+            let (run, look) = (self.run.clone(), self.look);
+            Looker::start(move || look(&run))
+        });
         if !is_awaited {
             looker.ask();
         }
@@ -99,7 +79,7 @@ impl SpaceWatch {
             full.ask_at = None;
             looker.ask();
         }
-        let Ok(found) = looker.answers.try_recv() else { return false };
+        let Some(found) = looker.answer() else { return false };
         full.ask_at = Some(clock::deadline(EVERY));
         let Some(free_bytes) = found else { return false };
         if full.free_bytes.is_none_or(|before| free_bytes <= before) {

@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill, killpg};
@@ -55,7 +55,11 @@ impl Sweeper {
     /// Starts the thread, for attempts of this run.
     pub(crate) fn start(run_id: String, inputs: Sending) -> Self {
         let (chores, received) = channel();
-        std::thread::spawn(move || work(&run_id, &received, &inputs));
+        let next = move |wait: Option<Duration>| match wait {
+            None => received.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(wait) => received.recv_timeout(wait),
+        };
+        std::thread::spawn(move || work(&run_id, &inputs, next, kill_marked));
         Self { chores }
     }
 
@@ -70,17 +74,21 @@ impl Sweeper {
     }
 }
 
-fn work(run_id: &str, chores: &Receiver<Chore>, inputs: &Sending) {
+/// Ends strays and removes directories until there are no more chores. `next` waits for the next
+/// chore, for as long as it is told to (`None`: for ever). `kill_marked` kills the processes with a
+/// wanted mark, and returns them by mark. Both are arguments so that tests can count looks without
+/// a clock.
+fn work(
+    run_id: &str,
+    inputs: &Sending,
+    mut next: impl FnMut(Option<Duration>) -> Result<Chore, RecvTimeoutError>,
+    mut kill_marked: impl FnMut(&dyn Fn(&str) -> bool) -> BTreeMap<String, Vec<i32>>,
+) {
     // Attempts that may have strays, by mark.
     let mut open: BTreeMap<String, (AttemptId, Vec<i32>)> = BTreeMap::new();
     let mut again = AGAIN;
     loop {
-        let next = if open.is_empty() {
-            chores.recv().map_err(|_| RecvTimeoutError::Disconnected)
-        } else {
-            chores.recv_timeout(again)
-        };
-        match next {
+        match next((!open.is_empty()).then_some(again)) {
             Ok(Chore::Sweep { attempt, ranks }) => {
                 again = AGAIN;
                 open.insert(mark(run_id, attempt), (attempt, ranks));
@@ -164,17 +172,58 @@ pub(crate) fn leads_a_group(pid: i32) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::{Cell, RefCell};
+    use std::sync::mpsc::sync_channel;
+
     use super::*;
+    use crate::system::bell::Bell;
+
+    const HOUR: Duration = Duration::from_hours(1);
 
     #[test]
     fn a_process_that_cannot_be_ended_is_looked_for_ever_more_rarely() {
-        let (mut waited, mut again, mut num_looks) = (Duration::ZERO, AGAIN, 0);
-        while waited < Duration::from_hours(1) {
-            waited += again;
-            again = longer(again);
-            num_looks += 1;
+        let (inputs, told) = sync_channel(4);
+        let inputs = Sending { inputs, bell: Bell::default() };
+        let attempts = [AttemptId(0), AttemptId(1)];
+        let sweep = |attempt| Ok(Chore::Sweep { attempt, ranks: Vec::new() });
+        // The time that the sweeper has waited, and the time of each of its looks.
+        let (now, looks) = (Cell::new(Duration::ZERO), RefCell::new(Vec::new()));
+        let mut chores = attempts.into_iter();
+        // The second chore comes after an hour, and the driver ends after two.
+        let next = |wait: Option<Duration>| {
+            let Some(wait) = wait else { return sweep(chores.next().unwrap()) };
+            let before = now.replace(now.get() + wait);
+            match () {
+                () if before < HOUR && now.get() >= HOUR => sweep(chores.next().unwrap()),
+                () if now.get() >= 2 * HOUR => Err(RecvTimeoutError::Disconnected),
+                () => Err(RecvTimeoutError::Timeout),
+            }
+        };
+        // The kernel ends the process of the first attempt when the second hour begins, and never
+        // that of the second.
+        let kill_marked = |is_wanted: &dyn Fn(&str) -> bool| {
+            looks.borrow_mut().push(now.get());
+            let living = if now.get() < HOUR { &attempts[..] } else { &attempts[1..] };
+            let marks = living.iter().map(|attempt| mark("run", *attempt));
+            marks.filter(|mark| is_wanted(mark)).map(|mark| (mark, vec![7])).collect()
+        };
+        work("run", &inputs, next, kill_marked);
+        let looks = looks.into_inner();
+        let (first, second): (Vec<Duration>, Vec<Duration>) =
+            looks.iter().partition(|look| **look < HOUR);
+        for hour in [&first, &second] {
+            assert!((360..400).contains(&hour.len()), "{} looks in an hour", hour.len());
+            assert_eq!(hour[1] - hour[0], AGAIN, "the first look again comes soon");
         }
-        assert!(num_looks < 400, "{num_looks} looks in an hour");
-        assert_eq!(again, AGAIN_AT_MOST);
+        let waits = looks.windows(2).map(|pair| pair[1] - pair[0]);
+        assert_eq!(waits.max(), Some(AGAIN_AT_MOST));
+        let swept: Vec<AttemptId> = told
+            .try_iter()
+            .filter_map(|input| match input {
+                Input::Swept { attempt } => Some(attempt),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(swept, attempts[..1]);
     }
 }

@@ -312,4 +312,4 @@ fn unwritten(path: &Path, error: &serde_json::Error) -> RuntimeError {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

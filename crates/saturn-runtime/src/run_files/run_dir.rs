@@ -3,6 +3,7 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::statfs;
@@ -25,7 +26,7 @@ const DYING: Duration = Duration::from_secs(20);
 pub(crate) struct RunDir {
     path: PathBuf,
     /// The directory, wherever it is moved.
-    directory: File,
+    directory: Arc<File>,
     /// Keep the run locked.
     _locks: Vec<File>,
 }
@@ -63,7 +64,7 @@ impl RunDir {
             locks.push(lock);
         }
         let directory = File::open(&path).map_err(RuntimeError::file("open", &path))?;
-        Ok(Self { path, directory, _locks: locks })
+        Ok(Self { path, directory: Arc::new(directory), _locks: locks })
     }
 
     /// Waits for an earlier driver's workers to die, which they do soon after it. Each holds a
@@ -80,13 +81,11 @@ impl RunDir {
         &self.path
     }
 
-    /// Fails if the directory was moved or removed since it was taken. Whatever the run would write
-    /// to its path would be in another directory.
-    pub(crate) fn check_in_place(&self) -> Result<(), RuntimeError> {
-        if self.is_at(&self.path) {
-            return Ok(());
-        }
-        Err(RuntimeError::Moved { path: self.path.clone() })
+    /// A look for another thread: whether the directory was neither moved nor removed since it was
+    /// taken, or nobody can tell.
+    pub(crate) fn look_in_place(&self) -> impl FnMut() -> bool + Send + 'static {
+        let (path, directory) = (self.path.clone(), Arc::clone(&self.directory));
+        move || leads_to(&path, &directory)
     }
 
     /// Whether a path leads to this directory, or nobody can tell.
@@ -210,15 +209,15 @@ mod tests {
         let (run, moved) = (dir.path().join("run"), dir.path().join("moved"));
         std::fs::create_dir(&run).unwrap();
         let driven = RunDir::claim(&run).unwrap();
-        driven.check_in_place().unwrap();
+        let mut is_in_place = driven.look_in_place();
+        assert!(is_in_place());
         std::fs::rename(&run, &moved).unwrap();
-        let error = driven.check_in_place().unwrap_err().to_string();
-        assert!(error.contains("was moved or removed"), "{error}");
+        assert!(!is_in_place());
         std::fs::create_dir(&run).unwrap();
-        assert!(driven.check_in_place().is_err(), "another directory of its name");
+        assert!(!is_in_place(), "another directory of its name");
         std::fs::remove_dir(&run).unwrap();
         std::os::unix::fs::symlink(&moved, &run).unwrap();
-        driven.check_in_place().unwrap();
+        assert!(is_in_place());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::*;
 use crate::run_files::plans::tests::{at, planned};
 use crate::run_files::reader::RunReader;
 
-fn settings() -> LaunchSettings {
+pub(crate) fn settings() -> LaunchSettings {
     LaunchSettings {
         python: "python3".to_owned(),
         python_path: vec!["/somewhere".to_owned()],
