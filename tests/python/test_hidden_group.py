@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import closeness
@@ -12,6 +14,7 @@ import torch
 import torch.distributed as dist
 from harness import Runtime
 from models import NUM_CLASSES, WIDTH, dataset, definition
+from saturn.rank.hidden_group import hidden_group
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 
@@ -56,3 +59,35 @@ def test_every_rank_reads_whole_batches(loader: Any, run: Runtime) -> None:
         assert run.run("alone", "ddp", steps=4).codes == [0]
         expected = run.losses("alone")
     assert closeness.ulps(run.losses(task.name), expected) < closeness.ACROSS
+
+
+def test_threads_hide_the_group_one_beside_the_other(tmp_path: Path) -> None:
+    own = dist.is_initialized
+    init_method = f"file://{tmp_path / 'store'}"
+    dist.init_process_group("gloo", init_method=init_method, rank=0, world_size=1)
+    try:
+        is_in, may_leave = threading.Event(), threading.Event()
+        found: list[bool] = []
+
+        def other() -> None:
+            with hidden_group():
+                is_in.set()
+                may_leave.wait()
+                found.append(dist.is_initialized())
+            found.append(dist.is_initialized())
+
+        thread = threading.Thread(target=other)
+        with hidden_group():
+            thread.start()
+            is_in.wait()
+            with hidden_group():
+                pass
+            found.append(dist.is_initialized())
+        # This thread has left before the other, which entered later.
+        found.append(dist.is_initialized())
+        may_leave.set()
+        thread.join()
+        assert found == [False, True, False, True]
+        assert dist.is_initialized is own
+    finally:
+        dist.destroy_process_group()
