@@ -130,6 +130,45 @@ def ignoring(label: int) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     return partial(nn.functional.cross_entropy, ignore_index=label)
 
 
+class Positions(nn.Module):
+    """Predicts a class for each of six positions of a row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Embedding(9, 8), nn.Linear(8, 9)
+
+    def forward(self, tokens: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return self.head(self.embed(tokens).cumsum(1))
+
+
+def rows_padded_late(*, with_mask: bool) -> DataLoader[Any]:
+    """Rows without padding in the first two batches; later half of a row is, by token 0."""
+    tokens = torch.randint(1, 9, (24, 6), generator=torch.Generator().manual_seed(3))
+    tokens[17::3, 3:] = 0
+
+    def collate(samples: list[torch.Tensor]) -> dict[str, torch.Tensor]:
+        rows = torch.stack(samples)
+        return {"tokens": rows, "mask": (rows != 0).long()} if with_mask else {"tokens": rows}
+
+    return DataLoader(tokens, batch_size=8, collate_fn=collate)
+
+
+def of_next_token(outputs: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    labels = batch["tokens"][:, 1:].flatten()
+    return nn.functional.cross_entropy(outputs[:, :-1].flatten(0, 1), labels, ignore_index=0)
+
+
+def of_masked(outputs: torch.Tensor, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    labels, mask = batch["tokens"].flatten(), batch["mask"].flatten()
+    each = nn.functional.cross_entropy(outputs.flatten(0, 1), labels, reduction="none")
+    return (each * mask).sum() / mask.sum()
+
+
+def padded_late_task(loss: Callable[..., torch.Tensor], **changes: Any) -> TaskDefinition:
+    loader = partial(rows_padded_late, with_mask=loss is of_masked)
+    return definition(get_model=Positions, get_dataloader=loader, loss_function=loss, **changes)
+
+
 def of_hardest_pairs(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """The triplet loss with the hardest pairs of the batch; without two classes it is zero."""
     apart, same = torch.cdist(outputs, outputs), labels[:, None] == labels

@@ -138,10 +138,10 @@ class Saved(nn.Sequential):
         return super().forward(inputs)
 
     def get_extra_state(self) -> Any:
-        return self.count
+        return torch.tensor(self.count)
 
     def set_extra_state(self, state: Any) -> None:
-        self.count = state
+        self.count = int(state)
 
 
 @pytest.mark.parametrize("is_saved", [False, True])

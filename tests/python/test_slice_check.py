@@ -6,11 +6,14 @@ import re
 from functools import partial
 from typing import Any
 
+import closeness
 import model_kinds
 import pytest
 import sliced_models as sliced
 import torch
+from harness import Runtime
 from models import Mlp, definition, shuffled_loader
+from saturn.data import nested
 from saturn.data.slices import Data
 from saturn.tasks.definition import TaskDefinition
 from saturn.training.label_cases import labels_of
@@ -86,8 +89,6 @@ def test_the_first_samples_need_not_show_what_later_ones_have(
 ) -> None:
     tasks = {
         "a rare class with a large weight": sliced.one_class_first(sliced.weighted_by_class),
-        "padding by label 0": sliced.one_class_first(sliced.ignoring(0)),
-        "a label to ignore that no class has": sliced.one_class_first(sliced.ignoring(255)),
         "the hardest pairs of a batch": sliced.one_class_first(sliced.of_hardest_pairs),
         "marks": sliced.one_class_first(sliced.balanced_marks, marks=True),
     }
@@ -103,6 +104,44 @@ def test_the_first_samples_need_not_show_what_later_ones_have(
     # Where computing takes too long, four samples must do.
     monkeypatch.setattr("saturn.training.slice_check._MOST_S", 0.0)
     assert found(of_largest).kind == SAMPLES
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "ignored", "first", "each"),
+    [
+        (sliced.one_class_first(sliced.ignoring(0)), ".1", 0, 0, 1),
+        (sliced.one_class_first(sliced.ignoring(255)), ".1", 255, 0, 1),
+        (sliced.padded_late_task(sliced.of_next_token), ".tokens", 0, 1, 5),
+        (sliced.padded_late_task(sliced.of_masked), ".mask", 0, 0, 6),
+    ],
+)
+def test_padding_that_comes_later_counts_as_the_loss_counts_it(
+    task: TaskDefinition, name: str, ignored: int, first: int, each: int
+) -> None:
+    slicing = found(task)
+    assert (slicing.kind, slicing.labels, slicing.ignored) == (SAMPLES, name, ignored)
+    assert (slicing.first_label, slicing.labels_each) == (first, each)
+    last = list(task.get_dataloader())[-1]
+    padded = nested.replaced(last, name, torch.full_like(dict(nested.arrays(last))[name], ignored))
+    with pytest.raises(LabelsDifferError):
+        slicing.expect_labels(padded)
+    by_labels = slicing.by_labels()
+    assert by_labels.kind == LABELS and by_labels.counted_labels(padded) == 0
+    counting = by_labels.counted_labels(by_labels.with_labels(padded))
+    assert counting == each * (nested.num_samples(padded) or 0)
+
+
+@pytest.mark.parametrize("loss", [sliced.of_next_token, sliced.of_masked])
+def test_padding_that_comes_later_trains_alike_on_two_devices(loss: Any, run: Runtime) -> None:
+    task = sliced.padded_late_task(loss, batch_count=9)
+    run.write_task(task)
+    result = run.run(task.name, "ddp", ranks=2, steps=9)
+    assert "labels count in a slice of the batch" in result.of("failed")[0]["error"]
+    assert run.run(task.name, "ddp", ranks=2, steps=9).codes == [0, 0]
+    alone = sliced.padded_late_task(loss, batch_count=9, name="alone")
+    run.write_task(alone)
+    assert run.run("alone", "ddp", steps=9).codes == [0]
+    assert closeness.ulps(run.losses(task.name), run.losses("alone")) < closeness.ACROSS
 
 
 def test_a_sum_over_samples_stays_one_with_other_classes_and_more_samples() -> None:

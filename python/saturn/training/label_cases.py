@@ -14,6 +14,9 @@ import torch
 from saturn.data import nested
 from saturn.training.slicing import IGNORED
 
+#: The most arrays of ones that are taken for masks.
+_MOST_MASKS = 3
+
 
 @dataclass(frozen=True)
 class Classes:
@@ -44,23 +47,65 @@ def labels_of(batch: Any) -> Iterator[tuple[str, torch.Tensor]]:
             yield name, array
 
 
-def with_ignored_labels(parts: Sequence[Any]) -> Iterator[list[Any]]:
+@dataclass(frozen=True)
+class Counting:
+    """An array of a batch whose entries a loss may count, except for `ignored` ones."""
+
+    name: str
+    ignored: int = IGNORED
+    is_mask: bool = False
+
+    @property
+    def in_words(self) -> str:
+        """Where some entries are ignored, in words."""
+        return f"entries of `{self.name[1:]}`" if self.is_mask else "labels"
+
+
+def countings_of(batch: Any, classes: Collection[Classes]) -> Iterator[Counting]:
+    """What the loss of a batch may count, likeliest first.
+
+    A cross entropy may have a label of its own that it ignores, such as padding. Then the labels
+    may be any array of whole numbers: those of a language model are its inputs.
+    """
+    labels = [name for name, _ in labels_of(batch)]
+    special = sorted({each.ignored for each in classes} - {IGNORED})
+    known = {each.ignored for each in classes if 0 <= each.ignored < each.num}
+    yield from (Counting(name, ignored) for ignored in (IGNORED, *special) for name in labels)
+    masks = 0
+    for name, array in nested.arrays(batch):
+        if not isinstance(array, torch.Tensor) or array.dim() == 0 or not array.numel():
+            continue
+        if array.dtype == torch.int64 and name not in labels:
+            yield from (Counting(name, ignored) for ignored in sorted(known))
+        if not array.is_complex() and bool((array == 1).all()) and masks < _MOST_MASKS:
+            masks += 1
+            yield Counting(name, 0, is_mask=True)
+
+
+def with_ignored_labels(
+    parts: Sequence[Any], classes: Collection[Classes] = ()
+) -> Iterator[tuple[Counting, list[Any]]]:
     """Variants of `parts`, whose first item is the whole, with some of the last labels ignored.
 
     If other labels were ignored too, a second variant lets all of those count. Samples without
     labels give no variant, since they fit any explanation.
     """
-    for name, of_whole in labels_of(parts[0]):
-        of_parts = [dict(nested.arrays(part)).get(name) for part in parts[1:]]
-        labels = [of_whole, *(its for its in of_parts if isinstance(its, torch.Tensor))]
+    for counting in countings_of(parts[0], classes):
+        name = counting.name
+        found = [dict(nested.arrays(part)).get(name) for part in parts]
+        labels = [its for its in found if isinstance(its, torch.Tensor)]
         if len(labels) < len(parts) or not len(labels[-1]):
             continue
-        cases = [labels] if (counting := _all_counting(labels)) is None else [labels, counting]
+        cases = [labels]
+        if counting.ignored == IGNORED and (all_count := _all_counting(labels)) is not None:
+            cases.append(all_count)
         for case in cases:
             # Parts may be padded to another length than the whole.
             positions = min(case[0].shape[1], case[-1].shape[1]) if case[0].dim() > 1 else 1
-            case = [_ignoring(case[0], positions), *case[1:-1], _ignoring(case[-1], positions)]
-            yield [nested.replaced(part, name, its) for part, its in zip(parts, case, strict=True)]
+            first, last = (_ignoring(case[at], positions, counting) for at in (0, -1))
+            case = [first, *case[1:-1], last]
+            variant = zip(parts, case, strict=True)
+            yield counting, [nested.replaced(part, name, its) for part, its in variant]
 
 
 def with_other_classes(
@@ -113,7 +158,6 @@ def _extremes(
     found = [each.lightest_and_heaviest for each in classes if each.lightest_and_heaviest]
     # A loss that ignores padding may be any code: then the padding is most often label 0.
     found += [(0, last)] if last else []
-    found += [(largest, each.ignored) for each in classes if each.ignored != IGNORED]
     return [(low, high) for low, high in dict.fromkeys(found) if low != high]
 
 
@@ -153,10 +197,14 @@ def _all_counting(labels: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
     return [whole, *parts]
 
 
-def _ignoring(labels: torch.Tensor, positions: int) -> torch.Tensor:
-    """`labels` with the last sample's first label, and its labels of the later half, ignored."""
+def _ignoring(labels: torch.Tensor, positions: int, counting: Counting) -> torch.Tensor:
+    """`labels` with the last sample's first label, and its labels of the later half, ignored.
+
+    The first entry of a mask stays, unless it is the only one: attention needs one.
+    """
     ignoring = labels.clone()
     last = ignoring[-1] if labels.dim() > 1 else ignoring[-1:]
-    last[0] = IGNORED
-    last[(positions + 1) // 2 :] = IGNORED
+    if not counting.is_mask or len(last) == 1:
+        last[0] = counting.ignored
+    last[(positions + 1) // 2 :] = counting.ignored
     return ignoring

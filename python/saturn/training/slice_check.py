@@ -23,8 +23,8 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -35,9 +35,24 @@ from saturn.data.slices import Data
 from saturn.rank.exceptions import TaskError
 from saturn.rank.failure import describe
 from saturn.tasks.definition import TaskDefinition
-from saturn.training.label_cases import labels_of, with_ignored_labels, with_other_classes
+from saturn.training.comparing import (
+    Compared,
+    PartRaisedError,
+    compared,
+    in_words,
+    is_same,
+    num_samples,
+    texts,
+)
+from saturn.training.label_cases import (
+    Classes,
+    Counting,
+    countings_of,
+    with_ignored_labels,
+    with_other_classes,
+)
 from saturn.training.model_changes import Changes
-from saturn.training.slicing import GIVEN, IGNORED, LABELS, SAMPLES, SUMS, WHOLE, Slicing
+from saturn.training.slicing import GIVEN, LABELS, SAMPLES, SUMS, WHOLE, Slicing
 from saturn.training.steady import WAYS, SteadyModel, TooSlowError
 
 #: The number of samples that are compared in any case.
@@ -47,41 +62,6 @@ _MOST_SAMPLES = 4
 _MOST_COMPARED, _MOST_S = 64, 2.0
 #: By how much sums over more samples may differ more.
 _MORE_ROUNDING = 4.0
-
-
-class _PartRaisedError(Exception):
-    """The task's code raises on a part, and did not on the whole; the message is a reason."""
-
-
-@dataclass(frozen=True)
-class _Compared:
-    """The loss of a whole, and its parts with their losses."""
-
-    whole: float
-    batches: Sequence[Any]
-    losses: Sequence[float]
-    tolerance: float
-    #: Whether some labels were replaced by ignored ones.
-    ignores_labels: bool = False
-    #: Whether the batches are the task's own, with no labels replaced.
-    is_of_task: bool = False
-
-    def is_made_by(self, weigh: Callable[[Any], float]) -> bool:
-        """Whether the weighted mean of the parts' losses equals the whole's loss."""
-        counted = [
-            (weight, loss)
-            for weight, loss in zip(map(weigh, self.batches), self.losses, strict=True)
-            if weight > 0  # a part without weight may have no mean
-        ]
-        total = sum(weight for weight, _ in counted)
-        return total > 0 and self.same(sum(weight * loss for weight, loss in counted) / total)
-
-    def adds_up(self) -> bool:
-        return self.same(sum(self.losses))
-
-    def same(self, other: float) -> bool:
-        largest = max(abs(self.whole), *(abs(loss) for loss in self.losses if math.isfinite(loss)))
-        return _same(self.whole, other, self.tolerance * largest)
 
 
 def check(
@@ -139,8 +119,8 @@ def _found(
     except Exception as error:  # the task's code is used in an unusual way, so may raise anything
         if describe(error).kind == "out_of_memory" and not model.is_largest:
             # The other ways need at least as much memory.
-            return _unchecked(definition, f"the model does not fit its device: {_in_words(error)}")
-        return _in_words(error)
+            return _unchecked(definition, f"the model does not fit its device: {in_words(error)}")
+        return in_words(error)
     if not math.isfinite(whole):
         return f"the loss of the first samples is {whole}"
     of_whole = model.changed
@@ -156,7 +136,7 @@ def _found(
         found = replace(found, skips_layers=layers, skips_parts=others)
     if found.kind == WHOLE:
         again = model.loss(parts[0], seed=1)
-        if not _same(whole, again, model.tolerance * abs(whole)):
+        if not is_same(whole, again, model.tolerance * abs(whole)):
             one, other = _told_apart(whole, again)
             return f"the loss of the same samples is {one}, and {other} the next time"
     return found
@@ -214,7 +194,7 @@ def _followed(model: SteadyModel, of_whole: Changes, parts: Sequence[Any]) -> st
         of_part = model.changed
         for name in changes.apart(of_whole, of_part):
             if changes.is_saved(name) or _shows(model, of_whole, of_part, parts[0]):
-                sizes = f"{_num_samples(parts[0]):g} samples and that of {_num_samples(part):g}"
+                sizes = f"{num_samples(parts[0]):g} samples and that of {num_samples(part):g}"
                 return (
                     f"its batches can't be cut: a forward changes {changes.in_words(name)} by what "
                     f"is in the batch (that of {sizes} of them leave different values), so each "
@@ -230,32 +210,7 @@ def _shows(model: SteadyModel, one: Changes, other: Changes, batch: Any) -> bool
     Buffers that aren't saved may be caches, such as of positions up to the longest row so far.
     """
     first, second = (model.loss(batch, after=after) for after in (one, other))
-    return not _same(first, second, model.tolerance * abs(first))
-
-
-def _in_words(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-
-
-def _same(one: float, other: float, tolerance: float) -> bool:
-    return abs(one - other) <= tolerance
-
-
-def _compared(
-    model: SteadyModel, whole: float, parts: Sequence[Any], *, has_odd_labels: bool = False
-) -> _Compared:
-    """Raises `_PartRaisedError` if the task's code raises on a part, and did not on the whole."""
-    try:
-        losses = [model.loss(part, has_odd_labels=has_odd_labels) for part in parts]
-    except TooSlowError:
-        raise
-    except Exception as error:
-        sizes = _texts([nested.num_samples(part) or 0 for part in parts])
-        raise _PartRaisedError(
-            f"its batches can't be cut: the loss of {sizes} samples by themselves raises "
-            f"{_in_words(error)}"
-        ) from error
-    return _Compared(whole, parts, losses, model.tolerance)
+    return not is_same(first, second, model.tolerance * abs(first))
 
 
 def _uncut(definition: TaskDefinition) -> Slicing:
@@ -279,37 +234,37 @@ def _judged(
     """
     began = time.monotonic()
     try:
-        first = _compared(model, whole, parts[1:])
-        a_sample_s = (time.monotonic() - began) / max(1.0, _num_samples(parts[0]))
+        first = compared(model, whole, parts[1:])
+        a_sample_s = (time.monotonic() - began) / max(1.0, num_samples(parts[0]))
         first = replace(first, is_of_task=True)
         natural, cases = [first], _with_other_labels(definition, model, parts)
         if more_parts is not None and 2 * _MOST_COMPARED * a_sample_s < _MOST_S:
             natural += _of_more(model, more_parts(_MOST_COMPARED))
     except TooSlowError:
         raise
-    except _PartRaisedError as error:
+    except PartRaisedError as error:
         return Slicing(WHOLE, reason=str(error))
     cases = [case for case in (*natural, *cases) if math.isfinite(case.whole)]
-    for candidate in _candidates(definition, parts[0], sizes_add_up=_sizes_add_up(parts)):
-        weigh = candidate.weigher(definition) or _num_samples
-        explains = _Compared.adds_up if candidate.adds_up else lambda case: case.is_made_by(weigh)  # noqa: B023
+    sizes_add_up = _sizes_add_up(parts)
+    for candidate in _candidates(definition, parts[0], model.classes, sizes_add_up=sizes_add_up):
+        weigh = candidate.weigher(definition) or num_samples
+        explains = Compared.adds_up if candidate.adds_up else lambda case: case.is_made_by(weigh)  # noqa: B023
         if all(explains(case) for case in cases):
             return _by_samples_if_equal(candidate, natural) or candidate
     reason = _reason(definition, cases)
-    counting = [case for case in cases if not case.ignores_labels]
-    alike = _while_all_labels_count(definition, parts[0], natural, counting)
+    alike = _while_all_labels_count(definition, natural, cases)
     if alike is not None:
         return replace(alike, whole_if_labels_differ=reason)
     return Slicing(WHOLE, reason=reason)
 
 
-def _of_more(model: SteadyModel, parts: Sequence[Any]) -> list[_Compared]:
+def _of_more(model: SteadyModel, parts: Sequence[Any]) -> list[Compared]:
     """A comparison of more samples; none if there are no more, or if they can't be computed.
 
     More samples show what a few don't: a rare class, rows of another length, a loss that keeps the
     largest losses of a batch.
     """
-    if len(parts) == 1 or _num_samples(parts[0]) <= _MOST_SAMPLES:
+    if len(parts) == 1 or num_samples(parts[0]) <= _MOST_SAMPLES:
         return []
     try:
         whole = model.loss(parts[0])
@@ -317,14 +272,13 @@ def _of_more(model: SteadyModel, parts: Sequence[Any]) -> list[_Compared]:
         raise
     except Exception:  # they may not fit the device
         return []
-    compared = _compared(model, whole, parts[1:])
-    tolerance = _MORE_ROUNDING * compared.tolerance
-    return [replace(compared, tolerance=tolerance, is_of_task=True)]
+    case = compared(model, whole, parts[1:])
+    return [replace(case, tolerance=_MORE_ROUNDING * case.tolerance, is_of_task=True)]
 
 
 def _with_other_labels(
     definition: TaskDefinition, model: SteadyModel, parts: Sequence[Any]
-) -> list[_Compared]:
+) -> list[Compared]:
     """Comparisons with other labels than the task's first samples have."""
     # Only the task's own data shows what its `loss_weight` makes of other labels.
     if definition.loss_weight is not None or not model.takes_odd_labels:
@@ -337,75 +291,79 @@ def _with_other_labels(
             raise
         except Exception:  # the loss does not know these classes
             continue
-        cases.append(_compared(model, whole, other[1:], has_odd_labels=True))
-    for masked in with_ignored_labels(parts):
+        cases.append(compared(model, whole, other[1:], has_odd_labels=True))
+    for counting, masked in with_ignored_labels(parts, model.classes):
         try:
             whole = model.loss(masked[0], has_odd_labels=True)
-            case = _compared(model, whole, masked[1:], has_odd_labels=True)
+            case = compared(model, whole, masked[1:], has_odd_labels=True)
         except TooSlowError:
             raise
         except Exception:  # a loss that doesn't know ignored labels will never meet any
             continue
-        cases.append(replace(case, ignores_labels=True))
+        cases.append(replace(case, ignoring=counting))
     return cases
 
 
 def _while_all_labels_count(
-    definition: TaskDefinition,
-    batch: Any,
-    natural: Sequence[_Compared],
-    counting: Sequence[_Compared],
+    definition: TaskDefinition, natural: Sequence[Compared], cases: Sequence[Compared]
 ) -> Slicing | None:
     """The finding if samples count alike as long as none of their labels is ignored; else None.
 
-    `counting` are all comparisons in which no labels are ignored, `natural` those of the task's own
-    samples.
-
-    An example is a mean over labels plus a penalty that is a mean over samples. With ignored
-    labels, the two are means over different things, and no weight serves both.
+    `natural` are the comparisons of the task's own samples. An example is a mean over labels plus a
+    penalty that is a mean over samples. With ignored labels, the two are means over different
+    things, and no weight serves both.
     """
-    names = [name for name, _ in labels_of(batch)]
-    if definition.loss_weight is not None or len(names) != 1:
+    if definition.loss_weight is not None:
         return None
-    if not all(case.is_made_by(_num_samples) for case in counting):
-        return None
-    return _by_samples_if_equal(Slicing(LABELS, labels=names[0]), natural)
+    odd = {case.ignoring for case in cases if not case.is_made_by(num_samples)}
+    counting = odd.pop() if len(odd) == 1 else None
+    return None if counting is None else _by_samples_if_equal(_counted_by(counting), natural)
 
 
-def _by_samples_if_equal(found: Slicing, natural: Sequence[_Compared]) -> Slicing | None:
+def _counted_by(counting: Counting, first_label: int = 0) -> Slicing:
+    return Slicing(
+        LABELS,
+        labels=counting.name,
+        first_label=first_label,
+        ignored=counting.ignored,
+        is_mask=counting.is_mask,
+    )
+
+
+def _by_samples_if_equal(found: Slicing, natural: Sequence[Compared]) -> Slicing | None:
     """`found`, counted by samples while all have equally many labels: ranks then needn't sum."""
     if found.kind != LABELS:
         return None
     batches = [part for case in natural for part in case.batches]
-    each = {found.counted_labels(part) / _num_samples(part) for part in batches}
+    each = {found.counted_labels(part) / num_samples(part) for part in batches}
     number = each.pop()
     if each or not number.is_integer():
         return None
     return replace(found, kind=SAMPLES, labels_each=int(number))
 
 
-def _candidates(definition: TaskDefinition, batch: Any, *, sizes_add_up: bool) -> Iterator[Slicing]:
+def _candidates(
+    definition: TaskDefinition, batch: Any, classes: Collection[Classes], *, sizes_add_up: bool
+) -> Iterator[Slicing]:
     if definition.loss_weight is not None:
         yield Slicing(GIVEN)
         return
     yield Slicing(SAMPLES)
-    for name, labels in labels_of(batch):
-        for first_label in (0, 1) if labels.dim() > 1 else (0,):
-            yield Slicing(LABELS, labels=name, first_label=first_label)
+    arrays = dict(nested.arrays(batch))
+    for counting in countings_of(batch, classes):
+        for first_label in (0, 1) if arrays[counting.name].dim() > 1 else (0,):
+            yield _counted_by(counting, first_label)
     # A sum is scaled by the samples of a slice: its batches must have them in the first dimension.
     if sizes_add_up:
         yield Slicing(SUMS)
 
 
-def _num_samples(batch: Any) -> float:
-    return float(nested.num_samples(batch) or 0)
-
-
-def _reason(definition: TaskDefinition, cases: Sequence[_Compared]) -> str:
-    weigh = definition.loss_weight or _num_samples
+def _reason(definition: TaskDefinition, cases: Sequence[Compared]) -> str:
+    weigh = definition.loss_weight or num_samples
     case = next((case for case in cases if not case.is_made_by(weigh)), cases[0])
     where = "" if case.is_of_task else " where labels are of other classes"
-    where = f" where some labels are {IGNORED}" if case.ignores_labels else where
+    if (ignoring := case.ignoring) is not None:
+        where = f" where some {ignoring.in_words} are {ignoring.ignored}"
     sizes = [nested.num_samples(batch) or 0 for batch in case.batches]
     total = sum(float(weigh(batch)) for batch in case.batches)
     mean = (
@@ -427,7 +385,7 @@ def _reason(definition: TaskDefinition, cases: Sequence[_Compared]) -> str:
     )
     return (
         f"its batches can't be cut{where}: the loss of {sum(sizes)} samples together is "
-        f"{together}, the mean of {_texts(sizes)} by themselves is {apart} (weighted by {by}). "
+        f"{together}, the mean of {texts(sizes)} by themselves is {apart} (weighted by {by}). "
         f"Where the loss is a mean over something else, {advice}; where it compares samples with "
         "each other, as a contrastive loss or the balance of experts does, it takes one device, or "
         "a technique that keeps batches whole, such as `tensor`"
@@ -438,7 +396,3 @@ def _told_apart(one: float, other: float) -> tuple[str, str]:
     """Two numbers in few digits, or in all digits if few would show them as equal."""
     texts = f"{one:.6g}", f"{other:.6g}"
     return texts if texts[0] != texts[1] else (repr(one), repr(other))
-
-
-def _texts(sizes: Sequence[int]) -> str:
-    return f"{', '.join(map(str, sizes[:-1]))} and {sizes[-1]}"

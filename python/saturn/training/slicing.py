@@ -17,7 +17,7 @@ from saturn.tasks.definition import TaskDefinition
 
 #: Slices count by their samples.
 SAMPLES = "samples"
-#: Slices count by those of their labels that are not `IGNORED`.
+#: Slices count by those of their labels that are not ignored, or by the ones of a mask.
 LABELS = "labels"
 #: The unweighted losses of slices add up to the loss of the whole.
 SUMS = "sums"
@@ -44,6 +44,10 @@ class Slicing:
     labels: str | None = None
     #: The position of the first label that counts: 1 for models that predict the next token.
     first_label: int = 0
+    #: The label that does not count.
+    ignored: int = IGNORED
+    #: Whether the array is a mask: its ones count, or its weights.
+    is_mask: bool = False
     #: How many labels count in each sample, if that is the reason why slices count by samples. A
     #: sample with another number changes the finding from there on (see `by_labels`).
     labels_each: int | None = None
@@ -102,21 +106,24 @@ class Slicing:
             return 0.0
         if self.first_label and labels.dim() > 1:
             labels = labels[:, self.first_label :]
-        return float((labels != IGNORED).sum())
+        return float(labels.sum() if self.is_mask else (labels != self.ignored).sum())
 
     def with_labels(self, batch: Any) -> Any:
         """`batch` with labels that count in place of ignored ones, so that its loss is a number.
 
         This is for a slice without weight whose rank must take part all the same. The gradient of
         a mean over no labels may be NaN, which a share of zero does not remove. (Only torch's own
-        means give ignored labels no gradient.) Any class would do; class 0 exists in every model.
+        means give ignored labels no gradient.) Any class would do; class 0 exists in every model,
+        and class 1 in every model that ignores class 0.
         """
         if self.kind != LABELS:
             return batch
         labels = self._labels(batch)
         if self.labels is None or labels is None:
             return batch
-        return nested.replaced(batch, self.labels, labels.masked_fill(labels == IGNORED, 0))
+        counting = 1 if self.ignored == 0 else 0
+        counted = labels.masked_fill(labels == self.ignored, counting)
+        return nested.replaced(batch, self.labels, counted)
 
     def expect_labels(self, batch: Any) -> None:
         """Raise `LabelsDifferError` if the samples of `batch` don't have the expected labels."""
