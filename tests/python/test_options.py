@@ -102,6 +102,12 @@ def test_a_sweep_that_is_stopped_prints_its_result_as_data_too(
             assert printed == ""
 
 
+@pytest.mark.parametrize("name", ["wait", "keep_open", "raise_on_failure"])
+def test_a_text_in_the_place_of_a_flag_is_refused(name: str) -> None:
+    with pytest.raises(TypeError, match=f"{name} is a str; it must be True or False"):
+        Settings(mode="orchestrate", **{name: "no"}).checked()
+
+
 def test_a_program_whose_modules_no_worker_could_import_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
