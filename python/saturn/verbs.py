@@ -78,7 +78,7 @@ def serve_pool(asked: Mapping[str, Any]) -> int:
         "to add a sweep, in another terminal: saturn submit SWEEP.toml\n"
         "to see it in a browser: saturn web"
     )
-    return _show(run.wait, _print_result if asked["json"] else lambda result: None)
+    return _show(run.wait, _print_result if asked["json"] else None)
 
 
 @dataclass(frozen=True)
@@ -201,9 +201,12 @@ def _due_words(foreseen: Mapping[str, Any], run: str) -> str:
 
 def table(asked: Mapping[str, Any]) -> int:
     """Print the tasks of a run as CSV, the best first."""
-    run_dir = Path(asked["run_dir"])
-    sys.stdout.write(RunResult.from_report(json.loads(native.report(run_dir)), run_dir).csv())
+    sys.stdout.write(_result_of(Path(asked["run_dir"])).csv())
     return _OK
+
+
+def _result_of(run_dir: Path) -> RunResult:
+    return RunResult.from_report(json.loads(native.report(run_dir)), run_dir)
 
 
 def problem(asked: Mapping[str, Any]) -> int:
@@ -266,14 +269,23 @@ def _options(of_file: Mapping[str, Any], start: Mapping[str, Any]) -> dict[str, 
     return options
 
 
-def _show(train: Callable[[], RunResult], tell: Callable[[RunResult], None]) -> int:
-    """Train, and show the result, even if tasks failed."""
-    failure = None
+def _show(train: Callable[[], RunResult], tell: Callable[[RunResult], None] | None) -> int:
+    """Train, and show the result, even if tasks failed.
+
+    Of a run that was stopped only programs are told: it has no ranking yet, and the command that
+    resumes it has been printed.
+    """
+    failure: TasksFailed | RunInterrupted | None = None
     try:
         result = train()
     except TasksFailed as error:
         result, failure = error.result, error
-    tell(result)
+    except RunInterrupted as error:
+        if tell is not _print_result:
+            raise
+        result, failure = _result_of(Path(error.run_dir)), error
+    if tell is not None:
+        tell(result)
     if failure is not None:
         raise failure
     return _OK

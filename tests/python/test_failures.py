@@ -29,11 +29,11 @@ def raised(error: BaseException, cause: BaseException | None = None) -> BaseExce
         return caught
 
 
-def through_task_function(error: Exception) -> BaseException:
+def through_task_function(error: BaseException) -> BaseException:
     try:
         with task_function("loss_function"):
             raise error
-    except Exception as caught:
+    except BaseException as caught:
         return caught
 
 
@@ -80,6 +80,7 @@ CPU_MEMORY = "[enforce fail] . DefaultCPUAllocator: can't allocate memory: you t
         (through_task_function(MemoryError()), "out_of_memory", "MemoryError"),
         (raised(RuntimeError("x"), cause=MemoryError("y")), "out_of_memory", "MemoryError: y"),
         (through_task_function(ValueError("v")), "task", "loss_function raised ValueError: v"),
+        (through_task_function(SystemExit(2)), "task", "loss_function raised SystemExit: 2"),
         (raised(TaskError("no batches")), "task", "no batches"),
         (raised(NotApplicable("too few layers")), "not_applicable", "too few layers"),
         (raised(RuntimeError("Connection closed by peer")), "error", "RuntimeError: Connection"),

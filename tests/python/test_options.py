@@ -75,6 +75,39 @@ def test_a_run_that_is_stopped_again_prints_its_report_as_data_too(
     assert verbs.main() == 130 and capsys.readouterr().out == ""
 
 
+def test_a_sweep_that_is_stopped_prints_its_result_as_data_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(tasks: Any, **run_options: Any) -> None:
+        raise RunInterrupted("stopped", run_dir=str(tmp_path), resume_command="saturn resume")
+
+    (tmp_path / "train.py").write_text("import saturn\nsaturn.report(1, 0.5, total_steps=1)\n")
+    file = tmp_path / "sweep.toml"
+    file.write_text('script = "train.py"\n[grid]\nlr = [0.1, 0.2]\n')
+    start = dict.fromkeys(["run_name", "devices", "device_memory", "runs_dir"])
+    asked = {"file": str(file), "list": False, "start": {**start, "cluster": {}, "wait": False}}
+    names = inspect.signature(saturn.RunResult).parameters
+    totals = dict.fromkeys(name for name in names if name.endswith("_s"))
+    report = {"totals": {**totals, "did_all_that_was_planned": False}, "tasks": [], "trials": []}
+    monkeypatch.setattr(verbs, "orchestrate", stopped)
+    monkeypatch.setattr(native, "report", lambda run_dir: json.dumps(report))
+    for as_json in (True, False):
+        asked["start"]["json"] = as_json
+        monkeypatch.setattr(sys, "argv", ["verbs", "sweep", json.dumps(asked)])
+        assert verbs.main() == 130
+        printed = capsys.readouterr().out
+        if as_json:
+            assert json.loads(printed)["run_dir"] == str(tmp_path)
+        else:
+            assert printed == ""
+
+
+@pytest.mark.parametrize("name", ["wait", "keep_open", "raise_on_failure"])
+def test_a_text_in_the_place_of_a_flag_is_refused(name: str) -> None:
+    with pytest.raises(TypeError, match=f"{name} is a str; it must be True or False"):
+        Settings(mode="orchestrate", **{name: "no"}).checked()
+
+
 def test_a_program_whose_modules_no_worker_could_import_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

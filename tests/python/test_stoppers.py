@@ -293,8 +293,8 @@ def test_a_metric_is_the_one_that_tasks_call_the_best_by() -> None:
         ("ahsa", "there is no stopper `ahsa`; .*`asha`"),
         ({"kind": "asha", "etta": 4}, "the stopper `asha` has no `etta`; .*`eta`"),
         ({"kind": "asha", "eta": 1}, "the stopper `asha`: eta of ASHA is 1; it must be at least 2"),
-        ({"kind": "plateau"}, "steps of Plateau is 0; it must be at least 1"),
-        ({"kind": "target"}, "value of Target is nan; it must be a finite number"),
+        ({"kind": "plateau"}, '`plateau` needs `steps`: { kind = "plateau", steps = … }'),
+        ({"kind": "target"}, "the stopper `target` needs `value`"),
         ([], "stopper is an empty list"),
     ],
 )
@@ -308,5 +308,7 @@ def test_a_class_or_a_number_is_no_stopper() -> None:
         stoppers_of(ASHA)
     with pytest.raises(TypeError, match=r"stopper is a int; it must be one of saturn\.stoppers"):
         stoppers_of(3)
+    with pytest.raises(TypeError, match="missing 1 required keyword-only argument: 'value'"):
+        Target()
     with pytest.raises(ValueError, match='mode of ASHA is \'up\'; it must be "min" or "max"'):
         ASHA(mode="up")

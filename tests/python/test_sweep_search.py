@@ -121,7 +121,7 @@ def test_a_space_that_makes_no_sense_is_refused(directory: Path, space: str, wor
     [
         (("trials = 3", ""), "`search` has no `trials`, which it must have"),
         (("trials = 3", "trials = 0"), "`search.trials` is 0; it must be at least 1"),
-        (("trials", "trails"), "`search` has no `trials`"),
+        (("trials", "trails"), "there is no `search.trails`; did you mean `trials`?"),
         (("trials = 3", "trials = 3\nsede = 1"), "there is no `search.sede`; did you mean `seed`?"),
         (("trials = 3", 'trials = 3\nsampler = "tep"'), "`search.sampler` is 'tep'; did you mean"),
         (("trials = 3", 'trials = 3\nmode = "less"'), "`search.mode` is 'less'; known are `max`"),

@@ -24,8 +24,19 @@ from torch.optim.lr_scheduler import LinearLR, ReduceLROnPlateau
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: HParams(lr=0.1), ValueError, "none given of epochs, steps and batch_count"),
-        (lambda: HParams(0.1, 1, 2), ValueError, "epochs and batch_count given of"),
+        (lambda: HParams(lr=0.1), ValueError, "epochs, steps and batch_count; given are none"),
+        (
+            lambda: HParams(0.1, epoch=3, width=8),
+            ValueError,
+            "given are none (`epoch` would go to get_model; did you mean `epochs`?)",
+        ),
+        (
+            lambda: HParams(0.1, max_steps=3),
+            ValueError,
+            "given are none (`max_steps` would go to get_model; say HParams(steps=3))",
+        ),
+        (lambda: HParams(0.1, width=8), ValueError, "given are none"),
+        (lambda: HParams(0.1, 1, 2), ValueError, "given are epochs and batch_count"),
         (lambda: HParams(-1, epochs=1), ValueError, "lr is -1; it must be a positive number"),
         (lambda: HParams(float("nan"), epochs=1), ValueError, "lr is nan"),
         (lambda: HParams("1e-3", epochs=1), TypeError, "lr is a str; it must be a number"),
@@ -52,6 +63,7 @@ from torch.optim.lr_scheduler import LinearLR, ReduceLROnPlateau
             "lr_scheduler is ReduceLROnPlateau, which follows the loss",
         ),
         (lambda: make_task(get_model=Mlp()(torch.ones(1, 12))), TypeError, "get_model is a Tensor"),
+        (lambda: make_task(get_model=Mlp()), TypeError, "get_model is a Mlp, a model; it must"),
         (lambda: make_task(get_dataloader=[1]), TypeError, "get_dataloader is a list"),
         (lambda: make_task(loss_function="mse"), TypeError, "loss_function is a str"),
         (lambda: make_task(loss_weight=1.0), TypeError, "loss_weight is a float"),

@@ -1,4 +1,4 @@
-"""Check numbers that a user gives; errors name the argument.
+"""Check numbers and flags that a user gives; errors name the argument.
 
 A wrong type raises `TypeError`, and a number out of range `InvalidInput`.
 """
@@ -11,6 +11,12 @@ from saturn.errors import InvalidInput
 
 #: The largest number that counts as a sensible argument.
 _LARGEST = 2**31 - 1
+
+
+def check_flag(field: str, value: bool) -> None:
+    """Raise `TypeError` unless it is True or False; a text such as "no" would count as true."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{field} is a {type(value).__name__}; it must be True or False")
 
 
 def check_whole(field: str, value: int | None, *, least: int) -> None:

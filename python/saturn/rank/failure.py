@@ -115,7 +115,8 @@ def task_function(name: str) -> Iterator[None]:
         yield
     except (TaskError, NotApplicable):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        # `sys.exit()` in it, such as that of argparse, would happen under every strategy, too.
         kind = DataError if name.startswith("get_dataloader") else TaskError
         raise kind(f"{name} raised {_one_line(error)}") from error
 

@@ -19,7 +19,7 @@ from saturn.cluster import wish
 from saturn.errors import InvalidInput
 from saturn.library import Entry
 from saturn.loggers import Logger, choosing
-from saturn.plain.given_numbers import check_seconds, check_whole
+from saturn.plain.given_numbers import check_flag, check_seconds, check_whole
 from saturn.plain.sizes import parse_limit, parse_size, size_text
 from saturn.runs.preload import functions_of, preload_entries
 from saturn.runs.profiles import Profile
@@ -81,6 +81,8 @@ class Settings:
         """The settings in the runtime's form; raises `TypeError` or `InvalidInput`."""
         check_whole("devices", self.devices, least=1)
         check_whole("nodes_per_task", self.nodes_per_task, least=1)
+        for name in ("wait", "keep_open", "raise_on_failure"):
+            check_flag(name, getattr(self, name))
         cluster = wish.checked(
             cluster=self.cluster,
             nodes=self.nodes,
@@ -118,7 +120,7 @@ class Settings:
             "python_path": _import_places(),
             "cwd": str(Path.cwd()),
             "devices": self.devices,
-            "wait": bool(self.wait),
+            "wait": self.wait,
             "interval_s": float(self.interval_s),
             "stall_s": float(self.stall_s),
             "solver_time_limit_s": float(self.solver_time_limit_s),
@@ -127,7 +129,7 @@ class Settings:
             "warmup_steps": self.warmup_steps,
             "timed_steps": self.timed_steps,
             "trial_budget": _trial_budget(self.trial_budget),
-            "keep_open": bool(self.keep_open),
+            "keep_open": self.keep_open,
             "store": {
                 # A profile that the user gives replaces the store.
                 "reuse": self.profile is None,

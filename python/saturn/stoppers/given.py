@@ -6,7 +6,7 @@ Names and tables are as in a sweep file: `"asha"`, `{"kind": "asha", "eta": 4}`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any
 
 from saturn.errors import InvalidInput
@@ -81,6 +81,11 @@ def _of_table(table: dict[str, Any]) -> Stopper:
     for key in table:
         if key not in known:
             raise InvalidInput(f"the stopper `{kind}` has no `{key}`; {did_you_mean(key, known)}")
+    for one in fields(KINDS[kind]):
+        if one.default is MISSING and one.name not in table:
+            raise InvalidInput(
+                f'the stopper `{kind}` needs `{one.name}`: {{ kind = "{kind}", {one.name} = … }}'
+            )
     try:
         return KINDS[kind](**table)
     except (TypeError, ValueError) as error:

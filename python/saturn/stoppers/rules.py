@@ -70,7 +70,7 @@ class Plateau(Stopper):
         min_delta: a value counts as better only if it is better by more than this.
     """
 
-    steps: int = field(default=0)
+    steps: int
     min_delta: float = 0.0
 
     def __post_init__(self) -> None:
@@ -111,7 +111,7 @@ class Target(Stopper):
         stop_all: whether the first task that reaches the value ends all others too.
     """
 
-    value: float = math.nan
+    value: float
     stop_all: bool = False
 
     def __post_init__(self) -> None:
@@ -177,7 +177,7 @@ class TimeLimit(Stopper):
         seconds: on the run's clock, which stands still while no process drives the run.
     """
 
-    seconds: float = math.nan
+    seconds: float
 
     goes_by_metric: ClassVar[bool] = False
 

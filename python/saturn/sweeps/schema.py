@@ -45,9 +45,6 @@ def check(value: Any, schema: Mapping[str, Any], where: str = "") -> None:
 
 def _check_table(table: Mapping[str, Any], schema: Mapping[str, Any], where: str) -> None:
     known, others = schema.get("properties", {}), schema.get("additionalProperties", True)
-    for name in schema.get("required", ()):
-        if name not in table:
-            raise ValueError(f"`{where}` has no `{name}`, which it must have")
     for name, item in table.items():
         place = f"{where}.{name}" if where else name
         if name in known:
@@ -56,6 +53,10 @@ def _check_table(table: Mapping[str, Any], schema: Mapping[str, Any], where: str
             raise ValueError(f"there is no `{place}`; {did_you_mean(name, known)}")
         elif isinstance(others, Mapping):
             check(item, others, place)
+    # Looked for last: a mistyped name is told of as such.
+    for name in schema.get("required", ()):
+        if name not in table:
+            raise ValueError(f"`{where}` has no `{name}`, which it must have")
 
 
 def _is_of(value: Any, kind: str) -> bool:

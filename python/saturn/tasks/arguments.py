@@ -21,6 +21,7 @@ def check_functions(
 ) -> None:
     """Raise `TypeError` for arguments that aren't functions, `ValueError` for two losses."""
     check_callable("get_model", get_model, "a function that returns the torch.nn.Module")
+    _check_unmade(get_model)
     check_callable("get_dataloader", get_dataloader, "a function that returns the DataLoader")
     if loss_function is not None:
         check_callable("loss_function", loss_function, "a function of (outputs, labels)")
@@ -34,6 +35,19 @@ def check_functions(
                 "both loss_function and training_step are given; training_step computes the "
                 "loss by itself, so loss_function must be None"
             )
+
+
+def _check_unmade(get_model: object) -> None:
+    """Raise `TypeError` for a model in the place of the function that makes it.
+
+    A module can be called too, so a worker would call its forward. A module's class is fine.
+    """
+    # Any module has this method; torch need not be imported for a look.
+    if callable(getattr(get_model, "named_parameters", None)) and not isinstance(get_model, type):
+        raise TypeError(
+            f"get_model is a {type(get_model).__name__}, a model; it must be a function that "
+            "returns the torch.nn.Module, since each worker makes a model of its own"
+        )
 
 
 def _check_untrained(loss_function: object) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from saturn.tasks.definition import FLOAT32, PRECISIONS
+from saturn.tasks.model_keywords import meant
 
 
 class HParams:
@@ -82,8 +83,8 @@ class HParams:
         given = [name for name, length in lengths.items() if length is not None]
         if len(given) != 1:
             raise ValueError(
-                f"{' and '.join(given) or 'none'} given of epochs, steps and batch_count; "
-                "HParams needs exactly one of them"
+                "HParams needs exactly one of epochs, steps and batch_count; given are "
+                f"{' and '.join(given) or 'none'}{_meant_length(kwargs, lengths)}"
             )
         for name, length in lengths.items():
             _check_count(name, length)
@@ -158,6 +159,15 @@ class HParams:
         shown |= {"model_kwargs": own} if own else {}
         rest = "".join(f", {key}={value!r}" for key, value in shown.items())
         return f"HParams(lr={self.lr:g}, {length}{rest})"
+
+
+def _meant_length(kwargs: Mapping[str, Any], lengths: Iterable[str]) -> str:
+    """A hint if one of the keywords for `get_model` may have been meant for a length."""
+    for name, value in kwargs.items():
+        near = meant(name, value, lengths)
+        if any(length in near for length in lengths):
+            return f" (`{name}` would go to get_model{near})"
+    return ""
 
 
 def _batches(steps: int, a_step: int, an_epoch: int | None) -> int:

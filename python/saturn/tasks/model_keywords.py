@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from saturn.tasks.definition import takes_keywords
@@ -81,16 +81,17 @@ def check_keywords(
             or_else = f"; or, if it is the model's, HParams(model_kwargs={{{name!r}: {value!r}}})"
         raise TypeError(
             f"HParams has no keyword `{name}`, so it would go to get_model, but {function} "
-            f"{refusal}{_meant(name, value, [*known, *taken])}{or_else}"
+            f"{refusal}{meant(name, value, [*known, *taken])}{or_else}"
         )
 
 
-def _meant(name: str, value: Any, known: Collection[str]) -> str:
+def meant(name: str, value: Any, known: Iterable[str]) -> str:
+    """What a keyword was probably meant for, as the end of a sentence; empty if nothing is near."""
     if (elsewhere := _ELSEWHERE.get(name)) is not None:
         return "; " + elsewhere.format(name=name, value=value)
     return _near(name, known)
 
 
-def _near(name: str, known: Collection[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
+def _near(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean `{close[0]}`?" if close else ""
