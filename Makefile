@@ -111,7 +111,7 @@ test-numerics: setup
 # The oldest torch that is supported, and its tests: what Saturn takes of torch beyond its public
 # names has changed most since.
 TORCH ?= 2.11.0
-TORCH_TESTS := walkthrough same_training pipeline tensor offload fsdp_knobs checkpoints precision trial warm_parent survival doctor fake_gpu gpu_steps optimizer_form casts
+TORCH_TESTS := walkthrough same_training pipeline tensor offload fsdp_knobs checkpoints precision trial warm_parent survival doctor fake_gpu gpu_steps gpu_failures gpu_training peer_watch device_memory optimizer_form casts
 test-torch: setup
 	@$(PYTHON) scripts/with_torch.py $(TORCH) -m pytest --nightly $(side_by_side) $(addprefix tests/python/test_,$(addsuffix .py,$(TORCH_TESTS)))
 

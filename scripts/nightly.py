@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from datetime import date
 
 from setup import ROOT, build_environment
 
@@ -32,6 +33,8 @@ WAITING = [
     *("trial", "until", "warm_parent"),
 ]
 OLDEST_TORCH = "2.11.0"
+#: The last release of each version between the oldest torch and the newest.
+TORCHES_BETWEEN = ("2.12.1", "2.13.0", "2.14.1")
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,15 @@ class Part:
     #: About how long it takes on two cores.
     minutes: int
     commands: tuple[tuple[str, ...], ...]
+
+
+def torch_of(day: date) -> str:
+    """The version that the part `torch` takes: every second day the oldest.
+
+    The oldest differs most, and has fake GPUs, which those between it and the newest don't have.
+    """
+    turn, is_between = divmod(day.toordinal(), 2)
+    return TORCHES_BETWEEN[turn % len(TORCHES_BETWEEN)] if is_between else OLDEST_TORCH
 
 
 def files(names: list[str]) -> list[str]:
@@ -59,6 +71,7 @@ def with_variables(*variables: str) -> tuple[str, ...]:
 CARGO = ("cargo", "test", "--release", "--workspace")
 PYTHON = (sys.executable,)
 MATRIX = "scripts/numerics_matrix.py"
+TORCH = torch_of(date.today())
 
 PARTS = (
     Part(
@@ -157,12 +170,13 @@ PARTS = (
     ),
     Part(
         "torch",
-        f"Python tests of numbers, GPU paths and more, with torch {OLDEST_TORCH}",
-        18,
+        f"Python tests of numbers and more, with torch {OLDEST_TORCH} every second day, and GPU "
+        f"paths there; on the days between with {', '.join(TORCHES_BETWEEN)}, one after the other",
+        22,
         (
-            ("make", "test-torch", f"TORCH={OLDEST_TORCH}"),
+            ("make", "test-torch", f"TORCH={TORCH}"),
             (
-                *(*PYTHON, "scripts/with_torch.py", OLDEST_TORCH, MATRIX),
+                *(*PYTHON, "scripts/with_torch.py", TORCH, MATRIX),
                 *("--quick", "--only", "as it is+plain"),
             ),
         ),

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
 
 import pytest
+from saturn.plain.supported import FIRST_TORCH, NEXT_TORCH
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "scripts"))
@@ -37,6 +39,26 @@ def test_targets_of_make_that_parts_name_are_there() -> None:
 def test_parts_fit_into_the_night() -> None:
     assert max(part.minutes for part in nightly.PARTS) <= PART_MINUTES
     assert sum(part.minutes for part in nightly.PARTS) <= ALL_MINUTES
+
+
+def test_each_supported_torch_has_its_night() -> None:
+    first = date(2026, 11, 1).toordinal()
+    six = [nightly.torch_of(date.fromordinal(first + day)) for day in range(6)]
+    assert six.count(nightly.OLDEST_TORCH) == 3
+    assert {torch for torch in six if torch != nightly.OLDEST_TORCH} == {*nightly.TORCHES_BETWEEN}
+    # All supported ones but the newest, with which `make test` runs.
+    torches = (nightly.OLDEST_TORCH, *nightly.TORCHES_BETWEEN)
+    minors = [int(torch.split(".")[1]) for torch in torches]
+    assert minors == list(range(FIRST_TORCH[1], NEXT_TORCH[1] - 1))
+
+
+def test_tests_of_another_torch_are_there_and_have_those_of_gpus() -> None:
+    line = re.search(r"^TORCH_TESTS := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert line is not None
+    names = line[1].split()
+    assert [path for path in nightly.files(names) if not (ROOT / path).is_file()] == []
+    on_gpus = {"fake_gpu", "gpu_steps", "gpu_failures", "gpu_training", "peer_watch"}
+    assert on_gpus | {"device_memory"} <= set(names)
 
 
 def test_the_page_and_the_workflow_name_the_parts() -> None:
