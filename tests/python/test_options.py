@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,8 +21,11 @@ import saturn
 from faces import make_task
 from saturn import native, verbs
 from saturn.errors import InvalidInput, RunInterrupted
-from saturn.runs import options
+from saturn.runs import live, options
+from saturn.runs.profiles import Profile
 from saturn.runs.request import Settings
+from saturn.runs.result import RunResult
+from saturn.runs.started import StartedRun
 
 
 @pytest.mark.parametrize(
@@ -181,6 +185,28 @@ def test_ctrl_c_ends_the_waiting_and_leaves_nothing(
     [line] = told
     assert "waiting for devices: process " in line and "(run `/runs/other`) holds core-" in line
     assert list((tmp_path / "saturn_runs").iterdir()) == []
+
+
+def test_ctrl_c_while_a_run_begins_is_told_as_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pressed = threading.Event()
+
+    def drive(*_: Any) -> str:
+        pressed.wait(20)
+        return json.dumps({"status": "interrupted"})
+
+    def interrupted(run_dir: Path) -> bool:
+        raise KeyboardInterrupt
+
+    run = StartedRun(tmp_path, [], None, Profile([]), {}, None, None)
+    run._interrupts = SimpleNamespace(press=pressed.set)
+    monkeypatch.setattr(native, "is_driven", interrupted)
+    monkeypatch.setattr(RunResult, "from_report", lambda report, run_dir: SimpleNamespace(tasks=[]))
+    monkeypatch.setattr(live, "strategies_by_task", lambda report: [])
+    with pytest.raises(RunInterrupted) as caught:
+        run._begin(drive, None)
+    assert caught.value.run_dir == str(tmp_path) and "saturn resume" in caught.value.resume_command
 
 
 def test_a_cluster_has_a_queue_of_its_own() -> None:

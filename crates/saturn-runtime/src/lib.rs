@@ -54,7 +54,7 @@ pub mod probe {
 
 /// The output of tasks' workers.
 pub mod logs {
-    pub use crate::answering::log_files::{AttemptLogs, Logs, attempts, newest};
+    pub use crate::answering::log_files::{AttemptKind, AttemptLogs, Logs, attempts, newest};
 }
 
 /// For measurements of long journals.

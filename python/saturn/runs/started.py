@@ -143,8 +143,10 @@ class StartedRun(Run):
             with stopping.as_interrupts():
                 while not self._over.wait(0.01) and not native.is_driven(self._run_dir):
                     pass
-        except BaseException:
+        except BaseException as error:
             self._stop_and_wait()
+            if isinstance(error, KeyboardInterrupt) and self._report:
+                self._conclude(self._report)  # raises `RunInterrupted`, as in `wait`
             raise
         if self._error is not None:
             raise self._error

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use saturn_core::names::escape_terminal;
-use saturn_runtime::logs::{AttemptLogs, Logs, attempts, newest};
+use saturn_runtime::logs::{AttemptKind, AttemptLogs, Logs, attempts, newest};
 use saturn_runtime::{RuntimeError, control, outlived};
 use saturn_store::io_words;
 use serde_json::json;
@@ -99,7 +99,8 @@ fn follow(run: &Found, mut task: Task, args: &LogsArgs) -> io::Result<Exit> {
     for look in 0_u32.. {
         let later = attempts(&task.directory)?.into_iter().filter(|attempt| {
             let is_later = current.as_ref().is_none_or(|logs| attempt.number > logs.attempt.number);
-            is_later && (attempt.is_training || current.is_none())
+            let is_training = attempt.kind == AttemptKind::Training;
+            is_later && (is_training || current.as_ref().is_none_or(is_of_inspection))
         });
         for attempt in later.collect::<Vec<_>>() {
             if let Some(logs) = &mut current {
@@ -126,6 +127,11 @@ fn follow(run: &Found, mut task: Task, args: &LogsArgs) -> io::Result<Exit> {
     Ok(Exit::Ok)
 }
 
+/// Whether a task's trials are followed after these logs, as after none.
+fn is_of_inspection(logs: &Logs) -> bool {
+    logs.attempt.kind == AttemptKind::Inspection
+}
+
 fn say_nothing_yet(run: &Found, args: &LogsArgs) {
     let task = saturn_view::words::shell_quoted(&args.task);
     let message = format!(
@@ -136,8 +142,12 @@ fn say_nothing_yet(run: &Found, args: &LogsArgs) {
 }
 
 fn begin(attempt: AttemptLogs, args: &LogsArgs) -> Logs {
-    let what = if attempt.is_training { "attempt" } else { "trial" };
-    let title = format!("==> {what} {}: {}", attempt.number, attempt.strategy);
+    let (number, strategy) = (attempt.number, &attempt.strategy);
+    let title = match attempt.kind {
+        AttemptKind::Training => format!("==> attempt {number}: {strategy}"),
+        AttemptKind::Trial => format!("==> trial {number}: {strategy}"),
+        AttemptKind::Inspection => format!("==> inspection {number}"),
+    };
     eprintln!("{}", escape_terminal(&title));
     Logs::of(attempt, args.rank)
 }

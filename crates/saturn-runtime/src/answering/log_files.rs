@@ -14,19 +14,31 @@ use serde::Deserialize;
 pub struct AttemptLogs {
     /// Its number; later attempts have higher ones.
     pub number: u64,
-    /// It trains; otherwise it is a trial.
-    pub is_training: bool,
-    /// Technique and device count, in words.
+    /// What it does.
+    pub kind: AttemptKind,
+    /// Technique and device count, in words; empty for an inspection, which has none.
     pub strategy: String,
     directory: PathBuf,
 }
 
-/// The fields of an attempt's `spec.json` that are needed here.
+/// What an attempt does. Of kinds that follow each other, the later says more about a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AttemptKind {
+    /// It builds the model and calls the loader once. A task whose own functions raise may have no
+    /// other attempt.
+    Inspection,
+    /// It measures a strategy.
+    Trial,
+    /// It trains.
+    Training,
+}
+
+/// The fields of an attempt's `spec.json` that are needed here. An inspection has no strategy.
 #[derive(Deserialize)]
 struct Spec {
     kind: String,
-    technique: Technique,
-    gpus: u32,
+    technique: Option<Technique>,
+    gpus: Option<u32>,
 }
 
 #[derive(Deserialize)]
@@ -68,22 +80,25 @@ pub fn attempts(task_dir: &Path) -> io::Result<Vec<AttemptLogs>> {
         let spec = std::fs::read(directory.join("spec.json")).ok();
         let spec = spec.and_then(|text| serde_json::from_slice::<Spec>(&text).ok());
         let (Some(number), Some(spec)) = (number, spec) else { continue };
-        let devices = if spec.gpus == 1 { "device" } else { "devices" };
-        found.push(AttemptLogs {
-            number,
-            is_training: spec.kind == "train",
-            strategy: format!("{} on {} {devices}", spec.technique.name, spec.gpus),
-            directory,
-        });
+        let kind = match spec.kind.as_str() {
+            "train" => AttemptKind::Training,
+            "inspect" => AttemptKind::Inspection,
+            _ => AttemptKind::Trial,
+        };
+        let strategy = match (spec.technique, spec.gpus) {
+            (Some(technique), Some(1)) => format!("{} on 1 device", technique.name),
+            (Some(technique), Some(gpus)) => format!("{} on {gpus} devices", technique.name),
+            _ => String::new(),
+        };
+        found.push(AttemptLogs { number, kind, strategy, directory });
     }
     found.sort_by_key(|attempt| attempt.number);
     Ok(found)
 }
 
-/// The newest attempt that trains, or else the newest trial.
-pub fn newest(mut attempts: Vec<AttemptLogs>) -> Option<AttemptLogs> {
-    let training = attempts.iter().rposition(|attempt| attempt.is_training);
-    training.map(|index| attempts.swap_remove(index)).or_else(|| attempts.pop())
+/// The newest attempt that trains, or else the newest trial, or else the newest inspection.
+pub fn newest(attempts: Vec<AttemptLogs>) -> Option<AttemptLogs> {
+    attempts.into_iter().max_by_key(|attempt| (attempt.kind, attempt.number))
 }
 
 /// The logs of an attempt, read as they grow.
@@ -185,16 +200,21 @@ mod tests {
     #[test]
     fn the_newest_attempt_that_trains_is_chosen() {
         let task = TempDir::new().unwrap();
-        let chosen =
-            || newest(attempts(task.path()).unwrap()).map(|one| (one.number, one.is_training));
+        let chosen = || newest(attempts(task.path()).unwrap()).map(|one| (one.number, one.kind));
         assert_eq!(chosen(), None);
+        // An inspection's spec names all techniques, and no devices.
+        let inspection = task.path().join("attempts/8");
+        std::fs::create_dir_all(&inspection).unwrap();
+        let spec = r#"{"kind": "inspect", "techniques": [{"name": "ddp"}]}"#;
+        std::fs::write(inspection.join("spec.json"), spec).unwrap();
+        assert_eq!(chosen(), Some((8, AttemptKind::Inspection)));
         attempt(task.path(), 9, "trial");
-        assert_eq!(chosen(), Some((9, false)));
+        assert_eq!(chosen(), Some((9, AttemptKind::Trial)));
         attempt(task.path(), 10, "train");
         attempt(task.path(), 11, "trial");
         // Its spec is being written.
         std::fs::create_dir_all(task.path().join("attempts/12")).unwrap();
-        assert_eq!(chosen(), Some((10, true)));
+        assert_eq!(chosen(), Some((10, AttemptKind::Training)));
     }
 
     #[test]

@@ -94,7 +94,7 @@ pub struct RunMetrics {
 /// Which part of a log is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LogQuery {
-    /// The attempt; by default the newest that trains, or else the newest trial.
+    /// The attempt; by default the newest that trains, or else the newest trial or inspection.
     pub attempt: Option<u64>,
     /// The rank; by default the lowest that has a log.
     pub rank: Option<u32>,
@@ -109,9 +109,9 @@ pub struct LogQuery {
 pub struct LogAttempt {
     /// Its number.
     pub attempt: u64,
-    /// Whether it trains; otherwise it is a trial.
+    /// Whether it trains; otherwise it is a trial or an inspection.
     pub is_training: bool,
-    /// Technique and number of devices, in words.
+    /// Technique and number of devices, in words; empty for an inspection.
     pub strategy: String,
 }
 

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
-use saturn_runtime::logs::{AttemptLogs, attempts, newest};
+use saturn_runtime::logs::{AttemptKind, AttemptLogs, attempts, newest};
 
 use crate::answers::data::{LogAttempt, LogPart, LogQuery};
 use crate::answers::failure::{Failure, FailureKind};
@@ -21,7 +21,7 @@ pub(super) fn part(task_dir: &Path, query: &LogQuery) -> Result<LogPart, Failure
     let mut all = attempts(task_dir).map_err(failed)?;
     let listed = all.iter().map(|one| LogAttempt {
         attempt: one.number,
-        is_training: one.is_training,
+        is_training: one.kind == AttemptKind::Training,
         strategy: one.strategy.clone(),
     });
     let listed: Vec<LogAttempt> = listed.collect();
