@@ -3,7 +3,8 @@
 A function that ignores a parameter makes equal tasks under several names; a table of them would
 compare a configuration with itself. Here tasks are equal if they are of the same kind, have equal
 functions, hyper-parameters and seeds, may use the same devices and techniques, and continue the
-same task, if any. Names, priorities and directories to save to don't change training, so they don't count.
+same task, if any. Names, priorities and directories to save to don't change training, so they don't
+count.
 """
 
 from __future__ import annotations
