@@ -23,6 +23,7 @@ from saturn.checkpoint import best, manifest
 from saturn.errors import InvalidInput
 from saturn.runs import request
 from saturn.runs.profiles import Profile
+from saturn.sweeps.distinct import refuse_equal
 from torch.optim.lr_scheduler import StepLR
 
 STEPS, LONGER = 7, 17  # in the midst of an epoch of 6 steps
@@ -247,6 +248,19 @@ def test_what_can_not_be_continued_is_refused(run: Runtime) -> None:
         task_of("b", LONGER, continue_from=run.run_dir)
     with pytest.raises(ValueError, match="leave start_from out"):
         task_of("b", LONGER, continue_from=(run.run_dir, "a"), start_from=run.run_dir)
+
+
+def test_tasks_of_a_sweep_may_differ_in_nothing_but_what_they_continue() -> None:
+    def refuses(*bases: str) -> None:
+        tasks = [
+            task_of(name, LONGER, continue_from=("runs/first", base))
+            for name, base in zip("xy", bases, strict=True)
+        ]
+        refuse_equal(tasks, [{"base": base} for base in bases], "makers.py:make")
+
+    refuses("a", "b")
+    with pytest.raises(ValueError, match="tasks `x` and `y` would train the same"):
+        refuses("a", "a")
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ def study(**changes: Any) -> optuna.Study:
 
 
 class FakeRun(Run):
-    """A run of two devices that takes tasks."""
+    """A run that takes tasks."""
 
     def __init__(self, run_dir: Path) -> None:
         super().__init__(run_dir)
@@ -54,9 +54,6 @@ class FakeRun(Run):
             raise RunOver("it has ended")
         self.tasks[task.name] = Progress(task.name)
         self.parameters[task.name] = task.parameters
-
-    def status(self) -> dict[str, Any]:
-        return {"pool": {"devices": 2}}
 
     def close(self) -> None:
         self.is_closed = True
@@ -72,12 +69,18 @@ class FakeRun(Run):
         self.tasks[name].stage, self.tasks[name].end = "ended", how
 
 
+def scope_of(run: FakeRun, *, num_devices: int = 2) -> Scope:
+    scope = Scope(run)
+    scope.num_devices = num_devices
+    return scope
+
+
 def begun(
     tmp_path: Path, study: optuna.Study, n_trials: int = 4, stoppers: Sequence[Stopper] = ()
 ) -> tuple[StudyTuner, FakeRun]:
     tuner, run = StudyTuner(study, suggest, n_trials, None, None, stoppers), FakeRun(tmp_path)
     run.submit(tuner.suggested())
-    tuner.began(Scope(run), run.tasks)
+    tuner.began(scope_of(run), run.tasks)
     tuner.at(0.0, run.tasks)
     return tuner, run
 
@@ -110,6 +113,30 @@ def test_as_many_are_in_flight_as_there_are_devices_and_values_go_back(tmp_path:
     assert one.best_trial.number == 3
     kept = keeping.read(tmp_path)
     assert isinstance(kept, StudyTuner) and states(kept.study) == states(one)
+
+
+def test_as_many_are_in_flight_as_a_resumed_run_has_devices_now(tmp_path: Path) -> None:
+    _, run = begun(tmp_path, study(), n_trials=9)
+    for num_devices, expected in ((4, 4), (1, 4), (5, 5)):
+        kept = keeping.read(tmp_path)
+        assert isinstance(kept, StudyTuner)
+        kept.began(scope_of(run, num_devices=num_devices), run.tasks)
+        kept.at(1.0, run.tasks)
+        assert len(run.tasks) == expected
+
+
+def test_pruners_count_the_steps_that_a_task_has_trained_since_it_continues(tmp_path: Path) -> None:
+    pruner = optuna.pruners.ThresholdPruner(upper=1.0, n_warmup_steps=10)
+    tuner, run = begun(tmp_path, one := study(pruner=pruner))
+    run.tasks["trial-0"].first_step = 100
+    assert run.report(tuner, "trial-0", 109, 1.1) == []
+    tuner.run_ended(run.tasks)
+    kept = keeping.read(tmp_path)
+    assert isinstance(kept, StudyTuner)
+    kept.began(scope_of(run), run.tasks)
+    assert run.report(kept, "trial-0", 110, 1.1) == ["stop"]
+    assert kept.study.trials[0].intermediate_values == {9: 1.1, 10: 1.1}
+    assert one.trials[0].intermediate_values == {9: 1.1}
 
 
 def test_a_task_that_diverged_failed_although_it_had_good_values(tmp_path: Path) -> None:
@@ -216,7 +243,7 @@ def test_a_grid_ends_the_search_after_its_last_point(kind: str, tmp_path: Path) 
     # Optuna's own search with as many trials ends after three, too.
     tuner, run = StudyTuner(of_grid, one_of_three, 10, 1, None), FakeRun(tmp_path)
     run.submit(tuner.suggested())
-    tuner.began(Scope(run), run.tasks)
+    tuner.began(scope_of(run), run.tasks)
     for number in range(3):
         assert not run.is_closed
         run.report(tuner, f"trial-{number}", 8, 0.5 - number)
@@ -239,7 +266,7 @@ def test_stoppers_go_by_the_metric_of_the_study_or_by_their_own(tmp_path: Path) 
     one = study(direction="maximize", pruner=NEVER)
     tuner, run = StudyTuner(one, evaluated, 1, None, None, stoppers), FakeRun(tmp_path)
     run.submit(tuner.suggested())
-    tuner.began(Scope(run), run.tasks)
+    tuner.began(scope_of(run), run.tasks)
     assert tuner.metrics == {"acc", "loss"}
     task = run.tasks["trial-0"]
     for step, values, says in (
@@ -270,7 +297,7 @@ def test_a_study_goes_on_with_what_it_knew_and_submits_what_it_could_not(tmp_pat
     kept.check()
     run.is_stopped = False
     run.tasks["trial-1"].add(1, {"loss": 0.8})  # seen by the process that ended, and not kept
-    kept.began(Scope(run), run.tasks)
+    kept.began(scope_of(run), run.tasks)
     assert list(run.tasks) == ["trial-0", "trial-1", "trial-2"]
     assert run.parameters["trial-2"] == kept.study.trials[2].params
     assert kept.study.trials[1].intermediate_values == {1: 0.8}
@@ -289,7 +316,7 @@ def test_a_study_is_told_nothing_again_that_only_its_run_has_lost(tmp_path: Path
     run.tasks["trial-1"].add(1, {"loss": 0.9})
     kept = keeping.read(tmp_path)
     assert isinstance(kept, StudyTuner)
-    kept.began(Scope(run), run.tasks)
+    kept.began(scope_of(run), run.tasks)
     assert run.report(kept, "trial-1", 2, 1.1) == ["stop"], "it is pruned after all"
     assert kept.study.trials[1].intermediate_values == {1: 0.9, 2: 1.1}
 

@@ -17,12 +17,15 @@ from saturn.errors import InvalidInput, NotPicklable, Refused
 from saturn.runs import request
 from saturn.runs.live import Run
 from saturn.runs.run import attach
-from saturn.stoppers import ASHA, Progress
+from saturn.stoppers import ASHA, Progress, Ruling
 from saturn.stoppers.rules import Function
+from saturn.stoppers.stopper import Tasks
 from saturn.tasks.surroundings import SUBMITTED, Surroundings
 from saturn.tuning import steer, steered, supervise
 from saturn.tuning.pool import Pool
+from saturn.tuning.scope import Scope
 from saturn.tuning.steered import About, SteeredSweep
+from saturn.tuning.study import StudyTuner
 from saturn.tuning.tuner import Stopping, Tuner
 
 
@@ -179,6 +182,31 @@ def test_a_stopper_that_raises_decides_no_more_and_is_named(pool: FakePool) -> N
     steers = partial(steer.main, pool.run_dir, "mine")
     goes_on_until_it_is_cancelled(pool, sweep, steers, [("mine-b", "go_on")])
     assert "the stopper of the sweep `mine` fails" in pool.told[0]["text"]
+
+
+class Failing(StudyTuner):
+    """A search whose code raises once it is asked what to do."""
+
+    def __init__(self) -> None:
+        self._metric, self._direction = "loss", "minimize"
+
+    def check(self) -> None:
+        pass
+
+    def began(self, scope: Scope, tasks: Tasks) -> None:
+        self._scope = scope
+
+    def at(self, now_s: float, tasks: Tasks) -> list[Ruling]:
+        raise ValueError("no such column")
+
+
+def test_the_held_tasks_of_a_search_that_raises_go_on(pool: FakePool) -> None:
+    """Nobody else would ever let them go on, and a pool isn't stopped for one search."""
+    pool.stages = {"mine-trial-0": "running", "mine-trial-1": "held", "theirs": "held"}
+    sweep = pool.sweep("mine", Failing(), None)
+    steers = partial(steer.main, pool.run_dir, "mine")
+    goes_on_until_it_is_cancelled(pool, sweep, steers, [("mine-trial-1", "go_on")])
+    assert "it suggests no more tasks" in pool.told[0]["text"]
 
 
 def test_a_sweep_whose_tasks_never_came_is_over(

@@ -205,6 +205,21 @@ def test_lengths_are_compared_at_the_same_share_of_the_training() -> None:
     assert asha.rungs(unknown) == []
 
 
+@pytest.mark.parametrize("stopper", [ASHA(), ASHA(min_steps=10), Median(min_steps=10)])
+def test_steps_of_a_task_that_is_continued_are_no_steps_to_judge_by(stopper: Stopper) -> None:
+    """Four tasks go on from step 100 with other learning rates, and the last is the best."""
+    search = Search(made(stopper), 370, "abcd")
+    for name in search.tasks:
+        search.tasks[name].first_step = 100
+        assert search.report(name, 101, 0.5) == []
+    assert ASHA(min_steps=10).rungs(search.tasks["a"]) == [110, 130, 190]
+    assert ASHA().rungs(search.tasks["a"]) == [110, 130, 190]
+    for name, value in zip("abcd", (0.4, 0.3, 0.2, 0.1), strict=True):
+        search.report(name, 110, value)
+    assert search.tasks["d"].stage == "training"
+    assert search.tasks["a"].stage != "training" or isinstance(stopper, Median)
+
+
 def test_worse_than_the_median_of_others_ends() -> None:
     search = Search(made(Median(min_steps=2), "acc", "max"), 10, "abcd")
     for step in (1, 2, 3):

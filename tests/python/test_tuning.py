@@ -75,6 +75,11 @@ class FakeRun(Run):
         self.after: dict[str, list[str]] = {}
         self.lacking: set[str] = set()
         self.rests: set[str] = set()
+        self.paused: set[str] = set()
+        #: Tasks that train on though they are to be held, as scripts that could not go on.
+        self.trains_on: set[str] = set()
+        #: The steps of the tasks that they continue.
+        self.first_steps: dict[str, int] = {}
         self.judged: list[dict[str, Any]] = []
         self.notes: list[str] = []
         self.has_ended = False
@@ -93,11 +98,13 @@ class FakeRun(Run):
                 "name": name,
                 "dir": name,
                 "steps": 8,
-                "stage": stage,
+                "stage": "paused" if name in self.paused else stage,
                 "attempt": 1 if stage == "running" else None,
                 "after": self.after.get(name, []),
                 "lacks_devices": name in self.lacking,
                 **({"is_rest": True} if name in self.rests else {}),
+                **({"is_held": True} if stage == "held" else {}),
+                "start_step": self.first_steps.get(name, 0),
             }
             for name, stage in self.stages.items()
         ]
@@ -116,7 +123,8 @@ class FakeRun(Run):
         stages = {"hold": "held", "stop": "stopped", "go_on": goes_on}
         for one in command["judgements"]:
             self.judged.append(one)
-            if "ruling" in one:
+            is_refused = one.get("ruling") == "hold" and one["task"] in self.trains_on
+            if "ruling" in one and not is_refused:
                 self.stages[one["task"]] = stages[one["ruling"]]
 
     def report(self, name: str, step: int, loss: float | str | None) -> None:

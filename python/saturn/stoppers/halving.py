@@ -1,7 +1,8 @@
 """Asynchronous successive halving.
 
 Notation, as in Li et al. 2020, "A System for Massively Parallel Hyperparameter Tuning" (MLSys):
-rungs k = 0, 1, … are at r·η^k steps. Of the n tasks that have reached a rung, the best ⌊n/η⌋ go on
+rungs k = 0, 1, … are at r·η^k steps; steps of a task that another one continues don't count.
+Of the n tasks that have reached a rung, the best ⌊n/η⌋ go on
 to the next. As more tasks reach the rung, the best may change. A task that is not among them is
 held at a checkpoint and gives its devices back; it goes on if it is among them later.
 
@@ -39,7 +40,8 @@ class ASHA(Stopper):
             (`Task(best=…)`), or the training loss.
         mode: "min" or "max": which values are better; by default as the tasks' `best` says.
         min_steps: steps of the first rung; by default 1/eta^3 of each task's own steps, so that
-            tasks of different lengths are compared at the same share of their training.
+            tasks of different lengths are compared at the same share of their training. The steps
+            of a task that another one continues don't count.
         eta: one task in `eta` goes on to the next rung, which is at `eta` times the steps.
     """
 
@@ -55,15 +57,17 @@ class ASHA(Stopper):
 
     def rungs(self, task: Progress) -> list[int]:
         """The steps of a task's rungs below its last step, ascending."""
+        first = task.first_step
         if self.min_steps is None:
             if task.steps is None:
                 return []
+            own = task.steps - first
             divisors = [self.eta**power for power in range(_RUNGS, 0, -1)]
-            rungs = {math.ceil(task.steps / divisor) for divisor in divisors}
-            return sorted(rung for rung in rungs if rung < task.steps)
+            rungs = {math.ceil(own / divisor) for divisor in divisors}
+            return sorted(first + rung for rung in rungs if rung < own)
         rungs_at, rung = [], self.min_steps
-        while rung < (task.steps or task.step + 1):
-            rungs_at.append(rung)
+        while first + rung < (task.steps or task.step + 1):
+            rungs_at.append(first + rung)
             rung *= self.eta
         return rungs_at
 

@@ -48,6 +48,8 @@ class Progress:
         self.name = name
         #: The task's number of steps; None until it is known.
         self.steps: int | None = None
+        #: The steps of the task that it continues, which are part of all step numbers here; or 0.
+        self.first_step = 0
         #: How many steps were finished when it last reported a value.
         self.step = 0
         #: `training`, `waiting`, `held` (by the stopper) or `ended`.

@@ -25,7 +25,8 @@ class Median(Stopper):
         metric: as for `ASHA`.
         mode: as for `ASHA`.
         min_tasks: how many other tasks must have reached a task's step before it may be ended.
-        min_steps: no task is ended before this many steps.
+        min_steps: no task is ended before this many steps of its own; those of a task that it
+            continues don't count.
     """
 
     min_tasks: int = 3
@@ -40,7 +41,7 @@ class Median(Stopper):
     def looked(self, task: Progress, tasks: Tasks) -> Iterable[Ruling]:
         """Compare the task with other tasks that have reached its step."""
         step = task.curve(self.goal).steps[-1]
-        if step < self.min_steps:
+        if step - task.first_step < self.min_steps:
             return
         means = []
         for other in tasks.values():

@@ -2,8 +2,9 @@
 
 A function that ignores a parameter makes equal tasks under several names; a table of them would
 compare a configuration with itself. Here tasks are equal if they are of the same kind, have equal
-functions, hyper-parameters and seeds, and may use the same devices and techniques. Names,
-priorities and directories to save to don't change training, so they don't count.
+functions, hyper-parameters and seeds, may use the same devices and techniques, and continue the
+same task, if any. Names, priorities and directories to save to don't change training, so they don't
+count.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def _digest(task: Task, buffers: dict[int, tuple[Any, bytes]]) -> bytes:
         unnamed: Any = replace(definition, name="")
     else:
         unnamed = replace(definition, name="", save_dir=None)
-    compared = (unnamed, task.gpu_range, task.techniques)
+    compared = (unnamed, task.gpu_range, task.techniques, task.continue_from)
     try:
         return Content(buffers).digest(compared)
     except RecursionError:

@@ -3,7 +3,7 @@
 A training loss is noisy, so a tuner sees the mean over the last `WINDOW` steps, and not after every
 step. It sees each of the first 50 steps, then one whenever training is 2% further. A loss that is
 not finite is seen at once, and a task with `WINDOW` such losses in a row has diverged. Every value
-of an evaluation is seen.
+of an evaluation is seen. The steps of a task that another one continues don't count here.
 
 A step is seen only once, even if it is trained again after a crash.
 """
@@ -38,9 +38,15 @@ class Look:
 class TaskReports:
     """The metrics file of one task, read from its beginning."""
 
-    def __init__(self, task: str, path: Path, metrics: Collection[str]) -> None:
-        """`metrics` are the names of the metrics that are wanted."""
+    def __init__(
+        self, task: str, path: Path, metrics: Collection[str], *, first_step: int = 0
+    ) -> None:
+        """`metrics` are the names of the metrics that are wanted.
+
+        `first_step` is the number of steps of the task that it continues.
+        """
         self._task, self._path, self._metrics = task, path, metrics
+        self._first_step = first_step
         self._position = 0
         self._losses: deque[tuple[int, float]] = deque(maxlen=WINDOW)
         #: The last step that was seen, by metric.
@@ -96,7 +102,8 @@ class TaskReports:
         loss = _number(line["loss"])
         self._losses.append((step, loss))
         seen = self._seen.get(LOSS, -1)
-        is_due = step > seen and (step - seen >= seen // _PART or math.isnan(loss))
+        is_due_after = (seen - self._first_step) // _PART
+        is_due = step > seen and (step - seen >= is_due_after or math.isnan(loss))
         if LOSS not in self._metrics or not is_due:
             return {}
         return {LOSS: math.fsum(one for _, one in self._losses) / len(self._losses)}

@@ -23,6 +23,8 @@ class Scope:
     def __init__(self, run: Run) -> None:
         """Make it of a run in progress, or of one that is about to begin."""
         self.run = run
+        #: How many devices the run has, as far as it was seen.
+        self.num_devices = 1
 
     @property
     def directory(self) -> Path:

@@ -155,7 +155,8 @@ class StudyTuner(Tuner):
             else:
                 # The study may know a step that the journal lost in a crash.
                 known = set(frozen.intermediate_values)
-                for step, value in task.values(self._goal):
+                for step_of_all, value in task.values(self._goal):
+                    step = step_of_all - task.first_step
                     if step not in known:
                         trial.report(value, step)
                         known.add(step)
@@ -182,14 +183,14 @@ class StudyTuner(Tuner):
         self._tell_ends(tasks)
         scope = self._scope
         assert scope is not None
-        if self._in_flight is None:
-            self._in_flight = max(1, scope.run.status()["pool"]["devices"])
+        # Devices come and go, and a resumed run may have more or fewer than the run had before.
+        in_flight = self._in_flight or max(1, scope.num_devices)
         is_enough = not scope.takes_suggestions or self._stopping.is_enough(now_s, tasks)
         try:
             while (
                 not (is_enough or self._is_exhausted)
                 and len(self._asked) < self._n_trials
-                and self._num_open(tasks) < self._in_flight
+                and self._num_open(tasks) < in_flight
             ):
                 task = self.suggested()
                 self._keep(scope.directory)
@@ -209,10 +210,14 @@ class StudyTuner(Tuner):
             keeping.write(self._scope.directory, self)
 
     def given_up(self, tasks: Tasks) -> Iterable[Ruling]:
-        """Stop the run at checkpoints, so that it can be resumed; without a study it can't end."""
-        if self._scope is not None:
-            self._scope.stop()
-        return ()
+        """Stop the run at checkpoints, so that it can be resumed; without a study it can't end.
+
+        A pool goes on. There the tasks of the search train to their ends, the held ones too.
+        """
+        if self._scope is None:
+            return ()
+        self._scope.stop()
+        return super().given_up(tasks) if self._scope.of_sweep else ()
 
     @property
     def _goal(self) -> str:
@@ -237,9 +242,11 @@ class StudyTuner(Tuner):
         step, value = values[-1]
         if step != task.step:
             return  # the task reported a stopper's metric only
-        if step > self._reported.get(task.name, 0):
-            trial.report(value, step)
-            self._reported[task.name] = step
+        # Pruners count the steps that a trial trains, and no steps of a task that it continues.
+        own_step = step - task.first_step
+        if own_step > self._reported.get(task.name, 0):
+            trial.report(value, own_step)
+            self._reported[task.name] = own_step
         if trial.should_prune():
             reason = f"pruned by {type(self.study.pruner).__name__}"
             yield Ruling(task.name, STOP, f"{reason} at step {step}")

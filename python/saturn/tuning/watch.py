@@ -162,9 +162,12 @@ class Watch:
             took_s = time.monotonic() - now
             self._next_look = now + max(_LOOK_S, _LOOKS_PER_TIME * took_s)
         # Read after the status, so that all reports of tasks that had ended are read.
-        self._send(self._read())
+        judgements = self._read()
+        self._send(judgements)
         if not is_to_look:
             return
+        if any(one.get("ruling") == HOLD for one in judgements):
+            self._look()  # scripts that can't go on from a checkpoint are not held while they train
         rulings = list(self.tuner.at(self._now_s, self._tasks))
         if self._is_at_rest() and not rulings:
             rulings += self.tuner.at_rest(self._tasks)
@@ -256,6 +259,7 @@ class Watch:
         """Update the tasks from the run's status, which includes all rulings sent so far."""
         status = json.loads(native.status(self._run.run_dir))
         self._is_complete = self._scope.is_complete(status)
+        self._scope.num_devices = status["pool"]["devices"]
         self._now_s = self._scope.clock_s(status)
         self._look_at_devices(status)
         for one in status["tasks"]:
@@ -265,8 +269,10 @@ class Watch:
             is_new = name not in self._tasks
             if is_new:
                 path = Path(self._run.run_dir) / one["dir"] / "metrics.jsonl"
+                first = one.get("start_step", 0)
                 self._tasks[name] = Progress(name)
-                self._reports[name] = TaskReports(name, path, self.tuner.metrics)
+                self._tasks[name].first_step = first
+                self._reports[name] = TaskReports(name, path, self.tuner.metrics, first_step=first)
             task = self._tasks[name]
             # A short task may begin and end between two looks at the status.
             has_moved = one["steps"] != task.steps or (one["stage"] in _ENDS and task.end is None)
@@ -279,7 +285,8 @@ class Watch:
             if one["stage"] in _ENDS:
                 task.stage, task.end = ENDED, one["stage"]
             elif name not in self._stopped:
-                task.stage = _STAGES.get(one["stage"], WAITING)
+                # A task that is held stays so while a person pauses it.
+                task.stage = HELD if one.get("is_held") else _STAGES.get(one["stage"], WAITING)
             # A task that has just stopped may have reported something before.
             is_live = one["attempt"] is not None
             if is_live or is_new or has_moved or name in self._live:
@@ -299,6 +306,7 @@ class Watch:
             and not one.get("lacks_devices")
             and not (one["name"] in self._tasks and self._tasks[one["name"]].is_ahead)
             and done >= {*one["after"]}
+            and one.get("release_s", 0.0) <= status["now_s"]
             for one in status["tasks"]
         )
         is_idle: bool | None = None

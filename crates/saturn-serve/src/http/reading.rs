@@ -22,6 +22,8 @@ use crate::http::reply::{self, answer};
 /// Tasks of a page, by default and at most.
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 1000;
+/// Fields of a task that are left out where they say nothing. A query may ask for them all the same.
+const LEFT_OUT: [&str; 3] = ["is_rest", "start_step", "is_held"];
 /// Bytes of a part of a log by default.
 const LOG_BYTES: u64 = 64 << 10;
 
@@ -105,8 +107,7 @@ fn page(status: &Status, wanted: &Wanted) -> Result<Page, Failure> {
     if let (Some(fields), Some(task)) = (&fields, status.tasks.first()) {
         let task = to_value(task);
         for field in fields {
-            // A field that is left out where it says nothing is known all the same.
-            if task.get(field).is_none() && *field != "is_rest" {
+            if task.get(field).is_none() && !LEFT_OUT.contains(field) {
                 let known = task.as_object().map(|all| all.keys().cloned().collect::<Vec<_>>());
                 let known = known.unwrap_or_default().join(", ");
                 return Err(wrong(format!("there is no field `{field}`; there are {known}")));

@@ -103,7 +103,8 @@ pub(crate) const SCHEMAS: &[Schema] = &[
          expected_start_s: number?, expected_end_s: number?, expected_end_band_s: \
          [number]?, ended_s: number?, train_s: number?, priority: integer, deadline_s: \
          number?, is_late: boolean?, release_s: number, after: [string], error: string?, \
-         lacks_devices: boolean, is_rest?: boolean, dir: string",
+         lacks_devices: boolean, is_rest?: boolean, start_step?: integer, \
+         is_held?: boolean, dir: string",
     ),
     schema(
         "Task",

@@ -166,6 +166,13 @@ pub struct TaskStatus {
     /// It runs the part of a script that follows the training of another task; left out if not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_rest: bool,
+    /// The steps that the task of another run had trained which it continues; left out if it
+    /// continues none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub start_step: u64,
+    /// The stopper holds it, perhaps while it is paused too; left out if not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_held: bool,
     /// Its directory within the run directory.
     #[serde(default)]
     pub dir: String,
@@ -302,8 +309,15 @@ fn task(
         },
         lacks_devices: state.lacking_devices(id).is_some(),
         is_rest: task.spec.is_rest,
+        start_step: task.spec.start_step,
+        is_held: task.held().is_some() && !state.has_ended(id),
         dir: task.spec.dir.clone(),
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(value: &u64) -> bool {
+    *value == 0
 }
 
 pub(crate) fn devices_on(state: &State, gang: &Gang) -> Vec<DevicesOn> {

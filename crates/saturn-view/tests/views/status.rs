@@ -1,13 +1,16 @@
 //! Tests of the status of runs, as text at 80 columns and as data.
 
+use std::collections::BTreeMap;
+
 use saturn_core::{Gang, Node};
 use saturn_engine::{
-    AttemptEnd, FailureKind, NodeId, PlanSource, Purpose, RankFailure, Record, Stage, TaskEnd,
-    TaskId, TaskSpec, Wishes,
+    AttemptEnd, FailureKind, Judgement, NodeId, PlanSource, Purpose, RankFailure, Record, Ruling,
+    Stage, TaskEnd, TaskId, TaskSpec, Wishes,
 };
 use saturn_view::RunStatus;
 use saturn_view::text::width;
 use saturn_view::{Code, Paint, Report, Status, explain, status, status_text, without_driver};
+use serde_json::Value;
 
 use crate::explained::at as explained_at;
 use crate::open_world::{self, on, place, plan};
@@ -186,6 +189,29 @@ fn the_rest_of_a_script_is_marked_in_the_data_and_no_other_task() {
     let marked: Vec<_> = tasks.iter().filter(|task| task.get("is_rest").is_some()).collect();
     assert_eq!(marked.len(), 1);
     assert_eq!((&marked[0]["name"], &marked[0]["is_rest"]), (&"rest".into(), &true.into()));
+}
+
+#[test]
+fn the_data_says_where_a_task_began_and_whether_it_is_held_although_it_is_paused() {
+    let mut script = Script::new();
+    script.add(0.0, TaskSpec { start_step: 100, ..scripted::task("longer", 200, "longer") });
+    let task = TaskId(script.state.tasks.len() - 1);
+    let judgement = Judgement {
+        step: 120,
+        values: BTreeMap::new(),
+        ruling: Some(Ruling::Hold),
+        reason: "it is not among the best".to_owned(),
+    };
+    script.tell(1.0, Record::Judged { task, judgement });
+    script.tell(2.0, Record::Paused { task });
+    let data = serde_json::to_value(status(&script.state, &script.history, 3.0)).unwrap();
+    let tasks = data["tasks"].as_array().unwrap();
+    let longer = tasks.last().unwrap();
+    assert_eq!((&longer["stage"], &longer["is_held"]), (&"paused".into(), &true.into()));
+    assert_eq!((&longer["step"], &longer["start_step"]), (&100.into(), &100.into()));
+    let others = &tasks[..tasks.len() - 1];
+    let is_marked = |one: &Value| one.get("is_held").or(one.get("start_step")).is_some();
+    assert!(!others.is_empty() && !others.iter().any(is_marked));
 }
 
 #[test]
