@@ -79,36 +79,37 @@ struct Row {
     max_moves: u64,
     /// The least that a bound may be, over the optimum.
     least: f64,
-    /// The most that a plan may be, over the optimum.
+    /// The most that plans may be in the mean, over the optimum.
     most: f64,
 }
 
-/// As many moves as a quiet core makes in about a second.
+/// Moves of a search over lists, and of a search over orders: about half a second of one core.
 const LISTS: u64 = 600_000;
 const ORDERS: u64 = 100_000;
 
-/// With the moves of about a second. `docs/solver.md` tells these limits.
+/// `docs/solver-notes.md` has the values of eight seeds. A limit is a little more than their mean,
+/// since the gate has two seeds and another processor may round otherwise.
 const ROWS: [Row; 11] = [
     Row {
         name: "makespan",
         planted: |seed| PACKING.planted(seed),
         max_moves: LISTS,
         least: 0.999_999,
-        most: 1.02,
+        most: 1.015,
     },
     Row {
         name: "makespan, releases",
         planted: |seed| PACKING.planted(seed).with_releases(seed),
         max_moves: ORDERS,
         least: 0.999_999,
-        most: 1.1,
+        most: 1.085,
     },
     Row {
         name: "makespan, predecessors",
         planted: |seed| Packing { tasks: 64, is_in_two: true, ..PACKING }.planted(seed),
         max_moves: ORDERS,
         least: 0.999_999,
-        most: 1.1,
+        most: 1.085,
     },
     Row {
         name: "makespan, releases and predecessors",
@@ -117,21 +118,21 @@ const ROWS: [Row; 11] = [
         },
         max_moves: ORDERS,
         least: 0.999_999,
-        most: 1.13,
+        most: 1.11,
     },
     Row {
         name: "makespan, three types",
         planted: |seed| Packing { nodes: 9, types: 3, ..PACKING }.planted(seed),
         max_moves: LISTS,
         least: 0.9999,
-        most: 1.06,
+        most: 1.05,
     },
     Row {
         name: "makespan, wide gangs",
         planted: |seed| Packing { tasks: 64, is_wide: true, ..PACKING }.planted(seed),
         max_moves: ORDERS,
         least: 0.999_999,
-        most: 1.07,
+        most: 1.05,
     },
     Row {
         name: "cost, three types",
@@ -141,35 +142,35 @@ const ROWS: [Row; 11] = [
         },
         max_moves: ORDERS,
         least: 0.999_999,
-        most: 1.05,
+        most: 1.065,
     },
     Row {
         name: "completion",
         planted: |seed| TILING.planted(seed),
         max_moves: LISTS,
         least: 0.995,
-        most: 1.02,
+        most: 1.012,
     },
     Row {
         name: "completion, releases",
         planted: |seed| Tiling { has_releases: true, ..TILING }.planted(seed),
         max_moves: LISTS,
         least: 0.995,
-        most: 1.02,
+        most: 1.015,
     },
     Row {
         name: "completion, deadlines",
         planted: |seed| TILING.planted(seed).with_deadlines(seed),
         max_moves: LISTS,
         least: 0.995,
-        most: 1.02,
+        most: 1.015,
     },
     Row {
         name: "completion, predecessors",
         planted: |seed| Tiling { tasks: 64, is_in_two: true, ..TILING }.planted(seed),
         max_moves: ORDERS,
-        least: 0.9,
-        most: 1.3,
+        least: 0.95,
+        most: 1.06,
     },
 ];
 
@@ -190,7 +191,9 @@ fn over_optimum(name: &str, planted: &Planted, options: &Options) -> (f64, f64) 
 #[test]
 fn planted_optima_are_bounded_and_nearly_reached() {
     for row in &ROWS {
-        for seed in 0..2 * u64::from(cases(1).cases) {
+        let seeds = 2 * u64::from(cases(1).cases);
+        let mut sum = 0.0;
+        for seed in 0..seeds {
             let options = Options {
                 backend: Backend::Search,
                 max_moves: Some(row.max_moves),
@@ -199,8 +202,10 @@ fn planted_optima_are_bounded_and_nearly_reached() {
             };
             let (bound, value) = over_optimum(row.name, &(row.planted)(seed), &options);
             assert!(bound >= row.least, "{}, seed {seed}: bound {bound}", row.name);
-            assert!(value <= row.most, "{}, seed {seed}: plan {value}", row.name);
+            sum += value;
         }
+        let mean = sum / seeds as f64;
+        assert!(mean <= row.most, "{}: plans {mean}, at most {}", row.name, row.most);
     }
 }
 
@@ -218,7 +223,7 @@ fn what_is_proven_of_small_planted_problems_is_true() {
             ("releases and predecessors", general.planted(seed).with_releases(seed)),
         ] {
             let (_, value) = over_optimum(name, &planted, &options);
-            assert!(value <= 1.1, "{name}, seed {seed}: plan {value}");
+            assert!(value <= 1.15, "{name}, seed {seed}: plan {value}");
         }
     }
 }

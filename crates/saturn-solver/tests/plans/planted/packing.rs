@@ -65,9 +65,9 @@ impl Packing {
         let price = PRICES[own] * f64::from(gang.gpus) * gang.runtime_s;
         let mut all = vec![candidate(gang.gpus, own, gang.runtime_s)];
         let widest = if self.is_wide { 2 * GPUS } else { GPUS };
-        for number in 0..self.types {
+        for (number, its_price) in PRICES.iter().enumerate().take(self.types) {
             for gpus in [1, 2, 3, 4, 6, 8, 16].into_iter().filter(|gpus| *gpus <= widest) {
-                let least_s = price / PRICES[number] / f64::from(gpus);
+                let least_s = price / its_price / f64::from(gpus);
                 let runtime_s = least_s * random.between(1.0 + 1e-6, 1.4);
                 if (number, gpus) != (own, gang.gpus) {
                     all.push(candidate(gpus, number, runtime_s));
