@@ -144,6 +144,37 @@ def test_padding_that_comes_later_trains_alike_on_two_devices(loss: Any, run: Ru
     assert closeness.ulps(run.losses(task.name), run.losses("alone")) < closeness.ACROSS
 
 
+class Limited(Mlp):
+    """Limits the gradients that pass its head, by a hook on a tensor, a part or a parameter."""
+
+    def __init__(self, by: str) -> None:
+        super().__init__()
+        self.by = by
+        if by == "part":
+            self.head.register_full_backward_hook(lambda part, inputs, outputs: (tiny(inputs[0]),))
+        if by == "parameter":
+            self.head.weight.register_hook(tiny)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        if self.by == "tensor":
+            inputs = self.layers[0](inputs)
+            if inputs.requires_grad:
+                inputs.register_hook(tiny)
+        return super().forward(inputs)
+
+
+def tiny(gradient: torch.Tensor) -> torch.Tensor:
+    return gradient.clamp(-1e-3, 1e-3)
+
+
+@pytest.mark.parametrize("by", ["tensor", "part", "parameter"])
+def test_gradients_that_the_backward_limits_are_those_of_whole_batches(by: str) -> None:
+    slicing = found(definition(get_model=partial(Limited, by)))
+    assert slicing.kind == WHOLE
+    assert slicing.reason is not None and "do not grow in proportion to the loss" in slicing.reason
+    assert found(definition(get_model=partial(Limited, "nothing"))).kind == SAMPLES
+
+
 def test_a_sum_over_samples_stays_one_with_other_classes_and_more_samples() -> None:
     def summed(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return nn.functional.cross_entropy(outputs, labels, reduction="sum") / 8

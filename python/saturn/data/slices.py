@@ -179,8 +179,8 @@ class Data:
             return
         self._has_told_length = True
         self._note(
-            f"epoch {epoch} has had {found} batches, and the loader's length is {said}: `epochs` are "
-            f"counted as {said} batches each"
+            f"epoch {epoch} has had {found} batches, and the loader's length is {said}: `epochs` "
+            f"are counted as {said} batches each"
         )
 
     @property

@@ -64,6 +64,14 @@ _MOST_COMPARED, _MOST_S = 64, 2.0
 _MORE_ROUNDING = 4.0
 
 
+_LIMITED = (
+    "its batches can't be cut: its gradients do not grow in proportion to the loss, since the "
+    "backward pass limits them (a hook, or a backward of your own), and it would limit those of "
+    "parts in another way. It takes one device, or a technique that keeps batches whole, such as "
+    "`tensor`"
+)
+
+
 def check(
     definition: TaskDefinition,
     build: Callable[[], nn.Module],
@@ -134,6 +142,8 @@ def _found(
     if model.is_training and found.kind != WHOLE:
         layers, others = _skips(model, parts)
         found = replace(found, skips_layers=layers, skips_parts=others)
+        if model.limits_gradients(parts[0]):
+            return Slicing(WHOLE, reason=_LIMITED, changes_buffers=bool(of_whole))
     if found.kind == WHOLE:
         again = model.loss(parts[0], seed=1)
         if not is_same(whole, again, model.tolerance * abs(whole)):

@@ -43,6 +43,10 @@ _TOLERANCES = {torch.float64: 1e-6, torch.float32: 5e-6}
 #: The value in place of a random number. Neither end of [0, 1), where decisions are taken, and not
 #: 0, which might hide the effect of noise.
 _CONSTANT = 0.5
+#: Factors of a loss, by which limits of its gradients show: powers of two, which round nothing.
+_SCALES = (2.0**-10, 1.0, 2.0**20)
+#: The most memory of the parameters whose gradients are computed.
+_MOST_GRADIENT_BYTES = 2**28
 #: Values near both ends, by which a model that skips layers at random skips all or none. Code that
 #: draws by Python or numpy skips other layers with each seed.
 _ENDS = (0.0, 0.999, 0.0, 0.999)
@@ -190,6 +194,33 @@ class SteadyModel:
                 watch.remove()
             found.append(called)
         return found
+
+    def limits_gradients(self, batch: Any) -> bool:
+        """Whether the backward limits gradients, so they do not grow in proportion to the loss.
+
+        If that can't be computed, or takes much memory, the answer is no.
+        """
+        assert self.changes is not None, "the whole has been computed"
+        trained = [each for each in self._module.parameters() if each.requires_grad]
+        if sum(each.nbytes for each in trained) > _MOST_GRADIENT_BYTES:
+            return False
+        self.changes.restore(None)
+        seeds.seed_batch(seeds.derive(self._seed, "slices", 0), self._device)
+        batch = nested.to_device(nested.with_floats(batch, self._way.dtype), self._device)
+        try:
+            with Steady():
+                loss = self._objective.loss_of(self._module, batch)
+                norms = torch.stack([self._norms(loss * scale) / scale for scale in _SCALES])
+        except Exception:  # some code can't be differentiated twice
+            return False
+        spread = norms.amax(0) - norms.amin(0)
+        return bool(norms.isfinite().all() and (spread > 1e-3 * norms.amax(0)).any())
+
+    def _norms(self, loss: torch.Tensor) -> torch.Tensor:
+        """The norm of each parameter's gradient, of those that have one."""
+        trained = [each for each in self._module.parameters() if each.requires_grad]
+        found = torch.autograd.grad(loss, trained, retain_graph=True, allow_unused=True)
+        return torch.stack([each.norm() for each in found if each is not None])
 
     def layer_of(self, name: str) -> str | None:
         """The repeated layer that has a part of the model; None if it is in none."""
