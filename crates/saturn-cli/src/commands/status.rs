@@ -56,13 +56,25 @@ fn show(run: &Found, args: &StatusArgs) -> Exit {
     if control::driver_of(&run.path).is_none()
         && let Some(outlived) = saturn_runtime::outlived(&run.path)
     {
-        let (shown, left) = (&run.shown, duration(outlived.stays_s));
-        eprintln!(
-            "no process drives the run; its tasks train on, and stop at checkpoints in {left}, \
-             unless a process takes the run up: saturn resume {shown}"
-        );
+        eprintln!("{}", undriven(&run.shown, status.counts.running, outlived.stays_s));
     }
     Exit::Ok
+}
+
+/// What becomes of a run whose driver has gone while so many of its tasks trained.
+fn undriven(shown: &str, num_running: usize, stays_s: f64) -> String {
+    let left = duration(stays_s);
+    if num_running == 0 {
+        return format!(
+            "no process drives the run, and none of its tasks trains; the run keeps its devices \
+             for {left} unless a process takes it up (saturn resume {shown}) or ends it (saturn \
+             stop {shown})"
+        );
+    }
+    format!(
+        "no process drives the run; its tasks train on, and stop at checkpoints in {left}, unless \
+         a process takes the run up: saturn resume {shown}"
+    )
 }
 
 /// The part of a text that fits a screen of `rows` rows.
@@ -79,6 +91,13 @@ fn cut(text: &str, rows: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_without_driver_says_whether_its_tasks_train_on() {
+        assert!(undriven("pool", 2, 60.0).contains("train on, and stop at checkpoints in"));
+        let idle = undriven("pool", 0, 60.0);
+        assert!(idle.contains("none of its tasks trains") && idle.contains("saturn stop pool"));
+    }
 
     #[test]
     fn what_a_screen_can_not_hold_is_counted() {

@@ -190,7 +190,11 @@ fn take_back_devices(
     let nodes = &ledger.state.cluster.nodes;
     let Some(node) = nodes.iter().position(|node| node.name == name).map(NodeId) else {
         let names: Vec<String> = nodes.iter().map(|node| format!("`{}`", node.name)).collect();
-        let reason = format!("there is no node `{name}`; there are {}", names.join(", "));
+        let known = match names.as_slice() {
+            [] => "the run has no nodes now".to_owned(),
+            names => format!("there are {}", names.join(", ")),
+        };
+        let reason = format!("there is no node `{name}`; {known}");
         return Err(RefusalCode::NoSuchDevice.because(reason));
     };
     let gpus = ledger.state.cluster.nodes[node.0].gpus;

@@ -90,3 +90,12 @@ fn an_empty_run_says_that_it_has_no_tasks() {
     let expected = "there is no task `x`; the run has no tasks yet";
     assert_eq!(refusal, Some(RefusalCode::UnknownTask.because(expected)));
 }
+
+#[test]
+fn a_run_without_nodes_says_so() {
+    let mut run = Run::on((&[], 1), Mode::Orchestrate, DeviceKind::Cuda, 10, &[("a", 1)], 48);
+    let command = Command::TakeBack { node: "n0".to_owned(), devices: Vec::new() };
+    let refusal = run.engine.handle(Event::Command { command }, run.now_s).refusal;
+    let expected = "there is no node `n0`; the run has no nodes now";
+    assert_eq!(refusal, Some(RefusalCode::NoSuchDevice.because(expected)));
+}
