@@ -17,7 +17,7 @@ use crate::facts::record::{Record, StopReason, TaskEnd};
 use crate::facts::refusal::Refusal;
 use crate::ledger::book::Ledger;
 use crate::planning::adopting::adopt_extended;
-use crate::planning::problem::plannable;
+use crate::planning::plannable::plannable;
 use crate::state::task::{Judged, TaskStatus};
 
 /// Takes in the stopper's rulings: all of them, or none if one names an unknown task. Tasks that

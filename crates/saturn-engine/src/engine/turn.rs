@@ -84,6 +84,14 @@ impl Engine {
         &self.ledger.state
     }
 
+    /// Whether what the engine keeps up beside the state, so that no event has to work it out, is what
+    /// a look at all tasks finds. For tests.
+    #[doc(hidden)]
+    pub fn is_kept_up(&self, now_s: f64) -> bool {
+        let Self { ledger, planning, .. } = self;
+        ledger.idle.is_kept_up(&ledger.state, now_s) && planning.is_kept_up(ledger)
+    }
+
     /// The attempts that may go on under another driver of the run, on a pool of these nodes, if
     /// their ranks live. [`Event::Resume`] is to be told which of them live; the ranks of all other
     /// attempts must have ended before.
@@ -212,7 +220,7 @@ impl Engine {
             adopt(ledger, attempt, now_s);
         }
         self.planning = Planning::at(now_s);
-        ledger.agenda.planning = PlanningNews::of_a_new_run();
+        ledger.agenda.planning = PlanningNews::of_a_new_run(&ledger.state);
     }
 }
 

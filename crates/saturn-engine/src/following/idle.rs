@@ -20,7 +20,7 @@ use crate::planning::adopting::adopt;
 use crate::planning::asking::Planning;
 use crate::planning::extend::extended;
 use crate::planning::incumbent::ForecastPlan;
-use crate::planning::problem::{plannable, plannable_among};
+use crate::planning::plannable::{Plannable, plannable};
 use crate::state::run::State;
 use crate::state::task::TaskStatus;
 
@@ -37,29 +37,12 @@ pub(crate) fn put_idle_to_work(
     {
         return;
     }
-    let state = &ledger.state;
-    ledger.idle.without_place.retain(|task| !state.has_ended(*task) && !state.has_place(*task));
-    let may_start_s = |task: &TaskId| {
-        let of = state.task(*task);
-        of.not_before_s.max(of.spec.wishes.release_s)
-    };
     // Nothing else tells that a wait is over, or that a release has come.
-    let later_s = ledger.idle.without_place.iter().map(may_start_s).filter(|at_s| *at_s > now_s);
-    let next_s = later_s.min_by(f64::total_cmp);
-    let is_ready = |task: &TaskId| {
-        state.task(*task).status == TaskStatus::Waiting
-            && may_start_s(task) <= now_s
-            && state.is_measured(*task)
-            && state.waits_for(*task).next().is_none()
-    };
-    let ready = ledger.idle.without_place.iter().copied().filter(is_ready);
-    // They come after no open task, so that it is enough to ask about them alone. All tasks are
-    // looked at only where the plan is extended.
-    let ready = plannable_among(state, ready);
-    if let Some(next_s) = next_s {
+    if let Some(next_s) = ledger.idle.next_start_s(&ledger.state, now_s) {
         ledger.timers.set(next_s, Timer::Idle);
     }
     let state = &ledger.state;
+    let ready = ready(ledger, now_s);
     if ready.is_empty() {
         return;
     }
@@ -85,6 +68,32 @@ pub(crate) fn put_idle_to_work(
         ledger.agenda.ask_again();
         follow_plan(ledger, host_memory, now_s);
     }
+}
+
+/// The tasks without a place that nothing but devices keeps from starting, ascending.
+fn ready(ledger: &Ledger, now_s: f64) -> Vec<TaskId> {
+    let state = &ledger.state;
+    let mut find = Plannable::of(state);
+    let mut ready = Vec::new();
+    for (group, tasks) in ledger.idle.without_place.groups() {
+        if find.must_wait(group) {
+            continue;
+        }
+        let is_ready = |task: &TaskId| {
+            let of = state.task(*task);
+            of.status == TaskStatus::Waiting
+                && of.may_start_s() <= now_s
+                && state.is_measured(*task)
+                && state.waits_for(*task).next().is_none()
+                && !state.has_place(*task)
+        };
+        // They come after no open task, so that it is enough to ask about them alone. All tasks are
+        // looked at only where the plan is extended.
+        let tasks = tasks.iter().copied().filter(is_ready);
+        ready.extend(tasks.filter(|task| find.is_by_itself(*task)));
+    }
+    ready.sort_unstable();
+    ready
 }
 
 /// Seconds that a start costs a task at most if the solver then chooses another strategy: a

@@ -33,6 +33,10 @@ impl Group {
             let seen = seen.iter().map(|one| (one.technique.to_owned(), one.ratio, one.sd));
             self.lesson.seen = seen.collect();
         }
+        self.lesson.has_figures = self.trials.values().any(|trial| {
+            let step_s = trial.measured_step_s().or(trial.trained_step_s);
+            step_s.is_some() || trial.estimate.is_some()
+        });
         let tried = self.trials.values().filter_map(|trial| match &trial.outcome {
             Some(TrialOutcome::Measured { checkpoint_s, .. }) => *checkpoint_s,
             _ => None,

@@ -33,7 +33,7 @@ pub(crate) struct Agenda {
 }
 
 /// Why a plan may be wanted.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct PlanningNews {
     /// Something has changed that a plan may rest on, since planning last looked.
     pub(crate) has_news: bool,
@@ -41,12 +41,17 @@ pub(crate) struct PlanningNews {
     pub(crate) must_ask: bool,
     /// How often devices have come into use that may better a plan.
     pub(crate) num_arrivals: u64,
+    /// Tasks that have come, have ended, or are otherwise other than they were, since planning last
+    /// looked.
+    pub(crate) tasks: BTreeSet<TaskId>,
+    /// Groups of which other strategies may be known since then.
+    pub(crate) groups: BTreeSet<usize>,
 }
 
 impl PlanningNews {
     /// Before anything was planned, everything is news.
-    pub(crate) fn of_a_new_run() -> Self {
-        Self { has_news: true, ..Self::default() }
+    pub(crate) fn of_a_new_run(state: &State) -> Self {
+        Self { has_news: true, tasks: state.open_tasks.clone(), ..Self::default() }
     }
 
     /// Whether something has changed that the solver was not asked about yet.
@@ -64,7 +69,7 @@ impl Agenda {
             breadths: state.breadths.clone(),
             usable_breadths: state.usable_breadths.clone(),
             to_end: state.open_tasks.clone(),
-            planning: PlanningNews::of_a_new_run(),
+            planning: PlanningNews::of_a_new_run(state),
             ..Self::default()
         }
     }

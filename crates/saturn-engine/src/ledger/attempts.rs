@@ -101,8 +101,7 @@ impl Ledger {
     /// Whether nothing but devices keeps a task from starting. Where only time keeps it, a timer is
     /// set.
     pub(crate) fn may_start(&mut self, task: TaskId, now_s: f64) -> bool {
-        let state = self.state.task(task);
-        let due_s = state.not_before_s.max(state.spec.wishes.release_s);
+        let due_s = self.state.task(task).may_start_s();
         if due_s > now_s {
             self.timers.set(due_s, Timer::Task(task));
             return false;

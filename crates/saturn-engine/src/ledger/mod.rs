@@ -2,8 +2,9 @@
 //! policy works on it.
 //!
 //! [`Ledger::commit`](book::Ledger::commit), in `book`, applies a record and puts it into the
-//! decision. It notes (`notes`) which devices, tasks and trials must be looked at because of the
-//! record. They go on the `agenda`, and idle devices into `idle`. `timers` say when to look again.
+//! decision. It notes (`notes`) which devices, tasks and trials must be
+//! looked at because of the record. They go on the `agenda`, and idle devices and tasks without a
+//! place into `idle`. `by_group` sorts tasks by their groups. `timers` say when to look again.
 //! `queues` say how far each device has come in the plan in force. `attempts` launches, stops and
 //! kills gangs, and ends tasks.
 //!
@@ -16,6 +17,7 @@
 pub(crate) mod agenda;
 pub(crate) mod attempts;
 pub(crate) mod book;
+pub(crate) mod by_group;
 pub(crate) mod idle;
 pub(crate) mod notes;
 pub(crate) mod queues;

@@ -30,6 +30,7 @@ impl Ledger {
     }
 
     pub(crate) fn note(&mut self, record: &Record) {
+        self.note_for_planning(record);
         match record {
             Record::Launched { attempt, task, purpose, gang, .. } => {
                 if *purpose == Purpose::Train {
@@ -47,7 +48,7 @@ impl Ledger {
             Record::TaskAdded { task, .. } => {
                 self.agenda.trials_changed = true;
                 self.agenda.may_be_hopeless.insert(*task);
-                self.idle.note_without_place(*task);
+                self.idle.note_without_place(&self.state, *task);
             }
             // The trials of a paused or held task have waited.
             Record::TrialsChosen { .. } | Record::Unpaused { .. } | Record::Judged { .. } => {
@@ -69,14 +70,19 @@ impl Ledger {
             // A task that trains is not asked about: its last strategy may have failed meanwhile.
             Record::Retrying { task, .. } => {
                 self.agenda.may_be_hopeless.insert(*task);
+                self.idle.note_wait(*task);
             }
-            Record::Wished { task, .. } => self.queues.touch_task(&self.state, *task),
+            Record::Wished { task, .. } => {
+                self.queues.touch_task(&self.state, *task);
+                self.idle.note_wait(*task);
+            }
             Record::WentOn { attempt, .. } => {
                 let task = self.state.attempts.get(attempt).map(|one| one.task);
                 self.agenda.not_waiting.extend(task);
             }
             Record::TaskEnded { task, .. } => {
                 self.agenda.not_waiting.push(*task);
+                self.idle.note_task_end(&self.state, *task);
                 self.queues.touch_task(&self.state, *task);
                 // The trials of a task that comes after it may have waited for that; and devices or host
                 // memory may be kept for a trial that it no longer needs.
@@ -138,10 +144,49 @@ impl Ledger {
     /// Another plan is in force.
     pub(crate) fn note_plan(&mut self) {
         self.queues.begin(&self.state);
+        self.idle.forget_tasks();
         for task in &self.state.open_tasks {
             if !self.state.has_place(*task) {
-                self.idle.note_without_place(*task);
+                self.idle.note_without_place(&self.state, *task);
             }
+        }
+    }
+
+    /// Notes of which tasks and groups planning must look whether the solver was asked about them as
+    /// they are now.
+    fn note_for_planning(&mut self, record: &Record) {
+        let (state, news) = (&self.state, &mut self.agenda.planning);
+        match record {
+            Record::Wished { task, .. } | Record::TaskEnded { task, .. } => {
+                news.tasks.insert(*task);
+            }
+            Record::Excluded { task, .. } => {
+                news.tasks.insert(*task);
+                // Strategies may have been ruled out.
+                news.groups.insert(state.task(*task).group);
+            }
+            Record::TaskAdded { task, spec } => {
+                news.tasks.insert(*task);
+                news.groups.insert(state.task(*task).group);
+                if !spec.measured.is_empty() {
+                    news.groups.extend(&state.learns_from);
+                }
+            }
+            Record::Inspected { group, .. }
+            | Record::Tried { group, .. }
+            | Record::Observed { group, .. } => {
+                news.groups.extend(state.group_by_key.get(group));
+                news.groups.extend(&state.learns_from);
+            }
+            Record::NodeJoined { .. } | Record::NodeLeft { .. } => {
+                news.groups.extend(0..state.groups.len());
+            }
+            // It may allow strategies again that were excluded.
+            Record::Resumed { .. } => {
+                news.tasks.extend(&state.open_tasks);
+                news.groups.extend(0..state.groups.len());
+            }
+            _ => {}
         }
     }
 
@@ -169,7 +214,7 @@ impl Ledger {
     pub(crate) fn note_closed(&mut self, num_before: usize) {
         for task in self.state.order.closed_since(num_before) {
             self.queues.touch_task(&self.state, *task);
-            self.idle.note_without_place(*task);
+            self.idle.note_without_place(&self.state, *task);
         }
         self.agenda.ask_again();
     }
@@ -177,9 +222,11 @@ impl Ledger {
     /// A task has stopped. If it has no place to go on in, a plan is wanted.
     pub(crate) fn note_stopped(&mut self, task: TaskId) {
         self.agenda.to_end.insert(task);
+        // Its training, or its trial, may have shown what a strategy takes.
+        self.agenda.planning.groups.insert(self.state.task(task).group);
         if !self.state.has_ended(task) && !self.state.has_place(task) {
             self.agenda.ask_again();
-            self.idle.note_without_place(task);
+            self.idle.note_without_place(&self.state, task);
         }
     }
 

@@ -37,13 +37,20 @@ pub(crate) struct Timers(BTreeSet<(Moment, Timer)>);
 
 /// A non-negative time, as a number that can be ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Moment(u64);
+pub(crate) struct Moment(u64);
+
+impl Moment {
+    /// So many seconds from the run's start.
+    pub(crate) fn at(at_s: f64) -> Self {
+        // The bits of floats from 0 on are ordered as the floats are.
+        Self(at_s.max(0.0).to_bits())
+    }
+}
 
 impl Timers {
     /// Sets a timer.
     pub(crate) fn set(&mut self, at_s: f64, timer: Timer) {
-        // The bits of floats from 0 on are ordered as the floats are.
-        self.0.insert((Moment(at_s.max(0.0).to_bits()), timer));
+        self.0.insert((Moment::at(at_s), timer));
     }
 
     /// The time of the next.

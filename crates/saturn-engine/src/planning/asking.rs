@@ -17,10 +17,11 @@ use crate::ledger::agenda::PlanningNews;
 use crate::ledger::book::Ledger;
 use crate::ledger::timers::Timer;
 use crate::planning::adopting::{choose, places};
+use crate::planning::asked::Asked;
 use crate::planning::deadlines::LeftOut;
 use crate::planning::experiment::{Luck, choose_trials};
-use crate::planning::fingerprint::Fingerprint;
-use crate::planning::problem::{Remaining, plannable};
+use crate::planning::plannable::{Plannable, plannable};
+use crate::planning::problem::Remaining;
 use crate::planning::warm_start::warm_start;
 use crate::state::run::State;
 
@@ -50,9 +51,8 @@ pub(crate) struct Planning {
     /// A solve that was asked for and has not answered.
     pending: Option<PendingSolve>,
     num_solves: u64,
-    /// The fingerprint of the last problem: not every change of the state is a change of the
-    /// problem.
-    asked_about: Option<Fingerprint>,
+    /// What the last problem was about: not every change of the state is a change of the problem.
+    asked: Asked,
     /// When the last plan was asked for, seconds.
     asked_s: f64,
     /// Seconds that the last solve took, until its answer came; `None` before the first.
@@ -104,6 +104,15 @@ impl Planning {
         Some(asked_s + wait_s).filter(|until_s| now_s < *until_s)
     }
 
+    /// Whether it would find the same reasons to ask for a plan if it looked at all tasks. For tests.
+    pub(crate) fn is_kept_up(&self, ledger: &Ledger) -> bool {
+        let state = &ledger.state;
+        let lacks_place = |task: TaskId| !state.has_place(task);
+        let is_any = Plannable::of(state).is_any(&ledger.idle.without_place, lacks_place);
+        is_any == plannable(state).into_iter().any(lacks_place)
+            && self.asked.is_kept_up(state, &ledger.agenda.planning)
+    }
+
     /// Asks for a plan, if there is a reason to and no solve is running.
     pub(crate) fn consider(&mut self, ledger: &mut Ledger, now_s: f64) {
         let state = &ledger.state;
@@ -129,26 +138,30 @@ impl Planning {
             ledger.commit(record, now_s);
         }
         let state = &ledger.state;
-        let tasks = plannable(state);
-        let about = Fingerprint::of(state, &tasks, ledger.agenda.planning.num_arrivals);
-        ledger.agenda.planning.has_news = false;
-        let asked = self.asked_about.as_ref();
-        let is_known = asked.is_some_and(|asked| about.is_answered_by(asked));
+        let news = &mut ledger.agenda.planning;
+        self.asked.take_in(state, news);
+        news.has_news = false;
+        let mut find = Plannable::of(state);
+        let lacks_task = self.asked.lacks_task(&mut find, state);
+        let is_known = !lacks_task && !self.asked.lacks_devices(news.num_arrivals);
+        let lacks_place = |task: TaskId| !state.has_place(task);
+        let must_ask = std::mem::take(&mut news.must_ask)
+            || find.is_any(&ledger.idle.without_place, lacks_place);
+        let has_passed = passes_s <= now_s;
+        let is_wanted = must_ask || has_passed || !is_known;
+        let is_due = interval_s <= now_s;
+        let tasks = if is_wanted || is_due { plannable(state) } else { Vec::new() };
         // A task that trains alone has nothing to gain.
         let trains = |task: &TaskId| state.attempt_of(*task).is_some();
         let may_gain = tasks.len() > 1 || !tasks.iter().all(trains);
-        let is_interval = interval_s <= now_s && may_gain;
-        let lacks_place = |task: &TaskId| !ledger.state.has_place(*task);
-        let has_passed = passes_s <= now_s;
+        let is_interval = is_due && may_gain;
         if has_passed || is_interval || !is_known {
             self.left_out.keep_all_again();
         }
-        let must_ask = ledger.agenda.planning.must_ask || tasks.iter().any(lacks_place);
-        ledger.agenda.planning.must_ask = false;
-        if !tasks.is_empty() && (is_interval || must_ask || has_passed || !is_known) {
+        if !tasks.is_empty() && (is_interval || is_wanted) {
+            self.asked.ask(state, &tasks, news.num_arrivals);
             self.ask(ledger, &tasks, now_s);
-            self.asked_about = Some(about);
-        } else if interval_s <= now_s {
+        } else if is_due {
             self.asked_s = now_s;
         }
         ledger.timers.set(self.asked_s + ledger.state.config.policy.interval_s, Timer::Solve);

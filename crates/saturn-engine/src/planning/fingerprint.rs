@@ -10,14 +10,14 @@ use crate::state::run::State;
 use crate::state::trial::TrialKey;
 
 /// The tasks with their strategies and wishes, and the pool.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Fingerprint {
     /// Ascending, each with its group, and how many strategies are excluded for it.
     tasks: Vec<(TaskId, (usize, usize, Wishes))>,
     /// The measured strategies of each group.
     groups: BTreeMap<usize, Vec<Arc<TrialKey>>>,
     /// How often devices had come into use that may better a plan.
-    num_arrivals: u64,
+    pub(crate) num_arrivals: u64,
 }
 
 impl Fingerprint {
@@ -27,13 +27,24 @@ impl Fingerprint {
             (*task, (of_task.group, of_task.excluded.len(), of_task.spec.wishes.clone()))
         };
         let tasks: Vec<_> = tasks.iter().map(about).collect();
-        let measured = |group: usize| {
-            let trials = state.groups[group].trials.iter();
-            let measured = trials.filter(|(_, trial)| trial.is_known());
-            (group, measured.map(|(key, _)| key.clone()).collect())
-        };
+        let measured = |group: usize| (group, measured(state, group).cloned().collect());
         let groups: BTreeSet<usize> = tasks.iter().map(|(_, (group, ..))| *group).collect();
         Self { tasks, groups: groups.into_iter().map(measured).collect(), num_arrivals }
+    }
+
+    /// Whether it has a task as the task is now.
+    pub(crate) fn has_task(&self, state: &State, task: TaskId) -> bool {
+        let of_task = state.task(task);
+        self.of_task(task).is_some_and(|(group, num_excluded, wishes)| {
+            *group == of_task.group
+                && *num_excluded == of_task.excluded.len()
+                && *wishes == of_task.spec.wishes
+        })
+    }
+
+    /// Whether it has tasks of a group, of which other strategies are measured now.
+    pub(crate) fn is_group_other(&self, state: &State, group: usize) -> bool {
+        self.groups.get(&group).is_some_and(|keys| !keys.iter().eq(measured(state, group)))
     }
 
     fn of_task(&self, task: TaskId) -> Option<&(usize, usize, Wishes)> {
@@ -49,4 +60,10 @@ impl Fingerprint {
             && self.tasks.iter().all(|(task, about)| asked.of_task(*task) == Some(about))
             && self.groups.iter().all(|(group, about)| asked.groups.get(group) == Some(about))
     }
+}
+
+/// The measured strategies of a group.
+fn measured(state: &State, group: usize) -> impl Iterator<Item = &Arc<TrialKey>> {
+    let trials = state.groups[group].trials.iter();
+    trials.filter(|(_, trial)| trial.is_known()).map(|(key, _)| key)
 }

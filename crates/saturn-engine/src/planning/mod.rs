@@ -2,8 +2,9 @@
 //!
 //! - `problem` states what is left of the run as a planning problem; `warm_start` is what is left of
 //!   the plan in force, as an answer to that problem.
-//! - `asking` decides when the solver is asked; `fingerprint` tells whether the problem is a new
-//!   one.
+//! - `plannable` says for which tasks a plan can have places.
+//! - `asking` decides when the solver is asked; `asked` tells whether the problem is a new one, and
+//!   `fingerprint` is what it remembers of the last problem.
 //! - `deadlines` says which deadlines a plan need not keep, if no plan keeps all.
 //! - `extend` puts tasks without a place behind the plan in force, without the solver.
 //! - `validity` finds places that can't be followed. `variants` are plans like the solver's answer
@@ -19,6 +20,7 @@
 //! May use: `facts`, `state`, `knowledge`, `changes`, `ledger` and `forecast`.
 
 pub(crate) mod adopting;
+pub(crate) mod asked;
 pub(crate) mod asking;
 pub(crate) mod deadlines;
 pub(crate) mod experiment;
@@ -26,6 +28,7 @@ pub(crate) mod extend;
 pub(crate) mod fingerprint;
 pub(crate) mod incumbent;
 pub(crate) mod outlook;
+pub(crate) mod plannable;
 pub(crate) mod problem;
 pub(crate) mod remaining_work;
 pub(crate) mod taking_up;

@@ -5,8 +5,7 @@
 //! it. To stay costs a running task nothing. To move costs it the checkpoint at which it
 //! stops (`switch_cost_s`) and the launch under the strategy moved to (in that strategy's runtime).
 
-use std::cell::LazyCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use saturn_core::{
@@ -22,7 +21,6 @@ use crate::state::attempt::Attempt;
 use crate::state::breadth::{Breadth, holds};
 use crate::state::run::State;
 use crate::state::trial::TrialKey;
-use crate::state::vacancies::Vacancies;
 
 /// A task with fewer steps left is not cut into segments: they would be too few steps to share out
 /// as planned.
@@ -83,43 +81,6 @@ pub(crate) struct RemainingTask {
     pub(crate) unmeasured: Vec<Arc<TrialKey>>,
     /// Finished steps when the problem was made.
     pub(crate) step: u64,
-}
-
-/// Tasks that a plan can have a place for. They are measured, neither ended nor paused, and wait
-/// for no trials. None comes after a task that no plan can have a place for.
-pub(crate) fn plannable(state: &State) -> Vec<TaskId> {
-    let mut plannable = plannable_among(state, state.open_tasks.iter().copied());
-    // A task that comes after a task that can't be planned can't be planned either.
-    loop {
-        let all = plannable.clone();
-        plannable.retain(|task| {
-            state.attempt_of(*task).is_some()
-                || state.waits_for(*task).all(|one| all.binary_search(&one).is_ok())
-        });
-        if plannable.len() == all.len() {
-            return plannable;
-        }
-    }
-}
-
-/// Those of some open tasks that a plan can have a place for, whatever tasks they come after.
-pub(crate) fn plannable_among(state: &State, tasks: impl Iterator<Item = TaskId>) -> Vec<TaskId> {
-    let vacancies = LazyCell::new(|| Vacancies::of(state));
-    let mut awaits: BTreeMap<usize, bool> = BTreeMap::new();
-    let mut is_plannable = |task: TaskId| {
-        let of_task = state.task(task);
-        if of_task.must_not_train() {
-            return false;
-        }
-        if state.attempt_of(task).is_some() {
-            return true;
-        }
-        let awaits = *awaits
-            .entry(of_task.group)
-            .or_insert_with(|| state.awaits_trials(of_task.group, &vacancies));
-        !awaits && of_task.steps.is_some() && state.fits_pool(task)
-    };
-    tasks.filter(|task| is_plannable(*task)).collect()
 }
 
 /// Tasks that a plan could have a place for if no trials were waited for. The problem leaves out

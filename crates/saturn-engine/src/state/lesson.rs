@@ -63,6 +63,8 @@ pub(crate) struct Lesson {
     /// What the correction was learnt from: the technique of each strategy that was tried and has
     /// trained, trained over tried seconds a step, and the standard deviation of their logarithm.
     pub(crate) seen: Vec<(String, f64, f64)>,
+    /// Some strategy was measured, has trained or is estimated. Otherwise no strategy is known.
+    pub(crate) has_figures: bool,
     /// The most seconds that a checkpoint took in a trial.
     pub(crate) save_s: Option<f64>,
     /// The duration of an evaluation, in steps.

@@ -90,6 +90,12 @@ pub struct TaskState {
 }
 
 impl TaskState {
+    /// The time before which it must not start, seconds: its release, or the end of its wait before
+    /// a retry.
+    pub(crate) fn may_start_s(&self) -> f64 {
+        self.not_before_s.max(self.spec.wishes.release_s)
+    }
+
     /// Whether training has diverged: its last loss is no finite number.
     pub fn has_diverged(&self) -> bool {
         self.loss.is_some_and(|loss| !loss.is_finite())

@@ -1,6 +1,6 @@
 //! Questions about the trials and inspections that are still to be run.
 
-use std::cell::LazyCell;
+use std::cell::OnceCell;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
@@ -36,9 +36,17 @@ impl State {
 
     /// Whether a trial of a group has no outcome and is to be run.
     pub fn is_open_trial(&self, group: usize, key: &TrialKey) -> bool {
-        let on = (key.gpu_type.clone(), Reverse(key.strategy.gpus));
-        let one = (group, key.strategy.technique.clone());
-        self.open_trials.get(&on).is_some_and(|open| open.contains(&one))
+        // There are few widths: to make a key and look it up takes longer than to look at them all.
+        let is_of = |gpu_type: &str, gpus: &Reverse<u32>| {
+            gpus.0 == key.strategy.gpus && gpu_type == key.gpu_type
+        };
+        let mut widths = self.open_trials.iter();
+        let open = widths.find(|((gpu_type, gpus), _)| is_of(gpu_type, gpus));
+        open.is_some_and(|(_, open)| {
+            let mut of_group =
+                open.range((group, String::new())..).take_while(|one| one.0 == group);
+            of_group.any(|(_, technique)| *technique == key.strategy.technique)
+        })
     }
 
     /// Whether some node may have devices for a trial of a width now or soon. `false` is sure: no
@@ -77,11 +85,7 @@ impl State {
 
     /// Whether more will be known of a group soon. It will be if its inspection runs or is due. It
     /// will be too if a trial of it runs, or could run without waiting for training to end.
-    pub(crate) fn awaits_trials(
-        &self,
-        group: usize,
-        vacancies: &LazyCell<Vacancies, impl FnOnce() -> Vacancies>,
-    ) -> bool {
+    pub(crate) fn awaits_trials(&self, group: usize, vacancies: &OnceCell<Vacancies>) -> bool {
         if self.groups[group].no_space.is_some() {
             return false;
         }
@@ -98,7 +102,12 @@ impl State {
                 self.has_host_memory_beside_training(node, needed)
             };
             let (gpu_type, gpus) = (&key.gpu_type, key.strategy.gpus);
-            let has_room = || vacancies.has_without_training(gpu_type, gpus, has_memory);
+            // In a full pool hardly any node has room, and then the nodes need not be looked at.
+            let has_room = || {
+                let vacancies = || vacancies.get_or_init(|| Vacancies::of(self));
+                self.may_have_room(gpu_type, gpus)
+                    && vacancies().has_without_training(gpu_type, gpus, has_memory)
+            };
             trial.attempt.is_some()
                 || trial.outcome.is_none() && self.is_open_trial(group, key) && has_room()
         })

@@ -317,8 +317,11 @@ proptest! {
         let cluster = saturn_core::Cluster { nodes: vec![Node::new("n0", 2, "cpu")] };
         let machines = engine.state().config.machines();
         engine.handle(Event::Resume { cluster, device_memory_bytes: None, machines, living: Vec::new() }, 100.0);
+        prop_assert!(engine.is_kept_up(100.0));
         engine.handle(Event::Tick, 101.0);
+        prop_assert!(engine.is_kept_up(101.0));
         engine.handle(Event::Command { command: Command::Stop { at_once: true } }, 102.0);
+        prop_assert!(engine.is_kept_up(102.0));
     }
 
     #[test]

@@ -113,6 +113,7 @@ impl Run {
         let Decision { records, refusal, actions } = self.engine.handle(event, self.now_s);
         assert_eq!(refusal, None);
         assert!(self.engine.state().is_kept_up(), "after {records:?}");
+        assert!(self.engine.is_kept_up(self.now_s), "after {records:?}");
         self.records.extend(records);
         for action in actions {
             if let Action::Solve { request, order } = action {

@@ -331,10 +331,13 @@ impl Simulation {
 
     /// Checks the rules; after a whole turn, also that the plan is followed.
     fn look(&mut self, is_turn: bool) {
-        if let Some(watch) = &mut self.watch
-            && let Err(violation) = watch.check(self.engine.state(), &self.world, is_turn)
-        {
+        let Some(watch) = &mut self.watch else { return };
+        if let Err(violation) = watch.check(self.engine.state(), &self.world, is_turn) {
             self.violations.push(violation);
+        }
+        if is_turn && !self.engine.is_kept_up(self.world.now_s()) {
+            let what = "the engine's lists are not those that a look at all tasks finds".to_owned();
+            self.broken("lists are kept up", what);
         }
     }
 
