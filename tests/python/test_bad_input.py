@@ -85,13 +85,12 @@ REFUSED = [
     ),
     (
         "HParams(lr=0.1, epochs=2, batch_count=50)",
-        "ValueError: epochs and batch_count given of epochs, steps and batch_count; "
-        "HParams needs exactly one of them",
+        "ValueError: HParams needs exactly one of epochs, steps and batch_count; "
+        "given are epochs and batch_count",
     ),
     (
         "HParams(lr=0.1)",
-        "ValueError: none given of epochs, steps and batch_count; "
-        "HParams needs exactly one of them",
+        "ValueError: HParams needs exactly one of epochs, steps and batch_count; none is given",
     ),
     (
         "HParams(lr=float('inf'), epochs=1)",

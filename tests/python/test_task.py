@@ -24,18 +24,18 @@ from torch.optim.lr_scheduler import LinearLR, ReduceLROnPlateau
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: HParams(lr=0.1), ValueError, "epochs, steps and batch_count; given are none"),
+        (lambda: HParams(lr=0.1), ValueError, "epochs, steps and batch_count; none is given"),
         (
             lambda: HParams(0.1, epoch=3, width=8),
             ValueError,
-            "given are none (`epoch` would go to get_model; did you mean `epochs`?)",
+            "none is given (`epoch` would go to get_model; did you mean `epochs`?)",
         ),
         (
             lambda: HParams(0.1, max_steps=3),
             ValueError,
-            "given are none (`max_steps` would go to get_model; say HParams(steps=3))",
+            "none is given (`max_steps` would go to get_model; say HParams(steps=3))",
         ),
-        (lambda: HParams(0.1, width=8), ValueError, "given are none"),
+        (lambda: HParams(0.1, width=8), ValueError, "none is given"),
         (lambda: HParams(0.1, 1, 2), ValueError, "given are epochs and batch_count"),
         (lambda: HParams(-1, epochs=1), ValueError, "lr is -1; it must be a positive number"),
         (lambda: HParams(float("nan"), epochs=1), ValueError, "lr is nan"),

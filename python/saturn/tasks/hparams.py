@@ -82,9 +82,10 @@ class HParams:
         lengths = {"epochs": epochs, "steps": steps, "batch_count": batch_count}
         given = [name for name, length in lengths.items() if length is not None]
         if len(given) != 1:
+            found = f"given are {' and '.join(given)}" if given else "none is given"
             raise ValueError(
-                "HParams needs exactly one of epochs, steps and batch_count; given are "
-                f"{' and '.join(given) or 'none'}{_meant_length(kwargs, lengths)}"
+                f"HParams needs exactly one of epochs, steps and batch_count; {found}"
+                f"{_meant_length(kwargs, lengths)}"
             )
         for name, length in lengths.items():
             _check_count(name, length)

@@ -56,15 +56,18 @@ fn show(run: &Found, args: &StatusArgs) -> Exit {
     if control::driver_of(&run.path).is_none()
         && let Some(outlived) = saturn_runtime::outlived(&run.path)
     {
-        eprintln!("{}", undriven(&run.shown, status.counts.running, outlived.stays_s));
+        let of = &status.counts;
+        // Without a driver, attempts that train on count as lost, and their tasks as waiting.
+        let may_train = of.unmeasured + of.inspecting + of.measuring + of.waiting + of.running;
+        eprintln!("{}", undriven(&run.shown, may_train, outlived.stays_s));
     }
     Exit::Ok
 }
 
-/// What becomes of a run whose driver has gone while so many of its tasks trained.
-fn undriven(shown: &str, num_running: usize, stays_s: f64) -> String {
+/// What becomes of a run whose driver has gone. So many of its tasks may train on.
+fn undriven(shown: &str, may_train: usize, stays_s: f64) -> String {
     let left = duration(stays_s);
-    if num_running == 0 {
+    if may_train == 0 {
         return format!(
             "no process drives the run, and none of its tasks trains; the run keeps its devices \
              for {left} unless a process takes it up (saturn resume {shown}) or ends it (saturn \
