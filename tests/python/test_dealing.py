@@ -52,7 +52,7 @@ def test_labels_of_parts_that_are_padded_less_than_the_whole_can_all_count() -> 
     whole = torch.tensor([[1, IGNORED, 3, 4], [5, 6, IGNORED, IGNORED]])
     parts = [whole[:1], whole[1:, :2]]
     batches = [{"labels": each} for each in (whole, *parts)]
-    some_ignored, all_count = with_ignored_labels(batches)
+    (_, some_ignored), (_, all_count) = with_ignored_labels(batches)
     assert some_ignored[0]["labels"].tolist() == [[1, IGNORED, 3, 4], [IGNORED] * 4]
     assert all_count[0]["labels"].tolist() == [[1, 0, 3, 4], [IGNORED] * 4]
     assert all_count[1]["labels"].tolist() == [[1, 0, 3, 4]]
