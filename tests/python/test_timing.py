@@ -273,6 +273,29 @@ def test_a_processs_own_threads_on_its_core_are_no_wait() -> None:
     assert counted_s > 0.1 and waited_s < counted_s - 0.1
 
 
+def test_time_that_a_hypervisor_takes_from_the_threads_cores_is_waiting(tmp_path: Path) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    others = max(cores) + 1
+
+    def write(own: int, other: int) -> None:
+        lines = [f"cpu 9 9 9 9 9 9 9 {own * len(cores) + other} 0 0"]
+        lines += [f"cpu{core} 9 9 9 9 9 9 9 {own} 0 0" for core in cores]
+        lines += [f"cpu{others} 9 9 9 9 9 9 9 {other} 0 0", "intr 5", "ctxt 7"]
+        stat.write_text("\n".join(lines) + "\n")
+
+    stat, missing = tmp_path / "stat", tmp_path / "missing"
+    write(100, 0)
+    with closing(CoreWait(stat)) as wait, closing(CoreWait(missing)) as without:
+        before_s = wait.waited_s() - without.waited_s()
+        write(100, 50_000)  # of a core that the thread may not use
+        of_others_s = wait.waited_s() - without.waited_s() - before_s
+        write(100 + 3 * os.sysconf("SC_CLK_TCK"), 50_000)
+        own_s = wait.waited_s() - without.waited_s() - before_s
+    # The two counters' times on the run queue are read one after the other.
+    assert of_others_s == pytest.approx(0.0, abs=0.5)
+    assert own_s == pytest.approx(3.0, abs=0.5)
+
+
 def test_steady_steps_are_timed_no_longer_than_need_be() -> None:
     world = FakeWorld(lambda number, size: 0.1, sizes=[8])
     timing = world.time(LIMITS)
