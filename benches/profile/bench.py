@@ -23,7 +23,12 @@ HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 TABLE = "benches/profile/a800-measured.csv"
 #: Real runs, each a section of the page.
-SCRIPTS = ("end_to_end.py", "predicted.py", "neighbours.py")
+SCRIPTS = (
+    ("end_to_end.py",),
+    ("predicted.py", "--repeat", "3"),
+    ("predicted.py", "--repeat", "3", "--beside", "--policy", "until known"),
+    ("neighbours.py",),
+)
 
 PAGE = """# Trials, measured
 
@@ -69,7 +74,7 @@ def main() -> None:
     runs = simulated(arguments.seeds)
     page = PAGE.format(seeds=arguments.seeds, load=load, cores=cores, table=table(runs))
     if not arguments.simulated_only:
-        page += "\n" + "\n".join(script(name) for name in SCRIPTS)
+        page += "\n" + "\n".join(script(*command) for command in SCRIPTS)
     print(page)
     if arguments.out is not None:
         arguments.out.write_text(page)
@@ -84,9 +89,9 @@ def simulated(seeds: int) -> list[dict[str, Any]]:
     return [json.loads(line) for line in found.stdout.splitlines()]
 
 
-def script(name: str) -> str:
+def script(name: str, *arguments: str) -> str:
     """What another script of this directory prints."""
-    command = [sys.executable, str(HERE / name)]
+    command = [sys.executable, str(HERE / name), *arguments]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 

@@ -1,24 +1,31 @@
 """What plans say that tasks will take, beside what they take; prints markdown.
 
-usage: predicted.py [--sweep NAME]... [--times X] [--interval S] [--keep DIR]
+usage: predicted.py [--sweep NAME]... [--policy NAME]... [--repeat N] [--beside] [--times X]
+                    [--interval S] [--keep DIR]
 
-Three sweeps on two CPU slots, each measured twice from nothing: with trials as they are, and with
-trials of three steps, their median taken as it is. A task's seconds are predicted from the trial of
-the strategy under which it trained, and again by what the run expects once its first interval is
-over; tasks that were moved in between are left out of the former. Read it on a machine that does
-nothing else: a core that others use is what is measured then.
+Three sweeps on two CPU slots, each measured from nothing: with trials as they are, and with trials
+of three steps, their median taken as it is. A task's seconds are predicted from the trial of the
+strategy under which it trained, and again by what the run expects once its first interval is over;
+tasks that were moved in between are left out of the former. Tasks of repeated runs count together.
+
+Read the table on a machine that does nothing else: a core that others use is what is measured
+otherwise. With `--beside` this is meant: another program computes on the second core for the whole
+of each run, as on a machine that is shared.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import random
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -149,17 +156,43 @@ SWEEPS: dict[str, Callable[[float], list[Task]]] = {
 
 @dataclass
 class Found:
-    """What came of one run."""
+    """What came of one or more runs."""
 
     #: Realised over predicted seconds a task, less one.
     from_trials: list[float] = field(default_factory=list)
     after_interval: list[float] = field(default_factory=list)
-    planned_s: float = 0.0
-    realised_s: float = 0.0
-    #: Device-seconds of trials, and the steps that the measured ones timed.
-    trials_s: float = 0.0
+    #: The first plan's makespan and what came, of each run.
+    planned_s: list[float] = field(default_factory=list)
+    realised_s: list[float] = field(default_factory=list)
+    #: Device-seconds of trials in each run, and the steps that each measured trial timed.
+    trials_s: list[float] = field(default_factory=list)
     timed_steps: list[int] = field(default_factory=list)
     moved: int = 0
+
+    def add(self, other: Found) -> None:
+        """Add the runs of `other`."""
+        for values, more in (
+            (self.from_trials, other.from_trials),
+            (self.after_interval, other.after_interval),
+            (self.planned_s, other.planned_s),
+            (self.realised_s, other.realised_s),
+            (self.trials_s, other.trials_s),
+        ):
+            values.extend(more)
+        self.timed_steps.extend(other.timed_steps)
+        self.moved += other.moved
+
+
+@contextlib.contextmanager
+def busy_core() -> Iterator[None]:
+    """Another program computes on the last core meanwhile."""
+    last = max(os.sched_getaffinity(0))
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
+        try:
+            os.sched_setaffinity(other.pid, {last})
+            yield
+        finally:
+            other.kill()
 
 
 def run(tasks: list[Task], policy: dict[str, Any], interval_s: float, directory: Path) -> Found:
@@ -205,7 +238,7 @@ def found(report: dict[str, Any], expected: dict[str, float], *, with_warmup: bo
     """The figures of a run that is over."""
     found = Found()
     totals = report["totals"]
-    found.planned_s, found.realised_s = totals["planned_makespan_s"], totals["makespan_s"]
+    found.planned_s, found.realised_s = [totals["planned_makespan_s"]], [totals["makespan_s"]]
     measured: dict[tuple[int, str, int], dict[str, Any]] = {}
     for trial in report["trials"]:
         outcome = trial["result"]
@@ -214,9 +247,13 @@ def found(report: dict[str, Any], expected: dict[str, float], *, with_warmup: bo
         found.timed_steps.append(outcome["timed_steps"])
         for task in trial["speaks_for"]:
             measured[task, trial["technique"], trial["gpus"]] = outcome
-    for attempt in report["attempts"]:
-        if attempt["purpose"] == "trial":
-            found.trials_s += (attempt["ended_s"] - attempt["launched_s"]) * attempt["gpus"]
+    found.trials_s = [
+        sum(
+            (attempt["ended_s"] - attempt["launched_s"]) * attempt["gpus"]
+            for attempt in report["attempts"]
+            if attempt["purpose"] == "trial"
+        )
+    ]
     for index, task in enumerate(report["tasks"]):
         if task["attempts"] != 1:
             found.moved += 1
@@ -241,37 +278,54 @@ def errors(values: list[float]) -> str:
     return f"{statistics.median(off):.1%} / {off[-1]:.1%} ({len(off)})"
 
 
+def row(name: str, policy: str, found: Found) -> str:
+    """The table's row of these runs."""
+    makespans = ", ".join(
+        f"{planned_s:.0f} s → {realised_s:.0f} s ({realised_s / planned_s - 1:+.1%})"
+        for planned_s, realised_s in zip(found.planned_s, found.realised_s, strict=True)
+    )
+    cells = (
+        *(name, policy, errors(found.from_trials), errors(found.after_interval), makespans),
+        f"{statistics.fmean(found.trials_s):.1f} device-s, "
+        f"{statistics.fmean(found.timed_steps or [0]):.1f} steps timed each"
+        f"{f', {found.moved} tasks moved' if found.moved else ''}",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
 def main() -> None:
     """Run the sweeps and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--sweep", action="append", choices=list(SWEEPS), help="default: all")
+    parser.add_argument("--policy", action="append", choices=list(POLICIES), help="default: all")
+    parser.add_argument("--repeat", type=int, default=1, help="runs of each row")
+    parser.add_argument("--beside", action="store_true", help="keep a core busy meanwhile")
     parser.add_argument("--times", type=float, default=1.0, help="times as many steps")
     parser.add_argument("--interval", type=float, default=15.0, help="seconds between re-plans")
     parser.add_argument("--keep", type=Path, help="keep the run directories there")
     args = parser.parse_args()
     print("## Predicted and realised\n")
+    beside = ", one of which another program uses meanwhile" if args.beside else ""
     print(
-        f"Sweeps on {DEVICES} CPU slots. The table gives the error of a task's predicted seconds, "
-        "median / worst (number of tasks). The first prediction is by the trial of its strategy, "
-        f"the second is the run's after its first interval of {args.interval:g} s. Goals: 10% and "
-        "5% in the median, 20% at worst; makespan within 5%.\n"
+        f"Sweeps on {DEVICES} CPU slots{beside}. The table gives the error of a task's predicted "
+        "seconds, median / worst (number of tasks). The first prediction is by the trial of its "
+        f"strategy, the second is the run's after its first interval of {args.interval:g} s. "
+        "Goals: 10% and 5% in the median, 20% at worst; makespan within 5%.\n"
     )
     print("| sweep | trials | from trials | after the first interval | makespan | trials took |")
     print("|---|---|---|---|---|---|")
     for name in args.sweep or SWEEPS:
-        for policy, told in POLICIES.items():
-            with tempfile.TemporaryDirectory() as scratch:
-                directory = args.keep or Path(scratch)
-                one = run(SWEEPS[name](args.times), told, args.interval, directory)
-            makespan = f"{one.planned_s:.0f} s → {one.realised_s:.0f} s"
-            off = one.realised_s / one.planned_s - 1
-            print(
-                f"| {name} | {policy} | {errors(one.from_trials)} | {errors(one.after_interval)} "
-                f"| {makespan} ({off:+.1%}) | {one.trials_s:.1f} device-s, "
-                f"{statistics.fmean(one.timed_steps or [0]):.1f} steps timed each"
-                f"{f', {one.moved} tasks moved' if one.moved else ''} |",
-                flush=True,
-            )
+        for policy in args.policy or POLICIES:
+            every = Found()
+            for _ in range(args.repeat):
+                with (
+                    tempfile.TemporaryDirectory() as scratch,
+                    busy_core() if args.beside else contextlib.nullcontext(),
+                ):
+                    directory = args.keep or Path(scratch)
+                    told = POLICIES[policy]
+                    every.add(run(SWEEPS[name](args.times), told, args.interval, directory))
+            print(row(name, policy, every), flush=True)
 
 
 if __name__ == "__main__":
