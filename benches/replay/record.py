@@ -138,7 +138,8 @@ RECORDINGS: dict[str, tuple[str, Strike | None]] = {
             *("demo", "demo_again", "demo_one_slot", "readme", "full_trials", "wide", "many"),
             *("uneven", "evaluations", "often_saved", "asha", "median", "optuna", "trainers"),
             *("lightning", "scripts", "failing_task", "wishes", "arrivals", "paused"),
-            *("new_priority", "replanned", "two_nodes", "lost_node"),
+            *("new_priority", "replanned", "two_nodes", "lost_node", "searched", "perceptrons"),
+            *("sizes", "due"),
         )
     },
     "killed_rank": ("to_be_struck", killed_rank),

@@ -151,6 +151,52 @@ def many() -> None:
     orchestrate(tasks, profile="none", name=NAME)
 
 
+def perceptrons() -> None:
+    """Sixteen small models of many widths that compute."""
+    from torch.nn.functional import cross_entropy
+
+    tasks = [
+        Task(
+            small_model,
+            small_data,
+            cross_entropy,
+            HParams(lr=1e-2, epochs=epochs, width=width),
+            name=f"width{width}-epochs{epochs}",
+        )
+        for width in (64, 128, 256, 512, 1024, 1536, 2048, 3072)
+        for epochs in (60, 120)
+    ]
+    orchestrate(tasks, profile="none", name=NAME)
+
+
+def sizes() -> None:
+    """Image classifiers of five batch sizes, each for a short and a long time."""
+    tasks = [
+        vit(1e-3, steps, f"vit-b{batch_size}-{steps}", batch_size=batch_size)
+        for batch_size in (4, 8, 16, 32, 64)
+        for steps in (1200 // batch_size, 3600 // batch_size)
+    ]
+    orchestrate(tasks, profile="none", name=NAME)
+
+
+def due() -> None:
+    """Hard and soft deadlines, some of which can't be kept."""
+    orchestrate(
+        [
+            slow("soon", 200, deadline=30.0),
+            slow("later", 300, deadline=80.0),
+            slow("too-soon", 250, deadline=10.0, late_price=1.0),
+            slow("cheap", 300, deadline=40.0, late_price=0.1),
+            slow("dear", 150, deadline=40.0, late_price=5.0),
+            slow("free1", 250),
+            slow("free2", 200),
+            gpt2(5e-4, 150, "real", deadline=60.0, late_price=1.0),
+        ],
+        profile="none",
+        name=NAME,
+    )
+
+
 def uneven() -> None:
     """Tasks of very different lengths and paces."""
     lengths = [(600, 0.05), (100, 0.08), (90, 0.05), (400, 0.02), (120, 0.1), (200, 0.05)]
@@ -191,6 +237,18 @@ def asha() -> None:
     """A search by successive halving."""
     rates = (1e-5, 3e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 2e-2)
     orchestrate([vit(lr, 900) for lr in rates], stopper="asha", profile="none", name=NAME)
+
+
+def searched() -> None:
+    """A search by successive halving whose rungs compare evaluations."""
+    from saturn import Evaluation
+    from saturn.stoppers import ASHA
+
+    held_out = Evaluation(_held_out, _accuracy)
+    rates = (1e-6, 1e-5, 3e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 3e-3, 5e-3, 1e-2, 2e-2)
+    tasks = [vit(lr, 600, evaluate=held_out, evaluate_every=50) for lr in rates]
+    stopper = ASHA(metric="accuracy", mode="max", min_steps=100)
+    orchestrate(tasks, stopper=stopper, profile="none", name=NAME)
 
 
 def median() -> None:

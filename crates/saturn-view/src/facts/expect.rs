@@ -20,12 +20,11 @@ const NUM_EARLIER: usize = 20;
 /// Ratios of tasks that trained, in the recorded runs of `benches/replay/runs`: ten quantiles, evenly
 /// apart. They stand in for earlier runs where there are none. A test of the recorded runs checks
 /// them.
-pub const DEFAULT_TRAINING: [f64; 10] =
-    [0.84, 0.96, 0.99, 1.01, 1.02, 1.03, 1.07, 1.16, 1.37, 1.71];
+pub const DEFAULT_TRAINING: [f64; 10] = [0.82, 0.92, 0.98, 1.0, 1.01, 1.03, 1.07, 1.14, 1.35, 1.67];
 /// The same quantiles for tasks that waited.
-pub const DEFAULT_WAITING: [f64; 10] = [0.68, 0.92, 0.99, 1.02, 1.03, 1.1, 1.19, 1.33, 1.52, 1.88];
+pub const DEFAULT_WAITING: [f64; 10] = [0.65, 0.9, 0.97, 1.01, 1.02, 1.09, 1.18, 1.34, 1.54, 2.05];
 /// The same quantiles for whole runs.
-pub const DEFAULT_RUNS: [f64; 10] = [0.76, 0.88, 0.98, 1.01, 1.06, 1.11, 1.24, 1.35, 1.59, 2.58];
+pub const DEFAULT_RUNS: [f64; 10] = [0.78, 0.92, 0.97, 0.99, 1.02, 1.06, 1.11, 1.27, 1.44, 2.22];
 
 /// How large the error may be, as factors on the remaining time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
