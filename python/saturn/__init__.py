@@ -10,7 +10,13 @@ the pool that `saturn serve` drives.
 for `from_pretrained`.
 """
 
+# ruff: noqa: E402  (a package that is missing is told of before an import fails)
+
 from typing import Any
+
+from saturn.plain.supported import check_packages
+
+check_packages()
 
 from saturn.errors import (
     InvalidInput,

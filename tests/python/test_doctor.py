@@ -178,3 +178,34 @@ def test_a_look_that_fails_is_a_finding() -> None:
     (found,) = doctor._tried("torch", fail)
     assert found["mark"] == "bad"
     assert found["found"] == "fails: libcudart.so.12: cannot open shared object file"
+
+
+def test_a_python_without_what_saturn_needs_says_so_in_a_sentence(tmp_path: Path) -> None:
+    program = tmp_path / "saturn"
+    program.write_bytes(SATURN.read_bytes())
+    python = tmp_path / "python3"  # beside the program, so the program takes it; without packages
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
+    for path in (program, python):
+        path.chmod(0o755)
+    (tmp_path / "sweep.toml").touch()
+
+    def said(*command: str, python_path: str) -> tuple[int, str]:
+        done = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": python_path},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stderr
+
+    for python_path, words in (
+        (str(PYTHON_DIR), "Saturn needs the package `cloudpickle`, which "),
+        (str(tmp_path), "does not have the package `saturn`, which this command needs"),
+    ):
+        code, error = said(str(program), "sweep", "sweep.toml", python_path=python_path)
+        assert code == 5 and error.startswith("error: ") and words in error, error
+        assert len(error.splitlines()) == 1 and " -m pip install " in error
+    _, error = said(str(python), "-c", "import saturn", python_path=str(PYTHON_DIR))
+    assert error.splitlines()[-1].endswith(" -m pip install cloudpickle")

@@ -255,7 +255,7 @@ def test_what_is_refused_leaves_no_sweep_behind(
     task, stopper = make_task("mine-a"), ASHA(metric="loss")
     served = Pool(pool.run_dir)
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "submit", refuse)
+        patch.setattr(Run, "_send", refuse)
         with pytest.raises(Refused):
             served.submit(task, stopper=stopper, name="mine")
     with pytest.raises(TypeError):

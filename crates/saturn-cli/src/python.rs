@@ -14,8 +14,21 @@ use serde_json::Value;
 
 use crate::exit::{Exit, fail};
 
-/// The module of the package that takes over.
-const MODULE: &str = "saturn.verbs";
+/// What Python runs: `python -m saturn.verbs`, but a Python without the package, or without a package
+/// that it needs, says so in a sentence. 5 is [`Exit::Machine`].
+const START: &str = "\
+import runpy, sys
+try:
+    import saturn
+except ModuleNotFoundError as error:
+    told = str(error)
+    if error.name == 'saturn':
+        told = (f'{sys.executable} does not have the package `saturn`, which this command needs; '
+                f'in a checkout of Saturn: {sys.executable} -m pip install .')
+    sys.stderr.write(f'error: {told}\\n')
+    sys.exit(5)
+runpy.run_module('saturn.verbs', run_name='__main__', alter_sys=True)
+";
 
 /// Replaces this process by Python, which does the verb's work. Returns only if there is no Python.
 pub(crate) fn become_verb(verb: &str, arguments: &Value) -> Exit {
@@ -29,7 +42,7 @@ pub(crate) fn become_verb_in(of_run: &Interpreter, verb: &str, arguments: &Value
     let Interpreter { python, python_path } = of_run;
     let mut command = Command::new(python);
     command.env("PYTHONPATH", python_path.join(":")).env("PYTHONSAFEPATH", "1");
-    let error = command.args(["-m", MODULE, verb, &arguments.to_string()]).exec();
+    let error = command.args(["-c", START, verb, &arguments.to_string()]).exec();
     fail(Exit::Machine, format!("failed to start `{python}`: {error}"))
 }
 
@@ -51,7 +64,7 @@ pub(crate) fn output_of(verb: &str, arguments: &Value) -> Result<String, Exit> {
 
 fn command(verb: &str, arguments: &Value) -> Command {
     let mut command = Command::new(interpreter());
-    command.args(["-m", MODULE, verb, &arguments.to_string()]);
+    command.args(["-c", START, verb, &arguments.to_string()]);
     command
 }
 

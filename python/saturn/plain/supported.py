@@ -1,4 +1,4 @@
-"""Which versions of torch Saturn supports; `pyproject.toml` says the same to pip.
+"""What Saturn needs in a Python, and which versions of torch; `pyproject.toml` says so to pip.
 
 An environment may still have another version. A run is refused there, because Saturn relies on more
 of torch than its public interface, and training must never be silently wrong.
@@ -14,6 +14,8 @@ from importlib.util import find_spec
 
 from saturn.errors import RunFailed
 
+#: What `import saturn` needs beside Python itself.
+PICKLER = "cloudpickle"
 #: The first supported version, and the first that is no longer supported.
 FIRST_TORCH = (2, 11)
 NEXT_TORCH = (2, 16)
@@ -21,6 +23,19 @@ NEXT_TORCH = (2, 16)
 TORCH_REQUIREMENT = "torch>={}.{},<{}.{}".format(*FIRST_TORCH, *NEXT_TORCH)
 #: The environment variable that lets runs start with any version.
 ANY_TORCH = "SATURN_ANY_TORCH"
+
+
+def check_packages() -> None:
+    """Refuse a Python in which `import saturn` can't work; raises `ModuleNotFoundError`.
+
+    torch is not among these packages: only a run needs it, not a script that reports to one.
+    """
+    if find_spec(PICKLER) is None:
+        raise ModuleNotFoundError(
+            f"Saturn needs the package `{PICKLER}`, which {sys.executable} does not have: "
+            f"{sys.executable} -m pip install {PICKLER}",
+            name=PICKLER,
+        )
 
 
 def torch_version() -> str | None:

@@ -11,6 +11,7 @@ import shlex
 import shutil
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,19 @@ if TYPE_CHECKING:
 
 #: Seconds between two questions to another process whether its run is over.
 _POLL_S = 0.2
+
+
+@dataclass
+class _Prepared:
+    """Tasks whose directories are written, and that are not submitted yet."""
+
+    packed: list[Packed]
+    #: The directory of each, relative to the run's.
+    directories: list[str]
+    #: What the run is told of each.
+    described: list[dict[str, Any]]
+    #: What they would do, if that was asked.
+    preview: dict[str, Any] | None
 
 
 class Run:
@@ -98,34 +112,11 @@ class Run:
         adopt ends one of them later, or has another task miss its deadline. With `due`, returns
         what `preview` says of the tasks.
         """
-        wishes = self._wishes(after, priority, deadline, release, due)
-        packed, here = self._packed_here(tasks)
-        workload = [each.task for each in packed]
-        preview = self._in_time(self._previewed(packed, wishes)) if due is not None else None
-        directories = run_directory.write_tasks(
-            self._run_dir, workload, [each.pickle for each in packed], here
+        prepared = self._prepared(
+            tasks, self._wishes(after, priority, deadline, release, due), in_time=due is not None
         )
-        described = [
-            self._described(each, directory, wishes)
-            for each, directory in zip(packed, directories, strict=True)
-        ]
-        try:
-            request.put_checkpoints(self._run_dir, packed, directories)
-            self._command({"command": "submit", "tasks": described})
-        except (InvalidInput, RunOver) as error:
-            # The tasks were refused, so no journal names these directories.
-            for directory in directories:
-                shutil.rmtree(self._run_dir / directory, ignore_errors=True)
-            if isinstance(error, RunOver):
-                raise RunOver(
-                    f"{error}. It takes no more tasks: start another run for them. A run that is "
-                    "started with keep_open=True goes on until it is told to close"
-                ) from None
-            raise
-        for each, directory in zip(packed, directories, strict=True):
-            self._packed[each.task.name] = each
-            self._directories[each.task.name] = directory
-        return preview
+        self._send(prepared)
+        return prepared.preview
 
     def preview(
         self,
@@ -220,6 +211,52 @@ class Run:
                 raise InvalidInput("`deadline` and `due` are both given; give only one of them")
             deadline = self.status()["now_s"] + seconds_until(due)
         return Wishes.checked(after=after, priority=priority, deadline=deadline, release=release)
+
+    def _prepared(
+        self, tasks: Task | Iterable[Task], wishes: Wishes, *, in_time: bool
+    ) -> _Prepared:
+        """Write the directories of new tasks. If this fails they are gone, and the run knows none.
+
+        With `in_time`, raises `Refused` if a due time can't be kept.
+        """
+        packed, here = self._packed_here(tasks)
+        workload = [each.task for each in packed]
+        preview = self._in_time(self._previewed(packed, wishes)) if in_time else None
+        directories = run_directory.write_tasks(
+            self._run_dir, workload, [each.pickle for each in packed], here
+        )
+        prepared = _Prepared(packed, directories, [], preview)
+        try:
+            request.put_checkpoints(self._run_dir, packed, directories)
+            prepared.described.extend(
+                self._described(each, directory, wishes)
+                for each, directory in zip(packed, directories, strict=True)
+            )
+        except BaseException:
+            self._drop(prepared)
+            raise
+        return prepared
+
+    def _send(self, prepared: _Prepared) -> None:
+        """Submit tasks. Unless the run refuses them, their directories stay: it may have them."""
+        try:
+            self._command({"command": "submit", "tasks": prepared.described})
+        except (InvalidInput, RunOver) as error:
+            self._drop(prepared)
+            if isinstance(error, RunOver):
+                raise RunOver(
+                    f"{error}. It takes no more tasks: start another run for them. A run that is "
+                    "started with keep_open=True goes on until it is told to close"
+                ) from None
+            raise
+        for each, directory in zip(prepared.packed, prepared.directories, strict=True):
+            self._packed[each.task.name] = each
+            self._directories[each.task.name] = directory
+
+    def _drop(self, prepared: _Prepared) -> None:
+        """Remove the directories of tasks that no journal names."""
+        for directory in prepared.directories:
+            shutil.rmtree(self._run_dir / directory, ignore_errors=True)
 
     def _packed_here(self, tasks: Task | Iterable[Task]) -> tuple[list[Packed], Surroundings]:
         """The tasks, ready to travel from this program, and its surroundings."""

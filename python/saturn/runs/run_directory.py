@@ -76,14 +76,31 @@ def write_tasks(
     """Write the pickled tasks; returns their directories, relative to the run directory.
 
     The run may be in progress and have tasks already, or directories of tasks that it refused.
-    `surroundings` are those of tasks that are submitted to it.
+    `surroundings` are those of tasks that are submitted to it. If a file can't be written, none of
+    the directories is left.
     """
     durable.make_directory(run_dir / "tasks")
     first = sum(1 for _ in (run_dir / "tasks").iterdir())
-    directories = [
-        f"tasks/{_fresh_directory(run_dir / 'tasks', task.name, index)}"
-        for index, task in enumerate(tasks, first)
-    ]
+    directories: list[str] = []
+    try:
+        for index, task in enumerate(tasks, first):
+            fresh = _fresh_directory(run_dir / "tasks", task.name, index)
+            directories.append(f"tasks/{fresh}")
+        _write_tasks(run_dir, tasks, pickles, surroundings, directories)
+    except BaseException:
+        for directory in directories:
+            shutil.rmtree(run_dir / directory, ignore_errors=True)
+        raise
+    return directories
+
+
+def _write_tasks(
+    run_dir: Path,
+    tasks: Sequence[Task],
+    pickles: Sequence[bytes],
+    surroundings: Surroundings | None,
+    directories: Sequence[str],
+) -> None:
     files = {f"{path}/task.pkl": data for path, data in zip(directories, pickles, strict=True)}
     for path, task in zip(directories, tasks, strict=True):
         if Path(path).name != task.name:
@@ -94,7 +111,6 @@ def write_tasks(
         for path, task in zip(directories, tasks, strict=True):
             files[f"{path}/config.json"] = json.dumps(config_of(task), allow_nan=True).encode()
     _write(run_dir, files)
-    return directories
 
 
 def _fresh_directory(parent: Path, name: str, index: int) -> str:

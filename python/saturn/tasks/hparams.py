@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from saturn.plain.calls import explained
 from saturn.tasks.definition import FLOAT32, PRECISIONS
 from saturn.tasks.model_keywords import meant
 
@@ -58,6 +59,7 @@ class HParams:
             `max_steps`) that `get_model` takes only as `**kwargs` or in one mapping.
     """
 
+    @explained("HParams", meant)
     def __init__(
         self,
         lr: float,

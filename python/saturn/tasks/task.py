@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from saturn.plain.calls import explained
 from saturn.scripts.command import ScriptDefinition
 from saturn.tasks import arguments, evaluation
 from saturn.tasks.allowed import checked_knobs, checked_techniques
@@ -98,6 +99,7 @@ class Task:
     `selected_strategy` is the strategy with which the task trained last.
     """
 
+    @explained("Task")
     def __init__(
         self,
         get_model: Callable[..., Any],

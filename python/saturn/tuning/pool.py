@@ -15,7 +15,7 @@ from saturn.runs.live import Run
 from saturn.stoppers.given import stoppers_of, with_metrics
 from saturn.tasks.task import Task
 from saturn.tuning import steered
-from saturn.tuning.steered import About, SteeredSweep
+from saturn.tuning.steered import About
 from saturn.tuning.tuner import Stopping
 
 if TYPE_CHECKING:
@@ -93,20 +93,28 @@ class Pool(Run):
 
         `names` are the names of all tasks: of `tasks`, and of the rests of scripts among them.
 
-        If the tasks are refused the sweep is removed. If this process dies before it could submit
-        them, the sweep's process finds no tasks and ends.
+        If the tasks can't be written or are refused, the sweep is removed and its name is free. If
+        this process dies before it could submit them, the sweep's process finds no tasks and ends.
+        If the pool's answer is lost, the sweep stays: the pool may have its tasks.
         """
         self._write(name, tuner, names)
-        sweep = SteeredSweep(self._run_dir, name)
-        sweep.run._goal = tuner.goal
+        directory = self._run_dir / steered.DIRECTORY / name
+        run = Run(self._run_dir)
+        run._goal = tuner.goal
+        in_time = wishes["due"] is not None
         try:
-            foreseen = sweep.run.submit(tasks, **wishes)
-        except (InvalidInput, TypeError, ValueError):
-            steered.withdraw(sweep.directory)
+            prepared = run._prepared(tasks, run._wishes(**wishes), in_time=in_time)
+        except BaseException:
+            steered.withdraw(directory)
             raise
-        self._packed |= sweep.run._packed
-        self._directories |= sweep.run._directories
-        return foreseen
+        try:
+            run._send(prepared)
+        except (InvalidInput, TypeError, ValueError):
+            steered.withdraw(directory)
+            raise
+        self._packed |= run._packed
+        self._directories |= run._directories
+        return prepared.preview
 
     def _submit_search(self, name: str, tuner: Tuner, *, priority: int | None) -> None:
         """Write a search. Its tuner has suggested the first task, which its process submits."""

@@ -171,8 +171,8 @@ def check_names(run_dir: Path, tasks: Iterable[str]) -> None:
 
 
 def withdraw(directory: Path) -> None:
-    """Remove a sweep that was refused; its process may have been started, and may write files."""
-    (directory / ABOUT).unlink()
+    """Remove a sweep; its process may have been started, and may write files."""
+    (directory / ABOUT).unlink(missing_ok=True)
     # No sweep's name begins with a dot.
     gone = directory.with_name(f".{directory.name}.{time.time_ns()}")
     directory.rename(gone)
@@ -191,14 +191,14 @@ def write(run_dir: Path, name: str, tuner: Tuner, about: About) -> None:
     try:
         keeping.write(directory, tuner)
         (directory / SUBMITTED).write_bytes(Surroundings.here().dumps())
+        fresh = directory / f"{ABOUT}.new"
+        with fresh.open("w") as file:
+            json.dump({"version": _VERSION, **asdict(about)}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(directory / ABOUT)
+        durable.sync(directory)
+        durable.sync(directory.parent)
     except BaseException:
-        shutil.rmtree(directory, ignore_errors=True)  # the name is free again
+        withdraw(directory)  # the name is free again
         raise
-    fresh = directory / f"{ABOUT}.new"
-    with fresh.open("w") as file:
-        json.dump({"version": _VERSION, **asdict(about)}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(directory / ABOUT)
-    durable.sync(directory)
-    durable.sync(directory.parent)

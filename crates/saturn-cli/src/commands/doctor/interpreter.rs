@@ -83,6 +83,11 @@ fn without_saturn(python: &Path, status: ExitStatus, complaint: &str) -> Finding
         );
         return Finding::bad(SUBJECT, found, advice);
     }
+    // The package itself names another package that it needs, and the remedy.
+    let told = last.strip_prefix("ModuleNotFoundError: Saturn needs ");
+    if let Some((found, advice)) = told.and_then(|told| told.split_once(": ")) {
+        return Finding::bad(SUBJECT, format!("Saturn needs {found}"), advice);
+    }
     if let Some(missing) = last.strip_prefix("ModuleNotFoundError: No module named ") {
         let missing = missing.trim_matches('\'');
         let found = format!("{shown} has no package `{missing}`, which Saturn needs");
@@ -120,6 +125,10 @@ mod tests {
             (
                 "echo \"ModuleNotFoundError: No module named 'cloudpickle'\" >&2; exit 1",
                 "no package `cloudpickle`, which Saturn needs",
+            ),
+            (
+                "echo 'ModuleNotFoundError: Saturn needs the package `p`, which x lacks: y' >&2; exit 1",
+                "Saturn needs the package `p`, which x lacks",
             ),
             ("echo 'SyntaxError: invalid syntax' >&2; exit 1", "SyntaxError: invalid syntax"),
             ("kill -9 $$", "signal: 9"),
