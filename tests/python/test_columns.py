@@ -125,6 +125,7 @@ def test_the_notebook_has_the_columns(expected: Rows) -> None:
         assert evaluation == judged
     headline = page[page.index("<div>") : page.index("</div>")]
     assert "5 of 12 tasks done, 2 diverged, 1 failed, 1 cancelled, 1 stopped" in headline
+    assert "complete" not in headline, "a task has failed"
 
 
 def test_numbers_of_the_run_are_those_of_the_report(result: RunResult) -> None:

@@ -164,6 +164,11 @@ def test_failed_tasks_are_raised_once_everything_has_ended(core: FakeCore) -> No
     assert caught.value.exit_code == 1
     assert [task.status for task in caught.value.result.tasks] == ["done", "failed"]
     assert caught.value.result.tasks[1].traceback == "tb"
+    # Where the run's output was shown, it has had the error.
+    with pytest.raises(saturn.TasksFailed) as caught:
+        saturn.orchestrate([make_task("a"), make_task("b")], name="shown")
+    where = caught.value.result.run_dir
+    assert str(caught.value) == f"1 of 2 tasks failed\n`b`; why: saturn explain {where} b"
 
 
 def test_the_result_may_be_wanted_although_tasks_failed(core: FakeCore) -> None:

@@ -22,14 +22,18 @@ impl OfRun for ForecastErrors {
 }
 
 impl Store {
-    /// How wrong the forecasts of the newest runs on this platform's devices were. A file that
-    /// can't be used counts as empty; the next run that ends sets it aside.
+    /// How wrong the forecasts of the newest runs on this platform's devices were: a ratio for each
+    /// run, from the distribution of all their ratios. The ratios of one run are alike, since whatever
+    /// slowed it slowed all its tasks, so together they tell no more than one run. A file that can't
+    /// be used counts as empty; the next run that ends sets it aside.
     pub fn forecast_errors(&self, platform: &Platform) -> ForecastErrors {
         let mut all = ForecastErrors::default();
+        let mut num_runs = 0;
         for errors in self.of_runs_on(|hardware| hardware == platform.hardware()) {
             all.extend(&errors);
+            num_runs += 1;
         }
-        all
+        all.thinned(num_runs)
     }
 
     /// Adds the errors of a run on devices of these descriptions, by type. The errors of a run that was
@@ -82,10 +86,22 @@ mod tests {
         let store = Store::at(dir.path());
         let here = platform("a processor", "2.11");
         assert!(store.forecast_errors(&here).is_empty());
-        add(&store, &here, "first", &[1.0, 1.4]);
-        add(&store, &platform("a processor", "2.12"), "second", &[1.2]);
+        add(&store, &here, "first", &[1.0, 2.0]);
+        add(&store, &platform("a processor", "2.12"), "second", &[1.5]);
         add(&store, &platform("another", "2.11"), "third", &[9.0]);
-        assert_eq!(store.forecast_errors(&here), errors(&[1.0, 1.2, 1.4]));
+        assert_eq!(store.forecast_errors(&here), errors(&[1.25, 1.75]), "quartiles of 3 ratios");
+    }
+
+    #[test]
+    fn a_run_counts_as_one_however_many_of_its_tasks_were_forecast() {
+        let dir = TempDir::new().unwrap();
+        let store = Store::at(dir.path());
+        let here = platform("a processor", "2.11");
+        for run in ["first", "second", "third"] {
+            add(&store, &here, run, &[9.0; 20]);
+        }
+        // So the recorded runs make up seventeen of the twenty ratios of a band, not none.
+        assert_eq!(store.forecast_errors(&here), errors(&[9.0; 3]));
     }
 
     #[test]

@@ -69,7 +69,8 @@ def _headline(status: Mapping[str, Any]) -> str:
     ends = [task["expected_end_s"] for task in tasks if task["expected_end_s"] is not None]
     if status["status"] == "unfinished" and ends and (left_s := max(ends) - status["now_s"]) > 0:
         words.append(f"about {_duration(left_s)} left")
-    if status["status"] != "unfinished":
+    failed = any(task["stage"] == "failed" for task in tasks)
+    if status["status"] != "unfinished" and not (status["status"] == "complete" and failed):
         words.append(status["status"])
     return ", ".join(words)
 

@@ -27,7 +27,7 @@ from saturn.errors import (
 from saturn.runs import request, run_directory
 from saturn.runs.profiles import Profile
 from saturn.runs.request import Packed, Wishes
-from saturn.runs.result import RunResult, strategies_by_task
+from saturn.runs.result import RunResult, TaskResult, strategies_by_task
 from saturn.runs.status import Status
 from saturn.tasks.due import Due, seconds_until
 from saturn.tasks.surroundings import STARTED, Surroundings
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 #: Seconds between two questions to another process whether its run is over.
 _POLL_S = 0.2
+#: At most this many tasks that failed are named, once their errors have been shown.
+_NAMED = 5
 
 
 @dataclass
@@ -72,6 +74,8 @@ class Run:
         self._directories: dict[str, str] = {}
         #: Whether `wait` raises if tasks failed.
         self._raises = True
+        #: Whether this object has shown the run's output, which has each error in full.
+        self._is_told = False
         #: The metric and mode of tasks that this object submits, for tasks without their own; the
         #: tuner of these tasks gives it.
         self._goal = keeping.goal_of(run_dir)
@@ -317,6 +321,15 @@ class Run:
     def _timed_out(self, timeout: float | None) -> TimeoutError:
         return TimeoutError(f"the run `{self._run_dir}` is not over after {timeout} s; it goes on")
 
+    def _why_failed(self, failed: Sequence[TaskResult]) -> str:
+        """The errors of tasks; where a person has seen them in the run's output, how to see more."""
+        if not self._is_told:
+            return "\n".join(f"task `{task.name}`: {task.error}" for task in failed)
+        names = ", ".join(f"`{task.name}`" for task in failed[:_NAMED])
+        more = f" and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
+        which = shlex.quote(failed[0].name) if len(failed) == 1 else "TASK"
+        return f"{names}{more}; why: saturn explain {shlex.quote(str(self._run_dir))} {which}"
+
     def _conclude(self, text: str) -> RunResult:
         """Store the strategies in the tasks; returns the result, or raises if the run failed."""
         report = json.loads(text)
@@ -343,8 +356,6 @@ class Run:
             )
         failed = [task for task in result.tasks if task.status == "failed"]
         if failed and self._raises:
-            lines = [f"task `{task.name}`: {task.error}" for task in failed]
-            raise TasksFailed(
-                f"{len(failed)} of {len(result.tasks)} tasks failed\n" + "\n".join(lines), result
-            )
+            how_many = f"{len(failed)} of {len(result.tasks)} tasks failed"
+            raise TasksFailed(f"{how_many}\n{self._why_failed(failed)}", result)
         return result

@@ -127,6 +127,7 @@ class StartedRun(Run):
         `drive` gets a function for the run's output: `write`, or in a notebook the view's; with
         None, nothing is shown. It also gets the exchange with the agents of the run's cluster.
         """
+        self._is_told = write is not None
         # For a resumed run, the tasks' directories are not known here, so it is shown as lines.
         display = view.display_of_kernel() if write is not None and self._directories else None
         if display is not None:

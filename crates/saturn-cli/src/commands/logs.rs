@@ -28,12 +28,8 @@ pub(crate) fn run(args: &LogsArgs) -> Exit {
         Err(exit) => return exit,
     };
     let task = match Task::of(&run, &args.task) {
-        Ok(Some(task)) => task,
-        Ok(None) => {
-            let hint = format!("those that there are: saturn status {}", run.shown);
-            let message = format!("there is no task `{}`; {hint}", args.task);
-            return fail(Exit::BadInput, escape_terminal(&message));
-        }
+        Ok(Ok(task)) => task,
+        Ok(Err(unknown)) => return fail(Exit::BadInput, escape_terminal(&unknown)),
         Err(error) => return run_failed(&error),
     };
     let printed = if args.follow { follow(&run, task, args) } else { once(&run, &task, args) };
@@ -50,14 +46,16 @@ struct Task {
 }
 
 impl Task {
-    fn of(run: &Found, name: &str) -> Result<Option<Self>, RuntimeError> {
+    /// The task, or what to say if the run has none of this name.
+    fn of(run: &Found, name: &str) -> Result<Result<Self, String>, RuntimeError> {
         // Tasks may train on without the process that drove the run.
         let lives = control::driver_of(&run.path).is_some() || outlived(&run.path).is_some();
         let (state, _) = saturn_runtime::read(&run.path)?;
-        Ok(state.task_named(name).map(|id| Self {
+        let task = state.task_named(name).map(|id| Self {
             directory: run.path.join(&state.task(id).spec.dir),
             is_over: !lives || state.has_ended(id),
-        }))
+        });
+        Ok(task.ok_or_else(|| state.unknown_task(name)))
     }
 }
 
@@ -117,9 +115,9 @@ fn follow(run: &Found, mut task: Task, args: &LogsArgs) -> io::Result<Exit> {
         pause(LOOK_EVERY);
         if look % LOOKS_A_QUESTION == 0 {
             task = match Task::of(run, &args.task) {
-                Ok(Some(task)) => task,
+                Ok(Ok(task)) => task,
                 // The journal was deleted meanwhile, and the task with it.
-                Ok(None) => break,
+                Ok(Err(_)) => break,
                 Err(error) => return Ok(run_failed(&error)),
             };
         }

@@ -60,6 +60,8 @@ struct Tasks {
     failed: usize,
     cancelled: usize,
     stopped: usize,
+    /// Whether no more tasks will come.
+    is_closed: bool,
 }
 
 pub(crate) fn run(args: &RunsArgs) -> Exit {
@@ -164,11 +166,15 @@ impl Tasks {
             failed: number(Stage::Failed),
             cancelled: number(Stage::Cancelled),
             stopped: number(Stage::Stopped),
+            is_closed: state.is_closed,
         }
     }
 
-    fn text(&self) -> String {
-        let mut text = format!("{} of {} done", self.done, self.all);
+    /// `1 of 4 done, 1 failed`, of a run that stands so.
+    fn text(&self, standing: &Standing) -> String {
+        let is_resumable = matches!(standing, Standing::Interrupted | Standing::Died);
+        let so_far = if is_resumable && !self.is_closed { " so far" } else { "" };
+        let mut text = format!("{} of {}{so_far} done", self.done, self.all);
         for (number, stage) in [
             (self.diverged, Stage::Diverged),
             (self.failed, Stage::Failed),
@@ -222,10 +228,12 @@ fn table(runs: &[Listed], now_unix_s: u64) -> String {
     let rows: Vec<[String; 4]> = runs
         .iter()
         .map(|run| {
+            let tasks = run.tasks.text(&run.standing);
             let (state, tasks) = match &run.standing {
-                Standing::Running(pid) => (format!("running by pid {pid}"), run.tasks.text()),
+                Standing::Running(pid) => (format!("running by pid {pid}"), tasks),
                 Standing::Damaged(_) => ("damaged".to_owned(), String::new()),
-                other => (other.word().to_owned(), run.tasks.text()),
+                Standing::Complete if run.tasks.failed > 0 => ("ended".to_owned(), tasks),
+                other => (other.word().to_owned(), tasks),
             };
             let age_s = now_unix_s.saturating_sub(run.begun_unix_s);
             let begun = format!("{} ago", duration(age_s as f64));

@@ -198,8 +198,11 @@ fn a_run_in_progress_is_shown_and_steered() {
         (&["cancel", "it", "spare"][..], "task `spare` has ended: it is cancelled"),
         (&["pause", "it", "nobody"], "there is no task `nobody`; there are `long`, `short`"),
         (&["take-back", "it", "nowhere"], "there is no node `nowhere`"),
-        (&["logs", "it", "nobody"], "there is no task `nobody`"),
-        (&["explain", "it", "nobody"], "there is no task `nobody`"),
+        (&["logs", "it", "nobody"], "there is no task `nobody`; there are `long`, `short`"),
+        (&["explain", "it", "nobody"], "there is no task `nobody`; there are `long`, `short`"),
+        (&["logs", "it", "lnog"], "there is no task `lnog`; did you mean `long`?"),
+        (&["explain", "it", "lnog"], "there is no task `lnog`; did you mean `long`?"),
+        (&["pause", "it", "lnog"], "there is no task `lnog`; did you mean `long`?"),
     ] {
         let (code, out, error) = place.saturn(arguments);
         assert_eq!((code, out.as_str()), (2, ""), "{arguments:?}: {error}");

@@ -161,6 +161,12 @@ impl State {
         self.task_by_name.get(name).copied()
     }
 
+    /// What is said where the run has no task of this name.
+    pub fn unknown_task(&self, name: &str) -> String {
+        let known: Vec<&str> = self.tasks.iter().map(|task| task.spec.name.as_str()).collect();
+        saturn_core::names::unknown_task(name, &known)
+    }
+
     /// Ids of all tasks.
     pub fn task_ids(&self) -> impl Iterator<Item = TaskId> + use<> {
         (0..self.tasks.len()).map(TaskId)

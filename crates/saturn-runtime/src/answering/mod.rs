@@ -5,12 +5,13 @@
 //! - `reports` answers questions about any run: it asks the driver, or reads the journal if no
 //!   process drives the run. `left` makes a planning problem of the work that a run has left.
 //!   `preview` says what a submission would do.
-//! - `log_files` are the output of tasks' workers.
+//! - `log_files` are the output of tasks' workers. `day_time` tells deadlines as times of day.
 //!
 //! Invariants: an observer never delays a run.
 //!
 //! May use: `run_files`, `asking`, `launching`, `keeping` and `system`.
 
+pub(crate) mod day_time;
 pub(crate) mod followers;
 pub(crate) mod left;
 pub(crate) mod log_files;

@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use saturn_core::{Origin, Profile, Trial};
 use saturn_engine::{NamedJudgement, Record, Refusal, RefusalCode, State, TaskId};
 use saturn_store::{Disk, Platform, with_causes};
-use saturn_view::{Explanation, History, Report, Status};
+use saturn_view::{Explanation, History, Report, RunStatus, Status};
 use serde_json::Value;
 
+use crate::answering::day_time;
 use crate::answering::left;
 use crate::answering::preview::preview;
 use crate::asking::control::{self, ControlError, Query, Reply, Request};
@@ -23,13 +24,28 @@ use crate::system::error::RuntimeError;
 
 /// The status of every task of a run.
 pub fn status(run_dir: &Path) -> Result<Status, RuntimeError> {
-    read_back(ask_or_read(run_dir, &Query::Status)?.status)
+    let mut status: Status = read_back(ask_or_read(run_dir, &Query::Status)?.status)?;
+    if status.status == RunStatus::Unfinished {
+        for task in status.tasks.iter_mut().filter(|task| task.ended_s.is_none()) {
+            task.due = task.deadline_s.and_then(|due_s| day_time::of(due_s, status.now_s));
+        }
+    }
+    Ok(status)
 }
 
 /// Why a task, or the run as a whole, is where it is.
 pub fn explain(run_dir: &Path, task: Option<&str>) -> Result<Explanation, RuntimeError> {
     let query = Query::Explain { task: task.map(str::to_owned) };
-    read_back(ask_or_read(run_dir, &query)?.explanation)
+    let mut explanation: Explanation = read_back(ask_or_read(run_dir, &query)?.explanation)?;
+    if control::driver_of(run_dir).is_some() {
+        let due_s = explanation.deadline_s;
+        explanation.due = due_s.and_then(|due_s| day_time::of(due_s, explanation.now_s));
+    }
+    // A driver doesn't know how the person who asks names the directory.
+    if let Some(log) = &mut explanation.log {
+        *log = run_dir.join(&*log).display().to_string();
+    }
+    Ok(explanation)
 }
 
 /// Reads the content of a reply. This may fail if the process that replied has another version of
@@ -186,13 +202,7 @@ fn named(state: &State, name: Option<&str>) -> Result<Option<TaskId>, Refusal> {
 
 /// The task with this name.
 pub(crate) fn task_named(state: &State, name: &str) -> Result<TaskId, Refusal> {
-    state.task_named(name).ok_or_else(|| {
-        let names: Vec<String> =
-            state.tasks.iter().take(12).map(|task| format!("`{}`", task.spec.name)).collect();
-        let more = if state.tasks.len() > names.len() { " …" } else { "" };
-        let reason = format!("there is no task `{name}`; there are {}{more}", names.join(", "));
-        RefusalCode::UnknownTask.because(reason)
-    })
+    state.task_named(name).ok_or_else(|| RefusalCode::UnknownTask.because(state.unknown_task(name)))
 }
 
 /// Builds the report of the run in this directory.

@@ -102,7 +102,7 @@ pub(crate) const SCHEMAS: &[Schema] = &[
          string?, attempts: integer, added_s: number, started_s: number?, \
          expected_start_s: number?, expected_end_s: number?, expected_end_band_s: \
          [number]?, ended_s: number?, train_s: number?, priority: integer, deadline_s: \
-         number?, is_late: boolean?, release_s: number, after: [string], error: string?, \
+         number?, due?: string, is_late: boolean?, release_s: number, after: [string], error: string?, \
          lacks_devices: boolean, is_rest?: boolean, start_step?: integer, \
          is_held?: boolean, dir: string",
     ),
@@ -118,8 +118,8 @@ pub(crate) const SCHEMAS: &[Schema] = &[
          decisive one.",
         "version: integer, task: string?, now_s: number, reasons: [Reason], \
          expected_start_s: number?, expected_end_s: number?, expected_end_band_s: \
-         [number]?, deadline_s: number?, is_late: boolean?, candidates: [Candidate], \
-         moves: [Move]",
+         [number]?, deadline_s: number?, due?: string, is_late: boolean?, candidates: \
+         [Candidate], moves: [Move], traceback?: string, log?: string",
     ),
     schema(
         "Reason",

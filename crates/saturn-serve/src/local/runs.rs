@@ -25,8 +25,6 @@ const LIST_EVERY: Duration = Duration::from_secs(1);
 const TURN: Duration = Duration::from_secs(1);
 /// A run is summarised anew in at most one part in so many of the time.
 const SHARE: u32 = 20;
-/// Names of tasks that a message lists.
-const MAX_LISTED: usize = 8;
 
 /// Runs that nobody drives any more have numbers for so long after their last record, so that a
 /// program that asks now and then learns how they ended.
@@ -299,18 +297,8 @@ pub(crate) fn apart(runs: Vec<NamedRun>) -> Vec<NamedRun> {
 }
 
 fn named(at: &Moment<'_>, task: &str) -> Result<TaskId, Failure> {
-    at.state.task_named(task).ok_or_else(|| {
-        let names: Vec<String> = at
-            .state
-            .tasks
-            .iter()
-            .take(MAX_LISTED)
-            .map(|known| format!("`{}`", known.spec.name))
-            .collect();
-        let more = if at.state.tasks.len() > names.len() { " …" } else { "" };
-        let there = names.join(", ");
-        FailureKind::NotThere.because(format!("there is no task `{task}`; there are {there}{more}"))
-    })
+    let found = at.state.task_named(task);
+    found.ok_or_else(|| FailureKind::NotThere.because(at.state.unknown_task(task)))
 }
 
 fn unreadable(error: &RuntimeError) -> Failure {

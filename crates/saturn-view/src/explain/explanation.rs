@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::explain::candidates::{self, Candidate};
 use crate::explain::code::Code;
+use crate::explain::failures;
 use crate::explain::moves::{self, TaskMove};
 use crate::explain::reason::Reason;
 use crate::explain::run;
@@ -40,6 +41,9 @@ pub struct Explanation {
     /// The time by which the task should end.
     #[serde(default)]
     pub deadline_s: Option<f64>,
+    /// The same on the clock of the machine of the person who asks, while a process drives the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due: Option<String>,
     /// Whether it is expected to end after that time; null while its end is not known.
     #[serde(default)]
     pub is_late: Option<bool>,
@@ -47,6 +51,12 @@ pub struct Explanation {
     pub candidates: Vec<Candidate>,
     /// Each time that the task continued under another strategy or on other devices.
     pub moves: Vec<TaskMove>,
+    /// The last lines of the traceback of a task that failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceback: Option<String>,
+    /// The path of the log of its last attempt that failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
 }
 
 /// Explains a task, or the run as a whole, as of `now_s`.
@@ -62,13 +72,17 @@ pub fn explain(state: &State, history: &History, task: Option<TaskId>, now_s: f6
             expected_end_s: expected.end_s(),
             expected_end_band_s: expected.run_end_band(),
             deadline_s: None,
+            due: None,
             is_late: None,
             candidates: Vec::new(),
             moves: Vec::new(),
+            traceback: None,
+            log: None,
         };
     };
     let times = expected.times(task).filter(|_| !state.has_ended(task));
     let is_waiting = state.attempt_of(task).is_none();
+    let (traceback, log) = failures::trace(state, history, task);
     let deadline_s = state.task(task).spec.wishes.deadline_s.filter(|_| !state.has_ended(task));
     Explanation {
         version: VERSION,
@@ -79,9 +93,12 @@ pub fn explain(state: &State, history: &History, task: Option<TaskId>, now_s: f6
         expected_end_s: times.map(|(_, end_s)| end_s),
         expected_end_band_s: times.and_then(|_| expected.end_band(task)),
         deadline_s,
+        due: None,
         is_late: deadline_s.zip(times).map(|(due_s, (_, end_s))| end_s > due_s),
         candidates: candidates::of(state, history, task, now_s),
         moves: moves::of(state, history, task),
+        traceback,
+        log,
     }
 }
 

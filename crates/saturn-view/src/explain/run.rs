@@ -13,6 +13,7 @@ use crate::facts::expect::Expected;
 use crate::facts::history::History;
 use crate::facts::outcome::{did_all_that_was_planned, trained_until_s};
 use crate::facts::past::PoolEvent;
+use crate::facts::run_status::RunStatus;
 use crate::layout::units::{clock, count, duration, percent};
 use crate::phrases::events;
 use crate::phrases::tasks::task_words;
@@ -37,7 +38,7 @@ pub(super) fn reasons(
 
 fn stands(state: &State, history: &History, expected: &Expected) -> Reason {
     let counts = TaskCounts::of(state);
-    let tasks = task_words(&counts);
+    let tasks = task_words(&counts, RunStatus::of(state, history).lacks_tasks(state.is_closed));
     match state.ended {
         Some(RunEnd::Complete) => {
             return Reason::new(Code::RunComplete, format!("The run has ended: {tasks}."));

@@ -1,9 +1,9 @@
 //! Where a task stands.
 
-use saturn_engine::{Attempt, FailureKind, Stage, State, TaskEnd, TaskId, TaskStatus};
+use saturn_engine::{Attempt, Stage, State, TaskEnd, TaskId, TaskStatus};
 
 use crate::explain::code::Code;
-use crate::explain::failures::{blamed_for, failure_of, last_attempt};
+use crate::explain::failures::why_failed;
 use crate::explain::reason::Reason;
 use crate::explain::waiting::{at_step, waiting};
 use crate::explain::wrong;
@@ -62,33 +62,9 @@ fn ended(state: &State, history: &History, task: TaskId, end: &TaskEnd) -> Reaso
             )
         }
         TaskEnd::Failed { error, .. } => {
-            let failure = match last_attempt(history, task) {
-                None => blamed_for(history, task, error),
-                Some(last) => failure_of(last),
-            };
+            let (code, why) = why_failed(state, history, task, error);
+            let why = if why.is_empty() { why } else { format!(" {why}") };
             let error = first_line(error);
-            let (code, why) = match failure {
-                // Either its last strategy was excluded, or no strategy could ever run it.
-                None
-                | Some(
-                    FailureKind::OutOfMemory
-                    | FailureKind::NotApplicable
-                    | FailureKind::Killed
-                    | FailureKind::HostMemory,
-                ) => (Code::FailedNoStrategy, String::new()),
-                Some(FailureKind::Task | FailureKind::Certain) => {
-                    (Code::FailedOwnCode, " in its own code".to_owned())
-                }
-                // The error says how often.
-                Some(kind @ FailureKind::SaturnRepeated) => {
-                    (Code::FailedTooOften, format!(" ({})", words::failure_kind(kind)))
-                }
-                Some(kind) => {
-                    let most = state.config.policy.max_failures;
-                    let kind = words::failure_kind(kind);
-                    (Code::FailedTooOften, format!(" after {most} failures in a row ({kind})"))
-                }
-            };
             Reason::new(code, format!("{name} failed at {at}{why}: {error}"))
         }
         TaskEnd::Stopped { reason } => {

@@ -5,7 +5,7 @@ use saturn_core::names::escape_terminal;
 use crate::explain::candidates::Candidate;
 use crate::explain::code::Code;
 use crate::explain::explanation::Explanation;
-use crate::layout::paint::Paint;
+use crate::layout::paint::{Paint, safe_lines};
 use crate::layout::text::{Align, Table, pad, wrap};
 use crate::layout::units::{clock, duration};
 use crate::phrases::words;
@@ -38,6 +38,10 @@ impl Explanation {
                 band.unwrap_or_default()
             ));
         }
+        let traceback = self.traceback.as_deref().unwrap_or_default();
+        lines.extend(safe_lines(traceback).map(|line| paint.dim(&format!("│ {line}"))));
+        let log = self.log.as_deref().map(escape_terminal);
+        lines.extend(log.map(|log| paint.dim(&format!("log: {log}"))));
         lines.extend(self.due_words());
         if !self.candidates.is_empty() {
             lines.extend([String::new(), paint.bold("strategies")]);
@@ -64,7 +68,7 @@ impl Explanation {
     /// Whether the task's deadline is expected to be kept.
     fn due_words(&self) -> Option<String> {
         let due_s = self.deadline_s?;
-        let due = clock(due_s);
+        let due = self.due.clone().unwrap_or_else(|| format!("{} of the run", clock(due_s)));
         Some(match self.expected_end_s {
             None => format!("due at {due}: whether it ends in time is not known yet"),
             Some(end_s) if end_s > due_s => {

@@ -30,6 +30,12 @@ impl RunStatus {
         }
     }
 
+    /// Whether the run was stopped, or its driver died, before all its tasks had come: more
+    /// may come once it is resumed, as a search then goes on to suggest tasks.
+    pub fn lacks_tasks(self, is_closed: bool) -> bool {
+        matches!(self, Self::Interrupted | Self::Died) && !is_closed
+    }
+
     /// The status of a run.
     pub fn of(state: &State, history: &History) -> Self {
         match state.ended {

@@ -86,9 +86,9 @@ impl RunPage {
     fn head(&self) -> Markup {
         let status = &self.board.status;
         let (class, words) = match (status.status, status.stopping) {
-            (RunStatus::Unfinished, Some(_)) => ("warn", "stopping"),
-            (RunStatus::Unfinished, None) => ("good", "in progress"),
-            (other, _) => badge(other, status.counts.failed),
+            (RunStatus::Unfinished, Some(_)) => ("warn", "stopping".into()),
+            (RunStatus::Unfinished, None) => ("good", "in progress".into()),
+            (other, _) => badge(other, status.counts.done, status.counts.failed),
         };
         let pool = &status.pool;
         let num_devices = u32::try_from(pool.devices).unwrap_or(u32::MAX);
@@ -102,6 +102,7 @@ impl RunPage {
                 @if !types.is_empty() && types != "cpu" { " (" (types) ")" }
                 " · " (clock(status.now_s)) " on its clock"
                 @if status.status == RunStatus::Unfinished && !status.is_closed { " · more tasks may come" }
+                @if status.status.lacks_tasks(status.is_closed) { " · more may come once it is resumed" }
             }
             @if let Some((task, error)) = &status.waits_space {
                 p.bad { (task) " waits for space on the disk: " (error) }

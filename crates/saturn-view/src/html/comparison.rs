@@ -86,7 +86,7 @@ fn run_row(index: usize, run: &ComparedRun, longest_s: f64) -> Markup {
     let taken = |seconds: Option<f64>| seconds.map_or_else(dash, duration);
     let compared = |seconds: Option<f64>| seconds.filter(|_| totals.is_compared(run.status));
     let device_time = |seconds: f64| if seconds > 0.0 { duration(seconds) } else { dash() };
-    let (class, status) = badge(run.status, totals.failed);
+    let (class, status) = badge(run.status, totals.done, totals.failed);
     let num_devices = u32::try_from(run.devices).unwrap_or(u32::MAX);
     html! {
         tr data-task=(run_key(index)) {

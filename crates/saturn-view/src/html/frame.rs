@@ -1,5 +1,7 @@
 //! The frame of every page.
 
+use std::borrow::Cow;
+
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use saturn_core::names::escape_terminal;
 
@@ -27,7 +29,7 @@ pub(super) struct Page<'a> {
     pub(super) title: &'a str,
     pub(super) subtitle: &'a str,
     /// The CSS class and text of the badge beside the title.
-    pub(super) badge: Option<(&'static str, &'a str)>,
+    pub(super) badge: Option<(&'static str, Cow<'a, str>)>,
     /// How many tasks need a CSS class for their look.
     pub(super) num_tasks: usize,
     pub(super) body: Markup,
@@ -52,7 +54,7 @@ impl Page<'_> {
                         div {
                             h1 {
                                 (self.title)
-                                @if let Some((class, text)) = self.badge {
+                                @if let Some((class, text)) = &self.badge {
                                     " " span.badge.(class) { (text) }
                                 }
                             }
@@ -126,12 +128,20 @@ pub(super) fn section(title: &str, body: &Markup) -> Markup {
     }
 }
 
-/// The CSS class and text of the badge for a run's status, given how many tasks failed.
-pub(super) fn badge(status: RunStatus, num_failed: usize) -> (&'static str, &'static str) {
+/// The CSS class and text of the badge for a run's status, given how many tasks are done and failed.
+pub(super) fn badge(
+    status: RunStatus,
+    num_done: usize,
+    num_failed: usize,
+) -> (&'static str, Cow<'static, str>) {
     match status {
-        RunStatus::Complete if num_failed > 0 => ("bad", "complete, with failures"),
-        RunStatus::Complete => ("good", status.word()),
-        RunStatus::Interrupted | RunStatus::Died | RunStatus::Unfinished => ("warn", status.word()),
+        RunStatus::Complete if num_failed > 0 => {
+            ("bad", format!("{num_done} done, {num_failed} failed").into())
+        }
+        RunStatus::Complete => ("good", status.word().into()),
+        RunStatus::Interrupted | RunStatus::Died | RunStatus::Unfinished => {
+            ("warn", status.word().into())
+        }
     }
 }
 

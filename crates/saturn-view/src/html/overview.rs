@@ -152,12 +152,20 @@ fn tasks(report: &Report) -> Markup {
     if totals.stopped > 0 {
         notes.push(format!("{} stopped", totals.stopped));
     }
+    if totals.lacks_tasks {
+        notes.push("more may come once it is resumed".to_owned());
+    }
     if let Some(share) = totals.device_use {
         notes.push(format!("devices {} in use", percent(share)));
     }
     tile(
         "Tasks done",
-        &format!("{} of {}", totals.done, totals.tasks),
+        &format!(
+            "{} of {}{}",
+            totals.done,
+            totals.tasks,
+            if totals.lacks_tasks { " so far" } else { "" }
+        ),
         &notes.join(", "),
         None,
         "tasks trained to the end; share of the devices' time within the realised makespan that \

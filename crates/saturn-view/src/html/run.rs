@@ -26,7 +26,7 @@ pub fn render_html(report: &Report) -> String {
         pool(report.device_kind, num_devices, report.device_memory_bytes),
         report.techniques.join(", "),
     );
-    let badge = badge(report.status, report.totals.failed);
+    let badge = badge(report.status, report.totals.done, report.totals.failed);
     let body = html! {
         (overview::tiles(report))
         (tables::failures(report))

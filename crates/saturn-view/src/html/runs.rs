@@ -1,6 +1,7 @@
 //! The live list of runs.
 
 use maud::{Markup, html};
+use saturn_engine::Stage;
 
 use crate::html::live::{LivePage, run_address};
 use crate::layout::units::{count, duration};
@@ -59,16 +60,19 @@ pub fn runs_page(runs: &[RunRow]) -> String {
 }
 
 fn row(run: &RunRow) -> Markup {
-    let class = match run.state.as_str() {
-        "running" | "complete" => "good",
-        "damaged" => "bad",
-        _ => "warn",
+    let failed = Stage::Failed.word();
+    let has_failures = run.others.iter().any(|(number, how)| *number > 0 && *how == failed);
+    let (class, state) = match run.state.as_str() {
+        "complete" if has_failures => ("bad", "ended"),
+        state @ ("running" | "complete") => ("good", state),
+        state @ "damaged" => ("bad", state),
+        state => ("warn", state),
     };
     let share = run.done as f64 / run.tasks.max(1) as f64 * 100.0;
     html! {
         tr {
             td.task { a href=(run_address(&run.name)) { (run.name) } @if run.is_pool { " " span.note { "pool" } } }
-            td { span class=(class) { (run.state) } }
+            td { span class=(class) { (state) } }
             td.all {
                 @if let Some(error) = &run.error { span.bad { (error) } } @else {
                     span.progress aria-hidden="true" { i style=(format!("width:{share:.0}%")) {} }

@@ -21,9 +21,9 @@ pub fn simulated_html(simulated: &Simulated) -> String {
         (section("What they do", &definitions(simulated)))
     };
     let badge = if simulated.is_partial {
-        Some(("warn", "stopped early"))
+        Some(("warn", "stopped early".into()))
     } else {
-        simulated.is_endless().then_some(("warn", "a policy is not done"))
+        simulated.is_endless().then(|| ("warn", "a policy is not done".into()))
     };
     let (title, subtitle) = (&simulated.workload, simulated.headline());
     Page { title, subtitle: &subtitle, badge, num_tasks: simulated.tasks.len(), body }.render()

@@ -24,9 +24,9 @@ pub fn whatif_html(whatif: &Whatif) -> String {
         (section("What it means", &meaning(whatif)))
     };
     let badge = if whatif.is_partial {
-        Some(("warn", "stopped early"))
+        Some(("warn", "stopped early".into()))
     } else {
-        whatif.is_late().then_some(("warn", "no size is in time"))
+        whatif.is_late().then(|| ("warn", "no size is in time".into()))
     };
     let (title, subtitle) = (&whatif.asked.workload, whatif.headline());
     Page { title, subtitle: &subtitle, badge, num_tasks: NUM_LOOKS, body }.render()

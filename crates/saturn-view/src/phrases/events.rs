@@ -85,16 +85,18 @@ pub(crate) fn taken_back(devices: &str, reason: &str) -> String {
 }
 
 /// `15 s more instead of 17 s (−11.1 %)`: what a plan promises, beside the plan before it. Only the
-/// time that it promises if there was none.
+/// time that it promises if there was none, or if that promised the same.
 pub(crate) fn promise(plan: &RunPlan) -> String {
     format!("{} more{}", duration(plan.makespan_s), instead(plan).unwrap_or_default())
 }
 
-/// ` instead of 17 s (−11.1 %)`.
+/// ` instead of 17 s (−11.1 %)`; `None` if both times would be shown as the same.
 pub(crate) fn instead(plan: &RunPlan) -> Option<String> {
     let instead_s = plan.instead_of_s.filter(|instead_s| *instead_s > 0.0)?;
+    let before = duration(instead_s);
     let gain = signed_percent(plan.makespan_s / instead_s - 1.0);
-    Some(format!(" instead of {} ({gain})", duration(instead_s)))
+    let is_same = before == duration(plan.makespan_s);
+    (!is_same).then(|| format!(" instead of {before} ({gain})"))
 }
 
 /// Why a plan is not the solver's; `None` if it is.

@@ -8,8 +8,16 @@ use crate::layout::units::{clock, count};
 use crate::phrases::limits::soft_deadline;
 use crate::phrases::words::listed;
 
-/// `1 of 5 tasks done, 1 failed, 2 running, 1 waiting`.
-pub(crate) fn task_words(counts: &TaskCounts) -> String {
+/// `4 of 5 tasks done`, and nothing. With `so_far`, of a run that was stopped before all its tasks
+/// had come: `5 of 5 tasks so far done`, and what ends the sentence.
+pub(crate) fn done_words(counts: &TaskCounts, so_far: bool) -> (String, &'static str) {
+    let (so_far, more) =
+        if so_far { (" so far", "; more may come once it is resumed") } else { ("", "") };
+    (format!("{} of {}{so_far} done", counts.done, count(counts.all, "task")), more)
+}
+
+/// `1 of 5 tasks done, 1 failed, 2 running, 1 waiting`; `so_far` as for [`done_words`].
+pub(crate) fn task_words(counts: &TaskCounts, so_far: bool) -> String {
     let stages = [
         (counts.diverged, Stage::Diverged),
         (counts.failed, Stage::Failed),
@@ -23,10 +31,11 @@ pub(crate) fn task_words(counts: &TaskCounts) -> String {
         (counts.paused, Stage::Paused),
         (counts.held, Stage::Held),
     ];
-    let mut parts = vec![format!("{} of {} done", counts.done, count(counts.all, "task"))];
     let stages = stages.iter().filter(|(number, _)| *number > 0);
-    parts.extend(stages.map(|(number, stage)| format!("{number} {}", stage.word())));
-    parts.join(", ")
+    let others: Vec<String> =
+        stages.map(|(number, stage)| format!(", {number} {}", stage.word())).collect();
+    let (done, more) = done_words(counts, so_far);
+    format!("{done}{}{more}", others.concat())
 }
 
 /// `120 steps`.

@@ -116,6 +116,7 @@ fn totals(state: &State, history: &History) -> Totals {
         planned_makespan_s: reference.map(|plan| plan.makespan_s),
         lower_bound_s: reference.map(|plan| plan.lower_bound_s).filter(|bound_s| *bound_s > 0.0),
         current_practice_s: reference.and_then(|plan| plan.current_practice_s),
+        lacks_tasks: RunStatus::of(state, history).lacks_tasks(state.is_closed),
         device_use: reference
             .zip(makespan_s)
             .map(|(plan, makespan_s)| {

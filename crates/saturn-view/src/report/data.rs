@@ -85,6 +85,9 @@ pub struct Totals {
     /// Seconds that current practice would take from the reference plan on, by the profile. Current
     /// practice trains one task at a time on all devices, each by its best technique.
     pub current_practice_s: Option<f64>,
+    /// Whether the run was stopped before all its tasks had come: more may come once it is resumed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lacks_tasks: bool,
     /// The share of device-seconds within the realised makespan that training attempts held.
     pub device_use: Option<f64>,
     /// How late tasks are after their deadlines: those that ended by themselves, and open tasks whose

@@ -150,6 +150,10 @@ pub struct TaskStatus {
     pub priority: i32,
     /// The time by which it should end.
     pub deadline_s: Option<f64>,
+    /// The same on the clock of the machine of the person who asks, while a process drives the run and
+    /// the task has not ended: `23:59`, or `2026-11-28 09:00` on another day.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub due: Option<String>,
     /// Whether it is expected to end, or has ended, after its deadline; null without a deadline,
     /// and while its end is not known.
     #[serde(default)]
@@ -294,6 +298,7 @@ fn task(
         train_s: train_s(history, id, expected.now_s),
         priority: wishes.priority,
         deadline_s: wishes.deadline_s,
+        due: None,
         is_late: wishes
             .deadline_s
             .zip(times.map(|(_, end_s)| end_s).or(ended_s))

@@ -40,6 +40,7 @@ pub fn status_text(status: &Status, width: usize, paint: Paint) -> String {
 
 fn head(status: &Status, paint: Paint) -> Vec<String> {
     let how = match (status.status, status.stopping) {
+        (RunStatus::Complete, _) if status.counts.failed > 0 => paint.bad("ended with failures"),
         (RunStatus::Complete, _) => paint.good("complete"),
         (RunStatus::Interrupted, _) => paint.warn("interrupted"),
         (RunStatus::Died, _) => paint.bad("died"),
@@ -51,7 +52,8 @@ fn head(status: &Status, paint: Paint) -> Vec<String> {
     let more = if is_open { "; more tasks may come" } else { "" };
     let mut lines = vec![format!("{} at {}{more}", paint.bold(&how), clock(status.now_s))];
     if status.mode == Mode::Orchestrate {
-        lines.push(task_words(&status.counts));
+        let lacks_tasks = status.status.lacks_tasks(status.is_closed);
+        lines.push(task_words(&status.counts, lacks_tasks));
     }
     let (num_known, num_all) = status.trials.progress();
     if status.trials.open + status.trials.running > 0 {
@@ -185,7 +187,8 @@ fn table(status: &Status, width: usize, paint: Paint) -> Vec<String> {
 /// A task's deadline, and whether it is expected to miss it.
 fn deadline(task: &TaskStatus) -> String {
     let late = if task.is_late == Some(true) { " late" } else { "" };
-    task.deadline_s.map(|due_s| clock(due_s) + late).unwrap_or_default()
+    let due = task.due.clone().or_else(|| task.deadline_s.map(clock));
+    due.map(|due| due + late).unwrap_or_default()
 }
 
 /// The position of a task's stage in the order of the lines.
@@ -284,7 +287,9 @@ fn band_words((early_s, late_s): (f64, f64)) -> String {
 }
 
 fn legend(status: &Status) -> String {
-    let times = "Times are on the run's clock; ~ marks what is expected";
+    let has_due = status.tasks.iter().any(|task| task.due.is_some());
+    let but = if has_due { ", deadlines on this machine's" } else { "" };
+    let times = format!("Times are on the run's clock{but}; ~ marks what is expected");
     if status.expected_end_s.is_none() {
         return format!("{times}.");
     }

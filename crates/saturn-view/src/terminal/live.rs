@@ -80,7 +80,7 @@ fn position(state: &State, history: &History, forecast: &Forecast, now_s: f64) -
     let mut parts = Vec::new();
     let tasks = TaskCounts::of(state);
     if state.config.mode == Mode::Orchestrate {
-        parts.push(task_words(&tasks));
+        parts.push(task_words(&tasks, false));
     }
     let trials = TrialCounts::of(state);
     if trials.open + trials.running > 0 {

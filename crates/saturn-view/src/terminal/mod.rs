@@ -3,7 +3,7 @@
 //!
 //! Invariants: a console is an observer. It decides nothing, and a closed terminal ends no run.
 //!
-//! May use: `layout`, `facts`, `phrases`, `plans` and `transcript`.
+//! May use: `layout`, `facts`, `phrases`, `explain`, `plans` and `transcript`.
 
 pub(crate) mod console;
 pub mod live;

@@ -2,8 +2,9 @@
 //! do next.
 
 use saturn_core::names::escape_terminal;
-use saturn_engine::{Mode, RunEnd, State, TaskEnd, TaskStatus};
+use saturn_engine::{Mode, RunEnd, State, TaskEnd, TaskId, TaskStatus};
 
+use crate::explain::failures::failure_words;
 use crate::facts::counts::{TaskCounts, TrialCounts};
 use crate::facts::device_use::DeviceUse;
 use crate::facts::history::History;
@@ -15,7 +16,8 @@ use crate::layout::paint::Paint;
 use crate::layout::units::{clock, count, duration, percent, signed_percent};
 use crate::phrases::device_uses::shares;
 use crate::phrases::limits;
-use crate::phrases::words::{first_line, resume_command, shell_quoted};
+use crate::phrases::tasks::done_words;
+use crate::phrases::words::{resume_command, shell_quoted};
 
 /// The most failed tasks that are named one by one.
 const MAX_FAILURES: usize = 20;
@@ -42,7 +44,7 @@ pub fn summary(state: &State, history: &History, results: &Results, paint: Paint
         lines.extend(training_lines(state, history, is_interrupted, paint));
         lines.extend(device_line(state, history, paint).filter(|_| !is_interrupted));
     }
-    lines.extend(failure_lines(state, paint));
+    lines.extend(failure_lines(state, history, results, paint));
     let places = [("report", &results.report), ("profile", &results.profile)];
     for (label, path) in places {
         if let Some(path) = path {
@@ -76,7 +78,11 @@ fn search_line(state: &State, is_interrupted: bool, paint: Paint) -> String {
         .map(|(number, what)| format!("{number} {what}"))
         .collect();
     let num_all = counts.known() + counts.ruled_out + counts.open + counts.running;
-    let text = format!("{}: {}", count(num_all, "strategy"), outcomes.join(", "));
+    let text = if num_all == 0 {
+        "no strategy is known yet".to_owned()
+    } else {
+        format!("{}: {}", count(num_all, "strategy"), outcomes.join(", "))
+    };
     if is_interrupted { paint.warn(&format!("interrupted: {text}")) } else { paint.bold(&text) }
 }
 
@@ -101,14 +107,14 @@ fn training_lines(
         others.push(format!(", {} stopped early", counts.stopped));
     }
     let others = others.concat();
-    let done = format!("{} of {} done", counts.done, count(counts.all, "task"));
+    let (done, more) = done_words(&counts, is_interrupted && !state.is_closed);
     let deadlines = lateness(state, history).map(|late| {
         let text = limits::lateness(&late);
         let text = if late.num_late > 0 { paint.warn(&text) } else { text };
         format!("{}{text}", paint.dim("lateness "))
     });
     if is_interrupted {
-        let first = format!("{}{others}", paint.warn(&format!("interrupted: {done}")));
+        let first = format!("{}{others}{more}", paint.warn(&format!("interrupted: {done}")));
         return std::iter::once(first).chain(deadlines).collect();
     }
     let in_all = total_s(state, history).map(|total_s| {
@@ -166,18 +172,33 @@ fn device_line(state: &State, history: &History, paint: Paint) -> Option<String>
     (trains_s > 0.0).then(|| format!("{label}trained {trained} of their time{others}"))
 }
 
-fn failure_lines(state: &State, paint: Paint) -> Vec<String> {
-    let mut failed = state.task_ids().filter_map(|task| match &state.task(task).status {
-        TaskStatus::Ended(TaskEnd::Failed { error, .. }) => {
-            let name = paint.bad(&escape_terminal(state.name(task)));
-            Some(format!("{}{name}: {}", paint.dim("failed   "), first_line(error)))
-        }
-        _ => None,
-    });
-    let mut lines: Vec<String> = failed.by_ref().take(MAX_FAILURES).collect();
-    let num_more = failed.count();
+/// The failed tasks, each in a few words: lines before these have its error in full, and a command
+/// shows it again.
+fn failure_lines(state: &State, history: &History, results: &Results, paint: Paint) -> Vec<String> {
+    let failed: Vec<(TaskId, &str)> = state
+        .task_ids()
+        .filter_map(|task| match &state.task(task).status {
+            TaskStatus::Ended(TaskEnd::Failed { error, .. }) => Some((task, error.as_str())),
+            _ => None,
+        })
+        .collect();
+    let line = |(task, error): &(TaskId, &str)| {
+        let name = paint.bad(&escape_terminal(state.name(*task)));
+        let why = failure_words(state, history, *task, error);
+        format!("{}{name}: {why}", paint.dim("failed   "))
+    };
+    let mut lines: Vec<String> = failed.iter().take(MAX_FAILURES).map(line).collect();
+    let num_more = failed.len().saturating_sub(MAX_FAILURES);
     if num_more > 0 {
         lines.push(format!("{}and {num_more} more; the report has all", paint.dim("         ")));
     }
+    let which = match failed[..] {
+        [] => return lines,
+        [(task, _)] => shell_quoted(state.name(task)),
+        _ => "TASK".to_owned(),
+    };
+    let command = format!("saturn explain {} {which}", shell_quoted(&results.run_dir));
+    let command = paint.command(&escape_terminal(&command));
+    lines.push(format!("{}{command}", paint.dim("         why: ")));
     lines
 }

@@ -156,12 +156,19 @@ impl Transcript {
                 vec![self.line(now_s, &self.paint.bad("abandon"), &text)]
             }
             AttemptEnd::Failed { failure } => {
+                let error = first_line(&failure.error);
+                let (told, error) = match self.told_errors.get(&ended.task) {
+                    Some((at, told)) if *told == failure.error => {
+                        (*at, format!("the error of attempt {at} again"))
+                    }
+                    _ => (id, error),
+                };
+                self.told_errors.insert(ended.task, (told, failure.error.clone()));
                 let text = format!(
-                    "{name}  attempt {id} ({}), rank {}: {}: {}",
+                    "{name}  attempt {id} ({}), rank {}: {}: {error}",
                     words::strategy(&ended.strategy),
                     failure.rank,
                     words::failure_kind(failure.kind),
-                    first_line(&failure.error),
                 );
                 let mut lines = vec![self.line(now_s, &self.paint.bad("failed"), &text)];
                 lines.extend(self.traceback(state, ended.task, &failure.traceback));
@@ -303,7 +310,11 @@ impl Transcript {
                 vec![self.line(now_s, &how, &text)]
             }
             TaskEnd::Failed { error, traceback } => {
-                let text = format!("{name}  {}", first_line(error));
+                let why = match self.told_errors.get(&task) {
+                    Some((at, told)) if told == error => format!("failed as attempt {at} says"),
+                    _ => first_line(error),
+                };
+                let text = format!("{name}  {why}");
                 let mut lines = vec![self.line(now_s, &self.paint.bad("give up"), &text)];
                 lines.extend(self.traceback(state, task, traceback));
                 lines

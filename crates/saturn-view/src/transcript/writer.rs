@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use saturn_core::names::escape_terminal;
-use saturn_engine::{State, TaskId};
+use saturn_engine::{AttemptId, State, TaskId};
 
 use crate::layout::paint::{Paint, safe_lines};
 use crate::layout::text::{fit, pad, pad_left, width};
@@ -35,6 +35,8 @@ pub struct Transcript {
     pub(super) told_paces: BTreeMap<(String, String, String), f64>,
     /// The last reported error of each task that waits for space on the disk.
     pub(super) told_no_space: BTreeMap<TaskId, String>,
+    /// The last reported error of each task's training, and the attempt that failed with it.
+    pub(super) told_errors: BTreeMap<TaskId, (AttemptId, String)>,
     /// When an evaluation of each task was last reported.
     pub(super) told_evaluations: BTreeMap<TaskId, f64>,
     /// How many lines have said why devices began to train late.
@@ -61,6 +63,7 @@ impl Transcript {
             shown: BTreeSet::new(),
             told_paces: BTreeMap::new(),
             told_no_space: BTreeMap::new(),
+            told_errors: BTreeMap::new(),
             told_evaluations: BTreeMap::new(),
             num_late_told: 0,
             show_plan: true,

@@ -12,6 +12,8 @@ mod comparison;
 mod console;
 mod device_time;
 #[cfg(test)]
+mod endings;
+#[cfg(test)]
 mod evaluations;
 #[cfg(test)]
 mod explain;
