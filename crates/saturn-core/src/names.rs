@@ -49,18 +49,20 @@ fn listed(known: &[&str]) -> String {
 /// The known names that may have been meant, the nearest first: those that `name` is a part of, or
 /// that differ from it in a quarter of its letters.
 fn nearest<'a>(name: &str, known: &[&'a str]) -> Vec<&'a str> {
-    let asked: Vec<char> = name.to_lowercase().chars().collect();
+    let asked = name.to_lowercase();
+    let num_asked = asked.chars().count();
     // Of names of one or two letters, any would be near.
-    let at_most = (asked.len() + 1) / 4;
+    let at_most = (num_asked + 1) / 4;
     let distance = |other: &str| {
         let other = other.to_lowercase();
-        if asked.len() > 1 && other.contains(&name.to_lowercase()) {
+        if num_asked > 1 && other.contains(&asked) {
             return Some(1);
         }
-        let letters: Vec<char> = other.chars().collect();
         // Long names that differ in length are far apart: no need to count the edits.
-        let is_possible = letters.len().abs_diff(asked.len()) <= at_most;
-        is_possible.then(|| edits(&asked, &letters)).filter(|edits| *edits <= at_most)
+        let is_possible = other.chars().count().abs_diff(num_asked) <= at_most;
+        // Letters that are put in, left out, changed, or swapped with the next.
+        let edits = || strsim::osa_distance(&asked, &other);
+        is_possible.then(edits).filter(|edits| *edits <= at_most)
     };
     let mut near: Vec<(usize, &str)> =
         known.iter().filter_map(|one| Some((distance(one)?, *one))).collect();
@@ -71,28 +73,6 @@ fn nearest<'a>(name: &str, known: &[&'a str]) -> Vec<&'a str> {
         .take(MOST_NEAR)
         .map(|(_, name)| name)
         .collect()
-}
-
-/// How many letters must be put in, left out, changed, or swapped with the next.
-fn edits(from: &[char], to: &[char]) -> usize {
-    let mut before_last = Vec::new();
-    let mut last: Vec<usize> = (0..=to.len()).collect();
-    for (row, one) in from.iter().enumerate() {
-        let mut this = vec![row + 1];
-        for (column, other) in to.iter().enumerate() {
-            let changed = last[column] + usize::from(one != other);
-            let mut least = changed.min(last[column + 1] + 1).min(this[column] + 1);
-            let is_swap =
-                row > 0 && column > 0 && *one == to[column - 1] && from[row - 1] == *other;
-            if is_swap {
-                let swapped: &Vec<usize> = &before_last;
-                least = least.min(swapped[column - 1] + 1);
-            }
-            this.push(least);
-        }
-        before_last = std::mem::replace(&mut last, this);
-    }
-    last[to.len()]
 }
 
 #[cfg(test)]
