@@ -322,7 +322,7 @@ class Run:
         return TimeoutError(f"the run `{self._run_dir}` is not over after {timeout} s; it goes on")
 
     def _why_failed(self, failed: Sequence[TaskResult]) -> str:
-        """The errors of tasks; where a person has seen them in the run's output, how to see more."""
+        """The errors of tasks; if the run's output has told them, how to see more of them."""
         if not self._is_told:
             return "\n".join(f"task `{task.name}`: {task.error}" for task in failed)
         names = ", ".join(f"`{task.name}`" for task in failed[:_NAMED])
