@@ -92,7 +92,10 @@ fn the_page_has_what_comes_of_the_recorded_runs() {
     for line in written.lines().filter(|line| line.ends_with(" |") && line.contains(" % |")) {
         let difference = line.split('|').find_map(|cell| cell.trim().strip_suffix(" %"));
         let difference: f64 = difference.unwrap().parse().unwrap();
-        assert!(difference.abs() <= WORST_PERCENT, "{line}");
+        let known_far =
+            FARTHER_PERCENT.iter().find(|(run, _)| line.starts_with(&format!("| {run} |")));
+        let most = known_far.map_or(WORST_PERCENT, |(_, most)| *most);
+        assert!(difference.abs() <= most, "{line}");
     }
     let (written, now) = (rows(written), rows(&table));
     let known = |rows: &[(String, f64)]| rows.iter().map(|row| row.0.clone()).collect::<Vec<_>>();
@@ -106,6 +109,8 @@ fn the_page_has_what_comes_of_the_recorded_runs() {
 
 /// A simulated makespan may be this far from the real one, percent.
 const WORST_PERCENT: f64 = 8.0;
+/// Runs whose replay is known to be farther off, and how far at most; the page says what differs.
+const FARTHER_PERCENT: [(&str, f64); 1] = [("searched", 12.0)];
 
 /// Rows whose simulated makespan may differ between processors. Their mathematical functions differ
 /// in the last bit, and a trial or a move may then fall the other way.
