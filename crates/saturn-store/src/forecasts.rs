@@ -21,11 +21,14 @@ impl OfRun for ForecastErrors {
     }
 }
 
+/// From so many runs on, no default stands beside their ratios (`Band` of `saturn-view`).
+const ENOUGH_RUNS: usize = 20;
+
 impl Store {
-    /// How wrong the forecasts of the newest runs on this platform's devices were: a ratio for each
-    /// run, from the distribution of all their ratios. The ratios of one run are alike, since whatever
-    /// slowed it slowed all its tasks, so together they tell no more than one run. A file that can't
-    /// be used counts as empty; the next run that ends sets it aside.
+    /// How wrong the forecasts of the newest runs on this platform's devices were: of few runs a ratio
+    /// for each run, from the distribution of all their ratios. The ratios of one run are alike, since
+    /// whatever slowed it slowed all its tasks, so together they tell no more than one run. A file that
+    /// can't be used counts as empty; the next run that ends sets it aside.
     pub fn forecast_errors(&self, platform: &Platform) -> ForecastErrors {
         let mut all = ForecastErrors::default();
         let mut num_runs = 0;
@@ -33,7 +36,7 @@ impl Store {
             all.extend(&errors);
             num_runs += 1;
         }
-        all.thinned(num_runs)
+        if num_runs < ENOUGH_RUNS { all.thinned(num_runs) } else { all }
     }
 
     /// Adds the errors of a run on devices of these descriptions, by type. The errors of a run that was
