@@ -1,8 +1,7 @@
 """The runs that are recorded: each function trains a workload of its own in the present directory.
 
-Each run takes half a minute to two minutes on two CPU slots, or on two nodes of two slots each.
-Models, data and losses come from `examples/sweep.py`. Steps of `slow_loss` wait instead of
-computing, so that such a run's steps take the same time whatever else the machine does.
+Each run takes half a minute to two minutes on two CPU slots, or on two nodes of two slots each. The
+tasks are those of `recorded_tasks`.
 """
 
 from __future__ import annotations
@@ -21,72 +20,22 @@ sys.path.insert(0, str(ROOT / "examples"))
 
 import cluster as ray_cluster  # noqa: E402
 import sweep  # noqa: E402
+from recorded_tasks import (  # noqa: E402
+    accuracy,
+    cursed_loss,
+    gpt2,
+    held_out_digits,
+    perceptron,
+    slow,
+    small_data,
+    small_model,
+    trainer,
+    vit,
+)
 from saturn import HParams, StartedRun, Task, orchestrate, start  # noqa: E402
 
 #: The name of every run: its directory is `saturn_runs/recorded`.
 NAME = "recorded"
-
-
-def vit(lr: float, steps: int, name: str = "", batch_size: int = 16, **more: Any) -> Task:
-    """An image classifier of the demo."""
-    return Task(
-        sweep.image_classifier,
-        partial(sweep.digit_batches, batch_size),
-        sweep.classification_loss,
-        HParams(lr=lr, batch_count=steps, layers=3),
-        name=name or f"vit-b{batch_size}-lr{lr:g}",
-        **more,
-    )
-
-
-def gpt2(lr: float, steps: int, name: str = "", **more: Any) -> Task:
-    """A language model of the demo."""
-    return Task(
-        sweep.language_model,
-        partial(sweep.corpus, 2),
-        None,
-        HParams(lr=lr, batch_count=steps, layers=2),
-        name=name or f"gpt2-lr{lr:g}",
-        **more,
-    )
-
-
-def small_model(width: int) -> Any:
-    """Two layers."""
-    import torch
-
-    return torch.nn.Sequential(
-        torch.nn.Linear(64, width), torch.nn.ReLU(), torch.nn.Linear(width, 10)
-    )
-
-
-def small_data() -> Any:
-    """Random rows, as in the README."""
-    import torch
-
-    data = torch.utils.data.TensorDataset(torch.randn(512, 64), torch.randint(10, (512,)))
-    return torch.utils.data.DataLoader(data, batch_size=32, shuffle=True)
-
-
-def slow_loss(step_s: float, outputs: Any, labels: Any) -> Any:
-    """A step that takes as long beside any neighbour."""
-    from torch.nn.functional import cross_entropy
-
-    time.sleep(step_s)
-    return cross_entropy(outputs, labels)
-
-
-def slow(name: str, steps: int, step_s: float = 0.05, **more: Any) -> Task:
-    """A task whose steps wait."""
-    width = 32 + round(step_s * 1000)  # tasks of another pace are measured for themselves
-    return Task(
-        small_model,
-        small_data,
-        partial(slow_loss, step_s),
-        HParams(lr=0.01, batch_count=steps, width=width),
-        name=name,
-        **more,
-    )
 
 
 def demo() -> None:
@@ -107,23 +56,12 @@ def demo_one_slot() -> None:
 
 def readme() -> None:
     """The README's sweep, trained longer."""
-    from torch.nn.functional import cross_entropy
-
-    orchestrate(
-        [
-            Task(
-                small_model,
-                small_data,
-                cross_entropy,
-                HParams(lr=lr, epochs=700, width=width),
-                name=f"width{width}-lr{lr:g}",
-            )
-            for width in (64, 256)
-            for lr in (1e-3, 1e-2)
-        ],
-        profile="none",
-        name=NAME,
-    )
+    tasks = [
+        perceptron(f"width{width}-lr{lr:g}", width, lr, 700)
+        for width in (64, 256)
+        for lr in (1e-3, 1e-2)
+    ]
+    orchestrate(tasks, profile="none", name=NAME)
 
 
 def full_trials() -> None:
@@ -153,16 +91,8 @@ def many() -> None:
 
 def perceptrons() -> None:
     """Sixteen small models of many widths that compute."""
-    from torch.nn.functional import cross_entropy
-
     tasks = [
-        Task(
-            small_model,
-            small_data,
-            cross_entropy,
-            HParams(lr=1e-2, epochs=epochs, width=width),
-            name=f"width{width}-epochs{epochs}",
-        )
+        perceptron(f"width{width}-epochs{epochs}", width, 1e-2, epochs)
         for width in (64, 128, 256, 512, 1024, 1536, 2048, 3072)
         for epochs in (60, 120)
     ]
@@ -208,23 +138,12 @@ def evaluations() -> None:
     """Evaluations every 40 steps, and the best checkpoint kept."""
     from saturn import Evaluation
 
-    held_out = Evaluation(_held_out, _accuracy)
+    held_out = Evaluation(held_out_digits, accuracy)
     tasks = [
         vit(lr, 600, evaluate=held_out, evaluate_every=40, best=("accuracy", "max"))
         for lr in (2e-4, 5e-4, 1e-3, 2e-3)
     ]
     orchestrate(tasks, profile="none", name=NAME)
-
-
-def _held_out() -> Any:
-    from torch.utils.data import DataLoader
-
-    return DataLoader(sweep.digits(train=False), batch_size=32)
-
-
-def _accuracy(outputs: Any, labels: Any) -> dict[str, Any]:
-    logits = outputs["logits"] if isinstance(outputs, dict) else outputs
-    return {"accuracy": (logits.argmax(-1) == labels).float().mean()}
 
 
 def often_saved() -> None:
@@ -244,7 +163,7 @@ def searched() -> None:
     from saturn import Evaluation
     from saturn.stoppers import ASHA
 
-    held_out = Evaluation(_held_out, _accuracy)
+    held_out = Evaluation(held_out_digits, accuracy)
     rates = (1e-6, 1e-5, 3e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 3e-3, 5e-3, 1e-2, 2e-2)
     tasks = [vit(lr, 600, evaluate=held_out, evaluate_every=50) for lr in rates]
     stopper = ASHA(metric="accuracy", mode="max", min_steps=100)
@@ -276,31 +195,9 @@ def optuna() -> None:
 def trainers() -> None:
     """Fine-tuning by transformers' Trainer."""
     tasks = [
-        Task.from_trainer(partial(_trainer, lr), name=f"lr{lr:g}")
-        for lr in (1e-4, 3e-4, 1e-3, 3e-3)
+        Task.from_trainer(partial(trainer, lr), name=f"lr{lr:g}") for lr in (1e-4, 3e-4, 1e-3, 3e-3)
     ]
     orchestrate(tasks, profile="none", name=NAME)
-
-
-def _trainer(lr: float) -> Any:
-    import torch
-    from transformers import Trainer, TrainingArguments
-
-    generator = torch.Generator().manual_seed(0)
-    rows = torch.randint(0, 256, (256, 64), generator=generator)
-    data = [{"input_ids": row, "labels": row} for row in rows]
-    arguments = TrainingArguments(
-        "out",
-        learning_rate=lr,
-        max_steps=250,
-        per_device_train_batch_size=4,
-        save_strategy="no",
-        report_to=[],
-        use_cpu=True,
-        dataloader_pin_memory=False,
-        disable_tqdm=True,
-    )
-    return Trainer(sweep.language_model(2), arguments, train_dataset=data)
 
 
 def lightning() -> None:
@@ -356,18 +253,11 @@ def failing_task() -> None:
     cursed = Task(
         small_model,
         small_data,
-        partial(_cursed_loss, 200),
+        partial(cursed_loss, 200),
         HParams(lr=0.01, batch_count=400, width=300),
         name="cursed",
     )
     orchestrate([*tasks, cursed], profile="none", raise_on_failure=False, name=NAME)
-
-
-def _cursed_loss(last: int, outputs: Any, labels: Any) -> Any:
-    _cursed_loss.calls = getattr(_cursed_loss, "calls", 0) + 1  # type: ignore[attr-defined]
-    if _cursed_loss.calls > last:  # type: ignore[attr-defined]
-        raise ValueError(f"batch {last} is cursed")
-    return slow_loss(0.05, outputs, labels)
 
 
 def to_be_struck() -> None:
