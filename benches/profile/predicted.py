@@ -169,19 +169,6 @@ class Found:
     timed_steps: list[int] = field(default_factory=list)
     moved: int = 0
 
-    def add(self, other: Found) -> None:
-        """Add the runs of `other`."""
-        for values, more in (
-            (self.from_trials, other.from_trials),
-            (self.after_interval, other.after_interval),
-            (self.planned_s, other.planned_s),
-            (self.realised_s, other.realised_s),
-            (self.trials_s, other.trials_s),
-        ):
-            values.extend(more)
-        self.timed_steps.extend(other.timed_steps)
-        self.moved += other.moved
-
 
 @contextlib.contextmanager
 def busy_core() -> Iterator[None]:
@@ -195,8 +182,10 @@ def busy_core() -> Iterator[None]:
             other.kill()
 
 
-def run(tasks: list[Task], policy: dict[str, Any], interval_s: float, directory: Path) -> Found:
-    """Train a sweep from nothing; what was predicted of it when, and what came."""
+def run(
+    tasks: list[Task], policy: dict[str, Any], interval_s: float, directory: Path, found: Found
+) -> None:
+    """Train a sweep from nothing; adds to `found` what was predicted of it when, and what came."""
     started = saturn.start(
         tasks,
         interval_s,
@@ -220,7 +209,7 @@ def run(tasks: list[Task], policy: dict[str, Any], interval_s: float, directory:
             expected = expected_seconds(status)
     result = started.wait()
     report = json.loads((result.run_dir / "report.json").read_text())
-    return found(report, expected, with_warmup=not policy)
+    add(report, expected, found, with_warmup=not policy)
 
 
 def expected_seconds(status: dict[str, Any]) -> dict[str, float]:
@@ -234,11 +223,13 @@ def expected_seconds(status: dict[str, Any]) -> dict[str, float]:
     return expected
 
 
-def found(report: dict[str, Any], expected: dict[str, float], *, with_warmup: bool) -> Found:
-    """The figures of a run that is over."""
-    found = Found()
+def add(
+    report: dict[str, Any], expected: dict[str, float], found: Found, *, with_warmup: bool
+) -> None:
+    """Add the figures of a run that is over."""
     totals = report["totals"]
-    found.planned_s, found.realised_s = [totals["planned_makespan_s"]], [totals["makespan_s"]]
+    found.planned_s.append(totals["planned_makespan_s"])
+    found.realised_s.append(totals["makespan_s"])
     measured: dict[tuple[int, str, int], dict[str, Any]] = {}
     for trial in report["trials"]:
         outcome = trial["result"]
@@ -247,13 +238,13 @@ def found(report: dict[str, Any], expected: dict[str, float], *, with_warmup: bo
         found.timed_steps.append(outcome["timed_steps"])
         for task in trial["speaks_for"]:
             measured[task, trial["technique"], trial["gpus"]] = outcome
-    found.trials_s = [
+    found.trials_s.append(
         sum(
             (attempt["ended_s"] - attempt["launched_s"]) * attempt["gpus"]
             for attempt in report["attempts"]
             if attempt["purpose"] == "trial"
         )
-    ]
+    )
     for index, task in enumerate(report["tasks"]):
         if task["attempts"] != 1:
             found.moved += 1
@@ -267,7 +258,6 @@ def found(report: dict[str, Any], expected: dict[str, float], *, with_warmup: bo
             predicted_s += outcome.get("checkpoint_s") or 0.0
             predicted_s += outcome.get("warmup_s", 0.0) if with_warmup else 0.0
             found.from_trials.append(realised_s / predicted_s - 1)
-    return found
 
 
 def errors(values: list[float]) -> str:
@@ -304,7 +294,7 @@ def main() -> None:
     parser.add_argument("--interval", type=float, default=15.0, help="seconds between re-plans")
     parser.add_argument("--keep", type=Path, help="keep the run directories there")
     args = parser.parse_args()
-    print("## Predicted and realised\n")
+    print(f"## Predicted and realised{', beside another program' if args.beside else ''}\n")
     beside = ", one of which another program uses meanwhile" if args.beside else ""
     print(
         f"Sweeps on {DEVICES} CPU slots{beside}. The table gives the error of a task's predicted "
@@ -323,8 +313,8 @@ def main() -> None:
                     busy_core() if args.beside else contextlib.nullcontext(),
                 ):
                     directory = args.keep or Path(scratch)
-                    told = POLICIES[policy]
-                    every.add(run(SWEEPS[name](args.times), told, args.interval, directory))
+                    tasks = SWEEPS[name](args.times)
+                    run(tasks, POLICIES[policy], args.interval, directory, every)
             print(row(name, policy, every), flush=True)
 
 
