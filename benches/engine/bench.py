@@ -100,7 +100,7 @@ def main() -> None:
     page = PAGE.format(
         load=load,
         cores=os.cpu_count(),
-        week=binary("saturn-engine-bench"),
+        week=binary("saturn-engine-bench", "--large"),
         resumes=resumes(),
         seeds=options.seeds,
         tasks=options.tasks,
