@@ -10,7 +10,7 @@ use saturn_core::{ForecastErrors, ProblemError};
 
 use crate::directory::Store;
 use crate::error::FileError;
-use crate::of_runs::OfRun;
+use crate::of_runs::{MOST_RUNS, OfRun};
 use crate::platform::Platform;
 
 impl OfRun for ForecastErrors {
@@ -20,9 +20,6 @@ impl OfRun for ForecastErrors {
         self.check(at)
     }
 }
-
-/// From so many runs on, no default stands beside their ratios (`Band` of `saturn-view`).
-const ENOUGH_RUNS: usize = 20;
 
 impl Store {
     /// How wrong the forecasts of the newest runs on this platform's devices were: of few runs a ratio
@@ -36,7 +33,7 @@ impl Store {
             all.extend(&errors);
             num_runs += 1;
         }
-        if num_runs < ENOUGH_RUNS { all.thinned(num_runs) } else { all }
+        if num_runs < MOST_RUNS { all.thinned(num_runs) } else { all }
     }
 
     /// Adds the errors of a run on devices of these descriptions, by type. The errors of a run that was
@@ -65,7 +62,6 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::of_runs::MOST_RUNS;
 
     fn platform(processor: &str, torch: &str) -> Platform {
         let platform = serde_json::json!({
