@@ -13,7 +13,7 @@ use saturn_store::{Disk, Platform, with_causes};
 use saturn_view::{Explanation, History, Report, RunStatus, Status};
 use serde_json::Value;
 
-use crate::answering::day_time;
+use crate::answering::day_time::Wall;
 use crate::answering::left;
 use crate::answering::preview::preview;
 use crate::asking::control::{self, ControlError, Query, Reply, Request};
@@ -25,9 +25,11 @@ use crate::system::error::RuntimeError;
 /// The status of every task of a run.
 pub fn status(run_dir: &Path) -> Result<Status, RuntimeError> {
     let mut status: Status = read_back(ask_or_read(run_dir, &Query::Status)?.status)?;
-    if status.status == RunStatus::Unfinished {
+    if status.status == RunStatus::Unfinished
+        && let Some(wall) = Wall::at(status.now_s)
+    {
         for task in status.tasks.iter_mut().filter(|task| task.ended_s.is_none()) {
-            task.due = task.deadline_s.and_then(|due_s| day_time::of(due_s, status.now_s));
+            task.due = task.deadline_s.and_then(|due_s| wall.told(due_s));
         }
     }
     Ok(status)
@@ -38,8 +40,8 @@ pub fn explain(run_dir: &Path, task: Option<&str>) -> Result<Explanation, Runtim
     let query = Query::Explain { task: task.map(str::to_owned) };
     let mut explanation: Explanation = read_back(ask_or_read(run_dir, &query)?.explanation)?;
     if control::driver_of(run_dir).is_some() {
-        let due_s = explanation.deadline_s;
-        explanation.due = due_s.and_then(|due_s| day_time::of(due_s, explanation.now_s));
+        let (due_s, wall) = (explanation.deadline_s, Wall::at(explanation.now_s));
+        explanation.due = due_s.zip(wall).and_then(|(due_s, wall)| wall.told(due_s));
     }
     // A driver doesn't know how the person who asks names the directory.
     if let Some(log) = &mut explanation.log {

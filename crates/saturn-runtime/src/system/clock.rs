@@ -38,11 +38,15 @@ pub(crate) fn is_past(deadline: Instant) -> bool {
     now() >= deadline
 }
 
-/// Seconds of Unix time.
+/// Unix time.
 #[expect(clippy::disallowed_methods, reason = "the runtime meets the outside world here")]
+pub(crate) fn unix() -> Duration {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO)
+}
+
+/// Whole seconds of Unix time.
 pub(crate) fn unix_s() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    since.unwrap_or(Duration::ZERO).as_secs()
+    unix().as_secs()
 }
 
 /// Sleeps between two looks at something that cannot wake its waiter: a lock, a process.
