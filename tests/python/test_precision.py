@@ -237,7 +237,8 @@ def test_a_task_is_told_that_no_technique_keeps_its_precision(
     )
     with pytest.raises(saturn.TasksFailed) as failed:
         saturn.orchestrate([task], devices=2, techniques=["ddp", "pipeline"])
-    assert "precision 'bf16-params' is for techniques that gather" in str(failed.value)
+    (outcome,) = failed.value.result.tasks
+    assert "precision 'bf16-params' is for techniques that gather" in str(outcome.error)
 
 
 def test_kernels_are_as_the_task_says(run: Runtime) -> None:
