@@ -26,6 +26,7 @@ use crate::facts::record::{ChosenTrial, Record};
 use crate::knowledge::host_needs::HostNeeds;
 use crate::ledger::book::Ledger;
 use crate::planning::problem::{LEAST_RUNTIME_S, Remaining};
+use crate::state::breadth::Breadth;
 use crate::state::group::Group;
 use crate::state::lesson::Estimate;
 use crate::state::run::State;
@@ -62,47 +63,78 @@ impl Remaining {
             return None;
         }
         let mut problem = self.problem.clone();
-        let mut of_groups: BTreeMap<usize, Vec<Arc<TrialKey>>> = BTreeMap::new();
+        let mut of_groups: BTreeMap<usize, Vec<Untried>> = BTreeMap::new();
         let mut needs = HostNeeds::of(state);
         for (task, of_problem) in self.tasks.iter_mut().zip(&mut problem.tasks) {
-            let number = state.task(task.id).group;
-            let of_group = of_groups.entry(number).or_insert_with(|| {
-                // One round of trials of a group at a time: their outcomes say which trial is next.
-                let is_to_wait = luck == Luck::Good && state.is_being_measured(number);
-                if is_to_wait { Vec::new() } else { state.unmeasured(number, &self.breadths) }
-            });
-            let has_steps = state.task(task.id).steps.is_some();
-            let may = of_group.iter().filter(|key| has_steps && state.may_run(task.id, key));
-            task.unmeasured = may.cloned().collect();
+            task.unmeasured.clear();
             let Some(all_steps) = state.task(task.id).steps else { continue };
+            let group = state.task(task.id).group;
+            let of_group = of_groups.entry(group).or_insert_with(|| {
+                // One round of trials of a group at a time: their outcomes say which trial is next.
+                let is_to_wait = luck == Luck::Good && state.is_being_measured(group);
+                if is_to_wait {
+                    Vec::new()
+                } else {
+                    untried(state, group, &self.breadths, luck, needs.as_mut())
+                }
+            });
+            if of_group.is_empty() {
+                continue;
+            }
             let left = all_steps.saturating_sub(task.step) as f64;
             let pace = state.pace(task.id);
-            for key in &task.unmeasured {
-                let group = &state.groups[number];
-                let trial = &group.trials[key];
-                let Some(estimate) = trial.estimate else { continue };
-                let host_bytes = needs
-                    .as_mut()
-                    .map_or(0, |needs| needs.planned(number, &trial.strategy, &key.gpu_type));
-                let step_s = match luck {
-                    Luck::None => estimate.step_s,
-                    Luck::Good => lucky_step_s(group, key, estimate),
-                };
-                let technique = &key.strategy.technique;
-                let runtime_s = pace.with_step_s(technique, estimate.setup_s, step_s, left);
-                of_problem.strategies.push(Candidate {
-                    technique: key.strategy.technique.as_str().into(),
-                    gpus: key.strategy.gpus,
-                    gpu_type: Some(key.gpu_type.as_str().into()),
-                    runtime_s: runtime_s.max(LEAST_RUNTIME_S),
-                    pack: true,
-                    host_bytes,
-                    relative_error: 0.0,
-                });
+            of_problem.strategies.reserve_exact(of_group.len());
+            for one in of_group.iter().filter(|one| state.may_run(task.id, &one.key)) {
+                let technique = &one.candidate.technique;
+                let runtime_s = pace.with_step_s(technique, one.setup_s, one.step_s, left);
+                let runtime_s = runtime_s.max(LEAST_RUNTIME_S);
+                of_problem.strategies.push(Candidate { runtime_s, ..one.candidate.clone() });
+                task.unmeasured.push(Arc::clone(&one.key));
             }
         }
         self.tasks.iter().any(|task| !task.unmeasured.is_empty()).then_some(problem)
     }
+}
+
+/// What is the same of an unmeasured strategy for all tasks of a group. A group may have thousands of
+/// tasks.
+struct Untried {
+    key: Arc<TrialKey>,
+    setup_s: f64,
+    step_s: f64,
+    /// Without a runtime, which differs from task to task.
+    candidate: Candidate,
+}
+
+fn untried(
+    state: &State,
+    group: usize,
+    pool: &[Breadth],
+    luck: Luck,
+    mut needs: Option<&mut HostNeeds<'_>>,
+) -> Vec<Untried> {
+    let trials = &state.groups[group].trials;
+    let of_key = |key: Arc<TrialKey>| {
+        let trial = trials.get(&key)?;
+        let estimate = trial.estimate?;
+        let candidate = Candidate {
+            technique: key.strategy.technique.as_str().into(),
+            gpus: key.strategy.gpus,
+            gpu_type: Some(key.gpu_type.as_str().into()),
+            runtime_s: 0.0,
+            pack: true,
+            host_bytes: needs
+                .as_mut()
+                .map_or(0, |needs| needs.planned(group, &trial.strategy, &key.gpu_type)),
+            relative_error: 0.0,
+        };
+        let step_s = match luck {
+            Luck::None => estimate.step_s,
+            Luck::Good => lucky_step_s(&state.groups[group], &key, estimate),
+        };
+        Some(Untried { key, setup_s: estimate.setup_s, step_s, candidate })
+    };
+    state.unmeasured(group, pool).into_iter().filter_map(of_key).collect()
 }
 
 /// Seconds a step of an unmeasured strategy that is as fast as its estimate allows.
