@@ -132,10 +132,11 @@ impl State {
     /// `None` without any node.
     pub fn out_of_range(&self, spec: &TaskSpec) -> Option<String> {
         let range = spec.gpu_range.as_ref()?;
-        let tried: BTreeSet<u32> = self.breadths.iter().flat_map(Breadth::counts).collect();
-        if tried.is_empty() || range.iter().any(|gpus| tried.contains(gpus)) {
+        let counts: Vec<u32> = self.breadths.iter().flat_map(Breadth::counts).collect();
+        if counts.is_empty() || range.iter().any(|gpus| counts.contains(gpus)) {
             return None;
         }
+        let tried: BTreeSet<u32> = counts.into_iter().collect();
         Some(format!(
             "its `gpu_range` is {}, but the nodes of this pool allow only {}",
             listed(range.iter().copied()),

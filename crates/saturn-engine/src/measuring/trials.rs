@@ -89,9 +89,11 @@ pub(crate) fn launch_trials(
                 }
                 continue;
             }
-            let Some(task) = trial_task(&ledger.state, group, &key.strategy, now_s) else {
+            // Which task it is costs a look at all tasks of the group, and in a full pool hardly any
+            // trial is launched.
+            if !has_trial_task(&ledger.state, group, &key.strategy, now_s) {
                 continue;
-            };
+            }
             let vacancies = vacancies.get_or_insert_with(|| Vacancies::of(&ledger.state));
             most = Some(most.unwrap_or_else(|| vacancies.most(&gpu_type, gpus)) - 1);
             let fits = fits_host(ledger, host_memory, group, &key, now_s);
@@ -106,6 +108,9 @@ pub(crate) fn launch_trials(
                     ledger.agenda.trials_changed = true;
                     continue;
                 }
+                let Some(task) = trial_task(&ledger.state, group, &key.strategy, now_s) else {
+                    continue;
+                };
                 let strategy = &ledger.state.groups[group].trials[&key].strategy;
                 let strategy = Strategy::clone(strategy);
                 ledger.launch(task, Purpose::Trial, strategy, (gang, None), now_s);
