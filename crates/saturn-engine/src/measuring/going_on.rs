@@ -128,10 +128,10 @@ fn steps_to_go_on_for(
     if !may || host_memory.is_kept_on(&gang) {
         return None;
     }
-    let places = state.plan.as_ref().map_or_else(Vec::new, |plan| plan.places.clone());
+    let Ledger { queues, state, .. } = ledger;
+    let places = state.plan.as_ref().map_or(&[][..], |plan| &plan.places);
     let is_clear = devices(&gang).all(|device| {
-        let front = ledger.queues.front(&ledger.state, device);
-        front.is_none_or(|index| places[index].task == task)
+        queues.front(state, device).is_none_or(|index| places[index].task == task)
     });
     is_clear.then_some(steps)
 }
