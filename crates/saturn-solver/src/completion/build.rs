@@ -104,10 +104,10 @@ pub(super) fn build(
         for (kind, nodes) in by_kind.iter().enumerate() {
             for (index, mode) in model.tasks[task].modes[kind].iter().enumerate() {
                 let Some(site) = site(queue, &free, nodes, task, mode) else { continue };
-                let cost =
-                    cost(queue, guide, fine, recipe, &free[site.node], (task, kind, mode), site);
+                let entry = Entry::new(task, index, mode);
+                let cost = cost(queue, guide, fine, recipe, &free[site.node], (kind, &entry), site);
                 if best.is_none_or(|(least, ..)| cost < least) {
-                    best = Some((cost, site.node, Entry::new(task, index, mode)));
+                    best = Some((cost, site.node, entry));
                 }
             }
         }
@@ -177,13 +177,13 @@ fn cost(
     fine: Fine,
     recipe: Recipe,
     free: &[f64],
-    (task, kind, mode): (usize, usize, &Mode),
+    (kind, entry): (usize, &Entry),
     site: Site,
 ) -> f64 {
-    let end = site.start + mode.runtime;
-    let paid = guide.prices.integral(kind, end) * f64::from(mode.gpus);
-    let taken = taken(free, mode.gpus as usize, site.start).iter();
+    let end = site.start + entry.runtime;
+    let paid = guide.prices.integral(kind, end) * f64::from(entry.gpus);
+    let taken = taken(free, usize::from(entry.gpus), site.start).iter();
     let before: f64 = taken.map(|time| guide.prices.integral(kind, *time)).sum();
-    let (merit, fined) = queue.judged(fine, task, queue.until[site.node], end);
+    let (merit, fined) = queue.judged(fine, site.node, entry, end);
     merit.value + fined + recipe.thrift * (paid - before)
 }

@@ -86,7 +86,6 @@ impl Line {
     /// Plays the list from a position on.
     fn play(&mut self, queue: &Queue, fine: Fine, from: usize) {
         let ready = &queue.model.ready[self.node];
-        let until = queue.until[self.node];
         let gpus = ready.len();
         let kept = from / self.spacing;
         let first = kept * self.spacing;
@@ -107,7 +106,7 @@ impl Line {
             let start =
                 place_after(&mut free, usize::from(entry.gpus), duty.release, entry.runtime);
             let end = start + entry.runtime;
-            let (merit, fined) = queue.judged(fine, task, until, end);
+            let (merit, fined) = queue.judged(fine, self.node, entry, end);
             mark.cost += merit.value + fined;
             mark.merit += merit;
             self.marks.push(mark);
@@ -132,7 +131,6 @@ impl Line {
         free: &mut Vec<f64>,
     ) -> Option<f64> {
         let gpus = queue.model.ready[self.node].len();
-        let until = queue.until[self.node];
         let kept = from / self.spacing;
         free.clear();
         free.extend_from_slice(&self.free[kept * gpus..(kept + 1) * gpus]);
@@ -146,7 +144,7 @@ impl Line {
             let duty = queue.duties[task];
             let start = place_after(free, usize::from(entry.gpus), duty.release, entry.runtime);
             let end = start + entry.runtime;
-            let (merit, fined) = queue.judged(fine, task, until, end);
+            let (merit, fined) = queue.judged(fine, self.node, entry, end);
             cost += merit.value + fined;
             if cost > most {
                 return None;

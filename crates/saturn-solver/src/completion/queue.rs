@@ -25,6 +25,37 @@ pub(crate) struct Duty {
     pub(crate) late_price: f64,
 }
 
+/// What makes lists good.
+#[derive(Debug, Clone)]
+pub(crate) enum Aim {
+    /// Gangs end early, each by its task's weight.
+    Ends,
+    /// Gangs end by a time.
+    By(Target),
+}
+
+/// A time by which all gangs should end.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    pub(crate) end: f64,
+    /// What a device-second costs, in device-seconds after that time.
+    pub(crate) load: f64,
+    /// By node: the worth of a device-second.
+    pub(crate) worth: Vec<f64>,
+}
+
+impl Target {
+    /// What a gang costs.
+    #[inline]
+    fn cost(&self, node: usize, entry: &Entry, end: f64) -> f64 {
+        /// The square of an excess counts as well, this much.
+        const SQUARE: f64 = 20.0;
+        let excess = (end - self.end).max(0.0);
+        let late = f64::from(entry.gpus) * excess * (1.0 + SQUARE * excess / self.end);
+        self.worth[node] * (late + self.load * entry.area())
+    }
+}
+
 /// A problem each of whose tasks has a narrow mode or stays. Nodes arrive as `Model::ready` says.
 #[derive(Debug)]
 pub(crate) struct Queue<'a> {
@@ -33,6 +64,7 @@ pub(crate) struct Queue<'a> {
     pub(crate) duties: Vec<Duty>,
     /// By node: when it leaves, seconds; may be infinite.
     pub(crate) until: Vec<f64>,
+    pub(crate) aim: Aim,
     /// No plan is less tardy.
     pub(crate) least_tardiness: f64,
     /// The mean price of a second after a soft deadline; 1 without any.
@@ -58,11 +90,12 @@ impl Queue<'_> {
         if late > ROUNDING * (1.0 + end) { late } else { 0.0 }
     }
 
-    /// What a gang adds to the merit of its list, and the fines for what it misses.
+    /// What a gang adds to the merit of its node's list, and the fines for what it misses.
     #[inline]
-    pub(crate) fn judged(&self, fine: Fine, task: usize, until: f64, end: f64) -> (Merit, f64) {
+    pub(crate) fn judged(&self, fine: Fine, node: usize, entry: &Entry, end: f64) -> (Merit, f64) {
+        let task = entry.task as usize;
         let duty = self.duties[task];
-        let missed = self.lateness(task, until, end);
+        let missed = self.lateness(task, self.until[node], end);
         let tardiness = duty.late_price * seconds_late(duty.wished, end);
         let mut fined = 0.0;
         if missed > 0.0 {
@@ -71,7 +104,11 @@ impl Queue<'_> {
         if tardiness > 0.0 {
             fined += fine.fee + fine.rate * tardiness / self.late_price;
         }
-        (Merit { missed, tardiness, value: duty.weight * end }, fined)
+        let value = match &self.aim {
+            Aim::Ends => duty.weight * end,
+            Aim::By(target) => target.cost(node, entry, end),
+        };
+        (Merit { missed, tardiness, value }, fined)
     }
 
     /// The merit of lists.
@@ -93,7 +130,7 @@ impl Queue<'_> {
             let start =
                 place_after(&mut free, usize::from(entry.gpus), duty.release, entry.runtime);
             let end = start + entry.runtime;
-            merit += self.judged(Fine::NONE, task, self.until[node], end).0;
+            merit += self.judged(Fine::NONE, node, entry, end).0;
         }
         merit
     }

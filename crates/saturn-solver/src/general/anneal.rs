@@ -122,8 +122,13 @@ impl<'a> Search<'a> {
     pub(crate) fn offer(&mut self, genome: Genome) {
         let genome = by_start(&mut self.player, genome);
         let worth = self.player.worth(&genome, f64::INFINITY);
-        if self.best.as_ref().is_none_or(|best| worth.beats(&best.worth)) {
-            self.best = Some(Incumbent { worth, genome });
+        self.take(Incumbent { worth, genome });
+    }
+
+    /// Takes a plan if it is better than the best.
+    pub(crate) fn take(&mut self, found: Incumbent) {
+        if self.best.as_ref().is_none_or(|best| found.worth.beats(&best.worth)) {
+            self.best = Some(found);
         }
     }
 

@@ -5,12 +5,14 @@
 //! The searches for plain problems are fast because nodes are independent of each other. Here a
 //! gang may wait for a gang on another node. So the state is one order of all tasks with a choice
 //! for each ([`play`]). Annealing ([`anneal`]) searches these states from plans built in one go
-//! ([`construct`]). The general search has its own bounds ([`bounds`]) and, for a few tasks, the
+//! ([`construct`]). A plan at hand says when tasks may wait for each other; with these times as
+//! [`borders`], nodes are independent again, and lists are annealed. The general search has its own bounds ([`bounds`]) and, for a few tasks, the
 //! exact program.
 //!
 //! May use: `problem`, `course`, `bounds`, `lists`, `completion`.
 
 pub(crate) mod anneal;
+pub(crate) mod borders;
 pub(crate) mod bounds;
 pub(crate) mod construct;
 pub(crate) mod guide;

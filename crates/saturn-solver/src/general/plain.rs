@@ -12,7 +12,7 @@ use saturn_core::{Objective, Plan, Problem};
 
 use crate::bounds::area::AreaBound;
 use crate::completion::build::Guide;
-use crate::completion::queue::{Duty, Queue};
+use crate::completion::queue::{Aim, Duty, Queue};
 use crate::completion::search as completion;
 use crate::course::clock::Deadline;
 use crate::course::rounds::{Course, Limits};
@@ -209,6 +209,7 @@ impl Rest {
             model: &self.model,
             duties: duties.collect(),
             until: instance.nodes.iter().map(|node| node.until).collect(),
+            aim: Aim::Ends,
             least_tardiness: instance.least_tardiness(),
             late_price: instance.late_prices().0,
         }

@@ -1,13 +1,14 @@
-//! The search of a general problem: a search over lists, which don't know all facts, and a search
-//! over orders, which do.
+//! The search of a general problem: a search over lists, which don't know all facts, a search over
+//! lists between borders, and a search over orders, which know them.
 //!
-//! The two searches take turns, and each turn is longer than the turn before. At the end of its
+//! The searches take turns, and each turn is longer than the turn before. At the end of its
 //! turn, and only then, the search over lists has its lists played with all facts. So a longer
 //! search plays the same lists too.
 
 use crate::completion::queue::Queue;
 use crate::course::rounds::Limits;
 use crate::general::anneal;
+use crate::general::borders;
 use crate::general::instance::Instance;
 use crate::general::plain::{self, Ask, Rest};
 use crate::general::play::Genome;
@@ -16,6 +17,8 @@ use crate::general::play::Genome;
 /// cycle's end to the next.
 const FIRST_PER_TASK: u64 = 500;
 const GROWTH: f64 = 1.5;
+/// Moves of lists between borders, for each move of the search over lists.
+const BORDERS: f64 = 4.0;
 /// The share of the work for lists.
 const LISTS: f64 = 0.4;
 /// The same with more tasks than this, if the lists know all facts but the wide gangs.
@@ -29,6 +32,7 @@ pub(crate) struct Search<'a> {
     /// Whether lists know all facts of the problem.
     is_for_lists: bool,
     lists: Vec<(&'a Rest, plain::Search<'a>)>,
+    borders: Option<borders::Search<'a>>,
     pub(crate) orders: anneal::Search<'a>,
     share: f64,
     /// Lists that are worth no more than this are optimal. A bound that grows with time would
@@ -63,8 +67,9 @@ impl<'a> Search<'a> {
         let is_many = num_tasks > MANY_TASKS && !instance.has_times();
         let share = if is_many { MANY_LISTS } else { LISTS };
         let goal = FIRST_PER_TASK * num_tasks as u64;
+        let borders = borders::Search::new(instance, ask.course.clone(), low);
         let low_of_lists = if ask.guide.is_some() { 0.0 } else { low };
-        Self { instance, is_for_lists, lists, orders, share, low_of_lists, goal }
+        Self { instance, is_for_lists, lists, borders, orders, share, low_of_lists, goal }
     }
 
     /// Goes on until a limit is reached or the objective meets its bound.
@@ -78,9 +83,15 @@ impl<'a> Search<'a> {
         // With many tasks, a round of orders takes longest.
         let lists_begin = self.instance.tasks.len() > MANY_TASKS;
         while !self.is_optimal(limits) && self.has_time(limits) {
-            let is_done = (!lists_begin || self.advance_lists(limits))
-                && self.advance_orders(limits)
-                && (lists_begin || self.advance_lists(limits));
+            let is_done = if lists_begin {
+                self.advance_lists(limits)
+                    && self.advance_borders(limits)
+                    && self.advance_orders(limits)
+            } else {
+                self.advance_orders(limits)
+                    && self.advance_lists(limits)
+                    && self.advance_borders(limits)
+            };
             if !is_done {
                 return;
             }
@@ -110,6 +121,25 @@ impl<'a> Search<'a> {
         true
     }
 
+    /// The part of a cycle for lists between borders; returns whether it came to its end.
+    fn advance_borders(&mut self, limits: &Limits) -> bool {
+        let left = self.left(limits);
+        let Some(borders) = &mut self.borders else { return true };
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive")]
+        let rests_at = (self.goal as f64 * BORDERS) as u64;
+        let max_moves = left.map(|left| borders.course.num_moves() + left);
+        let limits = Limits { max_moves, rests_at, ..*limits };
+        while !borders.course.is_over(&limits) {
+            let Some(best) = &self.orders.best else { return true };
+            let (found, _) = borders.round(best, &limits);
+            found.into_iter().for_each(|found| self.orders.take(found));
+            if self.orders.is_optimal(&limits) {
+                return false;
+            }
+        }
+        borders.course.num_moves() >= rests_at
+    }
+
     /// The part of a cycle for orders; returns whether it came to its end.
     fn advance_orders(&mut self, limits: &Limits) -> bool {
         let per_move = self.moves_per_move();
@@ -129,8 +159,10 @@ impl<'a> Search<'a> {
         moves.max(1)
     }
 
+    /// Between borders too.
     fn moves_of_lists(&self) -> u64 {
-        self.lists.iter().map(|(_, search)| search.num_moves()).sum()
+        let between = self.borders.as_ref().map_or(0, |borders| borders.course.num_moves());
+        self.lists.iter().map(|(_, search)| search.num_moves()).sum::<u64>() + between
     }
 
     /// Moves so far, counted in moves of the search over orders. If only lists are searched, they
