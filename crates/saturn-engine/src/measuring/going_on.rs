@@ -130,9 +130,8 @@ fn steps_to_go_on_for(
     }
     let Ledger { queues, state, .. } = ledger;
     let places = state.plan.as_ref().map_or(&[][..], |plan| &plan.places);
-    let is_clear = devices(&gang).all(|device| {
-        queues.front(state, device).is_none_or(|index| places[index].task == task)
-    });
+    let is_clear = devices(&gang)
+        .all(|device| queues.front(state, device).is_none_or(|index| places[index].task == task));
     is_clear.then_some(steps)
 }
 

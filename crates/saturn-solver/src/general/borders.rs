@@ -72,9 +72,8 @@ impl<'a> Search<'a> {
     /// gangs or its objective.
     pub(crate) fn new(instance: &'a Instance<'a>, course: Course, low: f64) -> Option<Self> {
         let model = instance.model;
-        let is_for_lists = instance.objective != Objective::Cost
-            && !model.host_binds
-            && model.is_separable();
+        let is_for_lists =
+            instance.objective != Objective::Cost && !model.host_binds && model.is_separable();
         if !is_for_lists || !instance.has_times() {
             return None;
         }
@@ -101,8 +100,9 @@ impl<'a> Search<'a> {
         let length = self.length as u64;
         let round = self.course.round(limits, starts, length, |start, random, most| {
             // A part of an annealing is worth nothing.
-            let found = (most == length)
-                .then(|| Annealing { instance, model, start, low, length, deadline }.run(random))??;
+            let found = (most == length).then(|| {
+                Annealing { instance, model, start, low, length, deadline }.run(random)
+            })??;
             Some(if is_near(&found, start) { found } else { start.clone() })
         });
         if round.is_whole {
@@ -212,12 +212,7 @@ fn lists(instance: &Instance, player: &Player, genome: &Genome) -> Option<Lists>
 
 /// The times of tasks between borders, which are drawn in a played plan. `by` is the time by which
 /// all tasks should end, if that is the objective.
-fn duties(
-    instance: &Instance,
-    player: &Player,
-    by: Option<f64>,
-    random: &mut Random,
-) -> Vec<Duty> {
+fn duties(instance: &Instance, player: &Player, by: Option<f64>, random: &mut Random) -> Vec<Duty> {
     let tasks = &instance.tasks;
     let mut duties: Vec<Duty> = tasks
         .iter()
@@ -268,4 +263,122 @@ fn genome_of(instance: &Instance, queue: &Queue, lists: &Lists) -> Genome {
     starts.sort_by(|left, right| left.0.total_cmp(&right.0).then(left.1.cmp(&right.1)));
     let order = starts.into_iter().map(|(_, task)| task).collect();
     Genome { order, choices, backfills: true }
+}
+
+#[cfg(test)]
+mod tests {
+    use saturn_core::{Candidate, Cluster, Node, Problem, ProblemTask};
+
+    use super::*;
+    use crate::course::clock::FrozenClock;
+    use crate::general::construct::{construct, ranks, recipes};
+
+    /// Tasks on two nodes of four devices. Every second task waits for the task before it, and some
+    /// are released late.
+    fn problem(random: &mut Random) -> Problem {
+        let task = |index: usize| {
+            let runtime_s = random.log_between(10.0, 200.0);
+            let strategies = [1, 2, 4].map(|gpus| Candidate {
+                technique: "ddp".into(),
+                gpus,
+                gpu_type: None,
+                runtime_s: runtime_s / f64::from(gpus).powf(0.8),
+                pack: false,
+                host_bytes: 0,
+                relative_error: 0.0,
+            });
+            let after = (index % 2 == 1).then(|| format!("t{}", index - 1));
+            let release_s = if index.is_multiple_of(3) { 100.0 * random.unit() } else { 0.0 };
+            let after = after.into_iter().collect();
+            let name = format!("t{index}");
+            ProblemTask { after, release_s, ..ProblemTask::new(name, strategies.to_vec()) }
+        };
+        let tasks = (0..14).map(task).collect();
+        let nodes = (0..2).map(|index| Node::new(format!("n{index}"), 4, "a100")).collect();
+        Problem { cluster: Cluster { nodes }, tasks, ..Problem::default() }
+    }
+
+    /// Does `test` with plans of random problems, under both objectives.
+    fn with_plans(test: impl Fn(&Instance, &Incumbent, &mut Random)) {
+        for seed in 0..40 {
+            let mut random = Random::new(seed, 0);
+            let problem = problem(&mut random);
+            let model = Model::new(&problem);
+            for objective in [Objective::Makespan, Objective::Completion] {
+                let instance = Instance::new(&problem, &model, objective, &[1.0]);
+                let mut player = Player::new(&instance, Pace::Packed);
+                let recipe = recipes(objective, 1.0)[0];
+                let rank = ranks(&instance, recipe.rule);
+                let until = Deadline::new(&FrozenClock, 1.0);
+                let built = construct(&mut player, recipe, &rank, until, &|_, _| true, true);
+                let genome = by_start(&mut player, built.unwrap());
+                let worth = player.worth(&genome, f64::INFINITY);
+                test(&instance, &Incumbent { worth, genome }, &mut random);
+            }
+        }
+    }
+
+    #[test]
+    fn what_waits_starts_behind_the_border_by_which_the_other_ends() {
+        with_plans(|instance, plan, random| {
+            let mut player = Player::new(instance, Pace::Packed);
+            player.play(&plan.genome);
+            let by = (instance.objective == Objective::Makespan).then_some(plan.worth.makespan);
+            let duties = duties(instance, &player, by, random);
+            for (task, facts) in instance.tasks.iter().enumerate() {
+                assert!(duties[task].release >= facts.head);
+                assert!(duties[task].due >= facts.earliest_end);
+                for &before in &facts.after {
+                    assert!(duties[before].due <= duties[task].release, "{duties:?}");
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn the_lists_of_a_plan_are_no_worse_than_the_plan() {
+        with_plans(|instance, plan, _| {
+            let mut player = Player::new(instance, Pace::Packed);
+            player.play(&plan.genome);
+            let lists = lists(instance, &player, &plan.genome).unwrap();
+            let times = player.starts.iter().zip(&instance.tasks);
+            let duty = |(start, task): (&f64, &crate::general::instance::TaskFacts)| Duty {
+                weight: task.weight,
+                release: *start,
+                due: f64::INFINITY,
+                wished: f64::INFINITY,
+                late_price: 0.0,
+            };
+            let queue = Queue {
+                model: instance.model,
+                duties: times.map(duty).collect(),
+                until: vec![f64::INFINITY; lists.len()],
+                aim: Aim::Ends,
+                least_tardiness: 0.0,
+                late_price: 1.0,
+            };
+            let again = player.worth(&genome_of(instance, &queue, &lists), f64::INFINITY);
+            assert!(!plan.worth.beats(&again), "{:?} {again:?}", plan.worth);
+        });
+    }
+
+    #[test]
+    fn rounds_find_better_plans_of_most_problems() {
+        let num_better = std::cell::Cell::new(0);
+        with_plans(|instance, plan, _| {
+            let course = Course::new(1, 1);
+            let mut search = Search::new(instance, course, 1.0).unwrap();
+            let limits = Limits::new(Deadline::new(&FrozenClock, 1.0), None, 1);
+            let (found, is_whole) = search.round(plan, &limits);
+            assert!(is_whole);
+            let mut player = Player::new(instance, Pace::Packed);
+            for one in &found {
+                let worth = player.worth(&one.genome, f64::INFINITY);
+                assert!((worth.value - one.worth.value).abs() <= 1e-9 * worth.value);
+            }
+            let is_better = found.iter().any(|one| one.worth.beats(&plan.worth));
+            num_better.set(num_better.get() + u32::from(is_better));
+        });
+        assert!(num_better.get() > 60, "{} of 80", num_better.get());
+    }
 }

@@ -57,6 +57,22 @@ fn uncoupled(mut problem: Problem) -> Problem {
     problem
 }
 
+/// The problem with predecessors and times, but with no gang on several nodes and no host memory.
+fn narrow(problem: Problem) -> Problem {
+    let coupled = problem.clone();
+    let mut problem = uncoupled(problem);
+    for node in &mut problem.cluster.nodes {
+        node.host_memory_bytes = None;
+    }
+    let names: Vec<String> = problem.tasks.iter().map(|task| task.name.clone()).collect();
+    for task in &mut problem.tasks {
+        let before = coupled.tasks.iter().find(|one| one.name == task.name);
+        task.after = before.map(|one| one.after.clone()).unwrap_or_default();
+        task.after.retain(|name| names.contains(name));
+    }
+    problem
+}
+
 /// The problem with nothing but devices, runtimes and switch costs.
 fn plain(problem: Problem) -> Problem {
     let mut problem = uncoupled(problem);
@@ -125,6 +141,10 @@ proptest! {
     ) {
         let options = Options { backend: Backend::Search, objective, seed, ..Options::default() };
         is_never_worse(&problem, &options, 4_000)?;
+        let waiting = narrow(problem.clone());
+        if !waiting.tasks.is_empty() && waiting.unplaceable().is_empty() {
+            is_never_worse(&waiting, &options, 16_000)?;
+        }
         let problem = plain(problem);
         let options = Options { max_switches, objective: Objective::Makespan, ..options };
         is_never_worse(&problem, &options, 500_000)?;
