@@ -132,7 +132,9 @@ impl<'a> Search<'a> {
         while !borders.course.is_over(&limits) {
             let Some(best) = &self.orders.best else { return true };
             let (found, _) = borders.round(best, &limits);
-            found.into_iter().for_each(|found| self.orders.take(found));
+            for found in found {
+                self.orders.take(found);
+            }
             if self.orders.is_optimal(&limits) {
                 return false;
             }
