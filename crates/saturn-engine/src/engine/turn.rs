@@ -88,8 +88,10 @@ impl Engine {
     /// a look at all tasks finds. For tests.
     #[doc(hidden)]
     pub fn is_kept_up(&self, now_s: f64) -> bool {
-        let Self { ledger, planning, .. } = self;
-        ledger.idle.is_kept_up(&ledger.state, now_s) && planning.is_kept_up(ledger)
+        let Self { ledger, planning, host_memory, .. } = self;
+        ledger.idle.is_kept_up(&ledger.state, now_s)
+            && planning.is_kept_up(ledger)
+            && host_memory.is_kept_up(ledger)
     }
 
     /// The attempts that may go on under another driver of the run, on a pool of these nodes, if

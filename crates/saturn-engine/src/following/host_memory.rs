@@ -74,7 +74,7 @@ fn host_memory_free_s(state: &State, attempt: &Attempt, now_s: f64) -> f64 {
 /// something has changed, and not over all that wait.
 #[derive(Debug, Default)]
 pub(crate) struct HostMemoryQueue {
-    numbers: BTreeMap<TaskId, u64>,
+    pub(crate) numbers: BTreeMap<TaskId, u64>,
     last_number: u64,
     /// The tasks among them that are first in all of their queues, by their numbers.
     first: BTreeMap<u64, HostMemoryWaiter>,
@@ -83,7 +83,7 @@ pub(crate) struct HostMemoryQueue {
     /// The first trial of a group that waits.
     trial: Option<WaitingTrial>,
     /// Nodes about which this has changed since it was asked last.
-    changed: BTreeSet<NodeId>,
+    pub(crate) changed: BTreeSet<NodeId>,
 }
 
 /// The first trial of a group that waits for host memory, with the node that keeps it for the trial.

@@ -52,12 +52,13 @@ fn why_hopeless(state: &State, id: TaskId) -> Option<TaskEnd> {
     }
     let mut traceback = String::new();
     let mut reasons = Reasons::default();
-    let mut num_allowed = 0;
+    let (mut num_allowed, mut has_measured) = (0, false);
     for (key, trial) in &group.trials {
         if !task.spec.allows_key(&key.strategy) {
             continue;
         }
         num_allowed += 1;
+        has_measured |= trial.is_known() && !task.excludes_key(&key.strategy);
         match &trial.outcome {
             Some(TrialOutcome::NotApplicable { reason }) => {
                 reasons.not_applicable.add(reason, &key.strategy);
@@ -82,13 +83,16 @@ fn why_hopeless(state: &State, id: TaskId) -> Option<TaskEnd> {
     for (key, reason) in &task.excluded {
         reasons.gone_wrong.add(reason, key);
     }
+    if task.steps.is_none() && has_measured && out_of_range.is_none() {
+        // It could train, were it known for how long. Other strategies' failures are not its trouble.
+        let error =
+            "the number of its steps is unknown: give `steps`, since its loader has no length";
+        return Some(TaskEnd::Failed { error: error.to_owned(), traceback: String::new() });
+    }
     let mut error = if let Some(why) = out_of_range {
         format!("no strategy fits: {why}")
     } else if num_allowed == 0 {
         "no strategy fits: the task's gpu_range and techniques allow none on the run's devices"
-            .to_owned()
-    } else if reasons.is_empty() {
-        "the number of its steps is unknown: give `steps`, since its loader has no length"
             .to_owned()
     } else {
         "no technique can run it".to_owned()
@@ -110,10 +114,6 @@ struct Reasons {
 }
 
 impl Reasons {
-    fn is_empty(&self) -> bool {
-        self.gone_wrong.0.is_empty() && self.not_applicable.0.is_empty()
-    }
-
     /// Reasons that a person can do something about come first. Strategies that were never possible
     /// are then named without their reasons: those are in the report's table of trials.
     fn in_words(&self) -> Vec<String> {

@@ -1,5 +1,6 @@
 //! Small decisions about attempts, devices and host memory, each seen in what follows from it.
 
+use saturn_core::{Knobs, TrialOutcome};
 use saturn_engine::{
     AttemptEnd, Command, DeviceKind, Event, FailureKind, Mode, Purpose, RankReport, Record, Ruling,
     TaskEnd, TaskId,
@@ -222,6 +223,36 @@ fn a_task_whose_number_of_steps_nobody_knows_is_told_so() {
         run.measured(trial, 1);
     }
     let Some(TaskEnd::Failed { error, .. }) = run.end_of(0) else { panic!("it can't be planned") };
+    assert_eq!(
+        error,
+        "the number of its steps is unknown: give `steps`, since its loader has no length"
+    );
+}
+
+/// Strategies that can't run it are not what keeps it from training.
+#[test]
+fn a_task_of_unknown_length_is_told_so_also_where_some_strategies_cannot_run_it() {
+    let mut run = Run::on((&[2], 1), Mode::Orchestrate, DeviceKind::Cuda, 100, &[], 1);
+    let mut endless = task("a", 1);
+    (endless.spec.steps, endless.spec.gpu_range) = (None, Some(vec![1, 2]));
+    run.tell(Event::Command { command: Command::Submit { tasks: vec![endless] } });
+    let look = run.live(Purpose::Inspection)[0];
+    run.say(look, RankReport::Inspected { inspection: Box::new(inspection(GB, GB)) });
+    run.gone(look, 0);
+    let mut num_short = 0;
+    while let Some(trial) = run.live(Purpose::Trial).first().copied() {
+        if run.state().attempts[&trial].strategy.gpus == 1 {
+            num_short += 1;
+            let outcome = TrialOutcome::OutOfMemory { detail: "full".to_owned() };
+            let knobs = Knobs::new();
+            run.say(trial, RankReport::Trial { knobs, outcome, step: None });
+            run.gone(trial, 0);
+        } else {
+            run.measured(trial, 1);
+        }
+    }
+    let Some(TaskEnd::Failed { error, .. }) = run.end_of(0) else { panic!("it can't be planned") };
+    assert_eq!(num_short, 1);
     assert_eq!(
         error,
         "the number of its steps is unknown: give `steps`, since its loader has no length"

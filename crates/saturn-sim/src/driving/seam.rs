@@ -43,8 +43,8 @@ pub(crate) trait Sabotage: Debug {
     /// The events that the engine is told in place of one.
     fn told(&self, event: Event, state: &State) -> Vec<Event>;
 
-    /// Alters a decision on its way out.
-    fn decided(&self, decision: &mut Decision);
+    /// Alters a decision on its way out. `state` is the engine's after the decision.
+    fn decided(&self, decision: &mut Decision, state: &State);
 
     /// Whether actions are performed before the records are stored.
     fn acts_first(&self) -> bool;

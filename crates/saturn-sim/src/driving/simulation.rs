@@ -236,7 +236,7 @@ impl Simulation {
         }
         self.words.had_effect();
         self.take(decision);
-        if !is_nothing && self.violations.is_empty() {
+        if !is_nothing && self.violations.is_empty() && !self.words.are_undead_untold {
             self.look(is_turn);
         }
     }
@@ -325,7 +325,7 @@ impl Simulation {
             all.actions.extend(actions);
             all.refusal = refusal.or(all.refusal);
         }
-        bug.decided(&mut all);
+        bug.decided(&mut all, self.engine.state());
         all
     }
 

@@ -1,7 +1,8 @@
 //! Scenarios with faults, drawn from seeds, and the verdict on each.
 //!
-//! - `scenario` draws a whole scenario, and `apart` its parts with random numbers of their own. `run`
-//!   runs and judges it. `story` tells a history in words.
+//! - `scenario` draws a whole scenario, and `apart` its parts with random numbers of their own: `rare`
+//!   has those that seldom happen, and `kinds` has runs that differ as a whole. `run` runs and judges
+//!   a scenario. `story` tells a history in words.
 //! - `saboteur` plants bugs, to test that judge and watch find them.
 //!
 //! Invariants: the trouble of a scenario ends at a set time, and then every task must end.
@@ -9,6 +10,8 @@
 //! May use: `watch`, `judge`, `driving`, `solving`, `world` and `workloads`.
 
 pub(crate) mod apart;
+pub(crate) mod kinds;
+pub(crate) mod rare;
 pub(crate) mod run;
 pub(crate) mod saboteur;
 pub(crate) mod scenario;

@@ -6,8 +6,8 @@
 
 use saturn_core::{Placement, TrialOutcome};
 use saturn_engine::{
-    Action, AttemptId, Command, Decision, Event, FailureKind, Purpose, RankReport, Record, RunEnd,
-    State, TaskEnd,
+    Action, AttemptId, Command, Decision, Event, FailureKind, Mode, Purpose, RankReport, Record,
+    RunEnd, State, TaskEnd,
 };
 
 use crate::driving::seam::Sabotage;
@@ -97,6 +97,14 @@ pub enum Bug {
     FailureHidden,
     /// A task that is done is stored as given up.
     FailureInvented,
+    /// A search is said to be complete when no trial runs, with trials left to run.
+    SearchEndedEarly,
+    /// A search never ends.
+    SearchEndless,
+    /// A search's trials on one device are never launched.
+    SearchTrialLost,
+    /// A search trains what it should try.
+    SearchTrains,
 }
 
 impl Bug {
@@ -143,6 +151,10 @@ impl Bug {
         Self::EndedEarly,
         Self::FailureHidden,
         Self::FailureInvented,
+        Self::SearchEndedEarly,
+        Self::SearchEndless,
+        Self::SearchTrialLost,
+        Self::SearchTrains,
     ];
 }
 
@@ -199,7 +211,10 @@ impl Sabotage for Bug {
         }
     }
 
-    fn decided(&self, decision: &mut Decision) {
+    fn decided(&self, decision: &mut Decision, state: &State) {
+        if state.config.mode == Mode::Search {
+            self.decided_in_search(decision, state);
+        }
         let Decision { records, actions, .. } = decision;
         match self {
             Self::RetryLost => records.retain(|one| !matches!(one, Record::Retrying { .. })),
@@ -280,6 +295,45 @@ impl Bug {
                 RankReport::Failed { kind: FailureKind::OutOfMemory, error, traceback },
             ) => RankReport::Failed { kind: FailureKind::Died, error, traceback },
             (_, report) => report,
+        }
+    }
+
+    /// Alters a decision of a search.
+    fn decided_in_search(self, decision: &mut Decision, state: &State) {
+        let Decision { records, actions, .. } = decision;
+        let is_launched = |id: &AttemptId| {
+            let of =
+                |one: &Record| matches!(one, Record::Launched { attempt, .. } if attempt == id);
+            records.iter().any(of)
+        };
+        match self {
+            Self::SearchEndedEarly
+                if state.is_closed
+                    && records.iter().any(|one| matches!(one, Record::Ended { .. }))
+                    && state.attempts.keys().all(is_launched) =>
+            {
+                records.retain(|one| !matches!(one, Record::Launched { .. }));
+                actions.retain(|one| !matches!(one, Action::Launch { .. }));
+                records.retain(|one| !matches!(one, Record::RunEnded { .. }));
+                records.push(Record::RunEnded { end: RunEnd::Complete });
+            }
+            Self::SearchEndless => records.retain(|one| !matches!(one, Record::RunEnded { .. })),
+            Self::SearchTrialLost => {
+                records.retain(
+                    |one| !matches!(one, Record::Launched { strategy, .. } if strategy.gpus == 1),
+                );
+                actions.retain(
+                    |one| !matches!(one, Action::Launch { strategy, .. } if strategy.gpus == 1),
+                );
+            }
+            Self::SearchTrains => {
+                for one in records {
+                    if let Record::Launched { purpose: purpose @ Purpose::Trial, .. } = one {
+                        *purpose = Purpose::Train;
+                    }
+                }
+            }
+            _ => {}
         }
     }
 

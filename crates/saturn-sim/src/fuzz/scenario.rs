@@ -16,7 +16,7 @@ use saturn_engine::{
 
 use crate::driving::simulation::Simulation;
 use crate::driving::simulation::deeds::Deed;
-use crate::fuzz::apart;
+use crate::fuzz::{apart, kinds, rare};
 use crate::solving::planner::Planner;
 use crate::watch::invariants::Watch;
 use crate::workloads::truth::least_host_bytes;
@@ -35,6 +35,7 @@ pub fn scenario(seed: u64) -> Simulation {
     let mut workload = draw_workload(&mut rng, seed);
     let short = apart::draw_short_of_memory(seed, &mut workload);
     apart::draw_evaluations(seed, &mut workload);
+    rare::draw_endless(seed, &mut workload);
     if rng.random_bool(0.3) {
         workload.measure();
     }
@@ -56,6 +57,7 @@ pub fn scenario(seed: u64) -> Simulation {
     workload.config.policy = draw_policy(&mut rng, seed, kind, &workload.nodes);
     apart::draw_switches(seed, &mut workload.config.policy);
     apart::limit_memory(seed, short, &mut workload);
+    kinds::draw_search(seed, &mut workload.config);
     let manners = Manners {
         look_up_every: rng.random_range(1..20),
         tell_every_s: 0.0,
@@ -68,6 +70,7 @@ pub fn scenario(seed: u64) -> Simulation {
     let Workload { nodes, config, truth, tasks } = workload;
     let mut odds = draw_odds(&mut rng);
     apart::draw_odds(seed, &mut odds);
+    rare::draw_odds(seed, &mut odds);
     apart::keep_exact(short, &mut odds);
     let every_s = config.policy.checkpoint_every_s.unwrap_or(f64::MAX);
     let mut world = World::new(truth, odds, manners, every_s, seed);
@@ -75,6 +78,8 @@ pub fn scenario(seed: u64) -> Simulation {
     world.always_fails.0 = apart::draw_always_fails(seed, &tasks);
     apart::note_short(short, &mut world);
     apart::draw_neighbours(seed, &mut world);
+    rare::draw_own_ends(seed, &tasks, &mut world);
+    rare::note_world(seed, &mut world);
     let late = apart::draw_late(seed, nodes.len());
     for node in &nodes[..nodes.len() - late.len()] {
         world.add_node(node.clone());
@@ -97,6 +102,7 @@ pub fn scenario(seed: u64) -> Simulation {
     if is_large(seed) {
         simulation.world.hit(Fault::Large);
     }
+    kinds::note_search(&mut simulation);
     apart::plan_late(&mut simulation, &nodes, late);
     draw_arrivals(&mut rng, &mut simulation, tasks);
     draw_commands(&mut rng, &mut simulation, &names);
@@ -107,6 +113,7 @@ pub fn scenario(seed: u64) -> Simulation {
     }
     draw_judgements(&mut rng, &mut simulation, &names);
     apart::draw_deeds(seed, &mut simulation, &nodes);
+    rare::draw_deeds(seed, &mut simulation, &nodes, &names);
     for at in (1_u32..).take(if seed.is_multiple_of(3) { 0 } else { 7 }) {
         simulation.plan_deed(f64::from(at) * 50.0, Deed::SpaceFreed);
     }

@@ -8,6 +8,7 @@ use saturn_engine::{
 
 use crate::judge::books::{AttemptBook, Books};
 use crate::judge::duty::Duty;
+use crate::judge::search::TRAINS_NOTHING;
 use crate::judge::tasks::is_raised;
 
 impl Books {
@@ -81,9 +82,13 @@ impl Books {
 
     /// A trial that waits for a word trains its task from now on.
     fn went_on(&mut self, id: AttemptId, step: u64) {
-        let Some(one) = self.attempts.get(&id) else {
+        if !self.attempts.contains_key(&id) {
             return self.wrong("records name what there is", format!("{id} goes on"));
-        };
+        }
+        if self.is_search() {
+            return self.wrong(TRAINS_NOTHING, format!("{id} goes on"));
+        }
+        let one = &self.attempts[&id];
         if one.purpose != Purpose::Trial || one.waits_at != Some(step) || one.end.is_some() {
             return self.wrong("records are true", format!("{id} does not wait at step {step}"));
         }
@@ -111,6 +116,9 @@ impl Books {
             return self.wrong("numbers are given once", what);
         }
         self.newest = Some(*attempt);
+        if *purpose == Purpose::Train && self.is_search() {
+            return self.wrong(TRAINS_NOTHING, format!("{attempt} trains"));
+        }
         if let Some(task) = self.tasks.get_mut(task.0) {
             task.has_worked |= *purpose == Purpose::Train;
         }
@@ -390,11 +398,13 @@ impl Books {
             // Its last report was also a checkpoint.
             self.tasks[task.0].checkpoint = step;
         }
-        if is_alive && purpose != Purpose::Inspection {
+        // Of the undead the driver is told next.
+        if is_alive && purpose != Purpose::Inspection && !self.undead.contains(&id) {
             self.duties.push(Duty::SetAside(id));
         }
         self.note_left(id, end);
         self.check_words(id, end);
+        self.check_is_told_of_others(id, end);
         self.check_done(id, end, step);
         self.check_not_failed(id, end);
         let is_true = match end {

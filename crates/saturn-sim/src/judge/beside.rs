@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use saturn_core::{Gang, StrategyKey, TrialOutcome};
-use saturn_engine::{DeviceId, Purpose, devices};
+use saturn_engine::{AttemptEnd, AttemptId, DeviceId, FailureKind, Purpose, devices};
 
 use crate::judge::books::Books;
 
@@ -41,6 +41,19 @@ impl Books {
             devices(gang).filter(|id| self.outside.is_to_be_left(id)).collect();
         if !beside.is_empty() {
             self.wrong("what others use is left to them", format!("a launch on {beside:?}"));
+        }
+    }
+
+    /// An attempt lacked memory on a device that others use: people are told that these may have it.
+    /// Nobody knows that of ranks whose ends were not heard.
+    pub(super) fn check_is_told_of_others(&mut self, id: AttemptId, end: &AttemptEnd) {
+        let Some(one) = self.attempts.get(&id).filter(|one| !one.is_left) else { return };
+        let AttemptEnd::Failed { failure } = end else { return };
+        let is_short = failure.kind == FailureKind::OutOfMemory;
+        let are_beside = self.outside.are_beside(&one.gang).is_some();
+        if is_short && are_beside && !failure.error.contains("outside Saturn") {
+            let what = format!("{id} beside others: {failure:?}");
+            self.wrong("who lacks memory beside others is told of them", what);
         }
     }
 

@@ -188,6 +188,16 @@ pub(super) struct Books {
     pub(super) noted: Vec<(TaskId, String)>,
     /// The driver has just said that the disk has room again.
     pub(super) has_space: bool,
+    /// Attempts that were killed, and have processes that outlived the last driver.
+    pub(super) undead: BTreeSet<AttemptId>,
+    /// The same of the driver that dies next.
+    pub(super) outlive: BTreeSet<AttemptId>,
+    /// What trials have shown of each group, measured or not.
+    pub(super) tried: BTreeMap<String, BTreeSet<(StrategyKey, String)>>,
+    /// Groups of which an inspection or a trial has told how long a pass over the data is.
+    pub(super) known_lengths: BTreeSet<String>,
+    /// What a search has said that it did not try.
+    pub(super) not_tried: String,
 }
 
 impl Books {
@@ -226,6 +236,11 @@ impl Books {
             is_interrupted: false,
             noted: Vec::new(),
             has_space: false,
+            undead: BTreeSet::new(),
+            outlive: BTreeSet::new(),
+            tried: BTreeMap::new(),
+            known_lengths: BTreeSet::new(),
+            not_tried: String::new(),
         }
     }
 

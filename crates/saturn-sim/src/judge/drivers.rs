@@ -1,8 +1,9 @@
 //! What of the books outlives a driver that dies, and what begins anew with the next.
 
-use saturn_engine::{AttemptId, RankReport};
+use saturn_engine::{AttemptId, RankReport, Undead};
 
 use crate::judge::books::Books;
+use crate::judge::duty::Duty;
 use crate::judge::outside::Outside;
 use crate::workloads::truth::PEAK_MEMORY_BYTES;
 
@@ -14,7 +15,9 @@ impl Books {
         self.asked.clear();
         self.open_solves.clear();
         self.newest_solve = 0;
-        self.used.retain(|_, user| living.contains(user));
+        self.undead = std::mem::take(&mut self.outlive);
+        let undead = &self.undead;
+        self.used.retain(|_, user| living.contains(user) || undead.contains(user));
         for (id, one) in &mut self.attempts {
             one.is_left = false;
             if living.contains(id) {
@@ -30,8 +33,20 @@ impl Books {
                 });
             } else {
                 one.is_lost = true;
-                one.live.clear();
+                if !undead.contains(id) {
+                    one.live.clear();
+                }
             }
+        }
+    }
+
+    /// The next driver is told that processes of attempts that are over live on: their devices are not
+    /// used until the processes have ended.
+    pub(super) fn note_undead(&mut self, undead: &[Undead]) {
+        for told in undead {
+            let Some(one) = self.attempts.get_mut(&told.attempt) else { continue };
+            (one.is_left, one.num_ranks, one.num_exits) = (true, told.num_ranks, 0);
+            self.duties.push(Duty::SetAside(told.attempt));
         }
     }
 

@@ -65,6 +65,7 @@ impl Books {
                 self.note_command(command);
             }
             Event::SpaceFreed => self.note_space(),
+            Event::Undead { attempts } => self.note_undead(attempts),
             Event::UsedOutside { devices } => self.note_outside(devices.keys().copied().collect()),
             Event::Resume { cluster, .. } => self.note_pool(cluster),
             Event::NodeLeft { name, .. }

@@ -19,7 +19,9 @@ impl Books {
         let Some(one) = self.attempts.get(&id) else { return };
         let (task, purpose) = (one.task, one.purpose);
         let AttemptEnd::Failed { failure } = end else { return };
+        // A search waits for no task, and so calls all functions at once.
         let is_early = purpose != Purpose::Train
+            && !self.is_search()
             && is_raised(failure.kind)
             && !self.tasks[task.0].has_worked
             && self.waits_for_others(task);

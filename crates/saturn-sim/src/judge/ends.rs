@@ -57,6 +57,14 @@ impl Books {
         }
     }
 
+    /// Whether a task that is done has said so at its newest checkpoint: its own code may end it before
+    /// its last step.
+    pub(super) fn has_said_done(&self, id: TaskId) -> bool {
+        let on_disk = self.tasks[id.0].on_disk;
+        let says = |report: &RankReport| matches!(report, RankReport::Finished { step, .. } if *step == on_disk);
+        self.attempts.values().any(|one| one.task == id && one.said.iter().any(says))
+    }
+
     /// Training that said how it ended has not failed, whatever its ranks did after that. Training
     /// that lost a node is lost.
     pub(super) fn check_not_failed(&mut self, id: AttemptId, end: &AttemptEnd) {

@@ -61,6 +61,9 @@ impl Books {
         let refused = inspection.verdicts.iter().filter(|one| one.finding.outcome().is_some());
         let ruled_out = refused.map(|one| (one.strategy(), one.gpu_type.clone())).collect();
         self.ruled_out.insert(group.to_owned(), ruled_out);
+        if inspection.batches_per_epoch.is_some() {
+            self.known_lengths.insert(group.to_owned());
+        }
         self.looked_at.insert(group.to_owned(), inspection.clone());
     }
 }

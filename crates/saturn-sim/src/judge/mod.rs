@@ -6,8 +6,8 @@
 //!
 //! - `reader` reads the history into the `books`; `drivers` says what of them outlives a driver.
 //!   `duties` and `duty` say what a decision owes.
-//! - `tasks`, `attempts`, `ends`, `recovery`, `returns`, `looks`, `early`, `stuck`, `host_memory` and
-//!   `beside` are the rules; `outside` is the books' page about other programs.
+//! - `tasks`, `attempts`, `ends`, `recovery`, `returns`, `looks`, `early`, `stuck`, `host_memory`,
+//!   `beside` and `search` are the rules; `outside` is the books' page about other programs.
 //!
 //! Invariants: the judge shares no code with the engine, and never asks its state.
 //!
@@ -27,5 +27,6 @@ pub(crate) mod outside;
 pub(crate) mod reader;
 pub(crate) mod recovery;
 pub(crate) mod returns;
+pub(crate) mod search;
 pub(crate) mod stuck;
 pub(crate) mod tasks;

@@ -4,6 +4,7 @@ use saturn_engine::{Event, Record, Ruling, RunConfig, RunEnd, TaskEnd};
 
 use crate::driving::seam::Violation;
 use crate::judge::books::Books;
+use crate::judge::search::NOT_TRIED;
 use crate::world::history::{Fact, History};
 
 /// All faults of a history, up to the first few, and the number of facts that were read to find
@@ -49,6 +50,7 @@ impl Books {
             Fact::Saved { attempt, task, step } => self.saved(*attempt, *task, *step),
             Fact::Damaged { task, step } => self.damaged(*task, *step),
             Fact::Node { name, gpus } => self.node(name, *gpus),
+            Fact::Outlive(undead) => self.outlive = undead.iter().copied().collect(),
             Fact::DriverDied(living) => self.driver_died(living),
             Fact::Hit(_) | Fact::Numbered { .. } => {}
             Fact::Over => self.over(),
@@ -59,10 +61,12 @@ impl Books {
         if self.ended != Some(RunEnd::Complete) {
             self.wrong("it ends", "the run is over without having said so".to_owned());
         }
+        // A search leaves its tasks as they are.
+        let is_search = self.is_search();
         let left: Vec<String> = self
             .tasks
             .iter()
-            .filter(|task| task.end.is_none())
+            .filter(|task| task.end.is_none() && !is_search)
             .map(|task| task.name.clone())
             .collect();
         if !left.is_empty() {
@@ -80,7 +84,9 @@ impl Books {
         match record {
             Record::TaskEnded { task, end } => self.task_ended(*task, end),
             Record::RunEnded { end } => {
-                if *end == RunEnd::Complete {
+                if *end == RunEnd::Complete && self.is_search() {
+                    self.search_ended();
+                } else if *end == RunEnd::Complete {
                     let is_open = self.tasks.iter().any(|task| task.end.is_none());
                     if is_open || !self.is_closed {
                         self.wrong("it ends when all is done", "there was more to come".to_owned());
@@ -92,6 +98,9 @@ impl Books {
                 self.ended = Some(*end);
             }
             Record::Closed => self.is_closed = true,
+            Record::Noted { task: None, text } if text.starts_with(NOT_TRIED) => {
+                self.not_tried.clone_from(text);
+            }
             Record::Noted { task: Some(task), text } => {
                 if text.starts_with("not held") {
                     self.check_not_held(*task);
@@ -136,7 +145,8 @@ impl Books {
         }
         match end {
             TaskEnd::Done { .. } => {
-                if task.steps.is_some_and(|steps| task.on_disk < steps) {
+                let is_short = task.steps.is_some_and(|steps| task.on_disk < steps);
+                if is_short && !self.has_said_done(id) {
                     let what =
                         format!("{} is done at {} of {:?}", task.name, task.on_disk, task.steps);
                     self.wrong("done is trained to the end", what);

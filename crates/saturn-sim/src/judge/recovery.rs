@@ -324,7 +324,7 @@ impl Books {
     pub(super) fn excluded(&mut self, id: TaskId, key: &StrategyKey) {
         let Some(task) = self.tasks.get_mut(id.0) else { return };
         task.excluded.insert(key.clone());
-        let failed = &task.failed;
+        let (failed, most) = (&task.failed, self.config.policy.max_failures);
         // Under `ddp` on one device its functions do what they would do without Saturn.
         let is_plain = key.technique == "ddp" && key.gpus == 1;
         let has_raised = !task.has_worked
@@ -334,7 +334,12 @@ impl Books {
             || failed.last.as_ref().is_some_and(|(kind, of)| {
                 of == key
                     && match kind {
-                        FailureKind::OutOfMemory => failed.beside != Some(false),
+                        // Beside others who share the device, chance may be the cause, as often as
+                        // it may be for other failures.
+                        FailureKind::OutOfMemory => match failed.beside {
+                            None => true,
+                            Some(is_shared) => is_shared && failed.retries + 1 >= most,
+                        },
                         FailureKind::NotApplicable => true,
                         kind => is_kill(*kind) && failed.killed_before.as_ref() == Some(key),
                     }

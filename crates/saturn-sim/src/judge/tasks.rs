@@ -16,8 +16,10 @@ use crate::judge::recovery::Failures;
 const FORGIVEN: usize = 10;
 
 /// How the errors of tasks begin that no strategy can run.
-const HOPELESS: [&str; 3] =
-    ["no technique can run it", "no strategy fits", "the number of its steps is unknown"];
+const HOPELESS: [&str; 3] = ["no technique can run it", "no strategy fits", ENDLESS];
+
+/// How the error of a task begins of which nobody knows how many steps it has.
+const ENDLESS: &str = "the number of its steps is unknown";
 
 /// How the error of a task begins whose numbers of devices no node allows.
 const OUT_OF_RANGE: &str = "no strategy fits: its `gpu_range`";
@@ -176,6 +178,13 @@ impl Books {
         }
         self.duties.retain(|duty| !matches!(duty, Duty::Add(names) if names.is_empty()));
         for trial in &spec.measured {
+            if let Some(outcome) = &trial.outcome {
+                self.note_tried(
+                    &spec.profile_key,
+                    (&trial.strategy.key(), trial.gpu_type.as_deref().unwrap_or_default()),
+                    outcome,
+                );
+            }
             if matches!(trial.outcome, Some(TrialOutcome::Measured { .. })) {
                 let gpu_type = trial.gpu_type.clone().unwrap_or_default();
                 let of_group = self.measured.entry(spec.profile_key.clone()).or_default();
@@ -207,6 +216,7 @@ impl Books {
 
     /// An outcome is the trial's report, or its failure.
     fn tried(&mut self, group: &str, gpu_type: &str, key: &StrategyKey, outcome: &TrialOutcome) {
+        self.note_tried(group, (key, gpu_type), outcome);
         if matches!(outcome, TrialOutcome::Measured { .. }) {
             let said = self.attempts.values().any(|one| {
                 one.strategy.is_of(key)
@@ -239,6 +249,20 @@ impl Books {
         }
     }
 
+    /// Something is known of a strategy, by a trial of this run or of an earlier one.
+    fn note_tried(
+        &mut self,
+        group: &str,
+        (key, gpu_type): (&StrategyKey, &str),
+        outcome: &TrialOutcome,
+    ) {
+        let of_group = self.tried.entry(group.to_owned()).or_default();
+        of_group.insert((key.clone(), gpu_type.to_owned()));
+        if let TrialOutcome::Measured { batches_per_epoch: Some(_), .. } = outcome {
+            self.known_lengths.insert(group.to_owned());
+        }
+    }
+
     /// Whether a trial shows that a strategy is to blame: it said so, it failed by more than an
     /// error of its task's functions, or these functions have worked elsewhere.
     fn is_strategys_failure(&self, group: &str, key: &StrategyKey, outcome: &TrialOutcome) -> bool {
@@ -268,6 +292,9 @@ impl Books {
         self.is_hopeless_for_a_reason(id, error)?;
         if error.starts_with(OUT_OF_RANGE) && !self.is_closed {
             return Err(format!("{} is given up although wider nodes may come", task.name));
+        }
+        if error.starts_with(ENDLESS) && !self.known_lengths.contains(&task.group) {
+            return Ok(());
         }
         let allowed = |key: &StrategyKey| {
             !task.excluded.contains(key)
@@ -308,7 +335,7 @@ impl Books {
     /// A task that no strategy can run is told why, and nothing is still to be found out.
     fn is_hopeless_for_a_reason(&self, id: TaskId, error: &str) -> Result<(), String> {
         let task = &self.tasks[id.0];
-        if error.starts_with("the number of its steps is unknown") && task.steps.is_some() {
+        if error.starts_with(ENDLESS) && task.steps.is_some() {
             return Err(format!("{} has {:?} steps: {error}", task.name, task.steps));
         }
         if let Some(why) = error.strip_prefix("no technique can run it") {

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use saturn_core::{Gang, TrialOutcome};
 use saturn_engine::{
-    Attempt, AttemptId, DeviceId, NodeId, Place, Purpose, Record, State, TaskId, TaskStatus,
+    Attempt, AttemptId, DeviceId, Event, NodeId, Place, Purpose, Record, State, TaskId, TaskStatus,
     TrialKey, devices,
 };
 
@@ -44,6 +44,8 @@ struct Waiter {
     maybe_since: u64,
     /// The turn in which it waited for sure.
     surely_since: Option<u64>,
+    /// The number of looks by then.
+    looks_before: u64,
 }
 
 /// How much longer than this rule the engine may expect an attempt to take.
@@ -72,10 +74,22 @@ pub(super) struct HostMemory {
     /// The firsts at the end of the last turn.
     firsts: Vec<First>,
     launched: Vec<AttemptId>,
+    /// Trials that have gone on as training in this turn.
+    went_on: Vec<AttemptId>,
     is_inspected: bool,
+    /// Events so far after which the engine has looked who waits for host memory.
+    num_looks: u64,
 }
 
 impl HostMemory {
+    pub(super) fn told(&mut self, event: &Event) {
+        let looks = matches!(
+            event,
+            Event::Tick | Event::Solved { .. } | Event::RankExited { .. } | Event::SpaceFreed
+        );
+        self.num_looks += u64::from(looks);
+    }
+
     pub(super) fn stored(&mut self, record: &Record) {
         match record {
             // A new driver does not know who waited.
@@ -83,6 +97,7 @@ impl HostMemory {
             Record::Launched { attempt, purpose, .. } if *purpose != Purpose::Inspection => {
                 self.launched.push(*attempt);
             }
+            Record::WentOn { attempt, .. } => self.went_on.push(*attempt),
             // What a strategy takes may be another figure now.
             Record::Inspected { .. } | Record::Tried { .. } => self.is_inspected = true,
             _ => {}
@@ -98,6 +113,7 @@ impl HostMemory {
     ) -> Result<(), Violation> {
         let slack = Slack::of(is_exact);
         let launched = std::mem::take(&mut self.launched);
+        let went_on = std::mem::take(&mut self.went_on);
         let is_inspected = std::mem::take(&mut self.is_inspected);
         if !is_host_memory_limited(state) {
             return Ok(());
@@ -107,6 +123,7 @@ impl HostMemory {
             return Ok(());
         }
         let firsts = firsts(state, now_s);
+        self.check_going_on(state, &went_on, &firsts)?;
         if !is_inspected {
             self.check_order(state, slack, now_s, &launched, &firsts)?;
             Self::check_starts(state, slack, now_s, &firsts)?;
@@ -120,11 +137,13 @@ impl HostMemory {
             let index = self.waiters.iter().position(|one| one.task == first.task);
             let index = index.unwrap_or_else(|| {
                 let (task, maybe_since) = (first.task, self.turn);
-                self.waiters.push(Waiter { task, maybe_since, surely_since: None });
+                let (surely_since, looks_before) = (None, self.num_looks);
+                self.waiters.push(Waiter { task, maybe_since, surely_since, looks_before });
                 self.waiters.len() - 1
             });
-            if !are_trials_open {
-                self.waiters[index].surely_since.get_or_insert(self.turn);
+            let waiter = &mut self.waiters[index];
+            if !are_trials_open && waiter.surely_since.is_none() {
+                (waiter.surely_since, waiter.looks_before) = (Some(self.turn), self.num_looks);
             }
         }
         self.firsts = firsts;
@@ -180,6 +199,35 @@ impl HostMemory {
                     );
                     return broken("nothing overtakes on host memory", what);
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// No trial goes on as training on a node where another task waits for host memory: it would keep
+    /// the memory until its task is done.
+    fn check_going_on(
+        &self,
+        state: &State,
+        went_on: &[AttemptId],
+        firsts: &[First],
+    ) -> Result<(), Violation> {
+        for attempt in went_on.iter().filter_map(|id| state.attempts.get(id)) {
+            let has_waited = |first: &&First| {
+                let waiter = self.waiters.iter().find(|one| one.task == first.task);
+                // The engine has looked at it since it began to wait, and that was no last look.
+                let is_sure = waiter.is_some_and(|one| {
+                    one.surely_since.is_some() && one.looks_before + 1 < self.num_looks
+                });
+                is_sure && first.task != attempt.task && self.firsts.contains(first)
+            };
+            let waits_there = |first: &&First| {
+                let mut nodes = attempt.gang.iter().map(|part| part.node);
+                nodes.any(|node| bytes_of_place(state, &first.place, node) > 0)
+            };
+            if let Some(first) = firsts.iter().filter(has_waited).find(waits_there) {
+                let what = format!("{:?} trains on, and {first:?} waits", attempt.task);
+                return broken("no trial goes on where others wait for host memory", what);
             }
         }
         Ok(())

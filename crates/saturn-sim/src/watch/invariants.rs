@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use saturn_core::TrialOutcome;
 use saturn_engine::{
-    Action, Attempt, AttemptId, Command, DeviceId, Event, Purpose, Record, Ruling, Slowed, State,
-    TaskId, TaskStatus, TrialKey, devices,
+    Action, Attempt, AttemptId, Command, DeviceId, Event, Mode, Purpose, Record, Ruling, Slowed,
+    State, TaskId, TaskStatus, TrialKey, devices,
 };
 
 use crate::driving::seam::{Violation, Watcher, broken};
@@ -45,6 +45,7 @@ impl Watcher for Watch {
     fn told(&mut self, event: &Event, now_s: f64) {
         self.overdue.told(event, &self.folded.config, now_s);
         self.paces.told(event, now_s);
+        self.host_memory.told(event);
         self.is_judged = matches!(event, Event::Command { command: Command::Judge { .. } });
     }
 
@@ -87,7 +88,9 @@ impl Watcher for Watch {
             Self::check_starts(state, world.now_s())?;
             self.host_memory.check(state, world.is_exact, world.now_s())?;
             let is_poor = world.hits.contains_key(&Fault::PoorPlan);
-            self.idleness.check(state, is_poor, world.now_s())?;
+            if state.config.mode == Mode::Orchestrate {
+                self.idleness.check(state, is_poor, world.now_s())?;
+            }
             Self::check_let_go_on(state, &self.let_go_on)?;
         }
         self.let_go_on.clear();

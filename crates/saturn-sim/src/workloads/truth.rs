@@ -52,10 +52,17 @@ pub struct GroupTruth {
     pub save_s: f64,
     /// When its tasks evaluate their models, and how long that takes; `None`: never.
     pub evaluating: Option<Evaluating>,
-    /// Batches in a pass over the loader.
+    /// Batches in a pass over the loader; 0: nobody knows.
     pub batches_per_epoch: u64,
     /// By name.
     pub techniques: BTreeMap<String, TechniqueTruth>,
+}
+
+impl GroupTruth {
+    /// Batches in a pass over the loader, if the loader says so.
+    fn known_batches(&self) -> Option<u64> {
+        Some(self.batches_per_epoch).filter(|batches| *batches > 0)
+    }
 }
 
 /// How a technique does with a group.
@@ -148,7 +155,7 @@ impl Truth {
             layers: Some(4),
             checkpoint_bytes: 3 << 22,
             optimizer_state_ratio: 2.0,
-            batches_per_epoch: self.groups.get(group).map(|group| group.batches_per_epoch),
+            batches_per_epoch: self.groups.get(group).and_then(GroupTruth::known_batches),
             verdicts: verdicts.collect(),
         }
     }
@@ -168,7 +175,7 @@ impl Truth {
                     relative_error: None,
                     warmup_s: None,
                     variation: None,
-                    batches_per_epoch: Some(group.batches_per_epoch),
+                    batches_per_epoch: group.known_batches(),
                     evaluation_s: group.evaluating.map(|one| one.takes_s),
                 }
             }

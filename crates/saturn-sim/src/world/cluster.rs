@@ -110,6 +110,10 @@ pub struct World {
     pub(crate) found: Option<Truth>,
     /// Finished steps at which a task's own code ends it, if that is before its last step.
     pub(crate) last_steps: BTreeMap<TaskId, u64>,
+    /// The same by the names of tasks that are still to come.
+    pub(crate) own_ends: BTreeMap<String, u64>,
+    /// Processes that were killed may outlive their driver.
+    pub(crate) has_undead: bool,
     /// The factors by which steps on nodes take longer, by name.
     paces: BTreeMap<String, f64>,
     /// The factor by which steps take longer while another gang is on the node.
@@ -162,6 +166,8 @@ impl World {
             truth,
             found: None,
             last_steps: BTreeMap::new(),
+            own_ends: BTreeMap::new(),
+            has_undead: false,
             paces: BTreeMap::new(),
             neighbours: 1.0,
             recorded: None,
@@ -290,6 +296,7 @@ impl World {
             Record::TaskAdded { task, spec } => {
                 self.disk.insert(*task, spec.start_step);
                 self.early.note(*task, spec);
+                self.last_steps.extend(self.own_ends.get(&spec.name).map(|step| (*task, *step)));
                 if self.always_fails.0 == spec.name {
                     self.always_fails.1 = Some(*task);
                 }

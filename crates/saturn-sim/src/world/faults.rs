@@ -161,6 +161,16 @@ pub enum Fault {
     ShortOfMemory,
     /// Programs other than Saturn use devices for a while.
     UsedOutside,
+    /// The run is a search: it measures, and trains nothing.
+    Search,
+    /// Processes that were killed outlive the driver that killed them.
+    Undead,
+    /// A person shares devices with programs other than Saturn.
+    Shared,
+    /// A task's own code ends it before its last step.
+    EndsItself,
+    /// Nobody knows how many steps a pass over the data has.
+    Endless,
 }
 
 impl Fault {
@@ -243,6 +253,11 @@ impl Fault {
         Self::AlwaysFails,
         Self::ShortOfMemory,
         Self::UsedOutside,
+        Self::Search,
+        Self::Undead,
+        Self::Shared,
+        Self::EndsItself,
+        Self::Endless,
     ];
 
     /// Whether a scenario draws it apart, from random numbers of its own. Then the scenarios without

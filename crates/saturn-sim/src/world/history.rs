@@ -75,6 +75,8 @@ pub enum Fact {
     },
     /// A fault occurred.
     Hit(Fault),
+    /// Processes of these attempts, which were killed, outlive the driver that dies next.
+    Outlive(Vec<AttemptId>),
     /// The driver died. Only the ranks of these attempts live on.
     DriverDied(Vec<AttemptId>),
     /// The world stands still.

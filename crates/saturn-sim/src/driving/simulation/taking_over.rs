@@ -26,6 +26,8 @@ pub(super) struct Words {
     progress: BTreeMap<AttemptId, Event>,
     /// How ranks of each attempt came to their ends, as far as a driver has heard it.
     last: BTreeMap<AttemptId, Vec<Event>>,
+    /// The next driver is still to be told of processes that outlive their kill.
+    pub(super) are_undead_untold: bool,
 }
 
 impl Words {
@@ -86,7 +88,8 @@ impl Simulation {
         if living.is_empty() || tears_journal || !self.world.is_hit(Fault::RanksOutlive) {
             living.clear();
         }
-        let waiting = self.world.driver_died(&living);
+        let undead = if tears_journal { Vec::new() } else { self.world.undead() };
+        let waiting = self.world.driver_died(&living, &undead);
         self.engine = engine;
         let mut unheard = self.words.take_unheard();
         unheard.extend(self.forget_standstill());
@@ -101,7 +104,7 @@ impl Simulation {
             machines.host_memory_bytes = machines.host_memory_bytes.map(|_| other);
             machines.host_memory_by_node.values_mut().for_each(|own| *own = other.into());
         }
-        if living.is_empty() && self.world.is_hit(Fault::OtherPool) {
+        if living.is_empty() && undead.is_empty() && self.world.is_hit(Fault::OtherPool) {
             self.change_pool();
         }
         if living.is_empty() && self.has_several_nodes() && self.world.is_hit(Fault::GoneMeanwhile)
@@ -110,7 +113,14 @@ impl Simulation {
         }
         let (cluster, device_memory_bytes) = (self.pool(), self.device_memory_bytes);
         let again = self.words.take_again(&living);
+        // A node may have gone meanwhile with all that was on it.
+        let undead = if undead.is_empty() { undead } else { self.world.undead() };
+        self.words.are_undead_untold = !undead.is_empty();
         self.deliver_surely(Event::Resume { cluster, device_memory_bytes, machines, living });
+        self.words.are_undead_untold = false;
+        if !undead.is_empty() {
+            self.deliver_surely(Event::Undead { attempts: undead });
+        }
         if !self.used_outside.is_empty() {
             self.look_outside();
         }

@@ -1,0 +1,154 @@
+//! What seldom happens in a run, drawn from random numbers of its own: processes that outlive their
+//! driver, devices that are shared with other programs, rulings while a run stops, tasks that end by
+//! themselves, and data of which nobody knows the length.
+
+use std::collections::BTreeSet;
+
+use rand::RngExt;
+use saturn_core::Node;
+use saturn_engine::{Command, Judgement, Metrics, NamedJudgement, NewTask, Ruling};
+
+use crate::driving::simulation::Simulation;
+use crate::driving::simulation::deeds::Deed;
+use crate::fuzz::apart::stream;
+use crate::fuzz::scenario::{CALM_S, is_large, is_on_one_machine};
+use crate::workloads::workload::Workload;
+use crate::world::cluster::World;
+use crate::world::faults::{Fault, Odds};
+
+/// The share of seeds with each of these.
+const SHARE: f64 = 0.05;
+/// Seconds by which other programs have left all devices.
+const QUIET_S: f64 = 0.9 * CALM_S;
+
+fn is_drawn(seed: u64, part: u64) -> bool {
+    !is_large(seed) && stream(seed, part).random_bool(SHARE)
+}
+
+/// Whether killed processes of this seed's run outlive their drivers.
+fn is_stubborn(seed: u64) -> bool {
+    !is_on_one_machine(seed) && is_drawn(seed, 40)
+}
+
+/// Gangs that fail while their peers can't be killed.
+pub(super) fn draw_odds(seed: u64, odds: &mut Odds) {
+    if is_stubborn(seed) {
+        odds.extend([(Fault::RankCrash, 0.3), (Fault::Unkillable, 0.4), (Fault::Immortal, 0.3)]);
+    }
+}
+
+/// Loaders of which nobody knows how many batches they have. Some tasks are told by the number of
+/// passes over them.
+pub(super) fn draw_endless(seed: u64, workload: &mut Workload) {
+    if !is_drawn(seed, 41) {
+        return;
+    }
+    let mut rng = stream(seed, 42);
+    for group in workload.truth.groups.values_mut() {
+        group.batches_per_epoch = 0;
+    }
+    for NewTask { spec, .. } in &mut workload.tasks {
+        if rng.random_bool(0.3) {
+            (spec.steps, spec.epochs) = (None, Some(rng.random_range(1..4)));
+        }
+    }
+}
+
+/// Tasks whose own code ends them before their last step.
+pub(super) fn draw_own_ends(seed: u64, tasks: &[NewTask], world: &mut World) {
+    if world.is_exact || !is_drawn(seed, 43) {
+        return;
+    }
+    let mut rng = stream(seed, 44);
+    for NewTask { spec, .. } in tasks {
+        let Some(steps) = spec.steps.filter(|_| rng.random_bool(0.4)) else { continue };
+        world.own_ends.insert(spec.name.clone(), rng.random_range(steps / 2..=steps));
+    }
+}
+
+/// Counts what the world of a run is like.
+pub(super) fn note_world(seed: u64, world: &mut World) {
+    world.has_undead = is_stubborn(seed);
+    if !world.own_ends.is_empty() {
+        world.hit(Fault::EndsItself);
+    }
+    if world.truth.groups.values().any(|group| group.batches_per_epoch == 0) {
+        world.hit(Fault::Endless);
+    }
+}
+
+/// What drivers, nodes, persons and other programs do.
+pub(super) fn draw_deeds(seed: u64, simulation: &mut Simulation, nodes: &[Node], names: &[String]) {
+    let Some(node) = nodes.first() else { return };
+    draw_stubborn(seed, simulation, node);
+    draw_shared(seed, simulation, node);
+    draw_let_go(seed, simulation, names);
+}
+
+/// Drivers die beside processes that can't be killed. A node of such processes is started again, and
+/// then others use its devices for a while.
+fn draw_stubborn(seed: u64, simulation: &mut Simulation, node: &Node) {
+    if !is_stubborn(seed) {
+        return;
+    }
+    let mut rng = stream(seed, 45);
+    for _ in 0..rng.random_range(2..6) {
+        simulation.plan_deed(rng.random_range(10.0..CALM_S), Deed::DriverDies);
+    }
+    let gone_s = rng.random_range(50.0..200.0);
+    simulation.plan_deed(gone_s, Deed::NodeGoes(node.name.clone()));
+    simulation.plan_deed(gone_s + 5.0, Deed::NodeComes(node.clone()));
+    let used_s = gone_s + rng.random_range(6.0..40.0);
+    for (at_s, devices) in [(used_s, all_of(node)), (used_s + 30.0, BTreeSet::new())] {
+        simulation.plan_deed(at_s, Deed::UsedOutside(node.name.clone(), devices));
+    }
+}
+
+/// Other programs use a node, a person shares its devices with them, and again and again memory runs
+/// out there.
+fn draw_shared(seed: u64, simulation: &mut Simulation, node: &Node) {
+    if !is_drawn(seed, 46) {
+        return;
+    }
+    let mut rng = stream(seed, 47);
+    let from_s = rng.random_range(0.0..60.0);
+    for number in 0..12 {
+        let at_s = from_s + 15.0 * f64::from(number);
+        let uses = Deed::UsedOutside(node.name.clone(), all_of(node));
+        simulation.plan_deed(at_s, uses);
+        if number % 4 == 0 {
+            let (node, devices) = (node.name.clone(), Vec::new());
+            simulation.plan_deed(at_s + 1.0, Deed::Ask(Command::TakeBack { node, devices }));
+        }
+    }
+    simulation.plan_deed(QUIET_S, Deed::UsedOutside(node.name.clone(), BTreeSet::new()));
+    simulation.world.hit(Fault::Shared);
+}
+
+fn all_of(node: &Node) -> BTreeSet<u32> {
+    (0..node.gpus).collect()
+}
+
+/// A stopper holds tasks, and lets them go on while the run is being stopped.
+fn draw_let_go(seed: u64, simulation: &mut Simulation, names: &[String]) {
+    if !is_drawn(seed, 48) {
+        return;
+    }
+    let mut rng = stream(seed, 49);
+    let stops_s = rng.random_range(60.0..250.0);
+    let judge = |simulation: &mut Simulation, at_s: f64, task: &String, step, ruling| {
+        let judgement = Judgement {
+            step,
+            values: Metrics::new(),
+            ruling: Some(ruling),
+            reason: "it does badly".to_owned(),
+        };
+        let judgements = vec![NamedJudgement { task: task.clone(), judgement }];
+        simulation.plan_deed(at_s, Deed::Ask(Command::Judge { judgements }));
+    };
+    for task in names.iter().filter(|_| rng.random_bool(0.6)).collect::<Vec<_>>() {
+        judge(simulation, rng.random_range(10.0..stops_s - 20.0), task, 1, Ruling::Hold);
+        judge(simulation, stops_s + rng.random_range(0.05..0.5), task, 2, Ruling::GoOn);
+    }
+    simulation.plan_deed(stops_s, Deed::Interrupt(1));
+}
