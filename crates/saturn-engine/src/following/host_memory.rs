@@ -74,7 +74,7 @@ fn host_memory_free_s(state: &State, attempt: &Attempt, now_s: f64) -> f64 {
 /// something has changed, and not over all that wait.
 #[derive(Debug, Default)]
 pub(crate) struct HostMemoryQueue {
-    pub(crate) numbers: BTreeMap<TaskId, u64>,
+    numbers: BTreeMap<TaskId, u64>,
     last_number: u64,
     /// The tasks among them that are first in all of their queues, by their numbers.
     first: BTreeMap<u64, HostMemoryWaiter>,
@@ -83,7 +83,7 @@ pub(crate) struct HostMemoryQueue {
     /// The first trial of a group that waits.
     trial: Option<WaitingTrial>,
     /// Nodes about which this has changed since it was asked last.
-    pub(crate) changed: BTreeSet<NodeId>,
+    changed: BTreeSet<NodeId>,
 }
 
 /// The first trial of a group that waits for host memory, with the node that keeps it for the trial.
@@ -167,6 +167,16 @@ impl HostMemoryQueue {
         if let Some(number) = self.numbers.remove(&task) {
             self.set_first(number, None);
         }
+    }
+
+    /// Whether only waiting tasks are in the queue, and whoever waited on a node knows for whom memory
+    /// is kept there now. Tasks that no longer wait leave the queue at the next look. For tests.
+    pub(crate) fn is_kept_up(&self, ledger: &Ledger) -> bool {
+        self.changed.is_empty()
+            && self.numbers.keys().all(|task| {
+                ledger.state.task(*task).status == TaskStatus::Waiting
+                    || ledger.agenda.not_waiting.contains(task)
+            })
     }
 
     /// Takes out the nodes where memory is kept for other tasks than before, or for none.

@@ -2,7 +2,7 @@
 //!
 //! `dispatch` starts tasks that are first on all of their devices. `host_memory` holds back tasks
 //! for which a node has too little host memory. `idle` gives idle devices work before the solver
-//! answers. `kept_up` checks the queue for host memory, in tests.
+//! answers.
 //!
 //! Invariants: the order of the plan binds, its times don't. No two attempts share a device.
 //!
@@ -11,4 +11,3 @@
 pub(crate) mod dispatch;
 pub(crate) mod host_memory;
 pub(crate) mod idle;
-pub(crate) mod kept_up;

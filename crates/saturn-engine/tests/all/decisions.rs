@@ -241,7 +241,7 @@ fn a_task_of_unknown_length_is_told_so_also_where_some_strategies_cannot_run_it(
     run.gone(look, 0);
     let mut num_short = 0;
     while let Some(trial) = run.live(Purpose::Trial).first().copied() {
-        if run.state().attempts[&trial].strategy.gpus == 1 {
+        if run.engine.state().attempts[&trial].strategy.gpus == 1 {
             num_short += 1;
             let outcome = TrialOutcome::OutOfMemory { detail: "full".to_owned() };
             let knobs = Knobs::new();

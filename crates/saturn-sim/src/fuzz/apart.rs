@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
 
-use rand::{RngExt, SeedableRng};
+use rand::RngExt;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use saturn_core::Node;
 use saturn_engine::{DeviceKind, NewTask, Policy};
@@ -12,7 +12,7 @@ use saturn_engine::{DeviceKind, NewTask, Policy};
 use crate::driving::simulation::Simulation;
 use crate::driving::simulation::deeds::Deed;
 use crate::driving::stopper::Stopper;
-use crate::fuzz::scenario::{CALM_S, is_on_one_machine, most};
+use crate::fuzz::seed::{CALM_S, is_on_one_machine, most, stream};
 use crate::workloads::truth::{Evaluating, least_host_bytes};
 use crate::workloads::workload::{Workload, task};
 use crate::world::cluster::World;
@@ -39,11 +39,6 @@ pub(super) fn draw_odds(seed: u64, odds: &mut Odds) {
             odds.insert(*fault, most(*fault) * rng.random::<f64>());
         }
     }
-}
-
-/// The random numbers of one part of a scenario. Each part has its own number and its own stream.
-pub(super) fn stream(seed: u64, part: u64) -> Xoshiro256PlusPlus {
-    Xoshiro256PlusPlus::seed_from_u64(!seed ^ part)
 }
 
 /// The name of a task all of whose launches fail; empty without one.

@@ -5,7 +5,7 @@ use rand::RngExt;
 use saturn_engine::{Mode, RunConfig};
 
 use crate::driving::simulation::Simulation;
-use crate::fuzz::apart::stream;
+use crate::fuzz::seed::stream;
 use crate::world::faults::Fault;
 
 /// Makes some runs searches.

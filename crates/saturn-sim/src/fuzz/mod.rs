@@ -1,7 +1,8 @@
 //! Scenarios with faults, drawn from seeds, and the verdict on each.
 //!
 //! - `scenario` draws a whole scenario, and `apart` its parts with random numbers of their own: `rare`
-//!   has those that seldom happen, and `kinds` has runs that differ as a whole. `run` runs and judges
+//!   has those that seldom happen, and `kinds` has runs that differ as a whole. What a seed alone
+//!   decides is in `seed`. `run` runs and judges
 //!   a scenario. `story` tells a history in words.
 //! - `saboteur` plants bugs, to test that judge and watch find them.
 //!
@@ -15,4 +16,5 @@ pub(crate) mod rare;
 pub(crate) mod run;
 pub(crate) mod saboteur;
 pub(crate) mod scenario;
+mod seed;
 pub mod story;

@@ -10,8 +10,7 @@ use saturn_engine::{Command, Judgement, Metrics, NamedJudgement, NewTask, Ruling
 
 use crate::driving::simulation::Simulation;
 use crate::driving::simulation::deeds::Deed;
-use crate::fuzz::apart::stream;
-use crate::fuzz::scenario::{CALM_S, is_large, is_on_one_machine};
+use crate::fuzz::seed::{CALM_S, is_large, is_on_one_machine, stream};
 use crate::workloads::workload::Workload;
 use crate::world::cluster::World;
 use crate::world::faults::{Fault, Odds};

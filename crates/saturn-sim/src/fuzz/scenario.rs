@@ -16,7 +16,10 @@ use saturn_engine::{
 
 use crate::driving::simulation::Simulation;
 use crate::driving::simulation::deeds::Deed;
-use crate::fuzz::{apart, kinds, rare};
+use crate::fuzz::apart;
+use crate::fuzz::kinds;
+use crate::fuzz::rare;
+use crate::fuzz::seed::{CALM_S, is_large, is_on_one_machine, most, stream};
 use crate::solving::planner::Planner;
 use crate::watch::invariants::Watch;
 use crate::workloads::truth::least_host_bytes;
@@ -24,8 +27,6 @@ use crate::workloads::workload::{Size, TYPES, Workload};
 use crate::world::cluster::{Manners, World};
 use crate::world::faults::{Fault, Odds};
 
-/// When the trouble ends, seconds.
-pub(super) const CALM_S: f64 = 400.0;
 /// By when every task has ended, seconds: the longest workload, one task after another, with room.
 pub const MAX_S: f64 = 100_000.0;
 
@@ -151,12 +152,6 @@ fn draw_policy(
     }
 }
 
-/// Whether this seed's run is on one machine. A resumed run may find another number of devices
-/// there.
-pub(super) fn is_on_one_machine(seed: u64) -> bool {
-    seed % 11 == 4
-}
-
 fn draw_workload(rng: &mut Xoshiro256PlusPlus, seed: u64) -> Workload {
     let small = Size { nodes: 3, gpus: 4, tasks: 7, steps: (20, 250), techniques: 3 };
     if !is_large(seed) {
@@ -165,11 +160,6 @@ fn draw_workload(rng: &mut Xoshiro256PlusPlus, seed: u64) -> Workload {
     let mut workload = Workload::draw(rng, &Size { nodes: 16, gpus: 8, tasks: 300, ..small });
     apart::share_models(&mut workload);
     workload
-}
-
-/// Whether this seed's run is large.
-pub(super) fn is_large(seed: u64) -> bool {
-    seed % 200 == 37
 }
 
 /// Host memory of each node, by name: every second node has three times as much as the one before,
@@ -181,7 +171,7 @@ fn each_nodes_own(nodes: &[Node], least: u64) -> BTreeMap<String, MachineMemory>
 
 /// Keeps the first machine only. Half of the tasks then need at least two of its devices.
 fn move_to_one_machine(seed: u64, workload: &mut Workload) {
-    let mut rng = apart::stream(seed, 0);
+    let mut rng = stream(seed, 0);
     workload.nodes.truncate(1);
     let Some(node) = workload.nodes.first_mut() else { return };
     node.gpus = node.gpus.max(2);
@@ -194,7 +184,7 @@ fn move_to_one_machine(seed: u64, workload: &mut Workload) {
 
 /// Drivers die, and others go on where there are other numbers of devices.
 fn draw_moves(seed: u64, simulation: &mut Simulation) {
-    let mut rng = apart::stream(seed, 1);
+    let mut rng = stream(seed, 1);
     for _ in 0..rng.random_range(1..4) {
         let at_s = rng.random_range(0.0..CALM_S);
         simulation.plan_deed(at_s, Deed::Moves(rng.random_range(1..=4)));
@@ -209,25 +199,6 @@ fn draw_odds(rng: &mut Xoshiro256PlusPlus) -> Odds {
         }
     }
     odds
-}
-
-/// The highest probability of a fault, where it may occur.
-pub(super) fn most(fault: Fault) -> f64 {
-    match fault {
-        Fault::DriverDies => 0.005,
-        Fault::DriverDiesBeforeJournal | Fault::DriverDiesAfterJournal => 0.03,
-        Fault::SavedAfterDeath | Fault::EchoFirst | Fault::RanksOutlive => 1.0,
-        Fault::WrongEstimate | Fault::NoisySteps | Fault::PoorPlan => 0.8,
-        Fault::SolveFails
-        | Fault::SolveTimesOut
-        | Fault::SolveInfeasible
-        | Fault::WrongPlan
-        | Fault::SlowSolve
-        | Fault::OtherMemory
-        | Fault::OtherPool => 0.5,
-        Fault::TaskError | Fault::LateOutOfMemory | Fault::TrialFails => 0.15,
-        _ => 0.3,
-    }
 }
 
 fn draw_wishes(rng: &mut Xoshiro256PlusPlus, workload: &mut Workload) {

@@ -120,7 +120,7 @@ impl<'a> Search<'a> {
 
     /// Takes a genome, in its order of starts, if it is better than the best.
     pub(crate) fn offer(&mut self, genome: Genome) {
-        let genome = by_start(&mut self.player, genome);
+        let genome = self.player.by_start(genome);
         let worth = self.player.worth(&genome, f64::INFINITY);
         self.take(Incumbent { worth, genome });
     }
@@ -205,7 +205,7 @@ impl<'a> Search<'a> {
             }
         }
         if round.is_whole {
-            let genome = by_start(&mut self.player, best.genome.clone());
+            let genome = self.player.by_start(best.genome.clone());
             let worth = self.player.worth(&genome, f64::INFINITY);
             if !best.worth.beats(&worth) {
                 best = Incumbent { worth, genome };
@@ -217,13 +217,6 @@ impl<'a> Search<'a> {
             self.shift();
         }
     }
-}
-
-/// The same choices with the gangs in order of start: no gang starts later for it.
-pub(crate) fn by_start(player: &mut Player, mut genome: Genome) -> Genome {
-    player.play(&genome);
-    genome.order.sort_by(|left, right| player.starts[*left].total_cmp(&player.starts[*right]));
-    genome
 }
 
 /// What annealing makes small.

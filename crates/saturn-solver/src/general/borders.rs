@@ -20,7 +20,7 @@ use crate::completion::region::{Cooling, Region};
 use crate::course::clock::Deadline;
 use crate::course::random::Random;
 use crate::course::rounds::{Course, Limits};
-use crate::general::anneal::{Incumbent, by_start};
+use crate::general::anneal::Incumbent;
 use crate::general::instance::Instance;
 use crate::general::play::{Choice, Genome, Player};
 use crate::lists::list::{Entry, Lists};
@@ -180,7 +180,7 @@ impl Annealing<'_> {
             return None;
         }
         let found = genome_of(instance, &queue, &region.into_lists());
-        let genome = by_start(&mut player, found);
+        let genome = player.by_start(found);
         let worth = player.worth(&genome, f64::INFINITY);
         Some(Incumbent { worth, genome })
     }
@@ -311,7 +311,7 @@ mod tests {
                 let rank = ranks(&instance, recipe.rule);
                 let until = Deadline::new(&FrozenClock, 1.0);
                 let built = construct(&mut player, recipe, &rank, until, &|_, _| true, true);
-                let genome = by_start(&mut player, built.unwrap());
+                let genome = player.by_start(built.unwrap());
                 let worth = player.worth(&genome, f64::INFINITY);
                 test(&instance, &Incumbent { worth, genome }, &mut random);
             }

@@ -330,6 +330,13 @@ impl<'a> Player<'a> {
         }
     }
 
+    /// The same choices with the gangs in order of start: no gang starts later for it.
+    pub(crate) fn by_start(&mut self, mut genome: Genome) -> Genome {
+        self.play(&genome);
+        genome.order.sort_by(|left, right| self.starts[*left].total_cmp(&self.starts[*right]));
+        genome
+    }
+
     /// The worth of a genome; nodes should end by `target`.
     pub(crate) fn worth(&mut self, genome: &Genome, target: f64) -> Worth {
         self.play(genome);
