@@ -10,8 +10,8 @@
 //! Borders that are drawn a little before or after the two tasks' times let plans change: the
 //! annealing pays for what a task misses.
 //!
-//! Invariants: the course of the search depends on no limit. It does not know gangs on several nodes,
-//! host memory and the cost.
+//! Invariants: the course of the search depends on no limit. It does not know host memory and the cost,
+//! and begins with no plan that has a gang on several nodes.
 
 use saturn_core::Objective;
 
@@ -69,11 +69,10 @@ pub(crate) struct Search<'a> {
 
 impl<'a> Search<'a> {
     /// `None` where no task waits for anything but devices, and where lists can't say the problem's
-    /// gangs or its objective.
+    /// facts or its objective.
     pub(crate) fn new(instance: &'a Instance<'a>, course: Course, low: f64) -> Option<Self> {
         let model = instance.model;
-        let is_for_lists =
-            instance.objective != Objective::Cost && !model.host_binds && model.is_separable();
+        let is_for_lists = instance.objective != Objective::Cost && !model.host_binds;
         if !is_for_lists || !instance.has_times() {
             return None;
         }
@@ -86,8 +85,17 @@ impl<'a> Search<'a> {
         Some(Self { instance, model, course, low, length, own })
     }
 
-    /// One annealing on each stream. Returns the plans that it found, and whether the round came to
-    /// its end.
+    /// Whether lists can say a plan: none of its gangs is on several nodes.
+    pub(crate) fn may_begin_with(&self, plan: &Incumbent) -> bool {
+        plan.genome.choices.iter().enumerate().all(|(task, choice)| match choice {
+            Choice::Stay => self.instance.stay(task).is_none_or(|stay| stay.home().is_some()),
+            Choice::Narrow { .. } => true,
+            Choice::Wide { .. } => false,
+        })
+    }
+
+    /// One annealing on each stream, from a plan that lists can say. Returns the plans that it found,
+    /// and whether the round came to its end.
     pub(crate) fn round(&mut self, best: &Incumbent, limits: &Limits) -> (Vec<Incumbent>, bool) {
         let Self { instance, model, low, .. } = self;
         let (instance, model, low, deadline) = (*instance, &*model, *low, limits.deadline);

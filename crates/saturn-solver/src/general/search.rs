@@ -130,7 +130,8 @@ impl<'a> Search<'a> {
         let max_moves = left.map(|left| borders.course.num_moves() + left);
         let limits = Limits { max_moves, rests_at, ..*limits };
         while !borders.course.is_over(&limits) {
-            let Some(best) = &self.orders.best else { return true };
+            let best = self.orders.best.as_ref().filter(|best| borders.may_begin_with(best));
+            let Some(best) = best else { return true };
             let (found, _) = borders.round(best, &limits);
             for found in found {
                 self.orders.take(found);
