@@ -121,7 +121,7 @@ impl<'a> Search<'a> {
     /// Takes a genome, in its order of starts, if it is better than the best.
     pub(crate) fn offer(&mut self, genome: Genome) {
         let genome = self.player.by_start(genome);
-        let worth = self.player.worth(&genome, f64::INFINITY);
+        let (worth, genome) = self.player.put_back(genome);
         self.take(Incumbent { worth, genome });
     }
 
@@ -200,13 +200,15 @@ impl<'a> Search<'a> {
         });
         let mut best = start;
         for found in round.results.into_iter().flatten() {
+            let (worth, genome) = self.player.put_back(found.genome);
+            let found = Incumbent { worth, genome };
             if found.worth.beats(&best.worth) {
                 best = found;
             }
         }
         if round.is_whole {
             let genome = self.player.by_start(best.genome.clone());
-            let worth = self.player.worth(&genome, f64::INFINITY);
+            let (worth, genome) = self.player.put_back(genome);
             if !best.worth.beats(&worth) {
                 best = Incumbent { worth, genome };
             }

@@ -189,7 +189,7 @@ impl Annealing<'_> {
         }
         let found = genome_of(instance, &queue, &region.into_lists());
         let genome = player.by_start(found);
-        let worth = player.worth(&genome, f64::INFINITY);
+        let (worth, genome) = player.put_back(genome);
         Some(Incumbent { worth, genome })
     }
 }

@@ -337,6 +337,30 @@ impl<'a> Player<'a> {
         genome
     }
 
+    /// The genome with every running task that was moved to its old place and starts at once left as it
+    /// runs, and its worth. Nothing starts later for it. The plan of a genome leaves such tasks too, and
+    /// must be worth what the search counts.
+    pub(crate) fn put_back(&mut self, mut genome: Genome) -> (Worth, Genome) {
+        let placed = self.placed(&genome);
+        let worth = self.tally(f64::INFINITY);
+        let is_moved = |one: &&Placed| {
+            let stay = self.instance.stay(one.task).filter(|_| !one.stays && one.start <= 0.0);
+            stay.is_some_and(|stay| {
+                stay.strategy == one.strategy
+                    && stay.parts().count() == one.parts.len()
+                    && stay.parts().all(|part| one.parts.contains(&part))
+            })
+        };
+        let moved: Vec<usize> = placed.iter().filter(is_moved).map(|one| one.task).collect();
+        if moved.is_empty() {
+            return (worth, genome);
+        }
+        for task in moved {
+            genome.choices[task] = Choice::Stay;
+        }
+        (self.worth(&genome, f64::INFINITY), genome)
+    }
+
     /// The worth of a genome; nodes should end by `target`.
     pub(crate) fn worth(&mut self, genome: &Genome, target: f64) -> Worth {
         self.play(genome);

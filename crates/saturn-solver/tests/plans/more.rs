@@ -142,9 +142,7 @@ proptest! {
         let options = Options { backend: Backend::Search, objective, seed, ..Options::default() };
         is_never_worse(&problem, &options, 4_000)?;
         let waiting = narrow(problem.clone());
-        // Under the cost, the search may count more than a plan costs (docs/solver-notes.md).
-        let is_counted = objective != Objective::Cost;
-        if is_counted && !waiting.tasks.is_empty() && waiting.unplaceable().is_empty() {
+        if !waiting.tasks.is_empty() && waiting.unplaceable().is_empty() {
             is_never_worse(&waiting, &options, 16_000)?;
         }
         let problem = plain(problem);
