@@ -67,7 +67,8 @@ impl<'a> Search<'a> {
         let is_many = num_tasks > MANY_TASKS && !instance.has_times();
         let share = if is_many { MANY_LISTS } else { LISTS };
         let goal = FIRST_PER_TASK * num_tasks as u64;
-        let borders = borders::Search::new(instance, ask.course.clone(), low);
+        let borders = || borders::Search::new(instance, ask.course.clone(), low);
+        let borders = if is_for_lists { None } else { borders() };
         let low_of_lists = if ask.guide.is_some() { 0.0 } else { low };
         Self { instance, is_for_lists, lists, borders, orders, share, low_of_lists, goal }
     }
