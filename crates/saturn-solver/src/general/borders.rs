@@ -10,8 +10,10 @@
 //! Borders that are drawn a little before or after the two tasks' times let plans change: the
 //! annealing pays for what a task misses.
 //!
-//! Invariants: the course of the search depends on no limit. It does not know host memory and the cost,
-//! and begins with no plan that has a gang on several nodes.
+//! Invariants: the course of the search depends on no limit.
+//!
+//! The search does not know host memory and the cost, and begins with no plan that has a gang on several
+//! nodes.
 
 use saturn_core::Objective;
 
@@ -22,6 +24,7 @@ use crate::course::random::Random;
 use crate::course::rounds::{Course, Limits};
 use crate::general::anneal::Incumbent;
 use crate::general::instance::Instance;
+use crate::general::plain::queue;
 use crate::general::play::{Choice, Genome, Player};
 use crate::lists::list::{Entry, Lists};
 use crate::problem::baselines::Pace;
@@ -158,14 +161,8 @@ impl Annealing<'_> {
             Aim::Ends
         };
         let by = is_makespan.then_some(target);
-        let queue = Queue {
-            model: self.model,
-            duties: duties(instance, &player, by, random),
-            until: instance.nodes.iter().map(|node| node.until).collect(),
-            aim,
-            least_tardiness: instance.least_tardiness(),
-            late_price: instance.late_prices().0,
-        };
+        let mut queue = queue(instance, self.model, aim);
+        draw_borders(instance, &player, by, &mut queue.duties, random);
         // What a second of a mean task costs.
         let a_second = if is_makespan {
             let devices = lists.iter().flatten().map(|entry| f64::from(entry.gpus));
@@ -218,20 +215,16 @@ fn lists(instance: &Instance, player: &Player, genome: &Genome) -> Option<Lists>
     Some(lists)
 }
 
-/// The times of tasks between borders, which are drawn in a played plan. `by` is the time by which
+/// Draws borders in a played plan, and keeps the times of tasks between them. `by` is the time by which
 /// all tasks should end, if that is the objective.
-fn duties(instance: &Instance, player: &Player, by: Option<f64>, random: &mut Random) -> Vec<Duty> {
+fn draw_borders(
+    instance: &Instance,
+    player: &Player,
+    by: Option<f64>,
+    duties: &mut [Duty],
+    random: &mut Random,
+) {
     let tasks = &instance.tasks;
-    let mut duties: Vec<Duty> = tasks
-        .iter()
-        .map(|task| Duty {
-            weight: task.weight,
-            release: task.head,
-            due: task.latest_end,
-            wished: task.wished,
-            late_price: task.late_price,
-        })
-        .collect();
     let is_exact = random.below(EXACT_IN) == 0;
     let reach = if is_exact { 0.0 } else { random.log_between(REACH.0, REACH.1) };
     let reach = reach * player.makespan;
@@ -246,7 +239,6 @@ fn duties(instance: &Instance, player: &Player, by: Option<f64>, random: &mut Ra
             duties[before].due = duties[before].due.min(border);
         }
     }
-    duties
 }
 
 /// Lists as an order by start.
@@ -332,7 +324,8 @@ mod tests {
             let mut player = Player::new(instance, Pace::Packed);
             player.play(&plan.genome);
             let by = (instance.objective == Objective::Makespan).then_some(plan.worth.makespan);
-            let duties = duties(instance, &player, by, random);
+            let mut duties = queue(instance, instance.model, Aim::Ends).duties;
+            draw_borders(instance, &player, by, &mut duties, random);
             for (task, facts) in instance.tasks.iter().enumerate() {
                 assert!(duties[task].release >= facts.head);
                 assert!(duties[task].due >= facts.earliest_end);

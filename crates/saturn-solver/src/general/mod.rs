@@ -6,8 +6,8 @@
 //! gang may wait for a gang on another node. So the state is one order of all tasks with a choice
 //! for each ([`play`]). Annealing ([`anneal`]) searches these states from plans built in one go
 //! ([`construct`]). A plan at hand says when tasks may wait for each other; with these times as
-//! [`borders`], nodes are independent again, and lists are annealed. The general search has its own bounds ([`bounds`]) and, for a few tasks, the
-//! exact program.
+//! [`borders`], nodes are independent again, and lists are annealed. The general search has its own
+//! bounds ([`bounds`]) and, for a few tasks, the exact program.
 //!
 //! May use: `problem`, `course`, `bounds`, `lists`, `completion`.
 

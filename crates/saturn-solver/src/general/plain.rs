@@ -194,25 +194,9 @@ impl Rest {
         Some(Self { model, order, choices })
     }
 
-    /// The part for lists as the search for weighted completion sees it. A task is ready when all
-    /// of its predecessors can have ended. It is due when all tasks that wait for it can still end
-    /// in time.
+    /// The part for lists as the search for weighted completion sees it.
     pub(crate) fn queue(&self, instance: &Instance) -> Queue<'_> {
-        let duties = instance.tasks.iter().map(|task| Duty {
-            weight: task.weight,
-            release: task.head,
-            due: task.latest_end,
-            wished: task.wished,
-            late_price: task.late_price,
-        });
-        Queue {
-            model: &self.model,
-            duties: duties.collect(),
-            until: instance.nodes.iter().map(|node| node.until).collect(),
-            aim: Aim::Ends,
-            least_tardiness: instance.least_tardiness(),
-            late_price: instance.late_prices().0,
-        }
+        queue(instance, &self.model, Aim::Ends)
     }
 
     /// The gangs of the lists.
@@ -277,6 +261,26 @@ impl Rest {
         rest.sort_by(|left, right| keys[*left].total_cmp(&keys[*right]).then(left.cmp(right)));
         order.extend(rest);
         Genome { order, choices, backfills: true }
+    }
+}
+
+/// Tasks as lists see them. A task is ready when all of its predecessors can have ended. It is due when
+/// all tasks that wait for it can still end in time.
+pub(crate) fn queue<'a>(instance: &Instance, model: &'a Model, aim: Aim) -> Queue<'a> {
+    let duties = instance.tasks.iter().map(|task| Duty {
+        weight: task.weight,
+        release: task.head,
+        due: task.latest_end,
+        wished: task.wished,
+        late_price: task.late_price,
+    });
+    Queue {
+        model,
+        duties: duties.collect(),
+        until: instance.nodes.iter().map(|node| node.until).collect(),
+        aim,
+        least_tardiness: instance.least_tardiness(),
+        late_price: instance.late_prices().0,
     }
 }
 
