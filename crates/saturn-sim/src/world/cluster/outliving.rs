@@ -49,10 +49,11 @@ impl World {
         gang.lost.is_empty() && devices(&gang.order.gang).all(|device| is_well(device.node.0))
     }
 
-    /// The driver is dead. The ranks of these attempts live on, and what they say waits; those of the
-    /// undead are still to end. All others die with the driver, and their reports are lost. Immortal
-    /// processes go too, unless the next driver is told of them. Returns what was to be told at this
-    /// moment of those that live on.
+    /// The driver is dead. The ranks of `living` attempts live on, and their reports wait for the next
+    /// driver. The processes of `undead` attempts, which were killed, live on until they end. The
+    /// processes of all other attempts die with the driver, immortal processes too, and their reports
+    /// are lost. Returns the events of living attempts that the driver had still to be told at this
+    /// moment.
     pub fn driver_died(&mut self, living: &[AttemptId], undead: &[Undead]) -> Vec<Event> {
         let undead: Vec<AttemptId> = undead.iter().map(|one| one.attempt).collect();
         if !undead.is_empty() {
