@@ -8,7 +8,7 @@ use crate::lists::list::{Entry, Lists};
 use crate::lists::settle::settle;
 use crate::problem::model::Model;
 use crate::problem::tardiness::compare_tardiness;
-use crate::problem::timeline::place_after;
+use crate::problem::timeline::{lateness, place_after};
 
 /// The requirements of a task beside devices.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -48,10 +48,7 @@ impl Target {
     /// What a gang costs.
     #[inline]
     fn cost(&self, node: usize, entry: &Entry, end: f64) -> f64 {
-        /// The square of an excess counts as well, this much.
-        const SQUARE: f64 = 20.0;
-        let excess = (end - self.end).max(0.0);
-        let late = f64::from(entry.gpus) * excess * (1.0 + SQUARE * excess / self.end);
+        let late = f64::from(entry.gpus) * lateness(end, self.end);
         self.worth[node] * (late + self.load * entry.area())
     }
 }

@@ -156,7 +156,7 @@ impl Annealing<'_> {
         let is_makespan = instance.objective == Objective::Makespan;
         let aim = if is_makespan {
             let load = LOADS[random.below(LOADS.len())];
-            Aim::By(Target { end: target.max(1e-9), load, worth: instance.worth.clone() })
+            Aim::By(Target { end: target, load, worth: instance.worth.clone() })
         } else {
             Aim::Ends
         };

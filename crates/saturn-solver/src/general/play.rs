@@ -19,6 +19,7 @@ use crate::general::instance::Instance;
 use crate::problem::baselines::Pace;
 use crate::problem::calendar::{Calendar, earliest_on_all, earliest_with_memory};
 use crate::problem::tardiness::compare_tardiness;
+use crate::problem::timeline::lateness;
 
 /// The mode of a task, and its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,9 +111,6 @@ impl Worth {
 pub(crate) fn rounding(makespan: f64) -> f64 {
     1e-10 * (1.0 + makespan)
 }
-
-/// Excess beyond the target counts its square as well, this much.
-const SQUARE: f64 = 20.0;
 
 /// Plays genomes; keeps its buffers between plays.
 pub(crate) struct Player<'a> {
@@ -381,8 +379,7 @@ impl<'a> Player<'a> {
             for ((calendar, node), worth) in nodes {
                 let (mut last, mut all) = (0.0f64, 0.0);
                 calendar.ends_after(target, |end, gpus| {
-                    let excess = end - target;
-                    let lateness = excess + SQUARE * excess * excess / target.max(1e-9);
+                    let lateness = lateness(end, target);
                     last = last.max(lateness);
                     all += lateness * gpus as f64;
                 });

@@ -20,9 +20,8 @@ use crate::lists::list::{Entry, Load, play, stays_first};
 use crate::lists::nearby::Nearby;
 use crate::lists::settle::{Incumbent, settled};
 use crate::problem::model::Model;
+use crate::problem::timeline::lateness;
 
-/// Weight of the squared excess, relative to the target.
-const SQUARE: f64 = 20.0;
 /// Weight of a node's priced area, spread over its width.
 const AREA: f64 = 0.05;
 /// Moves between two looks at the clock.
@@ -156,8 +155,7 @@ impl<'a> Region<'a> {
     /// How late a device is that ends at `end`.
     #[inline]
     fn lateness(&self, end: f64) -> f64 {
-        let excess = (end - self.target).max(0.0);
-        excess + SQUARE * excess * excess / self.target
+        lateness(end, self.target)
     }
 
     /// The cost of a node whose list has just been played in the scratch space.

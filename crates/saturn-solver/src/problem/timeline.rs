@@ -29,6 +29,17 @@ pub(crate) fn place_after(free: &mut [f64], gpus: usize, earliest: f64, runtime:
     start
 }
 
+/// How late a device is that ends at `end` and should end by `target`, in seconds. The square of the
+/// excess counts as well, relative to the target: one device that is very late is worse than several
+/// that are a little late.
+#[inline]
+pub(crate) fn lateness(end: f64, target: f64) -> f64 {
+    /// Weight of the square.
+    const SQUARE: f64 = 20.0;
+    let excess = (end - target).max(0.0);
+    excess + SQUARE * excess * excess / target.max(1e-9)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
