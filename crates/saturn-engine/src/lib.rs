@@ -77,6 +77,7 @@ pub use facts::ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
 pub use facts::judgement::{Judgement, NamedJudgement, Ruling};
 pub use facts::machines::{MachineMemory, Machines};
 pub use facts::migrate;
+pub use facts::owner::Owner;
 pub use facts::plan::{Place, PlanSource, RunPlan};
 pub use facts::record::{
     AttemptEnd, ChosenTrial, Purpose, Record, RunEnd, StopReason, TaskEnd, no_strategy,

@@ -265,6 +265,7 @@ fn spec_of(task: usize) -> TaskSpec {
         goal: None,
         is_rest: false,
         start_step: 0,
+        owner: None,
     }
 }
 

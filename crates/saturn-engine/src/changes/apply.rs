@@ -51,6 +51,8 @@ impl State {
                 self.with_task(*task, |task| task.is_paused = true);
             }
             Record::Unpaused { task } => self.with_task(*task, |task| task.is_paused = false),
+            Record::OwnerLeft { uid } => self.apply_owner(*uid, true),
+            Record::OwnerCame { uid } => self.apply_owner(*uid, false),
             Record::Judged { task, judgement } => self.apply_judged(*task, judgement),
             Record::Launched { .. } => self.apply_launch(record, now_s),
             Record::Started { attempt, step, setup_s } => {

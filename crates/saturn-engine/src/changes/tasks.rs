@@ -30,6 +30,22 @@ impl State {
         }
     }
 
+    /// The process that starts a person's ranks has gone, or has come.
+    pub(crate) fn apply_owner(&mut self, uid: u32, is_away: bool) {
+        if is_away {
+            self.away.insert(uid);
+        } else {
+            self.away.remove(&uid);
+        }
+        let is_own = |task: &TaskId| {
+            let owner = &self.task(*task).spec.owner;
+            owner.as_ref().is_some_and(|owner| owner.uid == uid)
+        };
+        for task in self.task_ids().filter(is_own).collect::<Vec<_>>() {
+            self.with_task(task, |task| task.is_owner_away = is_away);
+        }
+    }
+
     pub(crate) fn apply_added(&mut self, id: TaskId, spec: &TaskSpec, now_s: f64) {
         if id.0 != self.tasks.len() {
             return;
@@ -60,6 +76,7 @@ impl State {
             group,
             status: TaskStatus::Waiting,
             is_paused: false,
+            is_owner_away: spec.owner.as_ref().is_some_and(|own| self.away.contains(&own.uid)),
             judged: None,
             is_let_go_on: false,
             added_s: now_s,

@@ -155,6 +155,16 @@ impl Engine {
                     ledger.refuse(refusal);
                 }
             }
+            Event::OwnerLeft { uid } => {
+                if !ledger.state.away.contains(&uid) {
+                    ledger.commit(Record::OwnerLeft { uid }, now_s);
+                }
+            }
+            Event::OwnerCame { uid } => {
+                if ledger.state.away.contains(&uid) {
+                    ledger.commit(Record::OwnerCame { uid }, now_s);
+                }
+            }
             Event::Interrupt => interrupt(ledger, health, now_s),
             Event::SpaceFreed => space_freed(ledger, cooldowns, now_s),
             Event::UsedOutside { devices } => used_outside(ledger, health, devices, now_s),

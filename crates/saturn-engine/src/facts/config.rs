@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::ids::TaskId;
 use crate::facts::machines::MachineMemory;
+use crate::facts::owner::Owner;
 
 /// Whether a run only measures, or also trains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,6 +104,9 @@ pub struct TaskSpec {
     /// have 0 here; then the first attempt reports the step.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub start_step: u64,
+    /// Whose it is; `None`: of the person whose process drives the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<Owner>,
 }
 
 /// The metric that says how well a task does.

@@ -312,6 +312,16 @@ pub enum Event {
     /// The person wants to stop. The first interrupt stops at checkpoints, the second at once. The
     /// third does not wait for processes that can't be killed.
     Interrupt,
+    /// The process that starts the ranks of a person's tasks has gone, or was never there.
+    OwnerLeft {
+        /// The person's number on the machine.
+        uid: u32,
+    },
+    /// That process has come.
+    OwnerCame {
+        /// The person's number on the machine.
+        uid: u32,
+    },
     /// A disk that was full when an attempt ended has more room than it had then.
     SpaceFreed,
     /// These are the devices that programs other than Saturn use now, each with who uses it.

@@ -19,6 +19,8 @@ impl Record {
             Self::Wished { .. } => "wished",
             Self::Paused { .. } => "paused",
             Self::Unpaused { .. } => "unpaused",
+            Self::OwnerLeft { .. } => "owner_left",
+            Self::OwnerCame { .. } => "owner_came",
             Self::Judged { .. } => "judged",
             Self::Launched { .. } => "launched",
             Self::Started { .. } => "started",

@@ -6,7 +6,8 @@
 //!   rounds the times of one of these.
 //! - `record`, `plan`: what a journal keeps. `kind` names the kinds of records. `migrate` reads journals
 //!   of earlier versions.
-//! - `failure`, `evaluation`, `judgement`: parts of events and records.
+//! - `failure`, `ends`, `evaluation`, `judgement`: parts of events and records.
+//! - `owner`: whose a task is.
 //! - `refusal`: why a command is refused.
 //!
 //! Invariants: a value here means the same in every process and in every later version. The
@@ -15,6 +16,7 @@
 //! May use: `saturn-core`, and no other room.
 
 pub(crate) mod config;
+pub(crate) mod ends;
 pub(crate) mod evaluation;
 pub(crate) mod event;
 pub(crate) mod failure;
@@ -24,6 +26,7 @@ mod kind;
 pub(crate) mod machines;
 mod microseconds;
 pub mod migrate;
+pub(crate) mod owner;
 pub(crate) mod plan;
 pub(crate) mod record;
 pub(crate) mod refusal;

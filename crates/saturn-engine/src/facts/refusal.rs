@@ -23,6 +23,8 @@ macro_rules! codes {
 
 codes! {
     NameTaken "name_taken" "the run has a task of this name already",
+    NotYours "not_yours" "the command is about a task of another person, or about the whole pool, \
+        and you are not the person who drives it",
     UnknownTask "unknown_task" "the run has no task of this name",
     TaskEnded "task_ended" "the task has ended",
     NotPaused "not_paused" "the task is not paused",

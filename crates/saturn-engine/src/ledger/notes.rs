@@ -50,8 +50,11 @@ impl Ledger {
                 self.agenda.may_be_hopeless.insert(*task);
                 self.idle.note_without_place(&self.state, *task);
             }
-            // The trials of a paused or held task have waited.
-            Record::TrialsChosen { .. } | Record::Unpaused { .. } | Record::Judged { .. } => {
+            // The trials of a task that could do nothing have waited.
+            Record::TrialsChosen { .. }
+            | Record::Unpaused { .. }
+            | Record::OwnerCame { .. }
+            | Record::Judged { .. } => {
                 self.agenda.trials_changed = true;
             }
             // Tasks that waited for wider nodes wait in vain now.
@@ -322,6 +325,7 @@ mod tests {
             goal: None,
             is_rest: false,
             start_step: 0,
+            owner: None,
         };
         ledger.commit(Record::TaskAdded { task: TaskId(0), spec }, 0.0);
         let strategy = Strategy { technique: "ddp".to_owned(), gpus: 1, knobs: Knobs::new() };

@@ -105,6 +105,8 @@ pub struct State {
     /// The largest host memory of a node of each type, bytes, where every node of the type has a
     /// number of its own. It is kept for the same reason as `usable_breadths`.
     pub(crate) host_memory_of_types: BTreeMap<String, u64>,
+    /// The people whose ranks nobody can start now, by their numbers on the machine.
+    pub(crate) away: BTreeSet<u32>,
 }
 
 impl State {
@@ -143,6 +145,7 @@ impl State {
             usable_breadths: Vec::new(),
             node_widths: BTreeMap::new(),
             host_memory_of_types: BTreeMap::new(),
+            away: BTreeSet::new(),
         }
     }
 
@@ -191,7 +194,7 @@ impl State {
             TaskStatus::Ended(TaskEnd::Failed { .. }) => Stage::Failed,
             TaskStatus::Ended(TaskEnd::Cancelled { .. }) => Stage::Cancelled,
             TaskStatus::Ended(TaskEnd::Stopped { .. }) => Stage::Stopped,
-            _ if state.is_paused => Stage::Paused,
+            _ if state.is_paused || state.is_owner_away => Stage::Paused,
             _ if state.held().is_some() => Stage::Held,
             TaskStatus::Running(_) => Stage::Running,
             TaskStatus::Waiting if self.is_measured(task) => Stage::Waiting,
@@ -285,8 +288,8 @@ impl State {
         PRIORITY_FACTOR.powi(self.task(task).spec.wishes.priority.clamp(-16, 16))
     }
 
-    /// The task whose model is inspected for a group: the first that has not ended, and that comes
-    /// after no open task if there is such a task.
+    /// The task whose model is inspected for a group: the first that has not ended and whose
+    /// processes can be started, and that comes after no open task if there is such a task.
     pub(crate) fn representative(&self, group: usize) -> Option<TaskId> {
         self.first_to_measure(group, |_| true)
     }
@@ -301,6 +304,7 @@ impl State {
         let tasks = self.groups[group].tasks.iter().copied();
         let mut tasks = tasks
             .filter(|task| !self.has_ended(*task) && !self.is_measured_later(*task) && may(*task))
+            .filter(|task| !self.task(*task).is_owner_away)
             .peekable();
         let first = tasks.peek().copied();
         tasks.find(|task| self.waits_for(*task).next().is_none()).or(first)

@@ -42,6 +42,8 @@ pub struct TaskState {
     pub status: TaskStatus,
     /// It is to do nothing until it is taken up again. It may still be running: then it stops.
     pub is_paused: bool,
+    /// The process that would start its ranks is not there: that of another person of the machine.
+    pub is_owner_away: bool,
     /// What the stopper said of it, where it is not to train. It may still be running: then it
     /// stops.
     pub judged: Option<Judged>,
@@ -116,9 +118,10 @@ impl TaskState {
         self.steps.is_some_and(|steps| self.step >= steps)
     }
 
-    /// Whether it is to do nothing for now: its user paused it, or the stopper holds it or ends it.
+    /// Whether it is to do nothing for now: its user paused it, the stopper holds it or ends it, or
+    /// nobody can start its ranks.
     pub fn must_not_train(&self) -> bool {
-        self.is_paused || self.judged.is_some()
+        self.is_paused || self.judged.is_some() || self.is_owner_away
     }
 
     /// Why the stopper holds it; `None` where it doesn't.

@@ -15,6 +15,7 @@ mod left;
 mod outside;
 mod overtaking;
 mod own_failures;
+mod owners;
 mod paces;
 mod pairs;
 mod records;

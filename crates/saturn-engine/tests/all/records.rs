@@ -84,6 +84,7 @@ fn spec() -> impl Strategy<Value = TaskSpec> {
         goal: None,
         is_rest: false,
         start_step: 0,
+        owner: None,
     })
 }
 
@@ -214,6 +215,8 @@ fn record() -> impl Strategy<Value = Record> {
         (task(), wishes()).prop_map(|(task, wishes)| Record::Wished { task, wishes }),
         task().prop_map(|task| Record::Paused { task }),
         task().prop_map(|task| Record::Unpaused { task }),
+        (0..3_u32).prop_map(|uid| Record::OwnerLeft { uid }),
+        (0..3_u32).prop_map(|uid| Record::OwnerCame { uid }),
         (attempt(), task(), any::<bool>(), gang()).prop_map(|(attempt, task, trains, gang)| {
             Record::Launched {
                 attempt,

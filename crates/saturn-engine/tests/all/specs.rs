@@ -28,6 +28,7 @@ pub(crate) fn spec(name: &str) -> TaskSpec {
         goal: None,
         is_rest: false,
         start_step: 0,
+        owner: None,
     }
 }
 

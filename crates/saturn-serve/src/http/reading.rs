@@ -23,7 +23,7 @@ use crate::http::reply::{self, answer};
 const PAGE: usize = 100;
 const MAX_PAGE: usize = 1000;
 /// Fields of a task that are left out where they say nothing. A query may ask for them all the same.
-const LEFT_OUT: [&str; 3] = ["is_rest", "start_step", "is_held"];
+const LEFT_OUT: [&str; 4] = ["is_rest", "start_step", "is_held", "owner"];
 /// Bytes of a part of a log by default.
 const LOG_BYTES: u64 = 64 << 10;
 

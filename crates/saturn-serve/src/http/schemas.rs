@@ -104,7 +104,7 @@ pub(crate) const SCHEMAS: &[Schema] = &[
          [number]?, ended_s: number?, train_s: number?, priority: integer, deadline_s: \
          number?, due?: string, is_late: boolean?, release_s: number, after: [string], error: string?, \
          lacks_devices: boolean, is_rest?: boolean, start_step?: integer, \
-         is_held?: boolean, dir: string",
+         is_held?: boolean, dir: string, owner?: string",
     ),
     schema(
         "Task",

@@ -82,6 +82,7 @@ pub(crate) fn kind_of(event: &Event) -> &'static str {
         Event::Command { .. } | Event::Interrupt => return "command",
         Event::SpaceFreed => return "space freed",
         Event::UsedOutside { .. } => return "used outside",
+        Event::OwnerLeft { .. } | Event::OwnerCame { .. } => return "people",
         Event::StoodStill { .. } => return "stood still",
         Event::Tick => return "tick",
     };

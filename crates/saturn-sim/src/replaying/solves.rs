@@ -194,6 +194,8 @@ pub(super) fn is_news(record: &Record) -> bool {
         | Record::Wished { .. }
         | Record::Paused { .. }
         | Record::Unpaused { .. }
+        | Record::OwnerLeft { .. }
+        | Record::OwnerCame { .. }
         | Record::NodeJoined { .. }
         | Record::NodeLeft { .. }
         | Record::SetAside { .. }

@@ -149,6 +149,7 @@ pub fn task(index: usize, group: &str, steps: u64) -> TaskSpec {
         goal: None,
         is_rest: false,
         start_step: 0,
+        owner: None,
     }
 }
 

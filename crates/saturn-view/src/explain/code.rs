@@ -39,6 +39,7 @@ codes! {
     Stops "stops" "it was asked to stop, and trains its last steps before the stop",
     IsKilled "is_killed" "its processes are being killed",
     Paused "paused" "its user paused it",
+    OwnerAway "owner_away" "it is another person's, and the program that would start its processes as that person is not there",
     Held "held" "the stopper holds it, and may let it train again",
     WaitsStopped "waits_stopped" "the run is stopping, or was stopped",
     WaitsPredecessor "waits_predecessor" "it comes after tasks that are not done",

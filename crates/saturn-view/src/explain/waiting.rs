@@ -32,6 +32,16 @@ pub(super) fn waiting(
         let text = format!("{name} is paused{since}{at}, until it is unpaused.");
         reasons.push(Reason::new(Code::Paused, text));
     }
+    if task_state.is_owner_away
+        && let Some(owner) = &task_state.spec.owner
+    {
+        let text = format!(
+            "{name} waits: the agent of {0}, which starts the processes of {0}'s tasks, is not \
+             there. It starts when {0} calls saturn join, or saturn submit.",
+            owner.name
+        );
+        reasons.push(Reason::new(Code::OwnerAway, text));
+    }
     if let Some(why) = task_state.held() {
         let at = at_step(task_state.step);
         let why = first_line(why);

@@ -173,10 +173,7 @@ impl History {
             | Record::SetAside { .. }
             | Record::TakenBack { .. } => self.pool.extend(pool_change(record, now_s)),
             Record::Noted { task, text } => {
-                if self.notes.len() == MAX_NOTES {
-                    self.notes.pop_front();
-                }
-                self.notes.push_back(Note { at_s: now_s, task: *task, text: text.clone() });
+                self.noted(Note { at_s: now_s, task: *task, text: text.clone() });
             }
             Record::Began { config } => self.errors.on(&config.policy.hardware),
             Record::Resumed { adopted, .. } => {
@@ -201,9 +198,18 @@ impl History {
             | Record::Solved { .. }
             | Record::Retrying { .. }
             | Record::Excluded { .. }
+            | Record::OwnerLeft { .. }
+            | Record::OwnerCame { .. }
             | Record::Interrupted { .. }
             | Record::RunEnded { .. } => {}
         }
+    }
+
+    fn noted(&mut self, note: Note) {
+        if self.notes.len() == MAX_NOTES {
+            self.notes.pop_front();
+        }
+        self.notes.push_back(note);
     }
 
     fn launched(&mut self, state: &State, attempt: AttemptId, mut past: PastAttempt) {

@@ -130,7 +130,7 @@ fn width_that_is_faster(state: &State, attempt: &Attempt) -> Option<u32> {
 fn kept_from_training(state: &State, id: TaskId) -> Option<DeviceUse> {
     let task = state.task(id);
     let is_later = task.not_before_s.max(task.spec.wishes.release_s) > state.now_s;
-    if task.is_paused {
+    if task.is_paused || task.is_owner_away {
         Some(DeviceUse::Paused)
     } else if task.judged.is_some() {
         Some(DeviceUse::Held)

@@ -237,6 +237,13 @@ pub fn failure_kind(kind: FailureKind) -> &'static str {
     }
 }
 
+/// A person who has submitted tasks, by name.
+pub(crate) fn person(state: &State, uid: u32) -> String {
+    let mut owners = state.tasks.iter().filter_map(|task| task.spec.owner.as_ref());
+    let owner = owners.find(|owner| owner.uid == uid);
+    owner.map_or_else(|| format!("person {uid}"), |owner| escape_terminal(&owner.name))
+}
+
 /// The first line of foreign text that is not blank, safe to print.
 pub fn first_line(text: &str) -> String {
     escape_terminal(text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or(""))

@@ -180,6 +180,10 @@ pub struct TaskStatus {
     /// Its directory within the run directory.
     #[serde(default)]
     pub dir: String,
+    /// The login name of the person whose it is; left out if that is the person whose process drives
+    /// the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
 }
 
 /// Where a run stands. All times are seconds on its clock.
@@ -317,6 +321,7 @@ fn task(
         start_step: task.spec.start_step,
         is_held: task.held().is_some() && !state.has_ended(id),
         dir: task.spec.dir.clone(),
+        owner: task.spec.owner.as_ref().map(|owner| owner.name.clone()),
     }
 }
 

@@ -141,7 +141,7 @@ fn table(status: &Status, width: usize, paint: Paint) -> Vec<String> {
     });
     let num_more = tasks.len().saturating_sub(MAX_TASKS);
     tasks.truncate(MAX_TASKS);
-    let mut columns = vec![("task", Align::Left), ("state", Align::Left)];
+    let mut columns = vec![("task", Align::Left), ("state", Align::Left), ("person", Align::Left)];
     columns.extend((width >= WIDE.1).then_some(("steps", Align::Right)));
     columns.extend([
         ("loss", Align::Right),
@@ -158,7 +158,8 @@ fn table(status: &Status, width: usize, paint: Paint) -> Vec<String> {
     let mut table = Table::new(columns);
     let has_nodes = status.pool.nodes > 1;
     for (_, task) in &tasks {
-        let mut row = vec![escape_terminal(&task.name), state_words(task)];
+        let owner = task.owner.as_deref().map(escape_terminal).unwrap_or_default();
+        let mut row = vec![escape_terminal(&task.name), state_words(task), owner];
         row.extend((width >= WIDE.1).then(|| steps(task)));
         row.extend([task.loss.map(number).unwrap_or_default(), evaluation(task), strategy(task)]);
         row.extend((width >= WIDE.0).then(|| devices(&task.devices, has_nodes)));

@@ -253,6 +253,7 @@ mod tests {
             goal: None,
             is_rest: false,
             start_step: 0,
+            owner: None,
         }
     }
 

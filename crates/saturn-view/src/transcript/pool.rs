@@ -50,6 +50,17 @@ impl Transcript {
         self.line(now_s, &self.paint.warn("pause"), &text)
     }
 
+    pub(super) fn owner_left(&self, state: &State, uid: u32, now_s: f64) -> String {
+        let person = words::person(state, uid);
+        let text = format!("the agent of {person} is not there; {person}'s tasks wait for it");
+        self.line(now_s, &self.paint.warn("people"), &text)
+    }
+
+    pub(super) fn owner_came(&self, state: &State, uid: u32, now_s: f64) -> String {
+        let text = format!("the agent of {} is there", words::person(state, uid));
+        self.line(now_s, "people", &text)
+    }
+
     /// A line for a decision of the stopper; `None` for a stop, since the task's end has a line.
     pub(super) fn judged(
         &self,

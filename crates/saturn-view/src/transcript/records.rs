@@ -60,6 +60,8 @@ impl Transcript {
                 let text = format!("{}  is taken up again", self.name(state, *task));
                 vec![self.line(now_s, "unpause", &text)]
             }
+            Record::OwnerLeft { uid } => vec![self.owner_left(state, *uid, now_s)],
+            Record::OwnerCame { uid } => vec![self.owner_came(state, *uid, now_s)],
             Record::Judged { task, judgement } => {
                 self.judged(state, *task, judgement, now_s).into_iter().collect()
             }

@@ -44,6 +44,7 @@ pub(crate) fn task(name: &str, steps: u64, key: &str) -> TaskSpec {
         goal: None,
         is_rest: false,
         start_step: 0,
+        owner: None,
     }
 }
 
