@@ -23,6 +23,7 @@ __all__ = [
     "resume",
     "run",
     "run_agent",
+    "run_guest_agent",
     "status",
     "status_text",
 ]
@@ -151,6 +152,12 @@ def run(
     Raises `saturn.errors.InvalidInput` and `saturn.errors.RunFailed`.
     """
 
+def run_guest_agent(setup: str, ready: Callable[[], None]) -> bool:
+    """Be this person's agent in another person's pool, as `setup` says, until it is not wanted.
+
+    `ready` is called once the pool may connect. False, at once: this person has one there already.
+    """
+
 def run_agent(setup: str, ready: Callable[[], None]) -> None:
     """Be the agent of a run's ranks until there is nothing left to do.
 
@@ -169,6 +176,7 @@ def resume(
     devices: int | None = None,
     allow_other_hardware: bool = False,
     wait: bool = False,
+    share: str | None = None,
     prepared_s: float = 0.0,
 ) -> str:
     """Continue a run that was stopped, drive it to its end and return its report as JSON.

@@ -79,6 +79,15 @@ def run_agent(setup: str, ready: Callable[[], None]) -> None:
     _core().run_agent(setup, ready)
 
 
+def run_guest_agent(setup: str, ready: Callable[[], None]) -> bool:
+    """Be this person's agent in another person's pool, as `setup` says, until it is not wanted.
+
+    `ready` is called once the pool may connect. False, at once: this person has one there already.
+    """
+    ran: bool = _core().run_guest_agent(setup, ready)
+    return ran
+
+
 def exchange() -> Exchange:
     """Make an exchange without agents."""
     made: Exchange = _core().Exchange()
@@ -138,6 +147,7 @@ def resume(
     devices: int | None,
     allow_other_hardware: bool,
     wait: bool,
+    share: str | None,
     prepared_s: float,
 ) -> str:
     """Continue a stopped run to its end; returns its report as JSON."""
@@ -151,6 +161,7 @@ def resume(
         devices=devices,
         allow_other_hardware=allow_other_hardware,
         wait=wait,
+        share=share,
         prepared_s=prepared_s,
     )
     return report

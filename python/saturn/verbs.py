@@ -26,7 +26,8 @@ from saturn.errors import (
     TasksFailed,
 )
 from saturn.plain.measures import plain
-from saturn.runs import pool, serving
+from saturn.runs import joined, pool, serving
+from saturn.runs.joined import JoinedPool
 from saturn.runs.live import Run
 from saturn.runs.outlook import outlook
 from saturn.runs.result import RunResult
@@ -71,14 +72,39 @@ def run_sweep(asked: Mapping[str, Any]) -> int:
 
 def serve_pool(asked: Mapping[str, Any]) -> int:
     """Drive the pool until it is closed or stopped."""
-    options = {name: asked[name] for name in ("devices", "device_memory", "wait")}
+    options = {name: asked[name] for name in ("devices", "device_memory", "wait", "share")}
     run = serving.serve(**options)
+    if asked["share"] is not None:
+        door = shlex.quote(str(Path(asked["share"]).absolute()))
+        _say(f"others on this machine submit to it after: saturn join {door}")
     _say(
         f"this is the pool, {run.run_dir}; Ctrl-C stops it, and saturn serve takes it up again\n"
         "to add a sweep, in another terminal: saturn submit SWEEP.toml\n"
         "to see it in a browser: saturn web"
     )
     return _show(run.wait, _print_result if asked["json"] else None)
+
+
+def join_pool(asked: Mapping[str, Any]) -> int:
+    """Join another person's pool, or leave it."""
+    if asked["door"] is None:
+        directory = joined.leave()
+        if asked["json"]:
+            print(json.dumps({"version": 1, "directory": str(directory)}))
+        _say(f"your tasks there stop at checkpoints; their files stay in {directory}")
+        return _OK
+    found = joined.join(asked["door"])
+    if asked["json"]:
+        known = {"directory": str(found.directory), "is_driven": found.is_driven}
+        print(json.dumps({"version": 1, **known}))
+    _say(
+        f"your tasks and their results will be in {found.directory}\n"
+        "to add a sweep: saturn submit SWEEP.toml\n"
+        "to see everybody's tasks: saturn status pool"
+    )
+    if not found.is_driven:
+        _say("no process drives this pool now: submit once its person has started saturn serve")
+    return _OK
 
 
 @dataclass(frozen=True)
@@ -131,7 +157,7 @@ def _submit(
 ) -> _Submitted | None:
     """Submit the sweep; None if only a preview was asked for, which is printed."""
     run_dir = Path(asked["run_dir"])
-    run = serving.connect() if run_dir == pool.newest() else run_or_pool(run_dir)
+    run = serving.connect() if run_dir == pool.meant() else run_or_pool(run_dir)
     try:
         if found.search is not None:
             searched = _as_pool(run, path, "a `[search]`")
@@ -159,6 +185,11 @@ def _as_pool(run: Run, path: Path, what: str) -> Pool:
     """The run as a pool, which takes what the sweep file has."""
     if isinstance(run, Pool):
         return run
+    if isinstance(run, JoinedPool):
+        raise InvalidInput(
+            f"{path} has {what}, which decides in a process of its own, and another person's pool "
+            f"starts none of yours; in a run of its own: saturn sweep {shlex.quote(str(path))}"
+        )
     raise InvalidInput(
         f"{path} has {what}, which only a pool takes: saturn serve. In a run of its own: "
         f"saturn sweep {shlex.quote(str(path))}"
@@ -400,6 +431,7 @@ _VERBS: dict[str, Callable[[Mapping[str, Any]], int]] = {
     "table": table,
     "problem": problem,
     "serve": serve_pool,
+    "join": join_pool,
     "submit": submit_sweep,
 }
 

@@ -169,6 +169,7 @@ def test_loader_workers_are_not_limited_but_the_rank_itself_is(run: Runtime) -> 
     assert result.one("trial")["outcome"]["outcome"] == "out_of_memory", result.logs
 
 
+@pytest.mark.slow(quick=["fsdp"])
 @pytest.mark.parametrize("technique", ["ddp", "fsdp"])
 def test_the_cause_is_told_apart_from_its_echoes_in_training(run: Runtime, technique: str) -> None:
     def greedy_on_rank_1(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

@@ -74,18 +74,21 @@ pub(crate) fn run(named: &Path) -> Result<Found, Exit> {
     ))
 }
 
-/// The newest pool. If there is none, the error has been printed.
+/// The pool that this person has joined, or else this person's newest. If there is none, the error
+/// has been printed.
 pub(crate) fn pool() -> Result<Found, Exit> {
-    saturn_runtime::newest_pool().map_or_else(
+    saturn_runtime::joined_pool().or_else(saturn_runtime::newest_pool).map_or_else(
         || Err(fail(Exit::BadInput, "there is no pool; to start one: saturn serve")),
         |path| Ok(Found { path, shown: POOL.to_owned() }),
     )
 }
 
-/// The newest pool, as other verbs find it: by its path where a run is called `pool`.
+/// This person's newest pool, as other verbs find it: by its path where a run is called `pool`, or
+/// another person's pool.
 pub(crate) fn listed_pool() -> Option<Found> {
     let path = saturn_runtime::newest_pool()?;
-    let is_hidden = places(Path::new(POOL)).iter().any(|place| is_run(place));
+    let is_hidden = saturn_runtime::joined_pool().is_some()
+        || places(Path::new(POOL)).iter().any(|place| is_run(place));
     let shown = if is_hidden { shell_quoted(&path.to_string_lossy()) } else { POOL.to_owned() };
     Some(Found { path, shown })
 }

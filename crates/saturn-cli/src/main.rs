@@ -28,6 +28,7 @@ fn main() -> ExitCode {
             Command::Whatif(args) => commands::whatif::run(&args),
             Command::Run(args) => commands::run::run(&args),
             Command::Sweep(args) => commands::sweep::run(&args),
+            Command::Join(args) => commands::join::run(&args),
             Command::Serve(args) => commands::serve::run(&args),
             Command::Submit(args) => commands::submit::run(&args),
             Command::Resume(args) => commands::resume::run(&args),

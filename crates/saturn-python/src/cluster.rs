@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use saturn_runtime::{Agent, AgentSetup, Exchange, RunAgent, StoreOpener};
+use saturn_runtime::{Agent, AgentSetup, Exchange, GuestAgent, RunAgent, StoreOpener};
 
 use crate::errors::{invalid_input, to_python};
 
@@ -18,6 +18,21 @@ pub(crate) fn run_agent(py: Python<'_>, setup: &str, ready: &Bound<'_, PyAny>) -
     ready.call0()?;
     py.detach(|| agent.serve());
     Ok(())
+}
+
+/// Is this person's agent in another person's pool until it is not wanted. `ready` is called once the
+/// pool may connect. Returns false at once if this person has an agent there already.
+#[pyfunction]
+pub(crate) fn run_guest_agent(
+    py: Python<'_>,
+    setup: &str,
+    ready: &Bound<'_, PyAny>,
+) -> PyResult<bool> {
+    let agent = py.detach(|| GuestAgent::start(setup)).map_err(|error| to_python(py, &error))?;
+    let Some(agent) = agent else { return Ok(false) };
+    ready.call0()?;
+    py.detach(|| agent.serve());
+    Ok(true)
 }
 
 /// The exchange between a run that this process drives and its agents, which have numbers.

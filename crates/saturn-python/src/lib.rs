@@ -54,13 +54,14 @@ fn run(
 /// `device_memory_bytes` is how much each device may hold from now on: `None` for as much as
 /// before, 0 for all of its memory. `devices` is how many devices of this machine the run has from
 /// here on, `None` for as many as before. `wait` says whether to wait for devices that other runs
-/// hold. `prepared_s` is the seconds that the caller has already spent on this resume. The other
+/// hold. `share` is the directory at which other people of this machine reach the run from here on.
+/// `prepared_s` is the seconds that the caller has already spent on this resume. The other
 /// arguments are those of `run`.
 #[pyfunction]
 #[pyo3(signature = (
     run_dir, write=None, *, is_terminal=false, interrupts,
     cluster=None, device_memory_bytes=None, devices=None, allow_other_hardware=false, wait=false,
-    prepared_s=0.0,
+    share=None, prepared_s=0.0,
 ))]
 #[expect(clippy::too_many_arguments, reason = "each is a keyword of Python")]
 fn resume(
@@ -74,6 +75,7 @@ fn resume(
     devices: Option<u32>,
     allow_other_hardware: bool,
     wait: bool,
+    share: Option<std::path::PathBuf>,
     prepared_s: f64,
 ) -> PyResult<String> {
     let device_memory = match device_memory_bytes {
@@ -88,6 +90,7 @@ fn resume(
         allow_other_hardware,
         cluster,
         wait,
+        share,
         prepared_s,
         ..ResumeOptions::default()
     };
@@ -139,6 +142,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(run, module)?)?;
     module.add_function(wrap_pyfunction!(resume, module)?)?;
     module.add_function(wrap_pyfunction!(cluster::run_agent, module)?)?;
+    module.add_function(wrap_pyfunction!(cluster::run_guest_agent, module)?)?;
     module.add_function(wrap_pyfunction!(outlook, module)?)?;
     module.add_function(wrap_pyfunction!(read_profile, module)?)?;
     module.add_function(wrap_pyfunction!(live::is_driven, module)?)?;

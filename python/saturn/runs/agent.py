@@ -1,9 +1,12 @@
 """The process that a run's ranks belong to if they outlive the run's driver.
 
-The runtime starts it with one line on standard input, and reads one line of its output: `"ready"`,
-or `{"failed": reason}`. The rest is Rust (`saturn-runtime`: `outliving`). This module makes the
-process independent of the driver: it has a session of its own, so that a closing terminal doesn't
-reach it, and the driver is not its parent.
+It is started with one line on standard input, and says one line on its output: `"ready"`, or
+`{"failed": reason}`. The rest is Rust (`saturn-runtime`: `outliving`). This module makes the
+process independent of the program that starts it: it has a session of its own, so that a closing
+terminal doesn't reach it, and that program is not its parent.
+
+The runtime starts the agent of a run of this person. The line for an agent in another person's pool
+(`joined`) has a `door`. That agent also answers `"there"`, if this person has one there already.
 
 The module imports only what it needs, so that it starts at once.
 """
@@ -26,7 +29,7 @@ def main() -> int:
         os._exit(0)
     os.setsid()
     # Whoever inherits a lock holds the devices until it ends, so no rank may.
-    for descriptor in json.loads(setup)["locks"]:
+    for descriptor in json.loads(setup).get("locks", ()):
         os.set_inheritable(descriptor, False)
     answers = os.dup(1)
     os.set_inheritable(answers, False)
@@ -37,7 +40,11 @@ def main() -> int:
         os.close(answers)
 
     try:
-        native.run_agent(setup, lambda: answer("ready"))
+        if "door" in json.loads(setup):
+            if not native.run_guest_agent(setup, lambda: answer("ready")):
+                answer("there")
+        else:
+            native.run_agent(setup, lambda: answer("ready"))
     except SaturnError as error:
         answer({"failed": str(error)})
         return 1

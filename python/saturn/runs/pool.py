@@ -16,7 +16,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from saturn.plain.home import home
-from saturn.runs import run_directory
+from saturn.runs import joined, run_directory
 
 #: What people call the newest pool.
 NAME = "pool"
@@ -28,8 +28,16 @@ def directory() -> Path:
     return home() / "pools"
 
 
+def meant() -> Path | None:
+    """The directory of the pool that is meant by `pool`; None if there is none.
+
+    It is the pool of another person that this person has joined, or else this person's newest.
+    """
+    return joined.current() or newest()
+
+
 def newest() -> Path | None:
-    """The directory of the newest pool; None if there is none."""
+    """The directory of this person's newest pool; None if there is none."""
     if not directory().is_dir():
         return None
     pools = filter(run_directory.has_begun, directory().iterdir())

@@ -64,6 +64,7 @@ class Settings:
     checkpoint_every_s: float | None = None
     stall_s: float = 600.0
     outlive_s: float = 0.0
+    share: Path | None = None
     solver_time_limit_s: float = 2.0
     max_switches: int | None = None
     seed: int = 0
@@ -117,7 +118,7 @@ class Settings:
             "version": 1,
             "mode": self.mode,
             "python": sys.executable,
-            "python_path": _import_places(),
+            "python_path": import_places(),
             "cwd": str(Path.cwd()),
             "devices": self.devices,
             "wait": self.wait,
@@ -142,6 +143,8 @@ class Settings:
         }
         if self.outlive_s:
             described["outlives_s"] = float(self.outlive_s)
+        if self.share is not None:
+            described["door"] = str(self.share)
         if self.checkpoint_every_s is not None:
             described["checkpoint_every_s"] = float(self.checkpoint_every_s)
         if self.nodes_per_task is not None:
@@ -361,7 +364,7 @@ def checked_tasks(tasks: Iterable[Task], *, may_be_empty: bool = False) -> list[
     return workload
 
 
-def _import_places() -> list[str]:
+def import_places() -> list[str]:
     """Where this program finds modules, for its workers; `InvalidInput` if no worker could."""
     places = [path or str(Path.cwd()) for path in sys.path]
     for path in places:
@@ -380,7 +383,7 @@ def check_techniques(tasks: Sequence[Task], entries: Sequence[Entry]) -> None:
 
 
 def with_scripts(
-    entries: Sequence[Entry], tasks: Sequence[Task], *, keep_open: bool
+    entries: Sequence[Entry], tasks: Sequence[Task] = (), *, keep_open: bool = True
 ) -> list[Entry]:
     """The run's techniques; with the technique of scripts, if it has or may get scripts."""
     has_scripts = any(isinstance(task, ScriptTask) for task in tasks)

@@ -21,7 +21,7 @@ from saturn.cluster.opening import open_cluster
 from saturn.errors import InvalidInput, SaturnError
 from saturn.plain.sizes import parse_limit
 from saturn.plain.supported import check_torch
-from saturn.runs import pool, profiles, request, run_directory
+from saturn.runs import joined, pool, profiles, request, run_directory
 from saturn.runs.live import Run
 from saturn.runs.options import DEFAULTS, ClusterOptions, RunOptions, SearchOptions, takes
 from saturn.runs.profiles import Profile
@@ -170,9 +170,13 @@ def resumed(
     device_memory: int | str | None = None,
     devices: int | None = None,
     allow_other_hardware: bool = False,
+    share: Path | None = None,
     options: ClusterOptions,
 ) -> StartedRun:
-    """As `resume`; `devices` is how many devices of this machine the run has from here on."""
+    """As `resume`; `devices` is how many devices of this machine the run has from here on.
+
+    `share` is the directory at which other people of this machine reach the run from here on.
+    """
     began_s = time.monotonic()
     # For the runtime, 0 means no limit.
     memory = parse_limit("device_memory", device_memory, unlimited=0)
@@ -203,6 +207,7 @@ def resumed(
             devices=devices,
             allow_other_hardware=allow_other_hardware,
             wait=waits,
+            share=None if share is None else str(share),
             prepared_s=time.monotonic() - began_s,
         ),
         _write if log else None,
@@ -219,13 +224,14 @@ def attach(run: PathLike, *, runs_dir: PathLike = "saturn_runs") -> Run:
 
     Raises `InvalidInput` if there is no such run.
     """
-    return run_or_pool(found(run, runs_dir))
+    run_dir = found(run, runs_dir)
+    return joined.JoinedPool(run_dir) if run_dir == joined.current() else run_or_pool(run_dir)
 
 
 def found(run: PathLike, runs_dir: PathLike) -> Path:
     """The directory of a run; raises `InvalidInput` if there is no such run."""
     for path in (Path(run), Path(runs_dir) / run, *_pool(run)):
-        if run_directory.has_begun(path):
+        if run_directory.has_begun(path) or path == joined.current():
             return path.resolve()
         if (journal := path / "journal.db").is_symlink():
             raise InvalidInput(
@@ -240,8 +246,8 @@ def found(run: PathLike, runs_dir: PathLike) -> Path:
 
 def _pool(run: PathLike) -> list[Path]:
     """The newest pool, if it is meant and there is one."""
-    newest = pool.newest() if str(run) == pool.NAME else None
-    return [] if newest is None else [newest]
+    meant = pool.meant() if str(run) == pool.NAME else None
+    return [] if meant is None else [meant]
 
 
 def started(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from saturn import native
 from saturn.errors import InvalidInput, RunOver
 from saturn.plain.given_numbers import check_whole
-from saturn.runs import pool
-from saturn.runs.run import resumed, start
+from saturn.runs import joined, pool
+from saturn.runs.joined import JoinedPool
+from saturn.runs.request import PathLike, Settings
+from saturn.runs.run import resumed, started
 from saturn.runs.started import StartedRun
 from saturn.tasks.surroundings import STARTED, Surroundings
 from saturn.tuning.pool import Pool
@@ -19,13 +22,18 @@ from saturn.tuning.supervise import supervise
 OUTLIVE_S = 900.0
 
 
-def connect() -> Pool:
+def connect() -> Pool | JoinedPool:
     """The pool that `saturn serve` drives on this machine, to submit tasks to.
+
+    It is the pool of another person after `saturn join`, and else this person's own.
 
     Example: `saturn.connect().submit(tasks)`.
 
     Raises `RunOver` if no process drives a pool.
     """
+    of_other = joined.pool()
+    if of_other is not None:
+        return of_other
     newest = pool.newest()
     if newest is None or not native.is_driven(newest):
         was = "there is no pool" if newest is None else f"no process drives the pool {newest}"
@@ -34,40 +42,52 @@ def connect() -> Pool:
 
 
 def serve(
-    *, devices: int | None = None, device_memory: int | str | None = None, wait: bool = False
+    *,
+    devices: int | None = None,
+    device_memory: int | str | None = None,
+    wait: bool = False,
+    share: PathLike | None = None,
 ) -> StartedRun:
     """Begin to drive a pool; returns at once.
 
     The newest pool goes on, from its checkpoints, if it was stopped or its driver died. If it is
     complete, or there is none, another one begins. The arguments are those of `orchestrate`. A pool
     that goes on keeps its earlier number of devices and memory limit where they are not given.
+    `share` is a directory, which is made, at which other people of this machine join the pool.
 
     Raises `InvalidInput` if a process drives the pool.
     """
+    door = None if share is None else Path(share).absolute()
     newest = pool.newest()
     if newest is None:
-        return _begin(devices, device_memory, wait)
+        return _begin(devices, device_memory, wait, door)
     if native.is_driven(newest):
         raise InvalidInput(f"a process drives the pool already, {newest}: saturn status pool")
     status = json.loads(native.status(newest))
     if status["status"] == "complete":
-        return _begin(devices, device_memory, wait)
+        return _begin(devices, device_memory, wait, door)
     of_pool = Surroundings.read(newest / STARTED)
     if of_pool is not None:
         Surroundings.here().refuse_other_python(of_pool)
     check_whole("devices", devices, least=1)
-    return resumed(newest, device_memory=device_memory, devices=devices, options={"wait": wait})
+    return resumed(
+        newest, device_memory=device_memory, devices=devices, share=door, options={"wait": wait}
+    )
 
 
-def _begin(devices: int | None, device_memory: int | str | None, wait: bool) -> StartedRun:
-    begun = start(
-        [],
+def _begin(
+    devices: int | None, device_memory: int | str | None, wait: bool, door: Path | None
+) -> StartedRun:
+    settings = Settings(
+        mode="orchestrate",
         keep_open=True,
         outlive_s=OUTLIVE_S,
+        max_switches=1,
         devices=devices,
         device_memory=device_memory,
         wait=wait,
+        share=door,
         runs_dir=pool.directory(),
         name=pool.new_name(),
     )
-    return supervise(begun)
+    return supervise(started([], settings, log=True))

@@ -96,6 +96,7 @@ pub(crate) struct SweepArgs {
 #[command(after_help = more(&[
     ("saturn serve", "in a terminal of its own"),
     ("saturn submit sweep.toml", "add a sweep, in another terminal"),
+    ("saturn serve --share /srv/pool", "others of this machine: saturn join /srv/pool"),
     ("saturn status pool", "where its tasks stand; all verbs know the pool by this name"),
     ("saturn close pool", "end it once its tasks have ended"),
 ], "0 closed, and all tasks done; 1 a task failed, 2 bad input, 5 the machine failed, 130 stopped"))]
@@ -110,6 +111,9 @@ pub(crate) struct ServeArgs {
     /// Wait for devices that other runs hold.
     #[arg(long)]
     pub(crate) wait: bool,
+    /// Let other people of this machine join the pool at this directory, which is made.
+    #[arg(long, value_name = "DOOR")]
+    pub(crate) share: Option<PathBuf>,
     /// Print the result as JSON once the pool was closed.
     #[arg(long)]
     pub(crate) json: bool,
@@ -145,6 +149,25 @@ pub(crate) struct SubmitArgs {
     #[arg(long)]
     pub(crate) preview: bool,
     /// Print the names of the tasks as JSON; with --due or --preview also the ends.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `saturn join`.
+#[derive(Debug, clap::Args, Serialize)]
+#[command(after_help = more(&[
+    ("saturn join /srv/pool", "the pool of a person who ran saturn serve --share /srv/pool"),
+    ("saturn submit sweep.toml", "then to this pool; pool is its name for all verbs"),
+    ("saturn join --leave", "your tasks there stop at checkpoints"),
+], "0 joined, or left; 2 no such pool, 5 the machine failed"))]
+pub(crate) struct JoinArgs {
+    /// The directory at which the pool is shared.
+    #[arg(required_unless_present = "leave")]
+    pub(crate) door: Option<PathBuf>,
+    /// Leave the pool that you joined last.
+    #[arg(long, conflicts_with = "door")]
+    pub(crate) leave: bool,
+    /// Print the directory of your tasks there as JSON.
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -50,12 +50,29 @@ impl Task {
     fn of(run: &Found, name: &str) -> Result<Result<Self, String>, RuntimeError> {
         // Tasks may train on without the process that drove the run.
         let lives = control::driver_of(&run.path).is_some() || outlived(&run.path).is_some();
+        if saturn_runtime::is_joined(&run.path) {
+            return Self::of_joined(run, name);
+        }
         let (state, _) = saturn_runtime::read(&run.path)?;
         let task = state.task_named(name).map(|id| Self {
             directory: run.path.join(&state.task(id).spec.dir),
             is_over: !lives || state.has_ended(id),
         });
         Ok(task.ok_or_else(|| state.unknown_task(name)))
+    }
+}
+
+impl Task {
+    /// The same in another person's pool, whose journal is that person's.
+    fn of_joined(run: &Found, name: &str) -> Result<Result<Self, String>, RuntimeError> {
+        let status = saturn_runtime::status(&run.path)?;
+        let Some(task) = status.tasks.into_iter().find(|task| task.name == name) else {
+            return Ok(Err(format!("the pool has no task `{name}`")));
+        };
+        if task.dir.is_empty() {
+            return Ok(Err(format!("`{name}` is another person's, who alone can read its logs")));
+        }
+        Ok(Ok(Self { directory: run.path.join(&task.dir), is_over: task.ended_s.is_some() }))
     }
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod completions;
 pub(crate) mod doctor;
 pub(crate) mod estimate;
 pub(crate) mod explain;
+pub(crate) mod join;
 pub(crate) mod logs;
 pub(crate) mod pause;
 pub(crate) mod plan;

@@ -14,9 +14,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use saturn_engine::{AttemptId, Observer, Record, State};
+use saturn_engine::{AttemptId, Observer, Owner, Record, State};
 use saturn_view::{Console, History, Results};
 
+use crate::answering::guests;
 use crate::answering::reports;
 use crate::asking::control::{Query, Reply};
 use crate::keeping::keeper::{Keeper, Kept};
@@ -45,7 +46,8 @@ enum Message {
     /// A message, and when it was sent; `None`: the time at which the follower reads it.
     Note(Arc<str>, Option<f64>),
     Clock(RunClock),
-    Ask(Query, Sender<Reply>),
+    /// A question, of a guest or of the run's own person.
+    Ask(Query, Option<Owner>, Sender<Reply>),
     /// The state and history as they stand, and the run's time.
     Look(Sender<(State, History, f64)>),
     Finish(Results),
@@ -83,9 +85,9 @@ pub(crate) struct Desk(Sender<Message>);
 
 impl Desk {
     /// Answers a question from the records so far.
-    pub(crate) fn ask(&self, query: Query) -> Reply {
+    pub(crate) fn ask(&self, query: Query, guest: Option<&Owner>) -> Reply {
         let (sender, answer) = channel();
-        let asked = self.0.send(Message::Ask(query, sender));
+        let asked = self.0.send(Message::Ask(query, guest.cloned(), sender));
         let answer = asked.ok().and_then(|()| answer.recv().ok());
         answer.unwrap_or_else(Reply::run_ended)
     }
@@ -285,10 +287,15 @@ fn answer(
                 }
             }
             Message::Clock(clock) => fold.clock = clock,
-            Message::Ask(query, reply) => {
+            Message::Ask(query, guest, reply) => {
                 let now_s = fold.catch_up();
+                let state = &fold.state;
+                let answered = match guest {
+                    Some(guest) => guests::answer(state, &history, &query, &guest, now_s),
+                    None => reports::answer(state, &history, &query, now_s),
+                };
                 // The thread that asked may have gone.
-                let _ = reply.send(reports::answer(&fold.state, &history, &query, now_s));
+                let _ = reply.send(answered);
             }
             Message::Look(found) => {
                 let now_s = fold.catch_up();

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use saturn_core::{Origin, Profile, Trial};
 use saturn_engine::{NamedJudgement, Record, Refusal, RefusalCode, State, TaskId};
 use saturn_store::{Disk, Platform, with_causes};
-use saturn_view::{Explanation, History, Report, RunStatus, Status};
+use saturn_view::{Explanation, History, Report, RunStatus, Status, TaskMetrics};
 use serde_json::Value;
 
 use crate::answering::day_time::Wall;
@@ -18,6 +18,7 @@ use crate::answering::left;
 use crate::answering::preview::preview;
 use crate::asking::control::{self, ControlError, Query, Reply, Request};
 use crate::run_files::contents::{Contents, fold};
+use crate::run_files::pools::is_joined;
 use crate::run_files::replayed::Replayed;
 use crate::run_files::run_dir::journal_of;
 use crate::system::error::RuntimeError;
@@ -120,6 +121,14 @@ pub(crate) fn ask_or_read(run_dir: &Path, query: &Query) -> Result<Reply, Runtim
         Ok(reply) if !reply.is_busy() => reply,
         unanswered => {
             let has_driver = !matches!(unanswered, Err(ControlError::NotDriven { .. }));
+            if is_joined(run_dir) {
+                let busy = if has_driver { "does not answer" } else { "is not there" };
+                let reason = format!(
+                    "the process that drives the pool {busy}; the person whose pool it is starts it: \
+                     saturn serve"
+                );
+                return Err(RuntimeError::Refused { reason });
+            }
             let (state, history) = standing(read(run_dir)?, has_driver);
             answer(&state, &history, query, state.now_s)
         }
@@ -210,6 +219,10 @@ pub(crate) fn task_named(state: &State, name: &str) -> Result<TaskId, Refusal> {
 /// Builds the report of the run in this directory.
 fn built(run: &Path, state: &State, history: &History) -> Report {
     let metrics = state.tasks.iter().map(|task| {
+        // A guest's results are this guest's own.
+        if task.spec.owner.is_some() {
+            return TaskMetrics::default();
+        }
         // A task that has not trained yet has no metrics.
         let file = File::open(run.join(&task.spec.dir).join("metrics.jsonl"));
         file.and_then(|file| saturn_view::read_metrics(BufReader::new(file))).unwrap_or_default()

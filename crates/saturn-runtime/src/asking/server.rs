@@ -13,10 +13,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use saturn_engine::RefusalCode;
+use saturn_engine::{Owner, RefusalCode};
 
 use crate::asking::control::{Reply, Request, SOCKET, read_line};
-use crate::asking::sockets::{listen_in, socket_in};
+use crate::asking::door::{self, Door};
+use crate::asking::sockets::{OpenTo, listen_in, socket_in};
 use crate::system::clock::pause;
 use crate::system::error::RuntimeError;
 
@@ -27,8 +28,8 @@ const IDLE: Duration = Duration::from_mins(1);
 /// The wait after a failed accept, which happens if no file descriptor is left.
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
 
-/// Answers a request, however long that takes.
-pub(crate) type Answer = Arc<dyn Fn(Request) -> Reply + Send + Sync>;
+/// Answers a request of a guest, or of this person's own processes, however long that takes.
+pub(crate) type Answer = Arc<dyn Fn(Request, Option<&Owner>) -> Reply + Send + Sync>;
 
 /// The listening socket. Dropping this stops listening and removes the socket's file.
 #[derive(Debug)]
@@ -43,11 +44,23 @@ impl ControlSocket {
     /// Listens in a run directory that this process drives.
     pub(crate) fn listen(run_dir: &Path, answer: Answer) -> Result<Self, RuntimeError> {
         let directory = File::open(run_dir).map_err(RuntimeError::file("open", run_dir))?;
-        let listener = listen_in(&directory, SOCKET, run_dir)?;
+        let listener = listen_in(&directory, SOCKET, run_dir, OpenTo::Own)?;
+        Ok(Self::answering(directory, listener, answer))
+    }
+
+    /// Listens in the door of a pool that this process drives.
+    pub(crate) fn listen_at(door: &Door, answer: Answer) -> Result<Self, RuntimeError> {
+        let path = door.path();
+        let directory = door.directory().try_clone().map_err(RuntimeError::file("open", path))?;
+        let listener = listen_in(&directory, SOCKET, path, OpenTo::All)?;
+        Ok(Self::answering(directory, listener, answer))
+    }
+
+    fn answering(directory: File, listener: UnixListener, answer: Answer) -> Self {
         let is_closing = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&is_closing);
         let accepting = std::thread::spawn(move || accept(&listener, &flag, &answer));
-        Ok(Self { directory, is_closing, accepting: Some(accepting) })
+        Self { directory, is_closing, accepting: Some(accepting) }
     }
 }
 
@@ -102,11 +115,12 @@ impl Drop for Slot {
 fn serve(stream: UnixStream, answer: &Answer) -> std::io::Result<()> {
     stream.set_read_timeout(Some(IDLE))?;
     stream.set_write_timeout(Some(IDLE))?;
+    let guest = door::guest(&stream)?;
     let mut writer = stream.try_clone()?;
     let mut reader = BufReader::new(stream);
     while let Some(line) = read_line(&mut reader)? {
         let reply = match Request::from_line(&line) {
-            Ok(request) => answer(request),
+            Ok(request) => answer(request, guest.as_ref()),
             Err(refusal) => Reply::refused(refusal),
         };
         write(&mut writer, &reply)?;

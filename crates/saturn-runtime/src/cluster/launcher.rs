@@ -370,4 +370,4 @@ impl Drop for ClusterLauncher {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -38,6 +38,11 @@ pub(crate) struct NodeHardware {
 }
 
 impl Hardware {
+    /// No device at all.
+    pub(crate) fn none() -> Self {
+        Self { kind: DeviceKind::Cpu, nodes: Vec::new(), warnings: Vec::new() }
+    }
+
     /// Joins the hardware of several machines, in this order. `None` if there is none.
     pub(crate) fn of_all<'a>(all: impl IntoIterator<Item = &'a Self>) -> Option<Self> {
         let mut all = all.into_iter();

@@ -4,15 +4,17 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use saturn_engine::{Command, Engine, Event, Observer, RunEnd, TaskEnd, TaskStatus};
+use saturn_engine::{Command, Engine, Event, Observer, Owner, RunEnd, TaskEnd, TaskStatus};
 use saturn_store::{Disk, Platform};
 use saturn_view::{Report, Results};
 
 use crate::answering::followers::Followers;
+use crate::answering::guests::take_in;
 use crate::answering::reports::{self, Written};
 use crate::answering::trackers::{self, Trackers};
 use crate::asking::control::{Query, Request};
-use crate::asking::server::ControlSocket;
+use crate::asking::door::Door;
+use crate::asking::server::{Answer, ControlSocket};
 use crate::cluster::launcher::ClusterLauncher;
 use crate::driving::driver::{Driven, Driver, DriverDoor, OwnLauncher};
 use crate::driving::in_place::PlaceWatch;
@@ -24,6 +26,8 @@ use crate::launching::launcher::{Earlier, LocalLauncher};
 use crate::launching::settings::LaunchSettings;
 use crate::opening::run_devices::RunDevices;
 use crate::outliving::launcher::AgentLauncher;
+use crate::outliving::people::PeopleLauncher;
+use crate::outliving::starting::Living;
 use crate::run_files::journal::{Heard, Journal};
 use crate::run_files::run_dir::RunDir;
 use crate::system::bell::Bell;
@@ -56,6 +60,8 @@ pub(crate) struct Launching {
     pub(crate) earlier: Vec<Earlier>,
     /// Directories of attempts that were live when the earlier driver died.
     pub(crate) cut_off: Vec<PathBuf>,
+    /// The other people who have tasks in the run, with their agents that go on under this driver.
+    pub(crate) guests: Vec<(Owner, Option<Living>)>,
 }
 
 /// A run that this process has started or resumed.
@@ -67,6 +73,8 @@ pub(crate) struct Opened {
     pub(crate) platform: Option<Platform>,
     pub(crate) shelf: Option<Shelf>,
     pub(crate) disk: Disk,
+    /// The door at which other people of this machine reach the run.
+    pub(crate) door: Option<Arc<Door>>,
     pub(crate) actions: VecDeque<saturn_engine::Action>,
     pub(crate) trackers: Tracked,
     /// Seconds since this process began to start or resume the run. The time spent waiting for
@@ -113,13 +121,17 @@ impl OwnLauncher for ClusterLauncher {
     }
 }
 
-impl OwnLauncher for AgentLauncher {
+impl OwnLauncher for PeopleLauncher {
     fn end(self) -> Vec<i32> {
-        AgentLauncher::end(self)
+        PeopleLauncher::end(self)
     }
 
-    fn heard(&self) -> Option<Heard> {
-        Some(AgentLauncher::heard(self))
+    fn heard(&self) -> Vec<Heard> {
+        PeopleLauncher::heard(self)
+    }
+
+    fn expect(&mut self, guest: &Owner) {
+        PeopleLauncher::expect(self, guest);
     }
 }
 
@@ -131,7 +143,8 @@ pub(crate) fn drive(
     first: Vec<Event>,
 ) -> Result<Outcome, RuntimeError> {
     let now_s = opened.engine.state().now_s;
-    let Launching { run_devices, outside, settings, warnings, earlier, cut_off } = launching;
+    let Launching { run_devices, outside, settings, warnings, earlier, cut_off, guests } =
+        launching;
     for warning in warnings {
         followers.note(&warning, now_s);
     }
@@ -139,12 +152,14 @@ pub(crate) fn drive(
     match run_devices {
         RunDevices::Here(pool) if settings.outlives_s.is_some() => {
             let site = opened.run.site();
-            let launcher = AgentLauncher::start(site, settings, pool, earlier, bell.clone())?;
+            let own = AgentLauncher::start(site, settings, pool, earlier, bell.clone())?;
+            let launcher = PeopleLauncher::of(own, opened.door.clone(), guests, bell.clone());
             drive_with(launcher, bell, (opened, outside), followers, is_interrupted, first)
         }
         RunDevices::Outlived(living, pool) => {
             let (site, taken) = (opened.run.site(), (*living, pool));
-            let launcher = AgentLauncher::take_over(taken, site, settings, earlier, bell.clone());
+            let own = AgentLauncher::take_over(taken, site, settings, earlier, bell.clone());
+            let launcher = PeopleLauncher::of(own, opened.door.clone(), guests, bell.clone());
             drive_with(launcher, bell, (opened, outside), followers, is_interrupted, first)
         }
         RunDevices::Here(pool) => {
@@ -171,7 +186,7 @@ fn drive_with(
     is_interrupted: &mut dyn FnMut() -> bool,
     first: Vec<Event>,
 ) -> Result<Outcome, RuntimeError> {
-    let Opened { run, engine, journal, platform, shelf, disk, actions, trackers, starting } =
+    let Opened { run, engine, journal, platform, shelf, disk, door, actions, trackers, starting } =
         opened;
     let Tracked { mut trackers, failure } = trackers;
     let now_s = engine.state().now_s;
@@ -181,33 +196,13 @@ fn drive_with(
     if let Some(failure) = failure {
         followers.note(&failure, now_s);
     }
-    let (door, inputs) = DriverDoor::new(bell.clone());
+    let (door_of_driver, inputs) = DriverDoor::new(bell.clone());
     if !launcher.is_ready() {
         followers.note("starting workers: importing torch", now_s);
     }
-    let desk = followers.desk();
-    let asked = door.clone();
-    let (notes, config) = (followers.notes(), engine.state().config.clone());
-    let control = ControlSocket::listen(
-        run.path(),
-        Arc::new(move |request| match request {
-            Request::Command(mut command) => {
-                if let (Command::Submit { tasks }, Some(shelf)) = (&mut command, &shelf) {
-                    for line in shelf.recall(tasks, &config) {
-                        notes.note(&line);
-                    }
-                }
-                asked.ask(command)
-            }
-            Request::Query(Query::Preview { mut tasks }) => {
-                if let Some(shelf) = &shelf {
-                    shelf.recall(&mut tasks, &config);
-                }
-                desk.ask_aside(&Query::Preview { tasks })
-            }
-            Request::Query(query) => desk.ask(query),
-        }),
-    )?;
+    let answer = answering(&followers, &engine, door_of_driver.clone(), shelf);
+    let control = ControlSocket::listen(run.path(), Arc::clone(&answer))?;
+    let at_door = door.map(|door| ControlSocket::listen_at(&door, answer)).transpose()?;
     let driver = Driver {
         run: &run,
         engine,
@@ -215,7 +210,7 @@ fn drive_with(
         launcher,
         followers,
         bell,
-        door,
+        door: door_of_driver,
         inputs,
         is_interrupted,
         clock: RunClock::standing_at(now_s),
@@ -229,7 +224,7 @@ fn drive_with(
         listening: Listening::default(),
     };
     let Driven { end, launcher, followers, journal } = driver.drive(first)?;
-    drop(control);
+    drop((control, at_door));
     let left_behind = launcher.end();
     // Closing the journal removes its write-ahead log. From now on the run consists of its files.
     drop(journal);
@@ -237,6 +232,36 @@ fn drive_with(
         followers.notes().note(&slow);
     }
     finish(run.path(), end, followers, platform.as_ref(), &disk, left_behind)
+}
+
+/// What answers the requests of everybody who asks the run.
+fn answering(
+    followers: &Followers,
+    engine: &Engine,
+    driver: DriverDoor,
+    shelf: Option<Shelf>,
+) -> Answer {
+    let (desk, notes, config) =
+        (followers.desk(), followers.notes(), engine.state().config.clone());
+    Arc::new(move |request, guest| match request {
+        Request::Command(mut command) => {
+            if let Command::Submit { tasks } = &mut command {
+                take_in(tasks, guest);
+                for line in shelf.iter().flat_map(|shelf| shelf.recall(tasks, &config)) {
+                    notes.note(&line);
+                }
+            }
+            driver.ask(command, guest)
+        }
+        Request::Query(Query::Preview { mut tasks }) => {
+            take_in(&mut tasks, guest);
+            if let Some(shelf) = &shelf {
+                shelf.recall(&mut tasks, &config);
+            }
+            desk.ask_aside(&Query::Preview { tasks })
+        }
+        Request::Query(query) => desk.ask(query, guest),
+    })
 }
 
 pub(crate) fn finish(

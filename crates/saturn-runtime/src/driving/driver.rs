@@ -10,11 +10,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 use saturn_engine::{
-    Action, AttemptEnd, Command, Decision, Engine, Event, LaunchOrder, Launcher, News, RankReport,
-    Record, Refusal, RefusalCode, RunEnd, SolveAnswer,
+    Action, AttemptEnd, Command, Decision, Engine, Event, LaunchOrder, Launcher, News, Owner,
+    RankReport, Record, Refusal, RefusalCode, RunEnd, SolveAnswer,
 };
 
 use crate::answering::followers::{Followers, Progress};
+use crate::answering::guests::refusal;
 use crate::asking::control::Reply;
 use crate::driving::in_place::PlaceWatch;
 use crate::driving::listening::Listening;
@@ -42,9 +43,14 @@ pub(crate) trait OwnLauncher: Launcher {
     /// Ends every process. Returns those that live on.
     fn end(self) -> Vec<i32>;
 
-    /// How far the agent of the run's ranks was heard, if they have one.
-    fn heard(&self) -> Option<Heard> {
-        None
+    /// How far each agent was heard, if ranks belong to agents.
+    fn heard(&self) -> Vec<Heard> {
+        Vec::new()
+    }
+
+    /// A guest has submitted tasks, which need the guest's agent.
+    fn expect(&mut self, guest: &Owner) {
+        let _ = guest;
     }
 }
 
@@ -52,8 +58,8 @@ pub(crate) trait OwnLauncher: Launcher {
 pub(crate) enum Input {
     /// The solver has answered.
     Solved { request: u64, answer: Result<SolveAnswer, String> },
-    /// A person gives a command.
-    Asked { command: Command, reply: Sender<Reply> },
+    /// A person gives a command: a guest, or the run's own person.
+    Asked { command: Command, guest: Option<Owner>, reply: Sender<Reply> },
 }
 
 /// How other threads reach the driver.
@@ -77,9 +83,9 @@ impl DriverDoor {
     }
 
     /// Gives the run a command. Returns once the command is on record, or refused.
-    pub(crate) fn ask(&self, command: Command) -> Reply {
+    pub(crate) fn ask(&self, command: Command, guest: Option<&Owner>) -> Reply {
         let (reply, answer) = channel();
-        self.send(Input::Asked { command, reply });
+        self.send(Input::Asked { command, guest: guest.cloned(), reply });
         answer.recv().unwrap_or_else(|_| Reply::run_ended())
     }
 }
@@ -196,8 +202,8 @@ impl<L: OwnLauncher> Driver<'_, L> {
                 Input::Solved { request, answer } => {
                     self.tell(Event::Solved { request, answer })?;
                 }
-                Input::Asked { command, reply } => {
-                    let answer = self.obey(command)?;
+                Input::Asked { command, guest, reply } => {
+                    let answer = self.obey(command, guest.as_ref())?;
                     // The thread that asked may have gone.
                     let _ = reply.send(answer);
                 }
@@ -207,7 +213,12 @@ impl<L: OwnLauncher> Driver<'_, L> {
     }
 
     /// Carries out a command, or answers why not.
-    fn obey(&mut self, mut command: Command) -> Result<Reply, RuntimeError> {
+    fn obey(&mut self, mut command: Command, guest: Option<&Owner>) -> Result<Reply, RuntimeError> {
+        let refusal = guest.and_then(|guest| refusal(self.engine.state(), &command, guest));
+        if let Some(refusal) = refusal {
+            return Ok(Reply::refused(refusal));
+        }
+        let is_submission = matches!(command, Command::Submit { .. });
         if let Command::Submit { tasks } = &mut command {
             let limit = self.engine.state().config.device_memory_bytes;
             if let Err(error) = check_tasks(tasks, limit) {
@@ -219,6 +230,9 @@ impl<L: OwnLauncher> Driver<'_, L> {
         // Prepares the answer before the actions: the decision is on record, whatever becomes of
         // them.
         let reply = refusal.map_or_else(Reply::done, Reply::refused);
+        if let Some(guest) = guest.filter(|_| is_submission && reply.ok) {
+            self.launcher.expect(guest);
+        }
         self.act()?;
         Ok(reply)
     }
@@ -269,9 +283,7 @@ impl<L: OwnLauncher> Driver<'_, L> {
     fn decide(&mut self, event: Event) -> Result<Option<Refusal>, RuntimeError> {
         let now_s = self.clock.now_s();
         let Decision { records, actions, refusal } = self.engine.handle(event, now_s);
-        if let Some(heard) = self.launcher.heard() {
-            self.journal.hear(heard);
-        }
+        self.journal.hear(self.launcher.heard());
         // Tasks must not fail for good because somebody has moved the run's directory, and nothing
         // must be launched in another directory of its name.
         if records.iter().any(needs_directory) && self.place.is_moved() {

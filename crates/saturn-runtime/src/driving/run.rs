@@ -2,28 +2,29 @@
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use saturn_engine::{
-    AttemptId, Command, Decision, Engine, Event, NewTask, RunEnd, State, Undead, devices,
-};
+use saturn_engine::{Command, Decision, Engine, Event, NewTask, RunEnd, State};
 use saturn_store::{Disk, Platform};
 use saturn_view::History;
 
 use crate::answering::followers::Followers;
+use crate::asking::door::Door;
 use crate::cluster::exchange::Exchange;
 use crate::devices::claims::Claims;
 use crate::devices::hardware::Hardware;
 use crate::devices::machine::Machine;
+use crate::driving::again::{Again, earlier_attempts, let_devices_go, taken_over};
 use crate::driving::drive::{Launching, Opened, Outcome, Tracked, drive, finish};
 use crate::driving::outside::OutsideWatch;
 use crate::launching::files::attempt_dir;
-use crate::launching::launcher::Earlier;
 use crate::launching::settings::LaunchSettings;
 use crate::opening::other_python::{check_cwd, check_python};
 use crate::opening::request::{Parts, RunRequest};
 use crate::opening::run_devices::RunDevices;
 use crate::opening::watcher::Watcher;
-use crate::outliving::starting::{self, Living};
+use crate::outliving::messages::GuestSetup;
+use crate::outliving::starting;
 use crate::run_files::contents::settings_of;
 use crate::run_files::journal::Journal;
 use crate::run_files::journal_location;
@@ -52,6 +53,9 @@ pub struct ResumeOptions {
     pub cluster: Option<Exchange>,
     /// Whether to wait for devices that other runs hold.
     pub wait: bool,
+    /// The directory at which other people of this machine reach the run from here on; `None`: as
+    /// before.
+    pub share: Option<PathBuf>,
     /// Seconds that the caller has already spent on this resume.
     pub prepared_s: f64,
 }
@@ -132,6 +136,7 @@ pub fn start(request: RunRequest, mut watcher: Watcher<'_>) -> Result<Outcome, R
         records.extend(new);
         actions.extend(more);
     }
+    let door = door_of(&settings)?;
     let journal = Journal::create(&run.journal(), &settings, &records, disk.clone())?;
     let fresh = State::new(engine.state().config.clone());
     let Watcher { console, mut observers, is_interrupted } = watcher;
@@ -143,9 +148,11 @@ pub fn start(request: RunRequest, mut watcher: Watcher<'_>) -> Result<Outcome, R
     followers.records(records, 0.0);
     let platform = settings.platform.clone();
     let (warnings, earlier, cut_off) = (hardware.warnings, Vec::new(), Vec::new());
-    let launching = Launching { run_devices, outside, settings, warnings, earlier, cut_off };
+    let guests = Vec::new();
+    let launching =
+        Launching { run_devices, outside, settings, warnings, earlier, cut_off, guests };
     let opened =
-        Opened { run, engine, journal, platform, shelf, disk, actions, trackers, starting };
+        Opened { run, engine, journal, platform, shelf, disk, door, actions, trackers, starting };
     drive(opened, launching, followers, is_interrupted, Vec::new())
 }
 
@@ -167,13 +174,17 @@ pub struct Interpreter {
     pub python_path: Vec<String>,
 }
 
-/// The Python of a run. On a cluster, only this Python can continue the run.
+/// The Python of a run, or of this person's tasks in a pool that was joined. On a cluster, only this Python can continue the run.
 ///
 /// # Errors
 ///
 /// [`RuntimeError::PythonGone`] if the program is not there, and the errors of journals.
 pub fn interpreter_of(path: &Path) -> Result<Interpreter, RuntimeError> {
-    let LaunchSettings { python, python_path, .. } = settings_of(&journal_of(path))?;
+    let settings = match GuestSetup::of(path) {
+        Some(setup) => setup?.settings,
+        None => settings_of(&journal_of(path))?,
+    };
+    let LaunchSettings { python, python_path, .. } = settings;
     check_python(path, &python)?;
     Ok(Interpreter { python, python_path })
 }
@@ -197,6 +208,7 @@ pub fn resume(
         disk,
         cluster,
         wait,
+        share,
         prepared_s,
     } = options;
     let run = RunDir::claim_beside_workers(path)?;
@@ -206,10 +218,7 @@ pub fn resume(
     let engine = Engine::from_state(state);
     if engine.state().ended == Some(RunEnd::Complete) {
         outlived.and_then(|agent| agent.kept_if(false));
-        let Watcher { console, observers, .. } = watcher;
-        let followers = Followers::of(engine.state(), history, console, observers, None);
-        let platform = settings.platform.as_ref();
-        return finish(run.path(), RunEnd::Complete, followers, platform, &disk, Vec::new());
+        return only_reported(&run, engine.state(), history, watcher, &settings, &disk);
     }
     let refuse_other = |missing: Option<String>| match missing {
         Some(missing) if !allow_other_hardware => Err(RuntimeError::OtherHardware { missing }),
@@ -237,18 +246,19 @@ pub fn resume(
         check_cwd(&settings.cwd)?;
     }
     note_directory(&run, &mut settings, &mut journal)?;
+    let door = shared_from_here(share, &mut settings, &mut journal)?;
     let outlived = outlived.and_then(|agent| agent.kept_if(is_as_before));
     if outlived.is_none() {
         run.wait_for_workers()?;
     }
-    let (mut living, mut undead) = (Vec::new(), Vec::new());
-    let (run_devices, hardware) = if let Some(agent) = outlived {
-        let taken = taken_over(run.path(), agent, &engine, &history, &journal)?;
-        (living, undead) = (taken.1, taken.2);
-        taken.0
+    let again = if let Some(agent) = outlived {
+        taken_over(run.path(), agent, door.as_deref(), &engine, &history, &journal)?
     } else if let Some(found) = on_cluster {
-        found
+        Again::anew(found, engine.state())
     } else {
+        if let Some(door) = &door {
+            let_devices_go(door, engine.state());
+        }
         let machine = Machine::look().sharing(&settings.shared_gpus);
         refuse_other(machine.missing_for(engine.state()))?;
         let claims = || Claims::new(settings.locks_dir.as_deref(), run.path());
@@ -258,8 +268,9 @@ pub fn resume(
             settings.devices = devices;
             journal.change_settings(&settings)?;
         }
-        found
+        Again::anew(found, engine.state())
     };
+    let Again { run_devices, hardware, living, undead, guests } = again;
     let starting = RunClock::starting_at(prepared_s);
     let Watcher { console, mut observers, is_interrupted } = watcher;
     let device_memory_bytes = device_memory.or(engine.state().config.device_memory_bytes);
@@ -283,11 +294,48 @@ pub fn resume(
     keep_shared(&mut settings, &hardware, &mut journal, is_cluster)?;
     let warnings = hardware.warnings;
     let outside = OutsideWatch::of(&run_devices, &settings);
-    let launching = Launching { run_devices, outside, settings, warnings, earlier, cut_off };
+    let launching =
+        Launching { run_devices, outside, settings, warnings, earlier, cut_off, guests };
     let actions = VecDeque::new();
     let opened =
-        Opened { run, engine, journal, platform, shelf, disk, actions, trackers, starting };
+        Opened { run, engine, journal, platform, shelf, disk, door, actions, trackers, starting };
     drive(opened, launching, followers, is_interrupted, first)
+}
+
+/// Writes the report of a run that is complete.
+fn only_reported(
+    run: &RunDir,
+    state: &State,
+    history: History,
+    watcher: Watcher<'_>,
+    settings: &LaunchSettings,
+    disk: &Disk,
+) -> Result<Outcome, RuntimeError> {
+    let Watcher { console, observers, .. } = watcher;
+    let followers = Followers::of(state, history, console, observers, None);
+    let platform = settings.platform.as_ref();
+    finish(run.path(), RunEnd::Complete, followers, platform, disk, Vec::new())
+}
+
+/// The door of a resumed run that is shared with other people of the machine; `share`: from here on.
+fn shared_from_here(
+    share: Option<PathBuf>,
+    settings: &mut LaunchSettings,
+    journal: &mut Journal,
+) -> Result<Option<Arc<Door>>, RuntimeError> {
+    if let Some(share) = share.filter(|share| settings.door.as_ref() != Some(share)) {
+        settings.door = Some(share);
+        let door = door_of(settings)?;
+        journal.change_settings(settings)?;
+        return Ok(door);
+    }
+    door_of(settings)
+}
+
+/// The door of a run that is shared with other people of the machine.
+fn door_of(settings: &LaunchSettings) -> Result<Option<Arc<Door>>, RuntimeError> {
+    let door = settings.door.as_deref().filter(|_| settings.outlives_s.is_some());
+    door.map(|path| Door::make(path).map(Arc::new)).transpose()
 }
 
 /// The directories of the attempts that have not ended.
@@ -365,44 +413,4 @@ fn keep_shared(
         return Ok(());
     }
     journal.change_settings(settings)
-}
-
-/// The devices of ranks that have outlived their driver, the attempts that go on, and the attempts
-/// whose processes can't be ended.
-type TakenOver = ((RunDevices, Hardware), Vec<AttemptId>, Vec<Undead>);
-
-/// Takes on the attempts that have outlived their driver and may go on.
-fn taken_over(
-    run_dir: &Path,
-    mut agent: Living,
-    engine: &Engine,
-    history: &History,
-    journal: &Journal,
-) -> Result<TakenOver, RuntimeError> {
-    let hardware = agent.hardware.clone();
-    let mut living = engine.adoptable(&hardware.cluster());
-    living.retain(|attempt| agent.attempts.contains(attempt));
-    let adopted = agent.adopt(&living, journal.heard(&agent.agent)?)?;
-    let undead = adopted.undead.clone().into_iter().filter_map(|(attempt, num_ranks)| {
-        let past = history.attempts.get(&attempt)?;
-        let devices = devices(&past.gang).collect();
-        Some(Undead { attempt, task: past.task, devices, num_ranks })
-    });
-    let undead = undead.collect();
-    let pool = adopted.into_pool(run_dir)?;
-    Ok(((RunDevices::Outlived(Box::new(agent), pool), hardware), living, undead))
-}
-
-/// The ended attempts of earlier drivers, in order.
-fn earlier_attempts(state: &State, history: &History) -> Vec<Earlier> {
-    let ended = history.attempts.iter().filter_map(|(attempt, past)| {
-        Some(Earlier {
-            attempt: *attempt,
-            task: past.task,
-            task_dir: state.task(past.task).spec.dir.clone(),
-            purpose: past.purpose,
-            end: past.ended.as_ref()?.end.clone(),
-        })
-    });
-    ended.collect()
 }

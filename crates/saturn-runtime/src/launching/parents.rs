@@ -303,6 +303,7 @@ mod tests {
             store: None,
             host_memory_bytes: None,
             outlives_s: None,
+            door: None,
             shared_gpus: std::collections::BTreeSet::new(),
             platform: None,
         };

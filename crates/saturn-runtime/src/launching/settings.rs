@@ -44,6 +44,9 @@ pub(crate) struct LaunchSettings {
     /// For how long the run's ranks train on without a driver, seconds; `None`: they end with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) outlives_s: Option<f64>,
+    /// The door at which other people of this machine reach the run; `None`: it is not shared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) door: Option<PathBuf>,
     /// The UUIDs of the GPUs that a person has named for the run in `CUDA_VISIBLE_DEVICES`, when it
     /// began or was resumed. It uses them beside whoever is on them, also under a driver that was
     /// started without the variable.

@@ -91,6 +91,9 @@ pub struct RunRequest {
     /// `None`: they end with it. Means nothing on a cluster.
     #[serde(default)]
     outlives_s: Option<f64>,
+    /// The directory at which other people of this machine reach the run, if it is shared with them.
+    #[serde(default)]
+    door: Option<PathBuf>,
     /// The disk to use; tests make it fail.
     #[serde(skip)]
     pub disk: Disk,
@@ -198,6 +201,7 @@ impl RunRequest {
             store: self.store,
             host_memory_bytes: self.host_memory_bytes,
             outlives_s: self.outlives_s.filter(|_| self.cluster.is_none()),
+            door: self.door,
             shared_gpus: BTreeSet::new(),
             platform,
         };

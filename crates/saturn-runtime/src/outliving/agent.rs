@@ -1,31 +1,30 @@
 //! The process that ranks belong to if they outlive their driver.
 //!
-//! One thread owns the launcher and the words for the driver. Other threads only read: one accepts
-//! drivers and reads their lines, one driver after the other, and one writes to a driver, so that a
-//! driver that reads nothing delays no rank.
+//! One thread owns the launcher and the words for the driver. Other threads only read and write
+//! (`connection`).
 
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use saturn_engine::{AttemptEnd, AttemptId, Launcher};
+use saturn_engine::{AttemptEnd, AttemptId, FailureKind, LaunchError, Launcher};
 use saturn_store::{Disk, with_causes};
 
-use crate::asking::sockets::{listen_in, socket_in};
+use crate::asking::sockets::{OpenTo, listen_in, socket_in};
 use crate::cluster::agent::word_of;
 use crate::cluster::letters::{FromAgent, ToAgent};
 use crate::devices::claims::{Claims, owned};
 use crate::devices::hardware::Hardware;
 use crate::devices::pool::Pool;
 use crate::launching::launcher::LocalLauncher;
-use crate::outliving::messages::{
-    FromAgentOfRun, FromDriver, Lines, Setup, VERSION, write_line_with,
-};
+use crate::launching::settings::LaunchSettings;
+use crate::launching::site::Site;
+use crate::outliving::connection::{Connection, Input, listen};
+use crate::outliving::guard::Guard;
+use crate::outliving::messages::{FromAgentOfRun, FromDriver, Setup, VERSION};
 use crate::outliving::starting::SOCKET;
 use crate::outliving::telling::Telling;
 use crate::run_files::run_dir::leads_to;
@@ -44,20 +43,9 @@ const END: Duration = Duration::from_secs(10);
 const LEAVE: Duration = Duration::from_mins(10);
 /// How often an agent without a driver checks that the run's directory is where it was.
 const LOOK: Duration = Duration::from_secs(1);
-/// The wait after a failed accept, which happens if no file descriptor is left.
-const AFTER_FAILURE: Duration = Duration::from_millis(100);
 
-/// What the thread that reads has seen.
-enum Input {
-    /// A driver has connected.
-    Came(UnixStream),
-    Said(FromDriver),
-    /// The driver has gone, or said something that can't be read.
-    Went,
-}
-
-/// A line for the driver, and the open files that go with it.
-type Saying = (FromAgentOfRun, Vec<OwnedFd>);
+/// The file in the directory of a guest's agent that has it leave the pool.
+pub(super) const LEAVES: &str = "leave";
 
 /// An agent that has taken its devices and started its launcher.
 #[derive(Debug)]
@@ -67,10 +55,8 @@ pub struct RunAgent {
     launcher: LocalLauncher,
     telling: Telling,
     is_ready_told: bool,
-    /// The driver, if one is there: lines go to the thread that writes.
-    driver: Option<Sender<Saying>>,
-    /// The connection to it, which stays open as long as the driver's devices are held.
-    connection: Option<Arc<UnixStream>>,
+    /// The driver, if one is there.
+    driver: Option<Connection>,
     /// Since when no driver is there.
     alone: Option<Instant>,
     stays: Duration,
@@ -83,6 +69,22 @@ pub struct RunAgent {
     run_dir: PathBuf,
     /// When to check next that the path leads there.
     look_at: Instant,
+    /// Which orders it obeys; `None`: all, since its driver is the same person's.
+    guard: Option<Guard>,
+}
+
+/// What an agent begins with.
+#[derive(Debug)]
+pub(super) struct Beginning {
+    /// A name of its own, which no other agent ever had.
+    pub(super) agent: String,
+    pub(super) site: Site,
+    pub(super) settings: LaunchSettings,
+    pub(super) pool: Pool,
+    pub(super) inputs: Receiver<Input>,
+    pub(super) bell: Bell,
+    pub(super) driver: Option<Connection>,
+    pub(super) guard: Option<Guard>,
 }
 
 impl RunAgent {
@@ -92,31 +94,38 @@ impl RunAgent {
         let setup: Setup = serde_json::from_str(setup)
             .map_err(|error| RuntimeError::Request { reason: error.to_string() })?;
         let Setup { site, settings, pool, locks, earlier } = setup;
-        let stays_s = settings.outlives_s.unwrap_or_default();
         let run_dir = site.run_dir.clone();
         let claims = Claims::handed(&run_dir, locks.into_iter().map(owned).collect())?;
         claims.sign()?;
         let pool = Pool::of(pool, claims);
-        let hardware = pool.hardware();
-        let bell = Bell::default();
-        let mut launcher =
-            LocalLauncher::start(site, settings, pool, bell.clone(), Disk::default())?;
-        launcher.take_over(earlier);
         let directory = File::open(&run_dir).map_err(RuntimeError::file("open", &run_dir))?;
-        let listener = listen_in(&directory, SOCKET, &run_dir)?;
-        let (sender, inputs) = channel();
-        let ringing = bell.clone();
-        std::thread::spawn(move || accept(&listener, &sender, &ringing));
-        let stays = Duration::try_from_secs_f64(stays_s)
+        let bell = Bell::default();
+        let agent = new_run_id()?;
+        let listener = listen_in(&directory, SOCKET, &run_dir, OpenTo::Own)?;
+        let inputs = listen(listener, None, bell.clone());
+        let (driver, guard) = (None, None);
+        let mut agent =
+            Self::of(Beginning { agent, site, settings, pool, inputs, bell, driver, guard })?;
+        agent.launcher.take_over(earlier);
+        Ok(agent)
+    }
+
+    /// Starts the launcher. The inputs come from a socket that listens already.
+    pub(super) fn of(beginning: Beginning) -> Result<Self, RuntimeError> {
+        let Beginning { agent, site, settings, pool, inputs, bell, driver, guard } = beginning;
+        let run_dir = site.run_dir.clone();
+        let directory = File::open(&run_dir).map_err(RuntimeError::file("open", &run_dir))?;
+        let stays = Duration::try_from_secs_f64(settings.outlives_s.unwrap_or_default())
             .map_err(|error| RuntimeError::Request { reason: error.to_string() })?;
+        let hardware = pool.hardware();
+        let launcher = LocalLauncher::start(site, settings, pool, bell.clone(), Disk::default())?;
         Ok(Self {
-            agent: new_run_id()?,
+            agent,
             hardware,
             launcher,
             telling: Telling::default(),
             is_ready_told: false,
-            driver: None,
-            connection: None,
+            driver,
             alone: Some(clock::now()),
             stays,
             leaving: None,
@@ -125,21 +134,33 @@ impl RunAgent {
             directory,
             run_dir,
             look_at: clock::deadline(LOOK),
+            guard,
         })
     }
 
     /// Serves drivers until one says that the run is over, or none has come for too long.
-    pub fn serve(mut self) {
+    pub fn serve(self) {
+        let socket = self.directory.try_clone();
+        let _ = self.served(|| {
+            // From here on no driver finds this agent, whose ranks end.
+            let _ = socket.map(|directory| std::fs::remove_file(socket_in(&directory, SOCKET)));
+        });
+    }
+
+    /// The same; calls `ending` before it ends its ranks. Returns what listens for drivers.
+    pub(super) fn served(mut self, ending: impl FnOnce()) -> Receiver<Input> {
         loop {
             self.bell.wait(POLL);
             while let Ok(input) = self.inputs.try_recv() {
                 if !self.take_in(input) {
+                    ending();
                     return self.end();
                 }
             }
             self.gather();
             self.tell();
             if self.has_left() || self.is_displaced() {
+                ending();
                 return self.end();
             }
         }
@@ -148,19 +169,13 @@ impl RunAgent {
     /// Takes an input in. Returns whether the agent goes on.
     fn take_in(&mut self, input: Input) -> bool {
         match input {
-            Input::Came(stream) => {
-                let (sender, lines) = channel();
-                self.driver = Some(sender);
-                let stream = Arc::new(stream);
-                self.connection = Some(Arc::clone(&stream));
-                std::thread::spawn(move || write_lines(&stream, &lines));
-            }
+            Input::Came(stream) => self.driver = Some(Connection::to(stream)),
             Input::Went => {
-                (self.driver, self.connection) = (None, None);
+                self.driver = None;
                 // Somebody who only asked was no driver.
                 self.alone.get_or_insert_with(clock::now);
             }
-            Input::Said(FromDriver::Hello { version: VERSION }) => {
+            Input::Said(FromDriver::Hello { version: VERSION }, _) => {
                 let stays_s = self.stays.saturating_sub(self.alone_for()).as_secs_f64();
                 let (agent, hardware) = (self.agent.clone(), self.hardware.clone());
                 let (attempts, is_ready) = (self.launcher.attempts(), self.launcher.is_ready());
@@ -172,16 +187,19 @@ impl RunAgent {
                     is_ready,
                     stays_s,
                     is_in_place,
+                    wants_devices: false,
                 });
             }
-            Input::Said(FromDriver::Hello { version }) => {
+            Input::Said(FromDriver::Hello { version }, _) => {
                 let reason = format!("the agent speaks version {VERSION}, not {version}");
                 self.say(FromAgentOfRun::Refused { reason });
             }
-            Input::Said(FromDriver::Adopt { attempts, heard }) => self.adopt(attempts, heard),
-            Input::Said(FromDriver::Heard { number }) => self.telling.heard(number),
-            Input::Said(FromDriver::StopAll) => self.leave(),
-            Input::Said(FromDriver::Order(order)) => return self.obey(order),
+            Input::Said(FromDriver::Adopt { attempts, heard }, _) => self.adopt(attempts, heard),
+            Input::Said(FromDriver::Heard { number }, _) => self.telling.heard(number),
+            Input::Said(FromDriver::StopAll, _) => self.leave(),
+            Input::Said(FromDriver::Order(order), _) => return self.obey(order),
+            // It has its devices.
+            Input::Said(FromDriver::Devices { .. }, _) => {}
         }
         true
     }
@@ -190,7 +208,15 @@ impl RunAgent {
         match order {
             ToAgent::Launch { order, .. } => {
                 let attempt = order.attempt;
-                if let Err(error) = self.launcher.launch(*order) {
+                let guarded = match &self.guard {
+                    Some(_) if self.leaving.is_some() => Err(LaunchError {
+                        kind: FailureKind::Saturn,
+                        error: "the person whose task it is leaves the pool".to_owned(),
+                    }),
+                    Some(guard) => guard.checked(*order),
+                    None => Ok(*order),
+                };
+                if let Err(error) = guarded.and_then(|order| self.launcher.launch(order)) {
                     let (kind, error) = (error.kind, error.error);
                     self.telling.say(FromAgent::LaunchFailed { attempt, kind, error });
                 }
@@ -277,9 +303,8 @@ impl RunAgent {
     }
 
     fn say_with(&mut self, line: FromAgentOfRun, files: Vec<OwnedFd>) {
-        // The driver may have gone, which the thread that reads will say.
         if let Some(driver) = &self.driver {
-            let _ = driver.send((line, files));
+            driver.say(line, files);
         }
     }
 
@@ -297,12 +322,24 @@ impl RunAgent {
 
     /// Whether no driver has come for so long that all ranks have stopped.
     fn has_left(&mut self) -> bool {
-        if self.leaving.is_none() && self.alone_for() > self.stays {
+        if self.leaving.is_none() && (self.alone_for() > self.stays || self.is_told_to_leave()) {
             self.leave();
         }
         let Some(since) = self.leaving else { return false };
         let attempts = self.launcher.attempts();
         since.elapsed() > LEAVE || !attempts.iter().any(|one| self.launcher.is_live(*one))
+    }
+
+    /// Whether its person has left the pool of another person.
+    fn is_told_to_leave(&mut self) -> bool {
+        if self.guard.is_none() || !clock::is_past(self.look_at) {
+            return false;
+        }
+        // Without a driver, the look at the run's directory comes next.
+        if self.alone.is_none() {
+            self.look_at = clock::deadline(LOOK);
+        }
+        self.run_dir.join(LEAVES).exists()
     }
 
     fn is_in_place(&self) -> bool {
@@ -319,63 +356,29 @@ impl RunAgent {
         !self.is_in_place()
     }
 
-    fn end(self) {
-        // From here on no driver finds this agent, whose ranks end.
-        let _ = std::fs::remove_file(socket_in(&self.directory, SOCKET));
+    fn end(mut self) -> Receiver<Input> {
+        // What its ranks have said at their ends.
+        self.gather();
+        self.tell();
         let left = self.launcher.end();
-        // The connection ends with the process, and not before: then its driver knows that the devices
-        // are free.
-        std::mem::forget(self.connection);
         if let Some(driver) = self.driver {
-            let word = FromAgent::Over { left };
-            let _ = driver.send((FromAgentOfRun::Word { number: None, word }, Vec::new()));
+            if self.guard.is_none() {
+                // The connection ends with the process, and not before: then its driver knows that
+                // the devices are free.
+                driver.keep_open();
+            }
+            driver.say(FromAgentOfRun::over(left), Vec::new());
             drop(driver);
             // The driver says no more once it has read this.
             let until = clock::deadline(Duration::from_secs(2));
             while !clock::is_past(until) {
                 match self.inputs.try_recv() {
-                    Ok(Input::Went) => return,
+                    Ok(Input::Went) => break,
                     _ => pause(Duration::from_millis(5)),
                 }
             }
         }
-    }
-}
-
-/// Reads drivers' lines, one driver after the other. The orders of a driver that has died are
-/// obeyed before the next driver is heard.
-fn accept(listener: &UnixListener, inputs: &Sender<Input>, bell: &Bell) {
-    let send = |input: Input| {
-        let sent = inputs.send(input);
-        bell.ring();
-        sent.is_ok()
-    };
-    for stream in listener.incoming() {
-        let both = stream.and_then(|stream| Ok((stream.try_clone()?, stream)));
-        let Ok((writer, stream)) = both else {
-            pause(AFTER_FAILURE);
-            continue;
-        };
-        if !send(Input::Came(writer)) {
-            return;
-        }
-        let mut lines = Lines::of(stream);
-        while let Ok(Some(said)) = lines.next() {
-            if !send(Input::Said(said)) {
-                return;
-            }
-        }
-        if !send(Input::Went) {
-            return;
-        }
-    }
-}
-
-fn write_lines(stream: &UnixStream, lines: &Receiver<Saying>) {
-    for (line, files) in lines {
-        if write_line_with(stream, &line, &files).is_err() {
-            return;
-        }
+        self.inputs
     }
 }
 

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::time::{Duration, Instant};
 
 use saturn_engine::{
@@ -33,24 +33,27 @@ const END: Duration = Duration::from_secs(10);
 const MAX_WORDS: usize = 64;
 /// The wait before another agent is tried, if one could not be started.
 const REST: Duration = Duration::from_secs(30);
+/// How long another person's agent may take to read an order.
+const GUEST_READS: Duration = Duration::from_secs(1);
+/// The most words of an agent that wait to be taken in. More of them wait with the agent.
+const MAX_WAITING: usize = 4096;
 /// Why the attempts of an agent that died have failed.
 const DIED: &str = "the process that its ranks belong to ended unexpectedly";
 
 /// A driver's end of the connection to the agent.
 #[derive(Debug)]
 pub(crate) struct AgentLauncher {
-    site: Site,
-    settings: LaunchSettings,
     bell: Bell,
-    /// The devices. This process holds their locks too, so that they are this run's until it ends,
-    /// whatever becomes of agents.
-    pool: Pool,
+    /// How to start another agent; `None`: its person does.
+    own: Option<Own>,
     agent: String,
     stream: UnixStream,
     words: Receiver<FromAgentOfRun>,
     is_ready: bool,
     /// Attempts whose ends are not on record.
     attempts: BTreeSet<AttemptId>,
+    /// All attempts that it has had: the processes of some may live on after their end is on record.
+    all_attempts: BTreeSet<AttemptId>,
     /// There is no agent, and another is started at the given time.
     resting: Option<Instant>,
     /// News, each with the number of the word that it came by.
@@ -58,6 +61,16 @@ pub(crate) struct AgentLauncher {
     /// The number of the last word that was handed out, and of the last that was confirmed.
     heard: u64,
     confirmed: u64,
+}
+
+/// What agents of this process's own person are started with.
+#[derive(Debug)]
+struct Own {
+    site: Site,
+    settings: LaunchSettings,
+    /// The devices. This process holds their locks too, so that they are this run's until it ends,
+    /// whatever becomes of agents.
+    pool: Pool,
 }
 
 impl AgentLauncher {
@@ -71,7 +84,7 @@ impl AgentLauncher {
     ) -> Result<Self, RuntimeError> {
         let mut living = starting::start(site.clone(), settings.clone(), &pool, earlier)?;
         living.adopt(&[], 0)?;
-        Ok(Self::of(living, pool, site, settings, bell))
+        Ok(Self::of(living, Some(Own { site, settings, pool }), bell))
     }
 
     /// The launcher of an agent that has taken this driver on. `earlier` are attempts whose ends
@@ -84,33 +97,51 @@ impl AgentLauncher {
         bell: Bell,
     ) -> Self {
         let open = living.attempts.clone();
-        let mut launcher = Self::of(living, pool, site, settings, bell);
+        let mut launcher = Self::of(living, Some(Own { site, settings, pool }), bell);
         for one in earlier.into_iter().filter(|one| open.contains(&one.attempt)) {
             launcher.ended(one.attempt, &one.end);
         }
         launcher
     }
 
-    fn of(living: Living, pool: Pool, site: Site, settings: LaunchSettings, bell: Bell) -> Self {
+    /// The launcher of another person's agent that has taken this driver on.
+    pub(crate) fn of_guest(living: Living, bell: Bell) -> Self {
+        let launcher = Self::of(living, None, bell);
+        // A person's agent that reads nothing must not keep the others waiting.
+        let _ = launcher.stream.set_write_timeout(Some(GUEST_READS));
+        launcher
+    }
+
+    fn of(living: Living, own: Option<Own>, bell: Bell) -> Self {
         let agent = living.agent.clone();
         let is_ready = living.is_ready;
-        let attempts = living.attempts.iter().copied().collect();
+        let attempts: BTreeSet<AttemptId> = living.attempts.iter().copied().collect();
+        let all_attempts = attempts.clone();
         let (stream, words) = connected(living, bell.clone());
         Self {
-            site,
-            settings,
             bell,
-            pool,
+            own,
             agent,
             stream,
             words,
             is_ready,
             attempts,
+            all_attempts,
             resting: None,
             news: VecDeque::new(),
             heard: 0,
             confirmed: 0,
         }
+    }
+
+    /// The devices of this process's own person.
+    pub(crate) fn pool(&self) -> Option<&Pool> {
+        self.own.as_ref().map(|own| &own.pool)
+    }
+
+    /// Whether the agent has died.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.resting.is_some()
     }
 
     /// How far the agent was heard: the words up to this have had their effect, or have it now.
@@ -140,11 +171,18 @@ impl AgentLauncher {
 
     fn order(&self, order: ToAgent) {
         // If the agent has died, its silence says so.
-        let _ = write_line(&self.stream, &FromDriver::Order(order));
+        if write_line(&self.stream, &FromDriver::Order(order)).is_err() {
+            // Half a line may have been written, after which no other can be read.
+            let _ = self.stream.shutdown(Shutdown::Both);
+        }
     }
 
     fn take_in(&mut self, line: FromAgentOfRun) {
         let FromAgentOfRun::Word { number, word } = line else { return };
+        // An agent speaks of its own attempts alone.
+        if attempt_of(&word).is_some_and(|attempt| !self.all_attempts.contains(&attempt)) {
+            return;
+        }
         let news = match word {
             FromAgent::Ready => {
                 self.is_ready = true;
@@ -198,8 +236,8 @@ impl AgentLauncher {
     }
 
     fn start_another(&mut self) -> Result<(), RuntimeError> {
-        let (site, settings) = (self.site.clone(), self.settings.clone());
-        let mut living = starting::start(site, settings, &self.pool, Vec::new())?;
+        let Some(Own { site, settings, pool }) = &self.own else { return Ok(()) };
+        let mut living = starting::start(site.clone(), settings.clone(), pool, Vec::new())?;
         living.adopt(&[], 0)?;
         self.agent.clone_from(&living.agent);
         (self.stream, self.words) = connected(living, self.bell.clone());
@@ -208,14 +246,25 @@ impl AgentLauncher {
     }
 }
 
+/// The attempt that a word is about.
+fn attempt_of(word: &FromAgent) -> Option<AttemptId> {
+    match word {
+        FromAgent::Reported { attempt, .. }
+        | FromAgent::Exited { attempt, .. }
+        | FromAgent::LaunchFailed { attempt, .. } => Some(*attempt),
+        _ => None,
+    }
+}
+
 /// The connection to an agent, with a thread that reads its lines.
 fn connected(living: Living, bell: Bell) -> (UnixStream, Receiver<FromAgentOfRun>) {
     let (stream, mut lines) = living.split();
     // The agent may have nothing to say for long.
     let _ = stream.set_read_timeout(None);
-    let (sender, words) = channel();
+    let (sender, words) = sync_channel(MAX_WAITING);
     std::thread::spawn(move || {
         while let Ok(Some(line)) = lines.next() {
+            bell.ring();
             if sender.send(line).is_err() {
                 return;
             }
@@ -236,6 +285,7 @@ impl Launcher for AgentLauncher {
             return Err(LaunchError { kind, error });
         }
         self.attempts.insert(order.attempt);
+        self.all_attempts.insert(order.attempt);
         let memory_by_type = BTreeMap::new();
         self.order(ToAgent::Launch { order: Box::new(order), memory_by_type, part: None });
         Ok(())
@@ -277,7 +327,9 @@ impl Launcher for AgentLauncher {
                         if self.resting.is_none() {
                             self.tell_death();
                         }
-                        self.replace();
+                        if self.own.is_some() {
+                            self.replace();
+                        }
                         break;
                     }
                 }

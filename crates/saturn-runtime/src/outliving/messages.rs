@@ -7,11 +7,12 @@
 use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 
 use nix::cmsg_space;
 use nix::errno::Errno;
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
-use saturn_engine::AttemptId;
+use saturn_engine::{AttemptId, TechniqueRef};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -22,12 +23,43 @@ use crate::devices::pool::PoolDescription;
 use crate::launching::launcher::Earlier;
 use crate::launching::settings::LaunchSettings;
 use crate::launching::site::Site;
+use crate::system::error::RuntimeError;
 
 /// The version of these messages. A driver takes ranks over from an agent of its own version. It asks
 /// an agent of another version to stop its ranks at checkpoints.
 pub(crate) const VERSION: u32 = 2;
+/// The file in which the Python package keeps what a guest's agent was started with.
+const GUEST_SETUP: &str = "agent.json";
+/// The longest line that either side reads, bytes: the other side may be another person's.
+const MAX_LINE: u64 = 16 << 20;
 /// The most files that Linux takes with one message.
 const MAX_FILES: usize = 253;
+
+/// What a person's agent in another person's pool is started with: one line on its standard input.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct GuestSetup {
+    /// The door of the pool.
+    pub(crate) door: PathBuf,
+    /// Where this person's tasks and their results are.
+    pub(crate) directory: PathBuf,
+    pub(crate) settings: LaunchSettings,
+    /// The techniques that this person's tasks may run under.
+    pub(crate) techniques: Vec<TechniqueRef>,
+}
+
+impl GuestSetup {
+    /// What the agent was started with that has this directory; `None` if the directory is of no pool
+    /// that was joined.
+    pub(crate) fn of(directory: &Path) -> Option<Result<Self, RuntimeError>> {
+        let path = directory.join(GUEST_SETUP);
+        let text = std::fs::read(&path).ok()?;
+        let damaged = |error: serde_json::Error| RuntimeError::Damaged {
+            path: path.clone(),
+            reason: error.to_string(),
+        };
+        Some(serde_json::from_slice(&text).map_err(damaged))
+    }
+}
 
 /// What an agent is started with: one line on its standard input.
 #[derive(Debug, Serialize, Deserialize)]
@@ -46,6 +78,8 @@ pub(crate) struct Setup {
 pub(crate) enum FromDriver {
     /// The first line.
     Hello { version: u32 },
+    /// The devices for an agent that wants them. With it come the open files of their locks.
+    Devices { pool: PoolDescription },
     /// These attempts go on under this driver; all others are to end. All words up to number
     /// `heard` have had their effect.
     Adopt { attempts: Vec<AttemptId>, heard: u64 },
@@ -76,6 +110,9 @@ pub(crate) enum FromAgentOfRun {
         /// Agents of earlier versions don't look.
         #[serde(default = "in_place")]
         is_in_place: bool,
+        /// It is of another person than its driver, and has no devices yet: [`FromDriver::Devices`].
+        #[serde(default)]
+        wants_devices: bool,
     },
     /// The answer to [`FromDriver::Adopt`]. With it come the open files of the locks on the
     /// devices, so that the driver holds them too, whatever becomes of the agent.
@@ -91,6 +128,13 @@ pub(crate) enum FromAgentOfRun {
     Refused { reason: String },
     /// A word for the driver. Heartbeats have no number, since each replaces the one before.
     Word { number: Option<u64>, word: FromAgent },
+}
+
+impl FromAgentOfRun {
+    /// The last word of an agent whose processes have ended, but for `left`.
+    pub(super) fn over(left: Vec<i32>) -> Self {
+        Self::Word { number: None, word: FromAgent::Over { left } }
+    }
 }
 
 fn in_place() -> bool {
@@ -169,7 +213,7 @@ impl Lines {
     /// The next line; `None` at the end of the stream.
     pub(crate) fn next<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
         let mut line = Vec::new();
-        self.0.read_until(b'\n', &mut line)?;
+        (&mut self.0).take(MAX_LINE).read_until(b'\n', &mut line)?;
         if !line.ends_with(b"\n") {
             // The other side died within a line, or between two.
             return Ok(None);

@@ -13,6 +13,7 @@ use std::time::Duration;
 use command_fds::{CommandFdExt, FdMapping};
 use saturn_engine::AttemptId;
 
+use crate::asking::door::Door;
 use crate::asking::sockets::socket_in;
 use crate::cluster::letters::{FromAgent, ToAgent};
 use crate::devices::claims::Claims;
@@ -22,7 +23,9 @@ use crate::launching::launcher::Earlier;
 use crate::launching::parent::python_command;
 use crate::launching::settings::LaunchSettings;
 use crate::launching::site::Site;
-use crate::outliving::messages::{FromAgentOfRun, FromDriver, Lines, Setup, VERSION, write_line};
+use crate::outliving::messages::{
+    FromAgentOfRun, FromDriver, Lines, Setup, VERSION, write_line, write_line_with,
+};
 use crate::system::error::RuntimeError;
 
 /// The agent's socket in the run's directory.
@@ -51,6 +54,8 @@ pub(crate) struct Living {
     pub(crate) stays_s: f64,
     /// The run's directory is where it was when the agent began.
     pub(crate) is_in_place: bool,
+    /// It is of another person, and has no devices yet.
+    pub(crate) wants_devices: bool,
 }
 
 /// What an agent hands to the driver that takes its ranks on.
@@ -161,6 +166,21 @@ pub(crate) fn find(run_dir: &Path) -> Result<Option<Living>, RuntimeError> {
 fn greet(run_dir: &Path) -> Result<Option<Result<Living, UnixStream>>, RuntimeError> {
     let Ok(directory) = File::open(run_dir) else { return Ok(None) };
     let Ok(stream) = UnixStream::connect(socket_in(&directory, SOCKET)) else { return Ok(None) };
+    greet_on(stream, run_dir).map(Some)
+}
+
+/// The agent of a person in a pool with this door, if one listens and answers.
+pub(crate) fn find_guest(door: &Door, uid: u32) -> Option<Living> {
+    let stream = door.agent_of(uid)?;
+    stream.set_write_timeout(Some(PATIENCE)).ok()?;
+    greet_on(stream, door.path()).ok()?.ok()
+}
+
+/// Asks the agent at the other end of a connection who it is.
+fn greet_on(
+    stream: UnixStream,
+    run_dir: &Path,
+) -> Result<Result<Living, UnixStream>, RuntimeError> {
     let silent = |_| RuntimeError::WorkersAlive { path: run_dir.to_owned(), pids: Vec::new() };
     let reader = stream.try_clone().map_err(silent)?;
     reader.set_read_timeout(Some(PATIENCE)).map_err(silent)?;
@@ -168,10 +188,17 @@ fn greet(run_dir: &Path) -> Result<Option<Result<Living, UnixStream>>, RuntimeEr
     write_line(&stream, &FromDriver::Hello { version: VERSION }).map_err(silent)?;
     let run_dir = run_dir.to_owned();
     let answer = lines.next().map_err(silent)?;
-    let Some(FromAgentOfRun::Welcome { agent, hardware, attempts, is_ready, stays_s, is_in_place }) =
-        answer
+    let Some(FromAgentOfRun::Welcome {
+        agent,
+        hardware,
+        attempts,
+        is_ready,
+        stays_s,
+        is_in_place,
+        wants_devices,
+    }) = answer
     else {
-        return Ok(Some(Err(stream)));
+        return Ok(Err(stream));
     };
     let about = Living {
         stream,
@@ -183,8 +210,9 @@ fn greet(run_dir: &Path) -> Result<Option<Result<Living, UnixStream>>, RuntimeEr
         is_ready,
         stays_s,
         is_in_place,
+        wants_devices,
     };
-    Ok(Some(Ok(about)))
+    Ok(Ok(about))
 }
 
 /// Ranks that have outlived their driver.
@@ -226,6 +254,11 @@ impl Living {
         Ok(Adopted { pool, files: self.lines.take_files(), num_files, undead })
     }
 
+    /// Hands on devices to an agent that wants them.
+    pub(crate) fn hand(&self, pool: PoolDescription, files: &[OwnedFd]) -> std::io::Result<()> {
+        write_line_with(&self.stream, &FromDriver::Devices { pool }, files)
+    }
+
     /// This agent, if it is wanted. If not, it ends, with all of its ranks, before this returns.
     pub(crate) fn kept_if(self, is_wanted: bool) -> Option<Self> {
         if is_wanted {
@@ -235,7 +268,7 @@ impl Living {
         None
     }
 
-    fn end(mut self) {
+    pub(crate) fn end(mut self) {
         // If it does not hear this, the lock of its ranks is waited for in vain, which is told.
         let _ = write_line(&self.stream, &FromDriver::Order(ToAgent::End));
         while let Ok(Some(line)) = self.lines.next::<FromAgentOfRun>() {

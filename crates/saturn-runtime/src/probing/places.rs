@@ -37,7 +37,7 @@ pub fn try_journal(dir: &Path) -> Result<f64, RuntimeError> {
 /// Listens in a directory as a run does for its user's commands, and sends itself one.
 pub fn try_control_socket(dir: &Path) -> Result<(), SocketError> {
     let there = trial_directory(dir)?;
-    let _listening = ControlSocket::listen(there.path(), Arc::new(|_| Reply::done()))?;
+    let _listening = ControlSocket::listen(there.path(), Arc::new(|_, _| Reply::done()))?;
     control::ask(there.path(), &Request::Query(Query::Status))?;
     Ok(())
 }

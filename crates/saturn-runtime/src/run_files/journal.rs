@@ -27,7 +27,7 @@ const RECORD_TABLE: &str = "CREATE TABLE record (
     wall TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP, record TEXT NOT NULL
 );";
 
-/// Of one row: how far the driver has heard the agent of the run's ranks, where they have one.
+/// How far the driver has heard each agent of the run's ranks, where they have agents.
 const HEARD_TABLE: &str = "CREATE TABLE IF NOT EXISTS heard (
     id INTEGER PRIMARY KEY, agent TEXT NOT NULL, number INTEGER NOT NULL
 );";
@@ -40,7 +40,7 @@ pub(crate) struct Journal {
     disk: Disk,
     rows: Rows,
     /// What the driver has heard, to be stored with the next records.
-    heard: Option<Heard>,
+    heard: Vec<Heard>,
 }
 
 /// How far a driver has heard an agent: all words up to this number have had their effect.
@@ -117,7 +117,7 @@ impl Journal {
         connection.pragma_update(None, "journal_mode", "WAL").map_err(failed)?;
         connection.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
         let (path, rows) = (path.to_owned(), Rows::default());
-        Ok(Self { path, connection, disk, rows, heard: None })
+        Ok(Self { path, connection, disk, rows, heard: Vec::new() })
     }
 
     /// Rewrites settings and records in the present version. Each record keeps the time of day of
@@ -180,10 +180,10 @@ impl Journal {
         Self::connect(path, flags, disk)?.change_settings(settings)
     }
 
-    /// Notes how far the driver has heard an agent. It is stored together with the next records, so
+    /// Notes how far the driver has heard all agents. It is stored together with the next records, so
     /// that each word has its effect once, whenever the driver dies.
-    pub(crate) fn hear(&mut self, heard: Heard) {
-        self.heard = Some(heard);
+    pub(crate) fn hear(&mut self, heard: Vec<Heard>) {
+        self.heard = heard;
     }
 
     /// The number of the last word of an agent that has had its effect; 0 if none has.
@@ -214,10 +214,13 @@ impl Journal {
         let rows = to_rows(&self.path, &mut next, records)?;
         let (path, heard) = (self.path.clone(), self.heard.clone());
         let done = self.transact(|transaction, disk| {
-            if let Some(Heard { agent, number }) = &heard {
+            if !heard.is_empty() {
                 transaction.execute_batch(HEARD_TABLE)?;
+                transaction.execute("DELETE FROM heard", [])?;
+            }
+            for Heard { agent, number } in &heard {
                 let number = i64::try_from(*number).unwrap_or(i64::MAX);
-                let store = "INSERT OR REPLACE INTO heard (id, agent, number) VALUES (0, ?1, ?2)";
+                let store = "INSERT INTO heard (agent, number) VALUES (?1, ?2)";
                 transaction.execute(store, params![agent, number])?;
             }
             insert(transaction, &rows, now_s, &path, disk)
@@ -225,7 +228,7 @@ impl Journal {
         // Later rows may refer only to a plan that is on disk.
         if !matches!(done, Err(RuntimeError::Journal { .. })) {
             self.rows = next;
-            self.heard = None;
+            self.heard.clear();
         }
         done
     }

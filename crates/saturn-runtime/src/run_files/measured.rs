@@ -37,6 +37,7 @@ pub fn write_journal(
         host_memory_bytes: None,
         outlives_s: None,
         platform: None,
+        door: None,
         shared_gpus: BTreeSet::new(),
     };
     let (first, _) = decisions.next().unwrap_or_default();

@@ -14,8 +14,7 @@ pub(crate) fn check_tasks(
 ) -> Result<(), String> {
     for task in tasks {
         let spec = &mut task.spec;
-        let mut parts = Path::new(&spec.dir).components();
-        if spec.dir.is_empty() || !parts.all(|part| matches!(part, Component::Normal(_))) {
+        if !is_within(&spec.dir) {
             return Err(format!(
                 "directory `{}` of task `{}` is not within the run directory",
                 spec.dir, spec.name
@@ -32,4 +31,10 @@ pub(crate) fn check_tasks(
         spec.measured = known;
     }
     Ok(())
+}
+
+/// Whether a directory of a task, relative to the run's, is within it.
+pub(crate) fn is_within(dir: &str) -> bool {
+    let mut parts = Path::new(dir).components();
+    !dir.is_empty() && parts.all(|part| matches!(part, Component::Normal(_)))
 }

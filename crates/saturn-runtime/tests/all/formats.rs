@@ -12,7 +12,7 @@ use saturn_core::{
 };
 use saturn_engine::{
     Allowed, AttemptEnd, AttemptId, BestEvaluation, ChosenTrial, DeviceKind, Evaluation,
-    FailureKind, Judgement, Level, MachineMemory, Machines, Mode, NodeId, Place, PlanSource,
+    FailureKind, Judgement, Level, MachineMemory, Machines, Mode, NodeId, Owner, Place, PlanSource,
     Policy, Purpose, RankFailure, Record, Ruling, RunConfig, RunEnd, RunPlan, StopReason, TaskEnd,
     TaskId, TaskSpec, TechniqueRef, Wishes, no_strategy,
 };
@@ -82,6 +82,7 @@ fn spec() -> TaskSpec {
         goal: None,
         is_rest: false,
         start_step: 40,
+        owner: Some(Owner { uid: 1001, name: "lena".to_owned() }),
     }
 }
 
@@ -203,6 +204,8 @@ fn records() -> Vec<Record> {
         Record::Wished { task: TASK, wishes: wishes() },
         Record::Paused { task: TASK },
         Record::Unpaused { task: TASK },
+        Record::OwnerLeft { uid: 1001 },
+        Record::OwnerCame { uid: 1001 },
         Record::Judged {
             task: TASK,
             judgement: Judgement {
@@ -295,6 +298,6 @@ fn the_format_of_every_kind_of_record_is_as_it_was() {
         *seen.entry(record.kind()).or_default() += 1;
         lines.push(line);
     }
-    assert_eq!(seen.len(), 37, "a record of each kind belongs here");
+    assert_eq!(seen.len(), 39, "a record of each kind belongs here");
     insta::assert_snapshot!(lines.join("\n"));
 }

@@ -27,6 +27,7 @@ fn launcher(run_dir: PathBuf) -> (ClusterLauncher, Exchange, Outbox) {
         store: None,
         host_memory_bytes: None,
         outlives_s: None,
+        door: None,
         shared_gpus: std::collections::BTreeSet::new(),
         platform: None,
     };
@@ -36,7 +37,8 @@ fn launcher(run_dir: PathBuf) -> (ClusterLauncher, Exchange, Outbox) {
     (made.unwrap(), exchange, Outbox::new("driver".to_owned()))
 }
 
-fn order(attempt: AttemptId) -> LaunchOrder {
+/// An order to train a task on two devices.
+pub(crate) fn order(attempt: AttemptId) -> LaunchOrder {
     let name = || "t".to_owned();
     let technique =
         TechniqueRef { name: name(), level: Level::Managed, import: None, pickle: None };
@@ -60,6 +62,7 @@ fn order(attempt: AttemptId) -> LaunchOrder {
             goal: None,
             is_rest: false,
             start_step: 0,
+            owner: None,
         },
         purpose: Purpose::Train,
         strategy: Strategy { technique: name(), gpus: 2, knobs: Knobs::new() },

@@ -22,6 +22,7 @@ pub(crate) fn settings() -> LaunchSettings {
         store: None,
         host_memory_bytes: None,
         outlives_s: None,
+        door: None,
         shared_gpus: BTreeSet::from(["G2".to_owned()]),
         platform: None,
     }
@@ -73,13 +74,13 @@ fn how_far_an_agent_was_heard_is_stored_with_the_records_that_its_word_led_to() 
     let heard = |number| Heard { agent: "one".to_owned(), number };
     let (mut journal, _) = opened(&path).unwrap();
     assert_eq!(journal.heard("one").unwrap(), 0);
-    journal.hear(heard(6));
+    journal.hear(vec![heard(6)]);
     journal.append(&[], 2.0).unwrap();
     drop(journal);
     let (mut journal, _) = opened(&path).unwrap();
     assert_eq!(journal.heard("one").unwrap(), 0, "it led to nothing");
     for number in [7, 9] {
-        journal.hear(heard(number));
+        journal.hear(vec![heard(number)]);
         journal.append(&records[1..2], 2.0).unwrap();
     }
     journal.append(&records[1..2], 3.0).unwrap();

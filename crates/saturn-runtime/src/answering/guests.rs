@@ -1,0 +1,237 @@
+//! What guests may do in a shared pool, and what they are told. A guest is a person of the machine
+//! other than the person whose process drives the pool.
+//!
+//! - A guest submits tasks, and commands these tasks alone.
+//! - Everybody is told the names of all tasks, when and where they train, and why they wait. Losses,
+//!   parameters and errors are told to the task's person and to the person who drives the pool.
+//!
+//! Who asks is told by the kernel (`asking::door`).
+
+use saturn_engine::{Command, NewTask, Owner, Refusal, RefusalCode, State, TaskId};
+use saturn_view::{Code, Explanation, History, Status};
+
+use crate::answering::reports;
+use crate::asking::control::{Query, Reply};
+
+/// Reasons whose sentences may have lines of a task's own errors.
+const HIDDEN: [Code; 7] = [
+    Code::Held,
+    Code::WaitsRetry,
+    Code::WaitsSpace,
+    Code::FailedNoStrategy,
+    Code::FailedOwnCode,
+    Code::FailedTooOften,
+    Code::Stopped,
+];
+
+/// Why a guest may not give a command; `None`: it may. Commands about tasks that are not there are
+/// refused by the engine.
+pub(crate) fn refusal(state: &State, command: &Command, guest: &Owner) -> Option<Refusal> {
+    let of_pool = |what: &str| {
+        let reason = format!("{what}: only the person who drives the pool may do that");
+        Some(RefusalCode::NotYours.because(reason))
+    };
+    match command {
+        Command::Submit { tasks } => {
+            tasks.iter().find_map(|task| raised(task.spec.wishes.priority))
+        }
+        Command::Wish { task, priority, .. } => {
+            not_own(state, task, guest).or_else(|| raised(priority.unwrap_or(0)))
+        }
+        Command::Cancel { task } | Command::Pause { task } | Command::Unpause { task } => {
+            not_own(state, task, guest)
+        }
+        Command::Close => of_pool("the pool would take no more tasks"),
+        Command::Stop { .. } => of_pool("everybody's tasks would stop"),
+        Command::TakeBack { .. } => of_pool("everybody's tasks would use these devices"),
+        Command::Judge { .. } | Command::Note { .. } => {
+            of_pool("stoppers and searches of other people don't run in a shared pool")
+        }
+    }
+}
+
+/// Makes tasks that are submitted the guest's, or the run's own person's.
+pub(crate) fn take_in(tasks: &mut [NewTask], guest: Option<&Owner>) {
+    for task in tasks {
+        task.spec.owner = guest.cloned();
+        if guest.is_some() {
+            // What the pool knows of other people's tasks must not come from this guest.
+            task.spec.measured.clear();
+        }
+    }
+}
+
+/// A high priority is before everybody's tasks.
+fn raised(priority: i32) -> Option<Refusal> {
+    let reason = "a priority above 0 would put your tasks before other people's; below 0 it puts a \
+                  task behind them";
+    (priority > 0).then(|| RefusalCode::NotYours.because(reason))
+}
+
+fn not_own(state: &State, task: &str, guest: &Owner) -> Option<Refusal> {
+    let id = state.task_named(task)?;
+    if is_own(state, id, guest) {
+        return None;
+    }
+    let whose = match &state.task(id).spec.owner {
+        Some(owner) => format!("{}'s", owner.name),
+        None => "the pool's own person's".to_owned(),
+    };
+    Some(RefusalCode::NotYours.because(format!("`{task}` is {whose}")))
+}
+
+fn is_own(state: &State, task: TaskId, guest: &Owner) -> bool {
+    state.task(task).spec.owner.as_ref().is_some_and(|owner| owner.uid == guest.uid)
+}
+
+/// Answers a question of a guest.
+pub(crate) fn answer(
+    state: &State,
+    history: &History,
+    query: &Query,
+    guest: &Owner,
+    now_s: f64,
+) -> Reply {
+    let mut reply = reports::answer(state, history, query, now_s);
+    if let Some(status) = reply.status.take() {
+        let veiled = serde_json::from_value(status).map(|status| veil_status(status, guest));
+        reply.status = veiled.and_then(serde_json::to_value).ok();
+    }
+    let task = match query {
+        Query::Explain { task: Some(task) } => state.task_named(task),
+        _ => None,
+    };
+    if let Some(explanation) = reply.explanation.take() {
+        let is_veiled = task.is_some_and(|task| !is_own(state, task, guest));
+        reply.explanation = if is_veiled {
+            let veiled = serde_json::from_value(explanation).map(veil_explanation);
+            veiled.and_then(serde_json::to_value).ok()
+        } else {
+            Some(explanation)
+        };
+    }
+    reply
+}
+
+fn veil_status(mut status: Status, guest: &Owner) -> Status {
+    let is_others = |owner: &Option<String>| owner.as_deref() != Some(&guest.name);
+    for task in status.tasks.iter_mut().filter(|task| is_others(&task.owner)) {
+        (task.loss, task.value) = (None, None);
+        (task.evaluation, task.best, task.goal) = (None, None, None);
+        task.error = None;
+        task.dir.clear();
+    }
+    status.waits_space = None;
+    status
+}
+
+fn veil_explanation(mut explanation: Explanation) -> Explanation {
+    (explanation.traceback, explanation.log) = (None, None);
+    explanation.candidates.clear();
+    explanation.moves.clear();
+    for reason in explanation.reasons.iter_mut().filter(|one| HIDDEN.contains(&one.code)) {
+        reason.sentence = format!("Another person's task: {}.", reason.code.meaning());
+    }
+    explanation
+}
+
+#[cfg(test)]
+mod tests {
+    use saturn_engine::Record;
+    use serde_json::json;
+
+    use super::*;
+    use crate::keeping::shelf::tests::config;
+
+    fn person(uid: u32, name: &str) -> Owner {
+        Owner { uid, name: name.to_owned() }
+    }
+
+    /// A pool with a task of lena's, a task of tomas's and a task of its own person's.
+    fn pool() -> State {
+        let mut state = State::new(config());
+        let owners = [Some(person(1001, "lena")), Some(person(1002, "tomas")), None];
+        for (number, owner) in owners.into_iter().enumerate() {
+            let name = owner.as_ref().map_or("own", |owner| &owner.name);
+            let spec = serde_json::from_value(json!({
+                "name": name, "dir": name, "steps": 9, "epochs": null, "gpu_range": [1],
+                "profile_key": name, "owner": owner,
+            }));
+            let added = Record::TaskAdded { task: TaskId(number), spec: spec.unwrap() };
+            state.apply(&added, 0.0);
+        }
+        state
+    }
+
+    fn command(of: &serde_json::Value) -> Command {
+        serde_json::from_value(of.clone()).unwrap()
+    }
+
+    #[test]
+    fn a_guest_commands_this_guests_tasks_alone() {
+        let (state, lena) = (pool(), person(1001, "lena"));
+        for verb in ["cancel", "pause", "unpause"] {
+            let refused = |task: &str| {
+                let command = command(&json!({"command": verb, "task": task}));
+                refusal(&state, &command, &lena).map(|refusal| (refusal.code, refusal.reason))
+            };
+            assert_eq!(refused("lena"), None);
+            assert_eq!(refused("nobody"), None, "the engine knows no such task, and says so");
+            let (code, reason) = refused("tomas").unwrap();
+            assert_eq!((code, &*reason), (RefusalCode::NotYours, "`tomas` is tomas's"));
+            assert_eq!(refused("own").unwrap().0, RefusalCode::NotYours);
+        }
+        let wish = |task: &str, priority: i32| {
+            let wish = json!({"command": "wish", "task": task, "priority": priority});
+            refusal(&state, &command(&wish), &lena).is_some()
+        };
+        assert_eq!([wish("lena", -1), wish("lena", 1), wish("tomas", -1)], [false, true, true]);
+        // A name says nothing: two people may have had it.
+        let other = person(1003, "lena");
+        let cancel = command(&json!({"command": "cancel", "task": "lena"}));
+        assert!(refusal(&state, &cancel, &other).is_some());
+    }
+
+    #[test]
+    fn what_concerns_everybody_is_for_the_person_who_drives_the_pool() {
+        let (state, lena) = (pool(), person(1001, "lena"));
+        for of in [
+            json!({"command": "close"}),
+            json!({"command": "stop", "at_once": false}),
+            json!({"command": "take_back", "node": "n0", "devices": [0]}),
+            json!({"command": "judge", "judgements": []}),
+            json!({"command": "note", "text": "hello"}),
+        ] {
+            let refusal = refusal(&state, &command(&of), &lena).unwrap();
+            assert_eq!(refusal.code, RefusalCode::NotYours, "{of}");
+        }
+    }
+
+    #[test]
+    fn a_submitted_task_is_the_guests_whatever_the_request_says() {
+        let mut tasks: Vec<NewTask> = serde_json::from_value(json!([{
+            "name": "x", "dir": "x", "steps": 9, "epochs": null, "gpu_range": null,
+            "profile_key": "k", "owner": person(1002, "tomas"),
+        }]))
+        .unwrap();
+        take_in(&mut tasks, Some(&person(1001, "lena")));
+        assert_eq!(tasks[0].spec.owner, Some(person(1001, "lena")));
+        take_in(&mut tasks, None);
+        assert_eq!(tasks[0].spec.owner, None);
+    }
+
+    #[test]
+    fn losses_and_errors_are_told_to_their_person_alone() {
+        let (mut state, history) = (pool(), History::default());
+        for task in &mut state.tasks {
+            task.loss = Some(0.5);
+        }
+        let losses = |guest: &Owner| {
+            let reply = answer(&state, &history, &Query::Status, guest, 0.0);
+            let status: Status = serde_json::from_value(reply.status.unwrap()).unwrap();
+            status.tasks.iter().map(|task| task.loss).collect::<Vec<_>>()
+        };
+        assert_eq!(losses(&person(1001, "lena")), [Some(0.5), None, None]);
+        assert_eq!(losses(&person(1002, "tomas")), [None, Some(0.5), None]);
+    }
+}

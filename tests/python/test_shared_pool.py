@@ -1,0 +1,196 @@
+"""One pool for several people of a machine: user ids of their own, real processes, real kills.
+
+Each loss is compared with plain torch, bit by bit, and no step may be trained twice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import reference
+from people import Person, until
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None,
+    reason="only root can start processes of several people",
+)
+
+#: Each takes at least 8 ms in a run, so that tasks train for a while on every machine.
+STEPS = 1200
+NETS = """
+import os
+import time
+import torch
+from saturn import HParams, Task
+
+def model():
+    layers = torch.nn.Linear(8, 32), torch.nn.Dropout(0.1), torch.nn.Linear(32, 2)
+    return torch.nn.Sequential(*layers)
+
+def loader():
+    inputs = torch.randn(500, 8, generator=torch.Generator().manual_seed(7))
+    data = torch.utils.data.TensorDataset(inputs, (inputs.sum(1) > 0).long())
+    return torch.utils.data.DataLoader(data, batch_size=24, shuffle=True)
+
+def loss(outputs, labels):
+    if "SATURN_ATTEMPT" in os.environ:
+        time.sleep(0.008)
+    return torch.nn.functional.cross_entropy(outputs, labels)
+
+def make(steps):
+    return Task(model, loader, loss, HParams(lr=0.01, batch_count=steps), techniques=["ddp"])
+"""
+
+
+class Shared:
+    """A pool of one person, and a guest."""
+
+    def __init__(self, within: Path) -> None:
+        self.host, self.lena = Person(within, 0), Person(within, 1)
+        self.door = self.host.home / "door"
+        for person, steps in ((self.host, 3 * STEPS), (self.lena, STEPS)):
+            person.write("nets.py", NETS)
+            person.write("a.toml", f'function = "nets.py:make"\n[grid]\nsteps = [{steps}]\n')
+        self.driver = self.host.start("serve", "--share", str(self.door), "--devices", "2")
+
+    def kill_driver(self) -> None:
+        """Kill the process that drives the pool, which `setpriv` has become."""
+        self.driver.kill()
+        assert self.driver.wait() == -signal.SIGKILL
+
+    def status(self, person: Person) -> dict[str, dict[str, Any]]:
+        """Each task as this person is told."""
+        said = person.saturn("status", "pool", "--json")
+        assert said.returncode == 0, said.stderr
+        return {task["name"]: task for task in json.loads(said.stdout)["tasks"]}
+
+    def trains(self, task: str, from_step: int = 200) -> bool:
+        found = self.status(self.host).get(task)
+        return found is not None and found["stage"] == "running" and found["step"] > from_step
+
+    def is_done(self, *tasks: str) -> bool:
+        found = self.status(self.host)
+        return all(found[task]["stage"] == "done" for task in tasks)
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Iterator[Shared]:
+    pool = Shared(tmp_path)
+    try:
+        until(lambda: (pool.door / "control.sock").exists(), "the door")
+        yield pool
+    finally:
+        for person in (pool.host, pool.lena):
+            person.end()
+        pool.driver.wait()
+        print(pool.host.told())
+
+
+def assert_trained_as_plain_torch_does(person: Person, task: str) -> None:
+    """By the metrics in the person's own directory."""
+    scope: dict[str, Any] = {}
+    exec(NETS, scope)
+    expected, _ = reference.train(scope["make"](STEPS).definition(), STEPS)
+    metrics = person.home / "saturn" / "joined" / "pool" / "tasks" / task / "metrics.jsonl"
+    rows = [json.loads(line) for line in metrics.read_text().splitlines()]
+    steps = [row["step"] for row in rows]
+    assert len(steps) == len(set(steps)), "no step is trained twice"
+    assert {row["step"]: row["loss"] for row in rows if "loss" in row} == {
+        step: expected[step] for step in steps
+    }
+    assert max(steps) == STEPS
+
+
+def test_people_share_a_pool_whose_driver_is_killed_while_their_tasks_train(shared: Shared) -> None:
+    host, lena = shared.host, shared.lena
+    assert host.saturn("submit", "a.toml", "--name", "hosts").returncode == 0
+    for given in (("join", str(shared.door)), ("submit", "a.toml", "--name", "lenas")):
+        said = lena.saturn(*given)
+        assert said.returncode == 0, said.stderr
+    until(lambda: shared.trains("lenas-task") and shared.trains("hosts-task"), "both train")
+
+    # Each is told of all tasks, and a guest of losses only the guest's.
+    seen = shared.status(lena)
+    assert seen["lenas-task"]["owner"] == f"person {lena.uid}"
+    assert "owner" not in seen["hosts-task"]
+    assert seen["lenas-task"]["loss"] is not None and seen["hosts-task"]["loss"] is None
+    assert shared.status(host)["lenas-task"]["loss"] is not None
+    assert lena.saturn("logs", "pool", "hosts-task").returncode == 2
+    # A guest commands the guest's own tasks, and nobody but the host the pool.
+    for refused in (
+        ("cancel", "pool", "hosts-task"),
+        ("pause", "pool", "hosts-task"),
+        ("priority", "pool", "lenas-task", "1"),
+        ("close", "pool"),
+        ("stop", "pool"),
+    ):
+        said = lena.saturn(*refused)
+        assert said.returncode == 2, (refused, said.stderr)
+    # Ranks are processes of their own person, and nobody else can read what they write.
+    directory = lena.home / "saturn" / "joined" / "pool"
+    assert directory.resolve().stat().st_mode & 0o777 == 0o700
+    assert (directory / "tasks" / "lenas-task" / "metrics.jsonl").stat().st_uid == lena.uid
+
+    before = {name: task["attempt"] for name, task in shared.status(host).items()}
+    shared.kill_driver()
+    said = lena.saturn("status", "pool")
+    assert said.returncode == 2
+    assert "the process that drives the pool is not there" in said.stderr
+    shared.driver = host.start("serve")
+    until(lambda: "2 trained on" in host.told(), "the pool goes on")
+    for name, task in shared.status(host).items():
+        assert task["attempt"] in (before[name], None), "it went on as the same attempt"
+    until(lambda: shared.is_done("lenas-task"), "lena's task is done")
+    assert_trained_as_plain_torch_does(lena, "lenas-task")
+
+
+@pytest.mark.slow
+def test_a_persons_tasks_wait_while_this_persons_agent_is_not_there(shared: Shared) -> None:
+    host, lena = shared.host, shared.lena
+    assert lena.saturn("join", str(shared.door)).returncode == 0
+    assert lena.saturn("submit", "a.toml", "--name", "own").returncode == 0
+    assert host.saturn("submit", "a.toml", "--name", "hosts").returncode == 0
+    until(lambda: shared.trains("own-task"), "lena's task trains")
+    for agent in lena.agents():
+        os.kill(agent, signal.SIGKILL)
+    until(lambda: shared.status(host)["own-task"]["stage"] == "paused", "the pool has noticed")
+    explained = json.loads(lena.saturn("explain", "pool", "own-task", "--json").stdout)
+    assert explained["reasons"][0]["code"] == "owner_away"
+    # It is nobody's failure, and other people's tasks go on.
+    until(lambda: shared.is_done("hosts-task"), "the host's task is done")
+    assert lena.saturn("join", str(shared.door)).returncode == 0
+    until(lambda: shared.trains("own-task"), "lena's task trains again")
+    # It goes on from where it stopped, as after any stop.
+    left = lena.saturn("join", "--leave")
+    assert left.returncode == 0, left.stderr
+    until(lambda: shared.status(host)["own-task"]["stage"] == "paused", "lena has left")
+    until(lambda: not lena.agents(), "the agent has ended")
+    assert lena.saturn("status", "pool").returncode == 2, "lena is in no pool"
+    assert lena.saturn("join", str(shared.door)).returncode == 0
+    until(lambda: shared.is_done("own-task"), "lena's task is done")
+    assert "failed   own" not in host.told().split("people")[-1]
+
+
+def test_what_is_no_door_is_refused(tmp_path: Path) -> None:
+    lena, tomas = Person(tmp_path, 1), Person(tmp_path, 2)
+    said = lena.saturn("join", str(tmp_path / "nowhere"))
+    assert (said.returncode, "is not the door of a pool" in said.stderr) == (2, True)
+    said = lena.saturn("join", str(tomas.home))
+    assert (said.returncode, "saturn serve --share" in said.stderr) == (2, True)
+    said = lena.saturn("join", "--leave")
+    assert (said.returncode, "you have not joined a pool" in said.stderr) == (2, True)
+    # A door in which a third person may write could lead to a pool of that person.
+    door = tomas.home / "door"
+    (door / "agents").mkdir(parents=True)
+    os.chown(door, tomas.uid, tomas.uid)
+    door.chmod(0o777)
+    said = lena.saturn("join", str(door))
+    assert (said.returncode, "others than its owner may write" in said.stderr) == (5, True)
+    assert lena.agents() == []
