@@ -105,6 +105,9 @@ pub struct State {
     /// The largest host memory of a node of each type, bytes, where every node of the type has a
     /// number of its own. It is kept for the same reason as `usable_breadths`.
     pub(crate) host_memory_of_types: BTreeMap<String, u64>,
+    /// Tasks that wait for host memory, numbered in the order in which they came. No record says so, and
+    /// a driver that takes over doesn't know it.
+    pub memory_waiters: BTreeMap<TaskId, u64>,
 }
 
 impl State {
@@ -141,6 +144,7 @@ impl State {
             followers: BTreeMap::new(),
             breadths: Vec::new(),
             usable_breadths: Vec::new(),
+            memory_waiters: BTreeMap::new(),
             node_widths: BTreeMap::new(),
             host_memory_of_types: BTreeMap::new(),
         }
