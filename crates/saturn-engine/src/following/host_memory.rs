@@ -10,6 +10,7 @@
 //! the oldest task could start, or both fit by then. The first trial of a group counts as such a task:
 //! until it has run, no task of its group can start, so that small tasks could pass it by for ever.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use saturn_core::{Gang, Strategy};
@@ -224,9 +225,9 @@ pub(crate) fn may_take_host_memory(
     });
     if !may {
         ledger.agenda.short_of_host_memory.extend(devices(gang));
-        if !ledger.state.memory_waiters.contains_key(&task) {
+        if let Entry::Vacant(number) = ledger.state.memory_waiters.entry(task) {
             host_memory.last_number += 1;
-            ledger.state.memory_waiters.insert(task, host_memory.last_number);
+            number.insert(host_memory.last_number);
             ledger.queues.note_waiter(gang);
         }
     } else if ledger.state.memory_waiters.contains_key(&task) {

@@ -15,6 +15,8 @@ use crate::workloads::workload::{Size, Workload, task};
 use crate::world::cluster::{Manners, World};
 use crate::world::faults::{Fault, Odds};
 
+/// The share of seeds whose runs nothing disturbs.
+const SHARE: f64 = 0.12;
 /// A time that never comes, seconds.
 const NEVER_S: f64 = 1e9;
 
@@ -34,7 +36,7 @@ pub(super) fn note_search(simulation: &mut Simulation) {
 
 /// Whether nothing disturbs the run of a seed.
 pub(super) fn is_undisturbed(seed: u64) -> bool {
-    !is_large(seed) && stream(seed, 31).random_bool(0.05)
+    !is_large(seed) && stream(seed, 31).random_bool(SHARE)
 }
 
 /// A run that nothing disturbs: trials are exact, nothing goes wrong, nothing happens from outside,
@@ -76,7 +78,7 @@ pub(super) fn undisturbed(seed: u64) -> Simulation {
 /// Adds tasks, narrows most of them, and makes some many times as long as others.
 fn vary(rng: &mut Xoshiro256PlusPlus, workload: &mut Workload) {
     let groups: Vec<String> = workload.truth.groups.keys().cloned().collect();
-    for number in 0..rng.random_range(4..12) {
+    for number in 0..rng.random_range(6..20) {
         let group = &groups[rng.random_range(0..groups.len())];
         let mut spec = task(number, group, rng.random_range(20..200));
         spec.name = format!("m{number}");

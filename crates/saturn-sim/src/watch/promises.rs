@@ -2,13 +2,14 @@
 //!
 //! A plan says when each task starts and ends. In a run that nothing disturbs, attempts take as long
 //! as their trials say, nothing goes wrong and nothing happens from outside. Whoever reads the last
-//! plan there may rely on its times, also where tasks wait for host memory. Plans don't know trials
-//! that are still to be run: a plan after which something is measured promises nothing.
+//! plan there may rely on its times, also where tasks wait for host memory. Plans don't know how long
+//! trials take: a plan promises nothing if something is measured when it is made, or after that.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use saturn_core::Gang;
-use saturn_engine::{Purpose, Record, RunPlan, TaskId};
+use saturn_engine::{AttemptId, Purpose, Record, RunPlan, TaskId};
 
 use crate::driving::seam::{Violation, broken};
 
@@ -19,7 +20,9 @@ const TOLERANCE_S: f64 = 1e-6;
 #[derive(Debug, Default)]
 pub(super) struct Promises {
     plan: Option<Arc<RunPlan>>,
-    /// Something was measured since.
+    /// Inspections and trials that have not ended.
+    measuring: BTreeSet<AttemptId>,
+    /// Something is measured beside the plan.
     is_void: bool,
     otherwise: Option<String>,
     has_ended: bool,
@@ -29,13 +32,20 @@ impl Promises {
     pub(super) fn stored(&mut self, record: &Record, now_s: f64) {
         match record {
             Record::Planned { plan } => {
-                let plan = Some(Arc::clone(plan));
-                *self = Self { plan, ..Self::default() };
+                self.plan = Some(Arc::clone(plan));
+                self.is_void = !self.measuring.is_empty();
+                self.otherwise = None;
             }
             Record::Launched { task, purpose: Purpose::Train, gang, until_step, .. } => {
                 self.started(*task, gang, *until_step, now_s);
             }
-            Record::Launched { .. } => self.is_void = true,
+            Record::Launched { attempt, .. } => {
+                self.measuring.insert(*attempt);
+                self.is_void = true;
+            }
+            Record::Ended { attempt, .. } => {
+                self.measuring.remove(attempt);
+            }
             Record::TaskEnded { task, .. } => self.ended(*task, now_s),
             Record::RunEnded { .. } => self.has_ended = true,
             _ => {}
