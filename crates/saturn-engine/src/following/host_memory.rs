@@ -6,10 +6,11 @@
 //!
 //! No task waits for ever. Each node keeps memory for the task that has waited longest among those
 //! that are first in all their queues. Another task or trial may backfill: it starts before that
-//! task only if it does not delay that task. Either both fit at once, or the backfilled attempt is
-//! expected to end before the oldest task could start. The first trial of a group counts as such a task:
+//! task only if it does not delay that task. Either the backfilled attempt is expected to end before
+//! the oldest task could start, or both fit by then. The first trial of a group counts as such a task:
 //! until it has run, no task of its group can start, so that small tasks could pass it by for ever.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use saturn_core::{Gang, Strategy};
@@ -70,11 +71,10 @@ fn host_memory_free_s(state: &State, attempt: &Attempt, now_s: f64) -> f64 {
 
 /// Tasks that wait for host memory.
 ///
-/// They are numbered in the order in which they came. A look goes over the devices about which
-/// something has changed, and not over all that wait.
+/// They are numbered in the order in which they came (`State::memory_waiters`). A look goes over the
+/// devices about which something has changed, and not over all that wait.
 #[derive(Debug, Default)]
 pub(crate) struct HostMemoryQueue {
-    numbers: BTreeMap<TaskId, u64>,
     last_number: u64,
     /// The tasks among them that are first in all of their queues, by their numbers.
     first: BTreeMap<u64, HostMemoryWaiter>,
@@ -163,8 +163,8 @@ impl HostMemoryQueue {
     }
 
     /// A task waits no longer.
-    fn remove(&mut self, task: TaskId) {
-        if let Some(number) = self.numbers.remove(&task) {
+    fn remove(&mut self, state: &mut State, task: TaskId) {
+        if let Some(number) = state.memory_waiters.remove(&task) {
             self.set_first(number, None);
         }
     }
@@ -173,7 +173,7 @@ impl HostMemoryQueue {
     /// is kept there now. Tasks that no longer wait leave the queue at the next look. For tests.
     pub(crate) fn is_kept_up(&self, ledger: &Ledger) -> bool {
         self.changed.is_empty()
-            && self.numbers.keys().all(|task| {
+            && ledger.state.memory_waiters.keys().all(|task| {
                 ledger.state.task(*task).status == TaskStatus::Waiting
                     || ledger.agenda.not_waiting.contains(task)
             })
@@ -225,13 +225,13 @@ pub(crate) fn may_take_host_memory(
     });
     if !may {
         ledger.agenda.short_of_host_memory.extend(devices(gang));
-        if !host_memory.numbers.contains_key(&task) {
+        if let Entry::Vacant(number) = ledger.state.memory_waiters.entry(task) {
             host_memory.last_number += 1;
-            host_memory.numbers.insert(task, host_memory.last_number);
+            number.insert(host_memory.last_number);
             ledger.queues.note_waiter(gang);
         }
-    } else if host_memory.numbers.contains_key(&task) {
-        host_memory.remove(task);
+    } else if ledger.state.memory_waiters.contains_key(&task) {
+        host_memory.remove(&mut ledger.state, task);
         let nodes = gang.iter().map(|part| NodeId(part.node));
         ledger.note_host_memory_on(host_memory.take_changed().into_iter().chain(nodes));
         // Trials that waited for this task to start are looked at once the task has started.
@@ -297,12 +297,12 @@ pub(crate) fn look_at_host_memory_queue(
 ) {
     let not_waiting = std::mem::take(&mut ledger.agenda.not_waiting);
     let changed = ledger.queues.take_changed_for_waiters();
-    if host_memory.numbers.is_empty() {
+    if ledger.state.memory_waiters.is_empty() {
         return;
     }
     for task in not_waiting {
         if ledger.state.task(task).status != TaskStatus::Waiting {
-            host_memory.remove(task);
+            host_memory.remove(&mut ledger.state, task);
         }
     }
     let mut tasks: BTreeSet<TaskId> = BTreeSet::new();
@@ -315,7 +315,7 @@ pub(crate) fn look_at_host_memory_queue(
         }
     }
     for task in tasks {
-        let Some(number) = host_memory.numbers.get(&task).copied() else { continue };
+        let Some(number) = ledger.state.memory_waiters.get(&task).copied() else { continue };
         let waiter = host_memory_waiter(ledger, task, now_s);
         host_memory.set_first(number, waiter);
     }

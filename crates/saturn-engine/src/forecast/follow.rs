@@ -151,6 +151,14 @@ impl Course<'_> {
         start_s + slowness.map_or(well_s, |one| one.stretched_s(start_s, well_s))
     }
 
+    /// Since when a task has waited for host memory that already waits. Its number serves as a moment:
+    /// numbers are ordered as such tasks came, and all are before any time of the run.
+    fn waits_since(&self, index: usize) -> Option<Moment> {
+        let task = self.places[index].task;
+        let is_first = !self.forecast.tasks.contains_key(&task);
+        self.state.memory_waiters.get(&task).copied().filter(|_| is_first)
+    }
+
     /// A place starts.
     fn settle(&mut self, index: usize, start_s: f64) {
         let place = &self.places[index];
@@ -172,7 +180,8 @@ impl Course<'_> {
             while let Some(index) = open.pop() {
                 match self.ready_s(index) {
                     Some(start_s) => {
-                        ready.insert((moment(start_s), moment(start_s), index));
+                        let at = moment(start_s);
+                        ready.insert((at, self.waits_since(index).unwrap_or(at), index));
                     }
                     None => open.extend(order.settled(index)),
                 }

@@ -2,8 +2,8 @@
 //!
 //! A gang takes its bytes from its start to its end, and starts only if they are free or if nothing
 //! else takes any. Each node keeps memory for the place that has waited longest among those that are
-//! first in all their queues. Another may start before it only if both fit, or if it ends before the
-//! oldest could start. So places are not followed in their order, but in the order of their starts.
+//! first in all their queues. Another may start before it only if it ends before the oldest could
+//! start, or if both fit then. So places are not followed in their order, but in the order of their starts.
 //!
 //! Where the gangs that can meet on a node never take more than it has, none of this is looked at.
 
@@ -134,7 +134,7 @@ impl HostMemory {
             let memory = &self.nodes[node];
             let free_s = memory.free_s(memory.total.checked_sub(*bytes), at_s);
             later_s = later_s.max(free_s);
-            if free_s <= at_s && self.delays_oldest(index, (*node, *bytes), at_s, end_s) {
+            if free_s <= at_s && self.delays_oldest((since, index), (*node, *bytes), at_s, end_s) {
                 let given_back = memory.taken.iter().map(|(end_s, _)| *end_s);
                 let next_s = given_back.filter(|end_s| *end_s > at_s).min_by(f64::total_cmp);
                 later_s = later_s.max(next_s.unwrap_or(at_s));
@@ -151,20 +151,22 @@ impl HostMemory {
         if later_s > at_s { Err(later_s) } else { Ok(()) }
     }
 
-    /// Whether a place would delay the place that has waited longest on a node.
+    /// Whether a place would delay the place that has waited longest on a node, if that has waited longer
+    /// than itself. It does not if both fit once that place can start, or if it ends by then.
     fn delays_oldest(
         &self,
-        index: usize,
+        own: (Moment, usize),
         (node, bytes): (usize, u64),
         at_s: f64,
         end_s: f64,
     ) -> bool {
         let memory = &self.nodes[&node];
-        let oldest = memory.waiters.first().filter(|(_, oldest)| *oldest != index);
+        let oldest = memory.waiters.first().filter(|oldest| **oldest < own);
         let Some((_, oldest)) = oldest else { return false };
         let kept = self.needs[*oldest].iter().find(|(of, _)| *of == node).map_or(0, |(_, it)| *it);
-        let both = memory.taken_at(at_s).saturating_add(kept).saturating_add(bytes);
-        both > memory.total && end_s > memory.free_s(memory.total.checked_sub(kept), at_s)
+        let free_s = memory.free_s(memory.total.checked_sub(kept), at_s);
+        let both = memory.taken_at(free_s).saturating_add(kept).saturating_add(bytes);
+        both > memory.total && end_s > free_s
     }
 
     /// A place has started, and ends at `end_s`.

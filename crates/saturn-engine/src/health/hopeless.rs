@@ -1,6 +1,7 @@
 //! Tasks that no strategy can run, and the reasons in words for a person.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use saturn_core::{StrategyKey, TrialOutcome};
 
@@ -11,6 +12,7 @@ use crate::health::memory::Health;
 use crate::ledger::book::Ledger;
 use crate::state::run::State;
 use crate::state::task::TaskStatus;
+use crate::state::trial::{TrialKey, TrialState};
 
 /// Gives up tasks that no technique can run. Takes devices back for tasks that can run only there.
 pub(crate) fn give_up_hopeless(ledger: &mut Ledger, health: &mut Health, now_s: f64) {
@@ -41,24 +43,34 @@ fn why_hopeless(state: &State, id: TaskId) -> Option<TaskEnd> {
     if has_choice || is_open || state.breadths.is_empty() {
         return None;
     }
+    let out_of_range = state.out_of_range(&task.spec);
+    let is_measured = |(key, trial): (&Arc<TrialKey>, &TrialState)| {
+        let is_own = task.spec.allows_key(&key.strategy) && !task.excludes_key(&key.strategy);
+        is_own && trial.is_known()
+    };
+    if task.steps.is_none() && out_of_range.is_none() && group.trials.iter().any(is_measured) {
+        // It could train, were it known for how long. Other strategies' failures are not its trouble, nor
+        // would a wider pool help.
+        let error =
+            "the number of its steps is unknown: give `steps`, since its loader has no length";
+        return Some(TaskEnd::Failed { error: error.to_owned(), traceback: String::new() });
+    }
     // The pool was wider, and may be so again.
     if state.untried_elsewhere(id).next().is_some() {
         return None;
     }
-    let out_of_range = state.out_of_range(&task.spec);
     if out_of_range.is_some() && !state.is_closed {
         // While more tasks may come, wider nodes may come too.
         return None;
     }
     let mut traceback = String::new();
     let mut reasons = Reasons::default();
-    let (mut num_allowed, mut has_measured) = (0, false);
+    let mut num_allowed = 0;
     for (key, trial) in &group.trials {
         if !task.spec.allows_key(&key.strategy) {
             continue;
         }
         num_allowed += 1;
-        has_measured |= trial.is_known() && !task.excludes_key(&key.strategy);
         match &trial.outcome {
             Some(TrialOutcome::NotApplicable { reason }) => {
                 reasons.not_applicable.add(reason, &key.strategy);
@@ -82,12 +94,6 @@ fn why_hopeless(state: &State, id: TaskId) -> Option<TaskEnd> {
     }
     for (key, reason) in &task.excluded {
         reasons.gone_wrong.add(reason, key);
-    }
-    if task.steps.is_none() && has_measured && out_of_range.is_none() {
-        // It could train, were it known for how long. Other strategies' failures are not its trouble.
-        let error =
-            "the number of its steps is unknown: give `steps`, since its loader has no length";
-        return Some(TaskEnd::Failed { error: error.to_owned(), traceback: String::new() });
     }
     let mut error = if let Some(why) = out_of_range {
         format!("no strategy fits: {why}")

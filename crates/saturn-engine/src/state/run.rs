@@ -107,6 +107,9 @@ pub struct State {
     pub(crate) host_memory_of_types: BTreeMap<String, u64>,
     /// The people whose ranks nobody can start now, by their numbers on the machine.
     pub(crate) away: BTreeSet<u32>,
+    /// Tasks that wait for host memory, numbered in the order in which they came. No record says so, and
+    /// a driver that takes over doesn't know it.
+    pub memory_waiters: BTreeMap<TaskId, u64>,
 }
 
 impl State {
@@ -143,6 +146,7 @@ impl State {
             followers: BTreeMap::new(),
             breadths: Vec::new(),
             usable_breadths: Vec::new(),
+            memory_waiters: BTreeMap::new(),
             node_widths: BTreeMap::new(),
             host_memory_of_types: BTreeMap::new(),
             away: BTreeSet::new(),

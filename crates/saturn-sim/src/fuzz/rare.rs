@@ -17,6 +17,8 @@ use crate::world::faults::{Fault, Odds};
 
 /// The share of seeds with each of these.
 const SHARE: f64 = 0.05;
+/// How often a stopper tells what it has seen.
+const NUM_TOLD: u32 = 60;
 /// Seconds by which other programs have left all devices.
 const QUIET_S: f64 = 0.9 * CALM_S;
 
@@ -82,6 +84,7 @@ pub(super) fn draw_deeds(seed: u64, simulation: &mut Simulation, nodes: &[Node],
     draw_stubborn(seed, simulation, node);
     draw_shared(seed, simulation, node);
     draw_let_go(seed, simulation, names);
+    draw_values(seed, simulation, names);
 }
 
 /// Drivers die beside processes that can't be killed. A node of such processes is started again, and
@@ -135,19 +138,46 @@ fn draw_let_go(seed: u64, simulation: &mut Simulation, names: &[String]) {
     }
     let mut rng = stream(seed, 49);
     let stops_s = rng.random_range(60.0..250.0);
-    let judge = |simulation: &mut Simulation, at_s: f64, task: &String, step, ruling| {
-        let judgement = Judgement {
-            step,
-            values: Metrics::new(),
-            ruling: Some(ruling),
-            reason: "it does badly".to_owned(),
-        };
-        let judgements = vec![NamedJudgement { task: task.clone(), judgement }];
-        simulation.plan_deed(at_s, Deed::Ask(Command::Judge { judgements }));
-    };
     for task in names.iter().filter(|_| rng.random_bool(0.6)).collect::<Vec<_>>() {
-        judge(simulation, rng.random_range(10.0..stops_s - 20.0), task, 1, Ruling::Hold);
-        judge(simulation, stops_s + rng.random_range(0.05..0.5), task, 2, Ruling::GoOn);
+        let held_s = rng.random_range(10.0..stops_s - 20.0);
+        judge(simulation, held_s, task, (1, Some(Ruling::Hold)));
+        let back_s = stops_s + rng.random_range(0.05..0.5);
+        judge(simulation, back_s, task, (2, Some(Ruling::GoOn)));
     }
     simulation.plan_deed(stops_s, Deed::Interrupt(1));
+}
+
+/// A stopper that holds tasks early and soon lets them go on. It tells again and again what it has
+/// seen of all tasks, and rules on none of them.
+fn draw_values(seed: u64, simulation: &mut Simulation, names: &[String]) {
+    if !is_drawn(seed, 50) {
+        return;
+    }
+    let mut rng = stream(seed, 51);
+    for task in names {
+        let held_s = rng.random_range(0.0..60.0);
+        judge(simulation, held_s, task, (1, Some(Ruling::Hold)));
+        let back_s = held_s + rng.random_range(0.1..60.0);
+        judge(simulation, back_s, task, (2, Some(Ruling::GoOn)));
+    }
+    let every_s = rng.random_range(1.0..3.0);
+    for number in 0..NUM_TOLD {
+        let at_s = every_s * f64::from(number);
+        for task in names.iter().filter(|_| rng.random_bool(0.5)).collect::<Vec<_>>() {
+            judge(simulation, at_s, task, (u64::from(number), None));
+        }
+    }
+}
+
+/// A stopper says what it has seen of a task by a step, and perhaps rules on the task.
+fn judge(
+    simulation: &mut Simulation,
+    at_s: f64,
+    task: &str,
+    (step, ruling): (u64, Option<Ruling>),
+) {
+    let judgement =
+        Judgement { step, values: Metrics::new(), ruling, reason: "it does badly".to_owned() };
+    let judgements = vec![NamedJudgement { task: task.to_owned(), judgement }];
+    simulation.plan_deed(at_s, Deed::Ask(Command::Judge { judgements }));
 }

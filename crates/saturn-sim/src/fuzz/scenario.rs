@@ -32,6 +32,9 @@ pub const MAX_S: f64 = 100_000.0;
 
 /// The scenario of a seed.
 pub fn scenario(seed: u64) -> Simulation {
+    if kinds::is_undisturbed(seed) {
+        return kinds::undisturbed(seed);
+    }
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let mut workload = draw_workload(&mut rng, seed);
     let short = apart::draw_short_of_memory(seed, &mut workload);

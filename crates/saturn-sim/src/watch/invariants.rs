@@ -3,10 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use saturn_core::TrialOutcome;
 use saturn_engine::{
-    Action, Attempt, AttemptId, Command, DeviceId, Event, Mode, Purpose, Record, Ruling, Slowed,
-    State, TaskId, TaskStatus, TrialKey, devices,
+    Action, Attempt, AttemptId, DeviceId, Event, Mode, Record, Slowed, State, TaskId, TaskStatus,
+    devices,
 };
 
 use crate::driving::seam::{Violation, Watcher, broken};
@@ -14,6 +13,8 @@ use crate::watch::host_memory::{HostMemory, is_host_memory_limited};
 use crate::watch::idle::Idleness;
 use crate::watch::overdue::Overdue;
 use crate::watch::paces::Paces;
+use crate::watch::promises::Promises;
+use crate::watch::rulings::Rulings;
 use crate::world::cluster::World;
 use crate::world::faults::Fault;
 
@@ -31,12 +32,8 @@ pub(crate) struct Watch {
     idleness: Idleness,
     overdue: Overdue,
     paces: Paces,
-    /// Tasks that the stopper has let go on in this turn, after it held them.
-    let_go_on: Vec<TaskId>,
-    /// The stopper has ruled, and no plan was taken since.
-    is_judged: bool,
-    /// A plan that was taken in vain.
-    plan_in_vain: Option<String>,
+    promises: Promises,
+    rulings: Rulings,
     /// Looks so far.
     num_looks: usize,
 }
@@ -46,27 +43,17 @@ impl Watcher for Watch {
         self.overdue.told(event, &self.folded.config, now_s);
         self.paces.told(event, now_s);
         self.host_memory.told(event);
-        self.is_judged = matches!(event, Event::Command { command: Command::Judge { .. } });
+        self.rulings.told(event);
     }
 
     fn stored(&mut self, record: &Record, now_s: f64) {
-        if let Record::Judged { task, judgement } = record
-            && judgement.ruling == Some(Ruling::GoOn)
-            && self.folded.task(*task).held().is_some()
-        {
-            self.let_go_on.push(*task);
-        }
-        if matches!(record, Record::Planned { .. })
-            && std::mem::take(&mut self.is_judged)
-            && self.folded.interrupted.is_some()
-        {
-            self.plan_in_vain = Some(format!("at {now_s:.3} s: {record:?}"));
-        }
+        self.rulings.stored(record, &self.folded, now_s);
         self.idleness.stored(record, &self.folded, now_s);
         self.folded.apply(record, now_s);
         self.host_memory.stored(record);
         self.overdue.stored(record, &self.folded.config, now_s);
         self.paces.stored(record);
+        self.promises.stored(record, now_s);
     }
 
     fn stood_still(&mut self, now_s: f64) {
@@ -81,9 +68,8 @@ impl Watcher for Watch {
     fn check(&mut self, state: &State, world: &World, is_turn: bool) -> Result<(), Violation> {
         self.overdue.check()?;
         self.paces.check(state, world.is_exact)?;
-        if let Some(what) = self.plan_in_vain.take() {
-            return broken("a ruling brings no plan to a run that stops", what);
-        }
+        self.promises.check(world.hits.contains_key(&Fault::Undisturbed))?;
+        self.rulings.check(state, is_turn)?;
         if is_turn {
             Self::check_starts(state, world.now_s())?;
             self.host_memory.check(state, world.is_exact, world.now_s())?;
@@ -91,9 +77,7 @@ impl Watcher for Watch {
             if state.config.mode == Mode::Orchestrate {
                 self.idleness.check(state, is_poor, world.now_s())?;
             }
-            Self::check_let_go_on(state, &self.let_go_on)?;
         }
-        self.let_go_on.clear();
         Self::check_devices(state)?;
         Self::check_gangs(state, world)?;
         self.num_looks += 1;
@@ -118,9 +102,8 @@ impl Watch {
             idleness: Idleness::default(),
             overdue: Overdue::default(),
             paces: Paces::default(),
-            let_go_on: Vec::new(),
-            is_judged: false,
-            plan_in_vain: None,
+            promises: Promises::default(),
+            rulings: Rulings::default(),
             num_looks: 0,
         };
         for (record, at_s) in journal {
@@ -195,46 +178,6 @@ impl Watch {
             let are_free = devices(&place.gang).all(|device| state.is_free(device));
             if is_own && is_first && !is_held && are_free {
                 return broken("what may start starts", format!("{place:?} is first and free"));
-            }
-        }
-        Ok(())
-    }
-
-    /// A task that the stopper lets go on gets a place in the same turn. This holds if a plan is in
-    /// force and a measured strategy of the task fits a node.
-    ///
-    /// Trials and inspections may find better strategies; then the rule is not checked.
-    fn check_let_go_on(state: &State, let_go_on: &[TaskId]) -> Result<(), Violation> {
-        let is_looking = state.num_open_trials() > 0
-            || state.attempts.values().any(|one| one.purpose != Purpose::Train)
-            || state.groups.iter().any(|group| group.inspection.found.is_none());
-        if state.plan.is_none() || state.interrupted.is_some() || is_looking {
-            return Ok(());
-        }
-        for id in let_go_on {
-            let task = state.task(*id);
-            let fits = |key: &TrialKey| {
-                state.present_nodes().any(|node| {
-                    state.gpu_type(node) == key.gpu_type
-                        && state.usable_devices(node).count() >= key.strategy.gpus as usize
-                })
-            };
-            let is_allowed = |key: &TrialKey| {
-                let range = task.spec.gpu_range.as_ref();
-                range.is_none_or(|range| range.contains(&key.strategy.gpus))
-                    && task.excluded.iter().all(|(excluded, _)| *excluded != key.strategy)
-            };
-            let has_choice = state.groups[task.group].trials.iter().any(|(key, trial)| {
-                let is_measured = matches!(trial.outcome, Some(TrialOutcome::Measured { .. }));
-                is_measured && is_allowed(key) && fits(key)
-            });
-            let may = task.status == TaskStatus::Waiting
-                && !task.must_not_train()
-                && task.steps.is_some()
-                && state.waits_for(*id).next().is_none();
-            let has_place = state.open_places().any(|(_, place)| place.task == *id);
-            if may && has_choice && !has_place {
-                return broken("what may go on has a place", format!("{id:?} has none"));
             }
         }
         Ok(())
@@ -343,6 +286,7 @@ impl Watch {
 /// The state without the progress that reports give between records.
 fn durable(state: &State) -> State {
     let mut state = state.clone();
+    state.memory_waiters.clear();
     for task in &mut state.tasks {
         task.loss = None;
     }

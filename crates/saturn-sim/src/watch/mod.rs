@@ -4,6 +4,8 @@
 //! - `host_memory` says whether a waiting task should have been given host memory.
 //! - `overdue` says when gangs are to be killed, and given up.
 //! - `paces` says that training tells how long its steps took.
+//! - `promises` says that tasks start and end when the plan says, where nothing disturbs it.
+//! - `rulings` says when a stopper's rulings bring a plan.
 //! - `idle` says when devices stand idle for too long beside tasks that could start.
 //!
 //! Invariants: a watch changes nothing: a run has the same history with it and without it.
@@ -15,3 +17,5 @@ pub(crate) mod idle;
 pub(crate) mod invariants;
 pub(crate) mod overdue;
 pub(crate) mod paces;
+pub(crate) mod promises;
+pub(crate) mod rulings;

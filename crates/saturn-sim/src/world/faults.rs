@@ -163,6 +163,8 @@ pub enum Fault {
     UsedOutside,
     /// The run is a search: it measures, and trains nothing.
     Search,
+    /// Nothing happens to the run from outside, and nothing goes wrong.
+    Undisturbed,
     /// Processes that were killed outlive the driver that killed them.
     Undead,
     /// A person shares devices with programs other than Saturn.
@@ -254,6 +256,7 @@ impl Fault {
         Self::ShortOfMemory,
         Self::UsedOutside,
         Self::Search,
+        Self::Undisturbed,
         Self::Undead,
         Self::Shared,
         Self::EndsItself,

@@ -7,7 +7,7 @@ use saturn_sim::{Bug, Fault, Hits, run, run_with};
 /// Seeds of this test.
 const SEEDS: u64 = 1000;
 /// Seeds beyond these that once broke a rule, and why.
-const BROKEN_ONCE: [(u64, &str); 11] = [
+const BROKEN_ONCE: [(u64, &str); 13] = [
     (2387, "a lost wake-up"),
     (5291, "a trial died after its task was cancelled"),
     (3275, "a task started without host memory while its model was inspected again"),
@@ -22,6 +22,8 @@ const BROKEN_ONCE: [(u64, &str); 11] = [
     (34714, "the watch did not know that a task had trained that told only of its evaluation"),
     (32292, "a task was cancelled while the solver worked, and the plan counted on it"),
     (35172, "the same, on another pool"),
+    (2270, "a task without a known length waited for a wider pool, and a stopper waited for it"),
+    (1906, "a forecast did not know which tasks already waited for host memory"),
 ];
 
 #[test]
