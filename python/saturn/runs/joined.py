@@ -181,6 +181,15 @@ def _start_agent(door: Path, directory: Path) -> None:
         (directory / STARTED).write_bytes(Surroundings.here().dumps())
 
 
+def _run_id(directory: Path) -> str:
+    """The name by which an agent finds processes of an earlier agent that was killed."""
+    try:
+        before: str = json.loads((directory / _SETUP).read_bytes())["settings"]["run_id"]
+    except FileNotFoundError:
+        return secrets.token_hex(16)
+    return before
+
+
 def _setup(door: Path, directory: Path, entries: Iterable[Entry]) -> dict[str, Any]:
     """What the agent is told (`saturn-runtime`: `outliving/messages.rs`, `GuestSetup`)."""
     return {
@@ -192,7 +201,7 @@ def _setup(door: Path, directory: Path, entries: Iterable[Entry]) -> dict[str, A
             "cwd": str(Path.cwd()),
             "preload": [],
             "devices": None,
-            "run_id": secrets.token_hex(16),
+            "run_id": _run_id(directory),
             "outlives_s": _OUTLIVE_S,
         },
         # Another person's process names techniques, and says nothing of where they are.

@@ -205,10 +205,11 @@ impl PeopleLauncher {
             },
             Agent::Away(at) if is_past(*at) => {
                 *at = deadline(AGAIN);
-                if let Some(sought) = self.seek(uid)
-                    && let Some(guest) = self.guests.get_mut(&uid)
-                {
-                    guest.agent = Agent::Sought(sought);
+                let sought = self.seek(uid);
+                let Some(guest) = self.guests.get_mut(&uid) else { return };
+                match sought {
+                    Some(sought) => guest.agent = Agent::Sought(sought),
+                    None => guest.left(uid),
                 }
             }
             Agent::Away(_) => {}
