@@ -156,12 +156,12 @@ impl Engine {
                 }
             }
             Event::OwnerLeft { uid } => {
-                if !ledger.state.away.contains(&uid) {
+                if ledger.state.ended.is_none() && !ledger.state.away.contains(&uid) {
                     ledger.commit(Record::OwnerLeft { uid }, now_s);
                 }
             }
             Event::OwnerCame { uid } => {
-                if ledger.state.away.contains(&uid) {
+                if ledger.state.ended.is_none() && ledger.state.away.contains(&uid) {
                     ledger.commit(Record::OwnerCame { uid }, now_s);
                 }
             }

@@ -264,7 +264,8 @@ fn connected(living: Living, bell: Bell) -> (UnixStream, Receiver<FromAgentOfRun
     let (sender, words) = sync_channel(MAX_WAITING);
     std::thread::spawn(move || {
         while let Ok(Some(line)) = lines.next() {
-            bell.ring();
+            // Another person's agent could hand on open files until this process has none left.
+            drop(lines.take_files());
             if sender.send(line).is_err() {
                 return;
             }

@@ -1,12 +1,12 @@
 //! What seldom happens in a run, drawn from random numbers of its own: processes that outlive their
 //! driver, devices that are shared with other programs, rulings while a run stops, tasks that end by
-//! themselves, and data of which nobody knows the length.
+//! themselves, people whose agents die, and data of which nobody knows the length.
 
 use std::collections::BTreeSet;
 
 use rand::RngExt;
 use saturn_core::Node;
-use saturn_engine::{Command, Judgement, Metrics, NamedJudgement, NewTask, Ruling};
+use saturn_engine::{Command, Judgement, Metrics, NamedJudgement, NewTask, Owner, Ruling};
 
 use crate::driving::simulation::Simulation;
 use crate::driving::simulation::deeds::Deed;
@@ -19,6 +19,8 @@ use crate::world::faults::{Fault, Odds};
 const SHARE: f64 = 0.05;
 /// How often a stopper tells what it has seen.
 const NUM_TOLD: u32 = 60;
+/// The person whose agent dies.
+const GUEST: u32 = 1001;
 /// Seconds by which other programs have left all devices.
 const QUIET_S: f64 = 0.9 * CALM_S;
 
@@ -55,6 +57,37 @@ pub(super) fn draw_endless(seed: u64, workload: &mut Workload) {
     }
 }
 
+/// Some tasks are another person's.
+pub(super) fn draw_owners(seed: u64, tasks: &mut [NewTask]) {
+    if !has_people(seed) {
+        return;
+    }
+    let mut rng = stream(seed, 53);
+    for NewTask { spec, .. } in tasks {
+        spec.owner =
+            rng.random_bool(0.5).then(|| Owner { uid: GUEST, name: "lena".to_owned() });
+    }
+}
+
+fn has_people(seed: u64) -> bool {
+    is_drawn(seed, 52)
+}
+
+/// The agent of a person dies again and again, and comes again after a while.
+fn draw_agents(seed: u64, simulation: &mut Simulation) {
+    if !has_people(seed) {
+        return;
+    }
+    let mut rng = stream(seed, 54);
+    let mut at_s = rng.random_range(0.0..100.0);
+    while at_s < QUIET_S {
+        simulation.plan_deed(at_s, Deed::AgentDies(GUEST));
+        let back_s = at_s + rng.random_range(0.5..60.0);
+        simulation.plan_deed(back_s.min(QUIET_S), Deed::AgentComes(GUEST));
+        at_s = back_s + rng.random_range(1.0..120.0);
+    }
+}
+
 /// Tasks whose own code ends them before their last step.
 pub(super) fn draw_own_ends(seed: u64, tasks: &[NewTask], world: &mut World) {
     if world.is_exact || !is_drawn(seed, 43) {
@@ -85,6 +118,7 @@ pub(super) fn draw_deeds(seed: u64, simulation: &mut Simulation, nodes: &[Node],
     draw_shared(seed, simulation, node);
     draw_let_go(seed, simulation, names);
     draw_values(seed, simulation, names);
+    draw_agents(seed, simulation);
 }
 
 /// Drivers die beside processes that can't be killed. A node of such processes is started again, and

@@ -40,6 +40,7 @@ pub fn scenario(seed: u64) -> Simulation {
     let short = apart::draw_short_of_memory(seed, &mut workload);
     apart::draw_evaluations(seed, &mut workload);
     rare::draw_endless(seed, &mut workload);
+    rare::draw_owners(seed, &mut workload.tasks);
     if rng.random_bool(0.3) {
         workload.measure();
     }

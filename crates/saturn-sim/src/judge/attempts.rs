@@ -219,6 +219,9 @@ impl Books {
         if task.is_paused {
             return Some("it is paused".to_owned());
         }
+        if task.is_owner_away {
+            return Some("nobody can start its owner's processes".to_owned());
+        }
         if task.ruling != Ruling::GoOn {
             return Some("the stopper holds it".to_owned());
         }

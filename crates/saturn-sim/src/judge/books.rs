@@ -24,6 +24,10 @@ pub(super) struct TaskBook {
     pub(super) can_resume: bool,
     pub(super) end: Option<TaskEnd>,
     pub(super) is_paused: bool,
+    /// Whose it is, in a pool of several people.
+    pub(super) owner: Option<u32>,
+    /// The process that would start its ranks is not there.
+    pub(super) is_owner_away: bool,
     /// The last ruling of its stopper.
     pub(super) ruling: Ruling,
     pub(super) release_s: f64,
@@ -148,6 +152,10 @@ pub(super) struct Books {
     /// Devices of each node that exists in the world.
     pub(super) machines: BTreeMap<String, u32>,
     pub(super) set_aside: BTreeSet<DeviceId>,
+    /// People whose agents are not there, by the records.
+    pub(super) away: BTreeSet<u32>,
+    /// The same, by what the launcher has told.
+    pub(super) told_away: BTreeSet<u32>,
     pub(super) outside: Outside,
     /// Who uses each device in the world.
     pub(super) used: BTreeMap<DeviceId, AttemptId>,
@@ -213,6 +221,8 @@ impl Books {
             node_gpus: Vec::new(),
             machines: BTreeMap::new(),
             set_aside: BTreeSet::new(),
+            away: BTreeSet::new(),
+            told_away: BTreeSet::new(),
             outside: Outside::default(),
             used: BTreeMap::new(),
             plan: None,

@@ -33,7 +33,7 @@ impl Books {
     /// of the two is wrong.
     fn check_needs_more(&self, id: TaskId) -> Result<(), String> {
         let task = &self.tasks[id.0];
-        if task.is_paused || task.ruling != Ruling::GoOn {
+        if task.is_paused || task.is_owner_away || task.ruling != Ruling::GoOn {
             return Err("it rests".to_owned());
         }
         let told = self.noted.iter().find(|(of, _)| *of == id).map(|(_, text)| text.as_str());

@@ -59,6 +59,8 @@ impl Books {
             }
             Record::Paused { task } => self.set_paused(*task, true),
             Record::Unpaused { task } => self.set_paused(*task, false),
+            Record::OwnerLeft { uid } => self.set_away(*uid, true),
+            Record::OwnerCame { uid } => self.set_away(*uid, false),
             Record::Retrying { .. } => self.retried(record),
             Record::Excluded { task, key, .. } => self.excluded(*task, key),
             Record::Inspected { group, inspection } => self.inspected(group, inspection),
@@ -144,6 +146,16 @@ impl Books {
         }
     }
 
+    fn set_away(&mut self, uid: u32, is_away: bool) {
+        let changes = if is_away { self.away.insert(uid) } else { self.away.remove(&uid) };
+        if !changes || self.told_away.contains(&uid) != is_away {
+            self.wrong("records of people are what the launcher says", format!("{uid}: {is_away}"));
+        }
+        for task in self.tasks.iter_mut().filter(|task| task.owner == Some(uid)) {
+            task.is_owner_away = is_away;
+        }
+    }
+
     /// A task came: as it was submitted, under the next number.
     fn added(&mut self, id: TaskId, spec: &TaskSpec) {
         if id.0 != self.tasks.len() {
@@ -199,6 +211,8 @@ impl Books {
             can_resume: spec.can_resume,
             end: None,
             is_paused: false,
+            owner: spec.owner.as_ref().map(|owner| owner.uid),
+            is_owner_away: spec.owner.as_ref().is_some_and(|own| self.away.contains(&own.uid)),
             ruling: Ruling::GoOn,
             release_s: spec.wishes.release_s,
             after: spec.wishes.after.clone(),

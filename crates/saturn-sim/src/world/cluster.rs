@@ -13,6 +13,7 @@ mod neighbours;
 mod nodes;
 mod orders;
 pub(crate) mod outliving;
+mod people;
 
 use std::collections::{BTreeMap, BTreeSet};
 

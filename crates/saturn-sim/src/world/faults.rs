@@ -33,6 +33,8 @@ pub enum Fault {
     Unkillable,
     /// A process outlives its kill for ever.
     Immortal,
+    /// The agent of a person dies, with all processes of that person's tasks.
+    AgentDies,
     /// A gang can't be started.
     LaunchFails,
     /// A gang can't be started for want of disk space.

@@ -34,6 +34,10 @@ pub enum Deed {
     LosesParents(String, f64),
     /// Steps on a node take longer by this factor.
     NodePace(String, f64),
+    /// The agent of a person dies.
+    AgentDies(u32),
+    /// The agent of a person is there.
+    AgentComes(u32),
     /// The disk has room again.
     SpaceFreed,
     /// Programs other than Saturn use these devices of a node, and no others.
@@ -105,6 +109,18 @@ impl Simulation {
             Deed::HoldsLetters(name, for_s) => self.world.hold_letters(&name, for_s),
             Deed::LosesParents(name, for_s) => self.world.lose_parents(&name, for_s),
             Deed::NodePace(name, factor) => self.world.set_pace(&name, factor),
+            Deed::AgentDies(_) | Deed::AgentComes(_) if self.state().ended.is_some() => {}
+            Deed::AgentDies(uid) => {
+                let is_own = |task: &TaskId| {
+                    let owner = &self.state().task(*task).spec.owner;
+                    owner.as_ref().is_some_and(|owner| owner.uid == uid)
+                };
+                let tasks = self.state().task_ids().filter(is_own).collect();
+                self.world.agent_dies(&tasks);
+                // The launcher tells this before it tells that attempts have failed.
+                self.deliver_surely(Event::OwnerLeft { uid });
+            }
+            Deed::AgentComes(uid) => self.deliver_surely(Event::OwnerCame { uid }),
             Deed::SpaceFreed => self.deliver(Event::SpaceFreed),
             Deed::UsedOutside(name, devices) => {
                 if let Some(node) = self.world.number_of(&name) {

@@ -4,7 +4,7 @@
 //! The engine sends each order once. What it orders meanwhile holds when the processes begin.
 
 use rand::RngExt;
-use saturn_engine::{AttemptId, Event, LaunchError};
+use saturn_engine::{AttemptId, Event, LaunchError, TaskId};
 
 use crate::world::cluster::Happening;
 use crate::world::cluster::World;
@@ -50,6 +50,16 @@ impl World {
                 self.tell(self.now_s, Event::LaunchFailed { attempt, kind, error });
             }
         }
+    }
+
+    /// The gangs that wait, each with its task.
+    pub(super) fn held_tasks(&self) -> impl Iterator<Item = (AttemptId, TaskId)> + '_ {
+        self.held.iter().map(|(id, held)| (*id, held.order.task))
+    }
+
+    /// Takes back a gang that waits, of which nothing is heard.
+    pub(super) fn drop_held(&mut self, attempt: AttemptId) {
+        self.held.remove(&attempt);
     }
 
     /// A gang that waits is to stop. Returns whether it waits.
