@@ -64,8 +64,7 @@ pub(super) fn draw_owners(seed: u64, tasks: &mut [NewTask]) {
     }
     let mut rng = stream(seed, 53);
     for NewTask { spec, .. } in tasks {
-        spec.owner =
-            rng.random_bool(0.5).then(|| Owner { uid: GUEST, name: "lena".to_owned() });
+        spec.owner = rng.random_bool(0.5).then(|| Owner { uid: GUEST, name: "lena".to_owned() });
     }
 }
 

@@ -216,14 +216,8 @@ impl Books {
     /// Why a task may not train now, on any devices.
     fn why_not_trained(&self, id: TaskId, strategy: &Strategy) -> Option<String> {
         let task = &self.tasks[id.0];
-        if task.is_paused {
-            return Some("it is paused".to_owned());
-        }
-        if task.is_owner_away {
-            return Some("nobody can start its owner's processes".to_owned());
-        }
-        if task.ruling != Ruling::GoOn {
-            return Some("the stopper holds it".to_owned());
+        if let Some(why) = task.why_it_rests() {
+            return Some(why.to_owned());
         }
         if self.now_s < task.release_s.max(task.not_before_s) {
             return Some("it is too early".to_owned());

@@ -65,12 +65,7 @@ impl Books {
                 self.note_command(command);
             }
             Event::SpaceFreed => self.note_space(),
-            Event::OwnerLeft { uid } => {
-                self.told_away.insert(*uid);
-            }
-            Event::OwnerCame { uid } => {
-                self.told_away.remove(uid);
-            }
+            Event::OwnerLeft { .. } | Event::OwnerCame { .. } => self.told_of_people(event),
             Event::Undead { attempts } => self.note_undead(attempts),
             Event::UsedOutside { devices } => self.note_outside(devices.keys().copied().collect()),
             Event::Resume { cluster, .. } => self.note_pool(cluster),

@@ -7,7 +7,8 @@
 //! - `reader` reads the history into the `books`; `drivers` says what of them outlives a driver.
 //!   `duties` and `duty` say what a decision owes.
 //! - `tasks`, `attempts`, `ends`, `recovery`, `returns`, `looks`, `early`, `stuck`, `host_memory`,
-//!   `beside` and `search` are the rules; `outside` is the books' page about other programs.
+//!   `beside` and `search` are the rules; `outside` is the books' page about other
+//!   programs, `people` about people whose agents are not there.
 //!
 //! Invariants: the judge shares no code with the engine, and never asks its state.
 //!
@@ -24,6 +25,7 @@ pub(crate) mod ends;
 pub(crate) mod host_memory;
 pub(crate) mod looks;
 pub(crate) mod outside;
+mod people;
 pub(crate) mod reader;
 pub(crate) mod recovery;
 pub(crate) mod returns;

@@ -130,6 +130,7 @@ impl Books {
                 self.plan = Some(plan.places.clone());
             }
             _ => {
+                self.stored_of_people(record);
                 self.stored_of_task(record);
                 self.stored_of_attempt(record);
             }

@@ -4,7 +4,7 @@
 //! left needs more devices than there are. Each of these tasks is told what it needs.
 
 use saturn_core::StrategyKey;
-use saturn_engine::{Ruling, TaskId};
+use saturn_engine::TaskId;
 
 use crate::judge::books::Books;
 
@@ -33,7 +33,7 @@ impl Books {
     /// of the two is wrong.
     fn check_needs_more(&self, id: TaskId) -> Result<(), String> {
         let task = &self.tasks[id.0];
-        if task.is_paused || task.is_owner_away || task.ruling != Ruling::GoOn {
+        if task.why_it_rests().is_some() {
             return Err("it rests".to_owned());
         }
         let told = self.noted.iter().find(|(of, _)| *of == id).map(|(_, text)| text.as_str());

@@ -59,8 +59,6 @@ impl Books {
             }
             Record::Paused { task } => self.set_paused(*task, true),
             Record::Unpaused { task } => self.set_paused(*task, false),
-            Record::OwnerLeft { uid } => self.set_away(*uid, true),
-            Record::OwnerCame { uid } => self.set_away(*uid, false),
             Record::Retrying { .. } => self.retried(record),
             Record::Excluded { task, key, .. } => self.excluded(*task, key),
             Record::Inspected { group, inspection } => self.inspected(group, inspection),
@@ -143,16 +141,6 @@ impl Books {
     fn set_paused(&mut self, task: TaskId, is_paused: bool) {
         if let Some(task) = self.tasks.get_mut(task.0) {
             task.is_paused = is_paused;
-        }
-    }
-
-    fn set_away(&mut self, uid: u32, is_away: bool) {
-        let changes = if is_away { self.away.insert(uid) } else { self.away.remove(&uid) };
-        if !changes || self.told_away.contains(&uid) != is_away {
-            self.wrong("records of people are what the launcher says", format!("{uid}: {is_away}"));
-        }
-        for task in self.tasks.iter_mut().filter(|task| task.owner == Some(uid)) {
-            task.is_owner_away = is_away;
         }
     }
 

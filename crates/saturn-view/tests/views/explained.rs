@@ -2,8 +2,9 @@
 
 use saturn_core::{Gang, Node, Trained};
 use saturn_engine::{
-    AttemptEnd, FailureKind, Judgement, Metrics, Mode, NodeId, PlanSource, Purpose, RankFailure,
-    Record, Ruling, RunEnd, StopReason, TaskEnd, TaskId, TaskSpec, Wishes, no_strategy,
+    AttemptEnd, FailureKind, Judgement, Metrics, Mode, NodeId, Owner, PlanSource, Purpose,
+    RankFailure, Record, Ruling, RunEnd, StopReason, TaskEnd, TaskId, TaskSpec, Wishes,
+    no_strategy,
 };
 use saturn_view::{Code, Explanation, explain, without_driver};
 
@@ -119,6 +120,15 @@ pub(crate) fn moved(stopping: Option<StopReason>, end: AttemptEnd) -> Script {
     script
 }
 
+/// A pool with one task, of a person whose agent is not there.
+pub(crate) fn of_another_person() -> Script {
+    let mut script = Script::of(scripted::config(), &[Node::new("n0", 1, "cpu")], &[]);
+    let owner = Some(Owner { uid: 1001, name: "lena".to_owned() });
+    script.add(1.0, TaskSpec { owner, ..scripted::task("a", 1, "a") });
+    script.tell(2.0, Record::OwnerLeft { uid: 1001 });
+    script
+}
+
 pub(crate) fn stages() -> Vec<(Code, Explanation)> {
     let mut cases = vec![(Code::Trains, at(&training(), GPT, 20.0))];
     let mut add = |code, script: &Script, task, now_s| cases.push((code, at(script, task, now_s)));
@@ -139,6 +149,7 @@ pub(crate) fn stages() -> Vec<(Code, Explanation)> {
     script.tell(20.0, Record::Paused { task: VIT });
     ended(&mut script, VIT, AttemptEnd::Stopped, 320, 20.5);
     add(Code::Paused, &script, VIT, 22.0);
+    add(Code::OwnerAway, &of_another_person(), TaskId(0), 3.0);
     let mut judged = training();
     judged.tell(20.0, held(VIT));
     ended(&mut judged, VIT, AttemptEnd::Stopped, 320, 20.5);
