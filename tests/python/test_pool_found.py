@@ -40,7 +40,9 @@ def test_which_pool_is_served(
     pools: Path, monkeypatch: pytest.MonkeyPatch, status: str, devices: int | None, does: str
 ) -> None:
     did: list[Any] = []
-    monkeypatch.setattr(serving, "start", lambda tasks, **options: did.append(("start", options)))
+    monkeypatch.setattr(
+        serving, "started", lambda tasks, settings, log: did.append(("start", settings))
+    )
     monkeypatch.setattr(
         serving, "resumed", lambda run, **options: did.append(("resume", (run, options["devices"])))
     )
@@ -50,8 +52,8 @@ def test_which_pool_is_served(
     told = json.dumps({"status": status, "pool": {"devices": 3}})
     monkeypatch.setattr(native, "status", lambda run: told)
     serving.serve(devices=3)
-    [(_, options)] = did
-    assert options["keep_open"] and options["devices"] == 3 and options["runs_dir"] == pools
+    [(_, settings)] = did
+    assert settings.keep_open and settings.devices == 3 and settings.runs_dir == pools
     made(pools, "20261126-090000")
     newest = made(pools, "20261126-100000")
     (pools / "20261126-110000").mkdir()  # a start that was refused

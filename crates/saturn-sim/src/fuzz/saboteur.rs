@@ -51,6 +51,8 @@ pub enum Bug {
     OrderLost,
     /// A node's loss is overlooked.
     NodeLossOverlooked,
+    /// The death of a person's agent is overlooked.
+    AgentDeathOverlooked,
     /// A node is taken to have more devices than it has.
     DevicesMiscounted,
     /// Timers never ring.
@@ -128,6 +130,7 @@ impl Bug {
         Self::ReleaseLost,
         Self::OrderLost,
         Self::NodeLossOverlooked,
+        Self::AgentDeathOverlooked,
         Self::DevicesMiscounted,
         Self::TimersDead,
         Self::AnswerLost,
@@ -173,6 +176,7 @@ impl Sabotage for Bug {
             (Self::FreedTwice, event @ Event::RankExited { .. }) => vec![event.clone(), event],
             (Self::ExitOverlooked, Event::RankExited { .. })
             | (Self::NodeLossOverlooked, Event::NodeLeft { .. })
+            | (Self::AgentDeathOverlooked, Event::OwnerLeft { .. })
             | (Self::TimersDead, Event::Tick)
             | (Self::AnswerLost, Event::Solved { .. })
             | (Self::CancelIgnored, Event::Command { command: Command::Cancel { .. } })

@@ -152,10 +152,8 @@ pub(super) struct Books {
     /// Devices of each node that exists in the world.
     pub(super) machines: BTreeMap<String, u32>,
     pub(super) set_aside: BTreeSet<DeviceId>,
-    /// People whose agents are not there, by the records.
+    /// People whose agents are not there, as the launcher has told.
     pub(super) away: BTreeSet<u32>,
-    /// The same, by what the launcher has told.
-    pub(super) told_away: BTreeSet<u32>,
     pub(super) outside: Outside,
     /// Who uses each device in the world.
     pub(super) used: BTreeMap<DeviceId, AttemptId>,
@@ -222,7 +220,6 @@ impl Books {
             machines: BTreeMap::new(),
             set_aside: BTreeSet::new(),
             away: BTreeSet::new(),
-            told_away: BTreeSet::new(),
             outside: Outside::default(),
             used: BTreeMap::new(),
             plan: None,
