@@ -77,6 +77,8 @@ def serve_pool(asked: Mapping[str, Any]) -> int:
     if asked["share"] is not None:
         door = shlex.quote(str(Path(asked["share"]).absolute()))
         _say(f"others on this machine submit to it after: saturn join {door}")
+    if joined.current() is not None:
+        _say("saturn submit and the name `pool` mean the pool that you joined: saturn join --leave")
     _say(
         f"this is the pool, {run.run_dir}; Ctrl-C stops it, and saturn serve takes it up again\n"
         "to add a sweep, in another terminal: saturn submit SWEEP.toml\n"
