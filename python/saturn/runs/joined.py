@@ -56,7 +56,7 @@ class Joined:
 class JoinedPool(Run):
     """A pool that another person drives. `saturn.connect` makes it, after `saturn join`.
 
-    Its methods are those of `Run`. Commands concern this person's own tasks.
+    It has the methods of `Run`. The pool refuses commands about other people's tasks.
     """
 
     #: The same code of another person may read other files by its relative paths.

@@ -1,9 +1,9 @@
-//! What guests may do in a shared pool, and what they are told. A guest is a person of the machine
-//! other than the person whose process drives the pool.
+//! The rights of guests in a shared pool. A guest is a person of the machine who does not drive the
+//! pool.
 //!
-//! - A guest submits tasks, and commands these tasks alone.
-//! - Everybody is told the names of all tasks, when and where they train, and why they wait. Losses,
-//!   parameters and errors are told to the task's person and to the person who drives the pool.
+//! - A guest may submit tasks, and may command only tasks that this guest has submitted.
+//! - A guest is told the name of each task, when and where the task trains, and why it waits. A guest is
+//!   told losses, metrics and errors only of the guest's own tasks.
 //!
 //! Who asks is told by the kernel (`asking::door`).
 
@@ -94,7 +94,7 @@ pub(crate) fn answer(
 ) -> Reply {
     let mut reply = reports::answer(state, history, query, now_s);
     if let Some(status) = reply.status.take() {
-        let veiled = serde_json::from_value(status).map(|status| veil_status(status, guest));
+        let veiled = serde_json::from_value(status).map(|status| veil_status(status, state, guest));
         reply.status = veiled.and_then(serde_json::to_value).ok();
     }
     let task = match query {
@@ -113,9 +113,10 @@ pub(crate) fn answer(
     reply
 }
 
-fn veil_status(mut status: Status, guest: &Owner) -> Status {
-    let is_others = |owner: &Option<String>| owner.as_deref() != Some(&guest.name);
-    for task in status.tasks.iter_mut().filter(|task| is_others(&task.owner)) {
+/// A status has all tasks of the state, in their order.
+fn veil_status(mut status: Status, state: &State, guest: &Owner) -> Status {
+    let tasks = status.tasks.iter_mut().zip(state.task_ids());
+    for (task, _) in tasks.filter(|(_, id)| !is_own(state, *id, guest)) {
         (task.loss, task.value) = (None, None);
         (task.evaluation, task.best, task.goal) = (None, None, None);
         task.error = None;
@@ -233,5 +234,6 @@ mod tests {
         };
         assert_eq!(losses(&person(1001, "lena")), [Some(0.5), None, None]);
         assert_eq!(losses(&person(1002, "tomas")), [None, Some(0.5), None]);
+        assert_eq!(losses(&person(1003, "lena")), [None, None, None], "another person's name");
     }
 }

@@ -174,7 +174,8 @@ pub struct Interpreter {
     pub python_path: Vec<String>,
 }
 
-/// The Python of a run, or of this person's tasks in a pool that was joined. On a cluster, only this Python can continue the run.
+/// The Python of a run, or of this person's tasks in a pool that was joined. On a cluster, only this
+/// Python can continue the run.
 ///
 /// # Errors
 ///

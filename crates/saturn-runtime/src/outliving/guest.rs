@@ -1,11 +1,11 @@
 //! The agent of a person in a pool that another person drives.
 //!
-//! It runs as its own person, with this person's rights, Python and files. It waits at the pool's door
-//! for the process that drives the pool, is handed the devices by it, and starts the ranks of its own
-//! person's tasks on them (`guard`). When that process goes, the ranks train on as those of the pool's
-//! own agent do. When the pool stops, the agent ends its ranks and waits for the pool to go on.
+//! The agent runs as its own person, with this person's rights, Python and files. At the pool's door it
+//! waits for the driver, which hands it the devices. On these devices the agent starts the ranks of its
+//! own person's tasks (`guard`). If the driver dies, the ranks train on, like the ranks of the pool's
+//! own agent. When the pool stops, the agent ends its ranks and waits until the pool goes on.
 //!
-//! It submits nothing, and reads nothing of the pool.
+//! The agent submits nothing, and reads nothing of the pool.
 
 use std::fs::{File, TryLockError};
 use std::path::PathBuf;
