@@ -54,7 +54,7 @@ FLOORS: Floors = (
     {
         "worker": "worker/ trainers.rest",
         "face": ". cluster/ core/ library native notebook/ optuna runs/ scripts/ sweeps/ tasks/ "
-        "trial_runner/ tuning/ verbs",
+        "trial_runner/ tuning/ pool_verbs verbs",
     },
 )
 

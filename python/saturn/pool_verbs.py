@@ -1,0 +1,167 @@
+"""The verbs `submit` and `join` of the `saturn` program (`saturn.verbs`)."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from saturn import native
+from saturn.errors import InvalidInput, Refused
+from saturn.plain.say import say
+from saturn.runs import joined, pool, serving
+from saturn.runs.joined import JoinedPool
+from saturn.runs.live import Run
+from saturn.sweeps import sweep
+from saturn.sweeps.search import Search
+from saturn.tuning.pool import Pool, run_or_pool
+
+_OK = 0
+
+
+def join_pool(asked: Mapping[str, Any]) -> int:
+    """Join another person's pool, or leave it."""
+    if asked["door"] is None:
+        directory = joined.leave()
+        if asked["json"]:
+            print(json.dumps({"version": 1, "directory": str(directory)}))
+        say(f"your tasks there stop at checkpoints; their files stay in {directory}")
+        return _OK
+    found = joined.join(asked["door"])
+    if asked["json"]:
+        known = {"directory": str(found.directory), "is_driven": found.is_driven}
+        print(json.dumps({"version": 1, **known}))
+    say(
+        f"your tasks and their results will be in {found.directory}\n"
+        "to add a sweep: saturn submit SWEEP.toml\n"
+        "to see everybody's tasks: saturn status pool"
+    )
+    if not found.is_driven:
+        say("no process drives this pool now: submit once its person has started saturn serve")
+    return _OK
+
+
+@dataclass(frozen=True)
+class _Submitted:
+    """What was submitted to a run in progress."""
+
+    what: str
+    tasks: list[str]
+    #: The preview that decided whether the due time can be kept.
+    foreseen: dict[str, Any] | None = None
+    #: More fields of the JSON.
+    more: dict[str, Any] = field(default_factory=dict)
+
+
+def submit_sweep(asked: Mapping[str, Any]) -> int:
+    """Add the tasks of a sweep to a run in progress, or say what they would do there."""
+    told = {"version": 1, "run": asked["run_dir"], "ok": True, "code": None, "error": None}
+    path, shown = Path(asked["file"]), shlex.quote(asked["run"])
+    try:
+        found = sweep.read(path)
+        stopper = found.run.pop("stopper", None)
+        name = asked["name"] or sweep.safe(path.stem)
+        submitted = _submit(path, found, name, stopper, asked)
+    except InvalidInput as error:
+        if asked["json"]:
+            code = getattr(error, "code", None)
+            print(json.dumps({**told, "ok": False, "code": code, "error": str(error)}))
+        raise
+    if submitted is None:
+        return _OK
+    if unused := sorted(found.run):
+        say(f"not used, since the run has its own: {', '.join(unused)} of `[run]` in {path}")
+    foreseen = submitted.foreseen
+    if asked["json"]:
+        more = submitted.more | ({} if foreseen is None else {"preview": foreseen})
+        print(json.dumps({**told, "tasks": submitted.tasks, **more}))
+        return _OK
+    for task in submitted.tasks:
+        print(task)
+    say(f"submitted {submitted.what}; where each stands: saturn status {shown}")
+    if found.search is not None or stopper is not None:
+        say(f"to end it: saturn cancel {shown} {shlex.quote(name)}")
+    if foreseen is not None:
+        say(_due_words(foreseen, shown))
+    return _OK
+
+
+def _submit(
+    path: Path, found: sweep.Sweep, name: str, stopper: Any, asked: Mapping[str, Any]
+) -> _Submitted | None:
+    """Submit the sweep; None if only a preview was asked for, which is printed."""
+    run_dir = Path(asked["run_dir"])
+    run = serving.connect() if run_dir == pool.meant() else run_or_pool(run_dir)
+    try:
+        if found.search is not None:
+            searched = _as_pool(run, path, "a `[search]`")
+            return _submit_search(searched, name, found.search, stopper, asked)
+        tasks = sweep.prefixed(found.tasks, name)
+        wished = {"priority": asked["priority"], "due": asked["due"]}
+        steered = None if stopper is None else _as_pool(run, path, "a `stopper`")
+        if asked["preview"]:
+            preview = json.dumps(run.preview(tasks, **wished))
+            print(preview if asked["json"] else native.preview_text(preview))
+            return None
+        if steered is None:
+            foreseen = run.submit(tasks, **wished)
+        else:
+            foreseen = steered.submit(tasks, **wished, stopper=stopper, name=name)
+    except Refused as error:
+        if error.code != "name_taken":
+            raise
+        raise Refused(f"{error}; --name NAME gives another", error.code) from None
+    what = "1 task" if len(tasks) == 1 else f"{len(tasks)} tasks"
+    return _Submitted(what, [task.name for task in tasks], foreseen)
+
+
+def _as_pool(run: Run, path: Path, what: str) -> Pool:
+    """The run as a pool, which takes what the sweep file has."""
+    if isinstance(run, Pool):
+        return run
+    if isinstance(run, JoinedPool):
+        raise InvalidInput(
+            f"{path} has {what}, which decides in a process of its own, and another person's pool "
+            f"starts none of yours; in a run of its own: saturn sweep {shlex.quote(str(path))}"
+        )
+    raise InvalidInput(
+        f"{path} has {what}, which only a pool takes: saturn serve. In a run of its own: "
+        f"saturn sweep {shlex.quote(str(path))}"
+    )
+
+
+def _submit_search(
+    run: Pool, name: str, search: Search, stopper: Any, asked: Mapping[str, Any]
+) -> _Submitted:
+    for option in ("preview", "due"):
+        if asked[option]:
+            raise InvalidInput(
+                f"--{option} is not for a `[search]`: its tasks are suggested while it runs, each "
+                "by what earlier tasks reported"
+            )
+    sweep.check_name(f"{name}-trial-{search.trials}")
+    tuner = search.tuner(stopper, prefix=f"{name}-")
+    # The first task is made here, so that its errors are shown to the person who submits.
+    tuner.suggested()
+    run._submit_search(name, tuner, priority=asked["priority"])
+    what = f"a search of {search.trials} tasks, `{name}-trial-0` and so on"
+    return _Submitted(what, [], more={"search": {"name": name, "trials": search.trials}})
+
+
+def _due_words(foreseen: Mapping[str, Any], run: str) -> str:
+    """Whether the due time of a submission is known to be kept."""
+    num_unknown = sum(task["end_s"] is None for task in foreseen["tasks"])
+    if num_unknown == 0:
+        return "the plan keeps the due time"
+    whose = (
+        "its end is"
+        if num_unknown == len(foreseen["tasks"]) == 1
+        else (f"the ends of {num_unknown} of them are")
+    )
+    return (
+        f"whether the due time is kept is not known yet: {whose} known once measured; then "
+        f"saturn status {run} tells it, and saturn explain {run} TASK"
+    )
