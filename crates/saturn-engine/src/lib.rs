@@ -83,6 +83,7 @@ pub use facts::record::{
     AttemptEnd, ChosenTrial, Purpose, Record, RunEnd, StopReason, TaskEnd, no_strategy,
 };
 pub use facts::refusal::{Refusal, RefusalCode};
+pub use facts::sharing::{Guarantee, Guaranteed, Sharing, Uid};
 pub use forecast::follow::{Forecast, forecast};
 pub use interfaces::launcher::{GangPart, LaunchError, LaunchOrder, Launcher, News, Widths, Work};
 pub use interfaces::observer::Observer;
@@ -94,6 +95,7 @@ pub use state::attempt::{Attempt, Recent, Slowed, Warm};
 pub use state::device::{DeviceState, NodeState, Slowness};
 pub use state::group::{Group, InspectionState};
 pub use state::lesson::Estimate;
+pub use state::people::Person;
 pub use state::run::State;
 pub use state::space::NoSpace;
 pub use state::stage::Stage;

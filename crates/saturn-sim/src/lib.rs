@@ -43,6 +43,7 @@ pub use studies::introspection::{Pair, compare};
 pub use studies::measured::{Shape, Spending, Way, spend};
 pub use studies::outages::{Outages, Scale, outages};
 pub use studies::scale::{FULL_S, WEEK_S, full, run_until, week};
+pub use studies::sharing::{Fared, Kind, fare, shared};
 pub use workloads::table::{Curve, Model, Table, TableError};
 pub use workloads::truth::{GroupTruth, TechniqueTruth, Truth};
 pub use workloads::workload::{Size, TECHNIQUES, TYPES, Workload, task, technique};

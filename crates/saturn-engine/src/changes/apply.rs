@@ -53,6 +53,7 @@ impl State {
             Record::Unpaused { task } => self.with_task(*task, |task| task.is_paused = false),
             Record::OwnerLeft { uid } => self.apply_owner(*uid, true),
             Record::OwnerCame { uid } => self.apply_owner(*uid, false),
+            Record::Guaranteed { tasks, .. } => self.apply_guaranteed(tasks),
             Record::Judged { task, judgement } => self.apply_judged(*task, judgement),
             Record::Launched { .. } => self.apply_launch(record, now_s),
             Record::Started { attempt, step, setup_s } => {

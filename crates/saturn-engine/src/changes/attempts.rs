@@ -156,6 +156,9 @@ impl State {
     pub(crate) fn apply_stopping(&mut self, id: AttemptId, reason: StopReason, now_s: f64) {
         let Some(attempt) = self.attempts.get_mut(&id) else { return };
         attempt.stopping = Some((reason, now_s));
+        if reason == StopReason::Replan {
+            self.tasks[attempt.task.0].moved_s = Some(now_s);
+        }
         let gang = attempt.gang.clone();
         self.learn_occupancy_under(&gang);
     }
@@ -229,6 +232,7 @@ impl State {
                 trial.is_trained_here = true;
             });
         }
+        self.charge(&attempt, now_s);
         let Some(task) = self.tasks.get_mut(attempt.task.0) else { return };
         if task.status == TaskStatus::Running(id) {
             task.status = TaskStatus::Waiting;
@@ -246,6 +250,13 @@ impl State {
         }
         // The task's places may come too early in the plan, which was allowed while it trained.
         self.close_places_of([attempt.task]);
+    }
+
+    /// Counts the device time of an attempt at training, if people share the run.
+    fn charge(&mut self, attempt: &Attempt, now_s: f64) {
+        let Some(sharing) = &self.config.policy.sharing else { return };
+        let uid = self.tasks[attempt.task.0].uid();
+        self.people.entry(uid).or_default().charge(sharing, attempt, now_s);
     }
 
     /// Notes on which devices tasks failed as a machine's fault makes them fail.

@@ -1,9 +1,10 @@
 //! Whether what the state keeps up, so that no event has to work it out, is what would be worked out
 //! anew.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::facts::ids::{AttemptId, NodeId};
+use crate::facts::sharing::Uid;
 use crate::state::run::State;
 use crate::state::soon_free::SoonFree;
 
@@ -17,6 +18,20 @@ impl State {
             && self.soon_free == self.soon_free_anew()
             && (0..self.groups.len()).all(|group| self.is_group_kept_up(group))
             && self.are_estimates_kept_up()
+            && self.are_people_kept_up()
+    }
+
+    /// Whether the tasks of each person that may train are those that a look at all tasks finds.
+    fn are_people_kept_up(&self) -> bool {
+        let mut found: BTreeMap<Uid, BTreeMap<i32, u32>> = BTreeMap::new();
+        for task in &self.tasks {
+            let of_person = found.entry(task.uid()).or_default();
+            if let Some(priority) = task.ready() {
+                *of_person.entry(priority).or_default() += 1;
+            }
+        }
+        let counted = |uid: &Uid| self.people.get(uid).map(|person| &person.ready);
+        found.iter().all(|(uid, ready)| counted(uid).unwrap_or(&BTreeMap::new()) == ready)
     }
 
     fn soon_free_anew(&self) -> SoonFree {

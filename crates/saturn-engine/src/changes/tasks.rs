@@ -8,6 +8,7 @@ use crate::facts::config::{TaskSpec, Wishes};
 use crate::facts::ids::TaskId;
 use crate::facts::judgement::{Judgement, Ruling};
 use crate::facts::record::TaskEnd;
+use crate::facts::sharing::Guaranteed;
 use crate::state::group::{Group, InspectionState};
 use crate::state::lesson::{Footing, Lesson};
 use crate::state::run::State;
@@ -16,11 +17,30 @@ use crate::state::task::{Judged, TaskState, TaskStatus};
 impl State {
     /// Changes a task in a way that plans depend on.
     pub(crate) fn with_task(&mut self, id: TaskId, change: impl FnOnce(&mut TaskState)) {
-        if let Some(task) = self.tasks.get_mut(id.0) {
-            change(task);
+        if id.0 < self.tasks.len() {
+            self.count(id, false);
+            change(&mut self.tasks[id.0]);
+            self.count(id, true);
             self.version += 1;
             self.close_places_of([id]);
         }
+    }
+
+    /// Counts a task in among the tasks of its owner that may train, or out.
+    fn count(&mut self, id: TaskId, comes: bool) {
+        let task = &self.tasks[id.0];
+        if let Some(priority) = task.ready() {
+            self.people.entry(task.uid()).or_default().count(priority, comes);
+        }
+    }
+
+    pub(crate) fn apply_guaranteed(&mut self, tasks: &[Guaranteed]) {
+        for Guaranteed { task, guarantee } in tasks {
+            if let Some(task) = self.tasks.get_mut(task.0) {
+                task.guarantee = Some(guarantee.clone());
+            }
+        }
+        self.version += 1;
     }
 
     pub(crate) fn note_followers(&mut self, id: TaskId) {
@@ -98,8 +118,14 @@ impl State {
             raised_early: false,
             num_attempts: 0,
             trained_until_s: 0.0,
+            moved_s: None,
+            guarantee: None,
             was_killed: None,
         });
+        self.count(id, true);
+        if let Some(owner) = &spec.owner {
+            self.logins.insert(owner.uid, owner.name.clone());
+        }
         self.note_followers(id);
         self.version += 1;
         self.take_over_measured(group, spec);
@@ -125,10 +151,11 @@ impl State {
     }
 
     pub(crate) fn apply_task_end(&mut self, id: TaskId, end: &TaskEnd) {
-        let Some(task) = self.tasks.get_mut(id.0) else { return };
-        if matches!(task.status, TaskStatus::Ended(_)) {
+        if self.tasks.get(id.0).is_none_or(|task| matches!(task.status, TaskStatus::Ended(_))) {
             return;
         }
+        self.count(id, false);
+        let task = &mut self.tasks[id.0];
         task.status = TaskStatus::Ended(end.clone());
         task.excluded = Vec::new();
         if let TaskEnd::Done { loss } = end {

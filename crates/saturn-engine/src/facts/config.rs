@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::facts::ids::TaskId;
 use crate::facts::machines::MachineMemory;
 use crate::facts::owner::Owner;
+use crate::facts::sharing::Sharing;
 
 /// Whether a run only measures, or also trains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -285,6 +286,9 @@ pub struct Policy {
     /// Whether nodes may join, as on a cluster.
     #[serde(skip_serializing_if = "is_yes")]
     pub pool_may_grow: bool,
+    /// How several people share the devices; `None`: the run is of one person.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sharing: Option<Sharing>,
     /// How wrong the forecasts of earlier runs on these devices were. It tells people how far to trust
     /// an expected end; no decision uses it.
     #[serde(skip_serializing_if = "ForecastErrors::is_empty")]
@@ -354,6 +358,7 @@ impl Default for Policy {
             host_memory_by_node: BTreeMap::new(),
             max_nodes: 1,
             pool_may_grow: true,
+            sharing: None,
             earlier_errors: ForecastErrors::default(),
             hardware: BTreeMap::new(),
         }

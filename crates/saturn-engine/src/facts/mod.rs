@@ -7,7 +7,7 @@
 //! - `record`, `plan`: what a journal keeps. `kind` names the kinds of records. `migrate` reads journals
 //!   of earlier versions.
 //! - `failure`, `ends`, `evaluation`, `judgement`: parts of events and records.
-//! - `owner`: whose a task is.
+//! - `owner`: whose a task is. `sharing`: how the tasks of several people are planned together.
 //! - `refusal`: why a command is refused.
 //!
 //! Invariants: a value here means the same in every process and in every later version. The
@@ -30,4 +30,5 @@ pub(crate) mod owner;
 pub(crate) mod plan;
 pub(crate) mod record;
 pub(crate) mod refusal;
+pub(crate) mod sharing;
 mod wishes;

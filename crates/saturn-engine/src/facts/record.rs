@@ -19,6 +19,7 @@ use crate::facts::ids::{AttemptId, NodeId, TaskId};
 use crate::facts::judgement::Judgement;
 use crate::facts::machines::{MachineMemory, Machines};
 use crate::facts::plan::RunPlan;
+use crate::facts::sharing::{Guaranteed, Uid};
 
 /// What an attempt is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -155,6 +156,15 @@ pub enum Record {
     OwnerCame {
         /// The person's number on the machine.
         uid: u32,
+    },
+    /// What a person can count on for the person's tasks was planned anew: because of a new task or
+    /// wish of the person, or because people or devices have come or gone.
+    Guaranteed {
+        /// Whose tasks they are.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        uid: Uid,
+        /// The tasks.
+        tasks: Vec<Guaranteed>,
     },
     /// The stopper judged a task.
     Judged {

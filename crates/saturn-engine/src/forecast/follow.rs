@@ -23,6 +23,7 @@ use crate::state::attempt::Attempt;
 use crate::state::by_device::ByDevice;
 use crate::state::places::is_over;
 use crate::state::run::State;
+use crate::state::stakes::Stakes;
 
 /// Expected times on the run's clock, seconds.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -240,28 +241,46 @@ pub(crate) fn staying(state: &State, places: &[Place]) -> BTreeMap<AttemptId, us
 impl Forecast {
     /// The value of the objective, to be minimised: seconds from `now_s` to the last end, or the
     /// sum of all tasks' weighted ends.
-    pub(crate) fn value(&self, state: &State, objective: Objective, now_s: f64) -> f64 {
+    pub(crate) fn value(
+        &self,
+        state: &State,
+        stakes: &Stakes,
+        objective: Objective,
+        now_s: f64,
+    ) -> f64 {
         match objective {
             Objective::Completion => self
                 .tasks
                 .iter()
-                .map(|(task, (_, end_s))| state.weight(*task) * (end_s - now_s))
+                .map(|(task, (_, end_s))| stakes.weight(state, *task) * (end_s - now_s))
                 .sum(),
             _ => self.end_s - now_s,
         }
     }
 
     /// The price of the seconds by which a task is to end after its soft deadline, from now on.
-    pub(crate) fn tardiness(&self, state: &State, task: TaskId, now_s: f64) -> f64 {
-        let soft = state.task(task).spec.wishes.soft_deadline();
+    pub(crate) fn tardiness(
+        &self,
+        state: &State,
+        stakes: &Stakes,
+        task: TaskId,
+        now_s: f64,
+    ) -> f64 {
+        let soft = stakes.soft_deadline(state, task);
         soft.zip(self.tasks.get(&task))
             .map_or(0.0, |((due_s, price), (_, end_s))| price * (end_s - due_s.max(now_s)).max(0.0))
     }
 
     /// By how much a task ends after the latest end that its deadline allows, seconds. A time that has
     /// passed does not count.
-    pub(crate) fn lateness_s(&self, state: &State, task: TaskId, now_s: f64) -> f64 {
-        let due_s = state.task(task).spec.wishes.latest_s().filter(|due_s| *due_s > now_s);
+    pub(crate) fn lateness_s(
+        &self,
+        state: &State,
+        stakes: &Stakes,
+        task: TaskId,
+        now_s: f64,
+    ) -> f64 {
+        let due_s = stakes.latest_s(state, task).filter(|due_s| *due_s > now_s);
         let late_s = due_s.zip(self.tasks.get(&task)).map(|(due_s, (_, end_s))| end_s - due_s);
         late_s.map_or(0.0, |late_s| late_s.max(0.0))
     }

@@ -234,9 +234,22 @@ pub(crate) fn abandoned_rank_gone(
     let Some(index) = abandoned.iter().position(|(other, _, _)| *other == id) else { return };
     abandoned[index].2 = abandoned[index].2.saturating_sub(1);
     if abandoned[index].2 == 0 {
-        let (_, devices, _) = abandoned.swap_remove(index);
-        take_back(ledger, health, &devices, "its processes are gone", now_s);
+        abandoned_gone(ledger, health, id, now_s);
     }
+}
+
+/// All ranks of an attempt that is no longer live have ended. If it was abandoned, its devices are
+/// used again.
+pub(crate) fn abandoned_gone(
+    ledger: &mut Ledger,
+    health: &mut Health,
+    id: AttemptId,
+    now_s: f64,
+) {
+    let abandoned = &mut health.blame.abandoned;
+    let Some(index) = abandoned.iter().position(|(other, _, _)| *other == id) else { return };
+    let (_, devices, _) = abandoned.swap_remove(index);
+    take_back(ledger, health, &devices, "its processes are gone", now_s);
 }
 
 /// Devices node by node.

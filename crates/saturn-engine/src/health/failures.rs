@@ -9,7 +9,7 @@ use crate::facts::failure::{FailureKind, RankFailure};
 use crate::facts::ids::AttemptId;
 use crate::facts::record::{AttemptEnd, Purpose, Record, TaskEnd};
 use crate::health::cramped::{trial_gone, with_who_cramped};
-use crate::health::devices::{abandon, blame_device_or_task};
+use crate::health::devices::{abandon, abandoned_gone, blame_device_or_task};
 use crate::health::memory::Health;
 use crate::health::retries::{blame_task_if_repeated, recover};
 use crate::ledger::book::Ledger;
@@ -70,7 +70,12 @@ pub(crate) fn launch_failed(
     now_s: f64,
 ) {
     let failure = RankFailure { rank: 0, kind, error, traceback: String::new() };
-    if let Some(attempt) = ledger.state.attempts.get_mut(&id) {
+    let Some(attempt) = ledger.state.attempts.get_mut(&id) else {
+        return abandoned_gone(ledger, health, id, now_s);
+    };
+    // An agent that dies takes ranks with it, one of which may have said before why it fails.
+    let is_echo = |failure: &RankFailure| failure.kind == FailureKind::PeerLost;
+    if attempt.failure.as_ref().is_none_or(is_echo) {
         attempt.failure = Some(failure);
     }
     gang_gone(ledger, health, cooldowns, id, now_s);

@@ -17,6 +17,7 @@ use crate::ledger::agenda::PlanningNews;
 use crate::ledger::book::Ledger;
 use crate::ledger::timers::Timer;
 use crate::planning::adopting::{choose, places};
+use crate::planning::alone::{Alone, PlanAlone};
 use crate::planning::asked::Asked;
 use crate::planning::deadlines::LeftOut;
 use crate::planning::experiment::{Luck, choose_trials};
@@ -50,6 +51,8 @@ const SOLVES_AN_ANSWER: f64 = 2.0;
 pub(crate) struct Planning {
     /// A solve that was asked for and has not answered.
     pending: Option<PendingSolve>,
+    /// If people share the run: the plans of each of them alone.
+    alone: Alone,
     num_solves: u64,
     /// What the last problem was about: not every change of the state is a change of the problem.
     asked: Asked,
@@ -68,10 +71,19 @@ pub(crate) struct Planning {
 #[derive(Debug)]
 struct PendingSolve {
     request: u64,
-    /// What the indices of the problem mean; the problem itself went to the solver.
-    remaining: Remaining,
+    question: Question,
+    asked_s: f64,
     /// The time limit that the solver was given, seconds.
     time_limit_s: f64,
+}
+
+#[derive(Debug)]
+enum Question {
+    /// The plan of all tasks. It says what the indices of the problem mean; the problem itself went to
+    /// the solver.
+    Joint(Box<Remaining>),
+    /// The plan of one person's tasks alone.
+    Alone(PlanAlone),
 }
 
 impl Planning {
@@ -92,7 +104,7 @@ impl Planning {
     /// makespan that remains. So the first answer is waited for.
     pub(crate) fn worth_waiting_until_s(&self, worth_s: f64, now_s: f64) -> Option<f64> {
         let (asked_s, time_limit_s) = match &self.pending {
-            Some(pending) => (self.asked_s, pending.time_limit_s),
+            Some(pending) => (pending.asked_s, pending.time_limit_s),
             None if self.rest_until_s <= now_s => (now_s, LEAST_SOLVE_S),
             None => return None,
         };
@@ -159,6 +171,13 @@ impl Planning {
             self.left_out.keep_all_again();
         }
         if !tasks.is_empty() && (is_interval || is_wanted) {
+            if let Some(plan) = self.alone.next(state, &tasks, now_s) {
+                // The plan of all comes next.
+                ledger.agenda.ask_again();
+                let order = plan.order(&ledger.state);
+                self.send(ledger, Question::Alone(plan), order, now_s);
+                return;
+            }
             self.asked.ask(state, &tasks, news.num_arrivals);
             self.ask(ledger, &tasks, now_s);
         } else if is_due {
@@ -173,11 +192,15 @@ impl Planning {
         if remaining.tasks.is_empty() {
             return;
         }
+        let order = order(&ledger.state, &mut remaining);
+        self.send(ledger, Question::Joint(Box::new(remaining)), order, now_s);
+    }
+
+    fn send(&mut self, ledger: &mut Ledger, question: Question, order: SolveOrder, now_s: f64) {
         self.num_solves += 1;
         let request = self.num_solves;
-        let order = order(&ledger.state, &mut remaining);
         let time_limit_s = order.time_limit_s;
-        self.pending = Some(PendingSolve { request, remaining, time_limit_s });
+        self.pending = Some(PendingSolve { request, question, asked_s: now_s, time_limit_s });
         ledger.act(Action::Solve { request, order: Box::new(order) });
     }
 
@@ -189,7 +212,14 @@ impl Planning {
         now_s: f64,
     ) {
         let pending = self.pending.take_if(|pending| pending.request == request);
-        let Some(PendingSolve { remaining, .. }) = pending else { return };
+        let remaining = match pending.map(|pending| pending.question) {
+            Some(Question::Joint(remaining)) => *remaining,
+            Some(Question::Alone(plan)) => {
+                let record = answer.ok().and_then(|answer| plan.guaranteed(&answer));
+                return record.into_iter().for_each(|record| ledger.commit(record, now_s));
+            }
+            None => return,
+        };
         self.took_s = Some(now_s - self.asked_s);
         let solve_s = answer.as_ref().ok().map(|answer| answer.plan.solve_s);
         ledger.commit(Record::Solved { asked_s: self.asked_s, solve_s }, now_s);

@@ -36,7 +36,8 @@ impl LeftOut {
             let tasks: Vec<TaskId> = asked.tasks.iter().map(|task| task.id).collect();
             let open = state.open_places().map(|(_, place)| place.clone()).collect();
             let standing = follow(state, &extended(state, open, &tasks, now_s), now_s);
-            let is_late = |task: TaskId| standing.lateness_s(state, task, now_s) > 0.0;
+            let is_late =
+                |task: TaskId| standing.lateness_s(state, &asked.stakes, task, now_s) > 0.0;
             more = due().map(|due| due.task).filter(|task| is_late(*task)).collect();
         }
         if more.is_empty() {

@@ -18,6 +18,7 @@ use crate::forecast::follow::{Forecast, follow, staying};
 use crate::knowledge::host_needs::HostNeeds;
 use crate::knowledge::strategies::Choice;
 use crate::state::run::State;
+use crate::state::stakes::Stakes;
 
 /// Adds places for the `tasks` that have no place, behind the given `places`.
 pub(crate) fn extended(
@@ -32,8 +33,11 @@ pub(crate) fn extended(
         missing.iter().filter_map(|task| as_it_trains(state, *task, now_s)).collect();
     missing.retain(|task| state.attempt_of(*task).is_none());
     places.splice(0..0, training);
-    missing.sort_by_key(|task| Reverse(state.task(*task).spec.wishes.priority));
-    places = with_let_go_on_first(state, places, &mut missing, now_s);
+    let stakes = Stakes::of(state, now_s);
+    missing.sort_by(|a, b| stakes.weight(state, *b).total_cmp(&stakes.weight(state, *a)));
+    if !stakes.are_shared() {
+        places = with_let_go_on_first(state, places, &mut missing, now_s);
+    }
     if missing.is_empty() {
         return places;
     }

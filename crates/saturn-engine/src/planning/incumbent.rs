@@ -19,6 +19,7 @@ use crate::planning::problem::Remaining;
 use crate::planning::validity::too_early;
 use crate::planning::variants::switches_idly;
 use crate::state::run::State;
+use crate::state::stakes::Stakes;
 use crate::state::trial::TrialState;
 
 /// Share of the time left that a new plan must save where it moves no running task. Such a plan
@@ -87,6 +88,8 @@ pub(crate) struct Incumbent<'a> {
     /// Whether each task has a place in the plan in force. If not, any better plan will do.
     is_complete: bool,
     objective: Objective,
+    /// What the ends of tasks are worth.
+    stakes: &'a Stakes,
     /// The deadlines that plans need not keep.
     left_out: &'a LeftOut,
     now_s: f64,
@@ -112,6 +115,7 @@ impl<'a> Incumbent<'a> {
             state,
             is_complete,
             objective: asked.objective,
+            stakes: &asked.stakes,
             left_out: &asked.left_out,
             now_s,
             least_gain: 0.0,
@@ -202,41 +206,42 @@ impl<'a> Incumbent<'a> {
         if self.objective != Objective::Completion || tasks.is_empty() {
             return 1.0;
         }
-        tasks.keys().map(|task| self.state.weight(*task)).sum::<f64>() / tasks.len() as f64
+        let weights = tasks.keys().map(|task| self.stakes.weight(self.state, *task));
+        weights.sum::<f64>() / tasks.len() as f64
     }
 
     fn value_of(&self, plan: &ForecastPlan) -> f64 {
-        plan.forecast.value(self.state, self.objective, self.now_s)
+        plan.forecast.value(self.state, self.stakes, self.objective, self.now_s)
     }
 
     /// Seconds by which tasks miss the deadlines that plans must keep.
     fn lateness_of(&self, plan: &ForecastPlan) -> f64 {
         let tasks = plan.forecast.tasks.keys().filter(|task| !self.left_out.leaves_out(**task));
-        tasks.map(|task| plan.forecast.lateness_s(self.state, *task, self.now_s)).sum()
+        tasks.map(|task| plan.forecast.lateness_s(self.state, self.stakes, *task, self.now_s)).sum()
     }
 
     /// The price of missing soft deadlines, from now on.
     fn tardiness_of(&self, plan: &ForecastPlan) -> f64 {
         let tasks = plan.forecast.tasks.keys();
-        tasks.map(|task| plan.forecast.tardiness(self.state, *task, self.now_s)).sum()
+        tasks.map(|task| plan.forecast.tardiness(self.state, self.stakes, *task, self.now_s)).sum()
     }
 
     /// The mean price of a second of delay of the tasks whose soft deadlines a plan misses by more or
     /// by less than the plan in force.
     fn price_between(&self, plan: &ForecastPlan) -> f64 {
         let tardiness = |plan: &ForecastPlan, task: TaskId| {
-            plan.forecast.tardiness(self.state, task, self.now_s)
+            plan.forecast.tardiness(self.state, self.stakes, task, self.now_s)
         };
         let tasks = self.plan.forecast.tasks.keys().copied();
         let concerned = tasks
             .filter(|task| tardiness(plan, *task).total_cmp(&tardiness(&self.plan, *task)).is_ne());
-        let soft = |task: TaskId| self.state.task(task).spec.wishes.soft_deadline();
+        let soft = |task: TaskId| self.stakes.soft_deadline(self.state, task);
         let prices: Vec<f64> = concerned.filter_map(soft).map(|(_, price)| price).collect();
         prices.iter().sum::<f64>() / prices.len().max(1) as f64
     }
 
     fn are_as_tardy(&self, one: f64, other: f64) -> bool {
-        let soft = |task: &TaskId| self.state.task(*task).spec.wishes.soft_deadline();
+        let soft = |task: &TaskId| self.stakes.soft_deadline(self.state, *task);
         let prices = self.plan.forecast.tasks.keys().filter_map(soft).map(|(_, price)| price);
         let horizon_s = (self.plan.forecast.end_s - self.now_s).max(0.0);
         (one - other).abs() <= EQUAL * horizon_s * prices.sum::<f64>()
@@ -250,7 +255,7 @@ impl<'a> Incumbent<'a> {
     fn ends_of(&self, plan: &ForecastPlan) -> f64 {
         match self.objective {
             Objective::Makespan => {
-                plan.forecast.value(self.state, Objective::Completion, self.now_s)
+                plan.forecast.value(self.state, self.stakes, Objective::Completion, self.now_s)
             }
             _ => 0.0,
         }

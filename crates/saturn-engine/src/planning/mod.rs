@@ -20,6 +20,7 @@
 //! May use: `facts`, `state`, `knowledge`, `changes`, `ledger` and `forecast`.
 
 pub(crate) mod adopting;
+pub(crate) mod alone;
 pub(crate) mod asked;
 pub(crate) mod asking;
 pub(crate) mod deadlines;

@@ -20,6 +20,7 @@ use crate::planning::deadlines::LeftOut;
 use crate::state::attempt::Attempt;
 use crate::state::breadth::{Breadth, holds};
 use crate::state::run::State;
+use crate::state::stakes::Stakes;
 use crate::state::trial::TrialKey;
 
 /// A task with fewer steps left is not cut into segments: they would be too few steps to share out
@@ -37,6 +38,8 @@ pub(crate) struct Remaining {
     pub(crate) due: Vec<Due>,
     /// The deadlines that the problem leaves out.
     pub(crate) left_out: LeftOut,
+    /// What the ends of its tasks are worth.
+    pub(crate) stakes: Stakes,
     /// The time from which the problem counts, seconds on the run's clock.
     pub(crate) asked_s: f64,
     /// One for each task of the problem.
@@ -99,10 +102,11 @@ impl Remaining {
     /// that are left out.
     pub(crate) fn new(state: &State, tasks: &[TaskId], left_out: &LeftOut, now_s: f64) -> Self {
         let mut remaining = Self { left_out: left_out.clone(), asked_s: now_s, ..Self::default() };
+        remaining.stakes = Stakes::of(state, now_s);
         let priority = |task: &TaskId| state.task(*task).spec.wishes.priority;
-        let has_priorities = tasks.windows(2).any(|pair| priority(&pair[0]) != priority(&pair[1]));
-        remaining.objective =
-            if has_priorities { Objective::Completion } else { Objective::Makespan };
+        let has_weights = remaining.stakes.are_shared()
+            || tasks.windows(2).any(|pair| priority(&pair[0]) != priority(&pair[1]));
+        remaining.objective = if has_weights { Objective::Completion } else { Objective::Makespan };
         let mut needs = HostNeeds::of(state);
         remaining.add_nodes(state, needs.as_ref());
         for task in tasks {
@@ -182,15 +186,16 @@ impl Remaining {
         // For a running task this is the checkpoint of a move; for a waiting task, a switch in
         // mid-run.
         let switch_cost_s = if running.is_some() {
-            task.spec.can_resume.then(|| save_s.unwrap_or(0.0))
+            let may_move = attempt.is_some_and(|one| !state.is_to_stay(one));
+            may_move.then(|| save_s.unwrap_or(0.0))
         } else {
             planned_switch_s(state, id, &strategies)
         };
-        let latest_s =
-            wishes.latest_s().filter(|due_s| *due_s > now_s && !self.left_out.leaves_out(id));
+        let latest_s = self.stakes.latest_s(state, id);
+        let latest_s = latest_s.filter(|due_s| *due_s > now_s && !self.left_out.leaves_out(id));
         let latest_s = latest_s.map(|due_s| due_s - now_s);
         // Each second after a soft deadline that has passed costs as much as before.
-        let soft = wishes.soft_deadline();
+        let soft = self.stakes.soft_deadline(state, id);
         let soft = soft.map(|(due_s, price)| ((due_s - now_s).max(LEAST_RUNTIME_S), price));
         let deadline_s = soft.map(|(due_s, _)| due_s).or(latest_s);
         let most_late_s =
@@ -210,7 +215,10 @@ impl Remaining {
             deadline_s,
             late_price: soft.map(|(_, price)| price),
             most_late_s,
-            weight: if self.objective == Objective::Completion { state.weight(id) } else { 1.0 },
+            weight: match self.objective {
+                Objective::Completion => self.stakes.weight(state, id),
+                _ => 1.0,
+            },
             switch_cost_s,
             running,
             ..ProblemTask::new(state.name(id), options)
@@ -244,7 +252,7 @@ impl Remaining {
             gpus: strategy.gpus,
             gpu_type: Some(gpu_type.to_owned()),
             placement: placement.collect::<Option<_>>()?,
-            movable: state.task(attempt.task).spec.can_resume,
+            movable: !state.is_to_stay(attempt),
         })
     }
 

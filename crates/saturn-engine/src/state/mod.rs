@@ -3,7 +3,8 @@
 //! [`State`](run::State) holds tasks, groups of tasks that perform alike, nodes and devices, live
 //! attempts, and the plan in force. `task`, `group`, `attempt`, `device`, `order` and `breadth` are
 //! its parts. The other files ask questions. `places` asks about the plan in force, `pool` about
-//! nodes and gangs, `trials` about open trials and inspections, and `blame` whether a task's own
+//! nodes and gangs, `people` about those who share the run, `stakes` what the end of a task is worth to
+//! a plan, `trials` about open trials and inspections, and `blame` whether a task's own
 //! functions made one of these fail. `host_memory` asks what a strategy takes of a machine's own
 //! memory, `space` which disks are full, and `vacancies` where a trial has room. `occupancy` is what each node
 //! has free, kept up, and `soon_free` how many nodes have how much.
@@ -24,12 +25,14 @@ pub(crate) mod host_memory;
 pub(crate) mod lesson;
 pub(crate) mod occupancy;
 pub(crate) mod order;
+pub(crate) mod people;
 pub(crate) mod places;
 pub(crate) mod pool;
 pub(crate) mod run;
 pub(crate) mod soon_free;
 pub(crate) mod space;
 pub(crate) mod stage;
+pub(crate) mod stakes;
 pub(crate) mod task;
 pub(crate) mod trial;
 pub(crate) mod trials;

@@ -15,20 +15,20 @@ use crate::facts::config::RunConfig;
 use crate::facts::ids::{AttemptId, TaskId};
 use crate::facts::plan::RunPlan;
 use crate::facts::record::{Purpose, RunEnd, TaskEnd};
+use crate::facts::sharing::Uid;
 use crate::state::attempt::Attempt;
 use crate::state::breadth::Breadth;
 use crate::state::device::NodeState;
 use crate::state::group::Group;
 use crate::state::lesson::Offsets;
 use crate::state::order::Order;
+use crate::state::people::Person;
 use crate::state::soon_free::SoonFree;
 use crate::state::space::NoSpace;
 use crate::state::stage::Stage;
 use crate::state::task::{TaskState, TaskStatus};
 use crate::state::trial::TrialState;
 
-/// The weight of a task's end grows by this factor with each step of its priority.
-const PRIORITY_FACTOR: f64 = 4.0;
 /// How often attempts are assumed to fail before any has failed: once a day. The reason may be a
 /// driver that is killed, a machine that restarts or a device that is lost. Large data centres
 /// report a failure in 5.8 years of one GPU (Llama 3, 2024); machines that people share fare worse.
@@ -105,6 +105,10 @@ pub struct State {
     /// The largest host memory of a node of each type, bytes, where every node of the type has a
     /// number of its own. It is kept for the same reason as `usable_breadths`.
     pub(crate) host_memory_of_types: BTreeMap<String, u64>,
+    /// The people whose tasks the run has had. It is kept up whether or not they share the run.
+    pub(crate) people: BTreeMap<Uid, Person>,
+    /// Their login names, by their numbers on the machine.
+    pub(crate) logins: BTreeMap<u32, String>,
     /// The people whose ranks nobody can start now, by their numbers on the machine.
     pub(crate) away: BTreeSet<u32>,
     /// Tasks that wait for host memory, numbered in the order in which they came. No record says so, and
@@ -149,6 +153,8 @@ impl State {
             memory_waiters: BTreeMap::new(),
             node_widths: BTreeMap::new(),
             host_memory_of_types: BTreeMap::new(),
+            people: BTreeMap::new(),
+            logins: BTreeMap::new(),
             away: BTreeSet::new(),
         }
     }
@@ -284,12 +290,8 @@ impl State {
 
     /// Whether an attempt is not to be moved: its task could not go on from a checkpoint.
     pub fn is_to_stay(&self, attempt: &Attempt) -> bool {
-        attempt.purpose == Purpose::Train && !self.task(attempt.task).spec.can_resume
-    }
-
-    /// The weight of a task's end among other tasks' ends, if tasks have priorities.
-    pub(crate) fn weight(&self, task: TaskId) -> f64 {
-        PRIORITY_FACTOR.powi(self.task(task).spec.wishes.priority.clamp(-16, 16))
+        attempt.purpose == Purpose::Train
+            && (!self.task(attempt.task).spec.can_resume || self.was_just_moved(attempt.task))
     }
 
     /// The task whose model is inspected for a group: the first that has not ended and whose

@@ -8,6 +8,7 @@ use crate::facts::config::TaskSpec;
 use crate::facts::evaluation::{BestEvaluation, Evaluation};
 use crate::facts::ids::AttemptId;
 use crate::facts::record::TaskEnd;
+use crate::facts::sharing::Guarantee;
 use crate::state::space::NoSpace;
 
 /// What a task is doing.
@@ -87,6 +88,11 @@ pub struct TaskState {
     pub num_attempts: u32,
     /// When it last ended an attempt at training, seconds; 0 before.
     pub trained_until_s: f64,
+    /// When a plan last moved it, seconds.
+    pub moved_s: Option<f64>,
+    /// When it would end if its owner were alone on the owner's share of a pool that people share;
+    /// `None` until that is planned.
+    pub guarantee: Option<Guarantee>,
     /// Its last attempt was killed from outside, under this strategy, and nothing was saved in it.
     pub was_killed: Option<StrategyKey>,
 }

@@ -23,6 +23,7 @@ mod refusals;
 mod rehearsals;
 mod rooms;
 mod run;
+mod sharing;
 mod slow_gangs;
 mod slowness;
 mod soft_deadlines;

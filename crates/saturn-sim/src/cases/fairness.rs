@@ -81,15 +81,27 @@ impl Case {
 }
 
 impl Outcome {
-    /// The worst and the mean of the owners' ratios, given each owner's time alone; `None` if there
-    /// are no owners.
-    pub fn fairness(&self, case: &Case, alone_s: &[f64]) -> Option<(f64, f64)> {
+    /// The owners' ratios, by name, given each owner's time alone.
+    pub fn ratios(&self, case: &Case, alone_s: &[f64]) -> Vec<f64> {
         let owners = case.owners();
         let ratio = |(jobs, alone_s): (&Vec<usize>, &f64)| {
             let ends_s = jobs.iter().map(|job| self.ends_s[*job]).fold(0.0, f64::max);
             (ends_s - case.first_arrival_s(jobs)) / alone_s
         };
-        let ratios: Vec<f64> = owners.values().zip(alone_s).map(ratio).collect();
+        owners.values().zip(alone_s).map(ratio).collect()
+    }
+
+    /// The mean over each owner's tasks of the seconds from arrival to end, by name.
+    pub fn means_s(&self, case: &Case) -> Vec<f64> {
+        let takes_s = |job: &usize| self.ends_s[*job] - case.arrives_s(*job);
+        let mean = |jobs: &Vec<usize>| jobs.iter().map(takes_s).sum::<f64>() / jobs.len() as f64;
+        case.owners().values().map(mean).collect()
+    }
+
+    /// The worst and the mean of the owners' ratios, given each owner's time alone; `None` if there
+    /// are no owners.
+    pub fn fairness(&self, case: &Case, alone_s: &[f64]) -> Option<(f64, f64)> {
+        let ratios = self.ratios(case, alone_s);
         let worst = ratios.iter().copied().reduce(f64::max)?;
         Some((worst, ratios.iter().sum::<f64>() / ratios.len() as f64))
     }

@@ -58,6 +58,8 @@ pub struct Simulation {
     stopper: Option<Stopper>,
     /// The devices that programs other than Saturn use now.
     used_outside: BTreeSet<DeviceId>,
+    /// People whose agents have died and not come again.
+    agents_away: BTreeSet<u32>,
     standstill: Option<Standstill>,
     /// The driver reads what waited for it while it stood still.
     is_catching_up: bool,
@@ -85,6 +87,7 @@ impl Simulation {
             meter: None,
             stopper: None,
             used_outside: BTreeSet::new(),
+            agents_away: BTreeSet::new(),
             standstill: None,
             is_catching_up: false,
             num_drivers: 1,

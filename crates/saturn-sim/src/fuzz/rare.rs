@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 
 use rand::RngExt;
 use saturn_core::Node;
-use saturn_engine::{Command, Judgement, Metrics, NamedJudgement, NewTask, Owner, Ruling};
+use saturn_engine::{
+    Command, Judgement, Metrics, NamedJudgement, NewTask, Owner, Policy, Ruling, Sharing,
+};
 
 use crate::driving::simulation::Simulation;
 use crate::driving::simulation::deeds::Deed;
@@ -55,6 +57,22 @@ pub(super) fn draw_endless(seed: u64, workload: &mut Workload) {
             (spec.steps, spec.epochs) = (None, Some(rng.random_range(1..4)));
         }
     }
+}
+
+/// Mostly the two people share the pool by rules.
+pub(super) fn draw_sharing(seed: u64, policy: &mut Policy) {
+    if !has_people(seed) {
+        return;
+    }
+    let mut rng = stream(seed, 55);
+    let shares = [("lena".to_owned(), rng.random_range(0.3..3.0))];
+    let sharing = Sharing {
+        shares: shares.into(),
+        half_life_s: rng.random_range(50.0..5000.0),
+        rest_s: rng.random_range(0.0..300.0),
+        ..Sharing::default()
+    };
+    policy.sharing = rng.random_bool(0.8).then_some(sharing);
 }
 
 /// Some tasks are another person's.

@@ -61,6 +61,7 @@ pub fn scenario(seed: u64) -> Simulation {
     workload.config.device_kind = kind;
     workload.config.policy = draw_policy(&mut rng, seed, kind, &workload.nodes);
     apart::draw_switches(seed, &mut workload.config.policy);
+    rare::draw_sharing(seed, &mut workload.config.policy);
     apart::limit_memory(seed, short, &mut workload);
     kinds::draw_search(seed, &mut workload.config);
     let manners = Manners {

@@ -49,11 +49,15 @@ impl Books {
                     let what = format!("{attempt} is stopped: {reason:?}");
                     return self.wrong("what can't resume is never moved", what);
                 }
+                let task = one.task;
                 if one.is_stopping || one.end.is_some() {
                     return self.wrong("a stop is asked once", format!("{attempt}"));
                 }
                 one.is_stopping = true;
                 self.duties.push(Duty::Stop(*attempt));
+                if *reason == StopReason::Replan {
+                    self.moved(task);
+                }
             }
             Record::WentOn { attempt, step } => self.went_on(*attempt, *step),
             Record::Until { attempt, step } => {

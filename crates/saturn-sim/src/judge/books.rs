@@ -28,6 +28,8 @@ pub(super) struct TaskBook {
     pub(super) owner: Option<u32>,
     /// The process that would start its ranks is not there.
     pub(super) is_owner_away: bool,
+    /// When a plan last moved it, seconds.
+    pub(super) moved_s: Option<f64>,
     /// The last ruling of its stopper.
     pub(super) ruling: Ruling,
     pub(super) release_s: f64,

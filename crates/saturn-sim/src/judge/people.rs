@@ -1,6 +1,6 @@
 //! Tasks of a person whose agent is not there: they rest until it comes.
 
-use saturn_engine::{Event, Record, Ruling};
+use saturn_engine::{Event, Guaranteed, Record, Ruling, TaskId};
 
 use crate::judge::books::{Books, TaskBook};
 
@@ -30,10 +30,39 @@ impl Books {
         let (uid, is_away) = match record {
             Record::OwnerLeft { uid } => (uid, true),
             Record::OwnerCame { uid } => (uid, false),
+            Record::Guaranteed { uid, tasks } => return self.guaranteed(*uid, tasks),
             _ => return,
         };
         if self.away.contains(uid) != is_away {
             self.wrong("records of people are what the launcher says", format!("{record:?}"));
+        }
+    }
+}
+
+impl Books {
+    /// A plan moves a task, which is told to stop for it now. Where people share the run, it was not
+    /// moved just before.
+    pub(super) fn moved(&mut self, task: TaskId) {
+        let now_s = self.now_s;
+        let Some(sharing) = &self.config.policy.sharing else { return };
+        let rest_s = sharing.rest_s;
+        let last_s = self.tasks[task.0].moved_s.replace(now_s);
+        if let Some(last_s) = last_s.filter(|last_s| now_s < last_s + rest_s) {
+            let what = format!("{} at {last_s:.1} s and again", self.tasks[task.0].name);
+            self.wrong("nobody's task is moved twice in a short time", what);
+        }
+    }
+
+    /// What people are guaranteed is for their own tasks.
+    fn guaranteed(&mut self, uid: Option<u32>, tasks: &[Guaranteed]) {
+        for Guaranteed { task, guarantee } in tasks {
+            let known = self.tasks.get(task.0);
+            let is_own = known.is_some_and(|known| known.owner == uid);
+            let takes_time = guarantee.start_s < guarantee.by_s;
+            let is_part = guarantee.part > 0.0 && guarantee.part <= 1.0;
+            if !(is_own && takes_time && is_part) {
+                self.wrong("a guarantee is for an own task", format!("{uid:?} {guarantee:?}"));
+            }
         }
     }
 }

@@ -200,6 +200,7 @@ impl Books {
             end: None,
             is_paused: false,
             owner: spec.owner.as_ref().map(|owner| owner.uid),
+            moved_s: None,
             is_owner_away: spec.owner.as_ref().is_some_and(|own| self.away.contains(&own.uid)),
             ruling: Ruling::GoOn,
             release_s: spec.wishes.release_s,

@@ -285,6 +285,16 @@ impl<'a> Driver<'a> {
         self.by_arrival.iter().copied().filter(|job| self.jobs[*job].has_arrived).collect()
     }
 
+    /// Each gang that trains or has trained: its job, its devices, and from when to when it has held
+    /// them, seconds.
+    pub(super) fn held(&self) -> impl Iterator<Item = (usize, u32, f64, f64)> {
+        let now_s = self.now_s();
+        let over = self.spans.iter().filter(|span| span.held == Held::Training);
+        let over = over.map(|span| (span.job, span.gpus, span.launched_s, span.ended_s));
+        let live = self.live.values();
+        over.chain(live.map(move |live| (live.job, live.way.gpus, live.launched_s, now_s)))
+    }
+
     pub(super) fn stuck(&self, reason: &str) -> PolicyError {
         PolicyError::Stuck { policy: self.policy, reason: reason.to_owned() }
     }

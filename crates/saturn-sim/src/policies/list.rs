@@ -18,7 +18,9 @@ use crate::policies::saturn;
 use crate::policies::saturn_interval;
 use crate::policies::saturn_static;
 use crate::policies::shortest_first;
+use crate::policies::slurm_like;
 use crate::policies::themis_like;
+use crate::policies::time_slices;
 
 /// The policies that are simulated by default, in the order in which help lists them.
 pub const POLICIES: [&dyn Policy; 13] = [
@@ -38,8 +40,12 @@ pub const POLICIES: [&dyn Policy; 13] = [
 ];
 
 /// Policies that are simulated only if they are named.
-pub const MORE_POLICIES: [&dyn Policy; 7] = [
+pub const MORE_POLICIES: [&dyn Policy; 11] = [
     &themis_like::ThemisLike,
+    &slurm_like::SlurmLike,
+    &time_slices::TimeSlices,
+    &saturn::SHARED,
+    &saturn::SHARED_BY_WEIGHT,
     &rubick_like::RubickLike,
     &saturn::NO_SWITCHES,
     &saturn::FIXED_TECHNIQUE,

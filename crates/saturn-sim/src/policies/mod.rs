@@ -7,12 +7,13 @@
 //! their decisions, and in the strategies that they must measure first (`measures`).
 //!
 //! - `list` has all policies by name. Each has a file of its own.
-//! - `follow`, `queue` and `interval` are shared by several policies.
+//! - `follow`, `queue`, `backfill` and `interval` are shared by several policies.
 //!
 //! Invariants: what a policy plans by, it knows or has measured.
 //!
 //! May use: `cases`, `driving`, `world` and `workloads`.
 
+pub(crate) mod backfill;
 pub(crate) mod current_practice_fastest;
 pub(crate) mod current_practice_habit;
 pub(crate) mod driver;
@@ -33,4 +34,6 @@ pub(crate) mod saturn;
 pub(crate) mod saturn_interval;
 pub(crate) mod saturn_static;
 pub(crate) mod shortest_first;
+pub(crate) mod slurm_like;
 pub(crate) mod themis_like;
+pub(crate) mod time_slices;

@@ -2,9 +2,11 @@
 
 mod journal;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use saturn_engine::{
-    Command, DeviceKind, EvaluationSpec, Level, Mode, NewTask, Policy as RunPolicy, RunConfig,
-    RunEnd, State, TaskEnd, TaskId, TaskStatus, TechniqueRef, TrialBudget,
+    Command, DeviceKind, EvaluationSpec, Level, Mode, NewTask, Owner, Policy as RunPolicy,
+    RunConfig, RunEnd, Sharing, State, TaskEnd, TaskId, TaskStatus, TechniqueRef, TrialBudget,
 };
 
 use crate::cases::case::{Case, Knowledge};
@@ -16,6 +18,8 @@ use crate::driving::simulation::deeds::Deed;
 use crate::policies::interface::Policy;
 use crate::workloads::workload::{Workload, task};
 
+/// The number of the first owner on the machine.
+const FIRST_UID: u32 = 1000;
 /// Steps of the simulation between two checks whether to stop.
 const STOP_EVERY: u64 = 64;
 
@@ -24,6 +28,16 @@ pub(super) struct Saturn {
     name: &'static str,
     definition: &'static str,
     without: Option<Part>,
+    sharing: Option<Guarantees>,
+}
+
+/// Whether people who share the pool are guaranteed anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Guarantees {
+    /// Nobody's tasks are to end later than they would alone on the person's share.
+    Given,
+    /// People have weights alone.
+    None,
 }
 
 /// A part of Saturn that can be left out by what a run's policy, its tasks or the world say.
@@ -47,12 +61,14 @@ pub(super) const SATURN: Saturn = Saturn {
     definition: "chooses technique, devices and order of all tasks together; corrects the profile by \
          what training shows, and plans again at events and every 1,000 s; moves tasks where that pays",
     without: None,
+    sharing: None,
 };
 
 pub(super) const NO_SWITCHES: Saturn = Saturn {
     name: "saturn-no-switches",
     definition: "saturn, but no plan has a switch; tasks still move when it plans again",
     without: Some(Part::Switches),
+    sharing: None,
 };
 
 pub(super) const FIXED_TECHNIQUE: Saturn = Saturn {
@@ -60,18 +76,21 @@ pub(super) const FIXED_TECHNIQUE: Saturn = Saturn {
     definition: "saturn, but each task is bound to the technique that is fastest on all devices of a \
          node, as in current-practice-fastest",
     without: Some(Part::Technique),
+    sharing: None,
 };
 
 pub(super) const FIXED_GPUS: Saturn = Saturn {
     name: "saturn-fixed-gpus",
     definition: "saturn, but each task is bound to the device count that its user asks a queue for",
     without: Some(Part::Gpus),
+    sharing: None,
 };
 
 pub(super) const NO_GOING_ON: Saturn = Saturn {
     name: "saturn-no-going-on",
     definition: "saturn, but the steps of a trial are lost; it differs only if step times are not known",
     without: Some(Part::GoingOn),
+    sharing: None,
 };
 
 pub(super) const NO_PRIOR: Saturn = Saturn {
@@ -79,6 +98,23 @@ pub(super) const NO_PRIOR: Saturn = Saturn {
     definition: "saturn, but every strategy is measured and none is estimated (`trial_budget=\"full\"`); \
          it differs only if step times are not known",
     without: Some(Part::Prior),
+    sharing: None,
+};
+
+pub(super) const SHARED: Saturn = Saturn {
+    name: "saturn-shared",
+    definition: "saturn as in a pool that people share: the weighted mean end is as early as can be, \
+         where each owner has the same weight and less after much use; no task is to end later than it \
+         would if its owner were alone on a share of the pool",
+    without: None,
+    sharing: Some(Guarantees::Given),
+};
+
+pub(super) const SHARED_BY_WEIGHT: Saturn = Saturn {
+    name: "saturn-shared-by-weight",
+    definition: "saturn-shared without the guarantee of a share",
+    without: None,
+    sharing: Some(Guarantees::None),
 };
 
 impl Policy for Saturn {
@@ -95,7 +131,11 @@ impl Policy for Saturn {
     }
 
     fn train(&self, case: &Case, is_stopped: &dyn Fn() -> bool) -> Result<Outcome, PolicyError> {
-        let (workload, tasks) = workload(case, self.without);
+        let (mut workload, tasks) = workload(case, self.without);
+        workload.config.policy.sharing = self.sharing.map(|guarantees| Sharing {
+            guarantees: guarantees == Guarantees::Given,
+            ..Sharing::default()
+        });
         let mut simulation =
             case.calm(self.without != Some(Part::GoingOn)).empty_simulation(workload);
         simulation.world.found = Some(case.believed.clone());
@@ -218,9 +258,14 @@ fn workload(case: &Case, without: Option<Part>) -> (Workload, Vec<NewTask>) {
         techniques,
         policy,
     };
+    let owners: BTreeSet<&str> = case.jobs.iter().map(|job| job.owner.as_str()).collect();
+    let owners = owners.into_iter().filter(|owner| !owner.is_empty());
+    let uids: BTreeMap<&str, u32> = owners.zip(FIRST_UID..).collect();
+    let owner = |uid: u32, name: &str| Owner { uid, name: name.to_owned() };
     let tasks = case.jobs.iter().enumerate().map(|(index, job)| {
         let mut spec = task(index, &job.group, job.steps);
         spec.name.clone_from(&job.name);
+        spec.owner = uids.get(job.owner.as_str()).map(|uid| owner(*uid, &job.owner));
         let group = case.truth.groups.get(&job.group);
         let every = group.and_then(|group| group.evaluating).map(|one| one.every);
         spec.evaluation = every.map(|every_steps| EvaluationSpec { every_steps });

@@ -11,3 +11,4 @@ pub(crate) mod introspection;
 pub(crate) mod measured;
 pub(crate) mod outages;
 pub(crate) mod scale;
+pub(crate) mod sharing;

@@ -134,6 +134,7 @@ impl Transcript {
             | Record::TaskAdded { .. }
             | Record::Checkpointed { .. }
             | Record::Clocked { .. }
+            | Record::Guaranteed { .. }
             | Record::Solved { .. }
             | Record::Until { .. }
             | Record::Stopping { .. }

@@ -109,18 +109,22 @@ impl Simulation {
             Deed::HoldsLetters(name, for_s) => self.world.hold_letters(&name, for_s),
             Deed::LosesParents(name, for_s) => self.world.lose_parents(&name, for_s),
             Deed::NodePace(name, factor) => self.world.set_pace(&name, factor),
-            Deed::AgentDies(_) | Deed::AgentComes(_) if self.state().ended.is_some() => {}
+            Deed::AgentDies(_) if self.state().ended.is_some() => {}
             Deed::AgentDies(uid) => {
                 let is_own = |task: &TaskId| {
                     let owner = &self.state().task(*task).spec.owner;
                     owner.as_ref().is_some_and(|owner| owner.uid == uid)
                 };
                 let tasks = self.state().task_ids().filter(is_own).collect();
+                self.agents_away.insert(uid);
                 self.world.agent_dies(&tasks);
                 // The launcher tells this before it tells that attempts have failed.
                 self.deliver_surely(Event::OwnerLeft { uid });
             }
-            Deed::AgentComes(uid) => self.deliver_surely(Event::OwnerCame { uid }),
+            Deed::AgentComes(uid) => {
+                self.agents_away.remove(&uid);
+                self.deliver_surely(Event::OwnerCame { uid });
+            }
             Deed::SpaceFreed => self.deliver(Event::SpaceFreed),
             Deed::UsedOutside(name, devices) => {
                 if let Some(node) = self.world.number_of(&name) {

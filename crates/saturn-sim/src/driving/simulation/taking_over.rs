@@ -4,7 +4,7 @@
 //! and again what had no effect beyond the last driver's memory: how far attempts had come, and how
 //! ranks came to their ends.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use rand::RngExt;
 use saturn_engine::{AttemptId, Engine, Event, RankReport};
@@ -118,6 +118,12 @@ impl Simulation {
         self.words.are_undead_untold = !undead.is_empty();
         self.deliver_surely(Event::Resume { cluster, device_memory_bytes, machines, living });
         self.words.are_undead_untold = false;
+        // The new launcher finds the agents that are there.
+        let uids = self.state().tasks.iter().filter_map(|task| Some(task.spec.owner.as_ref()?.uid));
+        let there: BTreeSet<u32> = uids.filter(|uid| !self.agents_away.contains(uid)).collect();
+        for uid in there {
+            self.deliver_surely(Event::OwnerCame { uid });
+        }
         if !undead.is_empty() {
             self.deliver_surely(Event::Undead { attempts: undead });
         }
