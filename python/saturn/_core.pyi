@@ -3,7 +3,7 @@
 `saturn.native` calls it for the user's face. Ranks use `Namespaces` alone.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, final
 
 __all__ = [
@@ -177,6 +177,7 @@ def resume(
     allow_other_hardware: bool = False,
     wait: bool = False,
     share: str | None = None,
+    shares: Mapping[str, float] | None = None,
     prepared_s: float = 0.0,
 ) -> str:
     """Continue a run that was stopped, drive it to its end and return its report as JSON.

@@ -148,6 +148,7 @@ def resume(
     allow_other_hardware: bool,
     wait: bool,
     share: str | None,
+    shares: dict[str, float] | None,
     prepared_s: float,
 ) -> str:
     """Continue a stopped run to its end; returns its report as JSON."""
@@ -162,6 +163,7 @@ def resume(
         allow_other_hardware=allow_other_hardware,
         wait=wait,
         share=share,
+        shares=shares,
         prepared_s=prepared_s,
     )
     return report

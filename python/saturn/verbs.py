@@ -69,7 +69,8 @@ def run_sweep(asked: Mapping[str, Any]) -> int:
 
 def serve_pool(asked: Mapping[str, Any]) -> int:
     """Drive the pool until it is closed or stopped."""
-    options = {name: asked[name] for name in ("devices", "device_memory", "wait", "share")}
+    names = ("devices", "device_memory", "wait", "share", "shares")
+    options = {name: asked[name] for name in names}
     run = serving.serve(**options)
     if asked["share"] is not None:
         door = shlex.quote(str(Path(asked["share"]).absolute()))

@@ -54,14 +54,15 @@ fn run(
 /// `device_memory_bytes` is how much each device may hold from now on: `None` for as much as
 /// before, 0 for all of its memory. `devices` is how many devices of this machine the run has from
 /// here on, `None` for as many as before. `wait` says whether to wait for devices that other runs
-/// hold. `share` is the directory at which other people of this machine reach the run from here on.
+/// hold. `share` is the directory at which other people of this machine reach the run from here on,
+/// and `shares` how large their shares are, by login name; `None` for both: as before.
 /// `prepared_s` is the seconds that the caller has already spent on this resume. The other
 /// arguments are those of `run`.
 #[pyfunction]
 #[pyo3(signature = (
     run_dir, write=None, *, is_terminal=false, interrupts,
     cluster=None, device_memory_bytes=None, devices=None, allow_other_hardware=false, wait=false,
-    share=None, prepared_s=0.0,
+    share=None, shares=None, prepared_s=0.0,
 ))]
 #[expect(clippy::too_many_arguments, reason = "each is a keyword of Python")]
 fn resume(
@@ -76,6 +77,7 @@ fn resume(
     allow_other_hardware: bool,
     wait: bool,
     share: Option<std::path::PathBuf>,
+    shares: Option<std::collections::BTreeMap<String, f64>>,
     prepared_s: f64,
 ) -> PyResult<String> {
     let device_memory = match device_memory_bytes {
@@ -91,6 +93,7 @@ fn resume(
         cluster,
         wait,
         share,
+        shares,
         prepared_s,
         ..ResumeOptions::default()
     };

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -65,6 +65,7 @@ class Settings:
     stall_s: float = 600.0
     outlive_s: float = 0.0
     share: Path | None = None
+    shares: Mapping[str, float] | None = None
     solver_time_limit_s: float = 2.0
     max_switches: int | None = None
     seed: int = 0
@@ -145,6 +146,8 @@ class Settings:
             described["outlives_s"] = float(self.outlive_s)
         if self.share is not None:
             described["door"] = str(self.share)
+        if self.shares is not None:
+            described["shares"] = dict(self.shares)
         if self.checkpoint_every_s is not None:
             described["checkpoint_every_s"] = float(self.checkpoint_every_s)
         if self.nodes_per_task is not None:

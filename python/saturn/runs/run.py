@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -171,11 +171,13 @@ def resumed(
     devices: int | None = None,
     allow_other_hardware: bool = False,
     share: Path | None = None,
+    shares: Mapping[str, float] | None = None,
     options: ClusterOptions,
 ) -> StartedRun:
     """As `resume`; `devices` is how many devices of this machine the run has from here on.
 
-    `share` is the directory at which other people of this machine reach the run from here on.
+    `share` is the directory at which other people of this machine reach the run from here on, and
+    `shares` how large their shares of it are, by login name; if they are None, as before.
     """
     began_s = time.monotonic()
     # For the runtime, 0 means no limit.
@@ -208,6 +210,7 @@ def resumed(
             allow_other_hardware=allow_other_hardware,
             wait=waits,
             share=None if share is None else str(share),
+            shares=None if shares is None else dict(shares),
             prepared_s=time.monotonic() - began_s,
         ),
         _write if log else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from saturn import native
@@ -47,6 +48,7 @@ def serve(
     device_memory: int | str | None = None,
     wait: bool = False,
     share: PathLike | None = None,
+    shares: Mapping[str, float] | None = None,
 ) -> StartedRun:
     """Begin to drive a pool; returns at once.
 
@@ -54,29 +56,40 @@ def serve(
     complete, or there is none, another one begins. The arguments are those of `orchestrate`. A pool
     that goes on keeps its earlier number of devices and memory limit where they are not given.
     `share` is a directory, which is made, at which other people of this machine join the pool.
+    `shares` says how large the shares of some of them are beside one another, by login name;
+    everybody else's is 1. It holds until others are given.
 
     Raises `InvalidInput` if a process drives the pool.
     """
     door = None if share is None else Path(share).absolute()
     newest = pool.newest()
     if newest is None:
-        return _begin(devices, device_memory, wait, door)
+        return _begin(devices, device_memory, wait, door, shares)
     if native.is_driven(newest):
         raise InvalidInput(f"a process drives the pool already, {newest}: saturn status pool")
     status = json.loads(native.status(newest))
     if status["status"] == "complete":
-        return _begin(devices, device_memory, wait, door)
+        return _begin(devices, device_memory, wait, door, shares)
     of_pool = Surroundings.read(newest / STARTED)
     if of_pool is not None:
         Surroundings.here().refuse_other_python(of_pool)
     check_whole("devices", devices, least=1)
     return resumed(
-        newest, device_memory=device_memory, devices=devices, share=door, options={"wait": wait}
+        newest,
+        device_memory=device_memory,
+        devices=devices,
+        share=door,
+        shares=shares,
+        options={"wait": wait},
     )
 
 
 def _begin(
-    devices: int | None, device_memory: int | str | None, wait: bool, door: Path | None
+    devices: int | None,
+    device_memory: int | str | None,
+    wait: bool,
+    door: Path | None,
+    shares: Mapping[str, float] | None,
 ) -> StartedRun:
     settings = Settings(
         mode="orchestrate",
@@ -87,6 +100,7 @@ def _begin(
         device_memory=device_memory,
         wait=wait,
         share=door,
+        shares=shares,
         runs_dir=pool.directory(),
         name=pool.new_name(),
     )

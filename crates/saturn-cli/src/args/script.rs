@@ -1,6 +1,7 @@
 //! Arguments of the verbs that train tasks described outside of Python: a script, or a sweep, in a
 //! run of its own or in the pool.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -97,6 +98,7 @@ pub(crate) struct SweepArgs {
     ("saturn serve", "in a terminal of its own"),
     ("saturn submit sweep.toml", "add a sweep, in another terminal"),
     ("saturn serve --share /srv/pool", "others of this machine: saturn join /srv/pool"),
+    ("saturn serve --shares lena=2,jonas=1", "lena may count on twice as much as jonas"),
     ("saturn status pool", "where its tasks stand; all verbs know the pool by this name"),
     ("saturn close pool", "end it once its tasks have ended"),
 ], "0 closed, and all tasks done; 1 a task failed, 2 bad input, 5 the machine failed, 130 stopped"))]
@@ -114,9 +116,27 @@ pub(crate) struct ServeArgs {
     /// Let other people of this machine join the pool at this directory, which is made.
     #[arg(long, value_name = "DOOR")]
     pub(crate) share: Option<PathBuf>,
+    /// How large the shares of these people are, by login name; everybody else's is 1. By default as
+    /// before, and all the same in a new pool.
+    #[arg(long, value_name = "NAME=SIZE,…", value_parser = shares)]
+    pub(crate) shares: Option<BTreeMap<String, f64>>,
     /// Print the result as JSON once the pool was closed.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Shares as people write them.
+fn shares(text: &str) -> Result<BTreeMap<String, f64>, String> {
+    let mut shares = BTreeMap::new();
+    for part in text.split(',') {
+        let expected = || format!("`{part}` is not NAME=SIZE, such as lena=2");
+        let (name, size) = part.split_once('=').ok_or_else(expected)?;
+        let size = size.trim().parse().map_err(|_| expected())?;
+        if shares.insert(name.trim().to_owned(), size).is_some() {
+            return Err(format!("`{}` is there twice", name.trim()));
+        }
+    }
+    Ok(shares)
 }
 
 /// `saturn submit`.

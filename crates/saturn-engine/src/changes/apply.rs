@@ -53,6 +53,10 @@ impl State {
             Record::Unpaused { task } => self.with_task(*task, |task| task.is_paused = false),
             Record::OwnerLeft { uid } => self.apply_owner(*uid, true),
             Record::OwnerCame { uid } => self.apply_owner(*uid, false),
+            Record::Shared { sharing } => {
+                self.config.policy.sharing = Some(sharing.clone());
+                self.version += 1;
+            }
             Record::Guaranteed { tasks, .. } => self.apply_guaranteed(tasks),
             Record::Judged { task, judgement } => self.apply_judged(*task, judgement),
             Record::Launched { .. } => self.apply_launch(record, now_s),

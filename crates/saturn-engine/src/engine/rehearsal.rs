@@ -11,7 +11,8 @@ use crate::facts::refusal::{Refusal, RefusalCode};
 use crate::knowledge::paces::LEAST_NEWS;
 use crate::ledger::book::Ledger;
 use crate::planning::adopting::{choose, places};
-use crate::planning::asking::order;
+use crate::planning::alone::Alone;
+use crate::planning::asking::{Question, order};
 use crate::planning::deadlines::LeftOut;
 use crate::planning::problem::{Remaining, plannable_at_once};
 use crate::state::run::State;
@@ -23,7 +24,9 @@ pub struct Rehearsal {
     now_s: f64,
     new: Vec<TaskId>,
     /// What the solver was asked about last.
-    asked: Option<Remaining>,
+    asked: Option<Question>,
+    /// If people share the run: the plans of each of them alone.
+    alone: Alone,
     /// The deadlines that were left out of the question.
     left_out: LeftOut,
 }
@@ -41,27 +44,49 @@ impl Rehearsal {
             ledger.commit(record, now_s);
         }
         let new = ledger.state.task_ids().skip(num_before).collect();
-        Ok(Self { ledger, now_s, new, asked: None, left_out: LeftOut::default() })
+        Ok(Self {
+            ledger,
+            now_s,
+            new,
+            asked: None,
+            alone: Alone::default(),
+            left_out: LeftOut::default(),
+        })
     }
 
     /// The question to the solver; `None` if no task is measured.
     pub fn ask(&mut self) -> Option<SolveOrder> {
         let state = &self.ledger.state;
         let tasks = plannable_at_once(state);
+        if let Some(plan) = self.alone.next(state, &tasks, self.now_s) {
+            let order = plan.order(state);
+            self.asked = Some(Question::Alone(plan));
+            return Some(order);
+        }
         let mut remaining = Remaining::new(state, &tasks, &self.left_out, self.now_s);
         if remaining.tasks.is_empty() {
             return None;
         }
         let order = order(state, &mut remaining);
-        self.asked = Some(remaining);
+        self.asked = Some(Question::Joint(Box::new(remaining)));
         // Trials are not chosen here.
         Some(SolveOrder { optimistic: None, expected: None, ..order })
     }
 
     /// Takes the solver's answer, and adopts a plan as the run would. Returns `false` if the answer
-    /// has no plan that can be followed and the solver is to be asked again, with fewer deadlines.
+    /// has no plan that can be followed, or was only about one person's tasks: then the solver is to
+    /// be asked again.
     pub fn solved(&mut self, answer: &SolveAnswer) -> bool {
-        let Some(remaining) = self.asked.take() else { return true };
+        let remaining = match self.asked.take() {
+            Some(Question::Joint(remaining)) => *remaining,
+            Some(Question::Alone(plan)) => {
+                if let Some(record) = plan.guaranteed(answer) {
+                    self.ledger.commit(record, self.now_s);
+                }
+                return false;
+            }
+            None => return true,
+        };
         let found = Some(answer).filter(|answer| answer.plan.is_usable());
         let found = found.and_then(|answer| {
             Some((answer, places(&self.ledger.state, &remaining, answer).ok()?))

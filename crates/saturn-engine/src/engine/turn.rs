@@ -165,6 +165,13 @@ impl Engine {
                     ledger.commit(Record::OwnerCame { uid }, now_s);
                 }
             }
+            Event::Shared { sharing } => {
+                let known = ledger.state.config.policy.sharing.as_ref();
+                if ledger.state.ended != Some(RunEnd::Complete) && known != Some(&sharing) {
+                    ledger.commit(Record::Shared { sharing }, now_s);
+                    ledger.agenda.ask_again();
+                }
+            }
             Event::Interrupt => interrupt(ledger, health, now_s),
             Event::SpaceFreed => space_freed(ledger, cooldowns, now_s),
             Event::UsedOutside { devices } => used_outside(ledger, health, devices, now_s),

@@ -15,6 +15,7 @@ use crate::facts::ids::{AttemptId, DeviceId, TaskId};
 use crate::facts::judgement::NamedJudgement;
 use crate::facts::machines::{MachineMemory, Machines};
 use crate::facts::record::Purpose;
+use crate::facts::sharing::Sharing;
 
 /// What a rank says while it lives.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -321,6 +322,11 @@ pub enum Event {
     OwnerCame {
         /// The person's number on the machine.
         uid: u32,
+    },
+    /// From here on several people share the run, by these rules.
+    Shared {
+        /// The rules.
+        sharing: Sharing,
     },
     /// A disk that was full when an attempt ended has more room than it had then.
     SpaceFreed,

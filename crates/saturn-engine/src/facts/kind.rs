@@ -21,6 +21,7 @@ impl Record {
             Self::Unpaused { .. } => "unpaused",
             Self::OwnerLeft { .. } => "owner_left",
             Self::OwnerCame { .. } => "owner_came",
+            Self::Shared { .. } => "shared",
             Self::Guaranteed { .. } => "guaranteed",
             Self::Judged { .. } => "judged",
             Self::Launched { .. } => "launched",

@@ -19,7 +19,7 @@ use crate::facts::ids::{AttemptId, NodeId, TaskId};
 use crate::facts::judgement::Judgement;
 use crate::facts::machines::{MachineMemory, Machines};
 use crate::facts::plan::RunPlan;
-use crate::facts::sharing::{Guaranteed, Uid};
+use crate::facts::sharing::{Guaranteed, Sharing, Uid};
 
 /// What an attempt is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -156,6 +156,11 @@ pub enum Record {
     OwnerCame {
         /// The person's number on the machine.
         uid: u32,
+    },
+    /// From here on several people share the run, by these rules.
+    Shared {
+        /// The rules.
+        sharing: Sharing,
     },
     /// What a person can count on for the person's tasks was planned anew: because of a new task or
     /// wish of the person, or because people or devices have come or gone.

@@ -240,12 +240,7 @@ pub(crate) fn abandoned_rank_gone(
 
 /// All ranks of an attempt that is no longer live have ended. If it was abandoned, its devices are
 /// used again.
-pub(crate) fn abandoned_gone(
-    ledger: &mut Ledger,
-    health: &mut Health,
-    id: AttemptId,
-    now_s: f64,
-) {
+pub(crate) fn abandoned_gone(ledger: &mut Ledger, health: &mut Health, id: AttemptId, now_s: f64) {
     let abandoned = &mut health.blame.abandoned;
     let Some(index) = abandoned.iter().position(|(other, _, _)| *other == id) else { return };
     let (_, devices, _) = abandoned.swap_remove(index);

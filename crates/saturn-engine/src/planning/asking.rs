@@ -77,8 +77,9 @@ struct PendingSolve {
     time_limit_s: f64,
 }
 
+/// What the solver is asked.
 #[derive(Debug)]
-enum Question {
+pub(crate) enum Question {
     /// The plan of all tasks. It says what the indices of the problem mean; the problem itself went to
     /// the solver.
     Joint(Box<Remaining>),

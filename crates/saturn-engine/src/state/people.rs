@@ -103,6 +103,16 @@ impl State {
         used
     }
 
+    /// The people whose tasks the run has had.
+    pub fn people(&self) -> impl Iterator<Item = &Uid> {
+        self.people.keys()
+    }
+
+    /// What the run knows of a person.
+    pub fn person(&self, uid: Uid) -> Option<&Person> {
+        self.people.get(&uid)
+    }
+
     /// The parts of the pool, out of 1, that the people have who have tasks that may train.
     pub fn shares(&self, sharing: &Sharing) -> BTreeMap<Uid, f64> {
         let active = self.people.iter().filter(|(_, person)| person.num_ready() > 0);

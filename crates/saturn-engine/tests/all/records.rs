@@ -10,10 +10,10 @@ use saturn_core::{
 };
 use saturn_engine::{
     Allowed, AttemptEnd, AttemptId, BestEvaluation, ChosenTrial, Command, DeviceKind, Engine,
-    Evaluation, EvaluationSpec, Event, FailureKind, Judgement, Level, MachineMemory, Metrics, Mode,
-    NodeId, Place, PlanSource, Policy, Purpose, RankFailure, Record, Ruling, RunConfig, RunEnd,
-    RunPlan, StopReason, TaskEnd, TaskId, TaskSpec, TechniqueRef, TrialBudget, Wishes, forecast,
-    no_strategy,
+    Evaluation, EvaluationSpec, Event, FailureKind, Guarantee, Guaranteed, Judgement, Level,
+    MachineMemory, Metrics, Mode, NodeId, Place, PlanSource, Policy, Purpose, RankFailure, Record,
+    Ruling, RunConfig, RunEnd, RunPlan, Sharing, StopReason, TaskEnd, TaskId, TaskSpec,
+    TechniqueRef, TrialBudget, Wishes, forecast, no_strategy,
 };
 
 fn config(trial_budget: TrialBudget) -> RunConfig {
@@ -217,6 +217,14 @@ fn record() -> impl Strategy<Value = Record> {
         task().prop_map(|task| Record::Unpaused { task }),
         (0..3_u32).prop_map(|uid| Record::OwnerLeft { uid }),
         (0..3_u32).prop_map(|uid| Record::OwnerCame { uid }),
+        Just(Record::Shared { sharing: Sharing::default() }),
+        (task(), 0.0..9.0).prop_map(|(task, start_s)| Record::Guaranteed {
+            uid: None,
+            tasks: vec![Guaranteed {
+                task,
+                guarantee: Guarantee { start_s, by_s: start_s + 9.0, part: 1.0 },
+            }],
+        }),
         (attempt(), task(), any::<bool>(), gang()).prop_map(|(attempt, task, trains, gang)| {
             Record::Launched {
                 attempt,

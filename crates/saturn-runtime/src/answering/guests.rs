@@ -32,15 +32,11 @@ pub(crate) fn refusal(state: &State, command: &Command, guest: &Owner) -> Option
         Some(RefusalCode::NotYours.because(reason))
     };
     match command {
-        Command::Submit { tasks } => {
-            tasks.iter().find_map(|task| raised(task.spec.wishes.priority))
-        }
-        Command::Wish { task, priority, .. } => {
-            not_own(state, task, guest).or_else(|| raised(priority.unwrap_or(0)))
-        }
-        Command::Cancel { task } | Command::Pause { task } | Command::Unpause { task } => {
-            not_own(state, task, guest)
-        }
+        Command::Submit { .. } => None,
+        Command::Wish { task, .. }
+        | Command::Cancel { task }
+        | Command::Pause { task }
+        | Command::Unpause { task } => not_own(state, task, guest),
         Command::Close => of_pool("the pool would take no more tasks"),
         Command::Stop { .. } => of_pool("everybody's tasks would stop"),
         Command::TakeBack { .. } => of_pool("everybody's tasks would use these devices"),
@@ -59,13 +55,6 @@ pub(crate) fn take_in(tasks: &mut [NewTask], guest: Option<&Owner>) {
             task.spec.measured.clear();
         }
     }
-}
-
-/// A high priority is before everybody's tasks.
-fn raised(priority: i32) -> Option<Refusal> {
-    let reason = "a priority above 0 would put your tasks before other people's; below 0 it puts a \
-                  task behind them";
-    (priority > 0).then(|| RefusalCode::NotYours.because(reason))
 }
 
 fn not_own(state: &State, task: &str, guest: &Owner) -> Option<Refusal> {
@@ -186,7 +175,8 @@ mod tests {
             let wish = json!({"command": "wish", "task": task, "priority": priority});
             refusal(&state, &command(&wish), &lena).is_some()
         };
-        assert_eq!([wish("lena", -1), wish("lena", 1), wish("tomas", -1)], [false, true, true]);
+        // A priority is among one's own tasks.
+        assert_eq!([wish("lena", -1), wish("lena", 9), wish("tomas", -1)], [false, false, true]);
         // A name says nothing: two people may have had it.
         let other = person(1003, "lena");
         let cancel = command(&json!({"command": "cancel", "task": "lena"}));

@@ -1,6 +1,6 @@
 //! Starting and resuming a run.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,6 +22,7 @@ use crate::launching::settings::LaunchSettings;
 use crate::opening::other_python::{check_cwd, check_python};
 use crate::opening::request::{Parts, RunRequest};
 use crate::opening::run_devices::RunDevices;
+use crate::opening::shares::sharing_by;
 use crate::opening::watcher::Watcher;
 use crate::outliving::messages::GuestSetup;
 use crate::outliving::starting;
@@ -56,6 +57,8 @@ pub struct ResumeOptions {
     /// The directory at which other people of this machine reach the run from here on; `None`: as
     /// before.
     pub share: Option<PathBuf>,
+    /// How large people's shares are from here on, by login name; `None`: as before.
+    pub shares: Option<BTreeMap<String, f64>>,
     /// Seconds that the caller has already spent on this resume.
     pub prepared_s: f64,
 }
@@ -96,7 +99,8 @@ pub fn start(request: RunRequest, mut watcher: Watcher<'_>) -> Result<Outcome, R
     let disk = request.disk.clone();
     let run = RunDir::claim(&request.run_dir)?;
     let is_cluster = request.cluster.is_some();
-    let Parts { mut config, mut settings, mut tasks, keep_open } = request.into_parts(&hardware)?;
+    let Parts { mut config, mut settings, mut tasks, keep_open, shares } =
+        request.into_parts(&hardware)?;
     settings.run_dir = Some(run.path().to_owned());
     if !is_cluster {
         settings.share(&hardware);
@@ -112,10 +116,13 @@ pub fn start(request: RunRequest, mut watcher: Watcher<'_>) -> Result<Outcome, R
     let mut actions = VecDeque::new();
     let close = (!keep_open).then_some(Command::Close);
     let begin = Event::Begin { cluster: hardware.cluster() };
+    let sharing = sharing_by(None, &settings, Some(shares))?;
+    let shared = sharing.map(|sharing| Event::Shared { sharing });
     let commands = [Command::Submit { tasks }].into_iter().chain(close);
     let commands = commands.map(|command| Event::Command { command });
     let mut outside = OutsideWatch::of(&run_devices, &settings);
-    let mut events: VecDeque<Event> = std::iter::once(begin).chain(commands).collect();
+    let mut events: VecDeque<Event> =
+        std::iter::once(begin).chain(shared).chain(commands).collect();
     while let Some(event) = events.pop_front() {
         if let Event::Command { command: Command::Submit { tasks } } = &event
             && !keep_open
@@ -210,6 +217,7 @@ pub fn resume(
         cluster,
         wait,
         share,
+        shares,
         prepared_s,
     } = options;
     let run = RunDir::claim_beside_workers(path)?;
@@ -279,6 +287,9 @@ pub fn resume(
     let mut first =
         vec![Event::Resume { cluster: hardware.cluster(), device_memory_bytes, machines, living }];
     first.extend((!undead.is_empty()).then_some(Event::Undead { attempts: undead }));
+    let earlier = engine.state().config.policy.sharing.clone();
+    let sharing = sharing_by(earlier, &settings, shares)?;
+    first.extend(sharing.map(|sharing| Event::Shared { sharing }));
     let is_same = takes_platform(&mut settings, &hardware, &mut journal)?;
     let platform = settings.platform.clone().filter(|_| is_same);
     let shelf = settings.shelf();

@@ -3,6 +3,7 @@
 //! - `request` reads what the Python face asks for.
 //! - `run_devices` takes the devices of this machine, after `waiting` for other runs, or the devices
 //!   of a cluster's agents.
+//! - `shares` are those of people who share a run.
 //! - `other_python` gives a run another interpreter.
 //! - `watcher` is the people who watch the run. `outlook` plans tasks without running them.
 //!
@@ -14,5 +15,6 @@ pub(crate) mod other_python;
 pub(crate) mod outlook;
 pub(crate) mod request;
 pub(crate) mod run_devices;
+pub(crate) mod shares;
 pub(crate) mod waiting;
 pub(crate) mod watcher;

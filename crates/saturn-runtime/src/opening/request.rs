@@ -12,6 +12,7 @@ use crate::cluster::exchange::Exchange;
 use crate::devices::hardware::Hardware;
 use crate::keeping::shelf::StoreSettings;
 use crate::launching::settings::LaunchSettings;
+use crate::opening::shares::Shares;
 use crate::run_files::new_tasks::check_tasks;
 use crate::system::error::RuntimeError;
 use crate::system::run_id::new_run_id;
@@ -94,6 +95,9 @@ pub struct RunRequest {
     /// The directory at which other people of this machine reach the run, if it is shared with them.
     #[serde(default)]
     door: Option<PathBuf>,
+    /// How large the shares of these people of the machine are, by login name. Others have 1.
+    #[serde(default)]
+    shares: Shares,
     /// The disk to use; tests make it fail.
     #[serde(skip)]
     pub disk: Disk,
@@ -109,6 +113,7 @@ pub(crate) struct Parts {
     pub(crate) settings: LaunchSettings,
     pub(crate) tasks: Vec<NewTask>,
     pub(crate) keep_open: bool,
+    pub(crate) shares: Shares,
 }
 
 impl RunRequest {
@@ -205,7 +210,13 @@ impl RunRequest {
             shared_gpus: BTreeSet::new(),
             platform,
         };
-        Ok(Parts { config, settings, tasks: self.tasks, keep_open: self.keep_open })
+        Ok(Parts {
+            config,
+            settings,
+            tasks: self.tasks,
+            keep_open: self.keep_open,
+            shares: self.shares,
+        })
     }
 
     /// How many devices the user asked for; `None`: all that are free.

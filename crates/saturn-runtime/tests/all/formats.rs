@@ -12,9 +12,9 @@ use saturn_core::{
 };
 use saturn_engine::{
     Allowed, AttemptEnd, AttemptId, BestEvaluation, ChosenTrial, DeviceKind, Evaluation,
-    FailureKind, Judgement, Level, MachineMemory, Machines, Mode, NodeId, Owner, Place, PlanSource,
-    Policy, Purpose, RankFailure, Record, Ruling, RunConfig, RunEnd, RunPlan, StopReason, TaskEnd,
-    TaskId, TaskSpec, TechniqueRef, Wishes, no_strategy,
+    FailureKind, Guarantee, Guaranteed, Judgement, Level, MachineMemory, Machines, Mode, NodeId,
+    Owner, Place, PlanSource, Policy, Purpose, RankFailure, Record, Ruling, RunConfig, RunEnd,
+    RunPlan, Sharing, StopReason, TaskEnd, TaskId, TaskSpec, TechniqueRef, Wishes, no_strategy,
 };
 
 const TASK: TaskId = TaskId(3);
@@ -206,6 +206,20 @@ fn records() -> Vec<Record> {
         Record::Unpaused { task: TASK },
         Record::OwnerLeft { uid: 1001 },
         Record::OwnerCame { uid: 1001 },
+        Record::Shared {
+            sharing: Sharing {
+                shares: [(text("lena"), 2.0)].into(),
+                host: text("tomas"),
+                ..Sharing::default()
+            },
+        },
+        Record::Guaranteed {
+            uid: Some(1001),
+            tasks: vec![Guaranteed {
+                task: TASK,
+                guarantee: Guarantee { start_s: 1.0, by_s: 9.0, part: 0.5 },
+            }],
+        },
         Record::Judged {
             task: TASK,
             judgement: Judgement {

@@ -82,7 +82,9 @@ pub(crate) fn kind_of(event: &Event) -> &'static str {
         Event::Command { .. } | Event::Interrupt => return "command",
         Event::SpaceFreed => return "space freed",
         Event::UsedOutside { .. } => return "used outside",
-        Event::OwnerLeft { .. } | Event::OwnerCame { .. } => return "people",
+        Event::OwnerLeft { .. } | Event::OwnerCame { .. } | Event::Shared { .. } => {
+            return "people";
+        }
         Event::StoodStill { .. } => return "stood still",
         Event::Tick => return "tick",
     };

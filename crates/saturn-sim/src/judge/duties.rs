@@ -98,8 +98,11 @@ impl Books {
                 }
             }
             Event::LaunchFailed { attempt, .. } => {
-                if let Some(one) = self.attempts.get_mut(attempt) {
-                    one.launch_failed = true;
+                let Some(one) = self.attempts.get_mut(attempt) else { return };
+                one.launch_failed = true;
+                if one.is_left {
+                    // Its agent has died, and what was left with it.
+                    self.left_are_gone(*attempt);
                 }
             }
             _ => {}

@@ -39,6 +39,7 @@ codes! {
     Stops "stops" "it was asked to stop, and trains its last steps before the stop",
     IsKilled "is_killed" "its processes are being killed",
     Paused "paused" "its user paused it",
+    Guaranteed "guaranteed" "its person can count on its end by this time, since the person's share of the devices alone would give about that",
     OwnerAway "owner_away" "it is another person's, and the program that would start its processes as that person is not there",
     Held "held" "the stopper holds it, and may let it train again",
     WaitsStopped "waits_stopped" "the run is stopping, or was stopped",

@@ -1,5 +1,6 @@
 //! Where a task stands.
 
+use saturn_core::names::escape_terminal;
 use saturn_engine::{Attempt, Stage, State, TaskEnd, TaskId, TaskStatus};
 
 use crate::explain::code::Code;
@@ -28,10 +29,27 @@ pub(super) fn reasons(
         reasons.extend(wrong::of_task(state, history, task, now_s));
         return reasons;
     }
-    if let Some((_, attempt)) = state.attempt_of(task) {
-        return vec![running(state, expected, attempt, now_s)];
-    }
-    waiting(state, history, expected, task, now_s)
+    let mut reasons = match state.attempt_of(task) {
+        Some((_, attempt)) => vec![running(state, expected, attempt, now_s)],
+        None => waiting(state, history, expected, task, now_s),
+    };
+    reasons.extend(guaranteed(state, task));
+    reasons
+}
+
+/// By when a person who shares the run can count on the end of a task.
+fn guaranteed(state: &State, task: TaskId) -> Option<Reason> {
+    let sharing = state.config.policy.sharing.as_ref()?;
+    let of = state.task(task);
+    let (by_s, alone_s) = (of.guaranteed_s()?, of.guarantee.as_ref()?.by_s);
+    let person = escape_terminal(state.login(sharing, of.uid()));
+    let share = state.shares(sharing).get(&of.uid()).map_or(0.0, |share| 100.0 * share);
+    let text = format!(
+        "{person} can count on its end by {}: alone on {share:.0}% of the devices it would end at {}.",
+        clock(by_s),
+        clock(alone_s),
+    );
+    Some(Reason::new(Code::Guaranteed, text).until(Some(by_s)))
 }
 
 fn ended(state: &State, history: &History, task: TaskId, end: &TaskEnd) -> Reason {
@@ -115,8 +133,10 @@ fn running(state: &State, expected: &Expected, attempt: &Attempt, now_s: f64) ->
     let of = state.task(task).steps.map(|steps| format!(" of {steps}")).unwrap_or_default();
     let switch =
         attempt.until_step.map(|step| format!("; at step {step} it is switched as planned"));
-    let stays = if state.is_to_stay(attempt) {
+    let stays = if !state.task(task).spec.can_resume {
         "; it can't resume from a checkpoint, so no plan moves it"
+    } else if state.is_to_stay(attempt) {
+        "; a plan has moved it lately, so it is left here for a while"
     } else {
         ""
     };

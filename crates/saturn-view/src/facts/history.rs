@@ -200,6 +200,7 @@ impl History {
             | Record::Excluded { .. }
             | Record::OwnerLeft { .. }
             | Record::OwnerCame { .. }
+            | Record::Shared { .. }
             | Record::Guaranteed { .. }
             | Record::Interrupted { .. }
             | Record::RunEnded { .. } => {}

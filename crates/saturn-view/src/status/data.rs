@@ -20,6 +20,7 @@ use crate::facts::outcome::train_s;
 use crate::facts::run_status::RunStatus;
 use crate::facts::ways::{next_places, way_of};
 use crate::phrases::words::first_line;
+use crate::status::people::{PersonStatus, people};
 
 /// The version of [`Status`]. Within one version, fields are added and never removed or changed.
 const VERSION: u32 = 1;
@@ -184,6 +185,10 @@ pub struct TaskStatus {
     /// the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
+    /// By when its person can count on its end, in a run that people share; left out elsewhere, and
+    /// until that is planned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guaranteed_s: Option<f64>,
 }
 
 /// Where a run stands. All times are seconds on its clock.
@@ -225,6 +230,9 @@ pub struct Status {
     pub waiting_band: Band,
     /// The error band of the run's end.
     pub run_band: Band,
+    /// The people who share the run, by name; left out if the run is one person's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub people: Vec<PersonStatus>,
     /// Every task, in the order in which they were added.
     pub tasks: Vec<TaskStatus>,
 }
@@ -254,6 +262,7 @@ pub fn status(state: &State, history: &History, now_s: f64) -> Status {
         band: expected.band,
         waiting_band: expected.waiting_band,
         run_band: expected.run_band,
+        people: people(state, &expected),
         tasks,
     }
 }
@@ -322,6 +331,7 @@ fn task(
         is_held: task.held().is_some() && !state.has_ended(id),
         dir: task.spec.dir.clone(),
         owner: task.spec.owner.as_ref().map(|owner| owner.name.clone()),
+        guaranteed_s: task.guaranteed_s().filter(|_| !state.has_ended(id)),
     }
 }
 

@@ -32,6 +32,9 @@ pub struct NewEnd {
     /// Whether it would end after its deadline; null without a deadline, and if its end is not
     /// known.
     pub is_late: Option<bool>,
+    /// By when its person can count on its end, in a run that people share; left out elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guaranteed_s: Option<f64>,
 }
 
 /// A task of the run that would end at another time.
@@ -43,8 +46,13 @@ pub struct OtherEnd {
     pub end_before_s: f64,
     /// When it would end.
     pub end_after_s: f64,
-    /// Whether it would end after its deadline and does not now.
+    /// Whether it would end after its deadline and does not now. In a run that people share: later
+    /// than its person can count on.
     pub becomes_late: bool,
+    /// The login name of the person whose it is; left out if that is the person whose process drives
+    /// the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
 }
 
 /// What a submission would do. All times are seconds on the run's clock.
@@ -62,8 +70,12 @@ pub struct Preview {
     pub sooner: Vec<OtherEnd>,
     /// How many tasks of the run have no expected end, before or after. They may be delayed too.
     pub unknown: usize,
-    /// Whether the plan keeps the deadlines of all tasks that it has.
+    /// Whether the plan keeps the deadlines of all tasks that it has. In a run that people share:
+    /// whether each task ends by the time that its person can count on.
     pub keeps_deadlines: bool,
+    /// Whether people share the run; left out if not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_shared: bool,
 }
 
 impl Preview {
@@ -73,7 +85,12 @@ impl Preview {
         let (before, expected) =
             (Expected::of(state, history, now_s), Expected::of(after, history, now_s));
         let due_s = |task: TaskId| after.task(task).spec.wishes.deadline_s;
-        let is_late = |task, end_s: f64| due_s(task).is_some_and(|due_s| end_s > due_s);
+        let is_shared = after.config.policy.sharing.is_some();
+        // Where people share the run, a deadline is between its person and the person's other tasks.
+        let is_late = |task: TaskId, end_s: f64| {
+            let due_s = if is_shared { after.task(task).guaranteed_s() } else { due_s(task) };
+            due_s.is_some_and(|due_s| end_s > due_s)
+        };
         let end_s = |expected: &Expected, task| expected.times(task).map(|(_, end_s)| end_s);
         let new_end = |task: &TaskId| {
             let end_s = end_s(&expected, *task);
@@ -83,6 +100,7 @@ impl Preview {
                 end_band_s: expected.end_band(*task),
                 deadline_s: due_s(*task),
                 is_late: end_s.zip(due_s(*task)).map(|(end_s, due_s)| end_s > due_s),
+                guaranteed_s: after.task(*task).guaranteed_s(),
             }
         };
         let mut changed = Vec::new();
@@ -98,6 +116,7 @@ impl Preview {
                 end_before_s,
                 end_after_s,
                 becomes_late: is_late(task, end_after_s) && !is_late(task, end_before_s),
+                owner: state.task(task).spec.owner.as_ref().map(|owner| owner.name.clone()),
             });
         }
         let of_sign = |sign: f64| {
@@ -117,6 +136,7 @@ impl Preview {
             sooner: of_sign(-1.0),
             unknown,
             keeps_deadlines: !open.any(is_expected_late),
+            is_shared,
         }
     }
 
@@ -135,11 +155,19 @@ impl Preview {
             lines.push(format!("{what}: the end is not known before the task is measured"));
         }
         lines.extend(self.later.iter().take(MAX_NAMED).map(|one| {
-            let late = if one.becomes_late { ", after its due time" } else { "" };
+            let late = match (one.becomes_late, self.is_shared) {
+                (true, true) => ", later than its person can count on",
+                (true, false) => ", after its due time",
+                (false, _) => "",
+            };
+            let whose = one.owner.as_deref().map(|owner| format!(" of {}", escape_terminal(owner)));
+            let whose = whose.unwrap_or_default();
             let (before, after) = (self.left(one.end_before_s), self.left(one.end_after_s));
             let name = escape_terminal(&one.name);
             let delay = duration(one.delay_s());
-            format!("delays `{name}` by {delay}: it ends in {after} and not in {before}{late}")
+            format!(
+                "delays `{name}`{whose} by {delay}: it ends in {after} and not in {before}{late}"
+            )
         }));
         if self.later.len() > MAX_NAMED {
             let more = count(self.later.len() - MAX_NAMED, "more task");
@@ -147,6 +175,12 @@ impl Preview {
         }
         if self.later.is_empty() && num_known > 0 {
             lines.push("delays no task whose end is known".to_owned());
+        }
+        if self.is_shared
+            && !self.later.is_empty()
+            && !self.later.iter().any(|one| one.becomes_late)
+        {
+            lines.push("nobody's task ends later than its person can count on".to_owned());
         }
         if !self.sooner.is_empty() {
             let sooner = count(self.sooner.len(), "task");
@@ -170,7 +204,8 @@ impl Preview {
         });
         own.or_else(|| {
             let others = self.tasks.iter().any(|task| task.deadline_s.is_some());
-            let other = self.later.iter().find(|one| one.becomes_late && others)?;
+            let is_refused = others && !self.is_shared;
+            let other = self.later.iter().find(|one| one.becomes_late && is_refused)?;
             let name = escape_terminal(&other.name);
             Some(format!("`{name}`, which the run has already, would miss its own due time"))
         })
@@ -189,6 +224,9 @@ impl Preview {
             }
             _ => String::new(),
         };
+        let latest =
+            task.guaranteed_s.map(|by_s| format!("; in {} at the latest", self.left(by_s)));
+        let due = due + &latest.unwrap_or_default();
         let (end, at) = (self.left(end_s), clock(end_s));
         format!("`{name}` would end in {end} ({early} to {late}), at {at} of the run{due}")
     }

@@ -12,6 +12,7 @@ use crate::layout::units::{clock, count, duration, number};
 use crate::phrases::tasks::task_words;
 use crate::phrases::words;
 use crate::status::data::{DevicesOn, NodeStatus, PoolStatus, Status, TaskStatus};
+use crate::status::people;
 
 /// The most tasks shown; the status as data has all.
 const MAX_TASKS: usize = 200;
@@ -27,6 +28,10 @@ pub fn status_text(status: &Status, width: usize, paint: Paint) -> String {
     let mut lines: Vec<String> = Vec::new();
     for line in head(status, paint) {
         lines.extend(wrap(&line, width, 2).iter().map(|part| fit(part, width)));
+    }
+    if !status.people.is_empty() {
+        lines.push(String::new());
+        lines.extend(people::table(&status.people, width, paint));
     }
     if !status.tasks.is_empty() {
         lines.push(String::new());

@@ -1,7 +1,8 @@
 //! Lines for devices that are set aside, and for commands of a person.
 
+use saturn_core::names::escape_terminal;
 use saturn_core::{Gang, Placement};
-use saturn_engine::{Judgement, NodeId, Ruling, State, TaskId, TaskStatus};
+use saturn_engine::{Judgement, NodeId, Ruling, Sharing, State, TaskId, TaskStatus};
 
 use crate::phrases::events;
 use crate::phrases::tasks::wishes;
@@ -48,6 +49,19 @@ impl Transcript {
         };
         let text = format!("{}  {how}", self.name(state, task));
         self.line(now_s, &self.paint.warn("pause"), &text)
+    }
+
+    pub(super) fn shared(&self, sharing: &Sharing, now_s: f64) -> String {
+        let shares = sharing.shares.iter();
+        let shares = shares.map(|(name, share)| format!("{} {share}", escape_terminal(name)));
+        let shares: Vec<String> = shares.collect();
+        let each = if shares.is_empty() {
+            "each has the same share".to_owned()
+        } else {
+            format!("shares: {}; everybody else 1", shares.join(", "))
+        };
+        let text = format!("people of this machine share the pool; {each}");
+        self.line(now_s, "people", &text)
     }
 
     pub(super) fn owner_left(&self, state: &State, uid: u32, now_s: f64) -> String {

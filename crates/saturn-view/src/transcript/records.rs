@@ -60,6 +60,7 @@ impl Transcript {
                 let text = format!("{}  is taken up again", self.name(state, *task));
                 vec![self.line(now_s, "unpause", &text)]
             }
+            Record::Shared { sharing } => vec![self.shared(sharing, now_s)],
             Record::OwnerLeft { uid } => vec![self.owner_left(state, *uid, now_s)],
             Record::OwnerCame { uid } => vec![self.owner_came(state, *uid, now_s)],
             Record::Judged { task, judgement } => {

@@ -7,7 +7,7 @@ use saturn_engine::{AttemptEnd, PlanSource, Purpose, Record, StopReason, TaskEnd
 use saturn_view::{Code, Paint};
 
 use crate::explained::{
-    at, five, late_at, moves, plans_and_pools, runs, sent_back, stages, strategies,
+    at, five, late_at, moves, of_people, plans_and_pools, runs, sent_back, stages, strategies,
 };
 use crate::open_world::{GPT, LATE, VIT, ended, live, on, place, plan, training};
 use crate::scripted::{self, Script, strategy};
@@ -129,9 +129,20 @@ fn a_task_that_waits_says_for_whom_and_until_when() {
 }
 
 #[test]
+fn who_shares_a_run_is_told_what_can_be_counted_on() {
+    let explanation = at(&of_people(), TaskId(0), 3.0);
+    let told = explanation.reasons.last().unwrap();
+    assert_eq!((told.code, told.until_s), (Code::Guaranteed, Some(600.0 + 0.05 * 599.0)));
+    insta::assert_snapshot!(explanation.text(80, Paint::PLAIN));
+    let other = at(&of_people(), TaskId(1), 3.0);
+    assert!(other.reasons.iter().all(|one| one.code != Code::Guaranteed), "it is not planned yet");
+}
+
+#[test]
 fn every_code_is_given_somewhere() {
     let all = stages().into_iter().chain(runs()).chain(moves()).map(|(_, one)| one);
     let all = all.chain(strategies()).chain(plans_and_pools());
+    let all = all.chain([at(&of_people(), TaskId(0), 3.0)]);
     let mut given = BTreeSet::new();
     for explanation in all {
         given.extend(explanation.reasons.iter().map(|one| one.code));

@@ -2,9 +2,9 @@
 
 use saturn_core::{Gang, Node, Trained};
 use saturn_engine::{
-    AttemptEnd, FailureKind, Judgement, Metrics, Mode, NodeId, Owner, PlanSource, Purpose,
-    RankFailure, Record, Ruling, RunEnd, StopReason, TaskEnd, TaskId, TaskSpec, Wishes,
-    no_strategy,
+    AttemptEnd, FailureKind, Guarantee, Guaranteed, Judgement, Metrics, Mode, NodeId, Owner,
+    PlanSource, Purpose, RankFailure, Record, Ruling, RunEnd, Sharing, StopReason, TaskEnd, TaskId,
+    TaskSpec, Wishes, no_strategy,
 };
 use saturn_view::{Code, Explanation, explain, without_driver};
 
@@ -126,6 +126,20 @@ pub(crate) fn of_another_person() -> Script {
     let owner = Some(Owner { uid: 1001, name: "lena".to_owned() });
     script.add(1.0, TaskSpec { owner, ..scripted::task("a", 1, "a") });
     script.tell(2.0, Record::OwnerLeft { uid: 1001 });
+    script
+}
+
+/// A task of a person who shares the run with another, as its guarantee is known.
+pub(crate) fn of_people() -> Script {
+    let mut script = Script::of(scripted::config(), &[Node::new("n0", 2, "cpu")], &[]);
+    script.tell(0.5, Record::Shared { sharing: Sharing::default() });
+    for (uid, name) in [(1001, "lena"), (1002, "tomas")] {
+        let owner = Some(Owner { uid, name: name.to_owned() });
+        script.add(1.0, TaskSpec { owner, ..scripted::task(name, 1, name) });
+    }
+    let guarantee = Guarantee { start_s: 2.0, by_s: 600.0, part: 1.0 };
+    let tasks = vec![Guaranteed { task: TaskId(0), guarantee }];
+    script.tell(2.0, Record::Guaranteed { uid: Some(1001), tasks });
     script
 }
 

@@ -11,6 +11,7 @@ fn new_end(name: &str, end_s: Option<f64>, deadline_s: Option<f64>) -> NewEnd {
         end_band_s: end_s.map(|end_s| (end_s * 0.9, end_s * 1.2)),
         deadline_s,
         is_late: end_s.zip(deadline_s).map(|(end_s, due_s)| end_s > due_s),
+        guaranteed_s: None,
     }
 }
 
@@ -20,12 +21,14 @@ fn other_end(name: &str, hours: (f64, f64), becomes_late: bool) -> OtherEnd {
         end_before_s: hours.0 * HOUR_S,
         end_after_s: hours.1 * HOUR_S,
         becomes_late,
+        owner: None,
     }
 }
 
 fn preview(tasks: Vec<NewEnd>, later: Vec<OtherEnd>) -> Preview {
     let (sooner, unknown) = (Vec::new(), 0);
-    Preview { version: 1, now_s: 0.0, tasks, later, sooner, unknown, keeps_deadlines: true }
+    let (keeps_deadlines, is_shared) = (true, false);
+    Preview { version: 1, now_s: 0.0, tasks, later, sooner, unknown, keeps_deadlines, is_shared }
 }
 
 #[test]
@@ -42,6 +45,25 @@ fn ends_and_delays_are_told() {
         ..preview(tasks, later)
     };
     insta::assert_snapshot!(told.text());
+}
+
+#[test]
+fn who_shares_a_run_is_told_whom_a_submission_delays() {
+    let own = NewEnd {
+        guaranteed_s: Some(5.0 * HOUR_S),
+        ..new_end("mine", Some(2.0 * HOUR_S), Some(3.0 * HOUR_S))
+    };
+    let owner = Some("jonas".to_owned());
+    let large = OtherEnd { owner, ..other_end("large", (1.0, 2.5), false) };
+    let fair = preview(vec![own.clone()], vec![large.clone()]);
+    let fair = Preview { is_shared: true, ..fair };
+    let late = Preview {
+        later: vec![OtherEnd { becomes_late: true, ..large }],
+        keeps_deadlines: false,
+        ..fair.clone()
+    };
+    assert_eq!(late.why_late(), None, "another person's task is no reason to refuse");
+    insta::assert_snapshot!(format!("{}\n\n----\n\n{}", fair.text(), late.text()));
 }
 
 #[test]

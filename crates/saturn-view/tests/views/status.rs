@@ -12,7 +12,7 @@ use saturn_view::text::width;
 use saturn_view::{Code, Paint, Report, Status, explain, status, status_text, without_driver};
 use serde_json::Value;
 
-use crate::explained::at as explained_at;
+use crate::explained::{at as explained_at, of_people};
 use crate::open_world::{self, on, place, plan};
 use crate::scripted::{self, Script, strategy};
 
@@ -315,4 +315,21 @@ fn worker_and_user_text_is_escaped() {
     script.tell(1.0, Record::TaskEnded { task: TaskId(0), end });
     let text = status_text(&at(&script, 1.0), 80, Paint::COLOUR);
     assert!(!text.contains("[31m\u{202e}") && !text.contains('\u{202e}'));
+}
+
+#[test]
+fn people_who_share_a_run_are_listed() {
+    let mut script = of_people();
+    let text = text(&script, 3.0, 80);
+    insta::assert_snapshot!(text);
+    let told = at(&script, 3.0);
+    let names: Vec<&str> = told.people.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!(names, ["lena", "tomas"]);
+    assert!(told.people.iter().all(|one| one.share == Some(0.5) && one.tasks == 1));
+    assert_eq!(told.tasks[0].guaranteed_s, told.people[0].guaranteed_s);
+    let end = TaskEnd::Cancelled { reason: "enough".to_owned() };
+    script.tell(4.0, Record::TaskEnded { task: TaskId(1), end });
+    let told = at(&script, 5.0);
+    assert_eq!(told.people[0].share, Some(1.0), "nobody else has tasks");
+    assert_eq!(told.people[1].share, None);
 }
