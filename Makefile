@@ -12,7 +12,7 @@ demo_flags := $(if $(DEVICES),--devices $(DEVICES)) $(if $(DEVICE_MEMORY),--devi
 
 .DEFAULT_GOAL := help
 .PHONY: help setup docs demo demo-short demo-fake-gpus demo-cluster check test test-rust test-python test-rust-waiting test-rust-computing test-nightly test-numerics test-torch test-loggers wheel release zoo gpu-check gpu-check-fake fuzz fuzz-readers mutants mutants-python bench \
-  record-runs evaluate bench-solver bench-techniques bench-engine bench-profile bench-cluster bench-build bench-report bench-tuning lint lint-rust lint-python format clean
+  record-runs evaluate bench-solver bench-techniques bench-engine bench-profile bench-cluster bench-build bench-report bench-tuning bench-sharing lint lint-rust lint-python format clean
 
 help:
 	@echo 'make demo        measure, plan and train a sweep of 12 models; a second time nothing is measured'
@@ -202,6 +202,11 @@ mutants: setup
 
 bench-engine: setup
 	@$(bin)/python benches/engine/bench.py --out docs/bench/engine.md
+
+# An hour or two; the same on every machine.
+bench-sharing: setup
+	@$(PYTHON) $(setup) --run cargo build --quiet --release -p saturn-sim --bin saturn-sharing
+	@$(bin)/python benches/sharing/bench.py --out docs/bench/sharing.md
 
 bench-cluster: setup
 	@$(bin)/python benches/cluster/bench.py --out docs/bench/cluster.md

@@ -71,6 +71,13 @@ class Shared:
         assert said.returncode == 0, said.stderr
         return {task["name"]: task for task in json.loads(said.stdout)["tasks"]}
 
+    def people(self, person: Person) -> list[dict[str, Any]]:
+        """The people who share the pool, as this person is told."""
+        people: list[dict[str, Any]] = json.loads(person.saturn("status", "pool", "--json").stdout)[
+            "people"
+        ]
+        return people
+
     def trains(self, task: str, from_step: int = 50) -> bool:
         found = self.status(self.host).get(task)
         return found is not None and found["stage"] == "running" and found["step"] > from_step
@@ -119,13 +126,24 @@ def test_people_share_a_pool_whose_driver_is_killed_while_their_tasks_train(shar
     for refused in (
         ("cancel", "pool", "hosts-task"),
         ("pause", "pool", "hosts-task"),
-        ("priority", "pool", "lenas-task", "1"),
+        ("priority", "pool", "hosts-task", "-1"),
         ("close", "pool"),
         ("stop", "pool"),
     ):
         said = lena.saturn(*refused)
         assert said.returncode == 2, (refused, said.stderr)
     until(lambda: shared.trains("lenas-task") and shared.trains("hosts-task"), "both train")
+    # A priority is among one's own tasks.
+    assert lena.saturn("priority", "pool", "lenas-task", "1").returncode == 0
+
+    # Each can count on half of the devices.
+    people = shared.people(lena)
+    assert [one["share"] for one in people] == [0.5, 0.5]
+    until(lambda: all(one["guaranteed_s"] for one in shared.people(host)), "guarantees are planned")
+    explained = json.loads(lena.saturn("explain", "pool", "lenas-task", "--json").stdout)
+    assert "guaranteed" in [reason["code"] for reason in explained["reasons"]]
+    preview = lena.saturn("submit", "a.toml", "--name", "more", "--preview", "--json")
+    assert json.loads(preview.stdout)["is_shared"], preview.stderr
 
     # Each is told of all tasks, and a guest of losses only the guest's.
     seen = shared.status(lena)
@@ -144,10 +162,16 @@ def test_people_share_a_pool_whose_driver_is_killed_while_their_tasks_train(shar
     said = lena.saturn("status", "pool")
     assert said.returncode == 2
     assert "the process that drives the pool is not there" in said.stderr
-    shared.driver = host.start("serve")
+    said = host.saturn("serve", "--shares", "no-such-person=2")
+    assert (said.returncode, "which no person of this machine is called" in said.stderr) == (
+        2,
+        True,
+    )
+    shared.driver = host.start("serve", "--shares", "root=3")
     until(lambda: "2 trained on" in host.told(), "the pool goes on")
     for name, task in shared.status(host).items():
         assert task["attempt"] in (before[name], None), "it went on as the same attempt"
+    assert [one["share"] for one in shared.people(host)] == [0.5, 0.5], "root has no tasks"
     until(lambda: shared.is_done("lenas-task"), "lena's task is done")
     assert_trained_as_plain_torch_does(lena, "lenas-task")
 
