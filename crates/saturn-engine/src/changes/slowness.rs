@@ -71,13 +71,19 @@ impl State {
             // what the strategy has beside so many tasks.
             return self.set_recent(id, new(here, here, None));
         }
-        let gpu_type = self.gang_type(&attempt.gang);
-        let trial = self.trial_of(attempt.task, &attempt.strategy, gpu_type);
-        let step_sd = trial.and_then(TrialState::variation).unwrap_or(0.0);
-        let tolerance = TOLERANCE.max(1.0 + NOISE_SDS * step_sd / (steps as f64).sqrt());
+        let has_left = |ratio: f64, tolerance: f64| !(1.0 / tolerance..=tolerance).contains(&ratio);
+        // How far the task's steps differ from one another can only widen the tolerance. Nearly all
+        // comparisons are within the least tolerance, and need no look at the trial.
+        let tolerance = || {
+            let gpu_type = self.gang_type(&attempt.gang);
+            let trial = self.trial_of(attempt.task, &attempt.strategy, gpu_type);
+            let step_sd = trial.and_then(TrialState::variation).unwrap_or(0.0);
+            TOLERANCE.max(1.0 + NOISE_SDS * step_sd / (steps as f64).sqrt())
+        };
         let expected_s = self.pace_before(attempt, &before);
         let ratio = expected_s.map(|expected_s| taken_s / steps as f64 / expected_s);
-        let left = ratio.filter(|ratio| !(1.0 / tolerance..=tolerance).contains(ratio));
+        let left =
+            ratio.filter(|ratio| has_left(*ratio, TOLERANCE) && has_left(*ratio, tolerance()));
         let is_slower = left.is_some_and(|ratio| ratio > 1.0);
         let was = before.departed.filter(|(_, number)| is_slower || *number > 0);
         let (since, number) = was.filter(|_| left.is_some()).unwrap_or((from, 0));

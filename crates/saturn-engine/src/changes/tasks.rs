@@ -128,8 +128,10 @@ impl State {
         }
         self.note_followers(id);
         self.version += 1;
-        self.take_over_measured(group, spec);
-        self.want_trials_for(id);
+        if !spec.measured.is_empty() {
+            self.take_over_measured(group, spec);
+        }
+        self.want_trials_for_new(id);
         if !spec.measured.is_empty() {
             // Only now the group knows of the strategies that were not measured.
             self.learn(group);

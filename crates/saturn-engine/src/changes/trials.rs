@@ -139,7 +139,7 @@ impl State {
         for (key, gpu_type) in known {
             self.close_trial(group, &key, &gpu_type);
         }
-        self.groups[group].footing.has_changed |= !spec.measured.is_empty();
+        self.groups[group].footing.has_changed = true;
         self.groups[group].learn();
         self.learn_occupancy_of_group(group);
     }

@@ -15,11 +15,11 @@ use std::sync::Arc;
 
 use saturn_core::StrategyKey;
 
-use crate::facts::config::Level;
+use crate::facts::config::{Level, TaskSpec};
 use crate::facts::ids::TaskId;
 use crate::knowledge::scaling::rank_before;
 use crate::state::run::State;
-use crate::state::task::{TaskState, TaskStatus};
+use crate::state::task::TaskState;
 use crate::state::trial::{TrialKey, TrialState};
 
 impl State {
@@ -27,18 +27,107 @@ impl State {
     /// inspection has ruled out gets its outcome instead. An inspection that is still to be run
     /// comes first.
     pub(crate) fn want_trials_for(&mut self, task: TaskId) {
-        let TaskState { status, group, spec, .. } = &self.tasks[task.0];
-        if matches!(status, TaskStatus::Ended(_)) {
-            return;
+        self.want_trials_of([task], None);
+    }
+
+    /// The same for a task that has just come. Everything that its group's open tasks need is up to
+    /// date, and most tasks of a group may be tried under the same strategies: then none is looked at.
+    pub(crate) fn want_trials_for_new(&mut self, task: TaskId) {
+        let of_group = &self.groups[self.task(task).group].tasks;
+        let before = of_group.iter().rev().find(|one| **one != task && !self.has_ended(**one));
+        self.want_trials_of([task], before.copied());
+    }
+
+    /// Opens the trials that the tasks of a group need.
+    pub(crate) fn want_trials_of_group(&mut self, group: usize) {
+        self.want_trials_of(self.groups[group].tasks.clone(), None);
+    }
+
+    /// Opens the trials that tasks of one group need. `named`: an open task of the group whose
+    /// strategies have their trials.
+    fn want_trials_of(
+        &mut self,
+        tasks: impl IntoIterator<Item = TaskId>,
+        mut named: Option<TaskId>,
+    ) {
+        for task in tasks {
+            if self.has_ended(task) {
+                continue;
+            }
+            if !named.is_some_and(|named| self.may_try_the_same(named, task)) {
+                self.name_trials_of(task);
+            }
+            named = Some(task);
+            let group = self.task(task).group;
+            if self.awaits_inspection(group) {
+                continue;
+            }
+            if self.chooses_trials() {
+                self.open_chosen(group);
+                self.open_first(task);
+            } else {
+                let allowed: Vec<Arc<TrialKey>> = self.groups[group]
+                    .trials
+                    .keys()
+                    .filter(|key| self.may_be_tried(task, key))
+                    .cloned()
+                    .collect();
+                for key in allowed {
+                    self.open_trial(group, &key);
+                }
+            }
         }
+    }
+
+    /// Whether two tasks of a group may be tried under the same strategies, as far as their own
+    /// wishes go.
+    fn may_try_the_same(&self, one: TaskId, other: TaskId) -> bool {
+        let (one, other) = (&self.task(one).spec, &self.task(other).spec);
+        one.gpu_range == other.gpu_range && one.allowed == other.allowed
+    }
+
+    /// Gives each strategy that a task may be tried under its trial, and its outcome if the
+    /// inspection has ruled it out. If a trial must wait for the group's inspection, that is due.
+    fn name_trials_of(&mut self, task: TaskId) {
+        let TaskState { group, spec, .. } = &self.tasks[task.0];
         let group = *group;
         let must_wait = self.awaits_inspection(group);
         let mut is_wanted = false;
         let found = self.groups[group].inspection.found.clone();
         let num_trials = self.groups[group].trials.len();
         let mut is_ruled_out = false;
+        for key in self.strategies_to_try(spec) {
+            let way = (group, key.strategy.technique.clone());
+            let place = (key.gpu_type.clone(), Reverse(key.strategy.gpus));
+            let trial = self.groups[group]
+                .trials
+                .entry(Arc::new(key))
+                .or_insert_with_key(|key| TrialState::unknown(&key.strategy));
+            if trial.outcome.is_some() || trial.attempt.is_some() {
+                continue;
+            }
+            is_wanted = true;
+            let open = self.open_trials.get(&place);
+            if !must_wait && !open.is_some_and(|open| open.contains(&way)) {
+                let (technique, gpu_type) = (&way.1, &place.0);
+                let found = found.as_ref();
+                trial.outcome =
+                    found.and_then(|found| found.outcome_of(technique, place.1.0, gpu_type));
+                is_ruled_out |= trial.outcome.is_some();
+            }
+        }
+        // They are to be estimated, or need not be any more.
+        let has_changed = is_ruled_out || self.groups[group].trials.len() > num_trials;
+        self.groups[group].footing.has_changed |= has_changed;
+        if must_wait && is_wanted && self.groups[group].inspection.attempt.is_none() {
+            self.to_inspect.insert(group);
+        }
+    }
+
+    /// The strategies that a task may be tried under in this pool, as far as its own wishes go.
+    fn strategies_to_try(&self, spec: &TaskSpec) -> Vec<TrialKey> {
+        let mut keys = Vec::new();
         for breadth in &self.breadths {
-            let gpu_type = &breadth.gpu_type;
             for gpus in breadth.counts() {
                 let is_wide = gpus > breadth.node_width;
                 for technique in &self.config.techniques {
@@ -46,57 +135,39 @@ impl State {
                         continue; // its one process holds devices of one machine
                     }
                     let strategy = StrategyKey { technique: technique.name.clone(), gpus };
-                    if !spec.allows_key(&strategy) {
-                        continue;
-                    }
-                    let key = TrialKey { strategy, gpu_type: gpu_type.clone() };
-                    let trial = self.groups[group]
-                        .trials
-                        .entry(Arc::new(key))
-                        .or_insert_with_key(|key| TrialState::unknown(&key.strategy));
-                    if trial.outcome.is_some() || trial.attempt.is_some() {
-                        continue;
-                    }
-                    is_wanted = true;
-                    let way = (group, technique.name.clone());
-                    let open = self.open_trials.get(&(gpu_type.clone(), Reverse(gpus)));
-                    if !must_wait && !open.is_some_and(|open| open.contains(&way)) {
-                        let found = found.as_ref();
-                        trial.outcome = found
-                            .and_then(|found| found.outcome_of(&technique.name, gpus, gpu_type));
-                        is_ruled_out |= trial.outcome.is_some();
+                    if spec.allows_key(&strategy) {
+                        keys.push(TrialKey { strategy, gpu_type: breadth.gpu_type.clone() });
                     }
                 }
             }
         }
-        // They are to be estimated, or need not be any more.
-        let has_changed = is_ruled_out || self.groups[group].trials.len() > num_trials;
-        self.groups[group].footing.has_changed |= has_changed;
-        if must_wait {
-            if is_wanted && self.groups[group].inspection.attempt.is_none() {
-                self.to_inspect.insert(group);
-            }
-        } else if self.chooses_trials() {
-            self.open_chosen(group);
-            self.open_first(task);
-        } else {
-            let allowed: Vec<Arc<TrialKey>> = self.groups[group]
-                .trials
-                .keys()
-                .filter(|key| self.may_be_tried(task, key))
-                .cloned()
-                .collect();
-            for key in allowed {
-                self.open_trial(group, &key);
-            }
-        }
+        keys
     }
 
-    /// Opens the trials that the tasks of a group need.
-    pub(crate) fn want_trials_of_group(&mut self, group: usize) {
-        for task in self.groups[group].tasks.clone() {
-            self.want_trials_for(task);
-        }
+    /// Whether this holds of a group: each strategy of its open tasks has its trial, and its outcome
+    /// if the inspection has ruled it out; and an inspection that trials wait for is due. For tests.
+    pub(crate) fn are_trials_of_group_named(&self, number: usize) -> bool {
+        let group = &self.groups[number];
+        let must_wait = self.awaits_inspection(number);
+        let is_due = group.inspection.attempt.is_some() || self.is_to_inspect(number);
+        let is_named = |key: TrialKey| {
+            let Some(trial) = group.trials.get(&key) else { return false };
+            let (StrategyKey { technique, gpus }, gpu_type) = (&key.strategy, &key.gpu_type);
+            let found = group.inspection.found.as_ref();
+            let is_ruled_out = || {
+                found.is_some_and(|found| found.outcome_of(technique, *gpus, gpu_type).is_some())
+            };
+            trial.outcome.is_some()
+                || trial.attempt.is_some()
+                || if must_wait {
+                    is_due
+                } else {
+                    self.is_open_trial(number, &key) || !is_ruled_out()
+                }
+        };
+        let open = group.tasks.iter().filter(|task| !self.has_ended(**task));
+        open.map(|task| self.strategies_to_try(&self.task(*task).spec))
+            .all(|keys| keys.into_iter().all(is_named))
     }
 
     /// Opens further trials that a group needs, now that more is known of it.
@@ -132,9 +203,9 @@ impl State {
     fn open_first(&mut self, task: TaskId) {
         let group = self.task(task).group;
         let is_sought = |(key, trial): (&Arc<TrialKey>, &TrialState)| {
-            self.may_be_tried(task, key)
-                && trial.outcome.is_none()
+            trial.outcome.is_none()
                 && (trial.attempt.is_some() || self.is_open_trial(group, key))
+                && self.may_be_tried(task, key)
         };
         let trials = &self.groups[group].trials;
         if self.fits_pool_of_types(task) || trials.iter().any(is_sought) {

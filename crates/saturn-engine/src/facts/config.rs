@@ -159,8 +159,12 @@ impl Allowed {
 impl TaskSpec {
     /// Whether the task may be tried and trained under a technique on so many devices.
     pub fn allows_key(&self, key: &StrategyKey) -> bool {
-        self.gpu_range.as_ref().is_none_or(|range| range.contains(&key.gpus))
-            && self.allows_technique(&key.technique)
+        self.allows_way(&key.technique, key.gpus)
+    }
+
+    fn allows_way(&self, technique: &str, gpus: u32) -> bool {
+        self.gpu_range.as_ref().is_none_or(|range| range.contains(&gpus))
+            && self.allows_technique(technique)
     }
 
     /// Whether the task may be tried and trained under a technique, on any number of devices.
@@ -175,7 +179,7 @@ impl TaskSpec {
     /// Whether the task may be tried and trained under a strategy, its knobs included.
     pub fn allows(&self, strategy: &Strategy) -> bool {
         let pinned = self.allowed.knobs.get(&strategy.technique).into_iter().flatten();
-        self.allows_key(&strategy.key())
+        self.allows_way(&strategy.technique, strategy.gpus)
             && pinned.into_iter().all(|(knob, values)| {
                 strategy.knobs.get(knob).is_some_and(|value| values.contains(value))
             })

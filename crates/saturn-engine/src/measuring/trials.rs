@@ -180,8 +180,7 @@ fn lacking_memory(
         return None;
     }
     let nodes = state.present_nodes().filter(|node| {
-        state.gpu_type(*node) == key.gpu_type
-            && state.usable_devices(*node).count() >= gpus as usize
+        state.nodes[node.0].occupancy.usable >= gpus && state.gpu_type(*node) == key.gpu_type
     });
     let node = nodes
         .max_by_key(|node| (state.host_memory_of(*node).unwrap_or(u64::MAX), Reverse(*node)))?;

@@ -112,6 +112,7 @@ impl Run {
         self.now_s += 1.0;
         let Decision { records, refusal, actions } = self.engine.handle(event, self.now_s);
         assert_eq!(refusal, None);
+        assert!(self.engine.state().are_trials_named(), "after {records:?}");
         assert!(self.engine.state().is_kept_up(), "after {records:?}");
         assert!(self.engine.is_kept_up(self.now_s), "after {records:?}");
         self.records.extend(records);
