@@ -61,7 +61,7 @@ struct Side {
 
 impl Side {
     /// Whether the older task could start sooner without the other one.
-    fn is_delayed(&self, ends_s: &BTreeMap<AttemptId, f64>, at_s: f64, end_s: f64) -> bool {
+    fn is_delayed(&self, ends_s: &BTreeMap<AttemptId, f64>, at_s: f64, until_s: f64) -> bool {
         let (older, other) = self.needs;
         let end_of = |id| ends_s.get(id).copied().unwrap_or(f64::INFINITY);
         let taken_at = |time_s: f64| -> u64 {
@@ -72,7 +72,7 @@ impl Side {
             |time_s: &f64| taken_at(*time_s) == 0 || taken_at(*time_s) + older <= self.total;
         let times_s = self.taken.iter().map(|(id, _)| end_of(id)).chain([at_s]);
         let start_s = times_s.filter(may_start).fold(f64::INFINITY, f64::min).max(at_s);
-        end_s > start_s && taken_at(start_s) + older + other > self.total
+        until_s > start_s && taken_at(start_s) + older + other > self.total
     }
 }
 
