@@ -20,14 +20,18 @@ use crate::ledger::book::Ledger;
 use crate::state::task::TaskStatus;
 
 /// Starts the tasks that may start on devices about which something has changed. Where host memory is
-/// short, the first in the plan gets it.
+/// short, those that wait for it get it in the order in which they came, and then the first in the plan.
+/// A forecast counts on this order.
 pub(crate) fn follow_plan(ledger: &mut Ledger, host_memory: &mut HostMemoryQueue, now_s: f64) {
     loop {
-        let mut fronts: BTreeSet<usize> = BTreeSet::new();
+        // When each came to wait for host memory, and where it is in the plan.
+        let mut fronts: BTreeSet<(u64, usize)> = BTreeSet::new();
         while let Some(device) = ledger.queues.take_changed() {
             if let Some(index) = ledger.queues.front(&ledger.state, device) {
                 ledger.idle.remove(device);
-                fronts.insert(index);
+                let task = ledger.state.plan.as_ref().map(|plan| plan.places[index].task);
+                let since = task.and_then(|task| ledger.state.memory_waiters.get(&task));
+                fronts.insert((since.copied().unwrap_or(u64::MAX), index));
             } else if ledger.state.is_free(device) {
                 ledger.idle.add(device);
             } else {
@@ -37,7 +41,7 @@ pub(crate) fn follow_plan(ledger: &mut Ledger, host_memory: &mut HostMemoryQueue
         if fronts.is_empty() {
             return;
         }
-        for index in fronts {
+        for (_, index) in fronts {
             try_start(ledger, host_memory, index, now_s);
         }
     }

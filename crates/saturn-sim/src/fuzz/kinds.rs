@@ -17,6 +17,8 @@ use crate::world::faults::{Fault, Odds};
 
 /// The share of seeds whose runs nothing disturbs.
 const SHARE: f64 = 0.12;
+/// The share of these in which many narrow tasks share one node.
+const CROWDED: f64 = 0.6;
 /// A time that never comes, seconds.
 const NEVER_S: f64 = 1e9;
 
@@ -50,6 +52,9 @@ pub(super) fn undisturbed(seed: u64) -> Simulation {
         node.gpus = node.gpus.max(2);
     }
     vary(&mut rng, &mut workload);
+    if stream(seed, 33).random_bool(CROWDED) {
+        crowd(&mut stream(seed, 34), &mut workload);
+    }
     let kind = workload.config.device_kind;
     workload.config.policy = Policy {
         interval_s: NEVER_S,
@@ -91,6 +96,21 @@ fn vary(rng: &mut Xoshiro256PlusPlus, workload: &mut Workload) {
         if rng.random_bool(0.3) {
             let times = rng.random_range(4..20);
             spec.steps = spec.steps.map(|steps| steps * times);
+        }
+    }
+}
+
+/// Leaves one wide node for tasks of one device each: many are ready at a time, and host memory alone
+/// decides who starts. Most are short enough to start and end while others wait.
+fn crowd(rng: &mut Xoshiro256PlusPlus, workload: &mut Workload) {
+    workload.nodes.truncate(1);
+    for node in &mut workload.nodes {
+        node.gpus = rng.random_range(4..=6);
+    }
+    for NewTask { spec, .. } in &mut workload.tasks {
+        spec.gpu_range = Some(vec![1]);
+        if rng.random_bool(0.5) {
+            spec.steps = Some(rng.random_range(5..60));
         }
     }
 }

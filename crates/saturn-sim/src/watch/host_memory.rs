@@ -31,9 +31,9 @@ const MORE_IF_FREE_S: f64 = 30.0;
 /// A task that is first in the queue of each of its devices. Only busy devices or host memory keep
 /// the task from starting.
 #[derive(Debug, Clone, PartialEq)]
-struct First {
-    task: TaskId,
-    place: Place,
+pub(super) struct First {
+    pub(super) task: TaskId,
+    pub(super) place: Place,
 }
 
 /// A task that waits for host memory.
@@ -300,14 +300,14 @@ pub(super) fn is_host_memory_limited(state: &State) -> bool {
 }
 
 /// How much host memory attempts may take on a node, bytes.
-fn total_of(state: &State, node: usize) -> u64 {
+pub(super) fn total_of(state: &State, node: usize) -> u64 {
     let policy = &state.config.policy;
     let own = policy.host_memory_by_node.get(&state.cluster.nodes[node].name);
     policy.host_memory_bytes.or(own.map(|own| own.available_bytes)).unwrap_or(u64::MAX)
 }
 
 /// The tasks that are the first of all of their devices, and that nothing else holds up.
-fn firsts(state: &State, now_s: f64) -> Vec<First> {
+pub(super) fn firsts(state: &State, now_s: f64) -> Vec<First> {
     let mut taken: BTreeSet<DeviceId> = BTreeSet::new();
     let mut place_of: BTreeMap<TaskId, usize> = BTreeMap::new();
     let mut firsts = Vec::new();
@@ -333,7 +333,7 @@ fn ranks_on(gang: &Gang, node: usize) -> u64 {
 }
 
 /// Bytes that an attempt is expected to take of a node's host memory.
-fn bytes_of(state: &State, attempt: &Attempt, node: usize) -> u64 {
+pub(super) fn bytes_of(state: &State, attempt: &Attempt, node: usize) -> u64 {
     if attempt.purpose == Purpose::Inspection {
         return 0;
     }
@@ -341,7 +341,7 @@ fn bytes_of(state: &State, attempt: &Attempt, node: usize) -> u64 {
 }
 
 /// Bytes that a task will take in its place.
-fn bytes_of_place(state: &State, place: &Place, node: usize) -> u64 {
+pub(super) fn bytes_of_place(state: &State, place: &Place, node: usize) -> u64 {
     bytes(state, place.task, &place.strategy, &place.gang, node)
 }
 

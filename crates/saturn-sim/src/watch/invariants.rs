@@ -9,6 +9,7 @@ use saturn_engine::{
 };
 
 use crate::driving::seam::{Violation, Watcher, broken};
+use crate::watch::hindsight::Hindsight;
 use crate::watch::host_memory::{HostMemory, is_host_memory_limited};
 use crate::watch::idle::Idleness;
 use crate::watch::overdue::Overdue;
@@ -29,6 +30,7 @@ pub(crate) struct Watch {
     /// Each task's newest checkpoint so far.
     saved: BTreeMap<TaskId, u64>,
     host_memory: HostMemory,
+    hindsight: Hindsight,
     idleness: Idleness,
     overdue: Overdue,
     paces: Paces,
@@ -54,6 +56,7 @@ impl Watcher for Watch {
         self.overdue.stored(record, &self.folded.config, now_s);
         self.paces.stored(record);
         self.promises.stored(record, now_s);
+        self.hindsight.stored(record, now_s);
     }
 
     fn stood_still(&mut self, now_s: f64) {
@@ -68,11 +71,15 @@ impl Watcher for Watch {
     fn check(&mut self, state: &State, world: &World, is_turn: bool) -> Result<(), Violation> {
         self.overdue.check()?;
         self.paces.check(state, world.is_exact)?;
-        self.promises.check(world.hits.contains_key(&Fault::Undisturbed))?;
+        let is_undisturbed = world.hits.contains_key(&Fault::Undisturbed);
+        self.promises.check(is_undisturbed)?;
         self.rulings.check(state, is_turn)?;
         if is_turn {
             Self::check_starts(state, world.now_s())?;
             self.host_memory.check(state, world.is_exact, world.now_s())?;
+            if is_undisturbed {
+                self.hindsight.check(state, world.now_s())?;
+            }
             let is_poor = world.hits.contains_key(&Fault::PoorPlan);
             if state.config.mode == Mode::Orchestrate {
                 self.idleness.check(state, is_poor, world.now_s())?;
@@ -99,6 +106,7 @@ impl Watch {
             folded: State::new(state.config.clone()),
             saved: BTreeMap::new(),
             host_memory: HostMemory::default(),
+            hindsight: Hindsight::default(),
             idleness: Idleness::default(),
             overdue: Overdue::default(),
             paces: Paces::default(),

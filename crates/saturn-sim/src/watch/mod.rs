@@ -2,6 +2,7 @@
 //!
 //! - `invariants` compares the engine's state with the world, and with the fold of its journal.
 //! - `host_memory` says whether a waiting task should have been given host memory.
+//! - `hindsight` says the same once the times are known, where nothing disturbs the run.
 //! - `overdue` says when gangs are to be killed, and given up.
 //! - `paces` says that training tells how long its steps took.
 //! - `promises` says that tasks start and end when the plan says, where nothing disturbs it.
@@ -12,6 +13,7 @@
 //!
 //! May use: `driving`, `world` and `workloads`.
 
+pub(crate) mod hindsight;
 pub(crate) mod host_memory;
 pub(crate) mod idle;
 pub(crate) mod invariants;
