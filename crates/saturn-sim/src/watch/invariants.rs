@@ -72,7 +72,9 @@ impl Watcher for Watch {
         self.overdue.check()?;
         self.paces.check(state, world.is_exact)?;
         let is_undisturbed = world.hits.contains_key(&Fault::Undisturbed);
-        self.promises.check(is_undisturbed)?;
+        let policy = &state.config.policy;
+        let is_short = policy.host_memory_bytes.is_some() || !policy.host_memory_by_node.is_empty();
+        self.promises.check(is_undisturbed, is_short)?;
         self.rulings.check(state, is_turn)?;
         if is_turn {
             Self::check_starts(state, world.now_s())?;
