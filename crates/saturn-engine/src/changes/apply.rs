@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use crate::facts::plan::RunPlan;
 use crate::facts::record::Record;
 use crate::state::order::Order;
 use crate::state::run::State;
@@ -53,10 +54,7 @@ impl State {
             Record::Unpaused { task } => self.with_task(*task, |task| task.is_paused = false),
             Record::OwnerLeft { uid } => self.apply_owner(*uid, true),
             Record::OwnerCame { uid } => self.apply_owner(*uid, false),
-            Record::Shared { sharing } => {
-                self.config.policy.sharing = Some(sharing.clone());
-                self.version += 1;
-            }
+            Record::Shared { sharing } => self.apply_shared(sharing),
             Record::Guaranteed { tasks, .. } => self.apply_guaranteed(tasks),
             Record::Judged { task, judgement } => self.apply_judged(*task, judgement),
             Record::Launched { .. } => self.apply_launch(record, now_s),
@@ -79,16 +77,7 @@ impl State {
                 self.apply_observed(group, gpu_type, strategy, *step_s);
             }
             Record::Clocked { attempt, trained } => self.apply_clocked(*attempt, *trained),
-            Record::Planned { plan } => {
-                let mut plan = plan.clone();
-                if plan.places.iter().any(|place| place.task.0 >= self.tasks.len()) {
-                    let places = &mut Arc::make_mut(&mut plan).places;
-                    places.retain(|place| place.task.0 < self.tasks.len());
-                }
-                self.order = Order::of(&self.nodes, &plan);
-                self.plan = Some(plan);
-                self.num_plans += 1;
-            }
+            Record::Planned { plan } => self.apply_planned(plan),
             Record::Stopping { attempt, reason } => self.apply_stopping(*attempt, *reason, now_s),
             Record::Until { attempt, step } => {
                 if let Some(state) = self.attempts.get_mut(attempt) {
@@ -115,5 +104,16 @@ impl State {
             Record::Interrupted { at_once } => self.interrupted = Some(*at_once),
             Record::RunEnded { end } => self.ended = Some(*end),
         }
+    }
+
+    fn apply_planned(&mut self, plan: &Arc<RunPlan>) {
+        let mut plan = Arc::clone(plan);
+        if plan.places.iter().any(|place| place.task.0 >= self.tasks.len()) {
+            let places = &mut Arc::make_mut(&mut plan).places;
+            places.retain(|place| place.task.0 < self.tasks.len());
+        }
+        self.order = Order::of(&self.nodes, &plan);
+        self.plan = Some(plan);
+        self.num_plans += 1;
     }
 }

@@ -8,7 +8,7 @@ use crate::facts::config::{TaskSpec, Wishes};
 use crate::facts::ids::TaskId;
 use crate::facts::judgement::{Judgement, Ruling};
 use crate::facts::record::TaskEnd;
-use crate::facts::sharing::Guaranteed;
+use crate::facts::sharing::{Guaranteed, Sharing};
 use crate::state::group::{Group, InspectionState};
 use crate::state::lesson::{Footing, Lesson};
 use crate::state::run::State;
@@ -32,6 +32,11 @@ impl State {
         if let Some(priority) = task.ready() {
             self.people.entry(task.uid()).or_default().count(priority, comes);
         }
+    }
+
+    pub(crate) fn apply_shared(&mut self, sharing: &Sharing) {
+        self.config.policy.sharing = Some(sharing.clone());
+        self.version += 1;
     }
 
     pub(crate) fn apply_guaranteed(&mut self, tasks: &[Guaranteed]) {

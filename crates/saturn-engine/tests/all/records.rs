@@ -195,6 +195,22 @@ fn memory(node: NodeId, gpus: u32) -> MachineMemory {
     MachineMemory { available_bytes, total_bytes, devices: gpus, devices_of_machine: 4 }
 }
 
+/// A record about people who share the run.
+fn of_people() -> impl Strategy<Value = Record> {
+    prop_oneof![
+        (0..3_u32).prop_map(|uid| Record::OwnerLeft { uid }),
+        (0..3_u32).prop_map(|uid| Record::OwnerCame { uid }),
+        Just(Record::Shared { sharing: Sharing::default() }),
+        (task(), 0.0..9.0).prop_map(|(task, start_s)| Record::Guaranteed {
+            uid: None,
+            tasks: vec![Guaranteed {
+                task,
+                guarantee: Guarantee { start_s, by_s: start_s + 9.0, part: 1.0 },
+            }],
+        }),
+    ]
+}
+
 fn record() -> impl Strategy<Value = Record> {
     let node = || (0..3usize).prop_map(NodeId);
     prop_oneof![
@@ -215,16 +231,7 @@ fn record() -> impl Strategy<Value = Record> {
         (task(), wishes()).prop_map(|(task, wishes)| Record::Wished { task, wishes }),
         task().prop_map(|task| Record::Paused { task }),
         task().prop_map(|task| Record::Unpaused { task }),
-        (0..3_u32).prop_map(|uid| Record::OwnerLeft { uid }),
-        (0..3_u32).prop_map(|uid| Record::OwnerCame { uid }),
-        Just(Record::Shared { sharing: Sharing::default() }),
-        (task(), 0.0..9.0).prop_map(|(task, start_s)| Record::Guaranteed {
-            uid: None,
-            tasks: vec![Guaranteed {
-                task,
-                guarantee: Guarantee { start_s, by_s: start_s + 9.0, part: 1.0 },
-            }],
-        }),
+        of_people(),
         (attempt(), task(), any::<bool>(), gang()).prop_map(|(attempt, task, trains, gang)| {
             Record::Launched {
                 attempt,

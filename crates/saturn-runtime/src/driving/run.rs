@@ -22,7 +22,7 @@ use crate::launching::settings::LaunchSettings;
 use crate::opening::other_python::{check_cwd, check_python};
 use crate::opening::request::{Parts, RunRequest};
 use crate::opening::run_devices::RunDevices;
-use crate::opening::shares::sharing_by;
+use crate::opening::shares::{Shares, sharing_by};
 use crate::opening::watcher::Watcher;
 use crate::outliving::messages::GuestSetup;
 use crate::outliving::starting;
@@ -116,8 +116,7 @@ pub fn start(request: RunRequest, mut watcher: Watcher<'_>) -> Result<Outcome, R
     let mut actions = VecDeque::new();
     let close = (!keep_open).then_some(Command::Close);
     let begin = Event::Begin { cluster: hardware.cluster() };
-    let sharing = sharing_by(None, &settings, Some(shares))?;
-    let shared = sharing.map(|sharing| Event::Shared { sharing });
+    let shared = shared_event(engine.state(), &settings, Some(shares))?;
     let commands = [Command::Submit { tasks }].into_iter().chain(close);
     let commands = commands.map(|command| Event::Command { command });
     let mut outside = OutsideWatch::of(&run_devices, &settings);
@@ -256,6 +255,7 @@ pub fn resume(
     }
     note_directory(&run, &mut settings, &mut journal)?;
     let door = shared_from_here(share, &mut settings, &mut journal)?;
+    let shared = shared_event(engine.state(), &settings, shares)?;
     let outlived = outlived.and_then(|agent| agent.kept_if(is_as_before));
     if outlived.is_none() {
         run.wait_for_workers()?;
@@ -287,9 +287,7 @@ pub fn resume(
     let mut first =
         vec![Event::Resume { cluster: hardware.cluster(), device_memory_bytes, machines, living }];
     first.extend((!undead.is_empty()).then_some(Event::Undead { attempts: undead }));
-    let earlier = engine.state().config.policy.sharing.clone();
-    let sharing = sharing_by(earlier, &settings, shares)?;
-    first.extend(sharing.map(|sharing| Event::Shared { sharing }));
+    first.extend(shared);
     let is_same = takes_platform(&mut settings, &hardware, &mut journal)?;
     let platform = settings.platform.clone().filter(|_| is_same);
     let shelf = settings.shelf();
@@ -297,12 +295,9 @@ pub fn resume(
     let lines = before.map(|shelf| shelf.catch_up(engine.state()));
     let earlier = earlier_attempts(engine.state(), &history);
     let cut_off = dirs_of_attempts(&run, engine.state());
-    let now_s = engine.state().now_s;
     let trackers = Tracked::start(&run, &settings, &mut observers);
     let followers = Followers::of(engine.state(), history, console, observers, shelf.clone());
-    for line in lines.unwrap_or_default() {
-        followers.note(&line, now_s);
-    }
+    lines.iter().flatten().for_each(|line| followers.note(line, engine.state().now_s));
     keep_shared(&mut settings, &hardware, &mut journal, is_cluster)?;
     let warnings = hardware.warnings;
     let outside = OutsideWatch::of(&run_devices, &settings);
@@ -312,6 +307,17 @@ pub fn resume(
     let opened =
         Opened { run, engine, journal, platform, shelf, disk, door, actions, trackers, starting };
     drive(opened, launching, followers, is_interrupted, first)
+}
+
+/// By which rules people share a run from here on; `None` if it is not shared. Without shares those
+/// until now hold.
+fn shared_event(
+    state: &State,
+    settings: &LaunchSettings,
+    shares: Option<Shares>,
+) -> Result<Option<Event>, RuntimeError> {
+    let sharing = sharing_by(state.config.policy.sharing.clone(), settings, shares)?;
+    Ok(sharing.map(|sharing| Event::Shared { sharing }))
 }
 
 /// Writes the report of a run that is complete.

@@ -72,12 +72,12 @@ mod tests {
         LaunchSettings { door: Some("/srv/pool".into()), ..settings() }
     }
 
-    fn shares(name: &str, size: f64) -> Option<Shares> {
-        Some(Shares::from([(name.to_owned(), size)]))
+    fn shares(name: &str, size: f64) -> Shares {
+        Shares::from([(name.to_owned(), size)])
     }
 
-    fn error(shares: Option<Shares>, settings: &LaunchSettings) -> String {
-        sharing_by(None, settings, shares).unwrap_err().to_string()
+    fn error(shares: Shares, settings: &LaunchSettings) -> String {
+        sharing_by(None, settings, Some(shares)).unwrap_err().to_string()
     }
 
     #[test]
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn shares_hold_until_others_are_given() {
-        let first = sharing_by(None, &shared(), shares("root", 2.0)).unwrap().unwrap();
+        let first = sharing_by(None, &shared(), Some(shares("root", 2.0))).unwrap().unwrap();
         assert_eq!(first.host, login());
         let again = sharing_by(Some(first.clone()), &shared(), None).unwrap().unwrap();
         assert_eq!(again, first);

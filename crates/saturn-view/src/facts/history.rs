@@ -147,10 +147,8 @@ impl History {
                 self.with_task(*task, |task| task.ended_s = Some(now_s));
                 self.errors.task_ended(*task, matches!(end, TaskEnd::Done { .. }), now_s);
             }
-            Record::Paused { task } => {
-                self.with_task(*task, |task| task.paused_s = Some(now_s));
-            }
-            Record::Unpaused { task } => self.with_task(*task, |task| task.paused_s = None),
+            Record::Paused { task } => self.paused(*task, Some(now_s)),
+            Record::Unpaused { task } => self.paused(*task, None),
             Record::Tried { group, gpu_type, strategy, outcome } => {
                 self.trials.push(PastTrial {
                     at_s: now_s,
@@ -205,6 +203,11 @@ impl History {
             | Record::Interrupted { .. }
             | Record::RunEnded { .. } => {}
         }
+    }
+
+    /// A task is paused since then, or not any more.
+    fn paused(&mut self, task: TaskId, since_s: Option<f64>) {
+        self.with_task(task, |task| task.paused_s = since_s);
     }
 
     fn noted(&mut self, note: Note) {
