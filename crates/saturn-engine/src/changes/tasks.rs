@@ -21,8 +21,21 @@ impl State {
             self.count(id, false);
             change(&mut self.tasks[id.0]);
             self.count(id, true);
+            self.suspend_guarantee(id);
             self.version += 1;
             self.close_places_of([id]);
+        }
+    }
+
+    /// Nobody can count on the end of a task that is to do nothing. What its owner would have trained
+    /// of it alone is kept.
+    fn suspend_guarantee(&mut self, id: TaskId) {
+        let task = &mut self.tasks[id.0];
+        if task.ready().is_none()
+            && let Some(guarantee) = task.guarantee.take()
+        {
+            task.left_alone = guarantee.left(self.now_s);
+            task.num_suspended += 1;
         }
     }
 
@@ -125,6 +138,8 @@ impl State {
             trained_until_s: 0.0,
             moved_s: None,
             guarantee: None,
+            left_alone: 1.0,
+            num_suspended: 0,
             was_killed: None,
         });
         self.count(id, true);

@@ -58,7 +58,7 @@ impl Rehearsal {
     pub fn ask(&mut self) -> Option<SolveOrder> {
         let state = &self.ledger.state;
         let tasks = plannable_at_once(state);
-        if let Some(plan) = self.alone.next(state, &tasks, self.now_s) {
+        if let Some(plan) = self.alone.next_plan(state, &tasks, self.now_s) {
             let order = plan.order(state);
             self.asked = Some(Question::Alone(plan));
             return Some(order);

@@ -8,8 +8,8 @@
 //! have trained in truth.
 //!
 //! The share is as many devices of each type as the person's part of the pool, rounded up, on as few
-//! nodes as can be. If a task needs more, it has as many as the task needs. Host memory is left out,
-//! and so is what it costs to stop a task.
+//! nodes as can be. A task that needs more devices than that has all of them, for so much longer. Host
+//! memory is left out, and so is what it costs to stop a task.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,14 +40,15 @@ pub(crate) struct Alone {
 #[derive(Debug, Clone, PartialEq)]
 struct About {
     share: Vec<Node>,
-    /// Ascending.
-    tasks: Vec<(TaskId, Wishes)>,
+    /// With how often each had been suspended.
+    tasks: BTreeMap<TaskId, (Wishes, u32)>,
 }
 
 impl About {
     /// Whether a plan for `asked` still holds. Tasks that have ended since change nothing.
     fn is_answered_by(&self, asked: &Self) -> bool {
-        self.share == asked.share && self.tasks.iter().all(|task| asked.tasks.contains(task))
+        let is_asked = |(task, about)| asked.tasks.get(task) == Some(about);
+        self.share == asked.share && self.tasks.iter().all(is_asked)
     }
 }
 
@@ -63,7 +64,7 @@ pub(crate) struct PlanAlone {
 
 impl Alone {
     /// The next plan that is to be made, of these tasks of all people; `None` if all still hold.
-    pub(crate) fn next(
+    pub(crate) fn next_plan(
         &mut self,
         state: &State,
         tasks: &[TaskId],
@@ -77,9 +78,12 @@ impl Alone {
         }
         for (uid, tasks) in of_people {
             let Some(share) = shares.get(&uid) else { continue };
-            let share = nodes(state, *share, &tasks);
-            let wishes = |task: &TaskId| (*task, state.task(*task).spec.wishes.clone());
-            let about = About { share, tasks: tasks.iter().map(wishes).collect() };
+            let share = nodes(state, *share);
+            let about_task = |task: &TaskId| {
+                let of = state.task(*task);
+                (*task, (of.spec.wishes.clone(), of.num_suspended))
+            };
+            let about = About { share, tasks: tasks.iter().map(about_task).collect() };
             if self.asked.get(&uid).is_some_and(|asked| about.is_answered_by(asked)) {
                 continue;
             }
@@ -111,7 +115,10 @@ impl PlanAlone {
 
     fn add(&mut self, state: &State, id: TaskId, now_s: f64) {
         let task = state.task(id);
-        let left = task.guarantee.as_ref().map_or(1.0, |guarantee| guarantee.left(now_s));
+        let left = match &task.guarantee {
+            Some(guarantee) => guarantee.left(now_s),
+            None => task.left_alone,
+        };
         let Some(steps) = task.steps.filter(|_| left > 0.0) else { return };
         let steps = steps.saturating_sub(task.spec.start_step);
         let options = state.choices(id).filter_map(|choice| {
@@ -128,8 +135,9 @@ impl PlanAlone {
             })
         });
         let nodes = &self.problem.cluster.nodes;
-        let options: Vec<Candidate> =
-            options.filter(|one| holds(nodes, one.gpu_type.as_deref(), one.gpus)).collect();
+        let (fitting, too_wide): (Vec<Candidate>, Vec<Candidate>) =
+            options.partition(|one| holds(nodes, one.gpu_type.as_deref(), one.gpus));
+        let options = if fitting.is_empty() { stretched(nodes, too_wide) } else { fitting };
         if options.is_empty() {
             return;
         }
@@ -193,9 +201,21 @@ fn holds(nodes: &[Node], gpu_type: Option<&str>, gpus: u32) -> bool {
     gpus <= widest.max(all)
 }
 
-/// The nodes of a person alone: so large a part of the usable devices of each type, rounded up, and as
-/// many as the widest of these tasks needs.
-fn nodes(state: &State, share: f64, tasks: &[TaskId]) -> Vec<Node> {
+/// Strategies of a task that is too wide for the share: it has all devices of the share's largest node
+/// for so much longer.
+fn stretched(nodes: &[Node], options: Vec<Candidate>) -> Vec<Candidate> {
+    let of_share = |option: Candidate| {
+        let of_type =
+            nodes.iter().filter(|node| option.gpu_type.as_deref() == Some(&node.gpu_type));
+        let gpus = of_type.map(|node| node.gpus).max()?;
+        let runtime_s = option.runtime_s * f64::from(option.gpus) / f64::from(gpus);
+        Some(Candidate { gpus, runtime_s, ..option })
+    };
+    options.into_iter().filter_map(of_share).collect()
+}
+
+/// The nodes of a person alone: so large a part of the usable devices of each type, rounded up.
+fn nodes(state: &State, share: f64) -> Vec<Node> {
     let mut pool: BTreeMap<&str, Vec<Node>> = BTreeMap::new();
     for id in state.present_nodes() {
         let gpus = u32::try_from(state.usable_devices(id).count()).unwrap_or(u32::MAX);
@@ -205,20 +225,11 @@ fn nodes(state: &State, share: f64, tasks: &[TaskId]) -> Vec<Node> {
             pool.entry(state.gpu_type(id)).or_default().push(node);
         }
     }
-    let needed = tasks.iter().filter_map(|task| {
-        let choices = state.choices(*task).map(|one| (one.trial.strategy.gpus, one.gpu_type));
-        choices.min()
-    });
-    let mut least: BTreeMap<&str, u32> = BTreeMap::new();
-    for (gpus, gpu_type) in needed {
-        let of_type = least.entry(gpu_type).or_default();
-        *of_type = gpus.max(*of_type);
-    }
     let mut nodes = Vec::new();
-    for (gpu_type, mut of_type) in pool {
+    for (_, mut of_type) in pool {
         of_type.sort_by(|a, b| b.gpus.cmp(&a.gpus).then(a.name.cmp(&b.name)));
         let all: u32 = of_type.iter().map(|node| node.gpus).sum();
-        let mut left = part(share, all).max(least.get(gpu_type).copied().unwrap_or(0));
+        let mut left = part(share, all);
         for node in of_type {
             let gpus = node.gpus.min(left);
             if gpus > 0 {

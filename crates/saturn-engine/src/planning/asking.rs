@@ -172,7 +172,7 @@ impl Planning {
             self.left_out.keep_all_again();
         }
         if !tasks.is_empty() && (is_interval || is_wanted) {
-            if let Some(plan) = self.alone.next(state, &tasks, now_s) {
+            if let Some(plan) = self.alone.next_plan(state, &tasks, now_s) {
                 // The plan of all comes next.
                 ledger.agenda.ask_again();
                 let order = plan.order(&ledger.state);

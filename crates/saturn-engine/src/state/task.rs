@@ -93,6 +93,11 @@ pub struct TaskState {
     /// When it would end if its owner were alone on the owner's share of a pool that people share;
     /// `None` until that is planned.
     pub guarantee: Option<Guarantee>,
+    /// The part of it, out of 1, that its owner would not have trained alone when the task was last
+    /// to do nothing. It counts where there is no guarantee.
+    pub(crate) left_alone: f64,
+    /// How often it had a guarantee and was then to do nothing.
+    pub(crate) num_suspended: u32,
     /// Its last attempt was killed from outside, under this strategy, and nothing was saved in it.
     pub was_killed: Option<StrategyKey>,
 }

@@ -12,7 +12,12 @@ use crate::run::{GB, Run, inspection, task};
 
 /// A run of measured tasks, each with the GB that it takes of 10 GB, on three GPUs, planned so.
 fn planned(tasks: &[(&str, u64)], places: &[(&str, u32)]) -> Run {
-    let mut run = Run::on((&[3], 1), Mode::Orchestrate, DeviceKind::Cuda, 10, tasks, 48);
+    planned_on(3, tasks, places)
+}
+
+/// The same on so many GPUs.
+fn planned_on(gpus: u32, tasks: &[(&str, u64)], places: &[(&str, u32)]) -> Run {
+    let mut run = Run::on((&[gpus], 1), Mode::Orchestrate, DeviceKind::Cuda, 10, tasks, 48);
     // So one plan is asked for, of all tasks.
     run.judge(tasks, Ruling::Hold);
     while let Some(trial) = run.live(Purpose::Trial).first().copied() {
@@ -50,6 +55,21 @@ fn a_task_may_overtake_where_that_delays_nobody() {
     assert_eq!(run.training(), ["b"]);
     run.finish("b");
     assert_eq!(run.training(), ["long2"]);
+}
+
+#[test]
+fn of_those_who_may_overtake_the_one_that_has_waited_longer_is_next() {
+    let tasks = [("a", 4), ("long", 5), ("d", 1), ("x", 6), ("early", 3), ("later", 3)];
+    // In the plan `later` comes before `early`.
+    let places = [("a", 0), ("long", 1), ("d", 4), ("x", 2), ("later", 4), ("early", 3)];
+    let mut run = planned_on(5, &tasks, &places);
+    assert_eq!(run.training(), ["a", "long", "d"], "x and early wait for host memory");
+    run.finish("d");
+    assert_eq!(run.training(), ["a", "long"], "so does later, whose device was taken till now");
+    run.finish("a");
+    assert_eq!(run.training(), ["long", "early"], "both end before x could start");
+    run.finish("early");
+    assert_eq!(run.training(), ["long", "later"]);
 }
 
 #[test]

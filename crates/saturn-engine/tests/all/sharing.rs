@@ -234,6 +234,35 @@ fn a_guarantee_changes_only_with_ones_own_tasks_and_with_the_share() {
 }
 
 #[test]
+fn time_in_which_a_task_is_paused_does_not_count_as_trained_alone() {
+    let mut pool = Pool::new(sharing(&[]));
+    pool.submit(vec![task(1, "a0"), task(2, "b0")]);
+    let guarantee = |pool: &Pool| pool.engine.state().task(TaskId(0)).guarantee.clone();
+    let first = guarantee(&pool).expect("it has one");
+    let runtime_s = first.by_s - first.start_s;
+    let told = |command: Command| Event::Command { command };
+    pool.at(100.0).tell(told(Command::Pause { task: "a0".to_owned() }));
+    assert_eq!(guarantee(&pool), None, "nobody can count on it");
+    pool.at(5000.0).tell(told(Command::Unpause { task: "a0".to_owned() }));
+    pool.tell(Event::Tick);
+    let again = guarantee(&pool).expect("it has one again");
+    let expected_s = 5000.0 + runtime_s - 100.0;
+    assert!((again.by_s - expected_s).abs() < 1e-6, "{} {expected_s}", again.by_s);
+}
+
+#[test]
+fn a_task_that_is_too_wide_for_the_share_takes_so_much_longer_alone() {
+    let mut pool = Pool::new(sharing(&[("p2", 3.0)]));
+    let mut wide = task(1, "a0");
+    wide.spec.gpu_range = Some(vec![2]);
+    pool.submit(vec![wide, task(2, "b0")]);
+    let (alone, _) = pool.asked();
+    let option = &alone[0].problem.tasks[0].strategies[0];
+    assert_eq!(option.gpus, 1, "a quarter of four devices");
+    assert!((option.runtime_s - 1000.0).abs() < 1e-6, "twice the 500 s of two devices");
+}
+
+#[test]
 fn deadlines_of_ones_own_count_in_ones_own_plan_alone() {
     let mut pool = Pool::new(sharing(&[]));
     let mut due = task(1, "a0");

@@ -237,6 +237,12 @@ impl Case {
         below.or_else(|| counts.iter().copied().min())
     }
 
+    /// The fastest strategy on the device count that a job's user asks a queue for.
+    pub(crate) fn asked_way(&self, job: usize) -> Result<Way, PolicyError> {
+        let way = self.asked(job).and_then(|gpus| self.fastest_on(job, gpus));
+        way.ok_or_else(|| PolicyError::NoStrategy { task: self.jobs[job].name.clone() })
+    }
+
     /// Seconds from a job's launch to its first step, and of its checkpoint.
     pub(crate) fn load_and_save_s(&self, job: usize) -> (f64, f64) {
         let group = self.jobs.get(job).and_then(|job| self.truth.groups.get(&job.group));

@@ -46,8 +46,7 @@ pub(super) fn serve(
 
 fn waits(driver: &Driver, job: usize) -> Result<Waiting, PolicyError> {
     let case = driver.case;
-    let way = case.asked(job).and_then(|gpus| case.fastest_on(job, gpus));
-    let way = way.ok_or_else(|| PolicyError::NoStrategy { task: case.jobs[job].name.clone() })?;
+    let way = case.asked_way(job)?;
     let takes_s = case.training_s(job, way.step_s, case.jobs[job].steps);
     Ok(Waiting { job, way, takes_s })
 }

@@ -49,7 +49,7 @@ impl Driven for ThemisLike {
                 lease_ends_s = driver.now_s() + LEASE_S;
             }
             for job in winners(driver, true)? {
-                let way = asked(driver.case, job)?;
+                let way = driver.case.asked_way(job)?;
                 if let Some(node) = driver.nodes_for(way.gpus).first() {
                     let gang = driver.gang_on(*node, way.gpus);
                     driver.launch(job, way, gang, None)?;
@@ -59,12 +59,6 @@ impl Driven for ThemisLike {
         }
         Ok(())
     }
-}
-
-/// The fastest strategy on the GPU count that a job's user asks for.
-fn asked(case: &Case, job: usize) -> Result<Way, PolicyError> {
-    let way = case.asked(job).and_then(|gpus| case.fastest_on(job, gpus));
-    way.ok_or_else(|| PolicyError::NoStrategy { task: case.jobs[job].name.clone() })
 }
 
 /// An owner while GPUs are given out.
@@ -109,7 +103,7 @@ fn winners(driver: &Driver, keeps: bool) -> Result<Vec<usize>, PolicyError> {
     jobs.sort_by_key(|job| !node_of.contains_key(job));
     for job in jobs.into_iter().rev() {
         let spec = &case.jobs[job];
-        let way = asked(case, job)?;
+        let way = case.asked_way(job)?;
         let owner = owners
             .entry(spec.owner.as_str())
             .or_insert_with(|| Owner { arrived_s: f64::INFINITY, ..Owner::default() });

@@ -37,7 +37,7 @@ impl Driven for TimeSlices {
                 slice_ends_s = driver.now_s() + SLICE_S;
             }
             for job in in_turn(driver, turn) {
-                let way = asked(driver.case, job)?;
+                let way = driver.case.asked_way(job)?;
                 let is_waiting = driver.waiting().contains(&job);
                 if let Some(node) =
                     driver.nodes_for(way.gpus).first().copied().filter(|_| is_waiting)
@@ -50,11 +50,6 @@ impl Driven for TimeSlices {
         }
         Ok(())
     }
-}
-
-fn asked(case: &Case, job: usize) -> Result<Way, PolicyError> {
-    let way = case.asked(job).and_then(|gpus| case.fastest_on(job, gpus));
-    way.ok_or_else(|| PolicyError::NoStrategy { task: case.jobs[job].name.clone() })
 }
 
 /// The jobs that are not done, those of the owner whose slice it is first. Owners without such jobs
@@ -77,14 +72,14 @@ fn in_turn(driver: &Driver, turn: usize) -> Vec<usize> {
 
 /// The jobs that have GPUs in this slice. A task that trains stays on its node.
 fn winners(driver: &Driver, turn: usize) -> Result<Vec<usize>, PolicyError> {
-    let case = driver.case;
-    let mut free: Vec<u32> = (0..case.nodes.len()).map(|node| driver.num_free(node)).collect();
+    let mut free: Vec<u32> =
+        (0..driver.case.nodes.len()).map(|node| driver.num_free(node)).collect();
     for live in driver.live() {
         free[live.gang[0].node] += live.way.gpus;
     }
     let mut winners = Vec::new();
     for job in in_turn(driver, turn) {
-        let gpus = asked(case, job)?.gpus;
+        let gpus = driver.case.asked_way(job)?.gpus;
         let at = driver.live().find(|live| live.job == job).map(|live| live.gang[0].node);
         let nodes = at.map_or(0..free.len(), |node| node..node + 1);
         let fits = nodes.filter(|node| free[*node] >= gpus);
