@@ -66,6 +66,12 @@ def test_which_pool_is_served(
     assert does == "start" or did[1][1] == (newest, devices)
 
 
+def test_shares_that_are_no_numbers_are_refused(pools: Path) -> None:
+    with pytest.raises(TypeError, match=r"shares\['lena'\] is a str; it must be a number"):
+        serving.serve(share="/srv/pool", shares={"lena": "2"})  # type: ignore[dict-item]
+    assert not pools.exists()
+
+
 def test_a_pool_is_found_by_its_name_and_connected_to_while_it_is_driven(
     pools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

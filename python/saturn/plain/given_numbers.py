@@ -37,3 +37,9 @@ def check_seconds(field: str, value: float) -> None:
         raise TypeError(f"{field} is a {type(value).__name__}; it must be a number of seconds")
     if not (math.isfinite(value) and value > 0):
         raise InvalidInput(f"{field} is {value}; it must be a positive number of seconds")
+
+
+def check_number(field: str, value: float) -> None:
+    """Raise `TypeError` unless it is a number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{field} is a {type(value).__name__}; it must be a number")

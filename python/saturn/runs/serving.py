@@ -8,7 +8,7 @@ from pathlib import Path
 
 from saturn import native
 from saturn.errors import InvalidInput, RunOver
-from saturn.plain.given_numbers import check_whole
+from saturn.plain.given_numbers import check_number, check_whole
 from saturn.runs import joined, pool
 from saturn.runs.joined import JoinedPool
 from saturn.runs.request import PathLike, Settings
@@ -59,9 +59,11 @@ def serve(
     `shares` says how large the shares of some of them are beside one another, by login name;
     everybody else's is 1. It holds until others are given.
 
-    Raises `InvalidInput` if a process drives the pool.
+    Raises `InvalidInput` if a process drives the pool, and for shares of people who are not there.
     """
     door = None if share is None else Path(share).absolute()
+    for name, size in (shares or {}).items():
+        check_number(f"shares[{name!r}]", size)
     newest = pool.newest()
     if newest is None:
         return _begin(devices, device_memory, wait, door, shares)
