@@ -38,7 +38,8 @@ pub(crate) struct SimulateArgs {
     /// Policies, separated by commas; by default all: saturn, saturn-static, saturn-interval,
     /// current-practice-fastest, current-practice-habit, max, min, random, optimus,
     /// optimus-dynamic, fifo, fifo-backfill, shortest-first. By name only: themis-like,
-    /// rubick-like, saturn-no-switches, saturn-fixed-technique, saturn-fixed-gpus, saturn-no-going-on,
+    /// slurm-like, time-slices, saturn-shared, saturn-shared-by-weight, rubick-like,
+    /// saturn-no-switches, saturn-fixed-technique, saturn-fixed-gpus, saturn-no-going-on,
     /// saturn-no-prior.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = name)]
     pub(crate) policy: Vec<Named>,

@@ -312,6 +312,6 @@ fn the_format_of_every_kind_of_record_is_as_it_was() {
         *seen.entry(record.kind()).or_default() += 1;
         lines.push(line);
     }
-    assert_eq!(seen.len(), 39, "a record of each kind belongs here");
+    assert_eq!(seen.len(), 41, "a record of each kind belongs here");
     insta::assert_snapshot!(lines.join("\n"));
 }
