@@ -18,8 +18,8 @@ use crate::state::run::State;
 use crate::state::task::TaskState;
 
 /// By how much later than alone a task may end, as a part of the time from its submission to its end
-/// alone. With a little slack tasks are moved less, and end 2% sooner on average
-/// (docs/evaluation/sharing.md).
+/// alone. With this slack tasks ended 1.5% sooner on average in 25 simulated workloads of
+/// `make bench-sharing` (0.703 of first come, first served, and 0.714 without).
 const SLACK: f64 = 0.05;
 /// The least and the largest weight that the solver takes.
 const WEIGHTS: (f64, f64) = (1e-6, 1e6);
