@@ -66,7 +66,8 @@ person](../decisions.md#one-pool-for-several-people), without guarantees |
 - **Goal: tasks end 20% sooner than in queues, on average.** `saturn-shared`: {fifo:.0%} sooner \
 than `fifo-backfill`, {slurm:.0%} sooner than `slurm-like`.
 - **Goal: the guarantee costs at most 3%: missed by a little.** With it tasks end \
-{guarantee:.1%} later on average, and nobody's ratio is above {worst:.2f} in place of {worst_without:.2f}.
+{guarantee:.1%} later on average, and nobody's ratio is above {worst:.2f} in \
+place of {worst_without:.2f}.
 
 Policies for queues train a task on the GPUs that its user asked for; Saturn chooses them. That \
 is a part of the difference, as in [other comparisons](../evaluation/ablations.md).
@@ -82,8 +83,8 @@ newcomer has a share, which the others have less.
 
 {splits} of the workloads, under `saturn-shared`, with each task of the first person cut into \
 {parts} tasks of a tenth. That changes this person's ratio by {split:+.1%} on average (negative: \
-the person gains). **The goal, that splitting gains at most 2%, is missed**: the weights are the same, but \
-short tasks fill gaps that long ones can't.
+the person gains). **The goal, that splitting gains at most 2%, is missed**: the weights are \
+the same, but short tasks fill gaps that long ones can't.
 """
 
 
