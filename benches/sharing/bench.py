@@ -1,11 +1,9 @@
 """How people fare who share a pool, under Saturn and under queues: writes docs/bench/sharing.md.
 
-usage: bench.py [--workloads N] [--kept FILE] [--out PAGE]
+usage: bench.py [--workloads N] [--out PAGE]
 
 The simulator's `saturn-sharing` draws the workloads and prints a line of JSON for each workload and
-policy. `--kept` is a file with such lines, of the plain workloads, from an earlier run that was
-stopped: its workloads are not simulated again. All numbers are of a virtual clock, and the same on
-every machine.
+policy. All numbers are of a virtual clock, and the same on every machine.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ import json
 import statistics
 import subprocess
 import sys
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,7 +24,7 @@ OURS = ("saturn-shared-by-weight", "saturn-shared")
 #: A person who ends at most so much later than alone counts as one who does not lose.
 FAIR = 1.05
 #: Workloads with a burst, and with tasks that are split.
-BURSTS, SPLITS = 20, 40
+BURSTS, SPLITS = 10, 30
 BURST_TASKS, PARTS = 1000, 10
 
 Line = dict[str, Any]
@@ -36,7 +33,8 @@ PAGE = """# Sharing a pool, measured
 
 *Is a pool that several people share fair, and is it fast?*
 
-`make bench-sharing` writes this page; it takes an hour or two. All numbers are **simulated**.
+`python benches/sharing/bench.py --workloads {workloads}` wrote this page; `make bench-sharing` \
+writes it with 500 workloads, in an hour or two. All numbers are **simulated**.
 
 A workload has 3 to 8 people, who submit sweeps of 1 to 16 tasks to 8 to 32 GPUs. A task takes \
 three GPU-hours in the middle of a log-normal distribution, and scales by a power of 0.55 to \
@@ -94,13 +92,11 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--workloads", type=int, default=500)
-    parser.add_argument("--kept", type=Path)
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "bench" / "sharing.md")
     given = parser.parse_args()
-    kept = _read(given.kept) if given.kept else {}
-    plain = {**simulated(kept, given.workloads, (*QUEUES, *OURS), [])}
-    bursts = simulated({}, min(BURSTS, given.workloads), OURS[1:], ["burst", str(BURST_TASKS)])
-    splits = simulated({}, min(SPLITS, given.workloads), OURS[1:], ["split", str(PARTS)])
+    plain = simulated(given.workloads, (*QUEUES, *OURS), [])
+    bursts = simulated(min(BURSTS, given.workloads), OURS[1:], ["burst", str(BURST_TASKS)])
+    splits = simulated(min(SPLITS, given.workloads), OURS[1:], ["split", str(PARTS)])
     given.out.write_text(page(plain, bursts, splits))
     return 0
 
@@ -108,24 +104,11 @@ def main() -> int:
 Lines = dict[int, dict[str, Line]]
 
 
-def _read(path: Path) -> Lines:
-    """The lines of each workload, by policy; a last line that was cut off is left out."""
-    found: Lines = defaultdict(dict)
-    for text in path.read_text().splitlines():
-        if text.endswith("}"):
-            line = json.loads(text)
-            found[line["seed"]][line["policy"]] = line
-    return found
-
-
-def simulated(kept: Lines, num: int, policies: tuple[str, ...], kind: list[str]) -> Lines:
-    """Workloads 0 to `num`, simulated as far as `kept` doesn't have them."""
+def simulated(num: int, policies: tuple[str, ...], kind: list[str]) -> Lines:
+    """The lines of the first `num` workloads: by workload, then by policy."""
     found: Lines = {}
     for seed in range(num):
-        lines = kept.get(seed, {})
-        if not set(policies) <= set(lines):
-            lines = {line["policy"]: line for line in _simulate(seed, policies, kind)}
-        found[seed] = lines
+        found[seed] = {line["policy"]: line for line in _simulate(seed, policies, kind)}
         print(f"\r{' '.join(kind)} workload {seed + 1} of {num}", end="", file=sys.stderr)
     print(file=sys.stderr)
     return found

@@ -25,7 +25,7 @@ pub struct Rehearsal {
     new: Vec<TaskId>,
     /// What the solver was asked about last.
     asked: Option<Question>,
-    /// If people share the run: the plans of each of them alone.
+    /// If people share the run: the plan of each person alone.
     alone: Alone,
     /// The deadlines that were left out of the question.
     left_out: LeftOut,

@@ -162,8 +162,8 @@ pub enum Record {
         /// The rules.
         sharing: Sharing,
     },
-    /// What a person can count on for the person's tasks was planned anew: because of a new task or
-    /// wish of the person, or because people or devices have come or gone.
+    /// The guarantees of a person's tasks were planned anew: because of a new task or wish of the
+    /// person, or because people or devices have come or gone.
     Guaranteed {
         /// Whose tasks they are.
         #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::facts::ids::TaskId;
 
-/// A day: what somebody used a day ago counts half.
+/// A day: device time that was used a day ago counts half.
 const HALF_LIFE_S: f64 = 86_400.0;
 /// The least seconds between two moves of one task.
 const REST_S: f64 = 1800.0;

@@ -20,11 +20,11 @@ use crate::ledger::book::Ledger;
 use crate::state::task::TaskStatus;
 
 /// Starts the tasks that may start on devices about which something has changed. Where host memory is
-/// short, those that wait for it get it in the order in which they came, and then the first in the plan.
-/// A forecast counts on this order.
+/// short, tasks that wait for it get it in the order in which they began to wait, and all other tasks in
+/// the order of the plan. A forecast counts on this order.
 pub(crate) fn follow_plan(ledger: &mut Ledger, host_memory: &mut HostMemoryQueue, now_s: f64) {
     loop {
-        // When each came to wait for host memory, and where it is in the plan.
+        // When each task began to wait for host memory, and its place in the plan.
         let mut fronts: BTreeSet<(u64, usize)> = BTreeSet::new();
         while let Some(device) = ledger.queues.take_changed() {
             if let Some(index) = ledger.queues.front(&ledger.state, device) {

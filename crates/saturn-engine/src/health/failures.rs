@@ -73,7 +73,7 @@ pub(crate) fn launch_failed(
     let Some(attempt) = ledger.state.attempts.get_mut(&id) else {
         return abandoned_gone(ledger, health, id, now_s);
     };
-    // An agent that dies takes ranks with it, one of which may have said before why it fails.
+    // When an agent dies its ranks die too. A rank may have said before why it fails.
     let is_echo = |failure: &RankFailure| failure.kind == FailureKind::PeerLost;
     if attempt.failure.as_ref().is_none_or(is_echo) {
         attempt.failure = Some(failure);

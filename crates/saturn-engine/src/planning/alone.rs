@@ -1,5 +1,5 @@
-//! What each person can count on in a run that people share: the plan of the person's tasks alone, on
-//! the person's share of the devices.
+//! In a run that people share: the plan of each person's tasks alone, on the person's share of the
+//! devices.
 //!
 //! The person's own priorities and deadlines are kept in this plan, and nobody else's. A task's end in
 //! it becomes the task's deadline in the plan of all (`state/stakes`). The plan alone is made anew for
@@ -9,7 +9,7 @@
 //!
 //! The share is as many devices of each type as the person's part of the pool, rounded up, on as few
 //! nodes as can be. A task that needs more devices than that has all of them, for so much longer. Host
-//! memory is left out, and so is what it costs to stop a task.
+//! memory and the cost of stopping a task are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,6 +23,7 @@ use crate::facts::sharing::{Guarantee, Guaranteed, Uid};
 use crate::planning::problem::LEAST_RUNTIME_S;
 use crate::state::people::priority_factor;
 use crate::state::run::State;
+use crate::state::stakes::WEIGHTS;
 
 /// Seconds that a solve of one person's tasks may take: at least, and for each task.
 const LEAST_SOLVE_S: f64 = 0.05;
@@ -145,7 +146,7 @@ impl PlanAlone {
         let deadline_s = wishes.deadline_s.map(|due_s| (due_s - now_s).max(LEAST_RUNTIME_S));
         let after = state.waits_for(id).map(|one| state.name(one).to_owned());
         self.problem.tasks.push(ProblemTask {
-            weight: priority_factor(wishes.priority).clamp(1e-6, 1e6),
+            weight: priority_factor(wishes.priority).clamp(WEIGHTS.0, WEIGHTS.1),
             release_s: (wishes.release_s - now_s).max(0.0),
             deadline_s,
             late_price: deadline_s.map(|_| wishes.late_price.unwrap_or(HARD_PRICE)),
@@ -193,12 +194,7 @@ impl PlanAlone {
 /// Whether nodes can hold a gang of so many devices of a type, on one node or on several.
 fn holds(nodes: &[Node], gpu_type: Option<&str>, gpus: u32) -> bool {
     let of_type = nodes.iter().filter(|node| gpu_type.is_none_or(|one| *node.gpu_type == *one));
-    let (mut widest, mut all) = (0, 0);
-    for node in of_type {
-        widest = widest.max(node.gpus);
-        all += node.gpus;
-    }
-    gpus <= widest.max(all)
+    gpus <= of_type.map(|node| node.gpus).sum()
 }
 
 /// Strategies of a task that is too wide for the share: it has all devices of the share's largest node

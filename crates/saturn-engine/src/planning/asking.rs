@@ -51,7 +51,7 @@ const SOLVES_AN_ANSWER: f64 = 2.0;
 pub(crate) struct Planning {
     /// A solve that was asked for and has not answered.
     pending: Option<PendingSolve>,
-    /// If people share the run: the plans of each of them alone.
+    /// If people share the run: the plan of each person alone.
     alone: Alone,
     num_solves: u64,
     /// What the last problem was about: not every change of the state is a change of the problem.

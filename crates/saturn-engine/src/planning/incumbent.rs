@@ -88,7 +88,7 @@ pub(crate) struct Incumbent<'a> {
     /// Whether each task has a place in the plan in force. If not, any better plan will do.
     is_complete: bool,
     objective: Objective,
-    /// What the ends of tasks are worth.
+    /// The weights and the deadlines of the tasks' ends.
     stakes: &'a Stakes,
     /// The deadlines that plans need not keep.
     left_out: &'a LeftOut,

@@ -38,7 +38,7 @@ pub(crate) struct Remaining {
     pub(crate) due: Vec<Due>,
     /// The deadlines that the problem leaves out.
     pub(crate) left_out: LeftOut,
-    /// What the ends of its tasks are worth.
+    /// The weights and the deadlines of the ends of its tasks.
     pub(crate) stakes: Stakes,
     /// The time from which the problem counts, seconds on the run's clock.
     pub(crate) asked_s: f64,

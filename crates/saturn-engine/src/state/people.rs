@@ -1,8 +1,8 @@
 //! The people whose tasks a run has, and what each of them has used.
 //!
 //! Device time that was used long ago counts less: half of it after each half-life, as in Slurm's
-//! multifactor priority. Training counts from its launch to its end. Trials don't count, as what they
-//! find is for everybody.
+//! multifactor priority. Training counts from its launch to its end. Trials don't count, as their
+//! results are for everybody.
 
 use std::collections::BTreeMap;
 use std::f64::consts::LN_2;
@@ -122,7 +122,7 @@ impl State {
         sizes.into_iter().map(|(uid, size)| (uid, size / all)).collect()
     }
 
-    /// How large a person's share is beside those of others.
+    /// How large a person's share is beside the shares of others.
     fn share_size(&self, sharing: &Sharing, uid: Uid) -> f64 {
         sharing.shares.get(self.login(sharing, uid)).copied().unwrap_or(1.0)
     }
@@ -130,7 +130,12 @@ impl State {
     /// The login name of a person.
     pub fn login<'a>(&'a self, sharing: &'a Sharing, uid: Uid) -> &'a str {
         let Some(uid) = uid else { return &sharing.host };
-        self.logins.get(&uid).map_or("", String::as_str)
+        self.guest_login(uid).unwrap_or_default()
+    }
+
+    /// The login name of a person who does not drive the run; `None` of a person without tasks.
+    pub fn guest_login(&self, uid: u32) -> Option<&str> {
+        self.logins.get(&uid).map(String::as_str)
     }
 
     /// Whether a plan has moved a task so lately that it is to be left where it is.

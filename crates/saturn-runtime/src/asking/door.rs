@@ -133,9 +133,13 @@ pub(crate) fn guest(stream: &UnixStream) -> io::Result<Option<Owner>> {
     if uid == geteuid().as_raw() || uid == 0 {
         return Ok(None);
     }
-    let user = User::from_uid(Uid::from_raw(uid)).ok().flatten();
-    let name = user.map_or_else(|| format!("person {uid}"), |user| user.name);
-    Ok(Some(Owner { uid, name }))
+    Ok(Some(Owner { uid, name: login(Uid::from_raw(uid)) }))
+}
+
+/// The login name of a person of this machine.
+pub(crate) fn login(uid: Uid) -> String {
+    let user = User::from_uid(uid).ok().flatten();
+    user.map_or_else(|| format!("person {uid}"), |user| user.name)
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
-//! The shares of a pool that several people of a machine share, as its person gives them.
+//! How large the shares of people are who share a pool, as the person who drives the pool says.
 //!
-//! What shares mean is the engine's (`saturn_engine::Sharing`).
+//! How shares shape plans is the engine's (`saturn_engine::Sharing`).
 
 use std::collections::BTreeMap;
 
-use nix::unistd::{Uid, User, geteuid};
+use nix::unistd::{User, geteuid};
 use saturn_engine::Sharing;
 
+use crate::asking::door::login;
 use crate::launching::settings::LaunchSettings;
 use crate::system::error::RuntimeError;
 
@@ -25,7 +26,8 @@ pub(crate) fn sharing_by(
 ) -> Result<Option<Sharing>, RuntimeError> {
     let given = shares.as_ref().is_some_and(|shares| !shares.is_empty());
     if settings.door.is_none() {
-        let reason = "`shares` are those of people who join the pool; to let them: `share`";
+        let reason = "`shares` is for a pool that other people join: give `share` too, the directory at which they \
+                      join it";
         return if given {
             Err(RuntimeError::Request { reason: reason.to_owned() })
         } else {
@@ -35,7 +37,7 @@ pub(crate) fn sharing_by(
     if let Some(shares) = &shares {
         check(shares)?;
     }
-    let before = before.unwrap_or_else(|| Sharing { host: login(), ..Sharing::default() });
+    let before = before.unwrap_or_else(|| Sharing { host: login(geteuid()), ..Sharing::default() });
     Ok(Some(Sharing { shares: shares.unwrap_or_else(|| before.shares.clone()), ..before }))
 }
 
@@ -54,13 +56,6 @@ fn check(shares: &Shares) -> Result<(), RuntimeError> {
         }
     }
     Ok(())
-}
-
-/// The login name of the person of this process.
-fn login() -> String {
-    let uid: Uid = geteuid();
-    let user = User::from_uid(uid).ok().flatten();
-    user.map_or_else(|| format!("person {uid}"), |user| user.name)
 }
 
 #[cfg(test)]
@@ -92,7 +87,7 @@ mod tests {
     #[test]
     fn shares_hold_until_others_are_given() {
         let first = sharing_by(None, &shared(), Some(shares("root", 2.0))).unwrap().unwrap();
-        assert_eq!(first.host, login());
+        assert_eq!(first.host, login(geteuid()));
         let again = sharing_by(Some(first.clone()), &shared(), None).unwrap().unwrap();
         assert_eq!(again, first);
         let none = sharing_by(Some(first.clone()), &shared(), Some(Shares::new())).unwrap();

@@ -101,7 +101,7 @@ impl Books {
                 let Some(one) = self.attempts.get_mut(attempt) else { return };
                 one.launch_failed = true;
                 if one.is_left {
-                    // Its agent has died, and what was left with it.
+                    // Its agent has died, and the remaining ranks died with the agent.
                     self.left_are_gone(*attempt);
                 }
             }

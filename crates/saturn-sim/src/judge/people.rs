@@ -53,7 +53,7 @@ impl Books {
         }
     }
 
-    /// What people are guaranteed is for their own tasks.
+    /// A guarantee is for tasks of the person who gets it.
     fn guaranteed(&mut self, uid: Option<u32>, tasks: &[Guaranteed]) {
         for Guaranteed { task, guarantee } in tasks {
             let known = self.tasks.get(task.0);

@@ -52,7 +52,7 @@ impl Driven for TimeSlices {
     }
 }
 
-/// The jobs that are not done, those of the owner whose slice it is first. Owners without such jobs
+/// The unfinished jobs: first the jobs of the owner whose slice it is. Owners without unfinished jobs
 /// have no slice.
 fn in_turn(driver: &Driver, turn: usize) -> Vec<usize> {
     let is_open = |job: &usize| driver.job(*job).ended_s.is_none();

@@ -239,9 +239,7 @@ pub fn failure_kind(kind: FailureKind) -> &'static str {
 
 /// A person who has submitted tasks, by name.
 pub(crate) fn person(state: &State, uid: u32) -> String {
-    let mut owners = state.tasks.iter().filter_map(|task| task.spec.owner.as_ref());
-    let owner = owners.find(|owner| owner.uid == uid);
-    owner.map_or_else(|| format!("person {uid}"), |owner| escape_terminal(&owner.name))
+    state.guest_login(uid).map_or_else(|| format!("person {uid}"), escape_terminal)
 }
 
 /// The first line of foreign text that is not blank, safe to print.
