@@ -30,7 +30,7 @@ def join_pool(asked: Mapping[str, Any]) -> int:
             print(json.dumps({"version": 1, "directory": str(directory)}))
         say(f"your tasks there stop at checkpoints; their files stay in {directory}")
         return _OK
-    found = joined.join(asked["door"])
+    found = joined.join(asked["door"], say)
     if asked["json"]:
         known = {"directory": str(found.directory), "is_driven": found.is_driven}
         print(json.dumps({"version": 1, **known}))

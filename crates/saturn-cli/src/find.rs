@@ -78,7 +78,7 @@ pub(crate) fn run(named: &Path) -> Result<Found, Exit> {
 /// has been printed.
 pub(crate) fn pool() -> Result<Found, Exit> {
     saturn_runtime::joined_pool().or_else(saturn_runtime::newest_pool).map_or_else(
-        || Err(fail(Exit::BadInput, "there is no pool; to start one: saturn serve")),
+        || Err(fail(Exit::BadInput, "there is no pool; to start one: saturn serve; to use another person's: saturn join DOOR")),
         |path| Ok(Found { path, shown: POOL.to_owned() }),
     )
 }

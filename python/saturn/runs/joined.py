@@ -22,7 +22,8 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,8 @@ from saturn.tasks.surroundings import STARTED, Surroundings
 
 #: For how many seconds this person's tasks train on if nobody drives the pool.
 _OUTLIVE_S = 900.0
+#: Seconds between two looks whether an agent has ended.
+_POLL_S = 0.1
 #: What the agent was started with.
 _SETUP = "agent.json"
 #: A file that has the agent stop all ranks at checkpoints, and end.
@@ -69,8 +72,11 @@ def current() -> Path | None:
     return link.resolve() if link.is_symlink() and link.exists() else None
 
 
-def join(door: str | os.PathLike[str]) -> Joined:
+def join(door: str | os.PathLike[str], tell: Callable[[str], None] = lambda _: None) -> Joined:
     """Join the pool with this door, and start this person's agent there if it is not there yet.
+
+    After `leave`, waits until the agent has stopped this person's tasks; `tell` gets a line that
+    says so.
 
     Raises `InvalidInput` if there is no such door, or it is this person's own.
     """
@@ -91,6 +97,11 @@ def join(door: str | os.PathLike[str]) -> Joined:
     durable.make_directory(directory.parent)
     with contextlib.suppress(FileExistsError):
         directory.mkdir(mode=0o700)
+    if (directory / _LEAVE).exists() and _has_agent(directory):
+        # An agent that leaves starts no tasks any more.
+        tell("you have left this pool, and your tasks there still stop at checkpoints: waiting")
+        while _has_agent(directory):
+            time.sleep(_POLL_S)
     (directory / _LEAVE).unlink(missing_ok=True)
     _lead(directory / "control.sock", door / "control.sock")
     _start_agent(door, directory)

@@ -38,7 +38,10 @@ def connect() -> Pool | JoinedPool:
     newest = pool.newest()
     if newest is None or not native.is_driven(newest):
         was = "there is no pool" if newest is None else f"no process drives the pool {newest}"
-        raise RunOver(f"{was}; to start it, in a terminal of its own: saturn serve")
+        raise RunOver(
+            f"{was}; to start it, in a terminal of its own: saturn serve; to use another person's: "
+            "saturn join DOOR"
+        )
     return Pool(newest)
 
 

@@ -1,7 +1,7 @@
 //! `saturn logs`.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use saturn_core::names::escape_terminal;
@@ -54,6 +54,9 @@ impl Task {
             return Self::of_joined(run, name);
         }
         let (state, _) = saturn_runtime::read(&run.path)?;
+        if state.task_named(name).is_some_and(|id| state.task(id).spec.owner.is_some()) {
+            return Ok(Err(of_another(name)));
+        }
         let task = state.task_named(name).map(|id| Self {
             directory: run.path.join(&state.task(id).spec.dir),
             is_over: !lives || state.has_ended(id),
@@ -63,17 +66,39 @@ impl Task {
 }
 
 impl Task {
-    /// The same in another person's pool, whose journal is that person's.
+    /// The same in another person's pool, whose journal is that person's. While no process drives that
+    /// pool, this person's own directories are all that is known.
     fn of_joined(run: &Found, name: &str) -> Result<Result<Self, String>, RuntimeError> {
-        let status = saturn_runtime::status(&run.path)?;
+        let status = match saturn_runtime::status(&run.path) {
+            Ok(status) => status,
+            Err(error) => {
+                let own = own_directory(&run.path, name);
+                return own.map(|directory| Ok(Self { directory, is_over: true })).ok_or(error);
+            }
+        };
         let Some(task) = status.tasks.into_iter().find(|task| task.name == name) else {
             return Ok(Err(format!("the pool has no task `{name}`")));
         };
         if task.dir.is_empty() {
-            return Ok(Err(format!("`{name}` is another person's, who alone can read its logs")));
+            return Ok(Err(of_another(name)));
         }
         Ok(Ok(Self { directory: run.path.join(&task.dir), is_over: task.ended_s.is_some() }))
     }
+}
+
+/// The directory of a task with this name that this person has submitted to another person's pool. It is
+/// called by the task's name, or has the name in a file (`saturn.tasks.directories`).
+fn own_directory(run_dir: &Path, name: &str) -> Option<PathBuf> {
+    let entries = std::fs::read_dir(run_dir.join("tasks")).ok()?;
+    let is_it = |directory: &PathBuf| match std::fs::read_to_string(directory.join("name.txt")) {
+        Ok(of) => of == name,
+        Err(_) => directory.file_name().is_some_and(|own| own == name),
+    };
+    entries.flatten().map(|entry| entry.path()).find(is_it)
+}
+
+fn of_another(name: &str) -> String {
+    format!("`{name}` is another person's, who alone can read its logs")
 }
 
 fn once(run: &Found, task: &Task, args: &LogsArgs) -> io::Result<Exit> {

@@ -43,9 +43,10 @@ fn guaranteed(state: &State, task: TaskId) -> Option<Reason> {
     let of = state.task(task);
     let (by_s, alone_s) = (of.guaranteed_s()?, of.guarantee.as_ref()?.by_s);
     let person = escape_terminal(state.login(sharing, of.uid()));
-    let share = state.shares(sharing).get(&of.uid()).map_or(0.0, |share| 100.0 * share);
+    // The share may be another since then.
     let text = format!(
-        "{person} can count on its end by {}: alone on {share:.0}% of the devices it would end at {}.",
+        "{person} can count on its end by {}: alone on {person}'s share of the devices, as large as \
+         the share was when this was planned, it would end at {}.",
         clock(by_s),
         clock(alone_s),
     );

@@ -176,10 +176,7 @@ impl Preview {
         if self.later.is_empty() && num_known > 0 {
             lines.push("delays no task whose end is known".to_owned());
         }
-        if self.is_shared
-            && !self.later.is_empty()
-            && !self.later.iter().any(|one| one.becomes_late)
-        {
+        if self.is_shared && !self.later.is_empty() && self.keeps_deadlines {
             lines.push("nobody's task ends later than its person can count on".to_owned());
         }
         if !self.sooner.is_empty() {

@@ -12,7 +12,11 @@ fn the_pool_is_found_by_its_name_and_takes_no_tasks_of_another_environment() {
     let (code, _, error) = place.saturn(&["submit", "sweep.toml"]);
     assert_eq!(
         (code, error.as_str()),
-        (2, "error: there is no pool; to start one: saturn serve\n")
+        (
+            2,
+            "error: there is no pool; to start one: saturn serve; to use another person's: saturn \
+             join DOOR\n"
+        )
     );
 
     let pools = place.home().join("pools");
