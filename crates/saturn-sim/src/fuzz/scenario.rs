@@ -147,7 +147,7 @@ fn draw_policy(
         seed,
         host_memory_bytes: seed.is_multiple_of(10).then_some(least_host_bytes(kind) * 5 / 4),
         host_memory_by_node: if seed % 10 == 5 {
-            each_nodes_own(nodes, least_host_bytes(kind))
+            each_nodes_own(seed, nodes, least_host_bytes(kind))
         } else {
             BTreeMap::new()
         },
@@ -167,10 +167,16 @@ fn draw_workload(rng: &mut Xoshiro256PlusPlus, seed: u64) -> Workload {
     workload
 }
 
-/// Host memory of each node, by name: every second node has three times as much as the one before,
-/// which has room for the largest model and no more.
-fn each_nodes_own(nodes: &[Node], least: u64) -> BTreeMap<String, MachineMemory> {
-    let each = nodes.iter().zip([4, 12].into_iter().cycle());
+/// Host memory of each node, by name. In half of the runs every second node has three times as much as
+/// the node before, which has room for the largest model and no more. In the others no node has room
+/// for the largest model, or only every second node has.
+fn each_nodes_own(seed: u64, nodes: &[Node], least: u64) -> BTreeMap<String, MachineMemory> {
+    let quarters = match seed % 40 {
+        15 => [3, 2],
+        35 => [3, 12],
+        _ => [4, 12],
+    };
+    let each = nodes.iter().zip(quarters.into_iter().cycle());
     each.map(|(node, quarters)| (node.name.clone(), (least / 4 * quarters).into())).collect()
 }
 

@@ -1,4 +1,5 @@
-//! Rules on host memory: what runs on a node at the same time fits it.
+//! Rules on host memory: what runs on a node at the same time fits it, and what fits no node never
+//! starts.
 //!
 //! Who may start before whom: `crate::watch::host_memory`.
 
@@ -11,13 +12,17 @@ use crate::workloads::host_bytes::Taker;
 impl Books {
     /// Why a gang does not fit the host memory of its nodes beside what runs there; `None` if it does.
     ///
-    /// A gang that is alone on its nodes always does.
+    /// A gang that is alone on its nodes does, unless its model fits no node of the type.
     pub(super) fn why_too_much_host_memory(
         &self,
         group: &str,
         strategy: &Strategy,
         gang: &Gang,
     ) -> Option<String> {
+        let of_type = gang.first().and_then(|part| self.nodes.get(part.node));
+        if let Some(what) = of_type.and_then(|(_, of, _)| self.why_too_large_for_all(group, of)) {
+            return Some(what);
+        }
         for part in gang {
             let policy = &self.config.policy;
             let own = policy.host_memory_by_node.get(&self.nodes[part.node].0);
@@ -43,6 +48,23 @@ impl Books {
             }
         }
         None
+    }
+
+    /// Why a group's model fits no node of this type, not even alone; `None` if it fits.
+    ///
+    /// Nodes that have gone count too. A training state that is held beside the weights is left out.
+    fn why_too_large_for_all(&self, group: &str, gpu_type: &str) -> Option<String> {
+        let needed = self.looked_at.get(group)?.parameter_bytes;
+        let policy = &self.config.policy;
+        let of_type = self.nodes.iter().filter(|(_, of, _)| of == gpu_type);
+        let totals = of_type.map(|(name, ..)| {
+            let own = policy.host_memory_by_node.get(name).map(|own| own.total_bytes);
+            policy.host_memory_bytes.or(own).unwrap_or(u64::MAX)
+        });
+        let most = totals.max()?;
+        (needed > most).then(|| {
+            format!("a model of {needed} bytes was started, and no node has more than {most}")
+        })
     }
 
     /// Bytes of a node's host memory that a gang is expected to take.

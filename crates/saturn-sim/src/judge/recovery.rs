@@ -257,6 +257,9 @@ impl Books {
                 self.wrong("the last devices are never set aside", what);
             }
         }
+        if !is_for_others {
+            self.note_accused(node, asided, for_);
+        }
         self.accusers.extend(for_);
         for task in for_ {
             self.tasks[task.0].failed.absolved();

@@ -111,7 +111,6 @@ impl Books {
             Record::SetAside { node, devices, reason, absolved } => {
                 let is_for_others = reason.starts_with("outside Saturn");
                 self.set_aside_for_a_cause(*node, devices, is_for_others, absolved);
-                self.note_accused(*node, devices, absolved);
                 self.set_aside
                     .extend(devices.iter().map(|one| DeviceId { node: *node, device: *one }));
                 for task in absolved {
