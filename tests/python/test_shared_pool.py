@@ -165,11 +165,6 @@ def test_people_share_a_pool_whose_driver_is_killed_while_their_tasks_train(shar
     assert said.returncode == 2
     assert "the process that drives the pool is not there" in said.stderr
     assert lena.saturn("logs", "pool", "lenas-task").returncode == 0, "the files are lena's"
-    said = host.saturn("serve", "--shares", "no-such-person=2")
-    assert (said.returncode, "which no person of this machine is called" in said.stderr) == (
-        2,
-        True,
-    )
     shared.driver = host.start("serve", "--shares", "root=3")
     until(lambda: "2 trained on" in host.told(), "the pool goes on")
     for name, task in shared.status(host).items():
@@ -223,3 +218,13 @@ def test_what_is_no_door_is_refused(tmp_path: Path) -> None:
     said = lena.saturn("join", str(door))
     assert (said.returncode, "others than its owner may write" in said.stderr) == (5, True)
     until(lambda: not lena.agents(), "no agent stays")
+
+
+def test_a_share_of_nobody_is_refused(tmp_path: Path) -> None:
+    tomas = Person(tmp_path, 2)
+    door = tomas.home / "door"
+    said = tomas.saturn("serve", "--share", str(door), "--shares", "no-such-person=2")
+    assert (said.returncode, "which no person of this machine is called" in said.stderr) == (
+        2,
+        True,
+    )

@@ -193,8 +193,9 @@ fn without_place(state: &State, history: &History, task: TaskId) -> Vec<Reason> 
                 "{name}'s strategies are to be measured, as soon as there are devices: {known}."
             )
         } else {
+            let leave = if holders.len() == 1 { "leaves" } else { "leave" };
             format!(
-                "{name}'s strategies are to be measured when {} leave devices: {known}.",
+                "{name}'s strategies are to be measured when {} {leave} devices: {known}.",
                 names(&holders)
             )
         };

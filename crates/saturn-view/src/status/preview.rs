@@ -184,8 +184,9 @@ impl Preview {
             lines.push(format!("{sooner} would end sooner, by the plan that was found"));
         }
         if self.unknown > 0 {
+            let have = if self.unknown == 1 { "has" } else { "have" };
             let unknown = count(self.unknown, "task");
-            lines.push(format!("{unknown} of the run have no known end, and may be delayed too"));
+            lines.push(format!("{unknown} of the run {have} no known end, and may be delayed too"));
         }
         lines.join("\n")
     }
@@ -221,9 +222,15 @@ impl Preview {
             }
             _ => String::new(),
         };
-        let latest =
-            task.guaranteed_s.map(|by_s| format!("; in {} at the latest", self.left(by_s)));
-        let due = due + &latest.unwrap_or_default();
+        let counted = task.guaranteed_s.map(|by_s| {
+            let by = self.left(by_s);
+            if end_s > by_s {
+                format!("; later than you can count on, which is in {by}")
+            } else {
+                format!("; you can count on its end within {by}")
+            }
+        });
+        let due = due + &counted.unwrap_or_default();
         let (end, at) = (self.left(end_s), clock(end_s));
         format!("`{name}` would end in {end} ({early} to {late}), at {at} of the run{due}")
     }

@@ -58,6 +58,7 @@ fn who_shares_a_run_is_told_whom_a_submission_delays() {
     let fair = preview(vec![own.clone()], vec![large.clone()]);
     let fair = Preview { is_shared: true, ..fair };
     let late = Preview {
+        tasks: vec![NewEnd { guaranteed_s: Some(1.5 * HOUR_S), ..own }],
         later: vec![OtherEnd { becomes_late: true, ..large }],
         keeps_deadlines: false,
         ..fair.clone()
