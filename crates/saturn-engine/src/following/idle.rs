@@ -10,9 +10,7 @@
 //! `following` waits for it, and no longer than that. The first answer is also waited for as long
 //! as the solver was given.
 
-use std::collections::BTreeMap;
-
-use crate::facts::ids::{NodeId, TaskId};
+use crate::facts::ids::TaskId;
 use crate::facts::plan::PlanSource;
 use crate::following::dispatch::follow_plan;
 use crate::following::host_memory::HostMemoryQueue;
@@ -25,7 +23,6 @@ use crate::planning::incumbent::ForecastPlan;
 use crate::planning::plannable::{Plannable, plannable};
 use crate::state::run::State;
 use crate::state::task::TaskStatus;
-use crate::state::trial::TrialKey;
 
 /// Extends the plan in force, if a task without a place would start at once.
 pub(crate) fn put_idle_to_work(
@@ -45,9 +42,7 @@ pub(crate) fn put_idle_to_work(
         ledger.timers.set(next_s, Timer::Idle);
     }
     let state = &ledger.state;
-    let mut ready = ready(ledger, now_s);
-    // Where host memory is short, devices are idle for long, and to extend a plan in vain takes long.
-    keep_those_that_fit(ledger, &mut ready);
+    let ready = ready(ledger, now_s);
     if ready.is_empty() {
         return;
     }
@@ -99,35 +94,6 @@ fn ready(ledger: &Ledger, now_s: f64) -> Vec<TaskId> {
     }
     ready.sort_unstable();
     ready
-}
-
-/// Leaves out tasks whose groups have no strategy for which some node has enough devices and enough host
-/// memory now.
-fn keep_those_that_fit(ledger: &Ledger, ready: &mut Vec<TaskId>) {
-    let state = &ledger.state;
-    // Of all devices that are free: a gang may have devices for which the plan has work later.
-    let num_free = |node: NodeId| state.nodes[node.0].occupancy.free.len() as u64;
-    let nodes: Vec<NodeId> = state.present_nodes().filter(|node| num_free(*node) > 0).collect();
-    let fits = |group: usize, key: &TrialKey| {
-        let gpus = key.strategy.gpus;
-        let mut of_type = nodes.iter().filter(|node| state.gpu_type(**node) == key.gpu_type);
-        if state.is_wide(&key.gpu_type, gpus) {
-            // Which nodes it would take is left to the plan.
-            return of_type.map(|node| num_free(*node)).sum::<u64>() >= u64::from(gpus);
-        }
-        let needed = state.host_bytes(group, key, gpus);
-        of_type.any(|node| {
-            num_free(*node) >= u64::from(gpus) && state.has_host_memory_on(*node, needed)
-        })
-    };
-    let mut of_groups: BTreeMap<usize, bool> = BTreeMap::new();
-    ready.retain(|task| {
-        let group = state.task(*task).group;
-        *of_groups.entry(group).or_insert_with(|| {
-            let mut known = state.groups[group].trials.iter().filter(|(_, trial)| trial.is_known());
-            known.any(|(key, _)| fits(group, key))
-        })
-    });
 }
 
 /// Seconds that a start costs a task at most if the solver then chooses another strategy: a
