@@ -98,12 +98,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     load = os.getloadavg()[0]
+    large = ["--large"] if options.large else []
     real = [sys.executable, str(Path(__file__).with_name("real_runs.py")), options.tasks]
     page = PAGE.format(
         load=load,
         cores=os.cpu_count(),
-        week=binary("saturn-engine-bench", *(["--large"] if options.large else [])),
-        large=" --large" if options.large else "",
+        week=binary("saturn-engine-bench", *large),
+        large="".join(f" {option}" for option in large),
         resumes=resumes(),
         seeds=options.seeds,
         tasks=options.tasks,

@@ -5,6 +5,7 @@ Each loss is compared with plain torch, bit by bit, and no step may be trained t
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 import reference
 from people import Person, until
+from saturn.runs import joined
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("setpriv") is None,
@@ -191,11 +193,11 @@ def test_a_persons_tasks_wait_while_this_persons_agent_is_not_there(shared: Shar
     assert lena.saturn("join", str(shared.door)).returncode == 0
     until(lambda: shared.trains("own-task"), "lena's task trains again")
     # It goes on from where it stopped, as after any stop.
+    leaving = lena.agents()
     left = lena.saturn("join", "--leave")
     assert left.returncode == 0, left.stderr
     assert lena.saturn("status", "pool").returncode == 2, "lena is in no pool"
     # An agent that leaves starts nothing any more, so another takes its place.
-    leaving = lena.agents()
     assert lena.saturn("join", str(shared.door)).returncode == 0
     assert set(leaving).isdisjoint(lena.agents())
     until(lambda: shared.is_done("own-task"), "lena's task is done")
@@ -218,6 +220,35 @@ def test_what_is_no_door_is_refused(tmp_path: Path) -> None:
     said = lena.saturn("join", str(door))
     assert (said.returncode, "others than its owner may write" in said.stderr) == (5, True)
     until(lambda: not lena.agents(), "no agent stays")
+
+
+def test_whoever_joins_again_waits_for_the_agent_that_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tomas = Person(tmp_path, 2)
+    door = tomas.home / "door"
+    (door / "agents").mkdir(parents=True)
+    os.chown(door, tomas.uid, tomas.uid)
+    monkeypatch.setenv("SATURN_HOME", str(tmp_path / "own"))
+    directory = tmp_path / "own" / "joined" / "_".join(door.parts[1:])
+    directory.mkdir(parents=True)
+    (directory / "leave").touch()
+    told: list[str] = []
+    others: list[bool] = []
+    with (directory / "agent.lock").open("wb") as agent:
+        fcntl.flock(agent, fcntl.LOCK_EX)
+
+        def tell(line: str) -> None:
+            told.append(line)
+            fcntl.flock(agent, fcntl.LOCK_UN)
+
+        monkeypatch.setattr(
+            joined, "_start_agent", lambda *_: others.append(joined._has_agent(directory))
+        )
+        joined.join(door, tell)
+    assert len(told) == 1 and "still stop at checkpoints" in told[0]
+    assert others == [False], "an agent is started once the other has ended"
+    assert not (directory / "leave").exists()
 
 
 def test_a_share_of_nobody_is_refused(tmp_path: Path) -> None:

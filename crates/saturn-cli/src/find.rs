@@ -74,11 +74,15 @@ pub(crate) fn run(named: &Path) -> Result<Found, Exit> {
     ))
 }
 
+/// What to do where this person has no pool.
+const NO_POOL: &str =
+    "there is no pool; to start one: saturn serve; to use another person's: saturn join DOOR";
+
 /// The pool that this person has joined, or else this person's newest. If there is none, the error
 /// has been printed.
 pub(crate) fn pool() -> Result<Found, Exit> {
     saturn_runtime::joined_pool().or_else(saturn_runtime::newest_pool).map_or_else(
-        || Err(fail(Exit::BadInput, "there is no pool; to start one: saturn serve; to use another person's: saturn join DOOR")),
+        || Err(fail(Exit::BadInput, NO_POOL)),
         |path| Ok(Found { path, shown: POOL.to_owned() }),
     )
 }

@@ -79,7 +79,7 @@ pub use outliving::agent::RunAgent;
 pub use outliving::guest::GuestAgent;
 pub use outliving::starting::{Outlived, outlived, stop_outlived};
 pub use run_files::journal_location::elsewhere;
-pub use run_files::pools::{is_joined, joined_pool, newest_pool};
+pub use run_files::pools::{is_joined, joined_pool, newest_pool, own_task};
 pub use run_files::reader::{JournalHead, ReadRecord, RunReader, journal_head, written_at};
 pub use run_files::recording::{Recorded, recorded};
 pub use run_files::tuners::{cancel_sweep, has_tuner};

@@ -1,7 +1,7 @@
 //! `saturn logs`.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use saturn_core::names::escape_terminal;
@@ -54,14 +54,13 @@ impl Task {
             return Self::of_joined(run, name);
         }
         let (state, _) = saturn_runtime::read(&run.path)?;
-        if state.task_named(name).is_some_and(|id| state.task(id).spec.owner.is_some()) {
+        let Some(id) = state.task_named(name) else { return Ok(Err(state.unknown_task(name))) };
+        let spec = &state.task(id).spec;
+        if spec.owner.is_some() {
             return Ok(Err(of_another(name)));
         }
-        let task = state.task_named(name).map(|id| Self {
-            directory: run.path.join(&state.task(id).spec.dir),
-            is_over: !lives || state.has_ended(id),
-        });
-        Ok(task.ok_or_else(|| state.unknown_task(name)))
+        let is_over = !lives || state.has_ended(id);
+        Ok(Ok(Self { directory: run.path.join(&spec.dir), is_over }))
     }
 }
 
@@ -72,7 +71,7 @@ impl Task {
         let status = match saturn_runtime::status(&run.path) {
             Ok(status) => status,
             Err(error) => {
-                let own = own_directory(&run.path, name);
+                let own = saturn_runtime::own_task(&run.path, name);
                 return own.map(|directory| Ok(Self { directory, is_over: true })).ok_or(error);
             }
         };
@@ -84,17 +83,6 @@ impl Task {
         }
         Ok(Ok(Self { directory: run.path.join(&task.dir), is_over: task.ended_s.is_some() }))
     }
-}
-
-/// The directory of a task with this name that this person has submitted to another person's pool. It is
-/// called by the task's name, or has the name in a file (`saturn.tasks.directories`).
-fn own_directory(run_dir: &Path, name: &str) -> Option<PathBuf> {
-    let entries = std::fs::read_dir(run_dir.join("tasks")).ok()?;
-    let is_it = |directory: &PathBuf| match std::fs::read_to_string(directory.join("name.txt")) {
-        Ok(of) => of == name,
-        Err(_) => directory.file_name().is_some_and(|own| own == name),
-    };
-    entries.flatten().map(|entry| entry.path()).find(is_it)
 }
 
 fn of_another(name: &str) -> String {
