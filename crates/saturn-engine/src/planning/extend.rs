@@ -114,6 +114,20 @@ pub(crate) fn without_place(state: &State, tasks: &[TaskId], places: &[Place]) -
     tasks.iter().copied().filter(|task| !has_place[task.0]).collect()
 }
 
+/// The strategies that a task may run under, each with the seconds that it would take from launch to
+/// end, those first that take the least devices times seconds.
+pub(crate) fn by_device_seconds(state: &State, task: TaskId) -> Vec<(f64, Choice<'_>)> {
+    let pace = state.pace(task);
+    let choices = state.choices(task);
+    let mut choices: Vec<(f64, Choice<'_>)> =
+        choices.filter_map(|choice| Some((pace.time_s(choice)?, choice))).collect();
+    let device_s = |(time_s, choice): &(f64, Choice<'_>)| {
+        time_s * f64::from(choice.trial.strategy.gpus)
+    };
+    choices.sort_by(|a, b| device_s(a).total_cmp(&device_s(b)));
+    choices
+}
+
 /// A place for a task that goes on as it trains now.
 fn as_it_trains(state: &State, task: TaskId, now_s: f64) -> Option<Place> {
     let (_, attempt) = state.attempt_of(task).filter(|(_, attempt)| !attempt.is_lost)?;
@@ -176,16 +190,8 @@ impl<'a> Back<'a> {
 
     /// A place for a task behind all others.
     fn put(&mut self, state: &'a State, task: TaskId) -> Option<Place> {
-        let pace = state.pace(task);
-        let mut choices: Vec<(f64, Choice<'_>)> = state
-            .choices(task)
-            .filter_map(|choice| {
-                let gpus = f64::from(choice.trial.strategy.gpus);
-                Some((pace.time_s(choice)? * gpus, choice))
-            })
-            .collect();
-        choices.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let (choice, (free_s, parts)) = choices.into_iter().find_map(|(_, choice)| {
+        let choices = by_device_seconds(state, task);
+        let (time_s, choice, (free_s, parts)) = choices.into_iter().find_map(|(time_s, choice)| {
             let (gpu_type, gpus) = (choice.gpu_type, choice.trial.strategy.gpus);
             let first = if state.is_wide(gpu_type, gpus) {
                 self.first_across(state, gpu_type, gpus)?
@@ -198,7 +204,7 @@ impl<'a> Back<'a> {
                 let (free_s, node) = self.first(state, gpu_type, gpus, bytes)?;
                 (free_s, vec![(node, gpus)])
             };
-            Some((choice, first))
+            Some((time_s, choice, first))
         })?;
         let strategy = choice.trial.strategy.clone();
         let of = state.task(task);
@@ -206,7 +212,7 @@ impl<'a> Back<'a> {
         let start_s = after
             .chain([free_s.s(), of.not_before_s, of.spec.wishes.release_s])
             .fold(self.now_s, f64::max);
-        let end_s = start_s + pace.time_s(choice)?;
+        let end_s = start_s + time_s;
         self.ends.insert(task, end_s);
         let mut gang: Gang = parts
             .into_iter()

@@ -60,6 +60,19 @@ impl Vacancies {
         Self { by_type: vacancies, node_widths: state.node_widths.clone(), max_nodes }
     }
 
+    /// The same of these devices alone, which are free.
+    pub(crate) fn among(state: &State, devices: impl Iterator<Item = DeviceId>) -> Self {
+        let mut free: BTreeMap<NodeId, Vec<u32>> = BTreeMap::new();
+        for DeviceId { node, device } in devices {
+            free.entry(node).or_default().push(device);
+        }
+        let mut vacancies = Self::of(state);
+        for vacancy in vacancies.by_type.values_mut().flatten() {
+            vacancy.free = Arc::new(free.remove(&vacancy.node).unwrap_or_default());
+        }
+        vacancies
+    }
+
     /// The number of trials of a width that fit at most, and one more that may wait.
     pub(crate) fn most(&self, gpu_type: &str, gpus: u32) -> usize {
         let vacancies = self.by_type.get(gpu_type).into_iter().flatten();

@@ -258,6 +258,18 @@ fn a_short_solve_is_waited_for_and_no_longer_than_a_wrong_start_costs() {
 }
 
 #[test]
+fn a_task_that_an_idle_device_can_start_does_not_wait_behind_a_wider_task() {
+    let mut engine = half_busy(1.0);
+    let wide = engine.handle(submit_wide("t1", 1.0, 2, None), 20.0);
+    assert_eq!(source(&wide), None, "one device is idle");
+    let narrow = engine.handle(submit("t2", 1.0), 21.0);
+    assert_eq!(launched(&narrow), [TaskId(2)]);
+    let places = &engine.state().plan.as_ref().expect("it was adopted").places;
+    let order: Vec<TaskId> = places.iter().map(|place| place.task).collect();
+    assert_eq!(order, [TaskId(0), TaskId(2), TaskId(1)], "the wide task has a place, too");
+}
+
+#[test]
 fn what_no_idle_device_can_start_waits_for_the_solver() {
     let mut engine = half_busy(1.0);
     engine.handle(submit("t1", 1.0), 20.0);
