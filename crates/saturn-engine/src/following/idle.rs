@@ -76,7 +76,9 @@ fn first_to_start(ledger: &Ledger, host_memory: &HostMemoryQueue, now_s: f64) ->
     ready.sort_by(|a, b| stakes.weight(state, *b).total_cmp(&stakes.weight(state, *a)));
     let at_hand = ledger.idle.devices.iter().copied().filter(|one| ledger.is_at_hand(*one));
     let mut vacancies = Vacancies::among(state, at_hand);
-    ready.into_iter().find_map(|task| place_at_once(ledger, host_memory, &mut vacancies, task, now_s))
+    ready
+        .into_iter()
+        .find_map(|task| place_at_once(ledger, host_memory, &mut vacancies, task, now_s))
 }
 
 /// A place of a task on devices that are at hand, with the strategy that the extended plan would

@@ -136,7 +136,7 @@ fn steps_to_go_on_for(
 }
 
 /// Whether nothing but devices and a plan keeps a task from starting.
-fn may_begin(state: &State, id: TaskId, now_s: f64) -> bool {
+pub(crate) fn may_begin(state: &State, id: TaskId, now_s: f64) -> bool {
     let task = state.task(id);
     task.status == TaskStatus::Waiting
         && !task.must_not_train()

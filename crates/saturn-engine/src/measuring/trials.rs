@@ -1,7 +1,8 @@
 //! When each trial runs, and what its end means.
 //!
 //! Trials get free devices before anything else does, wide trials first, and trials of one width in
-//! the order in which their groups came. A narrow trial may overtake a wide trial that has to wait,
+//! the order in which their groups came. Where people share the pool, the first trials of people who
+//! hold nothing come before all others (`shares`). A narrow trial may overtake a wide trial that has to wait,
 //! and no two ever share a device. If a trial only waits for other trials to end, the devices that
 //! are already free for it are kept for it. If it waits for training to end, they are not kept. A
 //! task may train on them under a measured strategy, and the trial runs when there is room again.
@@ -22,7 +23,7 @@ use saturn_core::{Knobs, Strategy, StrategyKey, TrialOutcome};
 use crate::facts::config::Mode;
 use crate::facts::failure::{FailureKind, RankFailure};
 use crate::facts::ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
-use crate::facts::record::{Purpose, Record, StopReason};
+use crate::facts::record::{Purpose, Record};
 use crate::following::host_memory::{
     HostMemoryQueue, TRIAL_S, has_host_memory_beside, keep_for_a_trial,
 };
@@ -30,15 +31,45 @@ use crate::ledger::book::Ledger;
 use crate::measuring::cooldowns::{Cooldowns, waits_for_space};
 use crate::measuring::going_on::{has_trial_task, let_go_on, trial_task};
 use crate::measuring::inspections::trials_keep_apart;
+use crate::measuring::room::{make_room, make_room_for_share};
+use crate::measuring::shares::Holdings;
 use crate::state::attempt::Attempt;
 use crate::state::blame::{end_of, is_early, is_everywhere, is_own_failure};
 use crate::state::breadth::holds;
 use crate::state::run::State;
-use crate::state::trial::TrialKey;
+use crate::state::trial::{TrialKey, TrialState};
 use crate::state::vacancies::Vacancies;
 
 /// How many failures that may be chance a trial may have before it counts as failed.
 const MAX_TRIAL_FAILURES: u32 = 2;
+
+/// The trials that are looked at together: those of an earlier round get devices first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Round {
+    /// The first trials of people who hold nothing.
+    Owed,
+    Others,
+    /// Trials in which functions of their tasks have raised.
+    HaveRaised,
+}
+
+impl Round {
+    fn of(trial: &TrialState, is_owed: bool) -> Self {
+        match (trial.own_failures > 0, is_owed) {
+            (true, _) => Self::HaveRaised,
+            (false, true) => Self::Owed,
+            (false, false) => Self::Others,
+        }
+    }
+}
+
+/// The rounds, each with the widths of the open trials: wide trials first.
+fn rounds(state: &State, is_shared: bool) -> Vec<(Round, String, u32)> {
+    let widths = state.open_trials.keys();
+    let of = |round: Round| widths.clone().map(move |(of, gpus)| (round, of.clone(), gpus.0));
+    let owed = is_shared.then_some(Round::Owed).into_iter();
+    owed.chain([Round::Others, Round::HaveRaised]).flat_map(of).collect()
+}
 
 /// Launches the trials that fit, and keeps devices for trials that will soon fit.
 pub(crate) fn launch_trials(
@@ -61,20 +92,18 @@ pub(crate) fn launch_trials(
     let mut kept = BTreeSet::new();
     // They are worked out once a trial may have room: in a full pool hardly any has.
     let mut vacancies: Option<Vacancies> = None;
-    let widths: Vec<(String, Reverse<u32>)> = ledger.state.open_trials.keys().cloned().collect();
-    let rounds = [false, true].into_iter().flat_map(|is_last| {
-        widths.iter().map(move |(gpu_type, gpus)| (is_last, gpu_type.clone(), gpus.0))
-    });
-    for (is_last, gpu_type, gpus) in rounds {
+    let holdings = Holdings::of(&ledger.state);
+    for (round, gpu_type, gpus) in rounds(&ledger.state, holdings.is_some()) {
         let mut most = vacancies.as_ref().map(|vacancies| vacancies.most(&gpu_type, gpus));
         let mut before = None;
         while most != Some(0) {
-            let next = next_open(&ledger.state, (&gpu_type, gpus), before.as_ref(), is_last);
+            let next = next_open(&ledger.state, (&gpu_type, gpus), before.as_ref(), round);
             let Some((group, technique)) = next else { break };
             before = Some((group, technique.clone()));
             let key = trial_key(&technique, gpus, &gpu_type);
-            let has_raised = ledger.state.groups[group].trials[&key].own_failures > 0;
-            if has_raised != is_last
+            let is_owed = |all: &Holdings| all.are_owed(&ledger.state, group, &key, now_s);
+            let is_owed = holdings.as_ref().is_some_and(is_owed);
+            if round != Round::of(&ledger.state.groups[group].trials[&key], is_owed)
                 || waits_for_space(ledger, cooldowns, group, now_s)
                 || cooldowns.is_cooling_down(group, now_s)
             {
@@ -83,7 +112,8 @@ pub(crate) fn launch_trials(
             // A group whose tasks have all ended, or are too early, is not tried now. It takes no room
             // from others.
             let is_for_gain = ledger.state.is_chosen(group, &technique, gpus, &gpu_type);
-            if vacancies.is_none() && !is_for_gain && !ledger.state.may_have_room(&gpu_type, gpus) {
+            let may_stop = is_for_gain || is_owed;
+            if vacancies.is_none() && !may_stop && !ledger.state.may_have_room(&gpu_type, gpus) {
                 if has_trial_task(&ledger.state, group, &key.strategy, now_s) {
                     break; // it is looked at again when something ends
                 }
@@ -118,7 +148,7 @@ pub(crate) fn launch_trials(
             }
             let soon = vacancies.keep(&gpu_type, gpus);
             // To ask every node is the dearest question, so it comes last.
-            if soon.is_empty() && !is_for_gain {
+            if soon.is_empty() && !may_stop {
                 continue; // it is looked at again when something ends
             }
             if !vacancies.can_hold(&gpu_type, gpus, fits) {
@@ -126,7 +156,8 @@ pub(crate) fn launch_trials(
                 continue;
             }
             if soon.is_empty() {
-                make_room(ledger, vacancies, &gpu_type, gpus, now_s);
+                let make = if is_for_gain { make_room } else { make_room_for_share };
+                make(ledger, vacancies, (&gpu_type, gpus), now_s);
                 kept.extend(vacancies.keep(&gpu_type, gpus));
             } else {
                 kept.extend(soon);
@@ -146,11 +177,11 @@ fn next_open(
     state: &State,
     (gpu_type, gpus): (&str, u32),
     before: Option<&(usize, String)>,
-    is_last: bool,
+    round: Round,
 ) -> Option<(usize, String)> {
     let open = state.open_trials.get(&(gpu_type.to_owned(), Reverse(gpus)))?;
     let after = before.map_or(Bound::Unbounded, Bound::Excluded);
-    if !is_last {
+    if round != Round::HaveRaised {
         return open.range((after, Bound::Unbounded)).next().cloned();
     }
     let from = before.map_or(0, |(group, _)| *group);
@@ -239,89 +270,6 @@ pub(crate) fn is_search_over(ledger: &mut Ledger, left: &BTreeSet<DeviceId>, now
         ledger.commit(Record::Noted { task: None, text }, now_s);
     }
     true
-}
-
-/// Stops training for a trial that is expected to save more than the stops cost.
-///
-/// It takes the node where the fewest devices have to be freed, and stops the attempts that were
-/// launched last there. For a wide trial all attempts on its nodes are stopped. An attempt that
-/// ends soon is awaited instead.
-fn make_room(
-    ledger: &mut Ledger,
-    vacancies: &mut Vacancies,
-    gpu_type: &str,
-    gpus: u32,
-    now_s: f64,
-) {
-    if vacancies.is_wide(gpu_type, gpus) {
-        return make_room_across(ledger, vacancies, gpu_type, gpus, now_s);
-    }
-    let Some(vacancy) = vacancies.nearest(gpu_type, gpus) else { return };
-    let mut training: Vec<(AttemptId, u32)> = ledger
-        .state
-        .attempts
-        .iter()
-        .filter(|(_, attempt)| {
-            attempt.purpose == Purpose::Train
-                && attempt.stopping.is_none()
-                && !attempt.is_dying()
-                && !ledger.state.is_to_stay(attempt)
-                && attempt.gang.iter().all(|part| part.node == vacancy.node.0)
-        })
-        .map(|(id, attempt)| (*id, attempt.strategy.gpus))
-        .collect();
-    if vacancy.soon() + training.iter().map(|(_, held)| held).sum::<u32>() < gpus {
-        return; // what must stay holds too many
-    }
-    training.sort_by_key(|(id, _)| Reverse(*id));
-    for (attempt, held) in training {
-        if vacancy.soon() >= gpus {
-            break;
-        }
-        vacancy.lent += held;
-        stop_or_await_end(ledger, attempt, now_s);
-    }
-}
-
-/// Stops an attempt for a trial, unless it ends sooner than it could be stopped and launched again.
-fn stop_or_await_end(ledger: &mut Ledger, id: AttemptId, now_s: f64) {
-    let attempt = &ledger.state.attempts[&id];
-    let left_s = ledger.state.time_left_s(attempt, attempt.until_step, now_s);
-    if left_s > ledger.state.interruption_s(attempt) {
-        ledger.stop(id, StopReason::Trial, now_s);
-    }
-}
-
-fn make_room_across(
-    ledger: &mut Ledger,
-    vacancies: &mut Vacancies,
-    gpu_type: &str,
-    gpus: u32,
-    now_s: f64,
-) {
-    let Some(parts) = vacancies.spread(gpu_type, gpus, |vacancy| vacancy.devices) else { return };
-    let nodes: BTreeSet<NodeId> = parts.iter().map(|(node, _)| *node).collect();
-    let training: Vec<AttemptId> = ledger
-        .state
-        .attempts
-        .iter()
-        .filter(|(_, attempt)| {
-            attempt.purpose == Purpose::Train
-                && attempt.stopping.is_none()
-                && !attempt.is_dying()
-                && attempt.gang.iter().any(|part| nodes.contains(&NodeId(part.node)))
-        })
-        .map(|(id, _)| *id)
-        .collect();
-    if training.iter().any(|id| ledger.state.is_to_stay(&ledger.state.attempts[id])) {
-        return;
-    }
-    for attempt in training {
-        for part in &ledger.state.attempts[&attempt].gang {
-            vacancies.lend(NodeId(part.node), u32::try_from(part.devices.len()).unwrap_or(0));
-        }
-        stop_or_await_end(ledger, attempt, now_s);
-    }
 }
 
 pub(crate) fn trial_reported(

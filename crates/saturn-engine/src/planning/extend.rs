@@ -121,9 +121,8 @@ pub(crate) fn by_device_seconds(state: &State, task: TaskId) -> Vec<(f64, Choice
     let choices = state.choices(task);
     let mut choices: Vec<(f64, Choice<'_>)> =
         choices.filter_map(|choice| Some((pace.time_s(choice)?, choice))).collect();
-    let device_s = |(time_s, choice): &(f64, Choice<'_>)| {
-        time_s * f64::from(choice.trial.strategy.gpus)
-    };
+    let device_s =
+        |(time_s, choice): &(f64, Choice<'_>)| time_s * f64::from(choice.trial.strategy.gpus);
     choices.sort_by(|a, b| device_s(a).total_cmp(&device_s(b)));
     choices
 }
@@ -191,21 +190,22 @@ impl<'a> Back<'a> {
     /// A place for a task behind all others.
     fn put(&mut self, state: &'a State, task: TaskId) -> Option<Place> {
         let choices = by_device_seconds(state, task);
-        let (time_s, choice, (free_s, parts)) = choices.into_iter().find_map(|(time_s, choice)| {
-            let (gpu_type, gpus) = (choice.gpu_type, choice.trial.strategy.gpus);
-            let first = if state.is_wide(gpu_type, gpus) {
-                self.first_across(state, gpu_type, gpus)?
-            } else {
-                let group = state.task(task).group;
-                let bytes = self
-                    .needs
-                    .as_mut()
-                    .map_or(0, |needs| needs.planned(group, &choice.trial.strategy, gpu_type));
-                let (free_s, node) = self.first(state, gpu_type, gpus, bytes)?;
-                (free_s, vec![(node, gpus)])
-            };
-            Some((time_s, choice, first))
-        })?;
+        let (time_s, choice, (free_s, parts)) =
+            choices.into_iter().find_map(|(time_s, choice)| {
+                let (gpu_type, gpus) = (choice.gpu_type, choice.trial.strategy.gpus);
+                let first = if state.is_wide(gpu_type, gpus) {
+                    self.first_across(state, gpu_type, gpus)?
+                } else {
+                    let group = state.task(task).group;
+                    let bytes = self
+                        .needs
+                        .as_mut()
+                        .map_or(0, |needs| needs.planned(group, &choice.trial.strategy, gpu_type));
+                    let (free_s, node) = self.first(state, gpu_type, gpus, bytes)?;
+                    (free_s, vec![(node, gpus)])
+                };
+                Some((time_s, choice, first))
+            })?;
         let strategy = choice.trial.strategy.clone();
         let of = state.task(task);
         let after = state.waits_for(task).filter_map(|one| self.ends.get(&one).copied());

@@ -138,10 +138,15 @@ impl State {
         self.logins.get(&uid).map(String::as_str)
     }
 
-    /// Whether a plan has moved a task so lately that it is to be left where it is.
+    /// Whether a plan or a trial has moved a task so lately that it is to be left where it is.
     pub(crate) fn was_just_moved(&self, task: TaskId) -> bool {
-        let Some(sharing) = &self.config.policy.sharing else { return false };
-        let moved_s = self.task(task).moved_s;
-        moved_s.is_some_and(|moved_s| self.now_s < moved_s + sharing.rest_s)
+        self.rests_until_s(task).is_some_and(|until_s| self.now_s < until_s)
+    }
+
+    /// Until when a task that was moved is to be left where it is, seconds on the run's clock. `None`
+    /// if it was never moved, or if nobody shares the run.
+    pub(crate) fn rests_until_s(&self, task: TaskId) -> Option<f64> {
+        let sharing = self.config.policy.sharing.as_ref()?;
+        Some(self.task(task).moved_s? + sharing.rest_s)
     }
 }

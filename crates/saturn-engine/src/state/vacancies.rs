@@ -200,6 +200,11 @@ impl Vacancies {
             .unwrap_or_default()
     }
 
+    /// The nodes of a type, in the order in which they came.
+    pub(crate) fn of_type(&self, gpu_type: &str) -> impl Iterator<Item = &Vacancy> {
+        self.by_type.get(gpu_type).into_iter().flatten()
+    }
+
     /// The node of a type that has the most devices free now or soon, where a trial would fit if
     /// training stopped.
     pub(crate) fn nearest(&mut self, gpu_type: &str, gpus: u32) -> Option<&mut Vacancy> {

@@ -4,10 +4,13 @@
 
 use std::collections::BTreeMap;
 
-use saturn_core::{Assignment, Cluster, Node, Objective, Placement, Plan, PlanStatus, WHOLE};
+use saturn_core::{
+    Assignment, Cluster, Knobs, Node, Objective, Placement, Plan, PlanStatus, WHOLE,
+};
 use saturn_engine::{
     Action, AttemptEnd, AttemptId, Command, Decision, Engine, Event, NewTask, Owner, Policy,
-    Purpose, RankReport, Record, RunConfig, Sharing, SolveAnswer, SolveOrder, TaskId, Wishes,
+    Purpose, RankReport, Record, RunConfig, Sharing, SolveAnswer, SolveOrder, StopReason, TaskId,
+    Wishes,
 };
 
 use crate::staying::{config, script, submit};
@@ -290,7 +293,7 @@ fn a_task_that_was_moved_is_left_where_it_is_for_half_an_hour() {
     assert!(is_movable(&mut pool, 100.0));
     let mut records: Vec<(Record, f64)> = pool.records.clone();
     let attempt = pool.attempt_of("a0");
-    let reason = saturn_engine::StopReason::Replan;
+    let reason = StopReason::Replan;
     records.push((Record::Stopping { attempt, reason }, 200.0));
     let end = AttemptEnd::Stopped;
     records.push((Record::Ended { attempt, end, step: 100, step_s: None }, 200.0));
@@ -314,6 +317,106 @@ fn a_task_that_was_moved_is_left_where_it_is_for_half_an_hour() {
     records.push((Record::Closed, 200.0 + 1801.0));
     let later = state(&records);
     assert!(!later.is_to_stay(&later.attempts[&attempt]));
+}
+
+/// A task of a kind that nobody has measured.
+fn unmeasured(uid: u32, name: &str) -> NewTask {
+    let mut task = task(uid, name);
+    task.spec.measured.clear();
+    task
+}
+
+/// A full pool in which the people of these numbers hold a device with each of these tasks.
+fn full(sharing: Sharing, people: [u32; 4]) -> Pool {
+    let mut pool = Pool::new(sharing);
+    let names = ["a", "b", "c", "d"];
+    pool.submit(people.into_iter().zip(names).map(|(uid, name)| task(uid, name)).collect());
+    for name in names {
+        pool.train(name);
+    }
+    pool
+}
+
+impl Pool {
+    /// The tasks whose training is stopped for a trial and has not ended.
+    fn stopped_for_a_trial(&self) -> Vec<&str> {
+        let state = self.engine.state();
+        let is_such = |one: &&saturn_engine::Attempt| {
+            one.stopping.is_some_and(|(reason, _)| reason == StopReason::Trial)
+        };
+        state.attempts.values().filter(is_such).map(|one| state.name(one.task)).collect()
+    }
+
+    /// Attempts that stop have stopped.
+    fn end_stops(&mut self) {
+        let attempts = &self.engine.state().attempts;
+        let stopping = attempts.iter().filter(|(_, one)| one.stopping.is_some());
+        for attempt in stopping.map(|(id, _)| *id).collect::<Vec<_>>() {
+            let report = RankReport::Stopped { step: 100 };
+            self.tell(Event::Reported { attempt, rank: 0, report });
+            let (rank, code, last_words) = (0, 0, String::new());
+            self.tell(Event::RankExited { attempt, rank, code, last_words });
+        }
+    }
+
+    /// The trial of a task is over.
+    fn tried(&mut self, name: &str) {
+        let measured = task(0, "").spec.measured.swap_remove(0).outcome.expect("it is known");
+        let state = self.engine.state();
+        let of_task = |one: &saturn_engine::Attempt| state.name(one.task) == name;
+        let trial = state.attempts.iter().find(|(_, one)| of_task(one)).expect("it is tried");
+        let attempt = *trial.0;
+        let report = RankReport::Trial { knobs: Knobs::new(), outcome: measured, step: None };
+        self.tell(Event::Reported { attempt, rank: 0, report });
+        self.tell(Event::RankExited { attempt, rank: 0, code: 0, last_words: String::new() });
+    }
+
+    fn trials(&self) -> Vec<&str> {
+        let state = self.engine.state();
+        let trials = state.attempts.values().filter(|one| one.purpose == Purpose::Trial);
+        trials.map(|one| state.name(one.task)).collect()
+    }
+}
+
+#[test]
+fn the_first_trial_of_a_person_who_holds_nothing_does_not_wait_for_others_training_to_end() {
+    let mut pool = full(sharing(&[]), [1, 1, 1, 1]);
+    // The tasks of the person who holds all wait for room.
+    pool.at(50.0).submit(vec![unmeasured(1, "own")]);
+    assert_eq!(pool.stopped_for_a_trial(), [""; 0]);
+    pool.at(100.0).submit(vec![unmeasured(2, "new"), unmeasured(2, "new too")]);
+    assert_eq!(pool.stopped_for_a_trial(), ["d"], "one device is enough for one trial");
+    pool.at(110.0).end_stops();
+    assert_eq!(pool.trials(), ["new"], "it comes before trials that have waited longer");
+    assert_eq!(pool.stopped_for_a_trial(), [""; 0], "the person holds a device now");
+}
+
+#[test]
+fn room_for_a_first_trial_comes_from_those_who_hold_more_than_their_shares() {
+    let mut pool = full(sharing(&[("p1", 6.0)]), [2, 2, 1, 1]);
+    pool.at(100.0).submit(vec![unmeasured(3, "new")]);
+    assert_eq!(pool.stopped_for_a_trial(), ["b"], "p1 may have three devices of four");
+    // Nobody holds more than a share.
+    let mut pool = full(sharing(&[("p1", 8.0)]), [1, 1, 1, 1]);
+    pool.at(100.0).submit(vec![unmeasured(2, "new")]);
+    assert_eq!(pool.stopped_for_a_trial(), ["d"]);
+    let mut pool =
+        full(sharing(&[("p1", 1e6), ("p2", 1e6), ("p3", 1e6), ("p4", 1e6)]), [1, 2, 3, 4]);
+    pool.at(100.0).submit(vec![unmeasured(4, "own"), unmeasured(5, "new")]);
+    assert_eq!(pool.stopped_for_a_trial().len(), 1);
+}
+
+#[test]
+fn people_who_hold_nothing_are_given_room_one_after_the_other() {
+    let mut pool = full(sharing(&[]), [1, 1, 1, 1]);
+    pool.at(100.0).submit(vec![unmeasured(2, "new")]);
+    pool.end_stops();
+    let stopped = pool.engine.state().task_named("d").expect("it is there");
+    assert_eq!(pool.engine.state().task(stopped).moved_s, Some(100.0), "it is left alone now");
+    pool.at(110.0).submit(vec![unmeasured(3, "newer")]);
+    assert_eq!(pool.stopped_for_a_trial(), [""; 0], "its trial waits for the trial before it");
+    pool.tried("new");
+    assert_eq!(pool.trials(), ["newer"]);
 }
 
 #[test]

@@ -55,7 +55,7 @@ impl Books {
                 }
                 one.is_stopping = true;
                 self.duties.push(Duty::Stop(*attempt));
-                if *reason == StopReason::Replan {
+                if is_for_gain {
                     self.moved(task);
                 }
             }
