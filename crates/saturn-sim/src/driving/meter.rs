@@ -7,6 +7,12 @@ use saturn_engine::{Event, RankReport};
 
 /// The number of readings that measure the time of a reading.
 const NUM_READINGS: u32 = 10_000;
+/// More than the caches of today's processors hold.
+const OTHERS_BYTES: usize = 64 << 20;
+/// A cache line, bytes.
+const LINE_BYTES: usize = 64;
+/// If caches are emptied, one of so many events is measured: to empty them takes milliseconds.
+const COLD_EVERY: u64 = 4;
 /// Enough for the allocator to look at all free memory, and too little for a mapping of its own.
 const SETTLING_BYTES: usize = 64 << 10;
 
@@ -16,6 +22,8 @@ pub(crate) struct Meter {
     pub(crate) clock: fn() -> f64,
     /// Seconds of one reading of the clock. Each measured span is too long by about as much.
     reading_s: f64,
+    /// Data of others, where measured events are to find the processor's caches empty.
+    others: Option<Others>,
     pub(crate) cost: Cost,
 }
 
@@ -26,7 +34,18 @@ impl Meter {
             clock();
         }
         let reading_s = (clock() - began_s) / f64::from(NUM_READINGS);
-        Self { clock, reading_s, cost: Cost::default() }
+        Self { clock, reading_s, others: None, cost: Cost::default() }
+    }
+
+    /// From now on each measured event finds the processor's caches empty.
+    pub(crate) fn empty_caches(&mut self) {
+        self.others =
+            Some(Others { words: vec![1; OTHERS_BYTES / size_of::<u64>()], num_events: 0 });
+    }
+
+    /// Whether the next event is measured.
+    pub(crate) fn is_next_measured(&mut self) -> bool {
+        self.others.as_mut().is_none_or(Others::are_next)
     }
 
     /// Has the allocator put in order what was freed so far, and counts that as planning.
@@ -43,6 +62,28 @@ impl Meter {
     pub(crate) fn since_s(&mut self, began_s: f64) -> f64 {
         self.cost.clock_s += 2.0 * self.reading_s;
         (self.clock)() - began_s - self.reading_s
+    }
+}
+
+/// Data that displaces the engine's data from the caches.
+#[derive(Debug)]
+struct Others {
+    words: Vec<u64>,
+    num_events: u64,
+}
+
+impl Others {
+    /// Whether the next event is measured. Then nothing of the engine's is in the caches now.
+    fn are_next(&mut self) -> bool {
+        self.num_events += 1;
+        let is_measured = self.num_events.is_multiple_of(COLD_EVERY);
+        if is_measured {
+            for word in self.words.iter_mut().step_by(LINE_BYTES / size_of::<u64>()) {
+                *word = word.wrapping_mul(3);
+            }
+            std::hint::black_box(&self.words);
+        }
+        is_measured
     }
 }
 

@@ -288,6 +288,12 @@ impl Simulation {
         self.meter = Some(Meter::new(clock));
     }
 
+    /// Has each measured event find the processor's caches empty, as after seconds in which other
+    /// programs ran. Not all events are measured then.
+    pub fn empty_caches(&mut self) {
+        self.meter.iter_mut().for_each(Meter::empty_caches);
+    }
+
     /// The measured times.
     pub fn cost(&self) -> Cost {
         self.meter.as_ref().map(|meter| meter.cost.clone()).unwrap_or_default()
@@ -299,6 +305,7 @@ impl Simulation {
         };
         let (kind, is_answer) = (kind_of(&event), matches!(event, Event::Solved { .. }));
         meter.settle_memory();
+        let is_measured = meter.is_next_measured();
         let began_s = (meter.clock)();
         let decision = self.engine.handle(event, now_s);
         let took_s = meter.since_s(began_s);
@@ -309,7 +316,7 @@ impl Simulation {
             cost.planning_s += took_s;
             cost.num_plannings += 1;
             cost.longest_planning_s = cost.longest_planning_s.max(took_s);
-        } else {
+        } else if is_measured {
             cost.events_s += took_s;
             cost.num_events += 1;
             let of_kind = cost.of_kinds.entry(kind).or_default();

@@ -186,7 +186,7 @@ impl Simulation {
     fn ask(&mut self, command: Command) {
         self.world.hit(match &command {
             Command::Submit { .. } => Fault::TaskAdded,
-            Command::Cancel { task } if self.state().task_named(task).is_none() => {
+            Command::Cancel { task, .. } if self.state().task_named(task).is_none() => {
                 Fault::WrongCommand
             }
             Command::Cancel { .. } => Fault::TaskCancelled,
