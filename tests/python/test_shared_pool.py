@@ -185,7 +185,7 @@ def test_a_persons_tasks_wait_while_this_persons_agent_is_not_there(shared: Shar
     until(lambda: shared.trains("own-task"), "lena's task trains")
     for agent in lena.agents():
         os.kill(agent, signal.SIGKILL)
-    until(lambda: shared.status(host)["own-task"]["stage"] == "paused", "the pool has noticed")
+    until(lambda: shared.status(host)["own-task"]["stage"] == "waiting", "the pool has noticed")
     explained = json.loads(lena.saturn("explain", "pool", "own-task", "--json").stdout)
     assert explained["reasons"][0]["code"] == "owner_away"
     # It is nobody's failure, and other people's tasks go on.

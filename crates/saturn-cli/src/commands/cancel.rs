@@ -15,7 +15,7 @@ pub(crate) fn run(args: &TaskArgs) -> Exit {
     let outcome = match saturn_runtime::cancel_sweep(&run.path, &args.task) {
         Ok(false) => {
             return tell(&args.run, args.json, |run| Instruction {
-                command: Command::Cancel { task: args.task.clone() },
+                command: Command::Cancel { task: args.task.clone(), by: None },
                 done: format!("`{}` is cancelled, and what comes after it", args.task),
                 next: format!("the other tasks: saturn status {run}"),
             });

@@ -36,9 +36,9 @@ pub(crate) fn command(
             }
             Ok(())
         }
-        Command::Cancel { task } => {
+        Command::Cancel { task, by } => {
             let task = open_task(&ledger.state, &task)?;
-            let reason = "cancelled by its user".to_owned();
+            let reason = format!("cancelled by {}", by.as_deref().unwrap_or("its user"));
             ledger.end_task(task, TaskEnd::Cancelled { reason }, now_s);
             Ok(())
         }

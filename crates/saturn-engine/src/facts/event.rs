@@ -153,6 +153,9 @@ pub enum Command {
     Cancel {
         /// The task's name.
         task: String,
+        /// The login name of the person who ends another person's task.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
     },
     /// Stop a task at a checkpoint until it is taken up again.
     Pause {

@@ -12,7 +12,7 @@ pub enum Stage {
     Inspecting,
     /// No strategy of it has been measured yet, and a trial runs.
     Measuring,
-    /// It could train, and waits.
+    /// It could train, and waits: for devices, or for the agent of its owner.
     Waiting,
     /// It trains.
     Running,

@@ -303,7 +303,7 @@ fn a_task_that_is_to_stop_ends_at_its_checkpoint_and_for_good() {
 fn a_word_on_what_has_ended_is_kept_and_changes_nothing_and_nobody_is_no_task() {
     let mut run = Run::of(&["a"]);
     run.trains(A, 0);
-    run.ask(Command::Cancel { task: "a".to_owned() });
+    run.ask(Command::Cancel { task: "a".to_owned(), by: None });
     let before = run.records.len();
     run.judge("a", 9, Some(Ruling::Stop));
     assert_eq!((run.refusal.as_ref(), run.stage(A)), (None, Stage::Cancelled));

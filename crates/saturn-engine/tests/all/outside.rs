@@ -141,7 +141,7 @@ fn a_device_that_was_taken_back_is_left_to_others_although_its_accuser_fails_els
     used(&mut run, &[1]);
     assert!(!is_usable(&run, 1));
     run.tell(Event::Command { command: Command::Unpause { task: "b".to_owned() } });
-    run.tell(Event::Command { command: Command::Cancel { task: "a".to_owned() } });
+    run.tell(Event::Command { command: Command::Cancel { task: "a".to_owned(), by: None } });
     for attempt in run.live(Purpose::Train) {
         run.gone(attempt, 1);
     }

@@ -185,7 +185,7 @@ fn a_trial_that_no_task_is_left_to_run_is_closed() {
     let (plain, ..) = trial(&run);
     // While `a` is tried, the other task goes: nobody is left for the wide trial but `a`, which
     // has failed under it.
-    run.tell(Event::Command { command: Command::Cancel { task: "b".to_owned() } });
+    run.tell(Event::Command { command: Command::Cancel { task: "b".to_owned(), by: None } });
     measure(&mut run, plain);
     assert_eq!(run.state().num_open_trials(), 0);
     assert_eq!(run.state().ended, Some(RunEnd::Complete), "the search is over");

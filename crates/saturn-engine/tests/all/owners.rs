@@ -44,7 +44,7 @@ fn nothing_of_theirs_is_launched_until_they_come() {
     assert_eq!(tell(&mut pool, Event::OwnerLeft { uid: LENA }, 2.0), [], "that is known");
     let lenas = submit(&mut pool, "lenas", Some(LENA), 3.0);
     assert_eq!(launched(&lenas), [], "not even an inspection");
-    assert_eq!(pool.state().stage(TaskId(0)), Stage::Paused);
+    assert_eq!(pool.state().stage(TaskId(0)), Stage::Waiting);
     let own = submit(&mut pool, "own", None, 4.0);
     assert_eq!(launched(&own), [TaskId(1)], "other people's tasks are");
     let came = tell(&mut pool, Event::OwnerCame { uid: LENA }, 5.0);

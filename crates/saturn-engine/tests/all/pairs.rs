@@ -190,7 +190,9 @@ fn a_task_that_ends_while_the_solver_works_is_planned_without() {
     let all = ["first", "cancelled", "second", "third"];
     run.submit(all.iter().map(|name| task(name, 1, 1000, None)).collect());
     run.now_s -= TURN_S;
-    run.tell(Event::Command { command: Command::Cancel { task: "cancelled".to_owned() } });
+    run.tell(Event::Command {
+        command: Command::Cancel { task: "cancelled".to_owned(), by: None },
+    });
     run.answer(vec![
         ("first", 0, vec![part(0, &[0])]),
         ("cancelled", 0, vec![part(1, &[0])]),

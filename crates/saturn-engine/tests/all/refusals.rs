@@ -54,14 +54,14 @@ fn each_refusal_has_its_code() {
         (submit(vec![late]), Some(RefusalCode::BadValue)),
         (submit(vec![free]), Some(RefusalCode::BadValue)),
         (submit(vec![bound]), Some(RefusalCode::BadValue)),
-        (Command::Cancel { task: "c".to_owned() }, Some(RefusalCode::UnknownTask)),
+        (Command::Cancel { task: "c".to_owned(), by: None }, Some(RefusalCode::UnknownTask)),
         (unpause, Some(RefusalCode::NotPaused)),
         (after("a", "a"), Some(RefusalCode::BadOrder)),
         (after("a", "c"), Some(RefusalCode::UnknownTask)),
         (device("nowhere", 0), Some(RefusalCode::NoSuchDevice)),
         (device(&node, 7), Some(RefusalCode::NoSuchDevice)),
-        (Command::Cancel { task: a() }, None),
-        (Command::Cancel { task: a() }, Some(RefusalCode::TaskEnded)),
+        (Command::Cancel { task: a(), by: None }, None),
+        (Command::Cancel { task: a(), by: None }, Some(RefusalCode::TaskEnded)),
         (after("b", "a"), Some(RefusalCode::BadOrder)),
         (Command::Close, None),
         (submit(vec![wide]), Some(RefusalCode::OutOfRange)),
@@ -85,7 +85,7 @@ fn every_code_has_its_row_in_the_reference() {
 #[test]
 fn an_empty_run_says_that_it_has_no_tasks() {
     let mut run = Run::on((&[2], 1), Mode::Orchestrate, DeviceKind::Cuda, 10, &[], 48);
-    let command = Command::Cancel { task: "x".to_owned() };
+    let command = Command::Cancel { task: "x".to_owned(), by: None };
     let refusal = run.engine.handle(Event::Command { command }, run.now_s).refusal;
     let expected = "there is no task `x`; the run has no tasks yet";
     assert_eq!(refusal, Some(RefusalCode::UnknownTask.because(expected)));

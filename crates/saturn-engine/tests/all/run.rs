@@ -194,7 +194,7 @@ impl Run {
     }
 
     pub(crate) fn cancel(&mut self, name: &str) {
-        self.tell(Event::Command { command: Command::Cancel { task: name.to_owned() } });
+        self.tell(Event::Command { command: Command::Cancel { task: name.to_owned(), by: None } });
     }
 
     pub(crate) fn judge(&mut self, tasks: &[(&str, u64)], ruling: Ruling) {

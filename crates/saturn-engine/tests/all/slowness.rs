@@ -213,7 +213,7 @@ fn a_slow_node_slows_every_strategy_of_its_task_alike() {
     assert_eq!(run.factor(), None);
     // Both strategies have trained on the node while it was well, and one task is left.
     let (attempt, ..) = run.gangs.remove(1);
-    run.tell(Event::Command { command: Command::Cancel { task: "b".to_owned() } });
+    run.tell(Event::Command { command: Command::Cancel { task: "b".to_owned(), by: None } });
     run.tell(Event::RankExited { attempt, rank: 0, code: 1, last_words: String::new() });
     run.pace(0, 2.0);
     run.train_s(1500.0);

@@ -35,7 +35,7 @@ fn a_group_is_measured_once_before_its_tasks_train() {
 fn a_trial_that_dies_after_its_task_was_cancelled_is_followed_by_the_next() {
     let mut run = Run::new(TrialBudget::Worthwhile, &[("t", "k", 1000), ("u", "k", 1000)]);
     assert_eq!(run.running(), ["ddp x1"]);
-    run.handle(Event::Command { command: Command::Cancel { task: "t".to_owned() } });
+    run.handle(Event::Command { command: Command::Cancel { task: "t".to_owned(), by: None } });
     let (attempt, ..) = run.trials.remove(0);
     run.handle(Event::RankExited { attempt, rank: 0, code: 1, last_words: String::new() });
     let has_failed =

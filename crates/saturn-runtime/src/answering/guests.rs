@@ -7,11 +7,13 @@
 //!
 //! Who asks is told by the kernel (`asking::door`).
 
+use nix::unistd::geteuid;
 use saturn_engine::{Command, NewTask, Owner, Refusal, RefusalCode, State, TaskId};
 use saturn_view::{Code, Explanation, History, Status};
 
 use crate::answering::reports;
 use crate::asking::control::{Query, Reply};
+use crate::asking::door::login;
 
 /// Reasons whose sentences may have lines of a task's own errors.
 const HIDDEN: [Code; 7] = [
@@ -34,7 +36,7 @@ pub(crate) fn refusal(state: &State, command: &Command, guest: &Owner) -> Option
     match command {
         Command::Submit { .. } => None,
         Command::Wish { task, .. }
-        | Command::Cancel { task }
+        | Command::Cancel { task, .. }
         | Command::Pause { task }
         | Command::Unpause { task } => not_own(state, task, guest),
         Command::Close => of_pool("the pool would take no more tasks"),
@@ -44,6 +46,13 @@ pub(crate) fn refusal(state: &State, command: &Command, guest: &Owner) -> Option
             of_pool("stoppers and searches of other people don't run in a shared pool")
         }
     }
+}
+
+/// Who ends another person's task by a command: nobody but the person who drives the pool may.
+pub(crate) fn canceller(state: &State, task: &str, guest: Option<&Owner>) -> Option<String> {
+    let is_others = |task: TaskId| state.task(task).spec.owner.is_some();
+    let is_by_host = guest.is_none() && state.task_named(task).is_some_and(is_others);
+    is_by_host.then(|| login(geteuid()))
 }
 
 /// Makes tasks that are submitted the guest's, or the run's own person's.
@@ -181,6 +190,16 @@ mod tests {
         let other = person(1003, "lena");
         let cancel = command(&json!({"command": "cancel", "task": "lena"}));
         assert!(refusal(&state, &cancel, &other).is_some());
+    }
+
+    #[test]
+    fn a_guests_task_that_the_pools_own_person_ends_says_who_ended_it() {
+        let (state, lena) = (pool(), person(1001, "lena"));
+        let host = Some(login(geteuid()));
+        assert_eq!(canceller(&state, "lena", None), host);
+        assert_eq!(canceller(&state, "lena", Some(&lena)), None);
+        assert_eq!(canceller(&state, "own", None), None);
+        assert_eq!(canceller(&state, "nobody", None), None);
     }
 
     #[test]

@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn requests_are_flat_lines_with_a_version() {
-        let cancel = Request::Command(Command::Cancel { task: "x".to_owned() });
+        let cancel = Request::Command(Command::Cancel { task: "x".to_owned(), by: None });
         let line = cancel.to_line().unwrap();
         let value: Value = serde_json::from_str(&line).unwrap();
         let expected = serde_json::json!({"version": 1, "command": "cancel", "task": "x"});

@@ -15,7 +15,7 @@ use saturn_engine::{
 };
 
 use crate::answering::followers::{Followers, Progress};
-use crate::answering::guests::refusal;
+use crate::answering::guests::{canceller, refusal};
 use crate::asking::control::Reply;
 use crate::driving::in_place::PlaceWatch;
 use crate::driving::listening::Listening;
@@ -224,6 +224,9 @@ impl<L: OwnLauncher> Driver<'_, L> {
             if let Err(error) = check_tasks(tasks, limit) {
                 return Ok(Reply::refused(RefusalCode::BadValue.because(error)));
             }
+        }
+        if let Command::Cancel { task, by } = &mut command {
+            *by = canceller(self.engine.state(), task, guest);
         }
         self.look_at_itself()?;
         let refusal = self.decide(Event::Command { command })?;

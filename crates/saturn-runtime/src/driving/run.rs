@@ -130,7 +130,7 @@ pub fn start(request: RunRequest, mut watcher: Watcher<'_>) -> Result<Outcome, R
         }
         let decision = engine.handle(event, 0.0);
         if let Some(refusal) = decision.refusal {
-            return Err(RuntimeError::Request { reason: refusal.reason });
+            return Err(RuntimeError::Refused { reason: refusal.reason });
         }
         let Decision { records: new, actions: more, .. } = decision;
         // Before there are tasks, some of which may start at once.

@@ -35,7 +35,7 @@ pub fn outlook(request: RunRequest) -> Result<Outlook, RuntimeError> {
     engine.handle(Event::Begin { cluster: hardware.cluster() }, 0.0);
     let submit = Event::Command { command: Command::Submit { tasks } };
     if let Some(refusal) = engine.handle(submit, 0.0).refusal {
-        return Err(RuntimeError::Request { reason: refusal.reason });
+        return Err(RuntimeError::Refused { reason: refusal.reason });
     }
     let state = engine.state();
     let saturn_engine::Outlook { problem, num_estimated, unknown } = saturn_engine::outlook(state);

@@ -125,6 +125,7 @@ impl RunRequest {
         if request.version != 1 {
             return Err(malformed(format!("version is {}, not 1", request.version)));
         }
+        let refused = |reason: String| RuntimeError::Refused { reason };
         let numbers = [
             ("interval_s", request.interval_s),
             ("checkpoint_every_s", request.checkpoint_every_s.unwrap_or(1.0)),
@@ -137,7 +138,7 @@ impl RunRequest {
             if !(value.is_finite() && value > 0.0) {
                 let reason =
                     format!("`{name}` is {value}; it must be a positive number of seconds");
-                return Err(malformed(reason));
+                return Err(refused(reason));
             }
         }
         if let TrialBudget::Seconds(budget_s) = request.trial_budget
@@ -146,15 +147,15 @@ impl RunRequest {
             let reason = format!(
                 "`trial_budget` is {budget_s}; it must be a positive number of device-seconds"
             );
-            return Err(malformed(reason));
+            return Err(refused(reason));
         }
         if request.device_memory_bytes == Some(0) {
-            return Err(malformed("`device_memory_bytes` is 0; it must be positive".to_owned()));
+            return Err(refused("`device_memory_bytes` is 0; it must be positive".to_owned()));
         }
         if request.host_memory_bytes == Some(0) {
-            return Err(malformed("`host_memory_bytes` is 0; it must be positive".to_owned()));
+            return Err(refused("`host_memory_bytes` is 0; it must be positive".to_owned()));
         }
-        check_tasks(&mut request.tasks, request.device_memory_bytes).map_err(malformed)?;
+        check_tasks(&mut request.tasks, request.device_memory_bytes).map_err(refused)?;
         Ok(request)
     }
 

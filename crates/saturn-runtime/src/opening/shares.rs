@@ -29,7 +29,7 @@ pub(crate) fn sharing_by(
         let reason = "`shares` is for a pool that other people join: give `share` too, the directory at which they \
                       join it";
         return if given {
-            Err(RuntimeError::Request { reason: reason.to_owned() })
+            Err(RuntimeError::Refused { reason: reason.to_owned() })
         } else {
             Ok(None)
         };
@@ -47,12 +47,12 @@ fn check(shares: &Shares) -> Result<(), RuntimeError> {
             let (least, most) = SIZES;
             let reason =
                 format!("the share of `{name}` is {size}; it must be from {least} to {most}");
-            return Err(RuntimeError::Request { reason });
+            return Err(RuntimeError::Refused { reason });
         }
         if User::from_name(name).ok().flatten().is_none() {
             let reason =
                 format!("`shares` has `{name}`, which no person of this machine is called");
-            return Err(RuntimeError::Request { reason });
+            return Err(RuntimeError::Refused { reason });
         }
     }
     Ok(())

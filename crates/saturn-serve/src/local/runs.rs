@@ -214,7 +214,7 @@ impl Source for Local {
 
     fn command(&self, run: &str, command: Command) -> Result<(), Failure> {
         let path = self.find(run)?.path;
-        if let Command::Cancel { task } = &command
+        if let Command::Cancel { task, .. } = &command
             && cancel_sweep(&path, task)
                 .map_err(|error| FailureKind::Internal.because(error.to_string()))?
         {

@@ -263,7 +263,7 @@ fn draw_commands(rng: &mut Xoshiro256PlusPlus, simulation: &mut Simulation, name
         let at_s = rng.random_range(0.0..CALM_S);
         let Some(task) = names.choose(rng).cloned() else { return };
         let deed = match rng.random_range(0..10) {
-            0 => Deed::Ask(Command::Cancel { task }),
+            0 => Deed::Ask(Command::Cancel { task, by: None }),
             1 | 2 => {
                 let back_s = at_s + rng.random_range(0.0..100.0);
                 simulation.plan_deed(back_s, Deed::Ask(Command::Unpause { task: task.clone() }));
@@ -285,7 +285,7 @@ fn draw_commands(rng: &mut Xoshiro256PlusPlus, simulation: &mut Simulation, name
                 release_s: Some(rng.random_range(0.0..CALM_S)),
                 after: Some(names.choose(rng).cloned().into_iter().collect()),
             }),
-            5 => Deed::Ask(Command::Cancel { task: "nobody".to_owned() }),
+            5 => Deed::Ask(Command::Cancel { task: "nobody".to_owned(), by: None }),
             6 => Deed::Ask(Command::TakeBack { node: "n0".to_owned(), devices: Vec::new() }),
             7 => Deed::OldWord(AttemptId(rng.random_range(1..20))),
             _ => Deed::Interrupt(rng.random_range(1..=3)),

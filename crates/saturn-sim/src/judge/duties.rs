@@ -151,7 +151,7 @@ impl Books {
         self.asked.push(command.clone());
         let position = |name: &str| self.tasks.iter().position(|one| one.name == name);
         let duty = match command {
-            Command::Cancel { task } => {
+            Command::Cancel { task, .. } => {
                 position(task).map(|index| Duty::Cancel(task.clone(), TaskId(index)))
             }
             Command::Pause { task } => position(task)
@@ -226,7 +226,7 @@ impl Books {
     }
 
     pub(super) fn is_asked_to_cancel(&self, name: &str) -> bool {
-        let is_of = |one: &Command| matches!(one, Command::Cancel { task } if task == name);
+        let is_of = |one: &Command| matches!(one, Command::Cancel { task, .. } if task == name);
         self.asked.iter().any(is_of)
     }
 }

@@ -163,7 +163,7 @@ impl<'a> Reader<'a> {
                 if reason == BY_ITS_USER =>
             {
                 if let Some(task) = self.name(*task) {
-                    ask(at, Command::Cancel { task });
+                    ask(at, Command::Cancel { task, by: None });
                 }
             }
             Record::Judged { task, judgement } => {
