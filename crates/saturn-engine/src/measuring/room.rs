@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use crate::facts::ids::{AttemptId, NodeId};
-use crate::facts::record::{Purpose, StopReason};
+use crate::facts::record::StopReason;
 use crate::ledger::book::Ledger;
 use crate::ledger::timers::Timer;
 use crate::measuring::shares::{Holdings, is_training};
@@ -36,9 +36,7 @@ pub(crate) fn make_room(
         .attempts
         .iter()
         .filter(|(_, attempt)| {
-            attempt.purpose == Purpose::Train
-                && attempt.stopping.is_none()
-                && !attempt.is_dying()
+            is_training(attempt)
                 && !ledger.state.is_to_stay(attempt)
                 && attempt.gang.iter().all(|part| part.node == vacancy.node.0)
         })
@@ -80,9 +78,7 @@ fn make_room_across(
         .attempts
         .iter()
         .filter(|(_, attempt)| {
-            attempt.purpose == Purpose::Train
-                && attempt.stopping.is_none()
-                && !attempt.is_dying()
+            is_training(attempt)
                 && attempt.gang.iter().any(|part| nodes.contains(&NodeId(part.node)))
         })
         .map(|(id, _)| *id)

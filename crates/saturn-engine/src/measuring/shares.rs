@@ -6,9 +6,8 @@
 //! person, training of people who hold more than their shares is stopped at checkpoints, until the
 //! person's first trial has room. The stopped tasks go on when the plan has devices for them.
 //!
-//! Invariants: nobody is left with less than a share by the stop of a gang that is no wider than
-//! what its owner holds beyond the share. No task is stopped that could not be resumed, or was moved
-//! just before.
+//! Invariants: only those lose a device who hold more than their shares. No task is stopped that could
+//! not be resumed, or was moved just before.
 //!
 //! It makes no room for a gang that is wider than a node.
 
