@@ -72,9 +72,6 @@ def serve_pool(asked: Mapping[str, Any]) -> int:
     names = ("devices", "device_memory", "wait", "share", "shares")
     options = {name: asked[name] for name in names}
     run = serving.serve(**options)
-    if asked["share"] is not None:
-        door = shlex.quote(str(Path(asked["share"]).absolute()))
-        say(f"others on this machine submit to it after: saturn join {door}")
     if joined.current() is not None:
         say("saturn submit and the name `pool` mean the pool that you joined: saturn join --leave")
     say(

@@ -169,6 +169,7 @@ def test_people_share_a_pool_whose_driver_is_killed_while_their_tasks_train(shar
     assert lena.saturn("logs", "pool", "lenas-task").returncode == 0, "the files are lena's"
     shared.driver = host.start("serve", "--shares", "root=3")
     until(lambda: "2 trained on" in host.told(), "the pool goes on")
+    assert f"after: saturn join {shared.door}" in host.told()
     for name, task in shared.status(host).items():
         assert task["attempt"] in (before[name], None), "it went on as the same attempt"
     assert [one["share"] for one in shared.people(host)] == [0.5, 0.5], "root has no tasks"

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use saturn_engine::{Command, Engine, Event, Observer, Owner, RunEnd, TaskEnd, TaskStatus};
 use saturn_store::{Disk, Platform};
+use saturn_view::words::shell_quoted;
 use saturn_view::{Report, Results};
 
 use crate::answering::followers::Followers;
@@ -199,6 +200,11 @@ fn drive_with(
     let (door_of_driver, inputs) = DriverDoor::new(bell.clone());
     if !launcher.is_ready() {
         followers.note("starting workers: importing torch", now_s);
+    }
+    if let Some(door) = &door {
+        let door = shell_quoted(&door.path().to_string_lossy());
+        let text = format!("others on this machine submit to it after: saturn join {door}");
+        followers.note(&text, now_s);
     }
     let answer = answering(&followers, &engine, door_of_driver.clone(), shelf);
     let control = ControlSocket::listen(run.path(), Arc::clone(&answer))?;
