@@ -74,6 +74,21 @@ pub(crate) fn run(named: &Path) -> Result<Found, Exit> {
     ))
 }
 
+/// The same for what needs the run's journal: a pool that this person has joined is refused, since its
+/// journal is another person's.
+pub(crate) fn with_journal(named: &Path) -> Result<Found, Exit> {
+    let found = run(named)?;
+    if !saturn_runtime::is_joined(&found.path) {
+        return Ok(found);
+    }
+    let message = format!(
+        "{0} is another person's pool, and only that person has its journal; what you can see of it: \
+         saturn status {0}, saturn explain {0} TASK, saturn logs {0} TASK",
+        found.shown
+    );
+    Err(fail(Exit::BadInput, message))
+}
+
 /// What to do where this person has no pool.
 const NO_POOL: &str =
     "there is no pool; to start one: saturn serve; to use another person's: saturn join DOOR";

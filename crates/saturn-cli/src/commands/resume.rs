@@ -18,7 +18,7 @@ pub(crate) fn run(args: &ResumeArgs) -> Exit {
     if let Some(option) = args.cluster.without_cluster() {
         return fail(Exit::BadInput, format!("{option} is for a cluster: add --cluster auto"));
     }
-    let run = match find::run(&args.run) {
+    let run = match find::with_journal(&args.run) {
         Ok(run) => run,
         Err(exit) => return exit,
     };

@@ -8,7 +8,7 @@ use crate::exit::{Exit, print_data};
 use crate::find;
 
 pub(crate) fn run(args: &TraceArgs) -> Exit {
-    let run = match find::run(&args.run) {
+    let run = match find::with_journal(&args.run) {
         Ok(run) => run,
         Err(exit) => return exit,
     };

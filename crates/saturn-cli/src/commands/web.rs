@@ -126,7 +126,7 @@ impl Shown {
         if !is_run && named.is_dir() {
             return Ok(Self::In(named.to_owned()));
         }
-        let found = find::run(named)?;
+        let found = find::with_journal(named)?;
         let is_pool = !is_run && named == Path::new(find::POOL);
         // A directory such as `.` has its name after its path is complete.
         let path = found.path.canonicalize().unwrap_or(found.path);

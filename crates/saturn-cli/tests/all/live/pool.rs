@@ -80,3 +80,19 @@ fn the_pool_is_listed_before_the_runs_of_this_directory() {
     let next = &place.json(&["runs", "--json"])["runs"][0]["next"];
     assert_eq!(next, &json!(format!("saturn report {}", place.pool().display())));
 }
+
+#[test]
+fn what_needs_a_journal_is_refused_of_another_persons_pool() {
+    let place = Place::new();
+    let joined = place.home().join("joined");
+    std::fs::create_dir_all(joined.join("srv_pool")).unwrap();
+    std::os::unix::fs::symlink("srv_pool", joined.join("pool")).unwrap();
+    for verb in ["report", "trace", "web", "resume"] {
+        let (code, _, error) = place.saturn(&[verb, "pool"]);
+        assert_eq!(code, 2, "{verb}: {error}");
+        let expected = "pool is another person's pool, and only that person has its journal; what \
+                        you can see of it: saturn status pool, saturn explain pool TASK, saturn \
+                        logs pool TASK\n";
+        assert_eq!(error, format!("error: {expected}"), "{verb}");
+    }
+}
