@@ -15,7 +15,8 @@ use crate::python;
 const DEFAULT_PAGE: &str = "comparison.html";
 
 pub(crate) fn run(args: &ReportArgs) -> Exit {
-    let runs: Result<Vec<Found>, Exit> = args.runs.iter().map(|run| find::with_journal(run)).collect();
+    let runs: Result<Vec<Found>, Exit> =
+        args.runs.iter().map(|run| find::with_journal(run)).collect();
     match runs.as_deref() {
         Ok([run]) => one(&run.path, args),
         Ok(runs) => several(runs, args),
