@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 #: Each takes at least 8 ms in a run, so that tasks train for a while on every machine.
-STEPS = 800
+STEPS = 1600
 NETS = """
 import os
 import time
@@ -57,7 +57,7 @@ class Shared:
     def __init__(self, within: Path) -> None:
         self.host, self.lena = Person(within, 0), Person(within, 1)
         self.door = self.host.home / "door"
-        for person, steps in ((self.host, 3 * STEPS), (self.lena, STEPS)):
+        for person, steps in ((self.host, 2 * STEPS), (self.lena, STEPS)):
             person.write("nets.py", NETS)
             person.write("a.toml", f'function = "nets.py:make"\n[grid]\nsteps = [{steps}]\n')
         self.driver = self.host.start("serve", "--share", str(self.door), "--devices", "2")
