@@ -74,8 +74,8 @@ pub(crate) fn run(named: &Path) -> Result<Found, Exit> {
     ))
 }
 
-/// The same for what needs the run's journal: a pool that this person has joined is refused, since its
-/// journal is another person's.
+/// The run of that path or name, for verbs that need its journal. A pool that this person has joined is
+/// refused, since its journal is another person's.
 pub(crate) fn with_journal(named: &Path) -> Result<Found, Exit> {
     let found = run(named)?;
     if !saturn_runtime::is_joined(&found.path) {

@@ -156,7 +156,7 @@ impl State {
     pub(crate) fn apply_stopping(&mut self, id: AttemptId, reason: StopReason, now_s: f64) {
         let Some(attempt) = self.attempts.get_mut(&id) else { return };
         attempt.stopping = Some((reason, now_s));
-        if matches!(reason, StopReason::Replan | StopReason::Trial) {
+        if reason.is_for_gain() {
             self.tasks[attempt.task.0].moved_s = Some(now_s);
         }
         let gang = attempt.gang.clone();

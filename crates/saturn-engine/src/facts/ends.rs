@@ -73,7 +73,8 @@ pub enum StopReason {
     Interrupt,
     /// The attempt has done its part of the task in the plan.
     Switch,
-    /// A trial that is expected to save more needs its devices.
+    /// A trial needs its devices: the trial is expected to save more, or it is the first trial of a
+    /// person who holds nothing.
     Trial,
     /// The person pauses the task.
     Pause,
@@ -81,4 +82,11 @@ pub enum StopReason {
     SetAside,
     /// The stopper holds the task, or ends it.
     Judged,
+}
+
+impl StopReason {
+    /// Whether the stop is for a better plan or for a trial. Nobody asked for it, and nothing failed.
+    pub(crate) fn is_for_gain(self) -> bool {
+        matches!(self, Self::Replan | Self::Trial)
+    }
 }

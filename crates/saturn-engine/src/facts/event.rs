@@ -153,7 +153,8 @@ pub enum Command {
     Cancel {
         /// The task's name.
         task: String,
-        /// The login name of the person who ends another person's task.
+        /// The login name of the person who ends another person's task. The driver sets it, whatever
+        /// a client sends.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
     },

@@ -38,11 +38,10 @@ impl Ledger {
     /// Asks an attempt to stop at a checkpoint, once. An attempt that could not be resumed from a
     /// checkpoint is stopped only where a person or the stopper asks for it.
     pub(crate) fn stop(&mut self, attempt: AttemptId, reason: StopReason, now_s: f64) {
-        let is_for_gain = matches!(reason, StopReason::Replan | StopReason::Trial);
         let state = self.state.attempts.get(&attempt).filter(|state| {
             state.stopping.is_none()
                 && !state.is_dying()
-                && !(is_for_gain && self.state.is_to_stay(state))
+                && !(reason.is_for_gain() && self.state.is_to_stay(state))
         });
         if state.is_some() {
             self.commit(Record::Stopping { attempt, reason }, now_s);

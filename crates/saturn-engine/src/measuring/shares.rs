@@ -26,8 +26,8 @@ use crate::state::trial::TrialKey;
 pub(crate) struct Holdings {
     /// Devices that the person's attempts hold, whatever they do.
     held: BTreeMap<Uid, u32>,
-    /// Devices beyond the share that train, and are not to be free soon; below 0 for less than the
-    /// share.
+    /// How many devices train the person's tasks, less the person's share of the devices. Attempts
+    /// that are being stopped don't count. Below 0 for a person who holds less than the share.
     beyond: BTreeMap<Uid, f64>,
 }
 
@@ -64,9 +64,9 @@ impl Holdings {
         is_narrowest && group.tasks.iter().copied().any(is_such)
     }
 
-    /// The attempts on a node whose stops free so many devices, in the order in which they are to be
-    /// stopped: those of the people who hold the most beyond their shares first, and of one person's
-    /// the attempt that was launched last. `None` if they are too few.
+    /// The attempts that are to be stopped on a node, in order, so that so many devices become free.
+    /// Each time, the person who holds the most beyond the share loses an attempt: the attempt that
+    /// was launched last. `None` if too few devices would become free.
     pub(crate) fn to_stop(
         &self,
         state: &State,

@@ -2,11 +2,12 @@
 //!
 //! Trials get free devices before anything else does, wide trials first, and trials of one width in
 //! the order in which their groups came. Where people share the pool, the first trials of people who
-//! hold nothing come before all others (`shares`). A narrow trial may overtake a wide trial that has to wait,
-//! and no two ever share a device. If a trial only waits for other trials to end, the devices that
-//! are already free for it are kept for it. If it waits for training to end, they are not kept. A
-//! task may train on them under a measured strategy, and the trial runs when there is room again.
-//! If a trial only waits for inspections, its devices are kept for it too (`inspections`).
+//! hold nothing come before all others (`shares`). A narrow trial may overtake a wide trial that has
+//! to wait, and no two ever share a device. If a trial only waits for other trials to end, the
+//! devices that are already free for it are kept for it. If it waits for training to end, they are
+//! not kept. A task may train on them under a measured strategy, and the trial runs when there is
+//! room again. If a trial only waits for inspections, its devices are kept for it too
+//! (`inspections`).
 //!
 //! If the functions of a trial's task raise, that task is to blame (`blame`). It ends if the same
 //! would happen under every strategy. Otherwise the strategy is excluded for this task, and the
@@ -43,11 +44,13 @@ use crate::state::vacancies::Vacancies;
 /// How many failures that may be chance a trial may have before it counts as failed.
 const MAX_TRIAL_FAILURES: u32 = 2;
 
-/// The trials that are looked at together: those of an earlier round get devices first.
+/// Trials are looked at in three rounds. The trials of a round get devices before the trials of later
+/// rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Round {
     /// The first trials of people who hold nothing.
     Owed,
+    /// All trials that belong to no other round.
     Others,
     /// Trials in which functions of their tasks have raised.
     HaveRaised,

@@ -88,7 +88,7 @@ pub struct TaskState {
     pub num_attempts: u32,
     /// When it last ended an attempt at training, seconds; 0 before.
     pub trained_until_s: f64,
-    /// When a plan last moved it, seconds.
+    /// When a plan or a trial last stopped it, to go on elsewhere or later, seconds on the run's clock.
     pub moved_s: Option<f64>,
     /// When it would end if its owner were alone on the owner's share of a pool that people share;
     /// `None` until that is planned.

@@ -60,7 +60,7 @@ impl Vacancies {
         Self { by_type: vacancies, node_widths: state.node_widths.clone(), max_nodes }
     }
 
-    /// The same of these devices alone, which are free.
+    /// The vacancies of a pool in which these devices are free, and no others.
     pub(crate) fn among(state: &State, devices: impl Iterator<Item = DeviceId>) -> Self {
         let mut free: BTreeMap<NodeId, Vec<u32>> = BTreeMap::new();
         for DeviceId { node, device } in devices {

@@ -396,7 +396,7 @@ fn room_for_a_first_trial_comes_from_those_who_hold_more_than_their_shares() {
     let mut pool = full(sharing(&[("p1", 6.0)]), [2, 2, 1, 1]);
     pool.at(100.0).submit(vec![unmeasured(3, "new")]);
     assert_eq!(pool.stopped_for_a_trial(), ["b"], "p1 may have three devices of four");
-    // Nobody holds more than a share.
+    // However large a share is, all devices are more.
     let mut pool = full(sharing(&[("p1", 8.0)]), [1, 1, 1, 1]);
     pool.at(100.0).submit(vec![unmeasured(2, "new")]);
     assert_eq!(pool.stopped_for_a_trial(), ["d"]);

@@ -1,6 +1,6 @@
 //! Times the engine on a week of a large pool, and on half a day of a full pool:
-//! `saturn-engine-bench`. `saturn-engine-bench --full NUM_TASKS,...` times full pools alone, which
-//! with 50,000 tasks takes an hour. Prints markdown.
+//! `saturn-engine-bench`. `saturn-engine-bench --full NUM_TASKS,...` times full pools alone; a pool of
+//! 50,000 tasks takes more than 40 minutes. Prints markdown.
 //!
 //! Times are processor times, without the time of reading the clock, so the machine's other work
 //! changes little. The whole run has three parts: the engine, for events and around solves (it
@@ -30,19 +30,20 @@ const QUEUED: usize = 40;
 /// What an event finds in the processor's caches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Caches {
-    /// What the event before it has left there, and the solver.
+    /// The data of the event before it, or of the last solve.
     AsTheyAre,
-    /// Nothing of the engine's. In a run seconds pass between events, in which other programs run; in
-    /// a simulation the events of a small pool find all they need in the caches, and those of a large
-    /// pool do not, so that their times compare caches.
+    /// No data of the engine. In a run seconds pass between events, and other programs use the caches
+    /// meanwhile. In a simulation, events follow one another at once. Then the caches hold all data of a
+    /// small pool, and not all data of a large pool, and times of events would compare caches.
     Empty,
 }
 
-/// How a pool begins, up to which time it is looked at (seconds), and what its events find in caches.
-type Pool = (fn(usize, usize, u64) -> Simulation, f64, Caches);
+/// How a simulation begins, up to which time it runs (seconds on the run's clock), and what its events
+/// find in caches.
+type Scenario = (fn(usize, usize, u64) -> Simulation, f64, Caches);
 
-const WEEKS: Pool = (week, 20.0 * WEEK_S, Caches::AsTheyAre);
-const FULL: Pool = (full, FULL_S, Caches::Empty);
+const WEEKS: Scenario = (week, 20.0 * WEEK_S, Caches::AsTheyAre);
+const FULL: Scenario = (full, FULL_S, Caches::Empty);
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -64,7 +65,7 @@ fn main() {
 }
 
 /// A line for each pool, given as its tasks and devices, up to a time in seconds.
-fn table(pools: impl Iterator<Item = (usize, usize)>, (begin, until_s, caches): Pool) {
+fn table(pools: impl Iterator<Item = (usize, usize)>, (begin, until_s, caches): Scenario) {
     println!(
         "| tasks | GPUs | ended after | events | whole run | but for the stub solver | engine, events | an event | engine, around solves | a solve | longest half | stub solver | simulated world | peak memory so far |"
     );

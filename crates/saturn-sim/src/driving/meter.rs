@@ -7,11 +7,11 @@ use saturn_engine::{Event, RankReport};
 
 /// The number of readings that measure the time of a reading.
 const NUM_READINGS: u32 = 10_000;
-/// More than the caches of today's processors hold.
-const OTHERS_BYTES: usize = 64 << 20;
+/// More than the last cache of most processors holds.
+const DISPLACING_BYTES: usize = 64 << 20;
 /// A cache line, bytes.
 const LINE_BYTES: usize = 64;
-/// If caches are emptied, one of so many events is measured: to empty them takes milliseconds.
+/// If caches are emptied, every so manyeth event is measured, since to empty them takes milliseconds.
 const COLD_EVERY: u64 = 4;
 /// Enough for the allocator to look at all free memory, and too little for a mapping of its own.
 const SETTLING_BYTES: usize = 64 << 10;
@@ -22,8 +22,8 @@ pub(crate) struct Meter {
     pub(crate) clock: fn() -> f64,
     /// Seconds of one reading of the clock. Each measured span is too long by about as much.
     reading_s: f64,
-    /// Data of others, where measured events are to find the processor's caches empty.
-    others: Option<Others>,
+    /// Empties the processor's caches before each measured event, if that was asked for.
+    emptier: Option<CacheEmptier>,
     pub(crate) cost: Cost,
 }
 
@@ -34,18 +34,18 @@ impl Meter {
             clock();
         }
         let reading_s = (clock() - began_s) / f64::from(NUM_READINGS);
-        Self { clock, reading_s, others: None, cost: Cost::default() }
+        Self { clock, reading_s, emptier: None, cost: Cost::default() }
     }
 
     /// From now on each measured event finds the processor's caches empty.
     pub(crate) fn empty_caches(&mut self) {
-        self.others =
-            Some(Others { words: vec![1; OTHERS_BYTES / size_of::<u64>()], num_events: 0 });
+        let words = vec![1; DISPLACING_BYTES / size_of::<u64>()];
+        self.emptier = Some(CacheEmptier { words, num_events: 0 });
     }
 
-    /// Whether the next event is measured.
-    pub(crate) fn is_next_measured(&mut self) -> bool {
-        self.others.as_mut().is_none_or(Others::are_next)
+    /// Prepares for the next event. Returns whether that event is measured.
+    pub(crate) fn prepare(&mut self) -> bool {
+        self.emptier.as_mut().is_none_or(CacheEmptier::prepare)
     }
 
     /// Has the allocator put in order what was freed so far, and counts that as planning.
@@ -65,16 +65,16 @@ impl Meter {
     }
 }
 
-/// Data that displaces the engine's data from the caches.
+/// Empties the processor's caches: goes through data that displaces the engine's data.
 #[derive(Debug)]
-struct Others {
+struct CacheEmptier {
     words: Vec<u64>,
     num_events: u64,
 }
 
-impl Others {
-    /// Whether the next event is measured. Then nothing of the engine's is in the caches now.
-    fn are_next(&mut self) -> bool {
+impl CacheEmptier {
+    /// Empties the caches if the next event is measured. Returns whether it is.
+    fn prepare(&mut self) -> bool {
         self.num_events += 1;
         let is_measured = self.num_events.is_multiple_of(COLD_EVERY);
         if is_measured {

@@ -305,7 +305,7 @@ impl Simulation {
         };
         let (kind, is_answer) = (kind_of(&event), matches!(event, Event::Solved { .. }));
         meter.settle_memory();
-        let is_measured = meter.is_next_measured();
+        let is_measured = meter.prepare();
         let began_s = (meter.clock)();
         let decision = self.engine.handle(event, now_s);
         let took_s = meter.since_s(began_s);

@@ -20,9 +20,9 @@ use crate::replaying::costs::{Costs, Reached};
 const BECAUSE_WITHIN_S: f64 = 2.0;
 /// A node dies so soon after its last word: the replay's last word may come a little later.
 const LAST_WORD_S: f64 = 0.05;
-/// Why a task is cancelled by a command (`commands.rs` of the engine), not by what became of
-/// another.
-const BY_ITS_USER: &str = "cancelled by its user";
+/// How the reason begins if a command cancelled a task (`commands.rs` of the engine). A task that is
+/// cancelled because of another task has another reason.
+const BY_A_COMMAND: &str = "cancelled by ";
 
 /// When something is done.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -160,7 +160,7 @@ impl<'a> Reader<'a> {
                 }
             }
             Record::TaskEnded { task, end: TaskEnd::Cancelled { reason } }
-                if reason == BY_ITS_USER =>
+                if reason.starts_with(BY_A_COMMAND) =>
             {
                 if let Some(task) = self.name(*task) {
                     ask(at, Command::Cancel { task, by: None });
