@@ -138,6 +138,8 @@ def test_people_share_a_pool_whose_driver_is_killed_while_their_tasks_train(shar
     # A priority is among one's own tasks.
     assert lena.saturn("priority", "pool", "lenas-task", "1").returncode == 0
 
+    assert "saturn status pool" in lena.saturn("runs").stderr, "a joined pool is spoken of"
+
     # Each can count on half of the devices.
     people = shared.people(lena)
     assert [one["share"] for one in people] == [0.5, 0.5]

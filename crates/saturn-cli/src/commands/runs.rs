@@ -87,6 +87,9 @@ pub(crate) fn run(args: &RunsArgs) -> Exit {
     } else {
         print_data(&table(&runs, now_unix_s()));
     }
+    if args.dir == Path::new(RUNS_DIR) && saturn_runtime::joined_pool().is_some() {
+        eprintln!("you have joined another person's pool, which is not listed: saturn status pool");
+    }
     Exit::Ok
 }
 

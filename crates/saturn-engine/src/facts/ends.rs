@@ -73,9 +73,10 @@ pub enum StopReason {
     Interrupt,
     /// The attempt has done its part of the task in the plan.
     Switch,
-    /// A trial needs its devices: the trial is expected to save more, or it is the first trial of a
-    /// person who holds nothing.
+    /// A trial that is expected to save more needs its devices.
     Trial,
+    /// The first trial of a person who holds nothing needs its devices.
+    FirstTrial,
     /// The person pauses the task.
     Pause,
     /// Its devices are to be used no more.
@@ -86,7 +87,8 @@ pub enum StopReason {
 
 impl StopReason {
     /// Whether the stop is for a better plan or for a trial. Nobody asked for it, and nothing failed.
-    pub(crate) fn is_for_gain(self) -> bool {
-        matches!(self, Self::Replan | Self::Trial)
+    #[must_use]
+    pub fn is_for_gain(self) -> bool {
+        matches!(self, Self::Replan | Self::Trial | Self::FirstTrial)
     }
 }

@@ -51,16 +51,16 @@ pub(crate) fn make_room(
             break;
         }
         vacancy.lent += held;
-        stop_or_await_end(ledger, attempt, now_s);
+        stop_or_await_end(ledger, attempt, StopReason::Trial, now_s);
     }
 }
 
 /// Stops an attempt for a trial, unless it ends sooner than it could be stopped and launched again.
-fn stop_or_await_end(ledger: &mut Ledger, id: AttemptId, now_s: f64) {
+fn stop_or_await_end(ledger: &mut Ledger, id: AttemptId, reason: StopReason, now_s: f64) {
     let attempt = &ledger.state.attempts[&id];
     let left_s = ledger.state.time_left_s(attempt, attempt.until_step, now_s);
     if left_s > ledger.state.interruption_s(attempt) {
-        ledger.stop(id, StopReason::Trial, now_s);
+        ledger.stop(id, reason, now_s);
     }
 }
 
@@ -90,7 +90,7 @@ fn make_room_across(
         for part in &ledger.state.attempts[&attempt].gang {
             vacancies.lend(NodeId(part.node), u32::try_from(part.devices.len()).unwrap_or(0));
         }
-        stop_or_await_end(ledger, attempt, now_s);
+        stop_or_await_end(ledger, attempt, StopReason::Trial, now_s);
     }
 }
 
@@ -118,6 +118,6 @@ pub(crate) fn make_room_for_share(
     };
     for attempt in stops {
         vacancies.lend(node, ledger.state.attempts[&attempt].strategy.gpus);
-        stop_or_await_end(ledger, attempt, now_s);
+        stop_or_await_end(ledger, attempt, StopReason::FirstTrial, now_s);
     }
 }

@@ -342,7 +342,7 @@ impl Pool {
     fn stopped_for_a_trial(&self) -> Vec<&str> {
         let state = self.engine.state();
         let is_such = |one: &&saturn_engine::Attempt| {
-            one.stopping.is_some_and(|(reason, _)| reason == StopReason::Trial)
+            one.stopping.is_some_and(|(reason, _)| reason == StopReason::FirstTrial)
         };
         state.attempts.values().filter(is_such).map(|one| state.name(one.task)).collect()
     }

@@ -13,8 +13,9 @@ const SHAPES: [(&str, Shape); 4] = [
     ("30 tasks, 6 groups, 32 GPUs, 30%", Shape { nodes: 4, groups: 6, tasks: 30, share: 0.30 }),
 ];
 
-const WAYS: [(&str, Way); 8] = [
+const WAYS: [(&str, Way); 9] = [
     ("chosen", Way::Chosen),
+    ("first trials alone", Way::UpTo(0.0)),
     ("chosen, up to 2%", Way::UpTo(0.02)),
     ("chosen, up to 5%", Way::UpTo(0.05)),
     ("every strategy", Way::Every),

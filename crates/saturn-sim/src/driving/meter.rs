@@ -12,7 +12,7 @@ const DISPLACING_BYTES: usize = 64 << 20;
 /// A cache line, bytes.
 const LINE_BYTES: usize = 64;
 /// If caches are emptied, every so manyeth event is measured, since to empty them takes milliseconds.
-const COLD_EVERY: u64 = 4;
+const COLD_EVERY: u64 = 2;
 /// Enough for the allocator to look at all free memory, and too little for a mapping of its own.
 const SETTLING_BYTES: usize = 64 << 10;
 

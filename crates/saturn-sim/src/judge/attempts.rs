@@ -2,8 +2,8 @@
 
 use saturn_core::{Gang, Strategy};
 use saturn_engine::{
-    Action, AttemptEnd, AttemptId, FailureKind, Purpose, RankReport, Record, Ruling, StopReason,
-    TaskId, devices,
+    Action, AttemptEnd, AttemptId, FailureKind, Purpose, RankReport, Record, Ruling, TaskId,
+    devices,
 };
 
 use crate::judge::books::{AttemptBook, Books};
@@ -41,7 +41,7 @@ impl Books {
             }
             Record::Stopping { attempt, reason } => {
                 let Some(one) = self.attempts.get_mut(attempt) else { return };
-                let is_for_gain = matches!(reason, StopReason::Replan | StopReason::Trial);
+                let is_for_gain = reason.is_for_gain();
                 if is_for_gain
                     && one.purpose == Purpose::Train
                     && !self.tasks[one.task.0].can_resume

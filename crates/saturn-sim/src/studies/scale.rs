@@ -1,5 +1,5 @@
-//! A week of a large pool: tasks that come all the time, faults, nodes that go and come back; and half
-//! a day of a full pool with everything that makes tasks wait.
+//! A week of a large pool: tasks that come all the time, faults, nodes that go and come back; and six
+//! hours of a full pool with everything that makes tasks wait.
 
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -29,7 +29,7 @@ pub(crate) const MANNERS: Manners = Manners {
 /// A week, seconds.
 pub const WEEK_S: f64 = 7.0 * 86_400.0;
 /// For how long a full pool is looked at, seconds.
-pub const FULL_S: f64 = 0.5 * 86_400.0;
+pub const FULL_S: f64 = 6.0 * 3600.0;
 /// Tasks of a full pool come by so many at a time, and all within so many seconds, about.
 const SWEEP: usize = 100;
 const ARRIVAL_S: f64 = 6000.0;

@@ -86,6 +86,7 @@ codes! {
     MovedSwitch "moved_switch" "the plan gave it another strategy or other devices in the middle of its training",
     MovedSetAside "moved_set_aside" "its devices were set aside",
     MovedTrial "moved_trial" "a trial that may save more time needed its devices",
+    MovedFirstTrial "moved_first_trial" "another person, who had no device, needed its devices for a first trial",
     MovedHold "moved_hold" "the stopper held it, and it continued elsewhere",
     MovedPause "moved_pause" "it was paused, and continued elsewhere",
     MovedStop "moved_stop" "the run was stopped, and the task continued elsewhere",

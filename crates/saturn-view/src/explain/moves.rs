@@ -99,6 +99,7 @@ fn stopped(reason: StopReason) -> (Code, String) {
         StopReason::Replan => Code::MovedReplan,
         StopReason::Switch => Code::MovedSwitch,
         StopReason::Trial => Code::MovedTrial,
+        StopReason::FirstTrial => Code::MovedFirstTrial,
         StopReason::Judged => Code::MovedHold,
         StopReason::Pause => Code::MovedPause,
         StopReason::Interrupt => Code::MovedStop,

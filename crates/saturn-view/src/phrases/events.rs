@@ -42,6 +42,9 @@ pub(crate) fn stop_reason(reason: StopReason) -> &'static str {
         StopReason::Pause => "it was paused",
         StopReason::Judged => "the stopper held it or ended it",
         StopReason::Trial => "a trial that may save more time needed its devices",
+        StopReason::FirstTrial => {
+            "another person, who had no device, needed its devices for a first trial"
+        }
         StopReason::SetAside => "its devices were set aside",
     }
 }

@@ -79,11 +79,14 @@ pub(crate) fn table(people: &[PersonStatus], width: usize, paint: Paint) -> Vec<
         ("device-hours used", Align::Right),
         ("end", Align::Right),
         ("at the latest", Align::Right),
+        ("late", Align::Right),
     ];
     let mut table = Table::new(columns.to_vec());
     let time = |at_s: Option<f64>| at_s.map(clock).unwrap_or_default();
     for one in people {
-        let late = if one.late > 0 { " late" } else { "" };
+        // Of several tasks some may be late though the last of them is not.
+        let late =
+            if one.late > 0 { format!("{} of {}", one.late, one.tasks) } else { String::new() };
         table.push(vec![
             escape_terminal(&one.name),
             one.share.map(|share| format!("{:.0}%", 100.0 * share)).unwrap_or_default(),
@@ -91,7 +94,8 @@ pub(crate) fn table(people: &[PersonStatus], width: usize, paint: Paint) -> Vec<
             one.tasks.to_string(),
             number(one.used_s / HOUR_S),
             time(one.expected_end_s),
-            time(one.guaranteed_s) + late,
+            time(one.guaranteed_s),
+            late,
         ]);
     }
     table.without_empty_columns().lines(width, paint, |_, _, cell| cell.to_owned())

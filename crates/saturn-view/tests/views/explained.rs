@@ -291,6 +291,7 @@ pub(crate) fn moves() -> Vec<(Code, Explanation)> {
         told(Code::MovedHold, stopped(StopReason::Judged)),
         told(Code::MovedPause, stopped(StopReason::Pause)),
         told(Code::MovedTrial, stopped(StopReason::Trial)),
+        told(Code::MovedFirstTrial, stopped(StopReason::FirstTrial)),
         told(Code::MovedStop, stopped(StopReason::Interrupt)),
         told(Code::MovedFailure, moved(None, died())),
         told(Code::MovedLost, moved(None, AttemptEnd::Lost)),
