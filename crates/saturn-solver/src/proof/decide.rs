@@ -20,7 +20,7 @@ use crate::proof::strip::{Decision, Strip};
 /// More tasks than this are beyond exhaustion.
 pub(crate) const MAX_TASKS: usize = 24;
 /// Nodes with more devices, or more of them, are beyond it too.
-const MAX_GPUS: u32 = 16;
+pub(crate) const MAX_GPUS: u32 = 16;
 const MAX_NODES: usize = 4;
 /// Relative slack of comparisons.
 pub(crate) const SLACK: f64 = 1e-9;
@@ -101,7 +101,7 @@ pub(crate) fn decide(
 }
 
 /// The least area of a task's modes of runtime ≤ `limit` on a node, or infinity.
-fn least_area(model: &Model, task: usize, node: usize, limit: f64) -> f64 {
+pub(crate) fn least_area(model: &Model, task: usize, node: usize, limit: f64) -> f64 {
     model
         .modes_on(task, node)
         .iter()
@@ -111,7 +111,7 @@ fn least_area(model: &Model, task: usize, node: usize, limit: f64) -> f64 {
 }
 
 /// The area of a running task that stays, or infinity.
-fn area_of_staying(task: &Task, limit: f64) -> f64 {
+pub(crate) fn area_of_staying(task: &Task, limit: f64) -> f64 {
     let stay = task.stay.as_ref().filter(|stay| stay.runtime <= limit * (1.0 + SLACK));
     stay.map_or(f64::INFINITY, |stay| f64::from(stay.held()) * stay.runtime)
 }

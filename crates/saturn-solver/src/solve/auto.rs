@@ -12,6 +12,7 @@ use crate::course::rounds::Limits;
 use crate::lists::search::Search;
 use crate::lists::solve::Solve;
 use crate::problem::grade::grade;
+use crate::proof::cover::{self, Covers};
 use crate::proof::decide::{self as proof, Verdict};
 use crate::solve::general::{self, Exact};
 
@@ -23,6 +24,11 @@ const PROOF: f64 = 0.85;
 /// The share of the proof's time for a search beside the proof of a single node, which uses every
 /// thread.
 const BESIDE_ONE_NODE: f64 = 0.2;
+/// The share of the remaining time for a proof by covers.
+const COVERS: f64 = 0.5;
+/// If bound and plan are closer than this, relative to the plan, a proof by covers refutes all better
+/// plans at once.
+const CLOSE: f64 = 2e-3;
 /// The share of the remaining time for lower bounds by linear programs.
 const BOUNDS: f64 = 0.2;
 /// With fewer seconds than this a single linear program may be too much.
@@ -39,17 +45,21 @@ const FIRST_ATTEMPT: u64 = 4_000;
 pub(crate) fn solve(solve: &Solve, mut search: Search, plan: &mut Plan) {
     let limits = solve.limits();
     let proves = proof::is_in_reach(solve.model);
+    let covers = !proves && cover::is_in_reach(solve.model);
     let proves_exactly = !proves && general::is_in_exact_reach(solve.model);
     let bounds = solve.model.tasks.len() <= BOUND_TASKS;
     let is_timed = solve.options.max_moves.is_none();
     if proves && (!is_timed || limits.threads == 1) {
         prove_in_turn(solve, &mut search, plan);
-    } else if is_timed && (proves || bounds || proves_exactly) {
+    } else if is_timed && (proves || covers || bounds || proves_exactly) {
         let first_s = (limits.deadline.left_s() * FIRST_SEARCH).min(FIRST_SEARCH_S);
         search.advance(&Limits { deadline: limits.deadline.within(first_s), ..limits });
         solve.adopt(plan, search.lists());
         if proves {
             prove_beside(solve, &mut search, plan);
+        }
+        if covers {
+            prove_by_covers(solve, &mut search, plan);
         }
     }
     if is_timed && bounds && plan.status != PlanStatus::Optimal {
@@ -111,6 +121,30 @@ fn prove_beside(solve: &Solve, search: &mut Search, plan: &mut Plan) {
         let before = plan.makespan_s;
         solve.adopt(plan, search.lists());
         if !take(solve, plan, limit, verdict) && plan.makespan_s >= before {
+            return;
+        }
+    }
+}
+
+/// Halves the gap between bound and plan by covers until they are close, and then refutes all plans that
+/// are better than the plan. Other threads search meanwhile.
+fn prove_by_covers(solve: &Solve, search: &mut Search, plan: &mut Plan) {
+    let limits = solve.limits();
+    let deadline = limits.deadline.within(limits.deadline.left_s() * COVERS);
+    let mut covers = Covers::new(solve.model);
+    while plan.status != PlanStatus::Optimal && !covers.is_beyond && !deadline.is_over() {
+        let (low, high) = (limits.low.max(plan.lower_bound_s), plan.makespan_s);
+        let is_close = high - low <= CLOSE * high;
+        let limit = if is_close { high * REFUTED } else { f64::midpoint(low, high) };
+        let mut decide = |until: Deadline| covers.decide(limit, until);
+        let verdict = if limits.threads > 1 {
+            let beside = Limits { deadline, low, ..limits };
+            side_by_side(&beside, 1.0, |limits| advance(search, limits), decide)
+        } else {
+            decide(deadline)
+        };
+        solve.adopt(plan, search.lists());
+        if !take(solve, plan, limit, verdict) && plan.makespan_s >= high {
             return;
         }
     }

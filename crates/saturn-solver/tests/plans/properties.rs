@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::support::{MEDIUM, Sizes, TINY, brute_force, cases, problems};
 use proptest::prelude::*;
-use saturn_core::{Plan, PlanStatus, Problem};
+use saturn_core::{Node, Plan, PlanStatus, Problem};
 use saturn_solver::{Backend, Clock, FrozenClock, Objective, Options, solve};
 
 struct WallClock(Instant);
@@ -77,6 +77,27 @@ proptest! {
         let plan = solve(&problem, &options, &WallClock(Instant::now())).unwrap();
         prop_assert!(is_close(plan.makespan_s, least), "{} {least}", plan.makespan_s);
         prop_assert_eq!(plan.status, PlanStatus::Optimal);
+    }
+
+    #[test]
+    fn nodes_that_nothing_can_use_change_how_but_not_what_is_proven(
+        problem in problems(Sizes { nodes: 2..=4, gpus: 2..=3, tasks: 4..=9, widest: 2, ..TINY }),
+    ) {
+        let mut problem = problem;
+        for strategy in problem.tasks.iter_mut().flat_map(|task| &mut task.strategies) {
+            let of_first = || problem.cluster.nodes[0].gpu_type.as_str().into();
+            strategy.gpu_type.get_or_insert_with(of_first);
+        }
+        let proven = |problem: &Problem| {
+            let options = Options { time_limit_s: 20.0, threads: 2, ..Options::default() };
+            let plan = solve(problem, &options, &WallClock(Instant::now())).unwrap();
+            (plan.status, format!("{:.6}", plan.makespan_s))
+        };
+        // Up to four nodes tasks are dealt to nodes; with more nodes, loads cover the tasks.
+        let dealt = proven(&problem);
+        prop_assert_eq!(dealt.0, PlanStatus::Optimal);
+        problem.cluster.nodes.extend((5..8).map(|index| Node::new(format!("n{index}"), 2, "unused")));
+        prop_assert_eq!(dealt, proven(&problem));
     }
 
     #[test]
