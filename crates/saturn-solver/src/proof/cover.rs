@@ -27,7 +27,7 @@ use crate::course::clock::Deadline;
 use crate::problem::model::Model;
 use crate::problem::schedule::{Schedule, Step};
 use crate::proof::decide::{MAX_GPUS, Verdict};
-use crate::proof::loads::{Fitting, Load, Loads, Order, Shapes, Stopped, is_largest};
+use crate::proof::loads::{Fitting, Load, Loads, Order, Shapes, Stopped};
 
 /// With more tasks a node on average, too many loads fit.
 const MAX_TASKS_A_NODE: usize = 4;
@@ -196,13 +196,13 @@ fn program<'a>(
     let mut of_classes = vec![Vec::new(); classes.len()];
     let mut columns = Vec::new();
     for (class, (nodes, loads)) in classes.iter().zip(all).enumerate() {
-        for (load, order) in loads.iter().filter(|(load, _)| is_largest(load, loads)) {
+        for (load, fit) in loads.iter().filter(|(_, fit)| fit.is_largest) {
             let column = column(0.0, nodes.len());
             of_classes[class].push((column, 1.0));
             for (part, num) in shapes.parts.iter().zip(load).filter(|(_, num)| **num > 0) {
                 of_shapes[part.shape].push((column, f64::from(*num)));
             }
-            columns.push((column, Chosen { class, load, order, num_nodes: 0 }));
+            columns.push((column, Chosen { class, load, order: &fit.order, num_nodes: 0 }));
         }
     }
     for (terms, nodes) in of_classes.iter().zip(classes) {

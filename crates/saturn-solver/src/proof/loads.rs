@@ -92,8 +92,16 @@ pub(crate) type Load = Vec<u8>;
 /// The gangs of a load that are placed anew, by order of placement: each one's shape and mode.
 pub(crate) type Order = Vec<(usize, usize)>;
 
-/// The loads that fit a node, each with an order in which the node can run it.
-pub(crate) type Fitting = BTreeMap<Load, Order>;
+/// The loads that fit a node.
+pub(crate) type Fitting = BTreeMap<Load, Fit>;
+
+/// A load that fits a node.
+pub(crate) struct Fit {
+    /// An order in which the node can run it.
+    pub(crate) order: Order,
+    /// Whether no load that fits has one task more.
+    pub(crate) is_largest: bool,
+}
 
 /// The loads that fit a node of one class within a limit.
 pub(crate) struct Loads<'a> {
@@ -134,14 +142,17 @@ impl Loads<'_> {
                     }
                     let mut load = load.clone();
                     load[part] += 1;
-                    if !fits_in_part(&load, &fitting) {
+                    if !smaller(&load).all(|part| fitting.contains_key(&part)) {
                         continue;
                     }
                     let Some(order) = self.order(&load)? else { continue };
                     if fitting.len() == self.most {
                         return Err(Stopped::TooMany);
                     }
-                    fitting.insert(load.clone(), order);
+                    for part in smaller(&load) {
+                        fitting.entry(part).and_modify(|fit| fit.is_largest = false);
+                    }
+                    fitting.insert(load.clone(), Fit { order, is_largest: true });
                     larger.push(load);
                 }
             }
@@ -152,8 +163,8 @@ impl Loads<'_> {
 
     /// An order in which the node can run a load within the limit; `None` if it can't.
     fn order(&self, load: &Load) -> Result<Option<Order>, Stopped> {
-        if let Some(order) = self.shorter.and_then(|loads| loads.get(load)) {
-            return Ok(Some(order.clone()));
+        if let Some(fit) = self.shorter.and_then(|loads| loads.get(load)) {
+            return Ok(Some(fit.order.clone()));
         }
         if self.longer.is_some_and(|loads| !loads.contains_key(load)) {
             return Ok(None);
@@ -180,25 +191,12 @@ impl Loads<'_> {
     }
 }
 
-/// Whether a load fits whichever of its tasks is left out.
-fn fits_in_part(load: &Load, fitting: &Fitting) -> bool {
-    let mut smaller = load.clone();
-    load.iter().sum::<u8>() == 1
-        || (0..load.len()).filter(|part| load[*part] > 0).all(|part| {
-            smaller[part] -= 1;
-            let fits = fitting.contains_key(&smaller);
-            smaller[part] += 1;
-            fits
-        })
-}
-
-/// Whether no load that fits has one task more.
-pub(crate) fn is_largest(load: &Load, fitting: &Fitting) -> bool {
-    let mut larger = load.clone();
-    (0..load.len()).all(|part| {
-        larger[part] += 1;
-        let fits = fitting.contains_key(&larger);
-        larger[part] -= 1;
-        !fits
+/// The loads of one task less, but for the load of no task.
+fn smaller(load: &Load) -> impl Iterator<Item = Load> + '_ {
+    let is_one = load.iter().sum::<u8>() == 1;
+    (0..load.len()).filter(move |part| !is_one && load[*part] > 0).map(|part| {
+        let mut smaller = load.clone();
+        smaller[part] -= 1;
+        smaller
     })
 }
