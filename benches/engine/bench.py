@@ -35,8 +35,8 @@ stub solver answers with a plan that costs next to nothing. Times are processor 
 solve the engine first builds the problem, and then judges the answer: these are the two halves. \
 A plan that is extended at once, without a solve, counts as a half. In the third table nothing is \
 measured when the tasks come, all within two hours: models are inspected, trials run where they \
-pay, a tenth of the groups take two whole nodes, and host memory is short on every node. There every \
-second event is measured, and before each of these the processor's caches are emptied: \
+pay, a tenth of the groups take two whole nodes, and host memory is short on every node. There \
+every second event is measured, and before each of these the processor's caches are emptied: \
 in a run seconds pass between events, but a simulation's next event finds in the caches what a \
 small pool has, and not what a large pool has. Goal: the largest of the first table in under 10 s \
 and 1 GB, and a slope of at most 0.2.
