@@ -85,8 +85,7 @@ pub(crate) fn table(people: &[PersonStatus], width: usize, paint: Paint) -> Vec<
     let time = |at_s: Option<f64>| at_s.map(clock).unwrap_or_default();
     for one in people {
         // Of several tasks some may be late though the last of them is not.
-        let late =
-            if one.late > 0 { format!("{} of {}", one.late, one.tasks) } else { String::new() };
+        let late = if one.late > 0 { one.late.to_string() } else { String::new() };
         table.push(vec![
             escape_terminal(&one.name),
             one.share.map(|share| format!("{:.0}%", 100.0 * share)).unwrap_or_default(),
