@@ -99,3 +99,28 @@ pub(crate) fn table(people: &[PersonStatus], width: usize, paint: Paint) -> Vec<
     }
     table.without_empty_columns().lines(width, paint, |_, _, cell| cell.to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_late_tasks_stands_beside_the_end_that_a_person_can_count_on() {
+        let person = |name: &str, late: usize| PersonStatus {
+            name: name.to_owned(),
+            uid: None,
+            share: Some(0.5),
+            devices: 1,
+            tasks: 3,
+            used_s: 7200.0,
+            expected_end_s: Some(500.0),
+            guaranteed_s: Some(530.0),
+            late,
+        };
+        let lines = table(&[person("lena", 2), person("tomas", 0)], 100, Paint::PLAIN);
+        let lines: Vec<&str> = lines.iter().map(|line| line.trim_end()).collect();
+        assert!(lines[0].ends_with("end  at the latest  late"), "{lines:#?}");
+        assert!(lines[2].ends_with("8:20           8:50     2"), "{lines:#?}");
+        assert!(lines[3].ends_with("8:20           8:50"), "{lines:#?}");
+    }
+}
