@@ -341,7 +341,7 @@ mod tests {
                 })
                 .sum();
             let limit = area / model.num_gpus() * (1.0 + random.unit());
-            let until = Deadline::new(&FrozenClock, 1.0);
+            let until = Deadline::new(&FrozenClock, 60.0);
             let dealt = decide::decide(&model, &[1.0, 1.0], limit, until, u64::MAX, 1);
             let mut covers = Covers::new(&model);
             // What is known of other limits must not change the verdict.
