@@ -11,7 +11,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 30, 30, 60
 _LEAST = 0.01
 _TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 #: Makespans with a line; what is above 1 is on a logarithmic axis too.
-_LINES = (1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 4.0)
+_LINES = (1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 5.0)
 
 
 def picture(points: Sequence[tuple[str, float, float, float]]) -> str:
