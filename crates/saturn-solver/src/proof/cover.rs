@@ -1,22 +1,24 @@
 //! Proofs for problems of many nodes with a few tasks on each: whether any plan has a makespan of
 //! at most T.
 //!
-//! A *load* is a set of tasks that one node can run within T ([`loads`](crate::proof::loads)). A plan of
-//! makespan ≤ T is one load for each node, such that all tasks are in the loads. Tasks with the same
-//! modes are of one *shape*. Whether there is such a plan is a covering program:
+//! A *pattern* says how many tasks of each group a node runs. Tasks with the same modes are of one
+//! *group*. [`patterns`](crate::proof::patterns) finds all patterns whose tasks one node can run within
+//! T. A plan of makespan ≤ T gives each node one of these patterns, so that every task has a node.
+//! Whether there is such a plan is a covering program:
 //!
 //! ```text
-//! minimise Σ_s u_s
-//! u_s + Σ_l l_s·z_l ≥ n_s          for each shape s of n_s tasks
-//! Σ_l z_l ≤ number of nodes        for the loads l of each class of equal nodes
+//! minimise Σ_g u_g
+//! u_g + Σ_p p_g·z_p ≥ n_g          for each group g of n_g tasks
+//! Σ_p z_p ≤ number of nodes        for the patterns p of each class of equal nodes
 //! ```
 //!
-//! z_l nodes run load l, and u_s tasks of shape s are left out. If the least number of tasks left out
-//! is above 0, there is no such plan. If tasks are in more loads than needed, they are taken out of
-//! some, which delays no other gang. So only the largest loads are columns. (Columns of such a kind
-//! are the patterns of Gilmore and Gomory, Operations Research 9, 1961; here all are made beforehand.)
+//! z_p nodes run pattern p, and u_g tasks of group g are left out. If the least number of tasks left out
+//! is above 0, there is no such plan. If the chosen patterns have room for more tasks than there are,
+//! places stay empty, which delays no other gang. So only the largest patterns are columns. (Gilmore and
+//! Gomory, Operations Research 9, 1961, make patterns while they solve; here all patterns are made
+//! beforehand.)
 //!
-//! It gives up if too many loads fit.
+//! It gives up if too many patterns fit.
 
 use std::collections::BTreeMap;
 
@@ -26,54 +28,69 @@ use crate::bounds::program::{Effort, Outcome, Program};
 use crate::course::clock::Deadline;
 use crate::problem::model::Model;
 use crate::problem::schedule::{Schedule, Step};
-use crate::proof::decide::{MAX_GPUS, Verdict};
-use crate::proof::loads::{Fitting, Load, Loads, Order, Shapes, Stopped};
+use crate::proof::decide::{Verdict, are_nodes_decidable};
+use crate::proof::patterns::{Fit, Fitting, Groups, Pattern, Patterns, Stopped};
 
-/// With more tasks a node on average, too many loads fit.
+/// With more tasks a node on average, too many patterns fit.
 const MAX_TASKS_A_NODE: usize = 4;
-/// More loads than this are too many columns.
-const MAX_LOADS: usize = 20_000;
+/// More patterns than this are too many columns.
+const MAX_PATTERNS: usize = 20_000;
 /// Rounding and HiGHS's tolerances leave out far less of a task than this.
 const LEFT_OUT: f64 = 0.01;
 
 /// Whether [`Covers`] take on this problem.
 pub(crate) fn is_in_reach(model: &Model) -> bool {
-    model.is_separable()
-        && !model.has_places()
+    are_nodes_decidable(model)
         && !model.host_binds
         && model.tasks.len() <= model.nodes.len() * MAX_TASKS_A_NODE
-        && model.widest.iter().all(|widest| *widest <= MAX_GPUS)
-        && model.ready.iter().flatten().all(|time| *time <= 0.0)
 }
 
 /// Decides for one limit after the other whether there is a plan.
 pub(crate) struct Covers<'a> {
     model: &'a Model,
-    shapes: Shapes,
+    groups: Groups,
+    /// The nodes of each class.
     classes: Vec<Vec<usize>>,
-    /// The last limit within which there was no plan, and the loads that fit the nodes of each class.
+    /// The last limit within which there was no plan, seconds, and the patterns that fit the nodes of
+    /// each class.
     refuted: Option<(f64, Vec<Fitting>)>,
-    /// The same of the last limit within which there was a plan.
+    /// The last limit within which there was a plan, and its patterns.
     met: Option<(f64, Vec<Fitting>)>,
-    /// Whether too many loads fit.
+    /// Whether too many patterns fit.
     pub(crate) is_beyond: bool,
+}
+
+/// Whether patterns cover all tasks.
+enum Covered<'a> {
+    Not,
+    /// By these columns, each on so many nodes.
+    By(Vec<(Column<'a>, usize)>),
+    Unknown,
+}
+
+/// A pattern of the nodes of a class, in the covering program.
+struct Column<'a> {
+    variable: Col,
+    class: usize,
+    pattern: &'a Pattern,
+    fit: &'a Fit,
 }
 
 impl<'a> Covers<'a> {
     /// Of a problem [in reach](is_in_reach).
     pub(crate) fn new(model: &'a Model) -> Self {
-        let (shapes, classes) = (Shapes::of(model), classes(model));
-        Self { model, shapes, classes, refuted: None, met: None, is_beyond: false }
+        let (groups, classes) = (Groups::of(model), classes(model));
+        Self { model, groups, classes, refuted: None, met: None, is_beyond: false }
     }
 
-    /// Decides whether a plan of makespan ≤ `limit` exists.
+    /// Decides whether a plan of makespan ≤ `limit` exists; `limit` in seconds.
     pub(crate) fn decide(&mut self, limit: f64, deadline: Deadline) -> Verdict {
         let Some(all) = self.fitting(limit, deadline) else { return Verdict::Unknown };
-        let Self { model, shapes, classes, .. } = self;
-        let verdict = match cover(shapes, classes, &all, deadline) {
+        let verdict = match self.cover(&all, deadline) {
             Covered::Not => Verdict::Impossible,
-            Covered::By(chosen) => schedule(model, shapes, classes, &chosen)
-                .map_or(Verdict::Unknown, Verdict::Possible),
+            Covered::By(chosen) => {
+                self.schedule(&chosen).map_or(Verdict::Unknown, Verdict::Possible)
+            }
             Covered::Unknown => Verdict::Unknown,
         };
         match verdict {
@@ -84,26 +101,25 @@ impl<'a> Covers<'a> {
         verdict
     }
 
-    /// The loads that fit the nodes of each class within a limit; `None` if they are not all found.
+    /// The patterns that fit the nodes of each class; `None` if they are not all found.
     fn fitting(&mut self, limit: f64, deadline: Deadline) -> Option<Vec<Fitting>> {
         let shorter = self.refuted.as_ref().filter(|(at, _)| *at <= limit);
         let longer = self.met.as_ref().filter(|(at, _)| *at >= limit);
         let mut all = Vec::with_capacity(self.classes.len());
-        let mut num_left = MAX_LOADS;
+        let mut num_left = MAX_PATTERNS;
         for (class, nodes) in self.classes.iter().enumerate() {
-            let found = Loads {
+            let patterns = Patterns {
                 model: self.model,
-                shapes: &self.shapes,
+                groups: &self.groups,
                 node: nodes[0],
                 limit,
                 deadline,
-                areas: self.shapes.areas(self.model, nodes[0], limit),
-                shorter: shorter.map(|(_, loads)| &loads[class]),
-                longer: longer.map(|(_, loads)| &loads[class]),
+                areas: self.groups.areas(self.model, nodes[0], limit),
+                shorter: shorter.map(|(_, fitting)| &fitting[class]),
+                longer: longer.map(|(_, fitting)| &fitting[class]),
                 most: num_left,
-            }
-            .all();
-            match found {
+            };
+            match patterns.all() {
                 Ok(found) => {
                     num_left -= found.len();
                     all.push(found);
@@ -117,6 +133,110 @@ impl<'a> Covers<'a> {
         }
         Some(all)
     }
+
+    fn cover<'b>(&self, all: &'b [Fitting], deadline: Deadline) -> Covered<'b> {
+        // The linear program is far quicker, and its multipliers are often proof enough.
+        let (linear, columns) = self.program(all, false);
+        if let Outcome::Known { duals, .. } = linear.solve(Effort::until(deadline))
+            && self.are_proof(&duals, &columns)
+        {
+            return Covered::Not;
+        }
+        let (integral, columns) = self.program(all, true);
+        match integral.solve(Effort::until(deadline)) {
+            Outcome::Known { bound, .. } if bound > LEFT_OUT => Covered::Not,
+            Outcome::Known { columns: Some(values), .. } => {
+                let chosen = columns.into_iter().map(|column| {
+                    #[expect(
+                        clippy::cast_possible_truncation,
+                        clippy::cast_sign_loss,
+                        reason = "a number of nodes"
+                    )]
+                    let num_nodes = values[column.variable.index()].round() as usize;
+                    (column, num_nodes)
+                });
+                Covered::By(chosen.filter(|(_, num_nodes)| *num_nodes > 0).collect())
+            }
+            _ => Covered::Unknown,
+        }
+    }
+
+    /// The covering program, with a column for each of the largest patterns.
+    fn program<'b>(&self, all: &'b [Fitting], integral: bool) -> (Program, Vec<Column<'b>>) {
+        let mut program = Program::default();
+        let mut variable = |cost: f64, most: usize| {
+            let most = most as f64;
+            if integral { program.integer(cost, most) } else { program.continuous(cost, 0.0, most) }
+        };
+        let left_out =
+            self.groups.tasks.iter().map(|tasks| vec![(variable(1.0, tasks.len()), 1.0)]);
+        let mut of_groups: Vec<Vec<_>> = left_out.collect();
+        let mut of_classes = vec![Vec::new(); self.classes.len()];
+        let mut columns = Vec::new();
+        for (class, (nodes, fitting)) in self.classes.iter().zip(all).enumerate() {
+            for (pattern, fit) in fitting.iter().filter(|(_, fit)| fit.is_largest) {
+                let variable = variable(0.0, nodes.len());
+                of_classes[class].push((variable, 1.0));
+                for (part, num) in
+                    self.groups.parts.iter().zip(pattern).filter(|(_, num)| **num > 0)
+                {
+                    of_groups[part.group].push((variable, f64::from(*num)));
+                }
+                columns.push(Column { variable, class, pattern, fit });
+            }
+        }
+        for (terms, nodes) in of_classes.iter().zip(&self.classes) {
+            program.at_most(nodes.len() as f64, terms);
+        }
+        for (terms, tasks) in of_groups.iter().zip(&self.groups.tasks) {
+            program.at_least(tasks.len() as f64, terms);
+        }
+        (program, columns)
+    }
+
+    /// Whether multipliers of the rows prove that tasks are left out. A task is worth its group's
+    /// multiplier, at most 1. Tasks are left out if all tasks are worth more than the most that the
+    /// patterns of all nodes can be worth.
+    fn are_proof(&self, duals: &[f64], columns: &[Column]) -> bool {
+        let worths: Vec<f64> =
+            duals.iter().skip(self.classes.len()).map(|dual| dual.clamp(0.0, 1.0)).collect();
+        let worth_of = |group: usize| worths.get(group).copied().unwrap_or(0.0);
+        let mut most = vec![0.0_f64; self.classes.len()];
+        for Column { class, pattern, .. } in columns {
+            let parts = self.groups.parts.iter().zip(*pattern);
+            let worth = parts.map(|(part, num)| worth_of(part.group) * f64::from(*num)).sum();
+            most[*class] = most[*class].max(worth);
+        }
+        let groups = self.groups.tasks.iter().enumerate();
+        let needed: f64 = groups.map(|(group, tasks)| tasks.len() as f64 * worth_of(group)).sum();
+        let nodes = self.classes.iter().zip(&most);
+        let offered: f64 = nodes.map(|(nodes, most)| nodes.len() as f64 * most).sum();
+        needed > offered + LEFT_OUT
+    }
+
+    /// The plan of columns that cover all tasks; `None` if they leave tasks out.
+    fn schedule(&self, chosen: &[(Column, usize)]) -> Option<Schedule> {
+        let model = self.model;
+        let mut tasks: Vec<_> = self.groups.tasks.iter().map(|one| one.iter().copied()).collect();
+        let mut nodes: Vec<_> = self.classes.iter().map(|nodes| nodes.iter().copied()).collect();
+        let mut schedule = Schedule::with_capacity(model.tasks.len());
+        for (Column { class, pattern, fit, .. }, num_nodes) in chosen {
+            for node in nodes[*class].by_ref().take(*num_nodes) {
+                let parts = self.groups.parts.iter().zip(*pattern);
+                for (part, _) in parts.filter(|(part, num)| part.stays && **num > 0) {
+                    let Some(task) = tasks[part.group].next() else { continue };
+                    schedule.push(Step::staying(task, model.tasks[task].stay.as_ref()?));
+                }
+                let kind = model.nodes[node].kind;
+                for (group, mode) in &fit.order {
+                    let Some(task) = tasks[*group].next() else { continue };
+                    let mode = model.tasks[task].modes[kind][*mode];
+                    schedule.push(Step::on_node(task, mode.strategy, node, mode.gpus));
+                }
+            }
+        }
+        (schedule.len() == model.tasks.len()).then_some(schedule)
+    }
 }
 
 /// The nodes of each kind and size. A node where a task runs is alone.
@@ -128,144 +248,6 @@ fn classes(model: &Model) -> Vec<Vec<usize>> {
         classes.entry((node.kind, node.gpus, home)).or_default().push(index);
     }
     classes.into_values().collect()
-}
-
-/// Whether loads cover all tasks.
-enum Covered<'a> {
-    Not,
-    By(Vec<Chosen<'a>>),
-    Unknown,
-}
-
-/// So many nodes of a class run a load.
-struct Chosen<'a> {
-    class: usize,
-    load: &'a Load,
-    order: &'a Order,
-    num_nodes: usize,
-}
-
-fn cover<'a>(
-    shapes: &Shapes,
-    classes: &[Vec<usize>],
-    all: &'a [Fitting],
-    deadline: Deadline,
-) -> Covered<'a> {
-    // The linear program is far quicker, and its multipliers are often proof enough.
-    for integral in [false, true] {
-        let (program, columns) = program(shapes, classes, all, integral);
-        match program.solve(Effort::until(deadline)) {
-            Outcome::Known { duals, .. }
-                if !integral && are_proof(&duals, shapes, classes, &columns) =>
-            {
-                return Covered::Not;
-            }
-            Outcome::Known { bound, .. } if integral && bound > LEFT_OUT => return Covered::Not,
-            Outcome::Known { columns: Some(values), .. } if integral => {
-                let chosen = columns.into_iter().map(|(column, chosen)| {
-                    #[expect(
-                        clippy::cast_possible_truncation,
-                        clippy::cast_sign_loss,
-                        reason = "a number of nodes"
-                    )]
-                    let num_nodes = values[column.index()].round() as usize;
-                    Chosen { num_nodes, ..chosen }
-                });
-                return Covered::By(chosen.filter(|one| one.num_nodes > 0).collect());
-            }
-            _ => {}
-        }
-    }
-    Covered::Unknown
-}
-
-/// The covering program, with a column for each of the largest loads.
-fn program<'a>(
-    shapes: &Shapes,
-    classes: &[Vec<usize>],
-    all: &'a [Fitting],
-    integral: bool,
-) -> (Program, Vec<(Col, Chosen<'a>)>) {
-    let mut program = Program::default();
-    let mut column = |cost: f64, most: usize| {
-        let most = most as f64;
-        if integral { program.integer(cost, most) } else { program.continuous(cost, 0.0, most) }
-    };
-    let left_out = shapes.tasks.iter().map(|tasks| vec![(column(1.0, tasks.len()), 1.0)]);
-    let mut of_shapes: Vec<Vec<_>> = left_out.collect();
-    let mut of_classes = vec![Vec::new(); classes.len()];
-    let mut columns = Vec::new();
-    for (class, (nodes, loads)) in classes.iter().zip(all).enumerate() {
-        for (load, fit) in loads.iter().filter(|(_, fit)| fit.is_largest) {
-            let column = column(0.0, nodes.len());
-            of_classes[class].push((column, 1.0));
-            for (part, num) in shapes.parts.iter().zip(load).filter(|(_, num)| **num > 0) {
-                of_shapes[part.shape].push((column, f64::from(*num)));
-            }
-            columns.push((column, Chosen { class, load, order: &fit.order, num_nodes: 0 }));
-        }
-    }
-    for (terms, nodes) in of_classes.iter().zip(classes) {
-        program.at_most(nodes.len() as f64, terms);
-    }
-    for (terms, tasks) in of_shapes.iter().zip(&shapes.tasks) {
-        program.at_least(tasks.len() as f64, terms);
-    }
-    (program, columns)
-}
-
-/// Whether multipliers of the rows prove that tasks are left out. A task is worth its shape's multiplier,
-/// at most 1. Tasks are left out if all tasks are worth more than the most that the loads of all nodes
-/// can be worth.
-fn are_proof(
-    duals: &[f64],
-    shapes: &Shapes,
-    classes: &[Vec<usize>],
-    columns: &[(Col, Chosen)],
-) -> bool {
-    let worths: Vec<f64> =
-        duals.iter().skip(classes.len()).map(|dual| dual.clamp(0.0, 1.0)).collect();
-    let worth_of = |shape: usize| worths.get(shape).copied().unwrap_or(0.0);
-    let mut most = vec![0.0_f64; classes.len()];
-    for (_, Chosen { class, load, .. }) in columns {
-        let parts = shapes.parts.iter().zip(*load);
-        let worth = parts.map(|(part, num)| worth_of(part.shape) * f64::from(*num)).sum();
-        most[*class] = most[*class].max(worth);
-    }
-    let tasks = shapes.tasks.iter().enumerate();
-    let needed: f64 = tasks.map(|(shape, tasks)| tasks.len() as f64 * worth_of(shape)).sum();
-    let nodes = classes.iter().zip(&most);
-    let offered: f64 = nodes.map(|(nodes, most)| nodes.len() as f64 * most).sum();
-    needed > offered + LEFT_OUT
-}
-
-/// The plan of loads that cover all tasks; `None` if they leave tasks out.
-fn schedule(
-    model: &Model,
-    shapes: &Shapes,
-    classes: &[Vec<usize>],
-    chosen: &[Chosen],
-) -> Option<Schedule> {
-    let mut tasks: Vec<_> = shapes.tasks.iter().map(|tasks| tasks.iter().copied()).collect();
-    let mut nodes: Vec<_> = classes.iter().map(|nodes| nodes.iter().copied()).collect();
-    let mut schedule = Schedule::with_capacity(model.tasks.len());
-    for Chosen { class, load, order, num_nodes } in chosen {
-        for node in nodes[*class].by_ref().take(*num_nodes) {
-            let stays =
-                shapes.parts.iter().zip(*load).filter(|(part, num)| part.stays && **num > 0);
-            for (part, _) in stays {
-                let Some(task) = tasks[part.shape].next() else { continue };
-                schedule.push(Step::staying(task, model.tasks[task].stay.as_ref()?));
-            }
-            let kind = model.nodes[node].kind;
-            for (shape, mode) in *order {
-                let Some(task) = tasks[*shape].next() else { continue };
-                let mode = model.tasks[task].modes[kind][*mode];
-                schedule.push(Step::on_node(task, mode.strategy, node, mode.gpus));
-            }
-        }
-    }
-    (schedule.len() == model.tasks.len()).then_some(schedule)
 }
 
 #[cfg(test)]
@@ -326,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_that_cover_say_what_dealing_all_tasks_says() {
+    fn covers_give_the_verdicts_of_dealing() {
         let (mut num_possible, mut num_impossible) = (0, 0);
         for seed in 0..80 {
             let mut random = Random::new(seed, 0);
@@ -344,7 +326,7 @@ mod tests {
             let until = Deadline::new(&FrozenClock, 60.0);
             let dealt = decide::decide(&model, &[1.0, 1.0], limit, until, u64::MAX, 1);
             let mut covers = Covers::new(&model);
-            // What is known of other limits must not change the verdict.
+            // The patterns of other limits must not change the verdict.
             for other in [0.9, 1.1] {
                 covers.decide(limit * other, until);
             }

@@ -20,7 +20,7 @@ use crate::proof::strip::{Decision, Strip};
 /// More tasks than this are beyond exhaustion.
 pub(crate) const MAX_TASKS: usize = 24;
 /// Nodes with more devices, or more of them, are beyond it too.
-pub(crate) const MAX_GPUS: u32 = 16;
+const MAX_GPUS: u32 = 16;
 const MAX_NODES: usize = 4;
 /// Relative slack of comparisons.
 pub(crate) const SLACK: f64 = 1e-9;
@@ -38,10 +38,13 @@ pub(crate) enum Verdict {
 
 /// Whether `decide` takes on this problem.
 pub(crate) fn is_in_reach(model: &Model) -> bool {
+    are_nodes_decidable(model) && model.tasks.len() <= MAX_TASKS && model.nodes.len() <= MAX_NODES
+}
+
+/// Whether each node can be decided alone, with any tasks.
+pub(crate) fn are_nodes_decidable(model: &Model) -> bool {
     model.is_separable()
         && !model.has_places()
-        && model.tasks.len() <= MAX_TASKS
-        && model.nodes.len() <= MAX_NODES
         && model.widest.iter().all(|widest| *widest <= MAX_GPUS)
         && model.ready.iter().flatten().all(|time| *time <= 0.0)
 }

@@ -93,7 +93,7 @@ proptest! {
             let plan = solve(problem, &options, &WallClock(Instant::now())).unwrap();
             (plan.status, format!("{:.6}", plan.makespan_s))
         };
-        // Up to four nodes tasks are dealt to nodes; with more nodes, loads cover the tasks.
+        // Up to four nodes tasks are dealt to nodes; with more nodes, patterns cover the tasks.
         let dealt = proven(&problem);
         prop_assert_eq!(dealt.0, PlanStatus::Optimal);
         problem.cluster.nodes.extend((5..8).map(|index| Node::new(format!("n{index}"), 2, "unused")));
