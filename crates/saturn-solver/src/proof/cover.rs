@@ -121,7 +121,7 @@ impl<'a> Covers<'a> {
             };
             match patterns.all() {
                 Ok(found) => {
-                    num_left -= found.len();
+                    num_left = num_left.saturating_sub(found.len());
                     all.push(found);
                 }
                 Err(Stopped::TooMany) => {

@@ -109,8 +109,9 @@ pub(crate) struct Patterns<'a> {
     pub(crate) deadline: Deadline<'a>,
     /// The least area of a task of each part.
     pub(crate) areas: Vec<f64>,
-    /// Those that fit within a limit that is no longer, and no shorter.
+    /// The patterns that fit within a shorter limit, if they are known.
     pub(crate) shorter: Option<&'a Fitting>,
+    /// The patterns that fit within a longer limit, if they are known.
     pub(crate) longer: Option<&'a Fitting>,
     /// More patterns than this are too many.
     pub(crate) most: usize,
@@ -127,35 +128,42 @@ pub(crate) enum Stopped {
 impl Patterns<'_> {
     /// All patterns that fit, found from the smallest on.
     pub(crate) fn all(&self) -> Result<Fitting, Stopped> {
+        let empty = vec![0; self.groups.parts.len()];
         let mut fitting = Fitting::new();
-        let mut level = vec![vec![0; self.groups.parts.len()]];
+        fitting.insert(empty.clone(), Fit { order: Order::new(), is_largest: true });
+        let mut level = vec![empty];
         while !level.is_empty() {
-            let mut larger = Vec::new();
-            for pattern in &level {
-                let last = pattern.iter().rposition(|num| *num > 0).unwrap_or(0);
-                for part in last..pattern.len() {
-                    if self.groups.has_all(pattern, self.groups.parts[part].group) {
-                        continue;
-                    }
-                    let mut pattern = pattern.clone();
-                    pattern[part] += 1;
-                    if !smaller(&pattern).all(|part| fitting.contains_key(&part)) {
-                        continue;
-                    }
-                    let Some(order) = self.order(&pattern)? else { continue };
-                    if fitting.len() == self.most {
-                        return Err(Stopped::TooMany);
-                    }
-                    for part in smaller(&pattern) {
-                        fitting.entry(part).and_modify(|fit| fit.is_largest = false);
-                    }
-                    fitting.insert(pattern.clone(), Fit { order, is_largest: true });
-                    larger.push(pattern);
+            let mut next = Vec::new();
+            for pattern in level.iter().flat_map(|pattern| self.larger(pattern)) {
+                if !smaller(&pattern).all(|smaller| fitting.contains_key(&smaller)) {
+                    continue;
                 }
+                let Some(order) = self.order(&pattern)? else { continue };
+                if fitting.len() >= self.most {
+                    return Err(Stopped::TooMany);
+                }
+                for smaller in smaller(&pattern) {
+                    fitting.entry(smaller).and_modify(|fit| fit.is_largest = false);
+                }
+                fitting.insert(pattern.clone(), Fit { order, is_largest: true });
+                next.push(pattern);
             }
-            level = larger;
+            level = next;
         }
         Ok(fitting)
+    }
+
+    /// The patterns with one task more, of the last part or of a part behind it. So each pattern is made
+    /// once.
+    fn larger<'b>(&'b self, pattern: &'b Pattern) -> impl Iterator<Item = Pattern> + 'b {
+        let last = pattern.iter().rposition(|num| *num > 0).unwrap_or(0);
+        let has_more =
+            move |part: &usize| !self.groups.has_all(pattern, self.groups.parts[*part].group);
+        (last..pattern.len()).filter(has_more).map(|part| {
+            let mut larger = pattern.clone();
+            larger[part] += 1;
+            larger
+        })
     }
 
     /// An order in which the node can run a pattern within the limit; `None` if it can't.
@@ -189,10 +197,9 @@ impl Patterns<'_> {
     }
 }
 
-/// The patterns of one task less, but for the pattern of no task.
+/// The patterns with one task less.
 fn smaller(pattern: &Pattern) -> impl Iterator<Item = Pattern> + '_ {
-    let is_one = pattern.iter().sum::<u8>() == 1;
-    (0..pattern.len()).filter(move |part| !is_one && pattern[*part] > 0).map(|part| {
+    (0..pattern.len()).filter(|part| pattern[*part] > 0).map(|part| {
         let mut smaller = pattern.clone();
         smaller[part] -= 1;
         smaller
