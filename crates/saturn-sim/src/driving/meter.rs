@@ -15,6 +15,9 @@ const LINE_BYTES: usize = 64;
 const COLD_EVERY: u64 = 2;
 /// Enough for the allocator to look at all free memory, and too little for a mapping of its own.
 const SETTLING_BYTES: usize = 64 << 10;
+/// glibc looks at no more than 10,000 freed pieces a request, and judging a plan of 50,000 tasks frees
+/// more than that.
+const SETTLINGS: usize = 64;
 
 /// The time of the engine's decisions, and of the solver's answers, on the caller's clock.
 #[derive(Debug)]
@@ -54,7 +57,9 @@ impl Meter {
     /// most, and the first event after the solve would pay for that.
     pub(crate) fn settle_memory(&mut self) {
         let began_s = (self.clock)();
-        drop(std::hint::black_box(Vec::<u8>::with_capacity(SETTLING_BYTES)));
+        for _ in 0..SETTLINGS {
+            drop(std::hint::black_box(Vec::<u8>::with_capacity(SETTLING_BYTES)));
+        }
         self.cost.planning_s += self.since_s(began_s);
     }
 
