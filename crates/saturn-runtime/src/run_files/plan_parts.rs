@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
+use saturn_core::Gang;
 use saturn_engine::{Place, TaskId};
-use serde::de::value::MapAccessDeserializer;
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -28,6 +30,8 @@ pub(super) fn parts(before: &[Place], places: &[Place]) -> Vec<Part> {
         } else if let Some(number) = found(&|one| moved(one, place.start_s, place.end_s) == *place)
         {
             parts.push(Part::Moved(number, place.start_s, place.end_s));
+        } else if let Some(number) = found(&|one| elsewhere(one, place) == *place) {
+            parts.push(Part::Elsewhere(number, place.gang.clone(), place.start_s, place.end_s));
         } else {
             parts.push(Part::New(Box::new(place.clone())));
         }
@@ -46,6 +50,9 @@ pub(super) fn joined(before: &[Place], parts: Vec<Part>) -> Option<Vec<Place>> {
             Part::Moved(number, start_s, end_s) => {
                 places.push(moved(before.get(number)?, start_s, end_s));
             }
+            Part::Elsewhere(number, gang, start_s, end_s) => {
+                places.push(Place { gang, ..moved(before.get(number)?, start_s, end_s) });
+            }
             Part::New(place) => places.push(*place),
         }
     }
@@ -56,6 +63,11 @@ pub(super) fn moved(place: &Place, start_s: f64, end_s: f64) -> Place {
     Place { start_s, end_s, ..place.clone() }
 }
 
+/// The place `one`, on the devices and at the times of `other`.
+fn elsewhere(one: &Place, other: &Place) -> Place {
+    Place { gang: other.gang.clone(), ..moved(one, other.start_s, other.end_s) }
+}
+
 /// A part of a plan's places. Numbers of places count the places of the plan before.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
@@ -64,6 +76,8 @@ pub(super) enum Part {
     Same(usize, usize),
     /// The place of this number, with another start and another end.
     Moved(usize, f64, f64),
+    /// The place of this number, on other devices, with another start and another end.
+    Elsewhere(usize, Arc<Gang>, f64, f64),
     /// A place that is not in the plan before.
     New(Box<Place>),
 }
@@ -87,17 +101,23 @@ impl<'de> Visitor<'de> for PartVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Part, A::Error> {
         let mut next = |number| items.next_element()?.ok_or_else(|| too_short(number, &self));
-        let (Number { whole: first, .. }, second) = (next(0)?, next(1)?);
-        let third: Option<f64> = items.next_element()?;
+        let (first, second) = (next(0)?, next(1)?);
+        let times: (Option<f64>, Option<f64>) = (items.next_element()?, items.next_element()?);
         if items.next_element::<IgnoredAny>()?.is_some() {
-            return Err(A::Error::invalid_length(4, &self));
+            return Err(A::Error::invalid_length(5, &self));
         }
-        match (first, second, third) {
-            (Some(first), Number { whole: Some(count), .. }, None) => Ok(Part::Same(first, count)),
-            (Some(number), Number { real, .. }, Some(end_s)) => {
+        let Item::Number { whole: Some(number), .. } = first else {
+            return Err(A::Error::custom("the number of a place is no whole number"));
+        };
+        match (second, times) {
+            (Item::Number { whole: Some(count), .. }, (None, _)) => Ok(Part::Same(number, count)),
+            (Item::Number { real, .. }, (Some(end_s), None)) => {
                 Ok(Part::Moved(number, real, end_s))
             }
-            _ => Err(A::Error::custom("the number of a place is no whole number")),
+            (Item::Gang(gang), (Some(start_s), Some(end_s))) => {
+                Ok(Part::Elsewhere(number, gang, start_s, end_s))
+            }
+            _ => Err(A::Error::custom("a part of a plan is none of those that there are")),
         }
     }
 
@@ -111,42 +131,50 @@ fn too_short<E: Error>(length: usize, visitor: &PartVisitor) -> E {
     E::invalid_length(length, visitor)
 }
 
-/// A number that may be an index.
-struct Number {
-    /// The index, if it is one.
-    whole: Option<usize>,
-    real: f64,
+/// An item of a part.
+enum Item {
+    /// A number, and the index that it may be.
+    Number {
+        whole: Option<usize>,
+        real: f64,
+    },
+    Gang(Arc<Gang>),
 }
 
-impl<'de> Deserialize<'de> for Number {
+impl<'de> Deserialize<'de> for Item {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(NumberVisitor)
+        deserializer.deserialize_any(ItemVisitor)
     }
 }
 
-struct NumberVisitor;
+struct ItemVisitor;
 
-impl Visitor<'_> for NumberVisitor {
-    type Value = Number;
+impl<'de> Visitor<'de> for ItemVisitor {
+    type Value = Item;
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("a number")
+        out.write_str("a number, or the devices of a place")
     }
 
     #[expect(
         clippy::cast_precision_loss,
         reason = "an index is small, and a time that is whole too"
     )]
-    fn visit_u64<E: Error>(self, number: u64) -> Result<Number, E> {
-        Ok(Number { whole: usize::try_from(number).ok(), real: number as f64 })
+    fn visit_u64<E: Error>(self, number: u64) -> Result<Item, E> {
+        Ok(Item::Number { whole: usize::try_from(number).ok(), real: number as f64 })
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a time that is whole is small")]
-    fn visit_i64<E: Error>(self, number: i64) -> Result<Number, E> {
-        Ok(Number { whole: None, real: number as f64 })
+    fn visit_i64<E: Error>(self, number: i64) -> Result<Item, E> {
+        Ok(Item::Number { whole: None, real: number as f64 })
     }
 
-    fn visit_f64<E: Error>(self, real: f64) -> Result<Number, E> {
-        Ok(Number { whole: None, real })
+    fn visit_f64<E: Error>(self, real: f64) -> Result<Item, E> {
+        Ok(Item::Number { whole: None, real })
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, placements: A) -> Result<Item, A::Error> {
+        Gang::deserialize(SeqAccessDeserializer::new(placements))
+            .map(|gang| Item::Gang(gang.into()))
     }
 }

@@ -1,8 +1,8 @@
 //! Rows of the journal. A plan is stored as its differences from the plan before it.
 //!
 //! A plan of ten thousand tasks is two megabytes, and a new plan is adopted whenever a task gets
-//! its first place. Most places of the new plan are also in the plan before, unchanged or with
-//! other times. The new plan's row refers to these places by their numbers. Rows are therefore
+//! its first place. Most places of the new plan are also in the plan before, unchanged or at other
+//! times or on other devices. The new plan's row refers to these places by their numbers. Rows are therefore
 //! written and read in order. The records that are read are the records that were written, to the
 //! last bit.
 
@@ -164,7 +164,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_plan_that_a_task_was_put_behind_is_a_line_and_one_at_other_times_is_short() {
+    fn a_plan_that_a_task_was_put_behind_is_a_line_and_one_elsewhere_or_at_other_times_is_short() {
         let many: Vec<Place> = (0..1000).map(|task| at(task, 2.0)).collect();
         let mut rows = Rows::default();
         let whole = rows.write(&planned(many.clone())).unwrap();
@@ -173,9 +173,17 @@ pub(super) mod tests {
         let extended = rows.write(&planned(longer.clone())).unwrap();
         assert!(extended.contains(r#""places":[[1,999],{"task":1000,"#), "{extended}");
         let later: Vec<Place> = longer.iter().map(|one| moved(one, 4.0, 5.5)).collect();
-        let again = rows.write(&planned(later)).unwrap();
+        let again = rows.write(&planned(later.clone())).unwrap();
         assert!(again.contains(r#""places":[[0,4.0,5.5],[1,4.0,5.5],"#), "{again}");
         assert!(extended.len() < 600 && again.len() * 6 < whole.len());
+        let on_others = |one: &Place| Place {
+            gang: vec![Placement { node: 1, devices: vec![0, 1] }].into(),
+            ..moved(one, 6.0, 7.5)
+        };
+        let elsewhere = rows.write(&planned(later.iter().map(on_others).collect())).unwrap();
+        let begins = r#""places":[[0,[{"node":1,"devices":[0,1]}],6.0,7.5],[1,"#;
+        assert!(elsewhere.contains(begins), "{elsewhere}");
+        assert!(elsewhere.len() * 3 < whole.len());
     }
 
     #[test]
@@ -188,11 +196,21 @@ pub(super) mod tests {
         assert_eq!(told, "there is no plan before it");
         let mut reader = Rows::default();
         reader.read(&first).unwrap();
-        for wrong in ["[1,1]", "[0,2]", "[18446744073709551615,2]", "[3,1.0,2.0]"] {
+        let gang = r#"[3,[{"node":0,"devices":[0]}],1.0,2.0]"#;
+        for wrong in ["[1,1]", "[0,2]", "[18446744073709551615,2]", "[3,1.0,2.0]", gang] {
             let row = second.replace("[0,1]", wrong);
             assert!(row.contains(wrong));
             let told = reader.clone().read(&row).unwrap_err();
             assert_eq!(told, "the plan before it has fewer places");
+        }
+        for (wrong, why) in [
+            ("[0.5,1]", "the number of a place is no whole number"),
+            ("[0,1,1.0,2.0]", "a part of a plan is none of those that there are"),
+            (r#"[0,[],1.0]"#, "a part of a plan is none of those that there are"),
+            ("[0,1.0,2.0,3.0,4.0]", "invalid length 5"),
+        ] {
+            let told = reader.clone().read(&second.replace("[0,1]", wrong)).unwrap_err();
+            assert!(told.starts_with(why), "{told}");
         }
     }
 }
