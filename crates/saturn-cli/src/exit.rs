@@ -15,7 +15,7 @@ pub(crate) enum Exit {
     BadInput = 2,
     /// No plan exists.
     Infeasible = 3,
-    /// Time ran out before a plan was found.
+    /// No plan was found, and it is not proven that there is none.
     TimedOut = 4,
     /// The machine failed: disk, journal, interpreter.
     Machine = 5,

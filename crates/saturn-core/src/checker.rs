@@ -5,17 +5,20 @@
 //! some thousand times the rounding error of a sum of a thousand runtimes, and far below a training
 //! step.
 //!
-//! The checker proves neither a lower bound nor that no plan exists. It refuses a bound that
-//! contradicts the plan, and an infeasible problem without a reason.
+//! The checker proves no lower bound; it refuses a bound that contradicts the plan. That no plan
+//! exists is believed only with a refutation that the checker has verified ([`verified`]).
 
 mod facts;
 mod host_memory;
+mod no_plan;
 mod objective;
 mod segments;
 
 use std::collections::BTreeMap;
 
 use thiserror::Error;
+
+pub use no_plan::verified;
 
 use crate::plan::{Assignment, Placement, Plan, PlanStatus};
 use crate::problem::{Candidate, Problem};
@@ -169,7 +172,7 @@ pub fn check(problem: &Problem, plan: &Plan) -> Result<(), Vec<Violation>> {
         facts::check_facts(problem, plan, &mut violations);
         objective::check_values(problem, plan, &mut violations);
     } else {
-        check_no_plan(plan, &mut violations);
+        check_no_plan(problem, plan, &mut violations);
     }
     objective::check_bounds(plan, &mut violations);
     if violations.is_empty() { Ok(()) } else { Err(violations) }
@@ -317,14 +320,14 @@ fn check_devices(problem: &Problem, plan: &Plan, violations: &mut Vec<Violation>
     }
 }
 
-fn check_no_plan(plan: &Plan, violations: &mut Vec<Violation>) {
+fn check_no_plan(problem: &Problem, plan: &Plan, violations: &mut Vec<Violation>) {
     let status = plan.status;
     if !plan.assignments.is_empty() {
         let reason = format!("it has {} assignments", plan.assignments.len());
         violations.push(Violation::Status { status, reason });
     }
-    if status == PlanStatus::Infeasible && plan.reasons.is_empty() {
-        let reason = "it gives no reason".to_owned();
+    if status == PlanStatus::Infeasible && verified(problem, &plan.reasons).is_empty() {
+        let reason = "no reason that it gives proves that".to_owned();
         violations.push(Violation::Status { status, reason });
     }
 }

@@ -24,15 +24,15 @@ mod robust;
 mod trained;
 mod validate;
 
-pub use checker::{Violation, check};
+pub use checker::{Violation, check, verified};
 pub use error::ProblemError;
 pub use forecast_errors::{ForecastErrors, quantile};
 pub use inspection::{Finding, Inspection, Verdict};
 pub use lateness::Lateness;
 pub use objective::Objective;
 pub use plan::{
-    Assignment, Gang, OPTIMAL_GAP, Placement, Plan, PlanStatus, Reason, SolveEnd, WHOLE,
-    seconds_late,
+    Assignment, Gang, OPTIMAL_GAP, Placement, Plan, PlanStatus, Reason, Refutation, SolveEnd,
+    WHOLE, seconds_late,
 };
 pub use problem::{Candidate, Cluster, HeldDevices, Node, Problem, ProblemTask, Running, Wide};
 pub use profile::{Knobs, Origin, Profile, Strategy, StrategyKey, Trial, TrialOutcome};

@@ -24,9 +24,11 @@ pub enum PlanStatus {
     Optimal,
     /// A valid plan; optimality is not proven.
     Feasible,
-    /// No plan exists.
+    /// No plan exists that the solve was allowed to make: a reason has a refutation, which the checker
+    /// has verified.
     Infeasible,
-    /// Time ran out before any plan was found.
+    /// No plan was found, and it is not proven that none exists: time ran out, or the solver had
+    /// nothing left to try.
     TimedOut,
 }
 
@@ -43,12 +45,42 @@ pub enum SolveEnd {
 }
 
 /// Why there is no plan.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reason {
     /// The index of the task that the reason concerns, if it concerns one.
     pub task: Option<usize>,
     /// The reason in words.
     pub reason: String,
+    /// The same for the checker, if it proves that there is no plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refutation: Option<Refutation>,
+}
+
+impl Reason {
+    /// A reason in words alone, which proves nothing.
+    pub fn unproven(task: Option<usize>, reason: impl Into<String>) -> Self {
+        Self { task, reason: reason.into(), refutation: None }
+    }
+}
+
+/// Why no plan exists, as [`verified`](crate::verified) verifies it. All but [`NoPlace`](Self::NoPlace)
+/// hold for plans that switch no task in mid-run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "proof", rename_all = "snake_case")]
+pub enum Refutation {
+    /// No nodes that the task may use can hold it at any time.
+    NoPlace,
+    /// Even if no task ever waits for devices, the task ends after its deadline, or too late for a task
+    /// that waits for it.
+    TooLate,
+    /// The tasks that must have ended by a time need more priced GPU-seconds than there are until
+    /// then.
+    Work {
+        /// The time, seconds.
+        until_s: f64,
+        /// The price of a GPU-second, by the type of GPU.
+        prices: BTreeMap<String, f64>,
+    },
 }
 
 /// The devices that an assignment holds on one node.
@@ -113,7 +145,8 @@ pub struct Plan {
     pub objective: Objective,
     /// The end of the last task, seconds; 0 without assignments.
     pub makespan_s: f64,
-    /// No plan of this problem has a smaller makespan, seconds.
+    /// No plan of this problem has a smaller makespan, seconds. Plans that switch tasks in mid-run
+    /// count only if the solve was allowed to plan switches, and plans them for such a problem.
     pub lower_bound_s: f64,
     /// Sum over tasks of weight times end, seconds; 0 without assignments.
     pub completion_s: f64,
@@ -131,8 +164,8 @@ pub struct Plan {
     pub tardiness_bound: f64,
     /// Wall-clock seconds that the solve took.
     pub solve_s: f64,
-    /// Why there is no plan, as far as it is known. A status of `Infeasible` rests on these
-    /// reasons.
+    /// Why there is no plan, as far as it is known. With the status `Infeasible`, one of them at least
+    /// has a refutation.
     pub reasons: Vec<Reason>,
     /// How the plan was chosen by drawn runtimes, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]

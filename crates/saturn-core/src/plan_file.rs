@@ -47,7 +47,8 @@ impl Plan {
                 .iter()
                 .map(|one| {
                     let task = one.task.and_then(|task| problem.tasks.get(task));
-                    json!({ "task": task.map(|task| &task.name), "reason": one.reason })
+                    let name = task.map(|task| &task.name);
+                    json!({ "task": name, "reason": one.reason, "refutation": one.refutation })
                 })
                 .collect();
             fields.push(("reasons", Value::Array(reasons)));

@@ -63,3 +63,4 @@ pub use solve::further::{
     widened,
 };
 pub use solve::sizes::{Lacking, Sized, longest, on_nodes, solve_sizes, why_lacking, with_further};
+pub use split::solve::why_no_switches;

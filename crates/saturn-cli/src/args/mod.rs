@@ -117,7 +117,7 @@ pub(crate) enum Command {
     ("saturn plan problem.json --objective cost --time-limit 60", "the cheapest plan"),
     ("saturn plan problem.json --json --html plan.html", "as data, and drawn"),
     ("saturn plan sweep.toml --trials", "how long a sweep will take"),
-], "0 a plan, 2 bad input, 3 infeasible, 4 timed out without a plan"))]
+], "0 a plan, 2 bad input, 3 infeasible, 4 no plan was found"))]
 pub(crate) struct PlanArgs {
     /// A planning problem (JSON; `-` is standard input), or a sweep (TOML), which is planned by the
     /// trial results of earlier runs.

@@ -4,7 +4,7 @@ use std::io::Read;
 
 use saturn_core::PlanStatus;
 use saturn_runtime::{Stopwatch, solve_file};
-use saturn_solver::Options;
+use saturn_solver::{Options, why_no_switches};
 use saturn_store::io_words;
 use saturn_view::{Paint, plan_html, plan_text};
 use serde_json::json;
@@ -82,6 +82,11 @@ pub(crate) fn run(args: &PlanArgs) -> Exit {
             "note: the time limit is too short to draw runtimes for so many tasks; this is the best \
              plan as planned"
         );
+    }
+    if args.max_switches > 0
+        && let Some(why) = why_no_switches(&solved.problem)
+    {
+        eprintln!("note: no task is switched, since {why}");
     }
     if args.json {
         print_data(&solved.plan.to_json(&solved.problem));

@@ -134,6 +134,30 @@ fn a_robust_plan_avoids_what_nobody_is_sure_of() {
 }
 
 #[test]
+fn a_plan_that_may_not_switch_says_why_and_proves_no_more_than_it_knows() {
+    let problem = |deadline_s: u32| {
+        format!(
+            r#"{{"cluster": {{"nodes": [{{"gpus": 1, "type": "slow"}},
+                {{"gpus": 1, "type": "fast", "available_from_s": 50}}]}},
+            "tasks": [{{"name": "t", "deadline_s": {deadline_s}, "switch_cost_s": 1, "strategies": [
+                {{"technique": "ddp", "gpus": 1, "type": "slow", "runtime_s": 100}},
+                {{"technique": "ddp", "gpus": 1, "type": "fast", "runtime_s": 10}}]}}]}}"#
+        )
+    };
+    let with = |switches: &str, deadline_s: u32| {
+        saturn(&["plan", "-", "--max-switches", switches], &problem(deadline_s))
+    };
+    let note = "note: no task is switched, since tasks have releases, deadlines or an order";
+    assert!(with("1", 60).contains(note) && !with("0", 60).contains("note:"));
+    let (proven, open) = (with("0", 57), with("1", 57));
+    assert!(proven.starts_with("exit code 3") && proven.contains("infeasible"), "{proven}");
+    assert!(open.starts_with("exit code 4") && open.contains("no plan was found"), "{open}");
+    assert!(open.contains("can't end before 60 s"), "{open}");
+    let json = saturn(&["plan", "-", "--json"], &problem(57));
+    assert!(json.contains(r#""refutation":{"proof":"too_late"}"#), "{json}");
+}
+
+#[test]
 fn options_of_a_cluster_ask_for_the_cluster() {
     for (option, value) in
         [("--nodes", "2"), ("--gpus-per-node", "2"), ("--network-interface", "eth0")]

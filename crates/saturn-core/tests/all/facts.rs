@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use saturn_core::{
-    Assignment, Objective, Placement, Plan, PlanStatus, Problem, Reason, WHOLE, check,
+    Assignment, Objective, Placement, Plan, PlanStatus, Problem, Reason, Refutation, WHOLE, check,
 };
 
 /// `old` runs on the first node and may be moved. `fixed` runs on the second. `base` comes before
@@ -152,13 +152,17 @@ fn a_plan_that_costs_nothing_is_optimal_with_a_bound_of_nothing() {
 }
 
 #[test]
-fn no_plan_needs_a_reason_to_be_impossible() {
+fn no_plan_needs_a_proof_to_be_impossible() {
     let none = Plan { status: PlanStatus::Infeasible, ..Plan::none(Objective::Cost) };
-    assert_eq!(faults(&none), "status is Infeasible, but it gives no reason");
-    let reason = Reason { task: Some(3), reason: "its deadline is too early".to_owned() };
-    let told = Plan { reasons: vec![reason], ..none };
-    assert_eq!(faults(&told), "none");
-    insta::assert_snapshot!(told.to_json(&problem()));
+    let unproven = "status is Infeasible, but no reason that it gives proves that";
+    assert_eq!(faults(&none), unproven);
+    let words = Reason::unproven(Some(3), "its deadline is too early");
+    let told = Plan { reasons: vec![words.clone()], ..none };
+    assert_eq!(faults(&told), unproven);
+    let refutation = Some(Refutation::TooLate);
+    let false_proof = Plan { reasons: vec![Reason { refutation, ..words }], ..told };
+    assert_eq!(faults(&false_proof), unproven);
+    insta::assert_snapshot!(false_proof.to_json(&problem()));
 }
 
 #[test]

@@ -7,3 +7,4 @@ mod facts;
 mod fuzz;
 mod host_memory;
 mod knowledge;
+mod no_plan;

@@ -6,7 +6,7 @@
 //! wait for the answer (`following/idle`). A solve may take a small share of the makespan that remains, since
 //! devices may wait for the answer. Whether the answer is adopted: `adopting`.
 
-use saturn_core::{Objective, PlanStatus};
+use saturn_core::{Objective, Plan, PlanStatus, SolveEnd};
 
 use crate::facts::config::{Mode, Policy};
 use crate::facts::event::{Action, SolveAnswer, SolveOrder};
@@ -226,10 +226,7 @@ impl Planning {
         ledger.commit(Record::Solved { asked_s: self.asked_s, solve_s }, now_s);
         let answer = answer.and_then(|answer| match answer.plan.status {
             PlanStatus::Optimal | PlanStatus::Feasible => Ok(answer),
-            PlanStatus::TimedOut => {
-                Err("the solver ran out of time before it found a plan".to_owned())
-            }
-            PlanStatus::Infeasible => Err(why_infeasible(&answer)),
+            PlanStatus::TimedOut | PlanStatus::Infeasible => Err(why_no_plan(&answer.plan)),
         });
         let solved = answer.and_then(|answer| {
             let places = places(&ledger.state, &remaining, &answer)?;
@@ -318,11 +315,13 @@ fn time_limit_s(policy: &Policy, remaining: &Remaining) -> f64 {
     (SOLVE_SHARE * remaining.least_makespan_s()).max(least_s).min(policy.solver_time_limit_s)
 }
 
-fn why_infeasible(answer: &SolveAnswer) -> String {
-    let reasons: Vec<&str> = answer.plan.reasons.iter().map(|one| one.reason.as_str()).collect();
-    if reasons.is_empty() {
-        "the solver says that there is no plan".to_owned()
-    } else {
-        format!("there is no plan: {}", reasons.join("; "))
-    }
+/// Why an answer has no plan.
+fn why_no_plan(answer: &Plan) -> String {
+    let told = match (answer.status, answer.ended) {
+        (PlanStatus::Infeasible, _) => "there is no plan",
+        (_, SolveEnd::Complete) => "the solver found no plan",
+        _ => return "the solver ran out of time before it found a plan".to_owned(),
+    };
+    let reasons: Vec<&str> = answer.reasons.iter().map(|one| one.reason.as_str()).collect();
+    if reasons.is_empty() { told.to_owned() } else { format!("{told}: {}", reasons.join("; ")) }
 }

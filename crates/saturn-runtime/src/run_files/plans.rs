@@ -206,7 +206,7 @@ pub(super) mod tests {
         for (wrong, why) in [
             ("[0.5,1]", "the number of a place is no whole number"),
             ("[0,1,1.0,2.0]", "a part of a plan is none of those that there are"),
-            (r#"[0,[],1.0]"#, "a part of a plan is none of those that there are"),
+            (r"[0,[],1.0]", "a part of a plan is none of those that there are"),
             ("[0,1.0,2.0,3.0,4.0]", "invalid length 5"),
         ] {
             let told = reader.clone().read(&second.replace("[0,1]", wrong)).unwrap_err();

@@ -199,7 +199,7 @@ fn are_alike(one: &Plan, other: &Plan) -> bool {
 }
 
 fn without_plan(objective: Objective, status: PlanStatus) -> SolveAnswer {
-    let reasons = vec![Reason { task: None, reason: "it can't be".to_owned() }];
+    let reasons = vec![Reason::unproven(None, "it can't be")];
     SolveAnswer {
         plan: Plan { status, reasons, ..Plan::none(objective) },
         current_practice_s: None,

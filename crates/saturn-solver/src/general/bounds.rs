@@ -22,10 +22,11 @@
 //! over the ways of i that can keep its deadline. It is also no less than the cost of any one task
 //! alone.
 //!
-//! **No plan.** There is no plan if a task has no way that ends in time. There is none either if
-//! the tasks that must have ended by t need more priced GPU-seconds than there are until t.
+//! **No plan.** There is no plan of whole tasks if a task has no way that ends in time. There is none
+//! either if the tasks that must have ended by t need more priced GPU-seconds than there are until t.
+//! The plan checker verifies both.
 
-use saturn_core::Objective;
+use saturn_core::{Objective, Problem, Reason, Refutation};
 
 use crate::bounds::ascent::{Ascent, Supply};
 use crate::bounds::prices::{Job, Slot};
@@ -104,8 +105,13 @@ impl<'a> Relaxation<'a> {
             .sum()
     }
 
-    /// Why there is no plan, if that is plain: tasks by index, and why.
-    pub(crate) fn refutations(&self) -> Vec<(Option<usize>, String)> {
+    /// Why `problem`, which is that of the instance, has no plan without switches, if that is plain.
+    pub(crate) fn refutations(&self, problem: &Problem) -> Vec<Reason> {
+        let too_late = |task: usize, reason: String| Reason {
+            task: Some(task),
+            reason,
+            refutation: Some(Refutation::TooLate),
+        };
         let mut found = Vec::new();
         for (task, facts) in self.instance.tasks.iter().enumerate() {
             let after_head = |end: f64| end > facts.latest_end * (1.0 + SLACK);
@@ -113,28 +119,28 @@ impl<'a> Relaxation<'a> {
                 // A failing predecessor is named on its own.
                 if facts.head.is_finite() {
                     let reason = "no node that it may use is there long enough for any strategy";
-                    found.push((Some(task), reason.to_owned()));
+                    found.push(too_late(task, reason.to_owned()));
                 }
             } else if after_head(facts.earliest_end) {
-                let (end, latest) = (facts.earliest_end, facts.latest_end);
-                let cause = if latest < facts.due {
+                let cause = if facts.latest_end < facts.due {
                     "the tasks that wait for it have deadlines"
                 } else {
                     "that is its deadline"
                 };
+                let [end, latest] = [facts.earliest_end, facts.latest_end].map(in_microseconds);
                 let reason = format!("can't end before {end} s, but must by {latest} s: {cause}");
-                found.push((Some(task), reason));
+                found.push(too_late(task, reason));
             }
         }
         if found.is_empty() {
-            found.extend(self.overfull().map(|reason| (None, reason)));
+            found.extend(self.overfull(problem));
         }
         found
     }
 
     /// Whether the tasks that must have ended by some time need more GPU-seconds than there are
     /// until then.
-    fn overfull(&self) -> Option<String> {
+    fn overfull(&self, problem: &Problem) -> Option<Reason> {
         let latest = |task: &usize| self.instance.tasks[*task].latest_end;
         let mut tasks: Vec<usize> =
             (0..self.ways.len()).filter(|task| latest(task).is_finite()).collect();
@@ -149,12 +155,19 @@ impl<'a> Relaxation<'a> {
             work += self.work(*task, limit);
             let room = self.room(0.0, limit);
             if work > room * (1.0 + 1e-7) + 1e-9 {
-                return Some(format!(
-                    "the {} tasks that must have ended by {limit} s need at least {:.4} times the \
+                let reason = format!(
+                    "the {} tasks that must have ended by {} s need at least {:.4} times the \
                      GPU-seconds that there are until then",
                     index + 1,
+                    in_microseconds(limit),
                     work / room.max(1e-9),
-                ));
+                );
+                let nodes = problem.cluster.nodes.iter().zip(&self.instance.model.nodes);
+                let prices = nodes
+                    .map(|(named, node)| (named.gpu_type.clone(), self.prices[node.kind]))
+                    .collect();
+                let refutation = Some(Refutation::Work { until_s: limit, prices });
+                return Some(Reason { task: None, reason, refutation });
             }
         }
         None
@@ -261,6 +274,11 @@ impl<'a> Relaxation<'a> {
         let alone = all.map(|task| least(task, &|way| way.alone)).fold(0.0, f64::max);
         shares.max(alone) * (1.0 - SAFETY)
     }
+}
+
+/// A time as a person reads it: without the slack of a comparison.
+fn in_microseconds(time_s: f64) -> f64 {
+    (time_s * 1e6).round() / 1e6
 }
 
 #[cfg(test)]

@@ -187,7 +187,8 @@ impl<'a> Instance<'a> {
             for other in &self.tasks[task].before {
                 let other = &self.tasks[*other];
                 tail = tail.max(other.shortest + other.tail);
-                latest = latest.min(other.latest_end - other.shortest);
+                // The difference of two large times may be small, and then its rounding error is not.
+                latest = latest.min(other.latest_end * (1.0 + SLACK) - other.shortest);
             }
             self.tasks[task].tail = tail;
             self.tasks[task].latest_end = latest;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use saturn_core::{Plan, PlanStatus, Problem, Reason, SolveEnd, check};
+use saturn_core::{Plan, PlanStatus, Problem, Reason, Refutation, SolveEnd, check, verified};
 
 use crate::course::clock::{Clock, Deadline};
 use crate::problem::error::SolveError;
@@ -44,12 +44,17 @@ pub fn solve(problem: &Problem, options: &Options, clock: &dyn Clock) -> Result<
     if unplaceable.is_empty() {
         was_optimal = plan_placeable(problem, options, deadline, &mut plan);
     } else {
-        let reason = |(task, reason)| Reason { task: Some(task), reason };
+        let refutation = Some(Refutation::NoPlace);
+        let reason =
+            |(task, reason)| Reason { task: Some(task), reason, refutation: refutation.clone() };
         plan.reasons = unplaceable.into_iter().map(reason).collect();
+    }
+    if !plan.is_usable() && is_proven(problem, options, &plan.reasons) {
         plan.status = PlanStatus::Infeasible;
     }
     let is_done = matches!(plan.status, PlanStatus::Optimal | PlanStatus::Infeasible)
         || was_optimal
+        || !plan.is_usable() && plan.ended == SolveEnd::Complete
         || options.backend.baseline().is_some() && !deadline.is_over();
     let has_met_limit = deadline.is_over() || was_over.load(Ordering::Relaxed) || is_counted;
     plan.ended = if is_done {
@@ -85,4 +90,13 @@ fn plan_placeable(
         tail::without_tail(problem, plan);
     }
     is_replaced
+}
+
+/// Whether reasons prove that the problem has no plan that the options allow.
+fn is_proven(problem: &Problem, options: &Options, reasons: &[Reason]) -> bool {
+    let may_switch =
+        options.max_switches > 0 && problem.tasks.iter().any(|task| task.switch_cost_s.is_some());
+    let holds = |one: &Reason| !may_switch || one.refutation == Some(Refutation::NoPlace);
+    // Where there is a tail, they were verified for a problem with other deadlines.
+    verified(problem, reasons).iter().any(holds)
 }

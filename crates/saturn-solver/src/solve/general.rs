@@ -1,6 +1,6 @@
 //! One solve of a problem with facts: proofs that there is no plan, bounds, the backend.
 
-use saturn_core::{Objective, Plan, PlanStatus, Problem, Reason};
+use saturn_core::{Objective, Plan, PlanStatus, Problem, Reason, SolveEnd, verified};
 
 use crate::bounds::area::AreaBound;
 use crate::bounds::dual_feasible;
@@ -60,11 +60,9 @@ pub(crate) fn solve(
     let instance = Instance::new(problem, model, options.objective, prices);
     let bounding = deadline.within(deadline.left_s() * FIRST_BOUNDS);
     let relaxation = Relaxation::new(&instance, prices, bounding);
-    let refutations = relaxation.refutations();
-    if !refutations.is_empty() {
-        let reason = |(task, reason)| Reason { task, reason };
-        plan.reasons = refutations.into_iter().map(reason).collect();
-        plan.status = PlanStatus::Infeasible;
+    plan.reasons = verified(problem, &relaxation.refutations(problem));
+    if !plan.reasons.is_empty() {
+        plan.ended = SolveEnd::Complete;
         return;
     }
     let bounds = relaxation.bounds();
@@ -82,9 +80,9 @@ pub(crate) fn solve(
     let mut solve =
         Solve { problem, options, instance, prices, bounds, guide, deadline, missed: None };
     solve.run(plan);
-    if !plan.is_usable() && plan.status != PlanStatus::Infeasible {
+    if !plan.is_usable() && plan.reasons.is_empty() {
         plan.reasons = solve.missed.map_or_else(
-            || vec![Reason { task: None, reason: "the time limit was too short".to_owned() }],
+            || vec![Reason::unproven(None, "the time limit was too short")],
             |(_, reasons)| reasons,
         );
     }
@@ -95,8 +93,8 @@ pub(crate) fn solve(
 pub(crate) fn may_begin(options: &Options, deadline: Deadline, plan: &mut Plan) -> bool {
     let may_begin = options.time_limit_s > 0.0 && !deadline.is_interrupted();
     if !may_begin {
-        let reason = "the time limit was reached before the search began".to_owned();
-        plan.reasons = vec![Reason { task: None, reason }];
+        let reason = "the time limit was reached before the search began";
+        plan.reasons = vec![Reason::unproven(None, reason)];
     }
     may_begin
 }
@@ -242,7 +240,7 @@ impl<'a> Solve<'a> {
                 self.prove_beside(search, plan);
             }
         }
-        if !matches!(plan.status, PlanStatus::Optimal | PlanStatus::Infeasible) {
+        if plan.status != PlanStatus::Optimal && plan.reasons.is_empty() {
             search.advance(&self.limits());
             self.adopt_search(plan, search);
         }
@@ -348,7 +346,7 @@ impl<'a> Solve<'a> {
             if end > due {
                 let reason =
                     format!("the best plan found ends it at {end} s: its deadline is {due} s");
-                reasons.push(Reason { task, reason });
+                reasons.push(Reason::unproven(task, reason));
             }
             for (node, _) in &one.parts {
                 let until = self.instance.nodes[*node].until;
@@ -358,7 +356,7 @@ impl<'a> Solve<'a> {
                         "the best plan found ends it at {end} s on node `{name}`, which leaves at \
                          {until} s"
                     );
-                    reasons.push(Reason { task, reason });
+                    reasons.push(Reason::unproven(task, reason));
                 }
             }
         }

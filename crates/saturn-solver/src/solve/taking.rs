@@ -1,6 +1,6 @@
 //! How gangs that a search or the exact program placed become the plan.
 
-use saturn_core::{Objective, Plan, PlanStatus, Problem, Reason};
+use saturn_core::{Objective, Plan, Problem, Reason, SolveEnd};
 
 use crate::bounds::program::Effort;
 use crate::course::clock::Deadline;
@@ -120,10 +120,10 @@ fn take_solution(
 ) {
     match found {
         Solution::Infeasible if !plan.is_usable() => {
-            let reason = "no order of the tasks keeps every deadline and window: proven by the exact \
-                          program";
-            plan.reasons = vec![Reason { task: None, reason: reason.to_owned() }];
-            plan.status = PlanStatus::Infeasible;
+            let reason = "no order of the tasks keeps every deadline and window, by the exact program, \
+                          whose word can't be checked";
+            plan.reasons = vec![Reason::unproven(None, reason)];
+            plan.ended = SolveEnd::Complete;
         }
         // A plan is at hand, so only improving it is infeasible, within tolerances.
         Solution::Infeasible => {}

@@ -21,22 +21,37 @@ const WHOLE_FIRST: u64 = 4_000;
 /// The share of the remaining limits for the bound.
 const BOUND_SHARE: f64 = 0.25;
 
-/// Whether a solve may plan switches: some task may be switched, no task waits or has a time to keep,
-/// none must take several nodes, and host memory doesn't bind.
+/// Whether a solve may plan switches.
 pub(crate) fn applies(problem: &Problem, model: &Model, options: &Options) -> bool {
+    options.max_switches > 0 && what_prevents(problem, model).is_none()
+}
+
+/// Why no switches are planned for a problem, whatever the options say; `None` if they may be.
+pub fn why_no_switches(problem: &Problem) -> Option<&'static str> {
+    what_prevents(problem, &Model::new(problem))
+}
+
+fn what_prevents(problem: &Problem, model: &Model) -> Option<&'static str> {
     let is_timed_node =
         |node: &Node| node.available_from_s > 0.0 || node.available_until_s.is_some();
     let is_timed_task = |task: &ProblemTask| {
         task.release_s > 0.0 || !task.after.is_empty() || task.deadline_s.is_some()
     };
-    options.max_switches > 0
-        && problem.tasks.iter().any(|task| task.switch_cost_s.is_some())
-        && problem.deadline_s.is_none()
-        && !problem.cluster.nodes.iter().any(is_timed_node)
-        && !problem.tasks.iter().any(is_timed_task)
-        && !model.has_places()
-        && !model.host_binds
-        && !model.tasks.iter().any(must_be_wide)
+    if problem.tasks.iter().all(|task| task.switch_cost_s.is_none()) {
+        Some("no task has a `switch_cost_s`")
+    } else if problem.deadline_s.is_some() || problem.tasks.iter().any(is_timed_task) {
+        Some("tasks have releases, deadlines or an order")
+    } else if problem.cluster.nodes.iter().any(is_timed_node) {
+        Some("nodes arrive or leave")
+    } else if model.has_places() {
+        Some("some task may not use every node")
+    } else if model.host_binds {
+        Some("host memory may run short")
+    } else if model.tasks.iter().any(must_be_wide) {
+        Some("some task fits no single node")
+    } else {
+        None
+    }
 }
 
 /// Whether a task has no way on a single node. Beside its gang no task is switched.

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use saturn_core::names::escape_terminal;
-use saturn_core::{Objective, Outcome, Plan, Problem, Reason, Robust};
+use saturn_core::{Objective, Outcome, Plan, PlanStatus, Problem, Reason, Robust, SolveEnd};
 use saturn_engine::{RunPlan, State};
 
 use crate::layout::paint::Paint;
@@ -125,7 +125,9 @@ pub fn plan_claim(plan: &Plan) -> String {
             duration(solve_s),
         )
     } else {
-        format!("{} after {}", words::plan_status(plan.status), duration(plan.solve_s))
+        let is_over = (plan.status, plan.ended) == (PlanStatus::TimedOut, SolveEnd::Complete);
+        let told = if is_over { "no plan was found" } else { words::plan_status(plan.status) };
+        format!("{told} after {}", duration(plan.solve_s))
     }
 }
 
@@ -263,7 +265,7 @@ pub fn plan_text(
             lines.extend(limits);
         }
     } else {
-        for Reason { task, reason } in &plan.reasons {
+        for Reason { task, reason, .. } in &plan.reasons {
             let reason = escape_terminal(reason);
             lines.push(match task.and_then(|task| problem.tasks.get(task)) {
                 Some(task) => format!("  {}: {reason}", paint.bad(&escape_terminal(&task.name))),

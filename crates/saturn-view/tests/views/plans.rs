@@ -1,6 +1,8 @@
 //! Tests of plans of planning problems: as text, and as a page.
 
-use saturn_core::{Objective, Outcome, Plan, PlanStatus, Problem, Reason, Robust, SolveEnd};
+use saturn_core::{
+    Objective, Outcome, Plan, PlanStatus, Problem, Reason, Refutation, Robust, SolveEnd,
+};
 use saturn_view::{Paint, plan_html, plan_text};
 
 fn problem() -> Problem {
@@ -94,14 +96,22 @@ fn a_plan_on_a_narrow_terminal() {
 fn no_plan_says_why() {
     let mut problem = problem();
     problem.tasks[0].strategies[0].gpus = 16;
-    let reasons = problem.unplaceable().into_iter();
+    let refutation = Some(Refutation::NoPlace);
+    let reason =
+        |(task, reason)| Reason { task: Some(task), reason, refutation: refutation.clone() };
     let plan = Plan {
         status: PlanStatus::Infeasible,
-        reasons: reasons.map(|(task, reason)| Reason { task: Some(task), reason }).collect(),
+        reasons: problem.unplaceable().into_iter().map(reason).collect(),
         ..Plan::none(Objective::Makespan)
     };
     insta::assert_snapshot!(plan_text(&problem, &plan, None, 100, Paint::PLAIN));
     assert!(plan_html(&problem, &plan, None, "none").contains("No plan"));
+    let given_up = Plan { status: PlanStatus::TimedOut, ended: SolveEnd::Complete, ..plan.clone() };
+    let text = plan_text(&problem, &given_up, None, 100, Paint::PLAIN);
+    assert!(text.contains("no plan was found after"), "{text}");
+    let cut_short = Plan { ended: SolveEnd::Limit, ..given_up };
+    let text = plan_text(&problem, &cut_short, None, 100, Paint::PLAIN);
+    assert!(text.contains("timed out without a plan after"), "{text}");
 }
 
 #[test]

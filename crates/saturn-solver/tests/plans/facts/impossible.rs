@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
-use saturn_core::{PlanStatus, Problem, SolveEnd};
+use saturn_core::{PlanStatus, Problem, SolveEnd, verified};
 use saturn_solver::{Backend, Clock, FrozenClock, Objective, Options, solve};
 
+use super::problems::{SMALL, problems};
 use crate::support::cases;
 
 /// Interrupts after it has been asked so many times.
@@ -44,7 +45,7 @@ fn problem(top: &str, tasks: [&str; 3]) -> Problem {
     Problem::from_json(&text).unwrap()
 }
 
-/// Only the exact program sees that it has no plan.
+/// Only the exact program sees that it has no plan, and can't prove it.
 fn tight() -> Problem {
     problem(
         "",
@@ -80,7 +81,7 @@ fn what_cannot_be_is_proven_in_words() {
         problem(r#", "deadline_s": 39"#, [r#", "after": ["t2"]"#, "", ""]),
         problem(r#", "deadline_s": 30"#, ["", "", ""]),
         problem("", [r#", "deadline_s": 25"#, r#", "deadline_s": 25"#, r#", "deadline_s": 30"#]),
-        // By its work alone it could be: only the exact program sees that nothing fits.
+        // By its work alone it could be: only the exact program sees that nothing fits, and can't prove it.
         problem("", ["", r#", "only_nodes": ["n1"], "release_s": 3"#, r#", "only_nodes": ["n0"]"#]),
         tight(),
     ];
@@ -90,7 +91,7 @@ fn what_cannot_be_is_proven_in_words() {
 }
 
 #[test]
-fn what_cannot_be_is_proven_where_nothing_has_a_price() {
+fn the_exact_program_says_that_there_is_no_plan_where_nothing_has_a_price() {
     for &objective in Objective::ALL {
         let options = Options {
             backend: Backend::Milp,
@@ -99,8 +100,51 @@ fn what_cannot_be_is_proven_where_nothing_has_a_price() {
             ..Options::default()
         };
         let plan = solve(&tight(), &options, &FrozenClock).unwrap();
-        assert_eq!(plan.status, PlanStatus::Infeasible, "{objective}");
+        let is_last_word = plan.ended == SolveEnd::Complete && !plan.reasons.is_empty();
+        assert!(plan.status == PlanStatus::TimedOut && is_last_word, "{objective}: {plan:?}");
     }
+}
+
+#[test]
+fn rounding_makes_nothing_impossible() {
+    let text = r#"{"cluster": {"nodes": [{"gpus": 1}]}, "deadline_s": 86400, "tasks": [
+        {"name": "a", "strategies": [{"technique": "ddp", "gpus": 1, "runtime_s": 0.002}]},
+        {"name": "b", "after": ["a"],
+         "strategies": [{"technique": "ddp", "gpus": 1, "runtime_s": 86399.998}]}]}"#;
+    let problem = Problem::from_json(text).unwrap();
+    for &objective in Objective::ALL {
+        for backend in [Backend::Auto, Backend::Search, Backend::Milp] {
+            let options =
+                Options { backend, objective, max_moves: Some(1_000), ..Options::default() };
+            let plan = solve(&problem, &options, &FrozenClock).unwrap();
+            assert!(plan.is_usable(), "{backend}, {objective}: {plan:?}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_refuted_that_a_switch_could_make_possible() {
+    // Half of the work on the slow node until the fast node is there: done at 56 s. Whole, on the fast
+    // node: at 60 s.
+    let text = r#"{"cluster": {"nodes": [{"gpus": 1, "type": "slow"},
+            {"gpus": 1, "type": "fast", "available_from_s": 50}]},
+        "tasks": [{"name": "t", "deadline_s": 57, "switch_cost_s": 1, "strategies": [
+            {"technique": "ddp", "gpus": 1, "type": "slow", "runtime_s": 100},
+            {"technique": "ddp", "gpus": 1, "type": "fast", "runtime_s": 10}]}]}"#;
+    let mut problem = Problem::from_json(text).unwrap();
+    let status_with = |problem: &Problem, max_switches: usize| {
+        let options = Options { max_switches, max_moves: Some(1_000), ..Options::default() };
+        let plan = solve(problem, &options, &FrozenClock).unwrap();
+        (plan.status, plan.ended)
+    };
+    assert_eq!(status_with(&problem, 0), (PlanStatus::Infeasible, SolveEnd::Complete));
+    assert_eq!(status_with(&problem, 1), (PlanStatus::TimedOut, SolveEnd::Complete));
+    problem.tasks[0].switch_cost_s = None;
+    assert_eq!(status_with(&problem, 1).0, PlanStatus::Infeasible);
+    // No switch makes a place for what has none.
+    problem.tasks[0].switch_cost_s = Some(1.0);
+    problem.tasks[0].strategies.iter_mut().for_each(|one| one.gpus = 2);
+    assert_eq!(status_with(&problem, 1).0, PlanStatus::Infeasible);
 }
 
 #[test]
@@ -159,6 +203,35 @@ fn exercise(text: &str) {
             let plan = solve(&problem, &options, &FrozenClock).unwrap();
             assert!(plan.is_usable() || !plan.reasons.is_empty(), "{text}");
         }
+    }
+}
+
+/// A problem whose deadline is a part of its best makespan without that deadline.
+fn due_early() -> impl Strategy<Value = Problem> {
+    (problems(SMALL), 0.3f64..1.0).prop_map(|(mut problem, part)| {
+        problem.deadline_s = None;
+        let options = Options { max_moves: Some(300), ..Options::default() };
+        let free = solve(&problem, &options, &FrozenClock).unwrap();
+        if free.is_usable() {
+            problem.deadline_s = Some(free.makespan_s * part);
+        }
+        problem
+    })
+}
+
+proptest! {
+    #![proptest_config(cases(200))]
+
+    /// Whatever the solver says against a problem, the checker can verify, unless it is said in words
+    /// alone.
+    #[test]
+    fn every_refutation_is_verified(problem in due_early()) {
+        let options = Options { max_moves: Some(300), ..Options::default() };
+        let plan = solve(&problem, &options, &FrozenClock).unwrap();
+        let proven: Vec<_> =
+            plan.reasons.iter().filter(|one| one.refutation.is_some()).cloned().collect();
+        prop_assert_eq!(plan.status == PlanStatus::Infeasible, !proven.is_empty());
+        prop_assert_eq!(verified(&problem, &proven), proven);
     }
 }
 
