@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import tempfile
 import time
@@ -115,6 +116,8 @@ def main() -> None:
     """The program."""
     num_tasks = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
     with tempfile.TemporaryDirectory(prefix="saturn-bench-") as directory:
+        # Trials of earlier runs would be used, and nothing measured.
+        os.environ["SATURN_HOME"] = str(Path(directory) / "home")
         share = share_of_a_core(Path(directory))
         print(
             f"A driver with {NUM_RANKS} ranks that report four times a second each uses "

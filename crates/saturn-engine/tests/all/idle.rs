@@ -4,8 +4,8 @@
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
 use saturn_core::{
-    Assignment, Cluster, Knobs, Node, Origin, Placement, Plan, PlanStatus, Strategy, Trial,
-    TrialOutcome, WHOLE,
+    Assignment, Cluster, Knobs, Node, Origin, Placement, Plan, PlanStatus, Reason, SolveEnd,
+    Strategy, Trial, TrialOutcome, WHOLE,
 };
 use saturn_engine::{
     Action, Command, Decision, DeviceKind, Engine, Event, Level, Mode, NewTask, PlanSource, Policy,
@@ -238,6 +238,40 @@ fn each_answer_is_on_record_with_the_time_of_its_question() {
     let failed = Event::Solved { request, answer: Err("it panicked".to_owned()) };
     let answered = engine.handle(failed, 1003.0);
     assert_eq!(solved(&answered), Some((1000.0, None)));
+}
+
+#[test]
+fn a_solver_without_a_plan_is_quoted_on_how_sure_it_is_that_there_is_none() {
+    let told = |status: PlanStatus, ended: SolveEnd, reasons: &[&str]| {
+        let mut engine = half_busy(1.0);
+        let asked = engine.handle(submit("t1", 1.0), 100.0);
+        let Some(Event::Solved { request, answer: Ok(answer) }) = order(&asked) else {
+            panic!("a plan is asked for")
+        };
+        let reasons = reasons.iter().map(|reason| Reason::unproven(None, *reason)).collect();
+        let none = Plan { status, ended, reasons, ..Plan::none(answer.plan.objective) };
+        let answer = Ok(SolveAnswer { plan: none, ..answer });
+        let answered = engine.handle(Event::Solved { request, answer }, 105.0);
+        let reason = |record: &Record| match record {
+            Record::NotSolved { reason } => Some(reason.clone()),
+            _ => None,
+        };
+        answered.records.iter().find_map(reason).expect("it is on record")
+    };
+    let why = ["it is late", "so is another"];
+    assert_eq!(
+        told(PlanStatus::Infeasible, SolveEnd::Complete, &why),
+        "there is no plan: it is late; so is another"
+    );
+    assert_eq!(
+        told(PlanStatus::TimedOut, SolveEnd::Complete, &why),
+        "the solver found no plan: it is late; so is another"
+    );
+    assert_eq!(told(PlanStatus::TimedOut, SolveEnd::Complete, &[]), "the solver found no plan");
+    assert_eq!(
+        told(PlanStatus::TimedOut, SolveEnd::Limit, &why),
+        "the solver ran out of time before it found a plan"
+    );
 }
 
 #[test]

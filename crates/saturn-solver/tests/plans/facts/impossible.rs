@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
-use saturn_core::{PlanStatus, Problem, SolveEnd, verified};
+use saturn_core::{PlanStatus, Problem, Reason, Refutation, SolveEnd, verified};
 use saturn_solver::{Backend, Clock, FrozenClock, Objective, Options, solve};
 
-use super::problems::{SMALL, problems};
+use super::problems::{SMALL, problems, with_memory};
 use crate::support::cases;
 
 /// Interrupts after it has been asked so many times.
@@ -232,6 +232,36 @@ proptest! {
             plan.reasons.iter().filter(|one| one.refutation.is_some()).cloned().collect();
         prop_assert_eq!(plan.status == PlanStatus::Infeasible, !proven.is_empty());
         prop_assert_eq!(verified(&problem, &proven), proven);
+    }
+
+    /// Nothing that can be said against a problem with a plan is verified, even if every task is due
+    /// when that plan ends it.
+    #[test]
+    fn what_has_a_plan_is_not_refuted(
+        mut problem in prop_oneof![problems(SMALL), with_memory(SMALL)],
+        prices in prop::collection::vec(0.0f64..3.0, 4),
+    ) {
+        let options = Options { max_moves: Some(300), ..Options::default() };
+        let plan = solve(&problem, &options, &FrozenClock).unwrap();
+        problem.deadline_s = None;
+        let mut said = Vec::new();
+        for one in &plan.assignments {
+            problem.tasks[one.task].deadline_s = Some(one.end_s);
+            problem.tasks[one.task].late_price = None;
+            problem.tasks[one.task].most_late_s = None;
+            let types = problem.cluster.nodes.iter().map(|node| node.gpu_type.clone());
+            let prices = types.zip(prices.iter().copied()).collect();
+            let (task, reason) = (Some(one.task), String::new());
+            for refutation in [
+                Refutation::NoPlace,
+                Refutation::TooLate,
+                Refutation::Work { until_s: one.end_s, prices },
+            ] {
+                let (reason, refutation) = (reason.clone(), Some(refutation));
+                said.push(Reason { task, reason, refutation });
+            }
+        }
+        prop_assert_eq!(verified(&problem, &said), []);
     }
 }
 
