@@ -125,6 +125,9 @@ def planned(record: Mapping[str, Any], before: list[dict[str, Any]]) -> list[dic
                 places += before[first : first + count]
             case [number, start_s, end_s]:
                 places.append({**before[number], "start_s": start_s, "end_s": end_s})
+            case [number, gang, start_s, end_s]:
+                times = {"start_s": start_s, "end_s": end_s}
+                places.append({**before[number], "gang": gang, **times})
             case _:
                 places.append(part)
     return places
