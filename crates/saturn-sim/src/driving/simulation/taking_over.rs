@@ -118,14 +118,14 @@ impl Simulation {
         self.words.are_undead_untold = !undead.is_empty();
         self.deliver_surely(Event::Resume { cluster, device_memory_bytes, machines, living });
         self.words.are_undead_untold = false;
+        if !undead.is_empty() {
+            self.deliver_surely(Event::Undead { attempts: undead });
+        }
         // The new launcher finds the agents that are there.
         let uids = self.state().tasks.iter().filter_map(|task| Some(task.spec.owner.as_ref()?.uid));
         let there: BTreeSet<u32> = uids.filter(|uid| !self.agents_away.contains(uid)).collect();
         for uid in there {
             self.deliver_surely(Event::OwnerCame { uid });
-        }
-        if !undead.is_empty() {
-            self.deliver_surely(Event::Undead { attempts: undead });
         }
         if !self.used_outside.is_empty() {
             self.look_outside();
