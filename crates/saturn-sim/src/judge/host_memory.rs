@@ -53,7 +53,7 @@ impl Books {
     /// Why a group's model fits no node of this type, not even alone; `None` if it fits.
     ///
     /// Nodes that have gone count too. A training state that is held beside the weights is left out.
-    fn why_too_large_for_all(&self, group: &str, gpu_type: &str) -> Option<String> {
+    pub(super) fn why_too_large_for_all(&self, group: &str, gpu_type: &str) -> Option<String> {
         let needed = self.looked_at.get(group)?.parameter_bytes;
         let policy = &self.config.policy;
         let of_type = self.nodes.iter().filter(|(_, of, _)| of == gpu_type);

@@ -51,6 +51,9 @@ impl Books {
         let types: BTreeSet<&str> =
             self.nodes.iter().filter(|one| one.2 > 0).map(|one| one.1.as_str()).collect();
         for gpu_type in types {
+            if self.why_too_large_for_all(group, gpu_type).is_some() {
+                continue;
+            }
             let widest = |has: &dyn Fn(usize) -> u32| {
                 let of_type = (0..self.nodes.len()).filter(|node| self.nodes[*node].1 == gpu_type);
                 of_type.map(has).max().unwrap_or(0)

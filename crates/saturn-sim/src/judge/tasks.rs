@@ -302,10 +302,12 @@ impl Books {
             !task.excluded.contains(key)
                 && task.gpu_range.as_ref().is_none_or(|range| range.contains(&key.gpus))
         };
-        let has_choice = self
-            .measured
-            .get(&task.group)
-            .is_some_and(|of_group| of_group.iter().any(|(key, _)| allowed(key)));
+        // A strategy that an earlier run measured may be too large for every node of this run.
+        let is_choice = |(key, gpu_type): &(StrategyKey, String)| {
+            allowed(key) && self.why_too_large_for_all(&task.group, gpu_type).is_none()
+        };
+        let has_choice =
+            self.measured.get(&task.group).is_some_and(|of_group| of_group.iter().any(is_choice));
         // A task that raises at once is not tried again.
         let has_raised = self.attempts.values().any(|one| {
             let is_task_error = matches!(
