@@ -116,7 +116,7 @@ def main() -> None:
     """The program."""
     num_tasks = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
     with tempfile.TemporaryDirectory(prefix="saturn-bench-") as directory:
-        # Trials of earlier runs would be used, and nothing measured.
+        # A store of its own: with trial results of earlier runs, the tasks would not be measured.
         os.environ["SATURN_HOME"] = str(Path(directory) / "home")
         share = share_of_a_core(Path(directory))
         print(

@@ -51,7 +51,7 @@ pub struct Reason {
     pub task: Option<usize>,
     /// The reason in words.
     pub reason: String,
-    /// The same for the checker, if it proves that there is no plan.
+    /// A proof that the checker can verify, if there is a proof.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refutation: Option<Refutation>,
 }
@@ -146,7 +146,7 @@ pub struct Plan {
     /// The end of the last task, seconds; 0 without assignments.
     pub makespan_s: f64,
     /// No plan of this problem has a smaller makespan, seconds. Plans that switch tasks in mid-run
-    /// count only if the solve was allowed to plan switches, and plans them for such a problem.
+    /// count only if the options allow switches and no fact of the problem prevents them.
     pub lower_bound_s: f64,
     /// Sum over tasks of weight times end, seconds; 0 without assignments.
     pub completion_s: f64,

@@ -1,12 +1,12 @@
-//! Verifies why a problem has no plan.
+//! Verifies proofs that a problem has no plan.
 //!
-//! A [`Refutation`] states what is to be verified. Like the rest of the checker, this module is written
-//! from the problem's definition and shares no code with the solver, which finds the reasons. It lets
-//! each task run on the devices that suit it best, as if they were always free. What can't be done even
-//! so can't be done at all.
+//! The solver finds the proofs and states each as a [`Refutation`]. This module checks the statement
+//! from the problem's definition, without the solver's code. It relaxes the problem: each task may run
+//! on the devices that suit it best, as if these were always free. If a task is late even then, or the
+//! work doesn't fit even then, no plan exists.
 //!
-//! A refutation is about exact times. The checker accepts plans that break facts by less than a
-//! tolerance; such a plan may be accepted of a problem that is refuted.
+//! A refutation is about exact times. [`check`](super::check) also accepts a plan that breaks a
+//! deadline by less than its tolerance, so it may accept a plan of a refuted problem.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,14 +15,14 @@ use super::TOLERANCE;
 use crate::plan::{Reason, Refutation};
 use crate::problem::{Candidate, Node, Problem, ProblemTask};
 
-/// For the rounding of a sum of many terms: by how much the work that is due must exceed the room that
-/// there is, relative to the room.
+/// The work that is due must exceed the room by this part of the room, since sums of many terms are
+/// rounded.
 const TOO_MUCH: f64 = 1e-8;
-/// The same, GPU-seconds at the highest price.
+/// The work that is due must also exceed the room by so many GPU-seconds at the highest price.
 const LEAST_TOO_MUCH: f64 = 1e-9;
 
-/// Those of the reasons that prove that `problem` has no plan without switches in mid-run; with
-/// [`Refutation::NoPlace`], none at all.
+/// The reasons whose refutations hold. Each proves that `problem` has no plan without switches in
+/// mid-run; [`Refutation::NoPlace`] proves that it has no plan at all.
 pub fn verified(problem: &Problem, reasons: &[Reason]) -> Vec<Reason> {
     let verifier = Verifier { problem, nodes: Nodes::new(problem), alone: OnceCell::new() };
     reasons.iter().filter(|reason| verifier.is_proof(reason)).cloned().collect()
@@ -84,7 +84,7 @@ impl Verifier<'_> {
     }
 }
 
-/// Times that differ by less than this are not told apart.
+/// Seconds by which two times near `time_s` may differ and still count as equal.
 fn slack(time_s: f64) -> f64 {
     TOLERANCE * time_s.max(1.0)
 }
@@ -147,7 +147,8 @@ fn alone(problem: &Problem, nodes: &Nodes<'_>) -> Vec<Alone> {
         }
     }
     for index in order.into_iter().rev() {
-        // The difference of two large times may be small, and then its rounding error is not.
+        // If both times are large and nearly equal, the rounding error of their difference is large
+        // beside the difference. So the slack is a part of the large time.
         let Alone { latest_end, shortest, .. } = tasks[index];
         let latest_start = latest_end + slack(latest_end) - shortest;
         for first in &after[index] {
@@ -157,7 +158,7 @@ fn alone(problem: &Problem, nodes: &Nodes<'_>) -> Vec<Alone> {
     tasks
 }
 
-/// The tasks, each after those that must have ended before it starts, and the latter for each task.
+/// All tasks in an order of precedence, and for each task the tasks that it comes after.
 fn by_precedence(problem: &Problem) -> (Vec<usize>, Vec<Vec<usize>>) {
     let index: BTreeMap<&str, usize> =
         problem.tasks.iter().enumerate().map(|(index, task)| (&*task.name, index)).collect();
@@ -186,19 +187,19 @@ fn by_precedence(problem: &Problem) -> (Vec<usize>, Vec<Vec<usize>>) {
     (order, after)
 }
 
-/// The nodes of a problem, and what is asked of them for each task.
+/// The nodes of a problem, prepared so that the ways of each task are found quickly.
 struct Nodes<'a> {
     problem: &'a Problem,
     indices: BTreeMap<&'a str, usize>,
     /// The most devices of a node of each type.
     widest: BTreeMap<&'a str, u32>,
-    /// The first node that is like each node. A large cluster has few different nodes.
+    /// For each node, the first node that equals it. A large cluster has few different nodes.
     alike: Vec<usize>,
     /// The nodes of a task that may use all.
     all: Usable,
 }
 
-/// The nodes that a task may use, and the first of each kind among them.
+/// The nodes that a task may use. `different` has one node of each set of equal nodes.
 struct Usable {
     each: Vec<usize>,
     different: BTreeSet<usize>,

@@ -1,10 +1,10 @@
 //! Rows of the journal. A plan is stored as its differences from the plan before it.
 //!
 //! A plan of ten thousand tasks is two megabytes, and a new plan is adopted whenever a task gets
-//! its first place. Most places of the new plan are also in the plan before, unchanged or at other
-//! times or on other devices. The new plan's row refers to these places by their numbers. Rows are therefore
-//! written and read in order. The records that are read are the records that were written, to the
-//! last bit.
+//! its first place. Most places of the new plan are also in the plan before, unchanged, at other
+//! times, or on other devices. The new plan's row refers to these places by their numbers. Rows are
+//! therefore written and read in order. The records that are read are the records that were written,
+//! to the last bit.
 
 use std::sync::Arc;
 

@@ -15,8 +15,8 @@ const LINE_BYTES: usize = 64;
 const COLD_EVERY: u64 = 2;
 /// Enough for the allocator to look at all free memory, and too little for a mapping of its own.
 const SETTLING_BYTES: usize = 64 << 10;
-/// glibc looks at no more than 10,000 freed pieces a request, and judging a plan of 50,000 tasks frees
-/// more than that.
+/// Requests for memory before each event. glibc puts at most 10,000 freed pieces in order for each request,
+/// and judging a plan of 50,000 tasks frees more than 10,000.
 const SETTLINGS: usize = 64;
 
 /// The time of the engine's decisions, and of the solver's answers, on the caller's clock.

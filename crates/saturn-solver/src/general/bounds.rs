@@ -105,7 +105,8 @@ impl<'a> Relaxation<'a> {
             .sum()
     }
 
-    /// Why `problem`, which is that of the instance, has no plan without switches, if that is plain.
+    /// The reasons found why `problem` has no plan without switches. `problem` is the problem that the
+    /// instance was made of.
     pub(crate) fn refutations(&self, problem: &Problem) -> Vec<Reason> {
         let too_late = |task: usize, reason: String| Reason {
             task: Some(task),
@@ -276,7 +277,7 @@ impl<'a> Relaxation<'a> {
     }
 }
 
-/// A time as a person reads it: without the slack of a comparison.
+/// A time rounded for a message, seconds. Slack that was added for comparisons disappears.
 fn in_microseconds(time_s: f64) -> f64 {
     (time_s * 1e6).round() / 1e6
 }

@@ -187,7 +187,8 @@ impl<'a> Instance<'a> {
             for other in &self.tasks[task].before {
                 let other = &self.tasks[*other];
                 tail = tail.max(other.shortest + other.tail);
-                // The difference of two large times may be small, and then its rounding error is not.
+                // If both times are large and nearly equal, the rounding error of their difference
+                // is large beside the difference. So the slack is a part of the large time.
                 latest = latest.min(other.latest_end * (1.0 + SLACK) - other.shortest);
             }
             self.tasks[task].tail = tail;

@@ -97,6 +97,6 @@ fn is_proven(problem: &Problem, options: &Options, reasons: &[Reason]) -> bool {
     let may_switch =
         options.max_switches > 0 && problem.tasks.iter().any(|task| task.switch_cost_s.is_some());
     let holds = |one: &Reason| !may_switch || one.refutation == Some(Refutation::NoPlace);
-    // Where there is a tail, they were verified for a problem with other deadlines.
+    // With a tail, the search has verified the reasons for a problem with other deadlines.
     verified(problem, reasons).iter().any(holds)
 }
