@@ -44,6 +44,7 @@ impl State {
             step_s: None,
             blocked_s: 0.0,
             slowed: Slowed::default(),
+            reported: None,
             recent: None,
             saved_step: None,
             heard_s: now_s,
@@ -200,6 +201,7 @@ impl State {
             _ => (false, false),
         };
         if attempt.purpose == Purpose::Inspection {
+            self.learn_last_inspection(&attempt, now_s);
             return self.apply_inspection_end(attempt.task, has_failed);
         }
         if attempt.purpose == Purpose::Trial {
@@ -288,11 +290,19 @@ impl State {
         step_s: Option<f64>,
         now_s: f64,
     ) {
+        let reported = self.attempts.get(&id).and_then(|attempt| attempt.reported);
+        let is_beside = reported.is_some_and(|last| self.was_beside_inspection(last.at_s, now_s));
         let Some(attempt) = self.attempts.get_mut(&id) else { return };
         attempt.heard_s = now_s;
-        if step > attempt.step || attempt.started.is_none() {
+        let is_new = step > attempt.step || attempt.started.is_none();
+        if is_new {
             attempt.step = step;
             attempt.stepped_s = now_s;
+            if let Some(last) = reported.filter(|_| is_beside) {
+                let (num_steps, taken_s) = attempt.clocked_since(last);
+                attempt.slowed.steps += num_steps;
+                attempt.slowed.seconds += taken_s;
+            }
         }
         let has_stepped = attempt.started.is_some_and(|(from_step, _)| step > from_step);
         if has_stepped && attempt.warm.is_none() && now_s >= attempt.settled_s {
@@ -306,6 +316,12 @@ impl State {
             task.loss = loss.or(task.loss);
         }
         self.compare_pace(id, now_s);
+        if let Some(attempt) = self.attempts.get_mut(&id)
+            && attempt.warm.is_some()
+        {
+            let last = attempt.reported.filter(|_| !is_new).unwrap_or_else(|| attempt.here());
+            attempt.reported = Some(Warm { slowed: attempt.slowed, ..last });
+        }
     }
 
     pub(crate) fn apply_went_on(&mut self, id: AttemptId, step: u64, now_s: f64) {

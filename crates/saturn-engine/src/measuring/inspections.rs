@@ -10,7 +10,8 @@
 //! times beside it. So young inspections and trials keep apart there: inspections go first, since
 //! they are short, and trials wait on their devices. After `APART_S` nothing waits for an
 //! inspection or a trial any more. A loader may fetch its first batch for minutes, and a trial with
-//! long steps hardly notices an inspection.
+//! long steps hardly notices an inspection. Training does not wait: the clocks of its attempts leave out
+//! the steps beside a young inspection (`State::observe`).
 //!
 //! An error of the task's own functions ends that task alone, and the group is inspected with
 //! another of its tasks (`blame`). An inspection that fails otherwise is repeated once; then the
@@ -27,12 +28,10 @@ use crate::ledger::timers::Timer;
 use crate::measuring::cooldowns::Cooldowns;
 use crate::state::attempt::Attempt;
 use crate::state::blame::{end_of, is_early, is_own_failure};
+use crate::state::trials::APART_S;
 
 /// Inspections that run at the same time: they compute, beside attempts that train.
 const MAX_AT_ONCE: usize = 2;
-/// Seconds after its launch for which, on CPU slots, a trial has no inspection beside it, and an
-/// inspection no trial.
-const APART_S: f64 = 10.0;
 
 /// Launches the inspections that are due, the first come first.
 pub(crate) fn launch_inspections(ledger: &mut Ledger, cooldowns: &Cooldowns, now_s: f64) {

@@ -3,7 +3,8 @@
 //! One forecast (`forecast`) judges every plan, from the present state and by the rules by which
 //! plans are followed. So a plan promises the times that following it gives. Where running tasks
 //! are moved, the gain must be `min_gain` of the time left, and `min_gain_s`. Where none is moved,
-//! a little is enough. Deadlines come before any gain, if the solver was told to keep them: hard
+//! a little is enough, unless the plan switches a task in mid-run without making it faster: then
+//! the gain must be `min_gain_s`. Deadlines come before any gain, if the solver was told to keep them: hard
 //! deadlines first, then the price of missing soft ones. For a deadline too running tasks are moved
 //! only if the tasks are late by `min_gain_s` less.
 
@@ -17,7 +18,7 @@ use crate::planning::deadlines::LeftOut;
 use crate::planning::extend::extended;
 use crate::planning::problem::Remaining;
 use crate::planning::validity::too_early;
-use crate::planning::variants::switches_idly;
+use crate::planning::variants::{num_idle_switches, switches_idly};
 use crate::state::run::State;
 use crate::state::stakes::Stakes;
 use crate::state::trial::TrialState;
@@ -192,10 +193,13 @@ impl<'a> Incumbent<'a> {
         let share =
             if is_moving { policy.min_gain } else { policy.min_gain.min(MIN_GAIN_IN_PLACE) };
         let needed = if self.is_complete { share * self.value } else { 0.0 };
-        let needed = if is_moving { needed.max(self.least_gain) } else { needed };
+        // A switch that makes no task faster costs a launch, as a move does.
+        let launches_more =
+            is_moving || num_idle_switches(&plan.places) > num_idle_switches(&self.plan.places);
+        let needed = if launches_more { needed.max(self.least_gain) } else { needed };
         let value = self.value_of(plan);
         let ends_needed = if self.is_complete { MIN_GAIN_IN_PLACE * self.ends } else { 0.0 };
-        let ends_earlier = !is_moving
+        let ends_earlier = !launches_more
             && value <= self.value * (1.0 + EQUAL)
             && self.ends - self.ends_of(plan) > ends_needed;
         self.value - value > needed || ends_earlier

@@ -43,11 +43,17 @@ fn moves_any(state: &State, places: &[Place]) -> bool {
 /// Whether a task is to be switched between places under the same strategy. Such a switch only
 /// makes room for others; the task itself becomes no faster.
 pub(crate) fn switches_idly(places: &[Place]) -> bool {
+    num_idle_switches(places) > 0
+}
+
+/// The number of such switches.
+pub(crate) fn num_idle_switches(places: &[Place]) -> usize {
     let mut last = BTreeMap::new();
-    places.iter().any(|place| {
+    let idle = places.iter().filter(|place| {
         let before = last.insert(place.task, &place.strategy);
         before.is_some_and(|before| *before == place.strategy)
-    })
+    });
+    idle.count()
 }
 
 /// The same places, but each task stays in one place for as long as its strategy is the same.

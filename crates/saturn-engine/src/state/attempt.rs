@@ -46,8 +46,10 @@ pub struct Attempt {
     pub step_s: Option<f64>,
     /// Seconds for which it stood still for checkpoints and evaluations.
     pub blocked_s: f64,
-    /// Its steps on slow nodes, live.
+    /// Its steps on slow nodes and beside inspections, live.
     pub slowed: Slowed,
+    /// The mark of its last report of a finished step after `warm`, live.
+    pub reported: Option<Warm>,
     /// How its newest steps compare with its earlier steps, live; `None` until its first step ends.
     pub recent: Option<Recent>,
     /// Its newest checkpoint is of this step; `None` where it has written none.
@@ -86,12 +88,12 @@ pub struct Warm {
     pub at_s: f64,
     /// Seconds for which it had stood still for checkpoints.
     pub blocked_s: f64,
-    /// Its steps on slow nodes until then.
+    /// Its steps on slow nodes and beside inspections until then.
     pub slowed: Slowed,
 }
 
-/// Steps of an attempt on slow nodes. They tell nothing of its strategy, so its clock leaves them
-/// out.
+/// Steps of an attempt on slow nodes, or beside an inspection that took a core's time from them. They
+/// tell nothing of its strategy, so its clock leaves them out.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Slowed {
     /// Steps.

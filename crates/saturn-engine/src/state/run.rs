@@ -55,6 +55,8 @@ pub struct State {
     pub attempts: BTreeMap<AttemptId, Attempt>,
     /// The inspections and trials among them.
     pub(crate) measuring: BTreeSet<AttemptId>,
+    /// From when to when the inspection that ended last was young, seconds.
+    pub(crate) last_inspection: Option<(f64, f64)>,
     /// The plan in force, as it was adopted. Which of its places are still open: `open_places`.
     pub plan: Option<Arc<RunPlan>>,
     /// Plans that have been in force, this one included.
@@ -127,6 +129,7 @@ impl State {
             groups: Vec::new(),
             attempts: BTreeMap::new(),
             measuring: BTreeSet::new(),
+            last_inspection: None,
             plan: None,
             num_plans: 0,
             version: 0,

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use saturn_core::StrategyKey;
 
-use crate::facts::config::Level;
+use crate::facts::config::{DeviceKind, Level};
 use crate::facts::ids::NodeId;
 use crate::facts::record::Purpose;
 use crate::state::attempt::Attempt;
@@ -14,6 +14,12 @@ use crate::state::run::State;
 use crate::state::trial::TrialKey;
 use crate::state::vacancies::Vacancies;
 
+/// Seconds after its launch for which, on CPU slots, a trial has no inspection beside it, and an
+/// inspection no trial.
+pub(crate) const APART_S: f64 = 10.0;
+/// An inspection beside less than this part of the time since the last report changes a step's time by
+/// too little to matter.
+const NEGLIGIBLE: f64 = 0.1;
 /// Failed inspections after which a group goes without one.
 const MAX_FAILURES: u32 = 2;
 
@@ -144,9 +150,28 @@ impl State {
         self.measuring(Purpose::Inspection).count()
     }
 
+    /// Whether training on CPU slots had a young inspection beside it for a good part of the time
+    /// since `since_s`. Of several inspections that have ended, the last counts.
+    pub(crate) fn was_beside_inspection(&self, since_s: f64, now_s: f64) -> bool {
+        let live = self.measuring(Purpose::Inspection).map(|one| young(one, now_s));
+        let shared_s = |(from_s, until_s): (f64, f64)| until_s.min(now_s) - from_s.max(since_s);
+        let most_s = live.chain(self.last_inspection).map(shared_s).fold(0.0, f64::max);
+        self.config.device_kind == DeviceKind::Cpu && most_s > NEGLIGIBLE * (now_s - since_s)
+    }
+
+    /// Takes in when an inspection, which has ended, was young.
+    pub(crate) fn learn_last_inspection(&mut self, inspection: &Attempt, now_s: f64) {
+        self.last_inspection = Some(young(inspection, now_s));
+    }
+
     /// Live inspections, or live trials.
     pub(crate) fn measuring(&self, purpose: Purpose) -> impl Iterator<Item = &Attempt> {
         let measuring = self.measuring.iter().filter_map(|id| self.attempts.get(id));
         measuring.filter(move |one| one.purpose == purpose)
     }
+}
+
+/// From when to when an inspection was young, seconds.
+fn young(inspection: &Attempt, now_s: f64) -> (f64, f64) {
+    (inspection.launched_s, now_s.min(inspection.launched_s + APART_S))
 }

@@ -31,6 +31,7 @@ mod specs;
 mod standstill;
 mod staying;
 mod stuck;
+mod switches;
 
 mod too_early;
 mod trials;

@@ -11,6 +11,7 @@ use saturn_engine::{
     SolveAnswer, SolveOrder, TaskId, TaskSpec,
 };
 
+use crate::run::inspection;
 use crate::specs::{engine, spec};
 
 const STEPS: u64 = 1000;
@@ -165,6 +166,46 @@ fn what_trains_far_otherwise_than_planned_is_noted_at_once_for_all_of_its_group(
     // What was not seen moves with it, but for what may be a trial's noise.
     let other_s = engine.state().step_s(TaskId(1), &strategy("offload"), "cpu").expect("measured");
     assert!(4.2 < other_s && other_s < 4.5, "{other_s}");
+}
+
+#[test]
+fn steps_beside_an_inspection_tell_nothing_of_their_strategy() {
+    let mut engine = begun();
+    let tasks = vec![task("a", 0.0)];
+    let asked = engine.handle(Event::Command { command: Command::Submit { tasks } }, 0.0);
+    let planned = engine.handle(answer(order(&asked).expect("all is measured")), 1.0);
+    let attempt = launched(&planned);
+    let report = RankReport::Started { step: 0, setup_s: SETUP_S };
+    engine.handle(Event::Reported { attempt, rank: 0, report }, 1.0 + SETUP_S);
+    let (mut now_s, mut look, mut clocked) = (10.0, None, Vec::new());
+    for step in 1..=20 {
+        if step == 7 {
+            let spec = TaskSpec { profile_key: "other".to_owned(), ..spec("b") };
+            let tasks = vec![NewTask { spec, after: Vec::new() }];
+            let asked = engine.handle(Event::Command { command: Command::Submit { tasks } }, now_s);
+            look = Some(launched(&asked));
+        }
+        if let Some(look) = look.take_if(|_| step == 13) {
+            let inspection = Box::new(inspection(1, 1));
+            let report = RankReport::Inspected { inspection };
+            engine.handle(Event::Reported { attempt: look, rank: 0, report }, now_s);
+            let last_words = String::new();
+            let gone = Event::RankExited { attempt: look, rank: 0, code: 0, last_words };
+            engine.handle(gone, now_s);
+        }
+        // The inspection takes a third of the time of the task's core.
+        now_s += if look.is_some() { 1.5 } else { 1.0 };
+        let report = RankReport::Progress { step, loss: None, step_s: None };
+        let said = engine.handle(Event::Reported { attempt, rank: 0, report }, now_s);
+        let steps = said.records.iter().filter_map(|record| match record {
+            Record::Clocked { trained, .. } => Some((step, trained.steps, trained.step_s)),
+            _ => None,
+        });
+        clocked.extend(steps);
+    }
+    let [(step, num_steps, step_s)] = clocked[..] else { panic!("one interval: {clocked:?}") };
+    assert_eq!((step, num_steps), (17, 10), "steps 2 to 6 and 13 to 17");
+    assert!((step_s - 1.0).abs() < 1e-9, "{step_s}");
 }
 
 #[test]

@@ -313,6 +313,7 @@ fn durable(state: &State) -> State {
             warm: None,
             recorded: None,
             slowed: Slowed::default(),
+            reported: None,
             recent: None,
             step_s: None,
             heard_s: 0.0,

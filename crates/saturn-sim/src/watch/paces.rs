@@ -2,13 +2,14 @@
 //!
 //! Training that was clocked for long enough puts its seconds a step on record: they correct what
 //! the trial said. Written from what the engine promises, for runs whose attempts take as long as
-//! their trials say: there every step counts, unless the engine takes a node for slow.
+//! their trials say: there every step counts, unless the engine takes a node for slow, or an inspection
+//! takes a core's time from it.
 //!
 //! Does not do: say whether the figure is right.
 
 use std::collections::BTreeMap;
 
-use saturn_engine::{AttemptEnd, AttemptId, Event, Purpose, RankReport, Record, State};
+use saturn_engine::{AttemptEnd, AttemptId, DeviceKind, Event, Purpose, RankReport, Record, State};
 
 use crate::driving::seam::{Violation, broken};
 
@@ -31,7 +32,8 @@ struct Clocked {
     /// node that the engine takes for slow don't count, and a driver that stood still, or that took
     /// over, doesn't know when steps were done of which it hears first.
     is_exempt: bool,
-    /// The first and the last step that were heard of, each with the time, seconds.
+    /// The first and the last step that were heard of, each with the time, seconds. On CPU slots, only
+    /// since an inspection ran beside it.
     steps: Option<[(u64, f64); 2]>,
 }
 
@@ -86,6 +88,13 @@ impl Paces {
     pub(super) fn check(&mut self, state: &State, is_exact: bool) -> Result<(), Violation> {
         if state.nodes.iter().any(|node| node.slowness.is_some()) {
             self.exempt_all();
+        }
+        if state.config.device_kind == DeviceKind::Cpu
+            && state.attempts.values().any(|one| one.purpose == Purpose::Inspection)
+        {
+            for one in self.open.values_mut() {
+                one.steps = None;
+            }
         }
         match self.wrong.take().filter(|_| is_exact) {
             Some(what) => broken("training tells how long its steps took", what),
