@@ -274,7 +274,11 @@ def show(result: RunResult) -> None:
     print(f"\nIn {result.total_s:.0f} s from start to end, trials included.")
     planned = f"planned {result.planned_makespan_s:.0f} s"
     print(f"From the plan on it took {result.makespan_s:.0f} s; {planned}.")
-    if result.current_practice_total_s is not None and result.did_all_that_was_planned:
+    if (
+        result.current_practice_total_s is not None
+        and result.did_all_that_was_planned
+        and not result.current_practice_is_estimate  # such an estimate may be far off
+    ):
         practice = f"{result.current_practice_total_s:.0f} s"
         print(f"By the same profile, one task at a time would take {practice} from start to end.")
     print(f"To see what happened, open {result.report_path}")

@@ -93,6 +93,8 @@ class RunResult:
     startup_s: float
     #: The time of current practice from start to end: one task at a time on all devices.
     current_practice_total_s: float | None
+    #: Whether that rests on an estimate of a strategy that nobody has measured, and may be far off.
+    current_practice_is_estimate: bool = False
     #: Whether all steps of all planned tasks were trained. If not, as in a search, the run did less
     #: than its plan, bound and current practice assume, so its time compares with none of them.
     did_all_that_was_planned: bool
@@ -152,7 +154,9 @@ class RunResult:
             "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
             for line in lines
         )
-        return "\n".join([*padded, f"report: {self.report_path}"])
+        # Of some tasks of a run that goes on there is no report yet.
+        report = [f"report: {self.report_path}"] if self.report_path.exists() else []
+        return "\n".join([*padded, *report])
 
     @classmethod
     def from_report(cls, report: Mapping[str, Any], run_dir: Path) -> RunResult:
@@ -166,11 +170,52 @@ class RunResult:
             total_s=totals["total_s"],
             startup_s=totals["startup_s"],
             current_practice_total_s=totals["current_practice_total_s"],
+            current_practice_is_estimate=totals.get("current_practice_is_estimate", False),
             did_all_that_was_planned=totals["did_all_that_was_planned"],
             makespan_s=totals["makespan_s"],
             planned_makespan_s=totals["planned_makespan_s"],
             lower_bound_s=totals["lower_bound_s"],
             current_practice_s=totals["current_practice_s"],
+            run_dir=run_dir,
+            report_path=run_dir / "report.html",
+        )
+
+    @classmethod
+    def from_status(
+        cls,
+        status: Mapping[str, Any],
+        names: Mapping[str, str],
+        parameters: Mapping[str, Mapping[str, Any]],
+        run_dir: Path,
+    ) -> RunResult:
+        """The result of some tasks of a run that goes on, which is no run's result as a whole.
+
+        What only a whole run has (its plan, its start, current practice) is left out. `total_s` is
+        from the moment when the first of the tasks was added to the end of the last.
+
+        Args:
+            status: as `Run.status` returns it.
+            names: the tasks, by their names in the run; the values are their names in the result.
+            parameters: what distinguishes each from other tasks, by its name in the run.
+            run_dir: the run's directory.
+        """
+        found = {task["name"]: task for task in status["tasks"] if task["name"] in names}
+        ends = [task["ended_s"] for task in found.values()]
+        has_ended = bool(ends) and None not in ends
+        begins = [task["added_s"] for task in found.values()]
+        return cls(
+            tasks=[
+                _task_of_status(found[name], own, parameters.get(name, {}))
+                for name, own in names.items()
+            ],
+            total_s=max(ends) - min(begins) if has_ended else None,
+            startup_s=0.0,
+            current_practice_total_s=None,
+            did_all_that_was_planned=False,
+            makespan_s=None,
+            planned_makespan_s=None,
+            lower_bound_s=None,
+            current_practice_s=None,
             run_dir=run_dir,
             report_path=run_dir / "report.html",
         )
@@ -238,6 +283,32 @@ def _task_result(task: Mapping[str, Any], strategies: list[Strategy]) -> TaskRes
         parameters=task.get("parameters", {}),
         is_rest=task.get("is_rest", False),
         **(task.get("goal") or {}),
+    )
+
+
+def _task_of_status(
+    task: Mapping[str, Any], name: str, parameters: Mapping[str, Any]
+) -> TaskResult:
+    technique = task["technique"]
+    return TaskResult(
+        name=name,
+        status=task["stage"],
+        final_loss=number(task["loss"]),
+        evaluation=Measured._of(task["evaluation"]),
+        best=Measured._of(task["best"]),
+        steps=task["step"],
+        strategy=None
+        if technique is None
+        else Strategy(technique=technique, gpus=task["gpus"], knobs=task.get("knobs") or {}),
+        start_s=task["started_s"],
+        end_s=task["ended_s"],
+        train_s=task["train_s"],
+        attempts=task["attempts"],
+        error=task["error"],
+        traceback="",
+        parameters=parameters,
+        is_rest=task.get("is_rest", False),
+        **(task["goal"] or {}),
     )
 
 

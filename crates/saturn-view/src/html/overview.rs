@@ -72,13 +72,13 @@ pub(super) fn tiles(report: &Report) -> Markup {
     let practice_s = totals.current_practice_total_s.filter(|_| is_compared);
     let current_practice = practice_s.map(|seconds| {
         let how = if totals.current_practice_is_estimate {
-            "by an estimate, not measured"
+            "by an estimate, which may be far off"
         } else {
             "by the same profile"
         };
         let ratio = totals
             .total_s
-            .filter(|_| is_complete)
+            .filter(|_| is_complete && !totals.current_practice_is_estimate)
             .map(|total_s| format!("{:.2} × start to end, {how}", seconds / total_s.max(1e-9)));
         tile(
             "Current practice",

@@ -6,7 +6,7 @@ use saturn_engine::{PlanSource, Stage};
 use crate::html::curves::spark;
 use crate::html::parts::{long_table, not_shown, task_class};
 use crate::layout::units::{clock, duration, number, percent, signed_percent};
-use crate::phrases::words::{plan_status, technique_on};
+use crate::phrases::words::{PRACTICE_ESTIMATE, plan_status, technique_on};
 use crate::report::data::{PlanReport, Report, TaskReport};
 
 /// Relative errors of estimates beyond this are marked.
@@ -97,14 +97,14 @@ pub(super) fn plans(report: &Report) -> Markup {
                 "Current practice, all devices for one task at a time and its best technique, would \
                  take " b { (duration(seconds)) }
                 @if report.totals.current_practice_is_estimate {
-                    " by an estimate of a strategy that nobody has measured: "
+                    ", " (PRACTICE_ESTIMATE)
                 } @else {
                     " by the same profile: "
-                }
-                (format!("{:.2}", seconds / reference.makespan_s.max(1e-9))) " × the plan"
-                @let realised_s = report.totals.makespan_s;
-                @if let Some(makespan_s) = realised_s.filter(|_| report.totals.did_all_that_was_planned) {
-                    ", " (format!("{:.2}", seconds / makespan_s.max(1e-9))) " × what was realised"
+                    (format!("{:.2}", seconds / reference.makespan_s.max(1e-9))) " × the plan"
+                    @let realised_s = report.totals.makespan_s;
+                    @if let Some(makespan_s) = realised_s.filter(|_| report.totals.did_all_that_was_planned) {
+                        ", " (format!("{:.2}", seconds / makespan_s.max(1e-9))) " × what was realised"
+                    }
                 }
                 "."
             }

@@ -178,25 +178,27 @@ fn claim(
 }
 
 /// Compares current practice with `makespan_s`. If `is_estimate`, current practice uses a strategy
-/// that was only estimated, and the plan's proof does not cover that strategy.
+/// that was only estimated: then its time may be far off, and the plan's proof does not cover that
+/// strategy.
 pub fn current_practice_claim(
     current_practice_s: f64,
     makespan_s: f64,
     is_estimate: bool,
 ) -> String {
+    let practice = "current practice (all devices for one task at a time, its best technique)";
+    let takes = duration(current_practice_s);
+    if is_estimate {
+        return format!(
+            "{practice} would take about {takes}, {}; what is proven of the plan is about measured \
+             strategies alone",
+            words::PRACTICE_ESTIMATE
+        );
+    }
     let ratio = if makespan_s > 0.0 {
         format!(": {:.2} × as long", current_practice_s / makespan_s)
     } else {
         String::new()
     };
-    let practice = "current practice (all devices for one task at a time, its best technique)";
-    let takes = duration(current_practice_s);
-    if is_estimate {
-        return format!(
-            "{practice} would take about {takes}{ratio}; that rests on an estimate of a strategy that \
-             nobody has measured, and what is proven of the plan is about measured strategies alone"
-        );
-    }
     format!("{practice} would take {takes} by the same profile{ratio}")
 }
 

@@ -17,7 +17,7 @@ use crate::layout::units::{clock, count, duration, percent, signed_percent};
 use crate::phrases::device_uses::shares;
 use crate::phrases::limits;
 use crate::phrases::tasks::done_words;
-use crate::phrases::words::{resume_command, shell_quoted};
+use crate::phrases::words::{PRACTICE_ESTIMATE, resume_command, shell_quoted};
 
 /// The most failed tasks that are named one by one.
 const MAX_FAILURES: usize = 20;
@@ -147,16 +147,16 @@ fn training_lines(
         signed_percent(realised_s / plan.makespan_s.max(1e-9) - 1.0),
     ));
     if let Some((practice_s, total_s)) = practice_total_s(history).zip(total_s(state, history)) {
-        let how = if plan.practice_is_estimate {
-            "by an estimate of a strategy that nobody has measured"
+        let takes = duration(practice_s);
+        let practice = "by current practice from start to end";
+        lines.push(if plan.practice_is_estimate {
+            format!("         about {takes} {practice}, {PRACTICE_ESTIMATE}")
         } else {
-            "from the same profile"
-        };
-        lines.push(format!(
-            "         {} by current practice from start to end, {how}: {:.2} × the whole run",
-            duration(practice_s),
-            practice_s / total_s.max(1e-9),
-        ));
+            let ratio = practice_s / total_s.max(1e-9);
+            format!(
+                "         {takes} {practice}, from the same profile: {ratio:.2} × the whole run"
+            )
+        });
     }
     lines
 }

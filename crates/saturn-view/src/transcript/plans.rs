@@ -30,8 +30,7 @@ impl Transcript {
         match before {
             Some(before) if !self.show_plan => {
                 let mut lines = self.replanned(state, before, plan, now_s);
-                let likely = self.likely(state, history, plan);
-                lines.splice(1..1, likely);
+                lines.splice(1..1, self.of_all_tasks(state, history, plan));
                 lines
             }
             _ => self.first_plan(state, history, plan, now_s),
@@ -49,12 +48,7 @@ impl Transcript {
         let claim = format!("{}, {}", tasks_and_switches(plan), run_plan_claim(plan));
         let mut lines = vec![self.line(now_s, &self.paint.bold("plan"), &self.paint.bold(&claim))];
         lines.extend(events::extended(plan).map(|why| more(&why)));
-        lines.extend(self.likely(state, history, plan));
-        if let Some(current_practice_s) = plan.current_practice_s {
-            let is_estimate = plan.practice_is_estimate;
-            let claim = current_practice_claim(current_practice_s, plan.makespan_s, is_estimate);
-            lines.push(more(&claim));
-        }
+        lines.extend(self.of_all_tasks(state, history, plan));
         lines.push(String::new());
         let width = self.width.saturating_sub(INDENT);
         let table = run_plan_lines(state, plan, width, self.paint);
@@ -92,16 +86,26 @@ impl Transcript {
         lines
     }
 
-    /// How long the run is likely to take, with the first plan that has a place for every task.
-    fn likely(&mut self, state: &State, history: &History, plan: &RunPlan) -> Option<String> {
-        if self.is_length_told || !covers_all(state, plan) {
-            return None;
+    /// How long the run is likely to take, and how long current practice would, each with the first
+    /// plan that tells it of all tasks. Of a part of the tasks, both would say little.
+    fn of_all_tasks(&mut self, state: &State, history: &History, plan: &RunPlan) -> Vec<String> {
+        let mut lines = Vec::new();
+        if !covers_all(state, plan) {
+            return lines;
         }
-        self.is_length_told = true;
-        let [.., band] = Band::of(state, history);
-        let (early_s, late_s) = band.around(plan.makespan_s, 0.0);
-        let (early, late) = (duration(early_s), duration(late_s));
-        Some(more(&format!("likely to take {early} to {late}, as four of five runs do")))
+        if !std::mem::replace(&mut self.told.length, true) {
+            let [.., band] = Band::of(state, history);
+            let (early_s, late_s) = band.around(plan.makespan_s, 0.0);
+            let (early, late) = (duration(early_s), duration(late_s));
+            lines.push(more(&format!("likely to take {early} to {late}, as four of five runs do")));
+        }
+        if let Some(practice_s) = plan.current_practice_s
+            && !std::mem::replace(&mut self.told.practice, true)
+        {
+            let is_estimate = plan.practice_is_estimate;
+            lines.push(more(&current_practice_claim(practice_s, plan.makespan_s, is_estimate)));
+        }
+        lines
     }
 
     /// Tasks that are new in a plan, or whose strategy or devices differ from the plan before.

@@ -24,6 +24,15 @@ pub(super) const MAX_LISTED: usize = 4;
 /// The most lines of a traceback that are shown; the log has all.
 const MAX_TRACEBACK: usize = 40;
 
+/// What lines have said of a plan of all tasks.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct ToldOfAll {
+    /// How long the run is likely to take.
+    pub(super) length: bool,
+    /// How long current practice would take.
+    pub(super) practice: bool,
+}
+
 /// Turns records into lines.
 #[derive(Debug)]
 pub struct Transcript {
@@ -46,8 +55,8 @@ pub struct Transcript {
     /// Whether a line has said that the plan in force was kept although another plan would end
     /// sooner.
     pub(super) is_kept_told: bool,
-    /// Whether a line has said how long the run is likely to take.
-    pub(super) is_length_told: bool,
+    /// What was said of all tasks together.
+    pub(super) told: ToldOfAll,
     /// Arrivals that are gathered and not reported yet.
     pub(super) arrivals: Option<Arrivals>,
     /// The columns of the longest name, and the number of tasks that this covers.
@@ -68,7 +77,7 @@ impl Transcript {
             num_late_told: 0,
             show_plan: true,
             is_kept_told: false,
-            is_length_told: false,
+            told: ToldOfAll::default(),
             arrivals: None,
             longest: (0, 0),
         }
