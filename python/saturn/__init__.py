@@ -30,11 +30,11 @@ from saturn.errors import (
     UnknownTechnique,
 )
 from saturn.library import deregister, register, retrieve
+from saturn.runs.connecting import connect
 from saturn.runs.exporting import export
 from saturn.runs.live import Run
 from saturn.runs.result import RunResult, TaskResult
 from saturn.runs.run import attach, orchestrate, resume, search, start
-from saturn.runs.serving import connect
 from saturn.runs.started import StartedRun
 from saturn.runs.status import Status
 from saturn.scripts.reporting import report, should_stop

@@ -216,6 +216,9 @@ def status_text(status: str, width: int) -> str:
 def preview_text(preview: str) -> str:
     """The JSON of a preview (the answer to the query `preview`) as lines for people."""
 
+def duration(seconds: float) -> str:
+    """Seconds in the units that people read, such as `2 min 31 s`."""
+
 def explain(run_dir: str, task: str | None = None) -> str:
     """Why a task, or the run, is where it is, as JSON: a reason code and a sentence.
 

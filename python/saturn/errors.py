@@ -79,3 +79,7 @@ class RunInterrupted(KeyboardInterrupt, SystemExit):
         self.code = self.exit_code
         self.run_dir = run_dir
         self.resume_command = resume_command
+
+
+class WaitingEnded(RunInterrupted):
+    """Ctrl-C ended the waiting for tasks in a pool; the tasks go on. Code 130."""

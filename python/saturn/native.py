@@ -205,6 +205,12 @@ def preview_text(preview: str) -> str:
     return text
 
 
+def duration(seconds: float) -> str:
+    """Seconds in the units that people read, such as `2 min 31 s`."""
+    text: str = _core().duration(seconds)
+    return text
+
+
 def explain(run_dir: Path, task: str | None) -> str:
     """Why a task, or the run, is in its state, as JSON: from the driver or the journal."""
     found: str = _core().explain(str(run_dir), task)

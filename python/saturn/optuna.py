@@ -53,7 +53,7 @@ def optimize(
             over the last steps. By default as `Task(best=…)` says, else the loss. For a metric of
             evaluations the study gets the best value, for the loss the last.
         log: show what happens on standard error.
-        options: keywords of `saturn.orchestrate`. A `stopper` decides beside the study's pruner:
+        options: keywords of `saturn.start`. A `stopper` decides beside the study's pruner:
             the stricter decision counts. By default it uses the study's metric.
 
     Raises the errors of `saturn.orchestrate` and of `make_task`.

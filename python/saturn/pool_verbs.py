@@ -6,17 +6,21 @@ import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from saturn import native
 from saturn.errors import InvalidInput, Refused
 from saturn.plain.say import say
-from saturn.runs import joined, pool, serving
+from saturn.runs import connecting, joined, pool
 from saturn.runs.joined import JoinedPool
 from saturn.runs.live import Run
+from saturn.runs.showing import show, teller
+from saturn.runs.waiting import wait_or_leave
 from saturn.sweeps import sweep
 from saturn.sweeps.search import Search
+from saturn.tasks.prefixes import check_name, prefixed, safe
 from saturn.tuning.pool import Pool, run_or_pool
 
 _OK = 0
@@ -48,6 +52,7 @@ def join_pool(asked: Mapping[str, Any]) -> int:
 class _Submitted:
     """What was submitted to a run in progress."""
 
+    run: Run
     what: str
     tasks: list[str]
     #: The preview that decided whether the due time can be kept.
@@ -63,7 +68,8 @@ def submit_sweep(asked: Mapping[str, Any]) -> int:
     try:
         found = sweep.read(path)
         stopper = found.run.pop("stopper", None)
-        name = asked["name"] or sweep.safe(path.stem)
+        found.run.pop("pool", None)  # it asks for what is done
+        name = asked["name"] or safe(path.stem)
         submitted = _submit(path, found, name, stopper, asked)
     except InvalidInput as error:
         if asked["json"]:
@@ -75,6 +81,8 @@ def submit_sweep(asked: Mapping[str, Any]) -> int:
     if unused := sorted(found.run):
         say(f"not used, since the run has its own: {', '.join(unused)} of `[run]` in {path}")
     foreseen = submitted.foreseen
+    if asked["wait"]:
+        return _wait(submitted, shown, name if stopper is not None else None, as_json=asked["json"])
     if asked["json"]:
         more = submitted.more | ({} if foreseen is None else {"preview": foreseen})
         print(json.dumps({**told, "tasks": submitted.tasks, **more}))
@@ -89,17 +97,37 @@ def submit_sweep(asked: Mapping[str, Any]) -> int:
     return _OK
 
 
+def _wait(submitted: _Submitted, shown: str, steered: str | None, *, as_json: bool) -> int:
+    """Wait for the tasks, and show their result.
+
+    `steered` is the name of the sweep if it has a stopper.
+    """
+    say(f"submitted {submitted.what}; Ctrl-C ends the waiting, and the tasks go on")
+    if submitted.foreseen is not None:
+        say(_due_words(submitted.foreseen, shown))
+    wait = partial(
+        wait_or_leave,
+        submitted.run,
+        # With the rests of scripts, which come after the scripts' training.
+        {task: task for task in submitted.run._directories},
+        status_command=f"saturn status {shown}",
+        cancel_command=None if steered is None else f"saturn cancel {shown} {shlex.quote(steered)}",
+        tell=say,
+    )
+    return show(wait, teller({"json": as_json}))
+
+
 def _submit(
     path: Path, found: sweep.Sweep, name: str, stopper: Any, asked: Mapping[str, Any]
 ) -> _Submitted | None:
     """Submit the sweep; None if only a preview was asked for, which is printed."""
     run_dir = Path(asked["run_dir"])
-    run = serving.connect() if run_dir == pool.meant() else run_or_pool(run_dir)
+    run = connecting.connect() if run_dir == pool.meant() else run_or_pool(run_dir)
     try:
         if found.search is not None:
             searched = _as_pool(run, path, "a `[search]`")
             return _submit_search(searched, name, found.search, stopper, asked)
-        tasks = sweep.prefixed(found.tasks, name)
+        tasks = prefixed(found.tasks, name)
         wished = {"priority": asked["priority"], "due": asked["due"]}
         steered = None if stopper is None else _as_pool(run, path, "a `stopper`")
         if asked["preview"]:
@@ -115,7 +143,7 @@ def _submit(
             raise
         raise Refused(f"{error}; --name NAME gives another", error.code) from None
     what = "1 task" if len(tasks) == 1 else f"{len(tasks)} tasks"
-    return _Submitted(what, [task.name for task in tasks], foreseen)
+    return _Submitted(run, what, [task.name for task in tasks], foreseen)
 
 
 def _as_pool(run: Run, path: Path, what: str) -> Pool:
@@ -136,19 +164,19 @@ def _as_pool(run: Run, path: Path, what: str) -> Pool:
 def _submit_search(
     run: Pool, name: str, search: Search, stopper: Any, asked: Mapping[str, Any]
 ) -> _Submitted:
-    for option in ("preview", "due"):
+    for option in ("preview", "due", "wait"):
         if asked[option]:
             raise InvalidInput(
                 f"--{option} is not for a `[search]`: its tasks are suggested while it runs, each "
                 "by what earlier tasks reported"
             )
-    sweep.check_name(f"{name}-trial-{search.trials}")
+    check_name(f"{name}-trial-{search.trials}")
     tuner = search.tuner(stopper, prefix=f"{name}-")
     # The first task is made here, so that its errors are shown to the person who submits.
     tuner.suggested()
     run._submit_search(name, tuner, priority=asked["priority"])
     what = f"a search of {search.trials} tasks, `{name}-trial-0` and so on"
-    return _Submitted(what, [], more={"search": {"name": name, "trials": search.trials}})
+    return _Submitted(run, what, [], more={"search": {"name": name, "trials": search.trials}})
 
 
 def _due_words(foreseen: Mapping[str, Any], run: str) -> str:

@@ -22,16 +22,23 @@ from saturn.errors import (
     RunFailed,
     RunInterrupted,
     SaturnError,
-    TasksFailed,
 )
-from saturn.plain.measures import plain
 from saturn.plain.say import say
 from saturn.pool_verbs import join_pool, submit_sweep
-from saturn.runs import joined, serving
+from saturn.runs import in_pool, joined, serving
 from saturn.runs.outlook import outlook
 from saturn.runs.result import RunResult
 from saturn.runs.run import orchestrate, resume, search
+from saturn.runs.showing import (
+    print_ranking,
+    print_result,
+    result_of,
+    show,
+    teller,
+    values,
+)
 from saturn.sweeps import sweep
+from saturn.tasks.prefixes import safe
 from saturn.tasks.task import Task
 
 _OK, _BAD_INPUT = 0, 2
@@ -62,9 +69,9 @@ def run_sweep(asked: Mapping[str, Any]) -> int:
         (_list if found.search is None else _list_search)(found, as_json=start["json"])
         return _OK
     if found.search is None:
-        return _train(found.tasks, found.run, start)
+        return _train(found.tasks, found.run, start, safe(Path(asked["file"]).stem))
     options = _options(found.run, start)
-    return _show(partial(found.search.train, **options), _teller(start, with_parameters=True))
+    return show(partial(found.search.train, **options), teller(start, with_parameters=True))
 
 
 def serve_pool(asked: Mapping[str, Any]) -> int:
@@ -79,17 +86,13 @@ def serve_pool(asked: Mapping[str, Any]) -> int:
         "to add a sweep, in another terminal: saturn submit SWEEP.toml\n"
         "to see it in a browser: saturn web"
     )
-    return _show(run.wait, _print_result if asked["json"] else None)
+    return show(run.wait, print_result if asked["json"] else None)
 
 
 def table(asked: Mapping[str, Any]) -> int:
     """Print the tasks of a run as CSV, the best first."""
-    sys.stdout.write(_result_of(Path(asked["run_dir"])).csv())
+    sys.stdout.write(result_of(Path(asked["run_dir"])).csv())
     return _OK
-
-
-def _result_of(run_dir: Path) -> RunResult:
-    return RunResult.from_report(json.loads(native.report(run_dir)), run_dir)
 
 
 def problem(asked: Mapping[str, Any]) -> int:
@@ -131,8 +134,18 @@ def problem(asked: Mapping[str, Any]) -> int:
     return _OK
 
 
-def _train(tasks: list[Task], of_file: Mapping[str, Any], start: Mapping[str, Any]) -> int:
-    return _show(partial(orchestrate, tasks, **_options(of_file, start)), _teller(start))
+def _train(
+    tasks: list[Task], of_file: Mapping[str, Any], start: Mapping[str, Any], name: str | None = None
+) -> int:
+    """Train tasks; if in a pool, their names there begin with `name`."""
+    options = _options(of_file, start)
+    wanted = options.pop("pool", None)
+    reached = None if wanted is None else in_pool.reached(wanted)
+    if reached is not None:
+        return show(
+            partial(in_pool.orchestrated, reached, tasks, options, say, name), teller(start)
+        )
+    return show(partial(orchestrate, tasks, **options), teller(start))
 
 
 def _options(of_file: Mapping[str, Any], start: Mapping[str, Any]) -> dict[str, Any]:
@@ -152,35 +165,6 @@ def _options(of_file: Mapping[str, Any], start: Mapping[str, Any]) -> dict[str, 
     return options
 
 
-def _show(train: Callable[[], RunResult], tell: Callable[[RunResult], None] | None) -> int:
-    """Train, and show the result, even if tasks failed.
-
-    Of a run that was stopped only programs are told: it has no ranking yet, and the command that
-    resumes it has been printed.
-    """
-    failure: TasksFailed | RunInterrupted | None = None
-    try:
-        result = train()
-    except TasksFailed as error:
-        result, failure = error.result, error
-    except RunInterrupted as error:
-        if tell is not _print_result:
-            raise
-        result, failure = _result_of(Path(error.run_dir)), error
-    if tell is not None:
-        tell(result)
-    if failure is not None:
-        raise failure
-    return _OK
-
-
-def _teller(
-    start: Mapping[str, Any], *, with_parameters: bool = False
-) -> Callable[[RunResult], None]:
-    """The function that prints the result, as the options of the start ask."""
-    return _print_result if start["json"] else partial(_rank, with_parameters=with_parameters)
-
-
 def resume_run(asked: Mapping[str, Any]) -> int:
     """Resume a run that has a tuner, or on a cluster."""
     size = asked["device_memory_bytes"]
@@ -192,9 +176,9 @@ def resume_run(asked: Mapping[str, Any]) -> int:
         **asked["cluster"],
     )
     if not asked["json"]:
-        return _show(run.wait, partial(_rank, with_parameters=run._suggests))
+        return show(run.wait, partial(print_ranking, with_parameters=run._suggests))
     try:
-        return _show(run.wait, _print_report)
+        return show(run.wait, _print_report)
     except RunInterrupted:
         # As the program does for a run that it resumes by itself: the report of what there is.
         print(native.report(run.run_dir))
@@ -205,30 +189,6 @@ def _print_report(result: RunResult) -> None:
     print((result.run_dir / "report.json").read_text())
 
 
-def _print_result(result: RunResult) -> None:
-    found = plain({"version": 1, **asdict(result)})
-    print(json.dumps(found, default=str, allow_nan=False))
-
-
-def _rank(result: RunResult, *, with_parameters: bool) -> None:
-    """Print the tasks, best first; with parameters if the names don't show them.
-
-    Nothing is printed for a single task, which has no rank.
-    """
-    if len(result.tasks) == 1:
-        return
-    tasks = {task.name: task for task in result.tasks}
-    for row in result.rows():
-        task = tasks[row["task"]]
-        if task.value is not None:
-            more = f"  {_values(task.parameters)}" if with_parameters else ""
-            print(f"{task.value:<12.6g}{task.name}{more}")
-
-
-def _values(parameters: Mapping[str, Any]) -> str:
-    return "  ".join(f"{key}={value}" for key, value in parameters.items())
-
-
 def _list(found: sweep.Sweep, *, as_json: bool) -> None:
     commands: Sequence[str | None] = found.commands or [None] * len(found.tasks)
     for task, parameters, command in zip(found.tasks, found.parameters, commands, strict=True):
@@ -236,7 +196,7 @@ def _list(found: sweep.Sweep, *, as_json: bool) -> None:
             row = {"version": 1, "task": task.name, "parameters": parameters, "command": command}
             print(json.dumps(row))
         else:
-            print(f"{task.name}  {_values(parameters) if command is None else command}".rstrip())
+            print(f"{task.name}  {values(parameters) if command is None else command}".rstrip())
 
 
 def _list_search(found: sweep.Sweep, *, as_json: bool) -> None:
@@ -257,7 +217,7 @@ def _list_search(found: sweep.Sweep, *, as_json: bool) -> None:
     width = max(map(len, search.space))
     for name, one in search.space.items():
         print(f"  {name:{width}}  {one}")
-    print(f"the first:\n  trial-0  {_values(first) if command is None else command}")
+    print(f"the first:\n  trial-0  {values(first) if command is None else command}")
 
 
 def _tell_unknown(path: Path, num_tasks: int, unknown: list[str]) -> None:

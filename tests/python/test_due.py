@@ -148,7 +148,15 @@ def submitted(tmp_path: Path, **asked: Any) -> None:
     file.write_text('script = "train.py"\n[grid]\nlr = [0.1, 0.2]\n')
     usual = {"file": str(file), "run_dir": str(tmp_path / "it"), "run": "it", "name": None}
     verbs.submit_sweep(
-        {**usual, "priority": None, "json": False, "due": None, "preview": False, **asked}
+        {
+            **usual,
+            "priority": None,
+            "json": False,
+            "due": None,
+            "preview": False,
+            "wait": False,
+            **asked,
+        }
     )
 
 

@@ -31,7 +31,7 @@ from saturn.runs.started import StartedRun
 @pytest.mark.parametrize(
     ("function", "kind"),
     [
-        (saturn.orchestrate, options.RunOptions),
+        (saturn.orchestrate, options.OrchestrateOptions),
         (saturn.start, options.RunOptions),
         (saturn.search, options.SearchOptions),
         (saturn.resume, options.ClusterOptions),

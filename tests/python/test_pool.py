@@ -24,8 +24,8 @@ from agents import end_agents
 from closeness import ACROSS, ulps
 from saturn import native, verbs
 from saturn.errors import InvalidInput, Refused
-from saturn.sweeps import sweep
 from saturn.tasks.importing import imports_of
+from saturn.tasks.prefixes import prefixed, safe
 from saturn.tasks.profile_key import Key
 from saturn.tasks.surroundings import SUBMITTED, Surroundings
 from saturn.tuning import keeping
@@ -55,6 +55,11 @@ def make(lr):
     return Task(model, loader, torch.nn.functional.cross_entropy, HParams(lr=lr, epochs={EPOCHS}))
 """
 SWEEP = 'function = "nets.py:make"\n[grid]\nlr = [0.1, 0.01]\n[run]\ndevices = 1\n'
+
+#: The options of `saturn submit` that are not given.
+UNASKED = dict.fromkeys(("name", "priority", "due")) | dict.fromkeys(
+    ("preview", "wait", "json"), False
+)
 
 
 @pytest.fixture(autouse=True)
@@ -193,6 +198,63 @@ def test_sweeps_of_several_directories_share_a_pool_that_is_taken_up_again(
     assert "4 of 4 tasks done" in served.verb("status", "pool", cwd=other)[0]
 
 
+PROGRAM = """
+import json
+import nets
+import saturn
+
+tasks = [nets.make(lr) for lr in (0.1, 0.01)]
+tasks[0].name, tasks[1].name = "first", "second"
+found = saturn.orchestrate(tasks, pool="auto").tasks
+print(json.dumps([[task.name, task.status, task.steps, task.final_loss] for task in found]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_program_waits_for_its_tasks_in_the_pool_also_while_nobody_drives_it(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = project(tmp_path / "one")
+    (one / "train.py").write_text(PROGRAM)
+    heard = tmp_path / "heard.log"
+    with heard.open("w") as log:
+        program = subprocess.Popen(
+            [sys.executable, "train.py"],
+            env=served.environment,
+            cwd=one,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+    served.until(lambda: len(served.losses("train-first")) > 5)
+    served.process.kill()
+    served.process.wait()
+    until_s = time.monotonic() + 60
+    while "no process drives the run" not in heard.read_text():
+        assert time.monotonic() < until_s, heard.read_text()
+        time.sleep(0.1)
+    served.serve()
+    told, _ = program.communicate(timeout=200)
+    said = heard.read_text()
+    assert program.returncode == 0, said
+    expected = [plain_losses(one, rate, monkeypatch) for rate in (0.1, 0.01)]
+    losses = [served.losses(f"train-{name}") for name in ("first", "second")]
+    for found, plain in zip(losses, expected, strict=True):
+        assert ulps(found, plain) < ACROSS
+    steps = EPOCHS * SAMPLES["one"] // 16
+    assert json.loads(told) == [
+        [name, "done", steps, found[steps]]
+        for name, found in zip(("first", "second"), losses, strict=True)
+    ]
+    assert "submitted 2 tasks, train-…" in said and "train-second: done" in said
+    assert not (one / "saturn_runs").exists()
+    ranking, said = served.verb("submit", "sweep.toml", "--wait", cwd=one)
+    ranked = [line.split()[1] for line in ranking.splitlines()]
+    assert sorted(ranked) == ["sweep-lr=0.01", "sweep-lr=0.1"]
+    assert "Ctrl-C ends the waiting" in said and "sweep-lr=0.1: done" in said
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_submission_is_previewed_and_refused_if_it_would_be_late(
@@ -237,9 +299,7 @@ def test_only_a_pool_takes_what_steers(tmp_path: Path, more: str, what: str) -> 
     file.write_text(f'function = "nets.py:make"\n{more}')
     asked = {"file": str(file), "run_dir": str(tmp_path), "run": "other"}
     with pytest.raises(InvalidInput, match=f"has {what}, which only a pool takes: saturn serve"):
-        verbs.submit_sweep(
-            {**asked, "name": None, "priority": None, "due": None, "preview": False, "json": False}
-        )
+        verbs.submit_sweep({**asked, **UNASKED})
 
 
 @pytest.mark.slow
@@ -323,9 +383,7 @@ def test_other_names_are_offered_if_a_name_is_taken(
     directory = project(tmp_path / "it")
     asked = {"file": str(directory / "sweep.toml"), "run_dir": str(tmp_path), "run": "it"}
     with pytest.raises(InvalidInput, match="in whatever words") as refused:
-        verbs.submit_sweep(
-            {**asked, "name": None, "priority": None, "due": None, "preview": False, "json": False}
-        )
+        verbs.submit_sweep({**asked, **UNASKED})
     assert ("--name NAME" in str(refused.value)) == (code == "name_taken")
 
 
@@ -336,7 +394,7 @@ def test_a_sweeps_tasks_keep_their_order_under_their_new_names() -> None:
             dict, list, lambda outputs, labels: outputs, hparams, name=name, after=after
         )
 
-    tasks = sweep.prefixed([task("a"), task("b", after=("a", "of-the-pool"))], "mine")
+    tasks = prefixed([task("a"), task("b", after=("a", "of-the-pool"))], "mine")
     assert [each.name for each in tasks] == ["mine-a", "mine-b"]
     assert list(tasks[1].after) == ["mine-a", "of-the-pool"]
 
@@ -348,8 +406,8 @@ def test_a_name_that_is_no_path_is_refused() -> None:
 
     for prefix in ("lr/2", "x" * 128):
         with pytest.raises(InvalidInput, match="a task would be called"):
-            sweep.prefixed([task("a")], prefix)
-    assert sweep.safe("my sweep (2)") == "my_sweep_2_"
+            prefixed([task("a")], prefix)
+    assert safe("my sweep (2)") == "my_sweep_2_"
 
 
 def test_another_python_is_refused() -> None:

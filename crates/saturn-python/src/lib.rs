@@ -153,6 +153,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(live::status, module)?)?;
     module.add_function(wrap_pyfunction!(live::status_text, module)?)?;
     module.add_function(wrap_pyfunction!(live::preview_text, module)?)?;
+    module.add_function(wrap_pyfunction!(live::duration, module)?)?;
     module.add_function(wrap_pyfunction!(live::explain, module)?)?;
     module.add_function(wrap_pyfunction!(live::judged, module)?)?;
     module.add_function(wrap_pyfunction!(live::report, module)?)

@@ -5,7 +5,7 @@ use std::path::Path;
 use pyo3::prelude::*;
 use saturn_runtime::RuntimeError;
 use saturn_runtime::control::{self, ControlError, Request};
-use saturn_view::{Paint, Preview, Status};
+use saturn_view::{Paint, Preview, Status, units};
 
 use crate::errors::{invalid_input, run_failed, to_python};
 
@@ -48,6 +48,12 @@ pub(crate) fn preview_text(py: Python<'_>, preview: &str) -> PyResult<String> {
     let preview: Preview =
         serde_json::from_str(preview).map_err(|error| invalid_input(py, &error.to_string()))?;
     Ok(preview.text())
+}
+
+/// Seconds in the units that people read, such as `2 min 31 s`.
+#[pyfunction]
+pub(crate) fn duration(seconds: f64) -> String {
+    units::duration(seconds)
 }
 
 /// Why a task, or the run, is where it is, as JSON.

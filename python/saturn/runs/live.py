@@ -10,7 +10,7 @@ import json
 import shlex
 import shutil
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ from saturn.runs.profiles import Profile
 from saturn.runs.request import Packed, Wishes
 from saturn.runs.result import RunResult, TaskResult, strategies_by_task
 from saturn.runs.status import Status
+from saturn.runs.waiting import wait_for
 from saturn.tasks.due import Due, seconds_until
 from saturn.tasks.surroundings import STARTED, Surroundings
 from saturn.tasks.task import Task
@@ -207,6 +208,29 @@ class Run:
                 raise self._timed_out(timeout)
             time.sleep(_POLL_S)
         return self._conclude(native.report(self._run_dir))
+
+    def wait_for(
+        self,
+        tasks: Iterable[str],
+        timeout: float | None = None,
+        *,
+        tell: Callable[[str], None] | None = None,
+    ) -> RunResult:
+        """Wait until tasks of the run have ended, though the run goes on; returns their result.
+
+        If the process that drives the run ends, this waits until another takes the run up.
+
+        Args:
+            tasks: their names.
+            timeout: the most seconds to wait; None: as long as it takes.
+            tell: gets lines for people, such as `print`: which tasks have ended, and when the
+                others are expected to.
+
+        Raises `InvalidInput` if the run has no such task, `TimeoutError` (the tasks go on), and
+        `TasksFailed` if a task failed.
+        """
+        names = [tasks] if isinstance(tasks, str) else list(tasks)
+        return wait_for(self, {name: name for name in names}, timeout=timeout, tell=tell)
 
     def __repr__(self) -> str:
         """Show class and run directory."""

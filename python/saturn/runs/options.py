@@ -129,10 +129,24 @@ class RunOptions(SearchOptions, total=False):
     stopper: Any
 
 
+class OrchestrateOptions(RunOptions, total=False):
+    """The keywords of `orchestrate`.
+
+    pool: "auto": if a process drives a pool on this machine (`saturn serve`), the tasks train
+        there, and this program waits until they have ended; otherwise in a run of its own. By
+        default always in a run of its own. Of the other keywords the pool uses `name`, `stopper`
+        and `raise_on_failure`, and has its own devices and limits. In the pool, the tasks' names
+        begin with `name`, or with the program's name (see docs/pool.md).
+    """
+
+    pool: str | None
+
+
 #: The defaults, for keywords that have one.
 DEFAULTS = {
     **{field.name: field.default for field in fields(Settings) if field.default is not MISSING},
     "stopper": None,
+    "pool": None,
 }
 
 
@@ -191,7 +205,7 @@ def _explained(options: type) -> list[str]:
 
 def _kinds(options: type) -> list[type]:
     """A class of keywords, and the classes from which it inherits, in that order."""
-    kinds: list[type] = [RunOptions, SearchOptions, ClusterOptions]
+    kinds: list[type] = [OrchestrateOptions, RunOptions, SearchOptions, ClusterOptions]
     return kinds[kinds.index(options) :]
 
 

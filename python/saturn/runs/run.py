@@ -21,9 +21,16 @@ from saturn.cluster.opening import open_cluster
 from saturn.errors import InvalidInput, SaturnError
 from saturn.plain.sizes import parse_limit
 from saturn.plain.supported import check_torch
-from saturn.runs import joined, pool, profiles, request, run_directory
+from saturn.runs import in_pool, joined, pool, profiles, request, run_directory
 from saturn.runs.live import Run
-from saturn.runs.options import DEFAULTS, ClusterOptions, RunOptions, SearchOptions, takes
+from saturn.runs.options import (
+    DEFAULTS,
+    ClusterOptions,
+    OrchestrateOptions,
+    RunOptions,
+    SearchOptions,
+    takes,
+)
 from saturn.runs.profiles import Profile
 from saturn.runs.request import CheckedSettings, Packed, PathLike, Settings, Wishes
 from saturn.runs.result import RunResult
@@ -63,12 +70,12 @@ def search(
     return started(tasks, settings, log).wait()
 
 
-@takes(RunOptions)
+@takes(OrchestrateOptions)
 def orchestrate(
     tasks: Iterable[Task],
     interval: float = 1000.0,
     log: bool = True,
-    **options: Unpack[RunOptions],
+    **options: Unpack[OrchestrateOptions],
 ) -> RunResult:
     """Plan the workload and train it; returns the result.
 
@@ -81,12 +88,21 @@ def orchestrate(
         **options: see `saturn.runs.options`.
 
     This is `start` followed by `Run.wait`: Ctrl-C, SIGTERM and SIGHUP stop the run at checkpoints.
-    Other processes may send commands to the run meanwhile (`attach`, `saturn status`).
+    Other processes may send commands to the run meanwhile (`attach`, `saturn status`). In a pool
+    (`pool="auto"`), Ctrl-C ends the waiting, and the tasks go on.
 
     Raises `InvalidInput` (nothing was started), `TasksFailed` once everything has ended (its
     `result` has the other tasks), `RunInterrupted`, `RunFailed`.
     """
-    return start(tasks, interval, log, **options).wait()
+    of_run: dict[str, Any] = {**options}
+    wanted = of_run.pop("pool", None)
+    if wanted is not None:
+        tell = _teller(log)
+        reached = in_pool.reached(wanted)
+        if reached is not None:
+            return in_pool.orchestrated(reached, tasks, of_run, tell)
+        tell("no process drives a pool (saturn serve): the tasks train in a run of their own")
+    return start(tasks, interval, log, **of_run).wait()
 
 
 @takes(RunOptions)

@@ -1,4 +1,4 @@
-"""`serve` and `connect`: drive the pool, and find the pool that another process drives."""
+"""`serve`: drive the pool."""
 
 from __future__ import annotations
 
@@ -7,42 +7,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from saturn import native
-from saturn.errors import InvalidInput, RunOver
+from saturn.errors import InvalidInput
 from saturn.plain.given_numbers import check_number, check_whole
-from saturn.runs import joined, pool
-from saturn.runs.joined import JoinedPool
+from saturn.runs import pool
 from saturn.runs.request import PathLike, Settings
 from saturn.runs.run import resumed, started
 from saturn.runs.started import StartedRun
 from saturn.tasks.surroundings import STARTED, Surroundings
-from saturn.tuning.pool import Pool
 from saturn.tuning.supervise import supervise
 
 #: For how many seconds the tasks of a pool train on if its process dies, until the next takes them
 #: up.
 OUTLIVE_S = 900.0
-
-
-def connect() -> Pool | JoinedPool:
-    """The pool that `saturn serve` drives on this machine, to submit tasks to.
-
-    It is the pool of another person after `saturn join`, and else this person's own.
-
-    Example: `saturn.connect().submit(tasks)`.
-
-    Raises `RunOver` if no process drives a pool.
-    """
-    of_other = joined.pool()
-    if of_other is not None:
-        return of_other
-    newest = pool.newest()
-    if newest is None or not native.is_driven(newest):
-        was = "there is no pool" if newest is None else f"no process drives the pool {newest}"
-        raise RunOver(
-            f"{was}; to start it, in a terminal of its own: saturn serve; to use another person's: "
-            "saturn join DOOR"
-        )
-    return Pool(newest)
 
 
 def serve(

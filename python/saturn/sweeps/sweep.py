@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import Any
 
 from saturn.errors import InvalidInput
-from saturn.plain.names import SAFE_RULE, did_you_mean, is_path_safe
+from saturn.plain.names import did_you_mean, is_path_safe
 from saturn.scripts.task import check_there
 from saturn.stoppers.given import stoppers_of
 from saturn.sweeps.distinct import refuse_equal
@@ -41,6 +41,7 @@ from saturn.sweeps.scripts import (
     with_environment,
 )
 from saturn.sweeps.search import Search
+from saturn.tasks.prefixes import safe
 from saturn.tasks.task import Task
 
 #: Keys that make no sense beside `search`, and what to do instead.
@@ -89,31 +90,6 @@ def read_sweep(path: str | os.PathLike[str]) -> tuple[list[Task], dict[str, Any]
             "saturn.optuna.optimize"
         )
     return found.tasks, found.run
-
-
-def prefixed(tasks: list[Task], prefix: str) -> list[Task]:
-    """The tasks, each with `prefix-` before its name, so that a run can have several sweeps.
-
-    Raises `InvalidInput` if a name is not safe in a path.
-    """
-    names = {task.name: f"{prefix}-{task.name}" for task in tasks}
-    for name in names.values():
-        check_name(name)
-    for task in tasks:
-        task.name = names[task.name]
-        task.after = [names.get(name, name) for name in task.after]
-    return tasks
-
-
-def check_name(task: str) -> None:
-    """Raise `InvalidInput` if no task can have this name."""
-    if not is_path_safe(task):
-        raise InvalidInput(f"a task would be called {task!r}; it must be {SAFE_RULE}")
-
-
-def safe(name: str) -> str:
-    """The name with all that is not safe in a path replaced."""
-    return re.sub(r"[^A-Za-z0-9._=+-]+", "_", name).lstrip("._=+-")[:100]
 
 
 def schema() -> dict[str, Any]:
@@ -198,6 +174,10 @@ def _search(data: dict[str, Any], directory: Path) -> Sweep:
         if key in data:
             raise ValueError(f"`{key}` and `search` can't stand in one file: {instead}")
     run = _run(data.get("run", {}))
+    if "pool" in run:
+        raise ValueError(
+            "`pool` and `search` can't stand in one file: give the file to saturn submit"
+        )
     if "function" in data:
         _function(data["function"], directory)
         search = Search.of(data["search"], partial(_made, data["function"], directory))

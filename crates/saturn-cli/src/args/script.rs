@@ -146,8 +146,9 @@ fn shares(text: &str) -> Result<BTreeMap<String, f64>, String> {
     ("saturn submit sweep.toml --name try2 --priority 3", "tasks are called try2-…, and end sooner"),
     ("saturn submit sweep.toml --preview", "when the tasks would end, and which tasks they delay"),
     ("saturn submit sweep.toml --due 18:00", "refused if the tasks would be late"),
+    ("saturn submit sweep.toml --wait", "show how the tasks get on, until they have ended"),
     ("saturn submit sweep.toml --to my-run", "to a run in progress"),
-], "0 submitted, 2 refused, or no process drives the run, 5 the machine failed"))]
+], "0 submitted, 1 with --wait: a task failed, 2 refused, or no process drives the run, 5 the machine failed, 130 with --wait: Ctrl-C"))]
 pub(crate) struct SubmitArgs {
     /// The sweep (TOML).
     pub(crate) file: PathBuf,
@@ -168,7 +169,12 @@ pub(crate) struct SubmitArgs {
     /// Submit nothing: print when the tasks would end, and which tasks they would delay.
     #[arg(long)]
     pub(crate) preview: bool,
-    /// Print the names of the tasks as JSON; with --due or --preview also the ends.
+    /// Wait until the tasks have ended, and then print their ranking. Ctrl-C ends the waiting, and
+    /// the tasks go on.
+    #[arg(long, conflicts_with = "preview")]
+    pub(crate) wait: bool,
+    /// Print the names of the tasks as JSON; with --due or --preview also the ends; with --wait
+    /// the result.
     #[arg(long)]
     pub(crate) json: bool,
 }

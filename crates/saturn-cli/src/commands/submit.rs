@@ -36,6 +36,7 @@ pub(crate) fn run(args: &SubmitArgs) -> Exit {
         "priority": args.priority,
         "due": args.due,
         "preview": args.preview,
+        "wait": args.wait,
         "json": args.json,
     });
     python::become_verb("submit", &asked)

@@ -98,7 +98,7 @@ pub(crate) const SCHEMAS: &[Schema] = &[
         "Where a task stands. A query for certain fields gets these alone.",
         "name: string, stage: string, step: integer, steps: integer?, loss: number?, \
          evaluation: any, best: any, goal: any, value: number?, technique: string?, gpus: \
-         integer?, gpu_type: string?, devices: [DevicesOn], attempt: integer?, stopping: \
+         integer?, knobs: any, gpu_type: string?, devices: [DevicesOn], attempt: integer?, stopping: \
          string?, attempts: integer, added_s: number, started_s: number?, \
          expected_start_s: number?, expected_end_s: number?, expected_end_band_s: \
          [number]?, ended_s: number?, train_s: number?, priority: integer, deadline_s: \

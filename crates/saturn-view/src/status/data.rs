@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use saturn_core::{Gang, measure};
+use saturn_core::{Gang, Knobs, measure};
 use saturn_engine::{
     AttemptId, BestEvaluation, DeviceId, DeviceKind, Evaluation, Goal, Mode, NodeId, Place,
     Purpose, Stage, State, StopReason, TaskEnd, TaskId, TaskStatus as EngineStatus, devices,
@@ -122,6 +122,9 @@ pub struct TaskStatus {
     pub technique: Option<String>,
     /// The number of devices of that training.
     pub gpus: Option<u32>,
+    /// The technique's knobs in that training.
+    #[serde(default)]
+    pub knobs: Option<Knobs>,
     /// The type of device of that training.
     pub gpu_type: Option<String>,
     /// The devices of that training.
@@ -297,6 +300,7 @@ fn task(
         ),
         technique: way.map(|(strategy, _)| strategy.technique.clone()),
         gpus: way.map(|(strategy, _)| strategy.gpus),
+        knobs: way.map(|(strategy, _)| strategy.knobs.clone()),
         gpu_type: way.map(|(_, gang)| state.gang_type(gang).to_owned()),
         devices: way.map(|(_, gang)| devices_on(state, gang)).unwrap_or_default(),
         attempt: live.map(|(AttemptId(number), _)| number),
