@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import saturn
-from saturn import Run, Task
+from saturn import Run, Task, verbs
 from saturn.errors import InvalidInput, Refused, RunFailed, RunOver, TasksFailed, WaitingEnded
 from saturn.runs import in_pool, waiting
 from saturn.runs.joined import JoinedPool
@@ -226,6 +227,67 @@ def test_a_stopper_goes_to_ones_own_pool_alone(monkeypatch: pytest.MonkeyPatch) 
     Submitted(monkeypatch, JoinedPool)
     with pytest.raises(InvalidInput, match="another person's pool starts none of yours"):
         saturn.orchestrate(two(), pool="auto", stopper="asha", log=False)
+
+
+def sweep_file(directory: Path, more: str = "") -> Path:
+    """A sweep of two scripts."""
+    (directory / "train.py").touch()
+    file = directory / "lrs.toml"
+    file.write_text(f'script = "train.py"\n[grid]\nlr = [0.1, 0.2]\n{more}')
+    return file
+
+
+START = dict.fromkeys(("run_name", "devices", "device_memory", "runs_dir"))
+
+
+def test_the_tasks_of_a_sweep_file_have_its_name_in_the_pool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = Submitted(monkeypatch)
+    file = sweep_file(tmp_path, '[run]\npool = "auto"\n')
+    start = {**START, "cluster": {}, "wait": False, "json": False}
+    assert verbs.run_sweep({"file": str(file), "list": False, "start": start}) == 0
+    assert [task.name for task in there.tasks] == ["lrs-lr=0.1", "lrs-lr=0.2"]
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == [
+        "lr=0.1",
+        "lr=0.2",
+    ]
+
+
+@pytest.mark.parametrize("rest", ["done", "failed"])
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_submission_waits_for_the_rests_of_scripts_too(
+    rest: str,
+    as_json: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    looks = iter(["waiting", rest])
+
+    def submit(run: Run, tasks: list[Task], **_: Any) -> None:
+        names = [*(task.name for task in tasks), f"{tasks[0].name}-rest"]
+        run._directories |= {name: f"tasks/{name}" for name in names}
+
+    def status(run: Run) -> Status:
+        names = list(run._directories)
+        error = "it can't save" if rest == "failed" else None
+        tasks = [*map(ended, names[:-1]), ended(names[-1], next(looks), is_rest=True, error=error)]
+        return Status({"status": "unfinished", "now_s": 25.0, "tasks": tasks})
+
+    monkeypatch.setattr(Run, "submit", submit)
+    monkeypatch.setattr(Run, "status", status)
+    asked = {"file": str(sweep_file(tmp_path)), "run_dir": str(tmp_path), "run": "it", "name": "x"}
+    asked |= {"priority": None, "due": None, "preview": False, "wait": True, "json": as_json}
+    monkeypatch.setattr("sys.argv", ["verbs", "submit", json.dumps(asked)])
+    assert verbs.main() == (1 if rest == "failed" else 0)
+    told = capsys.readouterr()
+    assert "x-lr=0.1-rest: " + rest in told.err
+    if as_json:
+        tasks = json.loads(told.out)["tasks"]
+        assert [task["status"] for task in tasks] == ["done", "done", rest]
+    else:
+        assert [line.split()[1] for line in told.out.splitlines()] == ["x-lr=0.1", "x-lr=0.2"]
 
 
 def test_without_a_pool_the_run_is_ones_own(
