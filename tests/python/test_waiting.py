@@ -143,7 +143,10 @@ def test_ctrl_c_ends_the_waiting_alone(monkeypatch: pytest.MonkeyPatch) -> None:
             tell=lines.append,
         )
     assert left.value.exit_code == 130
-    assert lines == ["no longer waiting, and the tasks go on: saturn status pool"]
+    assert lines == [
+        "0 of 1 tasks have ended, 0 train; the end is not known yet",
+        "no longer waiting, and the tasks go on: saturn status pool",
+    ]
 
 
 class Submitted:

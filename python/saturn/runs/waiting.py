@@ -6,6 +6,7 @@ on. It sends no commands, so whoever ends it leaves the tasks as they are.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ _FIRST_POLL_S, _MOST_POLL_S = 0.2, 5.0
 #: Each pause is longer than the pause before by this factor, until a task starts or ends.
 _SLOWER = 1.2
 #: After so many seconds a line comes even if no task has started or ended.
-_LINE_AT_LEAST_EVERY_S = 60.0
+_LINE_AT_LEAST_EVERY_S = 30.0
 _NOT_DRIVEN = "no process drives the run, or it does not answer; waiting until it goes on"
 _DRIVEN_AGAIN = "a process drives the run again"
 #: The stages of a task that has ended.
@@ -114,7 +115,7 @@ class _Teller:
         self._names = names
         self._tell = tell or (lambda _: None)
         self._stages: dict[str, str] = {}
-        self._told_at_s = time.monotonic()
+        self._told_at_s = -math.inf
         self._is_driven = True
 
     @property
