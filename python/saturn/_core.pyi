@@ -13,6 +13,7 @@ __all__ = [
     "Namespaces",
     "__version__",
     "ask",
+    "duration",
     "explain",
     "is_driven",
     "judged",

@@ -44,7 +44,7 @@ impl State {
             step_s: None,
             blocked_s: 0.0,
             slowed: Slowed::default(),
-            reported: None,
+            last_report: None,
             recent: None,
             saved_step: None,
             heard_s: now_s,
@@ -290,15 +290,16 @@ impl State {
         step_s: Option<f64>,
         now_s: f64,
     ) {
-        let reported = self.attempts.get(&id).and_then(|attempt| attempt.reported);
-        let is_beside = reported.is_some_and(|last| self.was_beside_inspection(last.at_s, now_s));
+        let last_report = self.attempts.get(&id).and_then(|attempt| attempt.last_report);
+        let was_beside =
+            last_report.is_some_and(|last| self.was_beside_inspection(last.at_s, now_s));
         let Some(attempt) = self.attempts.get_mut(&id) else { return };
         attempt.heard_s = now_s;
-        let is_new = step > attempt.step || attempt.started.is_none();
-        if is_new {
+        let has_new_step = step > attempt.step || attempt.started.is_none();
+        if has_new_step {
             attempt.step = step;
             attempt.stepped_s = now_s;
-            if let Some(last) = reported.filter(|_| is_beside) {
+            if let Some(last) = last_report.filter(|_| was_beside) {
                 let (num_steps, taken_s) = attempt.clocked_since(last);
                 attempt.slowed.steps += num_steps;
                 attempt.slowed.seconds += taken_s;
@@ -319,8 +320,9 @@ impl State {
         if let Some(attempt) = self.attempts.get_mut(&id)
             && attempt.warm.is_some()
         {
-            let last = attempt.reported.filter(|_| !is_new).unwrap_or_else(|| attempt.here());
-            attempt.reported = Some(Warm { slowed: attempt.slowed, ..last });
+            let last =
+                attempt.last_report.filter(|_| !has_new_step).unwrap_or_else(|| attempt.here());
+            attempt.last_report = Some(Warm { slowed: attempt.slowed, ..last });
         }
     }
 

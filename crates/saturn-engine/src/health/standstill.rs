@@ -35,5 +35,6 @@ pub(crate) fn stood_still(ledger: &mut Ledger, for_s: f64, now_s: f64) {
 /// Clocks an attempt's steps anew, once its reports that have waited are read.
 pub(crate) fn clock_anew(attempt: &mut Attempt, now_s: f64) {
     attempt.settled_s = now_s + READ_S;
-    (attempt.warm, attempt.recorded, attempt.recent, attempt.reported) = (None, None, None, None);
+    (attempt.warm, attempt.recorded, attempt.recent, attempt.last_report) =
+        (None, None, None, None);
 }

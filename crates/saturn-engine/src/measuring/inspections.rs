@@ -10,8 +10,8 @@
 //! times beside it. So young inspections and trials keep apart there: inspections go first, since
 //! they are short, and trials wait on their devices. After `APART_S` nothing waits for an
 //! inspection or a trial any more. A loader may fetch its first batch for minutes, and a trial with
-//! long steps hardly notices an inspection. Training does not wait: the clocks of its attempts leave out
-//! the steps beside a young inspection (`State::observe`).
+//! long steps hardly notices an inspection. Training does not wait: the clocks of its attempts
+//! leave out the steps beside a young inspection (`State::observe`).
 //!
 //! An error of the task's own functions ends that task alone, and the group is inspected with
 //! another of its tasks (`blame`). An inspection that fails otherwise is repeated once; then the

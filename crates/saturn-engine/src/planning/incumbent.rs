@@ -4,9 +4,9 @@
 //! plans are followed. So a plan promises the times that following it gives. Where running tasks
 //! are moved, the gain must be `min_gain` of the time left, and `min_gain_s`. Where none is moved,
 //! a little is enough, unless the plan switches a task in mid-run without making it faster: then
-//! the gain must be `min_gain_s`. Deadlines come before any gain, if the solver was told to keep them: hard
-//! deadlines first, then the price of missing soft ones. For a deadline too running tasks are moved
-//! only if the tasks are late by `min_gain_s` less.
+//! the gain must be `min_gain_s`. Deadlines come before any gain, if the solver was told to keep
+//! them: hard deadlines first, then the price of missing soft ones. For a deadline too running
+//! tasks are moved only if the tasks are late by `min_gain_s` less.
 
 use saturn_core::{Objective, PlanStatus};
 

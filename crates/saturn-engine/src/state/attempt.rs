@@ -49,7 +49,7 @@ pub struct Attempt {
     /// Its steps on slow nodes and beside inspections, live.
     pub slowed: Slowed,
     /// The mark of its last report of a finished step after `warm`, live.
-    pub reported: Option<Warm>,
+    pub last_report: Option<Warm>,
     /// How its newest steps compare with its earlier steps, live; `None` until its first step ends.
     pub recent: Option<Recent>,
     /// Its newest checkpoint is of this step; `None` where it has written none.
@@ -92,8 +92,8 @@ pub struct Warm {
     pub slowed: Slowed,
 }
 
-/// Steps of an attempt on slow nodes, or beside an inspection that took a core's time from them. They
-/// tell nothing of its strategy, so its clock leaves them out.
+/// Steps of an attempt on slow nodes, or beside an inspection that took a core's time from them.
+/// They tell nothing of its strategy, so its clock leaves them out.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Slowed {
     /// Steps.

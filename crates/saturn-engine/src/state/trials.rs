@@ -17,8 +17,8 @@ use crate::state::vacancies::Vacancies;
 /// Seconds after its launch for which, on CPU slots, a trial has no inspection beside it, and an
 /// inspection no trial.
 pub(crate) const APART_S: f64 = 10.0;
-/// An inspection beside less than this part of the time since the last report changes a step's time by
-/// too little to matter.
+/// An inspection beside less than this part of the time since the last report changes a step's time
+/// by too little to matter.
 const NEGLIGIBLE: f64 = 0.1;
 /// Failed inspections after which a group goes without one.
 const MAX_FAILURES: u32 = 2;

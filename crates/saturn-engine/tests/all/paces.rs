@@ -168,8 +168,10 @@ fn what_trains_far_otherwise_than_planned_is_noted_at_once_for_all_of_its_group(
     assert!(4.2 < other_s && other_s < 4.5, "{other_s}");
 }
 
-#[test]
-fn steps_beside_an_inspection_tell_nothing_of_their_strategy() {
+/// The first interval of a task that trains for a second a step, and for 1.5 s while an inspection runs
+/// beside it, from step 7 up to `last`: the step after which it is put on record, its steps, and the
+/// seconds of each.
+fn interval_beside_an_inspection(last: u64) -> (u64, u64, f64) {
     let mut engine = begun();
     let tasks = vec![task("a", 0.0)];
     let asked = engine.handle(Event::Command { command: Command::Submit { tasks } }, 0.0);
@@ -177,35 +179,44 @@ fn steps_beside_an_inspection_tell_nothing_of_their_strategy() {
     let attempt = launched(&planned);
     let report = RankReport::Started { step: 0, setup_s: SETUP_S };
     engine.handle(Event::Reported { attempt, rank: 0, report }, 1.0 + SETUP_S);
-    let (mut now_s, mut look, mut clocked) = (10.0, None, Vec::new());
-    for step in 1..=20 {
+    let (mut now_s, mut look) = (10.0, None);
+    for step in 1..=30 {
         if step == 7 {
             let spec = TaskSpec { profile_key: "other".to_owned(), ..spec("b") };
             let tasks = vec![NewTask { spec, after: Vec::new() }];
             let asked = engine.handle(Event::Command { command: Command::Submit { tasks } }, now_s);
             look = Some(launched(&asked));
         }
-        if let Some(look) = look.take_if(|_| step == 13) {
-            let inspection = Box::new(inspection(1, 1));
-            let report = RankReport::Inspected { inspection };
+        if let Some(look) = look.take_if(|_| step > last) {
+            let report = RankReport::Inspected { inspection: Box::new(inspection(1, 1)) };
             engine.handle(Event::Reported { attempt: look, rank: 0, report }, now_s);
             let last_words = String::new();
             let gone = Event::RankExited { attempt: look, rank: 0, code: 0, last_words };
             engine.handle(gone, now_s);
         }
-        // The inspection takes a third of the time of the task's core.
         now_s += if look.is_some() { 1.5 } else { 1.0 };
         let report = RankReport::Progress { step, loss: None, step_s: None };
         let said = engine.handle(Event::Reported { attempt, rank: 0, report }, now_s);
-        let steps = said.records.iter().filter_map(|record| match record {
+        let clocked = said.records.iter().find_map(|record| match record {
             Record::Clocked { trained, .. } => Some((step, trained.steps, trained.step_s)),
             _ => None,
         });
-        clocked.extend(steps);
+        if let Some(interval) = clocked {
+            return interval;
+        }
     }
-    let [(step, num_steps, step_s)] = clocked[..] else { panic!("one interval: {clocked:?}") };
+    panic!("no interval is put on record")
+}
+
+#[test]
+fn steps_beside_an_inspection_tell_nothing_of_their_strategy() {
+    let (step, num_steps, step_s) = interval_beside_an_inspection(12);
     assert_eq!((step, num_steps), (17, 10), "steps 2 to 6 and 13 to 17");
     assert!((step_s - 1.0).abs() < 1e-9, "{step_s}");
+    // After ten seconds the inspection is taken to wait for something.
+    let (step, num_steps, step_s) = interval_beside_an_inspection(30);
+    assert_eq!((step, num_steps), (18, 10), "steps 2 to 6 and 14 to 18");
+    assert!((step_s - 1.25).abs() < 1e-9, "{step_s}");
 }
 
 #[test]

@@ -313,7 +313,7 @@ fn durable(state: &State) -> State {
             warm: None,
             recorded: None,
             slowed: Slowed::default(),
-            reported: None,
+            last_report: None,
             recent: None,
             step_s: None,
             heard_s: 0.0,

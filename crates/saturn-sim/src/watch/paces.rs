@@ -2,8 +2,8 @@
 //!
 //! Training that was clocked for long enough puts its seconds a step on record: they correct what
 //! the trial said. Written from what the engine promises, for runs whose attempts take as long as
-//! their trials say: there every step counts, unless the engine takes a node for slow, or an inspection
-//! takes a core's time from it.
+//! their trials say: there every step counts, unless the engine takes a node for slow, or an
+//! inspection takes a core's time from it.
 //!
 //! Does not do: say whether the figure is right.
 
@@ -32,8 +32,8 @@ struct Clocked {
     /// node that the engine takes for slow don't count, and a driver that stood still, or that took
     /// over, doesn't know when steps were done of which it hears first.
     is_exempt: bool,
-    /// The first and the last step that were heard of, each with the time, seconds. On CPU slots, only
-    /// since an inspection ran beside it.
+    /// The first and the last step that were heard of, each with the time, seconds. On CPU slots,
+    /// only since an inspection ran beside it.
     steps: Option<[(u64, f64); 2]>,
 }
 
