@@ -378,6 +378,7 @@ def test_results_are_a_table_with_the_best_first(core: FakeCore) -> None:
     lines = result.csv().splitlines()
     assert lines[0].startswith("task,status,acc,steps,technique,gpus,train_s,attempts,lr,depth,")
     assert lines[1] == "b,done,0.9,10,ddp,1,5.0,1,0.2,2,,"
+    result.report_path.touch()
     printed = str(result).splitlines()
     assert printed[0].split()[:4] == ["task", "status", "acc", "steps"]
     assert printed[1] == "b     done    0.9   10     ddp        1     5        1         0.2  2"
