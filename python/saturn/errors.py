@@ -82,4 +82,7 @@ class RunInterrupted(KeyboardInterrupt, SystemExit):
 
 
 class WaitingEnded(RunInterrupted):
-    """Ctrl-C ended the waiting for tasks in a pool; the tasks go on. Code 130."""
+    """Ctrl-C ended the waiting for tasks in a pool; the tasks go on. Code 130.
+
+    `resume_command` tells where the tasks stand.
+    """

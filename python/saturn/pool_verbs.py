@@ -68,7 +68,7 @@ def submit_sweep(asked: Mapping[str, Any]) -> int:
     try:
         found = sweep.read(path)
         stopper = found.run.pop("stopper", None)
-        found.run.pop("pool", None)  # it asks for what is done
+        found.run.pop("pool", None)  # the tasks go to a run in progress in any case
         name = asked["name"] or safe(path.stem)
         submitted = _submit(path, found, name, stopper, asked)
     except InvalidInput as error:

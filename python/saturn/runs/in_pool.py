@@ -29,9 +29,9 @@ from saturn.tuning.pool import Pool
 AUTO = "auto"
 #: Keywords of `orchestrate` that are the program's own; all others are settings of the pool.
 _OWN = frozenset({"name", "stopper", "raise_on_failure"})
-#: Names of programs that say nothing of what they run.
+#: Program names that don't tell one program from another.
 _NAMELESS = frozenset({"", "c", "m", "ipykernel_launcher", "__main__"})
-#: How many names are tried that no task of the pool has.
+#: The most names that are tried. No task has such a name, but a sweep without tasks may have it.
 _MOST_TRIES = 5
 
 
@@ -62,8 +62,8 @@ def orchestrated(
         tasks: the tasks; each then has its `selected_strategy`.
         options: the given keywords of `orchestrate`.
         tell: gets lines for people.
-        program: what the tasks' names in the pool begin with if `options` has no `name`; by default
-            the name of this program.
+        program: prefix of the tasks' names in the pool if `options` has no `name`; by default the
+            name of this program.
 
     Raises `WaitingEnded` at Ctrl-C, after which the tasks go on, and what `wait_for` raises.
     """
@@ -107,7 +107,7 @@ def orchestrated(
 def _submitted(reached: Pool | JoinedPool, tasks: list[Task], program: str, stopper: Any) -> str:
     """Submit the tasks under a name that is free in the pool; returns that name.
 
-    It is the program's, with a number if the pool has such tasks already.
+    The name is the program's, with a number if the pool has such tasks already.
     """
     refusal: Refused | None = None
     taken = [task["name"] for task in reached.status()["tasks"]]

@@ -93,7 +93,7 @@ class RunResult:
     startup_s: float
     #: The time of current practice from start to end: one task at a time on all devices.
     current_practice_total_s: float | None
-    #: Whether that rests on an estimate of a strategy that nobody has measured, and may be far off.
+    #: Whether that time rests on the estimate of an unmeasured strategy, and may be far off.
     current_practice_is_estimate: bool = False
     #: Whether all steps of all planned tasks were trained. If not, as in a search, the run did less
     #: than its plan, bound and current practice assume, so its time compares with none of them.
@@ -154,7 +154,7 @@ class RunResult:
             "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
             for line in lines
         )
-        # Of some tasks of a run that goes on there is no report yet.
+        # A run that goes on has no report yet.
         report = [f"report: {self.report_path}"] if self.report_path.exists() else []
         return "\n".join([*padded, *report])
 
@@ -188,7 +188,7 @@ class RunResult:
         parameters: Mapping[str, Mapping[str, Any]],
         run_dir: Path,
     ) -> RunResult:
-        """The result of some tasks of a run that goes on, which is no run's result as a whole.
+        """The result of some tasks of a run that goes on.
 
         What only a whole run has (its plan, its start, current practice) is left out. `total_s` is
         from the moment when the first of the tasks was added to the end of the last.

@@ -109,7 +109,7 @@ def wait_or_leave(
 
 
 class _Teller:
-    """What people are told of the tasks while they are waited for."""
+    """Tells people how the tasks get on while a program waits for them."""
 
     def __init__(self, names: Mapping[str, str], tell: Callable[[str], None] | None) -> None:
         self._names = names

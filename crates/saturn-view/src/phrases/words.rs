@@ -10,7 +10,7 @@ use crate::layout::units::{bytes, number, percent, step_time};
 
 /// The most metrics of an evaluation in a line.
 const MAX_METRICS: usize = 4;
-/// What the time of current practice rests on if not all of its strategies are measured.
+/// How the time of current practice is known if not all of its strategies are measured.
 pub(crate) const PRACTICE_ESTIMATE: &str =
     "by an estimate of a strategy that nobody has measured, which may be far off";
 

@@ -87,7 +87,7 @@ impl Transcript {
     }
 
     /// How long the run is likely to take, and how long current practice would, each with the first
-    /// plan that tells it of all tasks. Of a part of the tasks, both would say little.
+    /// plan of all tasks that has the figure. For a part of the tasks, neither figure says much.
     fn of_all_tasks(&mut self, state: &State, history: &History, plan: &RunPlan) -> Vec<String> {
         let mut lines = Vec::new();
         if !covers_all(state, plan) {

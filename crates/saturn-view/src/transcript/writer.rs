@@ -24,7 +24,7 @@ pub(super) const MAX_LISTED: usize = 4;
 /// The most lines of a traceback that are shown; the log has all.
 const MAX_TRACEBACK: usize = 40;
 
-/// What lines have said of a plan of all tasks.
+/// Which figures of all tasks together the lines have told.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ToldOfAll {
     /// How long the run is likely to take.
@@ -55,7 +55,7 @@ pub struct Transcript {
     /// Whether a line has said that the plan in force was kept although another plan would end
     /// sooner.
     pub(super) is_kept_told: bool,
-    /// What was said of all tasks together.
+    /// Which figures of all tasks together were told.
     pub(super) told: ToldOfAll,
     /// Arrivals that are gathered and not reported yet.
     pub(super) arrivals: Option<Arrivals>,
