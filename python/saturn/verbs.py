@@ -140,12 +140,12 @@ def _train(
     """Train tasks; if in a pool, their names there begin with `name`."""
     options = _options(of_file, start)
     wanted = options.pop("pool", None)
-    reached = None if wanted is None else in_pool.reached(wanted)
-    if reached is not None:
-        return show(
-            partial(in_pool.orchestrated, reached, tasks, options, say, name), teller(start)
-        )
-    return show(partial(orchestrate, tasks, **options), teller(start))
+
+    def train() -> RunResult:
+        found = None if wanted is None else in_pool.trained(wanted, tasks, options, say, name)
+        return orchestrate(tasks, **options) if found is None else found
+
+    return show(train, teller(start))
 
 
 def _options(of_file: Mapping[str, Any], start: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,17 +35,26 @@ _NAMELESS = frozenset({"", "c", "m", "ipykernel_launcher", "__main__"})
 _MOST_TRIES = 5
 
 
-def reached(wanted: str) -> Pool | JoinedPool | None:
-    """The pool that a process drives; None if there is none.
+def trained(
+    wanted: str,
+    tasks: Iterable[Task],
+    options: Mapping[str, Any],
+    tell: Callable[[str], None],
+    program: str | None = None,
+) -> RunResult | None:
+    """Train tasks in the pool that a process drives; None if there is none, which `tell` is told.
 
-    Raises `InvalidInput` unless `wanted` is "auto".
+    `wanted` is the keyword `pool`; the other arguments are those of `orchestrated`. Raises
+    `InvalidInput` unless `wanted` is "auto", and what `orchestrated` raises.
     """
     if wanted != AUTO:
         raise InvalidInput(f"pool is {wanted!r}; it must be {AUTO!r} or None")
     try:
-        return connect()
+        reached = connect()
     except RunOver:
+        tell("no process drives a pool (saturn serve): the tasks train in a run of their own")
         return None
+    return orchestrated(reached, tasks, options, tell, program)
 
 
 def orchestrated(

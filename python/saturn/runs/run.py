@@ -97,11 +97,10 @@ def orchestrate(
     of_run: dict[str, Any] = {**options}
     wanted = of_run.pop("pool", None)
     if wanted is not None:
-        tell = _teller(log)
-        reached = in_pool.reached(wanted)
-        if reached is not None:
-            return in_pool.orchestrated(reached, tasks, of_run, tell)
-        tell("no process drives a pool (saturn serve): the tasks train in a run of their own")
+        tasks = list(tasks)
+        found = in_pool.trained(wanted, tasks, of_run, _teller(log))
+        if found is not None:
+            return found
     return start(tasks, interval, log, **of_run).wait()
 
 
