@@ -91,7 +91,7 @@ pub use knowledge::strategies::Choice;
 pub use ledger::book::Decision;
 pub use planning::outlook::{Outlook, outlook};
 pub use planning::remaining_work::{RemainingWork, remaining_work};
-pub use state::attempt::{Attempt, Recent, Slowed, Warm};
+pub use state::attempt::{Attempt, LeftOut, Recent, Warm};
 pub use state::device::{DeviceState, NodeState, Slowness};
 pub use state::group::{Group, InspectionState};
 pub use state::lesson::Estimate;

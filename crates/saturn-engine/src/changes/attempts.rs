@@ -7,7 +7,7 @@ use crate::facts::evaluation::{BestEvaluation, Evaluation};
 use crate::facts::failure::{FailureKind, RankFailure};
 use crate::facts::ids::{AttemptId, DeviceId};
 use crate::facts::record::{AttemptEnd, Purpose, Record, StopReason};
-use crate::state::attempt::{Attempt, Slowed, Warm};
+use crate::state::attempt::{Attempt, LeftOut, Warm};
 use crate::state::blame::{is_early, is_everywhere, is_own_failure};
 use crate::state::run::State;
 use crate::state::space::NoSpace;
@@ -43,7 +43,8 @@ impl State {
             stepped_s: now_s,
             step_s: None,
             blocked_s: 0.0,
-            slowed: Slowed::default(),
+            slowed: LeftOut::default(),
+            beside_inspections: LeftOut::default(),
             last_report: None,
             recent: None,
             saved_step: None,
@@ -300,9 +301,8 @@ impl State {
             attempt.step = step;
             attempt.stepped_s = now_s;
             if let Some(last) = last_report.filter(|_| was_beside) {
-                let (num_steps, taken_s) = attempt.clocked_since(last);
-                attempt.slowed.steps += num_steps;
-                attempt.slowed.seconds += taken_s;
+                let (steps, seconds) = attempt.clocked_since(last);
+                attempt.beside_inspections.add(LeftOut { steps, seconds });
             }
         }
         let has_stepped = attempt.started.is_some_and(|(from_step, _)| step > from_step);
@@ -322,7 +322,8 @@ impl State {
         {
             let last =
                 attempt.last_report.filter(|_| !has_new_step).unwrap_or_else(|| attempt.here());
-            attempt.last_report = Some(Warm { slowed: attempt.slowed, ..last });
+            let Attempt { slowed, beside_inspections, .. } = *attempt;
+            attempt.last_report = Some(Warm { slowed, beside_inspections, ..last });
         }
     }
 

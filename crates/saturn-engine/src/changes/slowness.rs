@@ -27,7 +27,7 @@ use saturn_core::Gang;
 
 use crate::facts::ids::{AttemptId, NodeId};
 use crate::facts::record::Purpose;
-use crate::state::attempt::{MIN_STEPS_TO_CORRECT, Recent, Warm};
+use crate::state::attempt::{LeftOut, MIN_STEPS_TO_CORRECT, Recent, Warm};
 use crate::state::device::Slowness;
 use crate::state::run::State;
 use crate::state::trial::TrialState;
@@ -100,6 +100,7 @@ impl State {
         let Some(attempt) = self.attempts.get_mut(&id) else { return };
         if number >= DEPARTURES {
             attempt.warm = Some(since);
+            // The departed steps are the new pace. What was beside inspections stays left out.
             attempt.slowed = since.slowed;
             // Steps that the journal has as an interval must not be put on record again.
             let on_record = attempt.recorded.filter(|mark| mark.step > since.step);
@@ -109,9 +110,8 @@ impl State {
         }
         // What is on record stays on record.
         let out = attempt.recorded.filter(|mark| mark.step > from.step).unwrap_or(from);
-        let (steps, taken_s) = attempt.clocked_since(out);
-        attempt.slowed.steps += steps;
-        attempt.slowed.seconds += taken_s;
+        let (steps, seconds) = attempt.clocked_since(out);
+        attempt.slowed.add(LeftOut { steps, seconds });
         attempt.recent =
             Some(Recent { from: attempt.here(), departed: Some((since, number)), ..recent });
     }

@@ -46,8 +46,10 @@ pub struct Attempt {
     pub step_s: Option<f64>,
     /// Seconds for which it stood still for checkpoints and evaluations.
     pub blocked_s: f64,
-    /// Its steps on slow nodes and beside inspections, live.
-    pub slowed: Slowed,
+    /// Its steps on slow nodes, live.
+    pub slowed: LeftOut,
+    /// Its steps beside inspections that were not also on slow nodes, live.
+    pub beside_inspections: LeftOut,
     /// The mark of its last report of a finished step after `warm`, live.
     pub last_report: Option<Warm>,
     /// How its newest steps compare with its earlier steps, live; `None` until its first step ends.
@@ -88,14 +90,16 @@ pub struct Warm {
     pub at_s: f64,
     /// Seconds for which it had stood still for checkpoints.
     pub blocked_s: f64,
-    /// Its steps on slow nodes and beside inspections until then.
-    pub slowed: Slowed,
+    /// Its steps on slow nodes until then.
+    pub slowed: LeftOut,
+    /// Its steps beside inspections until then.
+    pub beside_inspections: LeftOut,
 }
 
-/// Steps of an attempt on slow nodes, or beside an inspection that took a core's time from them.
-/// They tell nothing of its strategy, so its clock leaves them out.
+/// Steps of an attempt that its clock leaves out, since they tell nothing of its strategy: steps on
+/// slow nodes, or beside an inspection that took a core's time from them.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Slowed {
+pub struct LeftOut {
     /// Steps.
     pub steps: u64,
     /// Seconds that they took.
@@ -145,17 +149,36 @@ impl Attempt {
 
     /// A mark at its last report.
     pub(crate) fn here(&self) -> Warm {
-        let Self { step, stepped_s: at_s, blocked_s, slowed, .. } = *self;
-        Warm { step, at_s, blocked_s, slowed }
+        let Self { step, stepped_s: at_s, blocked_s, slowed, beside_inspections, .. } = *self;
+        Warm { step, at_s, blocked_s, slowed, beside_inspections }
     }
 }
 
 impl Warm {
     /// Steps up to a later mark, and the seconds that they took.
     pub(crate) fn clocked_until(&self, later: Self) -> (u64, f64) {
-        let slowed = later.slowed.steps.saturating_sub(self.slowed.steps);
-        let slowed_s = later.slowed.seconds - self.slowed.seconds;
-        let taken_s = later.at_s - self.at_s - (later.blocked_s - self.blocked_s) - slowed_s;
-        (later.step.saturating_sub(self.step).saturating_sub(slowed), taken_s)
+        let left_out = self.left_out_until(&later);
+        let taken_s =
+            later.at_s - self.at_s - (later.blocked_s - self.blocked_s) - left_out.seconds;
+        (later.step.saturating_sub(self.step).saturating_sub(left_out.steps), taken_s)
+    }
+
+    /// What is left out of the clock between this mark and a later mark.
+    fn left_out_until(&self, later: &Self) -> LeftOut {
+        let between = |now: LeftOut, before: LeftOut| LeftOut {
+            steps: now.steps.saturating_sub(before.steps),
+            seconds: now.seconds - before.seconds,
+        };
+        let mut left_out = between(later.slowed, self.slowed);
+        left_out.add(between(later.beside_inspections, self.beside_inspections));
+        left_out
+    }
+}
+
+impl LeftOut {
+    /// Leaves out more.
+    pub(crate) fn add(&mut self, more: Self) {
+        self.steps += more.steps;
+        self.seconds += more.seconds;
     }
 }

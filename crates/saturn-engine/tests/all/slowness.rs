@@ -8,6 +8,7 @@ use saturn_engine::{
     SolveAnswer, SolveOrder, TaskId, TaskSpec, forecast,
 };
 
+use crate::run::inspection;
 use crate::specs::{engine, measured, spec};
 
 const STEPS: u64 = 10_000;
@@ -134,6 +135,22 @@ impl Run {
                 let request = self.say(attempt, report);
                 let request = request.or_else(|| self.tell(Event::Tick));
                 if let Some(request) = request {
+                    self.tell(Event::Solved { request, answer: Err("none".to_owned()) });
+                }
+            }
+        }
+    }
+
+    /// So many reports of both attempts. The first takes `step_s` for a step, the second a second.
+    fn report(&mut self, number: u64, step_s: f64) {
+        for _ in 0..number {
+            let taken_s = REPORT_STEPS as f64 * step_s;
+            self.now_s += taken_s;
+            for (index, steps) in [(0, REPORT_STEPS), (1, taken_s as u64)] {
+                self.gangs[index].1 += steps;
+                let (attempt, step, _) = self.gangs[index];
+                let report = RankReport::Progress { step, loss: None, step_s: None };
+                if let Some(request) = self.say(attempt, report) {
                     self.tell(Event::Solved { request, answer: Err("none".to_owned()) });
                 }
             }
@@ -292,6 +309,29 @@ fn a_task_that_becomes_slow_alone_is_slow_itself() {
     assert_eq!(run.factor(), None);
     assert!(near(run.step_s(0, "ddp"), 2.0) && near(run.step_s(1, "ddp"), 1.0));
     assert!(run.num_slow(1.9) > 0, "it is put on record");
+}
+
+#[test]
+fn steps_beside_an_inspection_do_not_come_back_with_a_new_pace() {
+    let mut run = Run::of(&[("a", "k"), ("b", "l")], ["ddp", "ddp"]);
+    run.report(30, 1.0);
+    run.report(2, 2.0);
+    let spec = TaskSpec { profile_key: "other".to_owned(), ..spec("c") };
+    let tasks = vec![NewTask { spec, after: Vec::new() }];
+    run.tell(Event::Command { command: Command::Submit { tasks } });
+    let (look, ..) = run.gangs.pop().expect("its model is inspected");
+    run.report(1, 6.0);
+    run.say(look, RankReport::Inspected { inspection: Box::new(inspection(1, 1)) });
+    let gone = Event::RankExited { attempt: look, rank: 0, code: 0, last_words: String::new() };
+    run.tell(gone);
+    run.gangs.truncate(2);
+    run.report(12, 2.0);
+    assert_eq!(run.factor(), None);
+    let step_s = run.step_s(0, "ddp");
+    assert!(near(step_s, 2.0), "{step_s}");
+    let attempt = &run.engine.state().attempts[&run.gangs[0].0];
+    assert_eq!(attempt.warm.map(|mark| mark.step), Some(301), "the new pace begins there");
+    assert_eq!(attempt.beside_inspections.steps, REPORT_STEPS);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use saturn_engine::{
-    Action, Attempt, AttemptId, DeviceId, Event, Mode, Record, Slowed, State, TaskId, TaskStatus,
+    Action, Attempt, AttemptId, DeviceId, Event, LeftOut, Mode, Record, State, TaskId, TaskStatus,
     devices,
 };
 
@@ -312,7 +312,8 @@ fn durable(state: &State) -> State {
             stepped_s: 0.0,
             warm: None,
             recorded: None,
-            slowed: Slowed::default(),
+            slowed: LeftOut::default(),
+            beside_inspections: LeftOut::default(),
             last_report: None,
             recent: None,
             step_s: None,
