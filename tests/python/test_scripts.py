@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import sys
 from pathlib import Path
 from typing import Any
@@ -328,3 +329,22 @@ def test_a_script_that_failed_after_its_last_checkpoint_is_done_once_it_ends_wel
     result = orchestrate([task], devices=1, runs_dir=tmp_path, log=False)
     (found,) = result.tasks
     assert (found.status, found.attempts) == ("done", 2), found.error
+
+
+def test_a_script_that_ends_early_has_trained_the_steps_that_it_reported(tmp_path: Path) -> None:
+    """Otherwise its steps would look quick, in later runs too."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import saturn, time\n"
+        "for step in range(1, 61):\n"
+        "    time.sleep(0.05)\n"
+        "    saturn.report(step, 1 / step, total_steps=60 if step == 60 else 100_000)\n"
+    )
+    result = orchestrate([Task.script(script, name="s")], devices=1, runs_dir=tmp_path, log=False)
+    task = saturn.attach(result.run_dir).status().task("s")
+    assert (task["stage"], task["step"], task["steps"]) == ("done", 60, 100_000)
+    with sqlite3.connect(result.run_dir / "journal.db") as journal:
+        rows = [json.loads(row) for (row,) in journal.execute("SELECT record FROM record")]
+    journal.close()
+    seconds = [row["step_s"] for row in rows if row["record"] in ("clocked", "observed")]
+    assert seconds and all(step_s > 0.04 for step_s in seconds), seconds

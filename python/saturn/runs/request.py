@@ -211,7 +211,7 @@ class Packed:
     @property
     def is_rest(self) -> bool:
         """Whether it is the rest of a script, which must come after the script's training."""
-        return isinstance(self.task, ScriptTask) and self.task.expected_s is not None
+        return isinstance(self.task, ScriptTask) and self.task.is_rest
 
     def described(
         self, directory: str, reused: Profile, entries: Sequence[Entry], wishes: Wishes | None
@@ -257,8 +257,8 @@ class Packed:
     def _measured(self, reused: Profile, entries: Sequence[Entry]) -> list[dict[str, Any]]:
         """Trials that needn't be repeated: the task's own, or else those of an earlier run."""
         task = self.task
-        if isinstance(task, ScriptTask) and task.expected_s is not None:
-            return [_expected(task, task.expected_s)]
+        if isinstance(task, ScriptTask) and task.expected_step_s is not None:
+            return [_expected(task, task.expected_step_s)]
         trials = (
             [trial_of(task.name, strategy) for strategy in task.strategies]
             if task._measured_as == self.key
@@ -421,15 +421,16 @@ def _length(task: Task) -> dict[str, int | None]:
     return length
 
 
-def _expected(task: ScriptTask, seconds: float) -> dict[str, Any]:
-    """A made-up trial, for a task of one step that can't be tried before its turn."""
+def _expected(task: ScriptTask, step_s: float) -> dict[str, Any]:
+    """A made-up trial, for a task that is not to be tried."""
+    assert task.gpu_range is not None  # a script has 1 by default
     return {
         "task": task.name,
         "technique": SCRIPT,
-        "gpus": 1,
+        "gpus": task.gpu_range[0],
         "knobs": {},
         "outcome": "measured",
-        "step_s": seconds,
+        "step_s": step_s,
         "setup_s": 0.0,
         "peak_memory_bytes": 0,
         "timed_steps": 1,

@@ -47,6 +47,8 @@ class ScriptDefinition:
     resume: str | None
     report_within_s: float
     stop_within_s: float
+    #: Whether it trains something: then notes say what its reports lack.
+    trains: bool = True
     #: Arguments of the interpreter before the script's path, if there are any.
     before: tuple[str, ...] = ()
     #: The profile key of the task's group.

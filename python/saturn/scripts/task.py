@@ -185,15 +185,18 @@ def _rest(script: ScriptTrainer, task: Task) -> ScriptTask:
         before=("-m", "saturn.trainers.rest", task.name),
         wishes={"priority": task.priority, "after": [task.name]},
     )
-    rest.expected_s = _reached_s[script.path]
+    rest.expected_step_s = _reached_s[script.path]
+    rest.is_rest = True
     return rest
 
 
 class ScriptTask(Task):
     """A script that trains by itself. See `Task.script`."""
 
-    #: The task's expected seconds, if it isn't measured.
-    expected_s: float | None = None
+    #: The expected seconds of a step, if no trial is to measure them.
+    expected_step_s: float | None = None
+    #: Whether it is the rest of a script, which must come after the script's training.
+    is_rest: bool = False
 
     def __init__(
         self,
@@ -209,6 +212,7 @@ class ScriptTask(Task):
         report_within_s: float | None = None,
         stop_within_s: float | None = None,
         before: tuple[str, ...] = (),
+        trains: bool = True,
         parameters: Mapping[str, Any] | None = None,
         wishes: Mapping[str, Any],
     ) -> None:
@@ -241,6 +245,7 @@ class ScriptTask(Task):
             report_within_s=_seconds("report_within_s", report_within_s, _REPORT_WITHIN_S),
             stop_within_s=_seconds("stop_within_s", stop_within_s, _STOP_WITHIN_S),
             before=before,
+            trains=trains,
         )
 
     def definition(self) -> ScriptDefinition:

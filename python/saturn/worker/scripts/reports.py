@@ -45,7 +45,9 @@ class Report:
 class Reports:
     """The reports file of one launch, read from its beginning."""
 
-    def __init__(self, path: Path, label: str, note: Callable[[str], None]) -> None:
+    def __init__(
+        self, path: Path, label: str, note: Callable[[str], None], *, should_have_loss: bool = True
+    ) -> None:
         """`label` is the script's name in messages; `note` gets each oddity once."""
         self._path = path
         self._label = label
@@ -55,7 +57,7 @@ class Reports:
         self._num_lines = 0
         self._last_step: int | None = None
         self._total_steps: int | None = None
-        self._has_loss = False
+        self._lacks_loss = should_have_loss
         self._noted: set[str] = set()
         path.touch(mode=0o600)
 
@@ -115,8 +117,8 @@ class Reports:
             if not math.isfinite(value):
                 self._point_out(name, f"{name} was {value} at step {line['step']}")
             found[name] = float(value)
-        self._has_loss = self._has_loss or "loss" in found
-        if not self._has_loss and self._num_lines == _WITHOUT_LOSS:
+        self._lacks_loss = self._lacks_loss and "loss" not in found
+        if self._lacks_loss and self._num_lines == _WITHOUT_LOSS:
             self._point_out(
                 "",
                 "its reports have no loss, so none is shown (saturn.report(step=…, loss=…))",

@@ -68,7 +68,9 @@ class _Launch:
         self._processes = processes
         self._checkpoint = checkpoint  # the checkpoint from which the script goes on
         self._saved = 0 if checkpoint is None else checkpoint.step
-        self._reports = Reports(processes.report_path, script.label, reporter.note)
+        self._reports = Reports(
+            processes.report_path, script.label, reporter.note, should_have_loss=script.trains
+        )
         self._began_s = self._heard_s = time.time()
         self._memory_s = 0.0
         self._steps: int | None = script.steps
@@ -213,11 +215,12 @@ class _Launch:
             self._metrics.close()
         last, label = self._last, self._script.label
         if last is not None and self._is_at_end():
-            if last.step < steps:
+            if last.step < steps and self._script.trains:
                 self._reporter.note(
                     f"{label} ended at step {last.step} of {steps}, and says that this is its last"
                 )
-            self._send({"type": "finished", "step": steps, "loss": self._loss})
+            # Steps that it did not train would make its steps look quick.
+            self._send({"type": "finished", "step": self._capped(last), "loss": self._loss})
         elif self._reporter.stop_requested:
             if self._saved < self._step and self._script.resume is not None:
                 self._reporter.note(
