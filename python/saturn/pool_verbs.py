@@ -1,9 +1,11 @@
-"""The verbs `submit` and `join` of the `saturn` program (`saturn.verbs`)."""
+"""The verbs `submit`, `join` and `shell` of the `saturn` program (`saturn.verbs`)."""
 
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,14 +14,15 @@ from typing import Any
 
 from saturn import native
 from saturn.errors import InvalidInput, Refused
-from saturn.plain.say import say
-from saturn.runs import connecting, joined, pool
+from saturn.plain.say import say, say_if_long
+from saturn.runs import connecting, held_place, joined, pool
 from saturn.runs.joined import JoinedPool
 from saturn.runs.live import Run
 from saturn.runs.showing import show, teller
 from saturn.runs.waiting import wait_or_leave
 from saturn.sweeps import sweep
 from saturn.sweeps.search import Search
+from saturn.tasks.due import seconds_of
 from saturn.tasks.prefixes import check_name, prefixed, safe
 from saturn.tuning.pool import Pool, run_or_pool
 
@@ -48,6 +51,42 @@ def join_pool(asked: Mapping[str, Any]) -> int:
     return _OK
 
 
+def run_shell(asked: Mapping[str, Any]) -> int:
+    """Hold a place in the pool while a shell or a command runs there."""
+    seconds = seconds_of(asked["time"])
+    if not 1.0 <= seconds <= held_place.MOST_S:
+        raise InvalidInput(f"--for is {asked['time']}; it must be from 1s to 30d")
+    if asked["gpus"] < 1:
+        raise InvalidInput("--gpus is 0; it must be at least 1")
+    command = asked["command"] or [os.environ.get("SHELL", "/bin/sh")]
+    if shutil.which(command[0]) is None:
+        raise InvalidInput(f"there is no program `{command[0]}`")
+    wished = asked["priority"]
+    priority = held_place.PRIORITY if wished is None else wished
+    to_end = "exit gives it back" if not asked["command"] else "it is given back once that ends"
+    with held_place.held(connecting.connect(), asked["gpus"], seconds, priority, say) as (
+        place,
+        is_held,
+    ):
+        if asked["json"]:
+            about = {"task": place.task, "cores": place.cores, "gpus": place.gpus or None}
+            until = place.until.isoformat(timespec="seconds")
+            print(json.dumps({"version": 1, **about, "until": until}), flush=True)
+        say(
+            f"you have {place.words} for {native.duration(place.left_s)}, until "
+            f"{place.until:%H:%M}; {to_end}"
+        )
+        code = held_place.run(place, is_held, command, say)
+    say("the place is given back")
+    return code
+
+
+def read_sweep(path: Path) -> sweep.Sweep:
+    """Read a sweep file. Its function may import torch and load data, which takes seconds."""
+    with say_if_long(f"making the tasks of {path}"):
+        return sweep.read(path)
+
+
 @dataclass(frozen=True)
 class _Submitted:
     """What was submitted to a run in progress."""
@@ -66,7 +105,7 @@ def submit_sweep(asked: Mapping[str, Any]) -> int:
     told = {"version": 1, "run": asked["run_dir"], "ok": True, "code": None, "error": None}
     path, shown = Path(asked["file"]), shlex.quote(asked["run"])
     try:
-        found = sweep.read(path)
+        found = read_sweep(path)
         stopper = found.run.pop("stopper", None)
         found.run.pop("pool", None)  # the tasks go to a run in progress in any case
         name = asked["name"] or safe(path.stem)

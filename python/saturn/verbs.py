@@ -23,8 +23,8 @@ from saturn.errors import (
     RunInterrupted,
     SaturnError,
 )
-from saturn.plain.say import say
-from saturn.pool_verbs import join_pool, submit_sweep
+from saturn.plain.say import say, say_if_long
+from saturn.pool_verbs import join_pool, read_sweep, run_shell, submit_sweep
 from saturn.runs import in_pool, joined, serving
 from saturn.runs.outlook import outlook
 from saturn.runs.result import RunResult
@@ -49,21 +49,23 @@ _SHOWN = 5
 def run(asked: Mapping[str, Any]) -> int:
     """Train one script."""
     path, *args = asked["script"]
-    task = Task.script(
-        path,
-        args,
-        name=Path(path).stem,
-        steps=asked["steps"],
-        gpu_range=asked["gpus"] or None,
-        resume=False if asked["no_resume"] else asked["resume"],
-        trainer=True if asked["trainer"] else False if asked["no_trainer"] else None,
-    )
+    # A script with a trainer runs here, up to its training.
+    with say_if_long(f"making the task of {path}"):
+        task = Task.script(
+            path,
+            args,
+            name=Path(path).stem,
+            steps=asked["steps"],
+            gpu_range=asked["gpus"] or None,
+            resume=False if asked["no_resume"] else asked["resume"],
+            trainer=True if asked["trainer"] else False if asked["no_trainer"] else None,
+        )
     return _train([task], {}, asked["start"])
 
 
 def run_sweep(asked: Mapping[str, Any]) -> int:
     """Train a sweep, or list its tasks."""
-    found = sweep.read(Path(asked["file"]))
+    found = read_sweep(Path(asked["file"]))
     start = asked["start"]
     if asked["list"]:
         (_list if found.search is None else _list_search)(found, as_json=start["json"])
@@ -98,7 +100,7 @@ def table(asked: Mapping[str, Any]) -> int:
 def problem(asked: Mapping[str, Any]) -> int:
     """Print what is known of a sweep as a planning problem."""
     path = Path(asked["file"])
-    found = sweep.read(path)
+    found = read_sweep(path)
     if found.search is not None:
         raise InvalidInput(
             f"{path}: its tasks are suggested while it runs, each by what earlier tasks reported, "
@@ -241,6 +243,7 @@ _VERBS: dict[str, Callable[[Mapping[str, Any]], int]] = {
     "serve": serve_pool,
     "join": join_pool,
     "submit": submit_sweep,
+    "shell": run_shell,
 }
 
 

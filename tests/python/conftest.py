@@ -24,6 +24,7 @@ from quick_gate import (  # noqa: F401  (pytest finds its hooks here)
     pytest_xdist_make_scheduler,
 )
 from saturn import library
+from served import Served
 from told_at_once import pytest_configure  # noqa: F401
 from warm_parent import Warm
 
@@ -51,6 +52,14 @@ def locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SATURN_LOCKS_DIR", str(directory))
         yield directory
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    """A pool of one device, which a process of its own drives."""
+    served = Served(tmp_path / "home")
+    yield served
+    served.end()
 
 
 @pytest.fixture(scope="session")

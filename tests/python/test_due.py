@@ -11,7 +11,7 @@ import pytest
 import saturn
 from saturn import native, verbs
 from saturn.errors import InvalidInput
-from saturn.tasks.due import seconds_until
+from saturn.tasks.due import seconds_of, seconds_until
 
 NOON = datetime(2026, 11, 27, 12, 0, tzinfo=timezone.utc)
 
@@ -34,6 +34,14 @@ NOON = datetime(2026, 11, 27, 12, 0, tzinfo=timezone.utc)
 )
 def test_due_times_are_read(due: Any, seconds: float) -> None:
     assert seconds_until(due, NOON) == seconds
+
+
+def test_durations_are_read() -> None:
+    durations = ("2h", "1h30m", " 45 s ", "1.5m")
+    assert [seconds_of(text) for text in durations] == [7200, 5400, 45, 90]
+    for wrong in ("", "2", "+2h", "two hours", "18:00"):
+        with pytest.raises(InvalidInput, match="is no duration; expected one such as 2h"):
+            seconds_of(wrong)
 
 
 @pytest.mark.parametrize(

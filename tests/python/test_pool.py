@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import importlib.util
 import json
-import os
 import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,6 @@ from typing import Any
 import pytest
 import reference
 import saturn
-from agents import end_agents
 from closeness import ACROSS, ulps
 from saturn import native, verbs
 from saturn.errors import InvalidInput, Refused
@@ -30,8 +27,8 @@ from saturn.tasks.profile_key import Key
 from saturn.tasks.surroundings import SUBMITTED, Surroundings
 from saturn.tuning import keeping
 from saturn.tuning.study import StudyTuner
+from served import Served
 
-SATURN = Path(sys.executable).with_name("saturn")
 EPOCHS = 30
 #: Samples of the two directories, whose code is the same.
 SAMPLES = {"one": 96, "other": 160}
@@ -92,74 +89,6 @@ def plain_losses(directory: Path, lr: float, monkeypatch: pytest.MonkeyPatch) ->
     spec.loader.exec_module(module)
     steps = EPOCHS * SAMPLES[directory.name] // 16
     return reference.train(module.make(lr).definition(), steps)[0]
-
-
-class Served:
-    """`saturn serve` and the other verbs, with a home of their own."""
-
-    def __init__(self, home: Path) -> None:
-        self.log = home.with_name("serve.log")
-        self.environment = {**os.environ, "SATURN_HOME": str(home)}
-        self.pools = home / "pools"
-        self.serve()
-
-    def serve(self) -> None:
-        with self.log.open("a") as log:
-            self.process = subprocess.Popen(
-                [SATURN, "serve", "--devices", "1"],
-                env=self.environment,
-                cwd=self.log.parent,
-                stdout=log,
-                stderr=log,
-                # Whoever starts the tests in the background leaves Ctrl-C ignored.
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-            )
-        self.until(lambda: native.is_driven(self.run_dir))
-
-    @property
-    def run_dir(self) -> Path:
-        return (
-            next(self.pools.iterdir(), self.pools / "none") if self.pools.is_dir() else self.pools
-        )
-
-    def verb(self, *arguments: str, cwd: Path, code: int = 0) -> tuple[str, str]:
-        """What the verb prints, and what it says on standard error."""
-        done = subprocess.run(
-            [SATURN, *arguments], env=self.environment, cwd=cwd, capture_output=True, text=True
-        )
-        assert done.returncode == code, done.stderr
-        return done.stdout, done.stderr
-
-    def until(self, is_so: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 200
-        while not is_so():
-            assert time.monotonic() < deadline and self.process.poll() is None, self.log.read_text()
-            time.sleep(0.05)
-
-    def stages(self, cwd: Path) -> dict[str, str]:
-        """The stage of each task."""
-        status = json.loads(self.verb("status", "pool", "--json", cwd=cwd)[0])
-        return {task["name"]: task["stage"] for task in status["tasks"]}
-
-    def losses(self, task: str) -> dict[int, float]:
-        """Loss of each step; of a step that was trained twice, the last."""
-        path = self.run_dir / "tasks" / task / "metrics.jsonl"
-        found = {}
-        for line in path.read_text().splitlines() if path.exists() else []:
-            with contextlib.suppress(json.JSONDecodeError):  # torn by a kill
-                point = json.loads(line)
-                found[point["step"]] = point["loss"]
-        return found
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    served = Served(tmp_path / "home")
-    yield served
-    served.process.kill()
-    served.process.wait()
-    # The tasks of a pool train on.
-    end_agents(f"SATURN_HOME={served.environment['SATURN_HOME']}")
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 import saturn
 from saturn import verbs
 from saturn.errors import InvalidInput, TasksFailed
+from saturn.plain.say import say_if_long
 from saturn.runs.outlook import Outlook
 from saturn.scripts.task import ScriptTask
 from saturn.sweeps import scripts, sweep
@@ -448,3 +450,16 @@ def test_a_list_becomes_several_arguments_and_stands_in_no_text() -> None:
         scripts.arguments({"args": ["--layers={layers}"]}, parameters)
     with pytest.raises(ValueError, match=r"`environment.LAYERS` has `\{layers\}` within"):
         scripts.with_environment({"environment": {"LAYERS": "{layers}"}}, parameters)
+
+
+def test_a_person_at_a_terminal_is_told_what_takes_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(is_terminal: bool, after_s: float) -> str:
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+        with say_if_long("making the tasks", after_s):
+            time.sleep(0.1)
+        return capsys.readouterr().err
+
+    assert said(True, 0.0) == "making the tasks\n"
+    assert said(True, 60.0) == said(False, 0.0) == ""

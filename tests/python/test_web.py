@@ -20,8 +20,8 @@ from typing import Any
 
 import browser
 import pytest
+from served import Served
 from sweep_run import TASKS, Run
-from test_pool import Served
 
 SATURN = Path(sys.executable).with_name("saturn")
 #: Tasks that train for minutes, unless they are cancelled.

@@ -30,6 +30,7 @@ fn main() -> ExitCode {
             Command::Sweep(args) => commands::sweep::run(&args),
             Command::Join(args) => commands::join::run(&args),
             Command::Serve(args) => commands::serve::run(&args),
+            Command::Shell(args) => commands::shell::run(&args),
             Command::Submit(args) => commands::submit::run(&args),
             Command::Resume(args) => commands::resume::run(&args),
             Command::Report(args) => commands::report::run(&args),

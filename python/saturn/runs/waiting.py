@@ -25,8 +25,8 @@ _FIRST_POLL_S, _MOST_POLL_S = 0.2, 5.0
 _SLOWER = 1.2
 #: After so many seconds a line comes even if no task has started or ended.
 _LINE_AT_LEAST_EVERY_S = 30.0
-_NOT_DRIVEN = "no process drives the run, or it does not answer; waiting until it goes on"
-_DRIVEN_AGAIN = "a process drives the run again"
+NOT_DRIVEN = "no process drives the run, or it does not answer; waiting until it goes on"
+DRIVEN_AGAIN = "a process drives the run again"
 #: The stages of a task that has ended.
 _ENDED = frozenset({"done", "diverged", "failed", "cancelled", "stopped"})
 
@@ -69,10 +69,10 @@ def wait_for(
         poll_s = _FIRST_POLL_S if has_changed else min(poll_s * _SLOWER, _MOST_POLL_S)
         left_s = poll_s if until is None else max(0.0, until - time.monotonic())
         time.sleep(min(poll_s, left_s))
-        status = _status(run)
+        status = status_of(run)
 
 
-def _status(run: Run) -> Status | None:
+def status_of(run: Run) -> Status | None:
     """Where the run stands; None for another person's pool while nobody drives it or answers."""
     try:
         return run.status()
@@ -82,6 +82,11 @@ def _status(run: Run) -> Status | None:
         if not run.is_over:
             raise
         return None
+
+
+def is_driven_now(status: Status | None) -> bool:
+    """Whether a process drives the run, by what `status_of` found."""
+    return status is not None and status["status"] not in ("interrupted", "died")
 
 
 def wait_or_leave(
@@ -128,10 +133,10 @@ class _Teller:
 
     def look(self, status: Status | None) -> bool:
         """Tell what has changed since the last look; whether a task has started or ended."""
-        is_driven = status is not None and status["status"] not in ("interrupted", "died")
+        is_driven = is_driven_now(status)
         if is_driven != self._is_driven:
             self._is_driven = is_driven
-            self._tell(_DRIVEN_AGAIN if is_driven else _NOT_DRIVEN)
+            self._tell(DRIVEN_AGAIN if is_driven else NOT_DRIVEN)
         if status is None:
             return False
         tasks = [task for task in status["tasks"] if task["name"] in self._names]

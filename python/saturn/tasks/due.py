@@ -1,4 +1,4 @@
-"""Due times, as people say them: `18:00`, `2026-11-28 09:00`, `+3h`, `+1h30m`."""
+"""Due times and durations, as people say them: `18:00`, `2026-11-28 09:00`, `+3h`, `1h30m`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Due: TypeAlias = str | timedelta | datetime
 
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "min": 60, "s": 1}
 _PART = r"(\d+(?:\.\d+)?) ?(d|h|min|m|s)"
-_DURATION = re.compile(rf"\+ ?{_PART}(?: ?{_PART})*")
+_DURATION = re.compile(rf"{_PART}(?: ?{_PART})*")
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})")
 _EXPECTED = "expected a time such as 18:00 or 2026-11-28 09:00, or a duration such as +3h or +1h30m"
 
@@ -38,10 +38,21 @@ def seconds_until(due: Due, now: datetime | None = None) -> float:
     return seconds
 
 
+def seconds_of(duration: str) -> float:
+    """Seconds of a duration such as `2h` or `1h30m`; raises `InvalidInput` for other text."""
+    text = duration.strip()
+    if not _DURATION.fullmatch(text):
+        raise InvalidInput(f"`{text}` is no duration; expected one such as 2h, 45m or 1h30m")
+    return _seconds(text)
+
+
+def _seconds(duration: str) -> float:
+    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(_PART, duration))
+
+
 def _read(text: str, now: datetime) -> datetime | timedelta:
-    if _DURATION.fullmatch(text):
-        parts = re.findall(_PART, text)
-        return timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in parts))
+    if text.startswith("+") and _DURATION.fullmatch(text[1:].lstrip(" ")):
+        return timedelta(seconds=_seconds(text))
     try:
         if of_day := _CLOCK.fullmatch(text):
             hour, minute = map(int, of_day.groups())

@@ -29,7 +29,7 @@ pub(crate) use self::live::{
 pub(crate) use self::profile::{
     ExportArgs, ForgetArgs, ImportArgs, ListArgs, ProfileArgs, ProfileCommand, ShowArgs,
 };
-pub(crate) use self::script::{JoinArgs, RunArgs, ServeArgs, SubmitArgs, SweepArgs};
+pub(crate) use self::script::{JoinArgs, RunArgs, ServeArgs, ShellArgs, SubmitArgs, SweepArgs};
 pub(crate) use self::simulate::SimulateArgs;
 pub(crate) use self::whatif::WhatifArgs;
 use crate::size::Size;
@@ -61,6 +61,8 @@ pub(crate) enum Command {
     Serve(ServeArgs),
     /// Add the tasks of a sweep to the pool, or to another run in progress.
     Submit(SubmitArgs),
+    /// Hold devices of the pool for some time, to work on them by hand.
+    Shell(ShellArgs),
     /// Join the pool of another person of this machine, or leave it.
     Join(JoinArgs),
     /// Continue a run that was interrupted or that died.

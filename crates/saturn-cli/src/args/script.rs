@@ -179,6 +179,30 @@ pub(crate) struct SubmitArgs {
     pub(crate) json: bool,
 }
 
+/// `saturn shell`.
+#[derive(Debug, clap::Args, Serialize)]
+#[command(after_help = more(&[
+    ("saturn shell --gpus 1 --for 2h", "a shell that has a GPU of the pool for two hours"),
+    ("saturn shell --for 8h -- jupyter lab", "another program in place of the shell"),
+], "0 the place was given back, or its time is over; 2 refused, or no process drives the pool, 5 the place was lost, 130 Ctrl-C while waiting; else that of the shell or command"))]
+pub(crate) struct ShellArgs {
+    /// How many GPUs (CPU slots on a machine without a GPU) to hold.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) gpus: u32,
+    /// For how long, such as 2h, 45m or 1h30m. Then the shell is asked to end, and later killed.
+    #[arg(long = "for", value_name = "TIME")]
+    pub(crate) time: String,
+    /// Priority among your tasks, 4 by default: tasks with a higher number end sooner.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) priority: Option<i32>,
+    /// Print the devices and the end as JSON before the shell or command starts.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The command to run in place of a shell.
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
+
 /// `saturn join`.
 #[derive(Debug, clap::Args, Serialize)]
 #[command(after_help = more(&[

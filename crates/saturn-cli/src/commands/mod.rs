@@ -17,6 +17,7 @@ pub(crate) mod resume;
 pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod serve;
+pub(crate) mod shell;
 pub(crate) mod simulate;
 pub(crate) mod status;
 pub(crate) mod stop;

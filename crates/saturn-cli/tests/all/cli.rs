@@ -78,6 +78,7 @@ fn help() {
         "stop",
         "sweep",
         "submit",
+        "shell",
         "doctor",
         "completions",
     ] {
