@@ -58,10 +58,10 @@ fn as_it_is_a_run_ends_when_it_expects_to_or_earlier_by_a_better_plan() {
 #[test]
 fn further_nodes_and_cancelled_tasks_end_a_run_sooner() {
     let (code, shown, talk) =
-        whatif("demo.jsonl", &["--at", "2m", "--add", "0..3", "--price", "2"]);
+        whatif("demo.jsonl", &["--at", "50s", "--add", "0..3", "--price", "2"]);
     assert_eq!((code, talk.as_str()), (0, ""));
     insta::assert_snapshot!("whatif_run", shown);
-    let all = data("demo.jsonl", &["--at", "2m"]);
+    let all = data("demo.jsonl", &["--at", "50s"]);
     assert_eq!(all["sizes"].as_array().unwrap().len(), 5);
     let makespans_s = |of: &Value| -> Vec<f64> {
         let sizes = of["sizes"].as_array().unwrap();
@@ -69,14 +69,14 @@ fn further_nodes_and_cancelled_tasks_end_a_run_sooner() {
     };
     let ends_s = makespans_s(&all);
     assert!(ends_s.is_sorted_by(|a, b| a >= b) && ends_s[4] < 0.7 * ends_s[0], "{ends_s:?}");
-    assert_eq!(data("demo.jsonl", &["--at", "2m", "--nodes", "1..5"]), all);
+    assert_eq!(data("demo.jsonl", &["--at", "50s", "--nodes", "1..5"]), all);
     let cancelled = "gpt2-b4-lr0.0002,gpt2-b4-lr0.0008";
-    let fewer = data("demo.jsonl", &["--at", "2m", "--add", "1", "--without", cancelled]);
+    let fewer = data("demo.jsonl", &["--at", "50s", "--add", "1", "--without", cancelled]);
     assert_eq!(fewer["run"]["cancelled"].as_array().unwrap().len(), 2);
     assert_eq!(fewer["run"]["as_it_is"]["makespan_s"], all["sizes"][0]["makespan_s"]);
     assert!(makespans_s(&fewer)[0] < ends_s[0], "{fewer}");
     assert_eq!(fewer["num_tasks"].as_u64().unwrap() + 2, all["num_tasks"].as_u64().unwrap());
-    let arguments = ["--at", "2m", "--add", "1", "--without", cancelled];
+    let arguments = ["--at", "50s", "--add", "1", "--without", cancelled];
     let (_, shown, _) = whatif("demo.jsonl", &arguments);
     insta::assert_snapshot!("whatif_run_without", shown);
 }
@@ -89,21 +89,21 @@ fn further_nodes_hold_strategies_that_the_runs_nodes_cannot_hold_now() {
     let text = std::fs::read_to_string(path).unwrap();
     let is_before = |line: &&str| {
         let at_s = line.strip_prefix('[').and_then(|row| row.split_once(','));
-        at_s.is_none_or(|(at_s, _)| at_s.parse::<f64>().unwrap() < 80.0)
+        at_s.is_none_or(|(at_s, _)| at_s.parse::<f64>().unwrap() < 36.0)
     };
     let mut lines: Vec<&str> = text.lines().filter(is_before).collect();
     let record = r#"{"record":"set_aside","node":0,"devices":[1],"reason":"x"}"#;
-    let aside = format!("[80.0,{record}]");
+    let aside = format!("[36.0,{record}]");
     lines.push(&aside);
     let folder = tempfile::TempDir::new().unwrap();
     let path = folder.path().join("aside.jsonl");
     std::fs::write(&path, lines.join("\n") + "\n").unwrap();
-    let found = |add: &str| data(path.to_str().unwrap(), &["--at", "80s", "--add", add]);
+    let found = |add: &str| data(path.to_str().unwrap(), &["--at", "36s", "--add", add]);
     assert!(found("0")["run"]["num_too_wide"].as_u64().unwrap() > 0);
     let more = found("1");
     assert_eq!(more["run"]["num_too_wide"], 0, "{more}");
     // Further nodes of one device hold none of them either.
-    let narrow = data(path.to_str().unwrap(), &["--at", "80s", "--add", "1", "--gpus", "1"]);
+    let narrow = data(path.to_str().unwrap(), &["--at", "36s", "--add", "1", "--gpus", "1"]);
     assert!(narrow["run"]["num_too_wide"].as_u64().unwrap() > 0);
 }
 
@@ -120,11 +120,11 @@ fn a_run_of_which_nothing_can_be_planned_says_why() {
         (&[][..], 2, "the run is complete: nothing of it is left to plan"),
         (&at("1s"), 3, "no task can be planned yet: `gpt2-b2-lr0.0002` (inspecting)"),
         (&at("3h"), 2, "the run's journal ends at"),
-        (&["--at", "2m", "--price", "h100=2"], 2, "of a run expected one number"),
-        (&["--at", "2m", "--without", "nobody"], 2, "there is no task `nobody`"),
-        (&["--at", "2m", "--without", "words-lr0.1"], 2, "`words-lr0.1` has ended (done)"),
-        (&["--at", "2m", "--spot"], 2, "--spot and --type are for files, not for runs"),
-        (&["--at", "2m", "--type", "h100"], 2, "--spot and --type are for files, not for runs"),
+        (&["--at", "50s", "--price", "h100=2"], 2, "of a run expected one number"),
+        (&["--at", "50s", "--without", "nobody"], 2, "there is no task `nobody`"),
+        (&["--at", "50s", "--without", "vit-b16-lr0.002"], 2, "`vit-b16-lr0.002` has ended (done)"),
+        (&["--at", "50s", "--spot"], 2, "--spot and --type are for files, not for runs"),
+        (&["--at", "50s", "--type", "h100"], 2, "--spot and --type are for files, not for runs"),
     ] {
         let (found, shown, talk) = whatif("demo.jsonl", arguments);
         assert_eq!((found, shown.as_str()), (code, ""), "{arguments:?}: {talk}");
@@ -135,7 +135,7 @@ fn a_run_of_which_nothing_can_be_planned_says_why() {
 
 #[test]
 fn further_nodes_keep_deadlines_that_the_run_alone_misses() {
-    // Each task is due at 170 s, 50 s from when it is asked.
+    // Each task is due at 110 s, 60 s from when it is asked.
     let path = root().join("benches/replay/runs/demo.jsonl");
     let text = std::fs::read_to_string(path).unwrap();
     let due = |at_s: u32| text.replace("\"deadline_s\":null", &format!("\"deadline_s\":{at_s}"));
@@ -143,18 +143,18 @@ fn further_nodes_keep_deadlines_that_the_run_alone_misses() {
     let shown = |at_s: u32, more: &[&str]| {
         let path = folder.path().join("due.jsonl");
         std::fs::write(&path, due(at_s)).unwrap();
-        let options = [&["--at", "2m", "--add", "0..1"], more].concat();
+        let options = [&["--at", "50s", "--add", "0..1"], more].concat();
         let (code, shown, talk) = whatif(path.to_str().unwrap(), &options);
         assert_eq!((code, talk.as_str()), (0, ""));
         shown
     };
     let left_out = "these plans leave them out";
     let missed = "misses a task's deadline";
-    let found = shown(170, &[]);
+    let found = shown(110, &[]);
     assert!(found.contains(missed) && !found.contains(left_out), "{found}");
-    let found = shown(170, &["--without", " gpt2-b4-lr0.0002, gpt2-b4-lr0.0008"]);
+    let found = shown(110, &["--without", " gpt2-b4-lr0.0002, gpt2-b4-lr0.0008"]);
     assert!(found.contains(&format!("as it is, {missed}")) && !found.contains(left_out), "{found}");
     // With too little time for all sizes deadlines don't count.
-    let found = shown(130, &[]);
+    let found = shown(60, &[]);
     assert!(!found.contains(missed) && found.contains(left_out), "{found}");
 }

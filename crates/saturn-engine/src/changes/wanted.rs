@@ -216,11 +216,11 @@ impl State {
                 && self.may_be_tried(task, key)
                 && !self.is_ruled_out(group, key)
         });
+        let kind = self.config.device_kind;
         let cheapest = candidates.map(|(key, _)| key).min_by(|a, b| {
             let by_count = a.strategy.gpus.cmp(&b.strategy.gpus);
-            let (rank_a, rank_b) =
-                (rank_before(&a.strategy.technique), rank_before(&b.strategy.technique));
-            by_count.then(rank_a.total_cmp(&rank_b)).then(a.cmp(b))
+            let rank = |key: &TrialKey| rank_before(kind, &key.strategy.technique);
+            by_count.then(rank(a).total_cmp(&rank(b))).then(a.cmp(b))
         });
         if let Some(cheapest) = cheapest.cloned() {
             self.open_trial(group, &cheapest);

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use saturn_core::Strategy;
 
+use crate::facts::config::DeviceKind;
 use crate::knowledge::scaling::{Cell, Guess, Seen, guesses};
 use crate::state::group::Group;
 use crate::state::lesson::{Estimate, Footing, Offsets};
@@ -48,13 +49,14 @@ impl State {
         let learns_from: Vec<usize> = self.open_groups().take(MAX_GROUPS_TO_LEARN_FROM).collect();
         let others = groups.iter().filter(|group| !learns_from.contains(group));
         let concerned: BTreeSet<usize> = learns_from.iter().chain(others).copied().collect();
+        let kind = self.config.device_kind;
         let mut may_differ = learns_from != self.learns_from;
         for index in &concerned {
-            may_differ |= self.groups[*index].show_offsets(&self.node_widths);
+            may_differ |= self.groups[*index].show_offsets(kind, &self.node_widths);
         }
         if may_differ {
             let shown = learns_from.iter().map(|index| &self.groups[*index].footing.shown[..]);
-            self.offsets = Arc::new(Offsets::learnt(shown));
+            self.offsets = Arc::new(Offsets::learnt(kind, shown));
         }
         for index in &concerned {
             self.groups[*index].estimate(&self.offsets, &self.node_widths);
@@ -67,10 +69,13 @@ impl State {
     pub(crate) fn are_estimates_kept_up(&self) -> bool {
         self.groups.iter().filter(|group| !group.footing.has_changed).all(|group| {
             let Some(offsets) = group.footing.offsets.clone() else { return true };
+            if group.num_open > 0 && offsets.kind != self.config.device_kind {
+                return false;
+            }
             let mut anew = group.clone();
             anew.footing = Footing { has_changed: true, ..Footing::default() };
             anew.learn();
-            anew.show_offsets(&self.node_widths);
+            anew.show_offsets(offsets.kind, &self.node_widths);
             anew.estimate(&offsets, &self.node_widths);
             anew == *group
         })
@@ -100,13 +105,14 @@ impl Group {
             })
     }
 
-    /// Works out anew what the group's measurements show of techniques, if they have changed. Returns
-    /// whether they have.
-    fn show_offsets(&mut self, node_widths: &BTreeMap<String, u32>) -> bool {
-        if !self.footing.has_changed {
+    /// Works out anew what the group's measurements show of techniques, if the measurements or the
+    /// kind of device have changed. Returns whether they have.
+    fn show_offsets(&mut self, kind: DeviceKind, node_widths: &BTreeMap<String, u32>) -> bool {
+        let offsets = self.footing.offsets.as_ref();
+        if !self.footing.has_changed && offsets.is_none_or(|offsets| offsets.kind == kind) {
             return false;
         }
-        let shown = Offsets::shown(&seen(self, node_widths));
+        let shown = Offsets::shown(kind, &seen(self, node_widths));
         // Strategies may have come since it was last worked out.
         let told = self.told().collect();
         self.footing = Footing { told, shown, has_changed: false, offsets: None };

@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::facts::config::DeviceKind;
+
 /// An estimate as sure as this stands in for a trial, whose own noise is about as large: standard
 /// deviation of the logarithm.
 const SURE_SD: f64 = 0.06;
@@ -75,10 +77,19 @@ pub(crate) struct Lesson {
 ///
 /// The prior is the order in which a practitioner would try the techniques; every measurement that
 /// can be compared corrects it.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Offsets {
+    /// The kind of device that they hold for.
+    pub(crate) kind: DeviceKind,
     /// Number, sum of what was seen of each technique.
     pub(crate) seen: BTreeMap<String, (f64, f64)>,
+}
+
+impl Offsets {
+    /// The offsets before anything is measured.
+    pub(crate) fn before(kind: DeviceKind) -> Self {
+        Self { kind, seen: BTreeMap::new() }
+    }
 }
 
 /// What a group's estimates rest on. They are worked out anew only where that has changed: a run

@@ -121,6 +121,7 @@ pub struct State {
 impl State {
     /// The state of a run that has just begun: no nodes, no tasks.
     pub fn new(config: RunConfig) -> Self {
+        let offsets = Arc::new(Offsets::before(config.device_kind));
         Self {
             config,
             cluster: Cluster::default(),
@@ -146,7 +147,7 @@ impl State {
             open_trials: OpenTrials::new(),
             to_inspect: BTreeSet::new(),
             have_raised: BTreeSet::new(),
-            offsets: Arc::default(),
+            offsets,
             learns_from: Vec::new(),
             soon_free: SoonFree::default(),
             order: Order::default(),

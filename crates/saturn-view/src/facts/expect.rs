@@ -20,11 +20,11 @@ const NUM_EARLIER: usize = 20;
 /// Ratios of tasks that trained, in the recorded runs of `benches/replay/runs`: ten quantiles, evenly
 /// apart. They stand in for earlier runs where there are none. A test of the recorded runs checks
 /// them.
-pub const DEFAULT_TRAINING: [f64; 10] = [0.82, 0.92, 0.98, 1.0, 1.01, 1.03, 1.07, 1.14, 1.35, 1.67];
+pub const DEFAULT_TRAINING: [f64; 10] = [0.79, 0.88, 0.98, 1.0, 1.01, 1.02, 1.03, 1.07, 1.17, 1.55];
 /// The same quantiles for tasks that waited.
-pub const DEFAULT_WAITING: [f64; 10] = [0.65, 0.9, 0.97, 1.01, 1.02, 1.09, 1.18, 1.34, 1.54, 2.05];
+pub const DEFAULT_WAITING: [f64; 10] = [0.58, 0.81, 0.94, 0.99, 1.01, 1.04, 1.07, 1.19, 1.45, 1.83];
 /// The same quantiles for whole runs.
-pub const DEFAULT_RUNS: [f64; 10] = [0.78, 0.92, 0.97, 0.99, 1.02, 1.06, 1.11, 1.27, 1.44, 2.22];
+pub const DEFAULT_RUNS: [f64; 10] = [0.69, 0.89, 0.94, 0.99, 1.0, 1.02, 1.03, 1.07, 1.32, 2.28];
 
 /// How large the error may be, as factors on the remaining time.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
