@@ -16,7 +16,6 @@ from saturn import native
 from saturn.errors import InvalidInput, Refused
 from saturn.plain.say import say, say_if_long
 from saturn.runs import connecting, held_place, joined, pool
-from saturn.runs.joined import JoinedPool
 from saturn.runs.live import Run
 from saturn.runs.showing import show, teller
 from saturn.runs.waiting import wait_or_leave
@@ -189,11 +188,6 @@ def _as_pool(run: Run, path: Path, what: str) -> Pool:
     """The run as a pool, which takes what the sweep file has."""
     if isinstance(run, Pool):
         return run
-    if isinstance(run, JoinedPool):
-        raise InvalidInput(
-            f"{path} has {what}, which decides in a process of its own, and another person's pool "
-            f"starts none of yours; in a run of its own: saturn sweep {shlex.quote(str(path))}"
-        )
     raise InvalidInput(
         f"{path} has {what}, which only a pool takes: saturn serve. In a run of its own: "
         f"saturn sweep {shlex.quote(str(path))}"

@@ -60,6 +60,23 @@ class Person:
         """This person's agents."""
         return agents_with(self.mark)
 
+    def steering(self) -> list[int]:
+        """The processes of this person's that steer a sweep."""
+        words = ["pgrep", "-u", str(self.uid), "-f", "saturn.tuning.steer"]
+        return [int(pid) for pid in subprocess.run(words, capture_output=True).stdout.split()]
+
+    def pool(self) -> Path:
+        """The directory of the newest pool that this person drives."""
+        return max((self.home / "saturn" / "pools").iterdir())
+
+    def judged(self, directory: Path) -> list[dict[str, Any]]:
+        """What this person is told that stoppers have decided."""
+        program = f"from saturn import native; print(native.judged({str(directory)!r}))"
+        command = [*self._as_this_person(), sys.executable, "-c", program]
+        told = subprocess.run(command, capture_output=True, check=True, text=True)
+        found: list[dict[str, Any]] = json.loads(told.stdout)
+        return found
+
     def end(self) -> None:
         """Kill all of this person's processes."""
         for entry in Path("/proc").iterdir():
@@ -73,13 +90,17 @@ class Person:
         os.chown(path, self.uid, self.uid)
 
     def _command(self, arguments: tuple[str, ...]) -> list[str]:
+        return [*self._as_this_person(), str(SATURN), *arguments]
+
+    def _as_this_person(self) -> list[str]:
+        """The words before a command that this person gives."""
         may_read = "+dac_read_search"
         user = [f"--reuid={self.uid}", f"--regid={self.uid}", "--clear-groups"]
         rights = [f"--inh-caps={may_read}", f"--ambient-caps={may_read}"]
         own = {"HOME": self.home, "SATURN_HOME": self.home / "saturn"}
         own["SATURN_LOCKS_DIR"] = self.home / "locks"
         variables = [f"{name}={path}" for name, path in own.items()]
-        return ["setpriv", *user, *rights, "env", *variables, self.mark, str(SATURN), *arguments]
+        return ["setpriv", *user, *rights, "env", *variables, self.mark]
 
 
 def until(is_so: Callable[[], bool], what: str, at_most_s: float = 60.0) -> None:

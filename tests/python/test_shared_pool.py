@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 import reference
 from people import Person, until
+from saturn import native
 from saturn.runs import joined
 
 pytestmark = pytest.mark.skipif(
@@ -48,7 +49,15 @@ def loss(outputs, labels):
 
 def make(steps):
     return Task(model, loader, loss, HParams(lr=0.01, batch_count=steps), techniques=["ddp"])
+
+def at(lr):
+    return Task(model, loader, loss, HParams(lr=lr, batch_count=400), techniques=["ddp"])
 """
+RACE = 'function = "nets.py:at"\n[grid]\nlr = [0.1, 0.01, 1e-9]\n[run]\nstopper = "asha"\n'
+SEARCH = (
+    'function = "nets.py:at"\n[search]\ntrials = 3\nin_flight = 1\n'
+    "[search.space]\nlr = { low = 0.01, high = 0.1 }\n"
+)
 
 
 class Shared:
@@ -84,6 +93,15 @@ class Shared:
         found = self.status(self.host).get(task)
         return found is not None and found["stage"] == "running" and found["step"] > from_step
 
+    @property
+    def of_lena(self) -> Path:
+        """Lena's directory of the pool."""
+        return self.lena.home / "saturn" / "joined" / "pool"
+
+    def is_over(self, *sweeps: str) -> bool:
+        """Whether nothing is left to decide about these sweeps of lena's."""
+        return all((self.of_lena / "steered" / name / "over").exists() for name in sweeps)
+
     def is_done(self, *tasks: str) -> bool:
         found = self.status(self.host)
         return all(found[task]["stage"] == "done" for task in tasks)
@@ -102,19 +120,26 @@ def shared(tmp_path: Path) -> Iterator[Shared]:
         print(pool.host.told())
 
 
-def assert_trained_as_plain_torch_does(person: Person, task: str) -> None:
-    """By the metrics in the person's own directory."""
+def assert_trained_as_plain_torch_does(
+    person: Person, task: str, made: tuple[str, float] = ("make", STEPS), last: int | None = STEPS
+) -> None:
+    """By the metrics in the person's own directory.
+
+    `made` is the function that made the task, and its argument. `last` is the step up to which the
+    task must have trained; None: it may have been stopped at any.
+    """
     scope: dict[str, Any] = {}
     exec(NETS, scope)
-    expected, _ = reference.train(scope["make"](STEPS).definition(), STEPS)
+    definition = scope[made[0]](made[1]).definition()
     metrics = person.home / "saturn" / "joined" / "pool" / "tasks" / task / "metrics.jsonl"
     rows = [json.loads(line) for line in metrics.read_text().splitlines()]
     steps = [row["step"] for row in rows]
     assert len(steps) == len(set(steps)), "no step is trained twice"
+    expected, _ = reference.train(definition, max(steps))
     assert {row["step"]: row["loss"] for row in rows if "loss" in row} == {
         step: expected[step] for step in steps
     }
-    assert max(steps) == STEPS
+    assert last is None or max(steps) == last
 
 
 def test_people_share_a_pool_whose_driver_is_killed_while_their_tasks_train(shared: Shared) -> None:
@@ -205,6 +230,70 @@ def test_a_persons_tasks_wait_while_this_persons_agent_is_not_there(shared: Shar
     assert set(leaving).isdisjoint(lena.agents())
     until(lambda: shared.is_done("own-task"), "lena's task is done")
     assert "failed   own" not in host.told().split("people")[-1]
+
+
+@pytest.mark.slow(quick=["nothing"])
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("strike", ["nothing", "kill the driver", "kill what steers"])
+def test_a_guests_stopper_and_search_decide_about_the_guests_own_tasks(
+    shared: Shared, strike: str
+) -> None:
+    host, lena = shared.host, shared.lena
+    for person in (host, lena):
+        person.write("race.toml", RACE)
+    lena.write("search.toml", SEARCH)
+    assert lena.saturn("join", str(shared.door)).returncode == 0
+    for person, given in ((host, "hosts"), (lena, "race")):
+        said = person.saturn("submit", "race.toml", "--name", given)
+        assert said.returncode == 0, said.stderr
+    said = lena.saturn("submit", "search.toml")
+    assert said.returncode == 0, said.stderr
+    until(lambda: shared.trains("search-trial-0", 5), "the search trains")
+    assert [lena.uid] * 2 == [Path(f"/proc/{pid}").stat().st_uid for pid in lena.steering()]
+    assert lena.saturn("cancel", "pool", "hosts").returncode == 2, "it is the host's"
+    if strike == "kill the driver":
+        shared.kill_driver()
+        until(lambda: not lena.steering(), "nobody steers without the pool")
+        assert not shared.is_over("search")
+        shared.driver = host.start("serve")
+    elif strike == "kill what steers":
+        for pid in lena.steering():
+            os.kill(pid, signal.SIGKILL)
+    until(lambda: shared.is_over("race", "search"), "nothing is left to decide", 120.0)
+    ended = {name: task["stage"] for name, task in shared.status(lena).items()}
+    assert [ended[f"search-trial-{number}"] for number in range(3)] == ["done"] * 3
+    assert ended["race-lr=0.1"] == "done" and ended["race-lr=1e-09"] in ("stopped", "done")
+    assert_trained_as_plain_torch_does(lena, "race-lr=0.1", ("at", 0.1), 400)
+    assert_trained_as_plain_torch_does(lena, "race-lr=1e-09", ("at", 1e-9), None)
+    # What a stopper was shown and has decided is told to its own person alone.
+    judged = {one["task"] for one in json.loads(native.judged(str(host.pool())))}
+    assert {"race-lr=0.1", "hosts-lr=0.1"} <= judged
+    of_lena = {one["task"] for one in lena.judged(shared.of_lena)}
+    assert of_lena == {name for name in judged if not name.startswith("hosts")}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_names_of_a_guests_sweeps_are_free_in_the_next_pool_at_the_same_door(
+    shared: Shared,
+) -> None:
+    host, lena = shared.host, shared.lena
+    lena.write("race.toml", RACE)
+    assert lena.saturn("join", str(shared.door)).returncode == 0
+    said = lena.saturn("submit", "race.toml")
+    assert said.returncode == 0, said.stderr
+    said = lena.saturn("submit", "race.toml")
+    assert "the pool has a sweep `race` already" in said.stderr
+    first = host.pool().name
+    assert host.saturn("close", "pool").returncode == 0
+    assert shared.driver.wait(120) == 0, host.told()
+    shared.driver = host.start("serve", "--share", str(shared.door), "--devices", "2")
+    until(lambda: lena.saturn("status", "pool").returncode == 0, "the next pool")
+    said = lena.saturn("submit", "race.toml")
+    assert said.returncode == 0, said.stderr
+    until(lambda: shared.is_over("race"), "the next pool's stopper decides")
+    assert shared.is_done("race-lr=0.1")
+    assert (shared.of_lena.resolve() / f"steered-{first}" / "race").is_dir()
 
 
 def test_what_is_no_door_is_refused(tmp_path: Path) -> None:

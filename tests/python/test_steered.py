@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from faces import make_task
 from saturn import native
-from saturn.errors import InvalidInput, NotPicklable, Refused
+from saturn.errors import InvalidInput, NotPicklable, Refused, RunOver
 from saturn.runs import request
 from saturn.runs.live import Run
 from saturn.runs.run import attach
@@ -182,6 +182,57 @@ def test_a_stopper_that_raises_decides_no_more_and_is_named(pool: FakePool) -> N
     steers = partial(steer.main, pool.run_dir, "mine")
     goes_on_until_it_is_cancelled(pool, sweep, steers, [("mine-b", "go_on")])
     assert "the stopper of the sweep `mine` fails" in pool.told[0]["text"]
+
+
+def test_a_sweep_goes_on_later_if_nobody_drives_the_pool_of_another_person(
+    pool: FakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool.stages = {"mine-a": "held"}
+    sweep = pool.sweep("mine", ends_bad(), ["mine-a"])
+    (pool.run_dir / "control.sock").symlink_to("door/control.sock")
+    process = threading.Thread(target=partial(steer.main, pool.run_dir, "mine"), daemon=True)
+    process.start()
+    assert pool.was_asked.wait(100)
+
+    def gone(_: Any) -> str:
+        raise RunOver("the process that drives the pool is not there")
+
+    monkeypatch.setattr(native, "status", gone)
+    # Its process ends although another process may drive the pool already.
+    process.join(timeout=100)
+    assert not process.is_alive() and not sweep.has_ended
+    assert pool.told == [], "the stopper has not failed"
+
+
+def test_the_sweeps_of_an_earlier_pool_of_another_person_are_put_aside(
+    pool: FakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (pool.run_dir / "control.sock").symlink_to("door/control.sock")
+    names = iter(["first", "first", "second", "../second"])
+    monkeypatch.setattr(
+        native, "ask", lambda *_: json.dumps({"ok": True, "run": next(names)})
+    )
+    pool.sweep("mine", ends_bad(), ["mine-a"])
+    with pytest.raises(Refused, match="a sweep `mine` already"):
+        pool.sweep("mine", ends_bad(), ["mine-a"])
+    second = pool.sweep("mine", ends_bad(), ["mine-a"])
+    assert second.directory == pool.run_dir / "steered" / "mine"
+    assert (pool.run_dir / "steered-first" / "mine" / "tuner.pkl").is_file()
+    with pytest.raises(InvalidInput, match="which is no pool's name"):
+        pool.sweep("other", ends_bad(), ["other-a"])
+
+
+@pytest.mark.parametrize("older", ["the process that drives the pool", "your agent"])
+def test_older_versions_that_start_no_stopper_of_others_are_named(
+    pool: FakePool, monkeypatch: pytest.MonkeyPatch, older: str
+) -> None:
+    (pool.run_dir / "control.sock").symlink_to("door/control.sock")
+    said = {"ok": False, "code": "malformed", "error": "unknown variant `run`"}
+    monkeypatch.setattr(native, "ask", lambda *_: json.dumps(said))
+    if older == "your agent":
+        (pool.run_dir / "steered").rmdir()
+    with pytest.raises(InvalidInput, match=f"{older}.* is of an older version of Saturn"):
+        pool.sweep("mine", ends_bad(), ["mine-a"])
 
 
 class Failing(StudyTuner):

@@ -12,7 +12,6 @@ import saturn
 from saturn import Run, Task, verbs
 from saturn.errors import InvalidInput, Refused, RunFailed, RunOver, TasksFailed, WaitingEnded
 from saturn.runs import in_pool, waiting
-from saturn.runs.joined import JoinedPool
 from saturn.runs.status import Status
 from saturn.tuning.pool import Pool
 
@@ -223,13 +222,10 @@ def test_the_next_name_is_tried_if_a_sweep_without_tasks_has_the_first(
     assert [task.name for task in there.tasks] == ["train-5-one", "train-5-other"]
 
 
-def test_a_stopper_goes_to_ones_own_pool_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopper_goes_to_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     there = Submitted(monkeypatch)
     saturn.orchestrate(two(), pool="auto", stopper="asha", log=False)
     assert there.options == {"stopper": "asha", "name": "train-3"}
-    Submitted(monkeypatch, JoinedPool)
-    with pytest.raises(InvalidInput, match="another person's pool starts none of yours"):
-        saturn.orchestrate(two(), pool="auto", stopper="asha", log=False)
 
 
 def sweep_file(directory: Path, more: str = "") -> Path:

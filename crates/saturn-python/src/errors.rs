@@ -8,8 +8,12 @@ use saturn_runtime::RuntimeError;
 
 /// Maps an error to an exception of `saturn.errors`, with the causes in its message.
 pub(crate) fn to_python(py: Python<'_>, error: &(dyn Error + 'static)) -> PyErr {
-    let is_bad_input = error.downcast_ref::<RuntimeError>().is_some_and(RuntimeError::is_bad_input)
-        || error.is::<ProblemError>();
+    let of_run = error.downcast_ref::<RuntimeError>();
+    if matches!(of_run, Some(RuntimeError::PoolNotDriven { .. })) {
+        return exception(py, "RunOver", &saturn_store::with_causes(error));
+    }
+    let is_bad_input =
+        of_run.is_some_and(RuntimeError::is_bad_input) || error.is::<ProblemError>();
     let message = saturn_store::with_causes(error);
     if is_bad_input { invalid_input(py, &message) } else { run_failed(py, &message) }
 }

@@ -8,7 +8,8 @@ terminal doesn't reach it, and that program is not its parent.
 The runtime starts the agent of a run of this person. The line for an agent in another person's pool
 (`joined`) has a `door`. That agent also answers `"there"`, if this person has one there already.
 
-The module imports only what it needs, so that it starts at once.
+The module imports only what it needs, so that it starts at once. What keeps steered sweeps is imported
+later, in a thread of its own.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
+from pathlib import Path
 from typing import Any
 
 from saturn import native
@@ -39,9 +42,16 @@ def main() -> int:
         os.write(answers, (json.dumps(said) + "\n").encode())
         os.close(answers)
 
+    def is_ready_in(directory: Path) -> None:
+        # From now on, this person may submit steered sweeps.
+        (directory / "steered").mkdir(mode=0o700, exist_ok=True)
+        answer("ready")
+        threading.Thread(target=_supervise, args=(directory,), daemon=True).start()
+
     try:
-        if "door" in json.loads(setup):
-            if not native.run_guest_agent(setup, lambda: answer("ready")):
+        said = json.loads(setup)
+        if "door" in said:
+            if not native.run_guest_agent(setup, lambda: is_ready_in(Path(said["directory"]))):
                 answer("there")
         else:
             native.run_agent(setup, lambda: answer("ready"))
@@ -49,6 +59,13 @@ def main() -> int:
         answer({"failed": str(error)})
         return 1
     return 0
+
+
+def _supervise(directory: Path) -> None:
+    """Keep a process for each of this person's steered sweeps in another person's pool."""
+    from saturn.tuning.supervise import supervise_joined
+
+    supervise_joined(directory)
 
 
 if __name__ == "__main__":

@@ -5,11 +5,10 @@ from __future__ import annotations
 from saturn import native
 from saturn.errors import RunOver
 from saturn.runs import joined, pool
-from saturn.runs.joined import JoinedPool
 from saturn.tuning.pool import Pool
 
 
-def connect() -> Pool | JoinedPool:
+def connect() -> Pool:
     """The pool that `saturn serve` drives on this machine, to submit tasks to.
 
     It is the pool of another person after `saturn join`, and else this person's own.
@@ -18,9 +17,9 @@ def connect() -> Pool | JoinedPool:
 
     Raises `RunOver` if no process drives a pool.
     """
-    of_other = joined.pool()
+    of_other = joined.reached()
     if of_other is not None:
-        return of_other
+        return Pool(of_other)
     newest = pool.newest()
     if newest is None or not native.is_driven(newest):
         was = "there is no pool" if newest is None else f"no process drives the pool {newest}"

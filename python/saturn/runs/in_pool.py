@@ -18,7 +18,6 @@ from typing import Any
 from saturn.errors import InvalidInput, Refused, RunOver
 from saturn.runs import pool
 from saturn.runs.connecting import connect
-from saturn.runs.joined import JoinedPool
 from saturn.runs.result import RunResult
 from saturn.runs.waiting import wait_or_leave
 from saturn.tasks.prefixes import prefixed, safe
@@ -58,7 +57,7 @@ def trained(
 
 
 def orchestrated(
-    reached: Pool | JoinedPool,
+    reached: Pool,
     tasks: Iterable[Task],
     options: Mapping[str, Any],
     tell: Callable[[str], None],
@@ -77,11 +76,6 @@ def orchestrated(
     Raises `WaitingEnded` at Ctrl-C, after which the tasks go on, and what `wait_for` raises.
     """
     stopper = options.get("stopper")
-    if stopper is not None and isinstance(reached, JoinedPool):
-        raise InvalidInput(
-            "a stopper decides in a process of its own, and another person's pool starts none of "
-            "yours: leave out `stopper`, or `pool` for a run of your own"
-        )
     reached._raises = options.get("raise_on_failure", True)
     tasks = list(tasks)
     name = options.get("name")
@@ -113,7 +107,7 @@ def orchestrated(
     return result
 
 
-def _submitted(reached: Pool | JoinedPool, tasks: list[Task], program: str, stopper: Any) -> str:
+def _submitted(reached: Pool, tasks: list[Task], program: str, stopper: Any) -> str:
     """Submit the tasks under a name that is free in the pool; returns that name.
 
     The name is the program's, with a number if the pool has such tasks already.
@@ -135,13 +129,13 @@ def _submitted(reached: Pool | JoinedPool, tasks: list[Task], program: str, stop
     raise refusal
 
 
-def _submit(reached: Pool | JoinedPool, tasks: list[Task], name: str, stopper: Any) -> None:
+def _submit(reached: Pool, tasks: list[Task], name: str, stopper: Any) -> None:
     # The program's own tasks keep their names.
     renamed = prefixed((copy.copy(task) for task in tasks), name)
-    if isinstance(reached, Pool) and stopper is not None:
-        reached.submit(renamed, stopper=stopper, name=name)
-    else:
+    if stopper is None:
         reached.submit(renamed)
+    else:
+        reached.submit(renamed, stopper=stopper, name=name)
 
 
 def _name_of_program() -> str:

@@ -6,10 +6,12 @@ has no journal: the other person's process keeps that.
 
 - `tasks`: this person's tasks, with their logs, checkpoints and metrics.
 - `control.sock` leads to the pool's door.
+- `steered`: this person's sweeps with a stopper or a study (`tuning.steered`).
 - `agent.json` is what the agent was started with.
 
 The *agent* is a process of this person's own. It starts the processes of this person's tasks when
-the pool says so, and waits while nobody drives the pool (`saturn-runtime`: `outliving/guest.rs`).
+the pool says so, and waits while nobody drives the pool (`saturn-runtime`: `outliving/guest.rs`). It
+also keeps a process for each of this person's steered sweeps (`tuning.supervise`).
 `SATURN_HOME/joined/pool` leads to the directory of the pool that was joined last.
 """
 
@@ -34,7 +36,6 @@ from saturn.library import Entry
 from saturn.plain import durable
 from saturn.plain.home import home
 from saturn.runs import request
-from saturn.runs.live import Run
 from saturn.tasks.surroundings import STARTED, Surroundings
 
 #: For how many seconds this person's tasks train on if nobody drives the pool.
@@ -54,16 +55,6 @@ class Joined:
     directory: Path
     #: Whether a process drives the pool now.
     is_driven: bool
-
-
-class JoinedPool(Run):
-    """A pool that another person drives. `saturn.connect` makes it, after `saturn join`.
-
-    It has the methods of `Run`. The pool refuses commands about other people's tasks.
-    """
-
-    #: The same code of another person may read other files by its relative paths.
-    _is_elsewhere = True
 
 
 def current() -> Path | None:
@@ -125,10 +116,17 @@ def leave() -> Path:
     return directory
 
 
-def pool() -> JoinedPool | None:
-    """The pool that was joined last; None if there is none.
+def has_left(directory: Path) -> bool:
+    """Whether this person has left the pool of this directory, so that nothing of theirs may run."""
+    return (directory / _LEAVE).exists()
+
+
+def reached() -> Path | None:
+    """The directory of the pool that was joined last, once a process drives it; None without any.
 
     Starts this person's agent again if it has ended, as after a restart of the machine.
+
+    Raises `RunOver` if no process drives the pool.
     """
     directory = current()
     if directory is None:
@@ -139,7 +137,7 @@ def pool() -> JoinedPool | None:
         raise RunOver(
             f"no process drives the pool at {door}; the person whose it is starts it: saturn serve"
         )
-    return JoinedPool(directory)
+    return directory
 
 
 def _link() -> Path:

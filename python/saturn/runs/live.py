@@ -66,9 +66,6 @@ class Run:
     `RunOver` if the run has ended or no process drives it.
     """
 
-    #: Whether tasks count as submitted from elsewhere than the run's own, wherever that is.
-    _is_elsewhere = False
-
     def __init__(self, run_dir: Path) -> None:
         """Make it for the directory of a run; `saturn.attach` finds that."""
         self._run_dir = run_dir
@@ -297,7 +294,8 @@ class Run:
         if of_run is not None:
             here.refuse_other_python(of_run)
         # From elsewhere, the same code may read other files.
-        is_elsewhere = self._is_elsewhere or (of_run is not None and here.cwd != of_run.cwd)
+        is_others = run_directory.is_joined(self._run_dir)
+        is_elsewhere = is_others or (of_run is not None and here.cwd != of_run.cwd)
         return request.pack(workload, cwd=here.cwd if is_elsewhere else None), here
 
     def _previewed(self, packed: Sequence[Packed], wishes: Wishes) -> dict[str, Any]:

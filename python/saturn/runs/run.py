@@ -242,8 +242,7 @@ def attach(run: PathLike, *, runs_dir: PathLike = "saturn_runs") -> Run:
 
     Raises `InvalidInput` if there is no such run.
     """
-    run_dir = found(run, runs_dir)
-    return joined.JoinedPool(run_dir) if run_dir == joined.current() else run_or_pool(run_dir)
+    return run_or_pool(found(run, runs_dir))
 
 
 def found(run: PathLike, runs_dir: PathLike) -> Path:

@@ -162,6 +162,14 @@ def has_begun(run_dir: Path) -> bool:
     return (run_dir / "journal.db").exists()
 
 
+def is_joined(run_dir: Path) -> bool:
+    """Whether this is this person's directory of a pool that another person drives (`joined`).
+
+    There `control.sock` leads to the pool's door; in the directory of a run it is a socket.
+    """
+    return (run_dir / "control.sock").is_symlink()
+
+
 def remove_unbegun(run_dir: Path) -> None:
     """Remove the directory of a refused run; with a journal it is a run, and stays."""
     if not has_begun(run_dir):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from saturn.errors import InvalidInput, Refused
-from saturn.runs import request
+from saturn.runs import request, run_directory
 from saturn.runs.live import Run
 from saturn.stoppers.given import stoppers_of, with_metrics
 from saturn.tasks.task import Task
@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 
 
 class Pool(Run):
-    """The pool that `saturn serve` drives. `saturn.connect` makes it, and `saturn.attach`."""
+    """The pool that `saturn serve` drives. `saturn.connect` makes it, and `saturn.attach`.
+
+    It may be another person's, after `saturn join`. That pool refuses commands about other people's
+    tasks.
+    """
 
     def submit(
         self,
@@ -139,4 +143,5 @@ class Pool(Run):
 
 def run_or_pool(run_dir: Path) -> Run:
     """The run in this directory; a `Pool` if the run takes sweeps with a stopper."""
-    return Pool(run_dir) if steered.takes_steered(run_dir) else Run(run_dir)
+    is_pool = steered.takes_steered(run_dir) or run_directory.is_joined(run_dir)
+    return Pool(run_dir) if is_pool else Run(run_dir)

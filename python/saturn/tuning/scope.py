@@ -56,6 +56,10 @@ class Scope:
         """Say that no more tasks will come."""
         self.run.close()
 
+    def note(self, text: str) -> None:
+        """Tell people something about the tuner; raises `InvalidInput`, `RunFailed`."""
+        self.run._command({"command": "note", "text": text})
+
     def stop(self) -> None:
         """Stop the run at checkpoints, because the tuner can't go on."""
         self.run.stop()

@@ -16,7 +16,6 @@ import time
 import traceback
 from pathlib import Path
 
-from saturn import native
 from saturn.errors import InvalidInput
 from saturn.tasks.surroundings import SUBMITTED, Surroundings
 from saturn.tuning import keeping
@@ -54,12 +53,12 @@ def main(run_dir: Path, name: str) -> None:
     watch.begin()
     began = time.monotonic()
     is_over = False
-    while not (is_over or sweep.is_withdrawn) and native.is_driven(run_dir):
+    while not (is_over or sweep.is_withdrawn or watch.is_cut_off) and sweep.is_driven:
         time.sleep(_LOOK_S)
         has_none = not watch.num_tasks and time.monotonic() - began > _NEVER_CAME_S
         is_over = watch.is_finished or watch.has_given_up or sweep.is_cancelled or has_none
     if watch.has_given_up:
-        _stand_by(sweep)
+        is_over = _stand_by(sweep)
     if sweep.is_cancelled:
         _cancel(sweep)  # at once, even if the tuner hangs
     watch.end(within_s=_TO_END_S)
@@ -81,27 +80,34 @@ def _release(sweep: SteeredSweep, error: Exception) -> None:
     text = f"the tuner of the sweep `{sweep.name}` can't be loaded, so it decides nothing: {error}"
     reason = "nothing holds it any more"
     with contextlib.suppress(InvalidInput):  # the pool has ended
-        sweep.run._command({"command": "note", "text": text})
+        sweep.note(text)
         judgements = [
             {"task": task, "step": step, "ruling": "go_on", "reason": reason}
             for task, step in _open_tasks(sweep).items()
         ]
         sweep.run._command({"command": "judge", "judgements": judgements})
-    _stand_by(sweep)
+    is_over = _stand_by(sweep)
     if sweep.is_cancelled:
         _cancel(sweep)
-    sweep.mark_over()
+    if is_over:
+        sweep.mark_over()
 
 
-def _stand_by(sweep: SteeredSweep) -> None:
-    """Without a tuner, wait until the tasks have ended or somebody cancels the sweep."""
+def _stand_by(sweep: SteeredSweep) -> bool:
+    """Without a tuner, wait until the tasks have ended or somebody cancels the sweep.
+
+    Returns False if the pool stopped before.
+    """
     looked_s = -math.inf
-    while native.is_driven(sweep.run.run_dir) and not sweep.is_cancelled:
+    while sweep.is_driven:
+        if sweep.is_cancelled:
+            return True
         if time.monotonic() - looked_s > _LOOK_AT_TASKS_S:
             if not _open_tasks(sweep):
-                return
+                return True
             looked_s = time.monotonic()
         time.sleep(_LOOK_S)
+    return False
 
 
 def _open_tasks(sweep: SteeredSweep) -> dict[str, int]:

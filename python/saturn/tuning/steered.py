@@ -5,7 +5,10 @@ steered sweep has a tuner of its own, in a process of its own (`tuning.steer`) t
 `tuning.supervise` starts. So a tuner imports what its own sweep's program imports, and a tuner that
 crashes takes nothing along. It talks to the pool like any other program.
 
-The pool's directory has a directory `steered/NAME` for each such sweep:
+In a pool that several people share, each person's tuners run as that person: the person's agent starts
+their processes, and their files are in this person's directory of the pool (`runs.joined`).
+
+The directory has a directory `steered/NAME` for each such sweep:
 
 - `tuner.pkl`: the tuner (`tuning.keeping`);
 - `submitted_from.json`: the surroundings of the program that submitted the sweep;
@@ -14,23 +17,30 @@ The pool's directory has a directory `steered/NAME` for each such sweep:
 - `lock`: held by its process;
 - `cancel`: somebody has cancelled the sweep;
 - `over`: nothing is left to decide.
+
+In another person's pool, `steered/.pool` has the name of the pool to which the sweeps belong. That
+person may begin another pool at the same door.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
 import shutil
+import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from saturn import native
 from saturn.errors import InvalidInput, Refused
 from saturn.plain import durable
 from saturn.plain.names import SAFE_RULE, is_path_safe
+from saturn.runs import joined, run_directory
 from saturn.runs.live import Run
 from saturn.tasks.surroundings import SUBMITTED, Surroundings
 from saturn.tuning import keeping
@@ -43,6 +53,8 @@ if TYPE_CHECKING:
 #: The program `saturn` looks for these names too (`run_files/tuners.rs`).
 DIRECTORY, ABOUT, OVER, CANCEL = "steered", "about.json", "over", "cancel"
 _VERSION = 1
+#: In the directory of the sweeps in another person's pool: the name of that pool.
+_POOL = ".pool"  # no sweep's name begins with a dot
 #: The run's own code for names that are taken.
 _TAKEN = "name_taken"
 
@@ -92,6 +104,12 @@ class SteeredSweep(Scope):
         return self.run.run_dir / DIRECTORY / self.name
 
     @property
+    def is_driven(self) -> bool:
+        """Whether a process drives the pool, and this person may command tasks there."""
+        run_dir = self.run.run_dir
+        return native.is_driven(run_dir) and not joined.has_left(run_dir)
+
+    @property
     def is_cancelled(self) -> bool:
         """Whether somebody has cancelled the sweep."""
         return (self.directory / CANCEL).exists()
@@ -137,6 +155,13 @@ class SteeredSweep(Scope):
     def stop(self) -> None:
         """Leave the pool and the sweep's tasks as they are."""
 
+    def note(self, text: str) -> None:
+        """Tell it on the pool's console; if that is another person's, in the sweep's own output."""
+        if run_directory.is_joined(self.run.run_dir):
+            print(text, file=sys.stderr, flush=True)
+        else:
+            super().note(text)
+
     def cancel(self) -> None:
         """Have the sweep's process cancel its tasks, and suggest no more."""
         (self.directory / CANCEL).touch()
@@ -150,6 +175,44 @@ class SteeredSweep(Scope):
 def takes_steered(run_dir: Path) -> bool:
     """Whether the process that drives this run starts processes for steered sweeps."""
     return (run_dir / DIRECTORY).is_dir()
+
+
+def fit_to_pool(run_dir: Path) -> None:
+    """Put the sweeps of an earlier pool aside if another person's pool is another one now.
+
+    Raises `RunOver` if no process drives the pool, and `InvalidInput` if that process or this
+    person's agent is of an older version.
+    """
+    directory = run_dir / DIRECTORY
+    if not directory.is_dir():
+        raise InvalidInput(
+            "your agent in this pool is of an older version of Saturn, which starts no stopper and no "
+            "search: saturn join --leave, then saturn join DOOR"
+        )
+    try:
+        pool: str = Run(run_dir)._ask({"query": "run"})["run"]
+    except Refused:
+        raise InvalidInput(
+            "the process that drives the pool is of an older version of Saturn, which lets nobody "
+            "else's stopper or search decide"
+        ) from None
+    if not is_path_safe(pool):
+        raise InvalidInput(f"the pool says that it is called {pool!r}, which is no pool's name")
+    # The person's agent and a submission may do this at the same time.
+    with (run_dir / f"{DIRECTORY}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            of_pool = (directory / _POOL).read_text()
+        except FileNotFoundError:
+            of_pool = None
+        if of_pool == pool:
+            return
+        if of_pool is not None:
+            directory.rename(run_dir / f"{DIRECTORY}-{of_pool}")
+        directory.mkdir(mode=0o700, exist_ok=True)
+        (directory / _POOL).write_text(pool)
+        durable.sync(directory)
+        durable.sync(run_dir)
 
 
 def named(run_dir: Path, name: str) -> SteeredSweep | None:
@@ -184,6 +247,8 @@ def write(run_dir: Path, name: str, tuner: Tuner, about: About) -> None:
     if not is_path_safe(name):
         raise InvalidInput(f"a sweep would be called {name!r}; it must be {SAFE_RULE}")
     directory = run_dir / DIRECTORY / name
+    if run_directory.is_joined(run_dir):
+        fit_to_pool(run_dir)
     try:
         directory.mkdir()
     except FileExistsError:

@@ -1,8 +1,9 @@
 """Keep a process for each steered sweep of a pool, as long as a process drives the pool.
 
-The thread belongs to the process that drives the pool. It only starts processes, and starts them
-again if they die: after a second at first, and then after twice as long each time. It never ends
-them, since they end by themselves.
+The thread belongs to the process that drives the pool, for the sweeps of its own person. In another
+person's pool it belongs to this person's agent. It only starts processes, and starts them again if
+they die: after a second at first, and then after twice as long each time. It never ends them, since
+they end by themselves.
 """
 
 from __future__ import annotations
@@ -12,11 +13,15 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from saturn import native
+from saturn.errors import SaturnError
+from saturn.runs import joined
 from saturn.runs.started import StartedRun
-from saturn.tuning.steered import ABOUT, DIRECTORY, OVER
+from saturn.tuning.steered import ABOUT, DIRECTORY, OVER, fit_to_pool
 
 #: Seconds between two looks for sweeps.
 _LOOK_S = 0.5
@@ -44,19 +49,53 @@ class _Steering:
 def supervise(run: StartedRun) -> StartedRun:
     """Begin to keep processes for the steered sweeps of this run; returns the run."""
     (run.run_dir / DIRECTORY).mkdir(exist_ok=True)
-    threading.Thread(
-        target=_keep, args=(run,), name=f"saturn steered {run.run_dir.name}", daemon=True
-    ).start()
+    _begin(run.run_dir, lambda: not run.is_over, lambda: run.is_over)
     return run
 
 
-def _keep(run: StartedRun) -> None:
+def supervise_joined(directory: Path) -> None:
+    """Begin to keep processes for this person's steered sweeps in another person's pool.
+
+    `directory` is this person's of that pool (`runs.joined`). The thread ends with this process.
+    """
+    _begin(directory, _Reached(directory).is_so, lambda: False)
+
+
+class _Reached:
+    """Whether a process drives another person's pool, and this person's sweeps are of that pool."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._was_so = False
+
+    def is_so(self) -> bool:
+        is_driven = native.is_driven(self._directory) and not joined.has_left(self._directory)
+        if is_driven and not self._was_so:
+            # That person may have begun another pool at the same door.
+            try:
+                fit_to_pool(self._directory)
+            except (SaturnError, OSError):
+                return False  # it can't be asked just now; the next look tells
+        self._was_so = is_driven
+        return is_driven
+
+
+def _begin(directory: Path, is_driven: Callable[[], bool], is_over: Callable[[], bool]) -> None:
+    name = f"saturn steered {directory.name}"
+    threading.Thread(
+        target=_keep, args=(directory, is_driven, is_over), name=name, daemon=True
+    ).start()
+
+
+def _keep(directory: Path, is_driven: Callable[[], bool], is_over: Callable[[], bool]) -> None:
     known: dict[str, _Steering] = {}
-    while not run.is_over:
-        for name in _open_sweeps(run.run_dir):
-            # The sweep may have been refused meanwhile, or the disk is full; the next look tells.
-            with contextlib.suppress(OSError):
-                _look_after(run.run_dir, name, known)
+    while not is_over():
+        if is_driven():
+            for name in _open_sweeps(directory):
+                # The sweep may have been refused meanwhile, or the disk is full; the next look
+                # tells.
+                with contextlib.suppress(OSError):
+                    _look_after(directory, name, known)
         time.sleep(_LOOK_S)
 
 

@@ -11,12 +11,12 @@ import json
 import math
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from saturn import native
-from saturn.errors import InvalidInput, RunFailed
+from saturn.errors import InvalidInput, RunFailed, RunOver
 from saturn.plain import working_directory
 from saturn.plain.measures import numbers, plain
 from saturn.runs import run_directory
@@ -90,6 +90,9 @@ class Watch:
         self.cause: Exception | None = None
         #: Whether the tuner has raised, and decides nothing any more.
         self.has_given_up = False
+        #: Whether the thread has ended because the run can't be asked any more, as while nobody
+        #: drives another person's pool.
+        self.is_cut_off = False
         self._thread = threading.Thread(
             target=self._watch, name=f"saturn tuner {scope.run.run_dir.name}", daemon=True
         )
@@ -126,7 +129,8 @@ class Watch:
         while not native.is_driven(self._run.run_dir):
             if self._is_over.wait(_ROUND_S):
                 break
-        if not run_directory.has_begun(self._run.run_dir):
+        run_dir = self._run.run_dir
+        if not (run_directory.has_begun(run_dir) or run_directory.is_joined(run_dir)):
             return  # the run was refused
         try:
             self._recall()
@@ -137,6 +141,8 @@ class Watch:
             self._to_read = set(self._tasks)
             self._read()
             self.tuner.run_ended(self._tasks)
+        except RunOver:
+            self.is_cut_off = True
         except Exception as error:
             self._give_up(error)
 
@@ -322,9 +328,12 @@ class Watch:
             self._command({"command": "judge", "judgements": judgements})
 
     def _command(self, command: Mapping[str, Any]) -> None:
+        self._until_taken(lambda: self._run._command(dict(command)))
+
+    def _until_taken(self, tell: Callable[[], None]) -> None:
         while True:
             try:
-                self._run._command(dict(command))
+                tell()
                 return
             except InvalidInput:
                 return  # the run has ended since
@@ -364,6 +373,6 @@ class Watch:
                 "go on"
             )
         text = f"{text}: {type(error).__name__}: {error}"
-        self._command({"command": "note", "text": text})
+        self._until_taken(lambda: self._scope.note(text))
         rulings: Iterable[Ruling] = self.tuner.given_up(self._tasks)
         self._send(self._judgements(rulings))

@@ -42,9 +42,11 @@ pub(crate) fn refusal(state: &State, command: &Command, guest: &Owner) -> Option
         Command::Close => of_pool("the pool would take no more tasks"),
         Command::Stop { .. } => of_pool("everybody's tasks would stop"),
         Command::TakeBack { .. } => of_pool("everybody's tasks would use these devices"),
-        Command::Judge { .. } | Command::Note { .. } => {
-            of_pool("stoppers and searches of other people don't run in a shared pool")
+        Command::Judge { judgements } => {
+            judgements.iter().find_map(|one| not_own(state, &one.task, guest))
         }
+        Command::Note { task: Some(task), .. } => not_own(state, task, guest),
+        Command::Note { task: None, .. } => of_pool("everybody's tasks would be meant"),
     }
 }
 
@@ -186,6 +188,18 @@ mod tests {
         };
         // A priority is among one's own tasks.
         assert_eq!([wish("lena", -1), wish("lena", 9), wish("tomas", -1)], [false, false, true]);
+        let judge = |tasks: &[&str]| {
+            let one = |task: &&str| json!({"task": task, "step": 3, "ruling": "stop", "reason": ""});
+            let judgements: Vec<_> = tasks.iter().map(one).collect();
+            let judge = json!({"command": "judge", "judgements": judgements});
+            refusal(&state, &command(&judge), &lena).is_some()
+        };
+        assert_eq!([judge(&["lena"]), judge(&["lena", "tomas"]), judge(&["own"])], [false, true, true]);
+        let note = |task: &str| {
+            let note = json!({"command": "note", "task": task, "text": "hello"});
+            refusal(&state, &command(&note), &lena).is_some()
+        };
+        assert_eq!([note("lena"), note("tomas"), note("own")], [false, true, true]);
         // A name says nothing: two people may have had it.
         let other = person(1003, "lena");
         let cancel = command(&json!({"command": "cancel", "task": "lena"}));
@@ -209,7 +223,6 @@ mod tests {
             json!({"command": "close"}),
             json!({"command": "stop", "at_once": false}),
             json!({"command": "take_back", "node": "n0", "devices": [0]}),
-            json!({"command": "judge", "judgements": []}),
             json!({"command": "note", "text": "hello"}),
         ] {
             let refusal = refusal(&state, &command(&of), &lena).unwrap();

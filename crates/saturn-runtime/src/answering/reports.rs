@@ -8,7 +8,7 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use saturn_core::{Origin, Profile, Trial};
-use saturn_engine::{NamedJudgement, Record, Refusal, RefusalCode, State, TaskId};
+use saturn_engine::{NamedJudgement, Owner, Record, Refusal, RefusalCode, State, TaskId, TaskSpec};
 use saturn_store::{Disk, Platform, with_causes};
 use saturn_view::{Explanation, History, Report, RunStatus, Status, TaskMetrics};
 use serde_json::Value;
@@ -122,12 +122,8 @@ pub(crate) fn ask_or_read(run_dir: &Path, query: &Query) -> Result<Reply, Runtim
         unanswered => {
             let has_driver = !matches!(unanswered, Err(ControlError::NotDriven { .. }));
             if is_joined(run_dir) {
-                let busy = if has_driver { "does not answer" } else { "is not there" };
-                let reason = format!(
-                    "the process that drives the pool {busy}; the person whose pool it is starts it: \
-                     saturn serve"
-                );
-                return Err(RuntimeError::Refused { reason });
+                let how = if has_driver { "does not answer" } else { "is not there" };
+                return Err(RuntimeError::PoolNotDriven { how });
             }
             let (state, history) = standing(read(run_dir)?, has_driver);
             answer(&state, &history, query, state.now_s)
@@ -146,13 +142,40 @@ fn carried_out(reply: Reply) -> Result<Reply, RuntimeError> {
     }
 }
 
-/// The decisions of a run's stopper so far, in order, from the journal.
+/// What the stoppers of a run's tasks have decided so far, in order. In another person's pool, those of
+/// this person's tasks.
 pub fn judged(run_dir: &Path) -> Result<Vec<NamedJudgement>, RuntimeError> {
-    type SoFar = (Vec<String>, Vec<NamedJudgement>);
+    if is_joined(run_dir) {
+        return read_back(ask_or_read(run_dir, &Query::Judged)?.judged);
+    }
+    judged_of(run_dir, |_| true)
+}
+
+/// Answers a guest's question what the stoppers of this guest's tasks have decided, from the journal of
+/// the run that this process drives.
+pub(crate) fn answer_judged(run_dir: &Path, guest: Option<&Owner>) -> Reply {
+    let is_asked = |spec: &TaskSpec| {
+        guest.is_none_or(|guest| spec.owner.as_ref().is_some_and(|owner| owner.uid == guest.uid))
+    };
+    let judged = judged_of(run_dir, is_asked).map_err(|error| with_causes(&error));
+    let as_json = |judged| serde_json::to_value(judged).map_err(|error| error.to_string());
+    match judged.and_then(as_json) {
+        Ok(judged) => Reply { judged: Some(judged), ..Reply::done() },
+        Err(reason) => Reply::refused(RefusalCode::Internal.because(reason)),
+    }
+}
+
+/// What stoppers have decided about the tasks that are asked for, from the journal.
+fn judged_of(
+    run_dir: &Path,
+    is_asked: impl Fn(&TaskSpec) -> bool,
+) -> Result<Vec<NamedJudgement>, RuntimeError> {
+    /// The name of each task that is asked for, and the decisions.
+    type SoFar = (Vec<Option<String>>, Vec<NamedJudgement>);
     let take = |(names, judged): &mut SoFar, record, _| match record {
-        Record::TaskAdded { spec, .. } => names.push(spec.name),
+        Record::TaskAdded { spec, .. } => names.push(is_asked(&spec).then_some(spec.name)),
         Record::Judged { task, judgement } => {
-            let Some(task) = names.get(task.0).cloned() else { return };
+            let Some(task) = names.get(task.0).cloned().flatten() else { return };
             judged.push(NamedJudgement { task, judgement });
         }
         _ => {}
@@ -197,6 +220,10 @@ pub(crate) fn answer(state: &State, history: &History, query: &Query, now_s: f64
             })
         }),
         Query::Left { without } => left::answer(state, history, without, now_s),
+        // The driver answers these.
+        Query::Judged | Query::Run => {
+            Err(RefusalCode::Internal.because("no process drives the run".to_owned()))
+        }
         Query::Explain { task } => named(state, task.as_deref()).and_then(|task| {
             let explanation = saturn_view::explain(state, history, task, now_s);
             as_json(serde_json::to_value(explanation))

@@ -13,6 +13,10 @@
 //!   left of the run as a planning problem, if the tasks `without` were cancelled.
 //! - `{"version":1,"query":"preview","tasks":[…]}`: the answer is `{"ok":true,"preview":{…}}`, when
 //!   these tasks would end and whom they would delay, if they were submitted now.
+//! - `{"version":1,"query":"judged"}`: the answer is `{"ok":true,"judged":[…]}`, what stoppers have
+//!   decided so far about the tasks of the person who asks.
+//! - `{"version":1,"query":"run"}`: the answer is `{"ok":true,"run":"…"}`, the name of the run's
+//!   directory. No two pools of a person have the same name.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -30,7 +34,7 @@ use crate::asking::sockets::socket_in;
 use crate::system::clock::{deadline, is_past, pause};
 
 /// The control socket in a run's directory.
-pub(super) const SOCKET: &str = "control.sock";
+pub(crate) const SOCKET: &str = "control.sock";
 /// The version of requests.
 const VERSION: u64 = 1;
 /// How errors begin that say that a request was not understood. Replies of versions without codes
@@ -77,6 +81,10 @@ pub enum Query {
         /// The tasks.
         tasks: Vec<NewTask>,
     },
+    /// What stoppers have decided about the tasks of the person who asks.
+    Judged,
+    /// Which run this is.
+    Run,
 }
 
 /// A run's answer.
@@ -105,6 +113,12 @@ pub struct Reply {
     /// Why that answer shows that a due time can't be kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_late: Option<String>,
+    /// The answer to [`Query::Judged`]: a list of `saturn_engine::NamedJudgement` as JSON.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub judged: Option<Value>,
+    /// The answer to [`Query::Run`]: the name of the run's directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<String>,
 }
 
 /// Why a run gave no answer.

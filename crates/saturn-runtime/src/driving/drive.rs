@@ -13,7 +13,7 @@ use crate::answering::followers::Followers;
 use crate::answering::guests::take_in;
 use crate::answering::reports::{self, Written};
 use crate::answering::trackers::{self, Trackers};
-use crate::asking::control::{Query, Request};
+use crate::asking::control::{Query, Reply, Request};
 use crate::asking::door::Door;
 use crate::asking::server::{Answer, ControlSocket};
 use crate::cluster::launcher::ClusterLauncher;
@@ -206,7 +206,7 @@ fn drive_with(
         let text = format!("others on this machine submit to it after: saturn join {door}");
         followers.note(&text, now_s);
     }
-    let answer = answering(&followers, &engine, door_of_driver.clone(), shelf);
+    let answer = answering(run.path(), &followers, &engine, door_of_driver.clone(), shelf);
     let control = ControlSocket::listen(run.path(), Arc::clone(&answer))?;
     let at_door = door.map(|door| ControlSocket::listen_at(&door, answer)).transpose()?;
     let driver = Driver {
@@ -242,6 +242,7 @@ fn drive_with(
 
 /// What answers the requests of everybody who asks the run.
 fn answering(
+    run_dir: &Path,
     followers: &Followers,
     engine: &Engine,
     driver: DriverDoor,
@@ -249,6 +250,7 @@ fn answering(
 ) -> Answer {
     let (desk, notes, config) =
         (followers.desk(), followers.notes(), engine.state().config.clone());
+    let run_dir = run_dir.to_owned();
     Arc::new(move |request, guest| match request {
         Request::Command(mut command) => {
             if let Command::Submit { tasks } = &mut command {
@@ -265,6 +267,11 @@ fn answering(
                 shelf.recall(&mut tasks, &config);
             }
             desk.ask_aside(&Query::Preview { tasks })
+        }
+        Request::Query(Query::Judged) => reports::answer_judged(&run_dir, guest),
+        Request::Query(Query::Run) => {
+            let name = run_dir.file_name().map(|name| name.to_string_lossy().into_owned());
+            Reply { run: name, ..Reply::done() }
         }
         Request::Query(query) => desk.ask(query, guest),
     })

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use saturn_store::home;
 
+use crate::asking::control::SOCKET;
+
 /// The directory of this user's newest pool; `None` if there is none.
 pub fn newest_pool() -> Option<PathBuf> {
     let pools = std::fs::read_dir(home()?.join("pools")).ok()?;
@@ -19,9 +21,10 @@ pub fn joined_pool() -> Option<PathBuf> {
     home()?.join("joined").join("pool").canonicalize().ok()
 }
 
-/// Whether this is the directory of another person's pool.
+/// Whether this is this person's directory of another person's pool. There, `control.sock` leads to the
+/// pool's door; in the directory of a run it is a socket.
 pub fn is_joined(directory: &Path) -> bool {
-    joined_pool().is_some_and(|joined| directory.canonicalize().is_ok_and(|path| path == joined))
+    directory.join(SOCKET).is_symlink()
 }
 
 /// The directory of a task that this person has submitted to another person's pool; `None` if there is

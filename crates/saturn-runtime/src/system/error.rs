@@ -20,6 +20,14 @@ pub enum RuntimeError {
         /// Why.
         reason: String,
     },
+    /// No process drives another person's pool, or that process does not answer.
+    #[error(
+        "the process that drives the pool {how}; the person whose pool it is starts it: saturn serve"
+    )]
+    PoolNotDriven {
+        /// What is the matter with that process.
+        how: &'static str,
+    },
     /// The process that drives the run does not understand this version, or the reverse.
     #[error(
         "the process that drives the run is of another version of Saturn ({reason}); `saturn stop`, \
@@ -211,6 +219,7 @@ impl RuntimeError {
             self,
             Self::Request { .. }
                 | Self::Refused { .. }
+                | Self::PoolNotDriven { .. }
                 | Self::Devices { .. }
                 | Self::NoRun { .. }
                 | Self::Busy { .. }
