@@ -12,8 +12,7 @@ pub(crate) fn to_python(py: Python<'_>, error: &(dyn Error + 'static)) -> PyErr 
     if matches!(of_run, Some(RuntimeError::PoolNotDriven { .. })) {
         return exception(py, "RunOver", &saturn_store::with_causes(error));
     }
-    let is_bad_input =
-        of_run.is_some_and(RuntimeError::is_bad_input) || error.is::<ProblemError>();
+    let is_bad_input = of_run.is_some_and(RuntimeError::is_bad_input) || error.is::<ProblemError>();
     let message = saturn_store::with_causes(error);
     if is_bad_input { invalid_input(py, &message) } else { run_failed(py, &message) }
 }

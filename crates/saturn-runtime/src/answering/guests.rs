@@ -189,12 +189,16 @@ mod tests {
         // A priority is among one's own tasks.
         assert_eq!([wish("lena", -1), wish("lena", 9), wish("tomas", -1)], [false, false, true]);
         let judge = |tasks: &[&str]| {
-            let one = |task: &&str| json!({"task": task, "step": 3, "ruling": "stop", "reason": ""});
+            let one =
+                |task: &&str| json!({"task": task, "step": 3, "ruling": "stop", "reason": ""});
             let judgements: Vec<_> = tasks.iter().map(one).collect();
             let judge = json!({"command": "judge", "judgements": judgements});
             refusal(&state, &command(&judge), &lena).is_some()
         };
-        assert_eq!([judge(&["lena"]), judge(&["lena", "tomas"]), judge(&["own"])], [false, true, true]);
+        assert_eq!(
+            [judge(&["lena"]), judge(&["lena", "tomas"]), judge(&["own"])],
+            [false, true, true]
+        );
         let note = |task: &str| {
             let note = json!({"command": "note", "task": task, "text": "hello"});
             refusal(&state, &command(&note), &lena).is_some()

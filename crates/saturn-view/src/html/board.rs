@@ -54,6 +54,7 @@ impl RunPage {
             (live_section("devices", "Devices", &self.gantt()))
             (live_section("running", "Training now", &self.running()))
             (live_section("queue", "Queue", &self.queue()))
+            (live_section("people", "People", &self.people()))
             div.pair {
                 (live_section("losses", "Loss", &self.curves()))
                 (live_section("news", "News", &self.told()))

@@ -30,7 +30,8 @@ impl RunPage {
                 table.cards {
                     caption { "Tasks that train now" }
                     thead { tr {
-                        th scope="col" { "task" } th scope="col" { "strategy" } th.n scope="col" { "devices" }
+                        th scope="col" { "task" } (self.owner_heading()) th scope="col" { "strategy" }
+                        th.n scope="col" { "devices" }
                         th scope="col" { "steps" } th.n scope="col" { "loss" } th.n scope="col" { "ends" } th.n scope="col" { "between" }
                     } }
                     tbody { @for row in &rows { (row) } }
@@ -43,6 +44,7 @@ impl RunPage {
         html! {
             tr data-task=(index) {
                 td.task { (self.link(index, task)) }
+                (self.owner_cell(task))
                 td { (strategy_of(task)) }
                 td.n.all data-name="devices" { (devices_of(task)) }
                 td.all { (progress(task, index)) }
@@ -65,7 +67,8 @@ impl RunPage {
                 table.cards {
                     caption { "Tasks that wait, by their expected start, and why each waits" }
                     thead { tr {
-                        th scope="col" { "task" } th scope="col" { "strategy" } th.n scope="col" { "starts" }
+                        th scope="col" { "task" } (self.owner_heading()) th scope="col" { "strategy" }
+                        th.n scope="col" { "starts" }
                         th.n scope="col" { "ends" } th.n scope="col" { "between" } th scope="col" { "why it waits" }
                     } }
                     tbody {
@@ -73,6 +76,7 @@ impl RunPage {
                             @let task = &board.status.tasks[queued.task];
                             tr data-task=(queued.task) {
                                 td.task { (self.link(queued.task, task)) }
+                                (self.owner_cell(task))
                                 td { (strategy_of(task)) }
                                 td.n data-name="starts" {
                                     @match task.expected_start_s {
@@ -104,7 +108,7 @@ impl RunPage {
         ended.sort_by(|one, other| at(other.1).total_cmp(&at(one.1)));
         let head = html! {
             tr {
-                th scope="col" { "task" } th scope="col" { "how" } th.n scope="col" { "loss" } th.n scope="col" { "steps" }
+                th scope="col" { "task" } (self.owner_heading()) th scope="col" { "how" } th.n scope="col" { "loss" } th.n scope="col" { "steps" }
                 th.n scope="col" { "trained for" } th.n scope="col" { "ended at" }
                 @if has_why { th scope="col" { "why" } }
             }
@@ -114,6 +118,7 @@ impl RunPage {
             html! {
                 tr data-task=(index) {
                     td.task { (self.link(*index, task)) }
+                    (self.owner_cell(task))
                     td class=(class) { (word) }
                     td.n { (task.loss.map_or("–".to_owned(), number)) }
                     td.n { (task.step) }

@@ -11,7 +11,7 @@
 //! pointer. Without scripts a sentence stands for each chart, and tables are as they were.
 //!
 //! `live` is the frame of the pages that `saturn web` serves, with `runs`, `board` (a run, with its
-//! tables in `board_tables`) and `task`.
+//! tables in `board_tables` and `board_people`) and `task`.
 //! Their script also reads the page again when something happens (`script/live.js`), and sends
 //! commands.
 //!
@@ -21,6 +21,7 @@
 //! May use: every room before it.
 
 pub(crate) mod board;
+pub(crate) mod board_people;
 pub(crate) mod board_tables;
 pub(crate) mod charts;
 pub(crate) mod choices;

@@ -8,6 +8,7 @@ use crate::facts::expect::Expected;
 use crate::layout::paint::Paint;
 use crate::layout::text::{Align, Table};
 use crate::layout::units::{clock, number};
+use crate::status::data::{Status, TaskStatus};
 
 /// Seconds of an hour.
 const HOUR_S: f64 = 3600.0;
@@ -34,6 +35,15 @@ pub struct PersonStatus {
     pub guaranteed_s: Option<f64>,
     /// How many of these tasks are expected to end later than the person can count on.
     pub late: usize,
+}
+
+impl Status {
+    /// Whose a task of a shared run is; `None` if the run is one person's.
+    pub(crate) fn owner_of<'a>(&'a self, task: &'a TaskStatus) -> Option<&'a str> {
+        // Tasks of the person whose process drives the run name no owner.
+        let host = || self.people.iter().find(|person| person.uid.is_none());
+        task.owner.as_deref().or_else(|| host().map(|person| person.name.as_str()))
+    }
 }
 
 /// The people who share a run, by name; none if the run is one person's.

@@ -162,11 +162,8 @@ fn table(status: &Status, width: usize, paint: Paint) -> Vec<String> {
     columns.extend([("priority", Align::Right), ("deadline", Align::Right)]);
     let mut table = Table::new(columns);
     let has_nodes = status.pool.nodes > 1;
-    // Tasks of the person whose process drives the run name no owner.
-    let host = status.people.iter().find(|person| person.uid.is_none());
-    let host = host.map(|person| person.name.as_str());
     for (_, task) in &tasks {
-        let owner = task.owner.as_deref().or(host).map(escape_terminal).unwrap_or_default();
+        let owner = status.owner_of(task).map(escape_terminal).unwrap_or_default();
         let mut row = vec![escape_terminal(&task.name), state_words(task), owner];
         row.extend((width >= WIDE.1).then(|| steps(task)));
         row.extend([task.loss.map(number).unwrap_or_default(), evaluation(task), strategy(task)]);

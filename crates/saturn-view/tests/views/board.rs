@@ -2,6 +2,7 @@
 
 use saturn_view::{BarKind, Board, RunPage, status};
 
+use crate::explained::of_people;
 use crate::scripted::Script;
 
 /// The run while its first tasks train.
@@ -43,21 +44,39 @@ fn a_board_tells_what_goes_on_and_who_waits_and_why() {
     assert!(board.bars.iter().all(|bar| bar.end_s >= board.from_s && bar.start_s <= board.to_s));
 }
 
-#[test]
-fn the_page_of_a_run_escapes_what_users_wrote() {
-    let script = in_progress();
-    let board = Board::of(&script.state, &script.history, script.state.now_s);
-    let page = RunPage {
+fn page(board: Board) -> RunPage {
+    RunPage {
         name: "a <run> & \"more\"".to_owned(),
         event: 7,
         is_driven: true,
         board,
         news: Vec::new(),
         losses: Vec::new(),
-    };
-    let text = page.render();
+    }
+}
+
+#[test]
+fn the_page_of_a_run_escapes_what_users_wrote() {
+    let script = in_progress();
+    let board = Board::of(&script.state, &script.history, script.state.now_s);
+    let text = page(board).render();
     assert!(!text.contains("<run>") && !text.contains("<b64>"));
     assert!(text.contains("a &lt;run&gt; &amp; &quot;more&quot;"));
     assert!(text.contains("data-run=\"a%20%3Crun%3E%20%26%20%22more%22\" data-event=\"7\""));
     assert!(text.contains("/tasks/vit%20%3Cb64%3E"));
+}
+
+#[test]
+fn the_page_of_a_shared_pool_says_whose_tasks_are_and_how_people_fare() {
+    let script = of_people();
+    let text = page(Board::of(&script.state, &script.history, script.state.now_s)).render();
+    for person in ["lena", "tomas"] {
+        assert!(text.contains(&format!("<td data-name=\"person\">{person}</td>")), "the queue");
+        assert!(text.contains(&format!("<td class=\"task\">{person}</td>")), "the people");
+    }
+    assert!(text.contains("<td class=\"n\" data-name=\"share\">50 %</td>"), "{text}");
+    assert_eq!(text.matches("<th scope=\"col\">person</th>").count(), 2);
+    let script = in_progress();
+    let alone = page(Board::of(&script.state, &script.history, script.state.now_s)).render();
+    assert!(!alone.contains("person</th>"), "nobody shares that run");
 }
