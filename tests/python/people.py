@@ -6,6 +6,7 @@ may read all files (`CAP_DAC_READ_SEARCH`). Who may connect, signal and write is
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from agents import agents_with
 
@@ -61,7 +63,7 @@ class Person:
         return agents_with(self.mark)
 
     def steering(self) -> list[int]:
-        """The processes of this person's that steer a sweep."""
+        """The processes with this person's user id that steer a sweep."""
         words = ["pgrep", "-u", str(self.uid), "-f", "saturn.tuning.steer"]
         return [int(pid) for pid in subprocess.run(words, capture_output=True).stdout.split()]
 

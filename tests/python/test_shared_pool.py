@@ -51,7 +51,7 @@ def make(steps):
     return Task(model, loader, loss, HParams(lr=0.01, batch_count=steps), techniques=["ddp"])
 
 def at(lr):
-    return Task(model, loader, loss, HParams(lr=lr, batch_count=400), techniques=["ddp"])
+    return Task(model, loader, loss, HParams(lr=lr, batch_count=200), techniques=["ddp"])
 """
 RACE = 'function = "nets.py:at"\n[grid]\nlr = [0.1, 0.01, 1e-9]\n[run]\nstopper = "asha"\n'
 SEARCH = (
@@ -93,6 +93,9 @@ class Shared:
         found = self.status(self.host).get(task)
         return found is not None and found["stage"] == "running" and found["step"] > from_step
 
+    def has_trained(self, task: str) -> bool:
+        return self.status(self.host).get(task, {"step": 0})["step"] > 5
+
     @property
     def of_lena(self) -> Path:
         """Lena's directory of the pool."""
@@ -121,12 +124,18 @@ def shared(tmp_path: Path) -> Iterator[Shared]:
 
 
 def assert_trained_as_plain_torch_does(
-    person: Person, task: str, made: tuple[str, float] = ("make", STEPS), last: int | None = STEPS
+    person: Person,
+    task: str,
+    made: tuple[str, float] = ("make", STEPS),
+    last: int | None = STEPS,
+    *,
+    may_repeat: bool = False,
 ) -> None:
     """By the metrics in the person's own directory.
 
     `made` is the function that made the task, and its argument. `last` is the step up to which the
-    task must have trained; None: it may have been stopped at any.
+    task must have trained; None: it may have been stopped at any. Only if its processes were killed
+    may it have trained a step twice.
     """
     scope: dict[str, Any] = {}
     exec(NETS, scope)
@@ -134,11 +143,10 @@ def assert_trained_as_plain_torch_does(
     metrics = person.home / "saturn" / "joined" / "pool" / "tasks" / task / "metrics.jsonl"
     rows = [json.loads(line) for line in metrics.read_text().splitlines()]
     steps = [row["step"] for row in rows]
-    assert len(steps) == len(set(steps)), "no step is trained twice"
+    assert may_repeat or len(steps) == len(set(steps)), "no step is trained twice"
     expected, _ = reference.train(definition, max(steps))
-    assert {row["step"]: row["loss"] for row in rows if "loss" in row} == {
-        step: expected[step] for step in steps
-    }
+    losses = [(row["step"], row["loss"]) for row in rows if "loss" in row]
+    assert losses == [(step, expected[step]) for step, _ in losses] and len(losses) == len(steps)
     assert last is None or max(steps) == last
 
 
@@ -234,7 +242,9 @@ def test_a_persons_tasks_wait_while_this_persons_agent_is_not_there(shared: Shar
 
 @pytest.mark.slow(quick=["nothing"])
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("strike", ["nothing", "kill the driver", "kill what steers"])
+@pytest.mark.parametrize(
+    "strike", ["nothing", "kill the driver", "kill what steers", "kill the agent"]
+)
 def test_a_guests_stopper_and_search_decide_about_the_guests_own_tasks(
     shared: Shared, strike: str
 ) -> None:
@@ -248,8 +258,8 @@ def test_a_guests_stopper_and_search_decide_about_the_guests_own_tasks(
         assert said.returncode == 0, said.stderr
     said = lena.saturn("submit", "search.toml")
     assert said.returncode == 0, said.stderr
-    until(lambda: shared.trains("search-trial-0", 5), "the search trains")
-    assert [lena.uid] * 2 == [Path(f"/proc/{pid}").stat().st_uid for pid in lena.steering()]
+    until(lambda: shared.has_trained("search-trial-0"), "the search trains")
+    assert lena.steering(), "lena's own processes decide"
     assert lena.saturn("cancel", "pool", "hosts").returncode == 2, "it is the host's"
     if strike == "kill the driver":
         shared.kill_driver()
@@ -259,17 +269,26 @@ def test_a_guests_stopper_and_search_decide_about_the_guests_own_tasks(
     elif strike == "kill what steers":
         for pid in lena.steering():
             os.kill(pid, signal.SIGKILL)
+    elif strike == "kill the agent":
+        for pid in lena.agents():
+            os.kill(pid, signal.SIGKILL)
+        assert lena.saturn("join", str(shared.door)).returncode == 0
     until(lambda: shared.is_over("race", "search"), "nothing is left to decide", 120.0)
     ended = {name: task["stage"] for name, task in shared.status(lena).items()}
     assert [ended[f"search-trial-{number}"] for number in range(3)] == ["done"] * 3
     assert ended["race-lr=0.1"] == "done" and ended["race-lr=1e-09"] in ("stopped", "done")
-    assert_trained_as_plain_torch_does(lena, "race-lr=0.1", ("at", 0.1), 400)
-    assert_trained_as_plain_torch_does(lena, "race-lr=1e-09", ("at", 1e-9), None)
+    is_struck = strike == "kill the agent"
+    for lr, last in ((0.1, 200), (1e-9, None)):
+        assert_trained_as_plain_torch_does(
+            lena, f"race-lr={lr}", ("at", lr), last, may_repeat=is_struck
+        )
     # What a stopper was shown and has decided is told to its own person alone.
     judged = {one["task"] for one in json.loads(native.judged(str(host.pool())))}
     assert {"race-lr=0.1", "hosts-lr=0.1"} <= judged
-    of_lena = {one["task"] for one in lena.judged(shared.of_lena)}
-    assert of_lena == {name for name in judged if not name.startswith("hosts")}
+    of_lena = lena.judged(shared.of_lena)
+    names = {one["task"] for one in of_lena}
+    assert names == {name for name in judged if not name.startswith("hosts")}
+    assert any("ruling" in one for one in of_lena), of_lena
 
 
 @pytest.mark.slow
@@ -284,7 +303,6 @@ def test_names_of_a_guests_sweeps_are_free_in_the_next_pool_at_the_same_door(
     assert said.returncode == 0, said.stderr
     said = lena.saturn("submit", "race.toml")
     assert "the pool has a sweep `race` already" in said.stderr
-    first = host.pool().name
     assert host.saturn("close", "pool").returncode == 0
     assert shared.driver.wait(120) == 0, host.told()
     shared.driver = host.start("serve", "--share", str(shared.door), "--devices", "2")
@@ -293,7 +311,8 @@ def test_names_of_a_guests_sweeps_are_free_in_the_next_pool_at_the_same_door(
     assert said.returncode == 0, said.stderr
     until(lambda: shared.is_over("race"), "the next pool's stopper decides")
     assert shared.is_done("race-lr=0.1")
-    assert (shared.of_lena.resolve() / f"steered-{first}" / "race").is_dir()
+    (earlier,) = shared.of_lena.resolve().glob("steered-*")
+    assert (earlier / "race" / "tuner.pkl").is_file(), "what the first pool's sweep left is kept"
 
 
 def test_what_is_no_door_is_refused(tmp_path: Path) -> None:

@@ -182,6 +182,7 @@ def test_a_stopper_that_raises_decides_no_more_and_is_named(pool: FakePool) -> N
     steers = partial(steer.main, pool.run_dir, "mine")
     goes_on_until_it_is_cancelled(pool, sweep, steers, [("mine-b", "go_on")])
     assert "the stopper of the sweep `mine` fails" in pool.told[0]["text"]
+    assert sweep.has_given_up
 
 
 def test_a_sweep_goes_on_later_if_nobody_drives_the_pool_of_another_person(
@@ -208,18 +209,23 @@ def test_the_sweeps_of_an_earlier_pool_of_another_person_are_put_aside(
     pool: FakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (pool.run_dir / "control.sock").symlink_to("door/control.sock")
-    names = iter(["first", "first", "second", "../second"])
-    monkeypatch.setattr(
-        native, "ask", lambda *_: json.dumps({"ok": True, "run": next(names)})
-    )
-    pool.sweep("mine", ends_bad(), ["mine-a"])
+    now = ["first"]
+    monkeypatch.setattr(native, "ask", lambda *_: json.dumps({"ok": True, "run": now[0]}))
+    steered.fit_to_pool(pool.run_dir)
+    sweep = pool.sweep("mine", ends_bad(), ["mine-a"])
+    (sweep.directory / "output.log").write_text("of the first")
     with pytest.raises(Refused, match="a sweep `mine` already"):
-        pool.sweep("mine", ends_bad(), ["mine-a"])
-    second = pool.sweep("mine", ends_bad(), ["mine-a"])
-    assert second.directory == pool.run_dir / "steered" / "mine"
-    assert (pool.run_dir / "steered-first" / "mine" / "tuner.pkl").is_file()
+        Pool(pool.run_dir).submit([make_task(name="mine")])
+    now[0] = "second"
+    Pool(pool.run_dir).submit([make_task(name="a")], stopper=ASHA(), name="mine")
+    assert (sweep.directory / "tuner.pkl").exists(), "of the second"
+    assert (pool.run_dir / "steered-first" / "mine" / "output.log").read_text() == "of the first"
+    now[0] = "first"
+    steered.fit_to_pool(pool.run_dir)
+    assert (sweep.directory / "output.log").read_text() == "of the first"
+    now[0] = "../second"
     with pytest.raises(InvalidInput, match="which is no pool's name"):
-        pool.sweep("other", ends_bad(), ["other-a"])
+        steered.fit_to_pool(pool.run_dir)
 
 
 @pytest.mark.parametrize("older", ["the process that drives the pool", "your agent"])
@@ -227,12 +233,38 @@ def test_older_versions_that_start_no_stopper_of_others_are_named(
     pool: FakePool, monkeypatch: pytest.MonkeyPatch, older: str
 ) -> None:
     (pool.run_dir / "control.sock").symlink_to("door/control.sock")
-    said = {"ok": False, "code": "malformed", "error": "unknown variant `run`"}
-    monkeypatch.setattr(native, "ask", lambda *_: json.dumps(said))
+    said: dict[str, Any] = {"ok": True, "run": "first"}
     if older == "your agent":
         (pool.run_dir / "steered").rmdir()
+    else:
+        said = {"ok": False, "code": "malformed", "error": "unknown variant `run`"}
+    monkeypatch.setattr(native, "ask", lambda *_: json.dumps(said))
     with pytest.raises(InvalidInput, match=f"{older}.* is of an older version of Saturn"):
-        pool.sweep("mine", ends_bad(), ["mine-a"])
+        steered.fit_to_pool(pool.run_dir)
+
+
+def test_another_persons_task_is_not_taken_for_one_that_a_search_has_suggested(
+    pool: FakePool,
+) -> None:
+    sweep = pool.sweep("mine", Failing(), None)
+    own = {"name": "mine-trial-0", "dir": "tasks/mine-trial-0"}
+    assert sweep.is_own(own) and not sweep.is_own({**own, "name": "other-trial-0"})
+    assert not sweep.is_own({**own, "owner": "lena"}), "of a guest in one's own pool"
+    (pool.run_dir / "control.sock").symlink_to("door/control.sock")
+    for kept_in in ("tasks/mine-trial-0", "tasks/task-1~2"):
+        assert sweep.is_own({**own, "dir": kept_in, "owner": "lena"}), "in another person's pool"
+    # Of other people's tasks no directory is told. Where this person's files are, the pool does not
+    # say: it could have others of them read.
+    for elsewhere in (
+        "",
+        "tasks",
+        "tasks/",
+        "tasks/..",
+        "tasks/a/b",
+        "/home/lena/runs/x",
+        "runs/x",
+    ):
+        assert not sweep.is_own({**own, "dir": elsewhere}), elsewhere
 
 
 class Failing(StudyTuner):
@@ -436,20 +468,12 @@ def test_a_process_that_can_not_be_started_is_tried_again_and_no_other_waits_for
             raise FileNotFoundError("it was refused meanwhile")
         return Started()
 
-    class Driven:
-        run_dir = pool.run_dir
-        looks = 0
-
-        @property
-        def is_over(self) -> bool:
-            self.looks += 1
-            return self.looks > 3
-
+    looks = iter([False, False, False, True])
     monkeypatch.setattr(supervise, "_start", start)
     monkeypatch.setattr(supervise, "_LOOK_S", 0.0)
     for name in ("first", "second"):
         pool.sweep(name, ends_bad(), ["a"])
-    supervise._keep(Driven())  # type: ignore[arg-type]
+    supervise._keep(pool.run_dir, lambda: True, lambda: next(looks))
     assert started == ["first", "second", "first"]
 
 

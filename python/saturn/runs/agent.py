@@ -8,8 +8,8 @@ terminal doesn't reach it, and that program is not its parent.
 The runtime starts the agent of a run of this person. The line for an agent in another person's pool
 (`joined`) has a `door`. That agent also answers `"there"`, if this person has one there already.
 
-The module imports only what it needs, so that it starts at once. What keeps steered sweeps is imported
-later, in a thread of its own.
+The module imports only what it needs, so that it starts at once. What keeps steered sweeps is
+imported later, in a thread of its own.
 """
 
 from __future__ import annotations

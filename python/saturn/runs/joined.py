@@ -10,8 +10,8 @@ has no journal: the other person's process keeps that.
 - `agent.json` is what the agent was started with.
 
 The *agent* is a process of this person's own. It starts the processes of this person's tasks when
-the pool says so, and waits while nobody drives the pool (`saturn-runtime`: `outliving/guest.rs`). It
-also keeps a process for each of this person's steered sweeps (`tuning.supervise`).
+the pool says so, and waits while nobody drives the pool (`saturn-runtime`: `outliving/guest.rs`).
+It also keeps a process for each of this person's steered sweeps (`tuning.supervise`).
 `SATURN_HOME/joined/pool` leads to the directory of the pool that was joined last.
 """
 
@@ -116,13 +116,13 @@ def leave() -> Path:
     return directory
 
 
-def has_left(directory: Path) -> bool:
-    """Whether this person has left the pool of this directory, so that nothing of theirs may run."""
-    return (directory / _LEAVE).exists()
+def is_driven(directory: Path) -> bool:
+    """Whether a process drives the pool of this directory, and this person has not left it."""
+    return native.is_driven(directory) and not (directory / _LEAVE).exists()
 
 
 def reached() -> Path | None:
-    """The directory of the pool that was joined last, once a process drives it; None without any.
+    """The directory of the pool that was joined last; None if this person has joined none.
 
     Starts this person's agent again if it has ended, as after a restart of the machine.
 

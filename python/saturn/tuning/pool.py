@@ -5,6 +5,7 @@ It only writes such a sweep; a process of the sweep's own steers it (`tuning.ste
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,6 +67,8 @@ class Pool(Run):
                     f"name is {name!r}, but there is no stopper: tasks without a stopper have only "
                     "names of their own"
                 )
+            with contextlib.suppress(InvalidInput):  # of an older version, which has no sweeps
+                self._fit()
             steered.check_names(self._run_dir, (task.name for task in workload))
             return super().submit(given, **wishes)
         if name is None:
@@ -78,12 +81,19 @@ class Pool(Run):
 
     def cancel(self, name: str) -> None:
         """Cancel a task and its successors, or the sweep of that name with all its tasks."""
+        with contextlib.suppress(InvalidInput):
+            self._fit()
         sweep = steered.named(self._run_dir, name)
         # A sweep's process ends with its pool. Without a driver, nobody would cancel anything.
         if sweep is None or sweep.has_ended or self.is_over:
             super().cancel(name)
         else:
             sweep.cancel()
+
+    def _fit(self) -> None:
+        """See that the sweeps in the directory are those of the present pool."""
+        if run_directory.is_joined(self._run_dir):
+            steered.fit_to_pool(self._run_dir)
 
     def _submit_steered(
         self,
@@ -132,6 +142,7 @@ class Pool(Run):
     def _write(
         self, name: str, tuner: Tuner, tasks: list[str] | None, priority: int | None = None
     ) -> None:
+        self._fit()
         # Its tasks would be named as those of the other, which says less.
         steered.check_names(self._run_dir, [name])
         status = self.status()

@@ -40,6 +40,10 @@ class Scope:
         """Whether the tuner decides about the task of this name."""
         return True
 
+    def is_own(self, task: Mapping[str, Any]) -> bool:
+        """Whether the tuner decides about this task of a status."""
+        return self.has(task["name"])
+
     def is_complete(self, status: Mapping[str, Any]) -> bool:
         """Whether no more tasks will come about which the tuner decides."""
         return bool(status["is_closed"])

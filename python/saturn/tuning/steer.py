@@ -39,6 +39,11 @@ def main(run_dir: Path, name: str) -> None:
     # The process of an earlier pool may still be about to end.
     lock = os.open(sweep.directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
+    if sweep.has_ended or sweep.is_withdrawn:
+        return  # an earlier process has seen to it
+    if sweep.has_given_up:
+        _conclude(sweep)
+        return
     surroundings = Surroundings.read(sweep.directory / SUBMITTED)
     if surroundings is not None:
         surroundings.take_up()
@@ -58,6 +63,7 @@ def main(run_dir: Path, name: str) -> None:
         has_none = not watch.num_tasks and time.monotonic() - began > _NEVER_CAME_S
         is_over = watch.is_finished or watch.has_given_up or sweep.is_cancelled or has_none
     if watch.has_given_up:
+        sweep.mark_given_up()
         is_over = _stand_by(sweep)
     if sweep.is_cancelled:
         _cancel(sweep)  # at once, even if the tuner hangs
@@ -86,6 +92,11 @@ def _release(sweep: SteeredSweep, error: Exception) -> None:
             for task, step in _open_tasks(sweep).items()
         ]
         sweep.run._command({"command": "judge", "judgements": judgements})
+    _conclude(sweep)
+
+
+def _conclude(sweep: SteeredSweep) -> None:
+    """Without a tuner, wait until the sweep is over, or the pool stops."""
     is_over = _stand_by(sweep)
     if sweep.is_cancelled:
         _cancel(sweep)
@@ -112,7 +123,7 @@ def _stand_by(sweep: SteeredSweep) -> bool:
 
 def _open_tasks(sweep: SteeredSweep) -> dict[str, int]:
     """The tasks of the sweep that have not ended, with the steps that each has trained."""
-    tasks = [task for task in sweep.run.status()["tasks"] if sweep.has(task["name"])]
+    tasks = [task for task in sweep.run.status()["tasks"] if sweep.is_own(task)]
     return {task["name"]: task["step"] for task in tasks if task["ended_s"] is None}
 
 

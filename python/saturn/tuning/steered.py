@@ -5,8 +5,8 @@ steered sweep has a tuner of its own, in a process of its own (`tuning.steer`) t
 `tuning.supervise` starts. So a tuner imports what its own sweep's program imports, and a tuner that
 crashes takes nothing along. It talks to the pool like any other program.
 
-In a pool that several people share, each person's tuners run as that person: the person's agent starts
-their processes, and their files are in this person's directory of the pool (`runs.joined`).
+In a pool that several people share, each person's tuners run as that person: the person's agent
+starts their processes, and their files are in this person's directory of the pool (`runs.joined`).
 
 The directory has a directory `steered/NAME` for each such sweep:
 
@@ -16,10 +16,11 @@ The directory has a directory `steered/NAME` for each such sweep:
 - `output.log`: what its process prints;
 - `lock`: held by its process;
 - `cancel`: somebody has cancelled the sweep;
+- `given_up`: the tuner has raised, so it decides nothing any more;
 - `over`: nothing is left to decide.
 
 In another person's pool, `steered/.pool` has the name of the pool to which the sweeps belong. That
-person may begin another pool at the same door.
+person may begin another pool at the same door; sweeps of earlier pools are in `steered-NAME`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from saturn import native
 from saturn.errors import InvalidInput, Refused
 from saturn.plain import durable
 from saturn.plain.names import SAFE_RULE, is_path_safe
@@ -52,11 +52,13 @@ if TYPE_CHECKING:
 
 #: The program `saturn` looks for these names too (`run_files/tuners.rs`).
 DIRECTORY, ABOUT, OVER, CANCEL = "steered", "about.json", "over", "cancel"
+_GIVEN_UP = "given_up"
 _VERSION = 1
 #: In the directory of the sweeps in another person's pool: the name of that pool.
 _POOL = ".pool"  # no sweep's name begins with a dot
-#: The run's own code for names that are taken.
+#: The run's own codes: for names that are taken, and for what another version does not understand.
 _TAKEN = "name_taken"
+_NOT_UNDERSTOOD = ("malformed", "other_version")
 
 
 def search_of(task: str) -> str | None:
@@ -105,14 +107,18 @@ class SteeredSweep(Scope):
 
     @property
     def is_driven(self) -> bool:
-        """Whether a process drives the pool, and this person may command tasks there."""
-        run_dir = self.run.run_dir
-        return native.is_driven(run_dir) and not joined.has_left(run_dir)
+        """Whether a process drives the pool, and this person has not left it."""
+        return joined.is_driven(self.run.run_dir)
 
     @property
     def is_cancelled(self) -> bool:
         """Whether somebody has cancelled the sweep."""
         return (self.directory / CANCEL).exists()
+
+    @property
+    def has_given_up(self) -> bool:
+        """Whether the tuner has raised, in this process or an earlier one."""
+        return (self.directory / _GIVEN_UP).exists()
 
     @property
     def has_ended(self) -> bool:
@@ -134,6 +140,19 @@ class SteeredSweep(Scope):
         if self.about.tasks is not None:
             return name in self._tasks
         return search_of(name) == self.name
+
+    def is_own(self, task: Mapping[str, Any]) -> bool:
+        """Whether a task of a status is this person's, and belongs to the sweep.
+
+        Another person's task may have the name of one that a search would suggest. Nor is a task
+        this person's that another person's pool says is kept elsewhere than this person's are.
+        """
+        if not self.has(task["name"]):
+            return False
+        if not run_directory.is_joined(self.run.run_dir):
+            return task.get("owner") is None
+        folder, _, name = task["dir"].partition("/")
+        return folder == "tasks" and name not in ("", "..", ".") and "/" not in name
 
     def is_complete(self, status: Mapping[str, Any]) -> bool:
         """Whether no more tasks of the sweep will come."""
@@ -166,6 +185,11 @@ class SteeredSweep(Scope):
         """Have the sweep's process cancel its tasks, and suggest no more."""
         (self.directory / CANCEL).touch()
 
+    def mark_given_up(self) -> None:
+        """Note that the tuner has raised, so that it is not asked again."""
+        (self.directory / _GIVEN_UP).touch()
+        durable.sync(self.directory)
+
     def mark_over(self) -> None:
         """Note that nothing is left to decide, so that no process is started for it again."""
         (self.directory / OVER).touch()
@@ -178,29 +202,34 @@ def takes_steered(run_dir: Path) -> bool:
 
 
 def fit_to_pool(run_dir: Path) -> None:
-    """Put the sweeps of an earlier pool aside if another person's pool is another one now.
+    """Have the directory of the sweeps be that of another person's present pool.
+
+    That person may have begun another pool at the same door: then the sweeps of the earlier pool
+    are put aside.
 
     Raises `RunOver` if no process drives the pool, and `InvalidInput` if that process or this
     person's agent is of an older version.
     """
-    directory = run_dir / DIRECTORY
-    if not directory.is_dir():
-        raise InvalidInput(
-            "your agent in this pool is of an older version of Saturn, which starts no stopper and no "
-            "search: saturn join --leave, then saturn join DOOR"
-        )
     try:
-        pool: str = Run(run_dir)._ask({"query": "run"})["run"]
-    except Refused:
+        pool = Run(run_dir)._ask({"query": "run"}).get("run")
+    except Refused as error:
+        if error.code not in _NOT_UNDERSTOOD:
+            raise
         raise InvalidInput(
             "the process that drives the pool is of an older version of Saturn, which lets nobody "
             "else's stopper or search decide"
         ) from None
-    if not is_path_safe(pool):
+    if not isinstance(pool, str) or not is_path_safe(pool):
         raise InvalidInput(f"the pool says that it is called {pool!r}, which is no pool's name")
+    directory = run_dir / DIRECTORY
     # The person's agent and a submission may do this at the same time.
     with (run_dir / f"{DIRECTORY}.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        if not directory.is_dir():
+            raise InvalidInput(
+                "your agent in this pool is of an older version of Saturn, which starts no stopper "
+                "and no search: saturn join --leave, then saturn join DOOR"
+            )
         try:
             of_pool = (directory / _POOL).read_text()
         except FileNotFoundError:
@@ -208,16 +237,30 @@ def fit_to_pool(run_dir: Path) -> None:
         if of_pool == pool:
             return
         if of_pool is not None:
-            directory.rename(run_dir / f"{DIRECTORY}-{of_pool}")
-        directory.mkdir(mode=0o700, exist_ok=True)
-        (directory / _POOL).write_text(pool)
+            _put_aside(directory, of_pool, pool)
+        fresh = directory / f"{_POOL}.new"
+        fresh.write_text(pool)
+        fresh.replace(directory / _POOL)
         durable.sync(directory)
         durable.sync(run_dir)
 
 
+def _put_aside(directory: Path, of_pool: str, pool: str) -> None:
+    """Put the sweeps of a pool aside, and take back those of the other pool if there are any."""
+    directory.rename(directory.with_name(f"{DIRECTORY}-{of_pool}"))
+    try:
+        directory.with_name(f"{DIRECTORY}-{pool}").rename(directory)
+    except FileNotFoundError:
+        directory.mkdir(mode=0o700)
+
+
 def named(run_dir: Path, name: str) -> SteeredSweep | None:
-    """The sweep of that name, if there is one; a task of the same name goes first."""
-    is_task = (run_dir / "tasks" / name).is_dir()
+    """The sweep of that name, if there is one.
+
+    A task of the same name goes first, except in another person's pool: there the task's directory
+    may be of an earlier pool.
+    """
+    is_task = (run_dir / "tasks" / name).is_dir() and not run_directory.is_joined(run_dir)
     is_sweep = is_path_safe(name) and (run_dir / DIRECTORY / name / ABOUT).is_file()
     return SteeredSweep(run_dir, name) if is_sweep and not is_task else None
 
@@ -247,8 +290,6 @@ def write(run_dir: Path, name: str, tuner: Tuner, about: About) -> None:
     if not is_path_safe(name):
         raise InvalidInput(f"a sweep would be called {name!r}; it must be {SAFE_RULE}")
     directory = run_dir / DIRECTORY / name
-    if run_directory.is_joined(run_dir):
-        fit_to_pool(run_dir)
     try:
         directory.mkdir()
     except FileExistsError:

@@ -2,8 +2,8 @@
 
 The thread belongs to the process that drives the pool, for the sweeps of its own person. In another
 person's pool it belongs to this person's agent. It only starts processes, and starts them again if
-they die: after a second at first, and then after twice as long each time. It never ends them, since
-they end by themselves.
+they die: after a second at first, and then after twice as long each time that they die early. It
+never ends them, since they end by themselves.
 """
 
 from __future__ import annotations
@@ -14,11 +14,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from saturn import native
-from saturn.errors import SaturnError
 from saturn.runs import joined
 from saturn.runs.started import StartedRun
 from saturn.tuning.steered import ABOUT, DIRECTORY, OVER, fit_to_pool
@@ -36,6 +34,13 @@ class _Steering:
     process: subprocess.Popen[bytes]
     wait_s: float = _AGAIN_S
     again_at: float | None = None
+    #: By `time.monotonic`.
+    began_at: float = field(default_factory=time.monotonic)
+
+    def next_wait_s(self) -> float:
+        """The wait before the process after the next: twice as long if this one died early."""
+        has_lived = time.monotonic() - self.began_at > _AT_MOST_S + self.wait_s
+        return _AGAIN_S if has_lived else min(2 * self.wait_s, _AT_MOST_S)
 
     def is_to_start(self) -> bool:
         """Whether it has died, and it is time to start it again."""
@@ -69,13 +74,9 @@ class _Reached:
         self._was_so = False
 
     def is_so(self) -> bool:
-        is_driven = native.is_driven(self._directory) and not joined.has_left(self._directory)
+        is_driven = joined.is_driven(self._directory)
         if is_driven and not self._was_so:
-            # That person may have begun another pool at the same door.
-            try:
-                fit_to_pool(self._directory)
-            except (SaturnError, OSError):
-                return False  # it can't be asked just now; the next look tells
+            fit_to_pool(self._directory)
         self._was_so = is_driven
         return is_driven
 
@@ -89,13 +90,20 @@ def _begin(directory: Path, is_driven: Callable[[], bool], is_over: Callable[[],
 
 def _keep(directory: Path, is_driven: Callable[[], bool], is_over: Callable[[], bool]) -> None:
     known: dict[str, _Steering] = {}
+    told = ""
     while not is_over():
-        if is_driven():
-            for name in _open_sweeps(directory):
-                # The sweep may have been refused meanwhile, or the disk is full; the next look
-                # tells.
-                with contextlib.suppress(OSError):
-                    _look_after(directory, name, known)
+        try:
+            sweeps = _open_sweeps(directory) if is_driven() else []
+        except Exception as error:
+            # The pool can't be asked just now, or its directory is being put aside. The next look
+            # tells; without this thread no sweep would ever get a process again.
+            sweeps = []
+            if told != (told := f"{type(error).__name__}: {error}"):
+                print(f"saturn: sweeps wait for a process: {told}", file=sys.stderr, flush=True)
+        for name in sweeps:
+            # The sweep may have been refused meanwhile, or the disk is full; the next look tells.
+            with contextlib.suppress(OSError):
+                _look_after(directory, name, known)
         time.sleep(_LOOK_S)
 
 
@@ -104,7 +112,7 @@ def _look_after(run_dir: Path, name: str, known: dict[str, _Steering]) -> None:
     if one is None:
         known[name] = _Steering(_start(run_dir, name))
     elif one.is_to_start():
-        known[name] = _Steering(_start(run_dir, name), min(2 * one.wait_s, _AT_MOST_S))
+        known[name] = _Steering(_start(run_dir, name), one.next_wait_s())
 
 
 def _open_sweeps(run_dir: Path) -> list[str]:

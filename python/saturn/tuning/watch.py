@@ -51,6 +51,10 @@ _ENDS = ("done", "diverged", "failed", "cancelled", "stopped")
 _CONTENT = ("running", "held", "paused", *_ENDS)
 
 
+class _CutOff(Exception):
+    """The run can't be asked: nobody drives another person's pool."""
+
+
 class Watch:
     """Connects a tuner with its run, from the run's beginning to its end."""
 
@@ -88,7 +92,7 @@ class Watch:
         self._is_over = threading.Event()
         #: The tuner's error, if the run was stopped because of it.
         self.cause: Exception | None = None
-        #: Whether the tuner has raised, and decides nothing any more.
+        #: Whether the tuner has raised and decides nothing any more, and tasks that it held go on.
         self.has_given_up = False
         #: Whether the thread has ended because the run can't be asked any more, as while nobody
         #: drives another person's pool.
@@ -141,7 +145,7 @@ class Watch:
             self._to_read = set(self._tasks)
             self._read()
             self.tuner.run_ended(self._tasks)
-        except RunOver:
+        except _CutOff:
             self.is_cut_off = True
         except Exception as error:
             self._give_up(error)
@@ -149,7 +153,7 @@ class Watch:
     def _recall(self) -> None:
         """Restore the reports that an earlier process has seen."""
         self._look()
-        for one in json.loads(native.judged(self._run.run_dir)):
+        for one in self._asked(native.judged):
             if one["task"] not in self._tasks:
                 continue  # another tuner of the run has judged it
             found = numbers(one.get("values", {})).items()
@@ -263,14 +267,14 @@ class Watch:
 
     def _look(self) -> None:
         """Update the tasks from the run's status, which includes all rulings sent so far."""
-        status = json.loads(native.status(self._run.run_dir))
+        status = self._asked(native.status)
         self._is_complete = self._scope.is_complete(status)
         self._scope.num_devices = status["pool"]["devices"]
         self._now_s = self._scope.clock_s(status)
         self._look_at_devices(status)
         for one in status["tasks"]:
             name = one["name"]
-            if not self._scope.has(name):
+            if not self._scope.is_own(one):
                 continue
             is_new = name not in self._tasks
             if is_new:
@@ -323,6 +327,13 @@ class Watch:
         if is_idle != self._is_idle:
             self._is_idle, self._idle_since = is_idle, time.monotonic()
 
+    def _asked(self, ask: Callable[[Path], str]) -> Any:
+        """What the run answers; raises `_CutOff` if nobody can tell."""
+        try:
+            return json.loads(ask(self._run.run_dir))
+        except RunOver:
+            raise _CutOff from None
+
     def _send(self, judgements: list[dict[str, Any]]) -> None:
         if judgements:
             self._command({"command": "judge", "judgements": judgements})
@@ -361,7 +372,6 @@ class Watch:
 
     def _give_up(self, error: Exception) -> None:
         """Go on without the tuner after it raised, or after the run couldn't be asked."""
-        self.has_given_up = True
         of_sweep = self._scope.of_sweep
         if self.tuner.suggests:
             self.cause = error
@@ -376,3 +386,4 @@ class Watch:
         self._until_taken(lambda: self._scope.note(text))
         rulings: Iterable[Ruling] = self.tuner.given_up(self._tasks)
         self._send(self._judgements(rulings))
+        self.has_given_up = True

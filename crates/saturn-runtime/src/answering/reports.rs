@@ -14,10 +14,11 @@ use saturn_view::{Explanation, History, Report, RunStatus, Status, TaskMetrics};
 use serde_json::Value;
 
 use crate::answering::day_time::Wall;
+use crate::answering::guests::is_of;
 use crate::answering::left;
 use crate::answering::preview::preview;
 use crate::asking::control::{self, ControlError, Query, Reply, Request};
-use crate::run_files::contents::{Contents, fold};
+use crate::run_files::contents::{Contents, fold, settings_of};
 use crate::run_files::pools::is_joined;
 use crate::run_files::replayed::Replayed;
 use crate::run_files::run_dir::journal_of;
@@ -117,7 +118,9 @@ pub fn write_trace(run_dir: &Path, disk: &Disk) -> Result<PathBuf, RuntimeError>
 /// answers from the journal.
 pub(crate) fn ask_or_read(run_dir: &Path, query: &Query) -> Result<Reply, RuntimeError> {
     let request = Request::Query(query.clone());
-    let reply = match control::ask_once(run_dir, &request, control::PATIENCE) {
+    // Nobody else can answer for another person's pool.
+    let ask = if is_joined(run_dir) { control::ask_within } else { control::ask_once };
+    let reply = match ask(run_dir, &request, control::PATIENCE) {
         Ok(reply) if !reply.is_busy() => reply,
         unanswered => {
             let has_driver = !matches!(unanswered, Err(ControlError::NotDriven { .. }));
@@ -142,8 +145,8 @@ fn carried_out(reply: Reply) -> Result<Reply, RuntimeError> {
     }
 }
 
-/// What the stoppers of a run's tasks have decided so far, in order. In another person's pool, those of
-/// this person's tasks.
+/// What stoppers have decided so far, in order: about all tasks of a run, or about this person's tasks
+/// in another person's pool.
 pub fn judged(run_dir: &Path) -> Result<Vec<NamedJudgement>, RuntimeError> {
     if is_joined(run_dir) {
         return read_back(ask_or_read(run_dir, &Query::Judged)?.judged);
@@ -154,14 +157,20 @@ pub fn judged(run_dir: &Path) -> Result<Vec<NamedJudgement>, RuntimeError> {
 /// Answers a guest's question what the stoppers of this guest's tasks have decided, from the journal of
 /// the run that this process drives.
 pub(crate) fn answer_judged(run_dir: &Path, guest: Option<&Owner>) -> Reply {
-    let is_asked = |spec: &TaskSpec| {
-        guest.is_none_or(|guest| spec.owner.as_ref().is_some_and(|owner| owner.uid == guest.uid))
-    };
+    let is_asked = |spec: &TaskSpec| guest.is_none_or(|guest| is_of(spec, guest));
     let judged = judged_of(run_dir, is_asked).map_err(|error| with_causes(&error));
     let as_json = |judged| serde_json::to_value(judged).map_err(|error| error.to_string());
     match judged.and_then(as_json) {
         Ok(judged) => Reply { judged: Some(judged), ..Reply::done() },
         Err(reason) => Reply::refused(RefusalCode::Internal.because(reason)),
+    }
+}
+
+/// Answers which run this is: by the run's own name, whatever its directory is called.
+pub(crate) fn answer_run(run_dir: &Path) -> Reply {
+    match settings_of(&journal_of(run_dir)) {
+        Ok(settings) => Reply { run: Some(settings.run_id), ..Reply::done() },
+        Err(error) => Reply::refused(RefusalCode::Internal.because(with_causes(&error))),
     }
 }
 

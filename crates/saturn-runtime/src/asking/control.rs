@@ -14,9 +14,9 @@
 //! - `{"version":1,"query":"preview","tasks":[…]}`: the answer is `{"ok":true,"preview":{…}}`, when
 //!   these tasks would end and whom they would delay, if they were submitted now.
 //! - `{"version":1,"query":"judged"}`: the answer is `{"ok":true,"judged":[…]}`, what stoppers have
-//!   decided so far about the tasks of the person who asks.
-//! - `{"version":1,"query":"run"}`: the answer is `{"ok":true,"run":"…"}`, the name of the run's
-//!   directory. No two pools of a person have the same name.
+//!   decided so far: about all tasks, or if a guest asks, about this guest's.
+//! - `{"version":1,"query":"run"}`: the answer is `{"ok":true,"run":"…"}`, the run's own name, as in
+//!   `SATURN_RUN_ID`. No other run has it, and it stays if the run's directory is moved.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -81,7 +81,7 @@ pub enum Query {
         /// The tasks.
         tasks: Vec<NewTask>,
     },
-    /// What stoppers have decided about the tasks of the person who asks.
+    /// What stoppers have decided about tasks; if a guest asks, about this guest's.
     Judged,
     /// Which run this is.
     Run,
@@ -116,7 +116,7 @@ pub struct Reply {
     /// The answer to [`Query::Judged`]: a list of `saturn_engine::NamedJudgement` as JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judged: Option<Value>,
-    /// The answer to [`Query::Run`]: the name of the run's directory.
+    /// The answer to [`Query::Run`]: the run's own name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<String>,
 }

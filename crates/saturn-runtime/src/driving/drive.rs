@@ -13,7 +13,7 @@ use crate::answering::followers::Followers;
 use crate::answering::guests::take_in;
 use crate::answering::reports::{self, Written};
 use crate::answering::trackers::{self, Trackers};
-use crate::asking::control::{Query, Reply, Request};
+use crate::asking::control::{Query, Request};
 use crate::asking::door::Door;
 use crate::asking::server::{Answer, ControlSocket};
 use crate::cluster::launcher::ClusterLauncher;
@@ -269,10 +269,7 @@ fn answering(
             desk.ask_aside(&Query::Preview { tasks })
         }
         Request::Query(Query::Judged) => reports::answer_judged(&run_dir, guest),
-        Request::Query(Query::Run) => {
-            let name = run_dir.file_name().map(|name| name.to_string_lossy().into_owned());
-            Reply { run: name, ..Reply::done() }
-        }
+        Request::Query(Query::Run) => reports::answer_run(&run_dir),
         Request::Query(query) => desk.ask(query, guest),
     })
 }

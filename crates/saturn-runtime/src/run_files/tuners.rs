@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use saturn_store::FileError;
 
 use crate::asking::control;
+use crate::run_files::pools::is_joined;
 
 /// Whether a stopper or a study steers the run, or may steer sweeps of it.
 pub fn has_tuner(run_dir: &Path) -> bool {
@@ -18,12 +19,13 @@ pub fn has_tuner(run_dir: &Path) -> bool {
 }
 
 /// The directory of the pool's sweep of this name, if it has a stopper or a study of its own that
-/// has not ended. A task of the same name goes first.
+/// has not ended. A task of the same name goes first, except in the directory of another person's pool:
+/// there the task may be of an earlier pool.
 fn sweep(run_dir: &Path, name: &str) -> Option<PathBuf> {
     // A name is no path.
     let is_name = Path::new(name).file_name() == Some(OsStr::new(name));
     let directory = run_dir.join("steered").join(name);
-    let is_task = run_dir.join("tasks").join(name).is_dir();
+    let is_task = run_dir.join("tasks").join(name).is_dir() && !is_joined(run_dir);
     let is_open = directory.join("about.json").is_file() && !directory.join("over").exists();
     (is_name && !is_task && is_open).then_some(directory)
 }
@@ -64,6 +66,11 @@ mod tests {
         let task = run.path().join("tasks/mine");
         std::fs::create_dir_all(&task).unwrap();
         assert!(!ask_to_cancel(run.path(), "mine").unwrap(), "a task goes first");
+        let socket = run.path().join("control.sock");
+        std::os::unix::fs::symlink("door/control.sock", &socket).unwrap();
+        assert!(ask_to_cancel(run.path(), "mine").unwrap(), "the task may be of an earlier pool");
+        std::fs::remove_file(of_sweep.join("cancel")).unwrap();
+        std::fs::remove_file(&socket).unwrap();
         std::fs::remove_dir(&task).unwrap();
         assert!(ask_to_cancel(run.path(), "mine").unwrap());
         assert!(of_sweep.join("cancel").exists());

@@ -87,6 +87,9 @@ fn what_needs_a_journal_is_refused_of_another_persons_pool() {
     let joined = place.home().join("joined");
     std::fs::create_dir_all(joined.join("srv_pool")).unwrap();
     std::os::unix::fs::symlink("srv_pool", joined.join("pool")).unwrap();
+    // No process drives that pool.
+    let socket = joined.join("srv_pool").join("control.sock");
+    std::os::unix::fs::symlink("/srv/pool/control.sock", socket).unwrap();
     for verb in ["report", "trace", "web", "resume"] {
         let (code, _, error) = place.saturn(&[verb, "pool"]);
         assert_eq!(code, 2, "{verb}: {error}");
