@@ -301,8 +301,8 @@ impl State {
             attempt.step = step;
             attempt.stepped_s = now_s;
             if let Some(last) = last_report.filter(|_| was_beside) {
-                let (steps, seconds) = attempt.clocked_since(last);
-                attempt.beside_inspections.add(LeftOut { steps, seconds });
+                let clocked = attempt.clocked_since(last);
+                attempt.beside_inspections.add(LeftOut { steps: clocked.0, seconds: clocked.1 });
             }
         }
         let has_stepped = attempt.started.is_some_and(|(from_step, _)| step > from_step);

@@ -70,8 +70,8 @@ impl Prior {
             "ddp" => Guess { mean: 0.0, sd: 0.05 },
             "fsdp" => Guess { mean: 0.6, sd: 0.2 },
             "tensor" | "tensor+fsdp" => Guess { mean: 1.0, sd: 0.4 },
-            "pipeline" => Guess { mean: 0.3, sd: 0.3 },
             "offload" => Guess { mean: 0.6, sd: 0.3 },
+            // `pipeline`, and a technique of the user's own.
             _ => Guess { mean: 0.3, sd: 0.3 },
         },
     };

@@ -2,6 +2,8 @@
 
 #![expect(clippy::expect_used, reason = "a test may panic")]
 
+use std::time::Duration;
+
 use saturn_core::{Assignment, Knobs, Origin, Placement, Plan, PlanStatus, Strategy, Trial, WHOLE};
 use saturn_engine::{
     Action, AttemptId, Command, Decision, Engine, Event, NewTask, Policy, RankReport, Record,
@@ -146,7 +148,9 @@ impl Run {
         for _ in 0..number {
             let taken_s = REPORT_STEPS as f64 * step_s;
             self.now_s += taken_s;
-            for (index, steps) in [(0, REPORT_STEPS), (1, taken_s as u64)] {
+            for (index, steps) in
+                [(0, REPORT_STEPS), (1, Duration::from_secs_f64(taken_s).as_secs())]
+            {
                 self.gangs[index].1 += steps;
                 let (attempt, step, _) = self.gangs[index];
                 let report = RankReport::Progress { step, loss: None, step_s: None };

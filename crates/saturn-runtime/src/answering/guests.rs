@@ -38,14 +38,14 @@ pub(crate) fn refusal(state: &State, command: &Command, guest: &Owner) -> Option
         Command::Wish { task, .. }
         | Command::Cancel { task, .. }
         | Command::Pause { task }
-        | Command::Unpause { task } => not_own(state, task, guest),
+        | Command::Unpause { task }
+        | Command::Note { task: Some(task), .. } => not_own(state, task, guest),
         Command::Close => of_pool("the pool would take no more tasks"),
         Command::Stop { .. } => of_pool("everybody's tasks would stop"),
         Command::TakeBack { .. } => of_pool("everybody's tasks would use these devices"),
         Command::Judge { judgements } => {
             judgements.iter().find_map(|one| not_own(state, &one.task, guest))
         }
-        Command::Note { task: Some(task), .. } => not_own(state, task, guest),
         Command::Note { task: None, .. } => of_pool("everybody's tasks would be meant"),
     }
 }
