@@ -144,13 +144,14 @@ class SteeredSweep(Scope):
     def is_own(self, task: Mapping[str, Any]) -> bool:
         """Whether a task of a status is this person's, and belongs to the sweep.
 
-        Another person's task may have the name of one that a search would suggest. Nor is a task
-        this person's that another person's pool says is kept elsewhere than this person's are.
+        Another person's task may have a name that this sweep's search would give.
         """
         if not self.has(task["name"]):
             return False
         if not run_directory.is_joined(self.run.run_dir):
             return task.get("owner") is None
+        # Another person's pool tells the directories of this person's tasks alone. They are in
+        # `tasks`; what else it might name, such as another run of this person, is not read.
         folder, _, name = task["dir"].partition("/")
         return folder == "tasks" and name not in ("", "..", ".") and "/" not in name
 

@@ -90,7 +90,7 @@ def _begin(directory: Path, is_driven: Callable[[], bool], is_over: Callable[[],
 
 def _keep(directory: Path, is_driven: Callable[[], bool], is_over: Callable[[], bool]) -> None:
     known: dict[str, _Steering] = {}
-    told = ""
+    told = ""  # the error that was printed last
     while not is_over():
         try:
             sweeps = _open_sweeps(directory) if is_driven() else []
@@ -98,8 +98,10 @@ def _keep(directory: Path, is_driven: Callable[[], bool], is_over: Callable[[], 
             # The pool can't be asked just now, or its directory is being put aside. The next look
             # tells; without this thread no sweep would ever get a process again.
             sweeps = []
-            if told != (told := f"{type(error).__name__}: {error}"):
-                print(f"saturn: sweeps wait for a process: {told}", file=sys.stderr, flush=True)
+            text = f"saturn: sweeps wait for a process: {type(error).__name__}: {error}"
+            if text != told:
+                print(text, file=sys.stderr, flush=True)
+                told = text
         for name in sweeps:
             # The sweep may have been refused meanwhile, or the disk is full; the next look tells.
             with contextlib.suppress(OSError):
