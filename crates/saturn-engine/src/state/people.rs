@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::f64::consts::LN_2;
 
+use crate::facts::config::TaskSpec;
 use crate::facts::ids::TaskId;
 use crate::facts::record::Purpose;
 use crate::facts::sharing::{Sharing, Uid};
@@ -76,10 +77,17 @@ fn held_s(sharing: &Sharing, attempt: &Attempt, now_s: f64) -> f64 {
     f64::from(attempt.strategy.gpus) * (lasts_s - decayed(lasts_s, seconds, sharing.half_life_s))
 }
 
+impl TaskSpec {
+    /// Whose the task is.
+    pub fn uid(&self) -> Uid {
+        self.owner.as_ref().map(|owner| owner.uid)
+    }
+}
+
 impl TaskState {
     /// Whose it is.
     pub fn uid(&self) -> Uid {
-        self.spec.owner.as_ref().map(|owner| owner.uid)
+        self.spec.uid()
     }
 
     /// Its priority among its owner's tasks; `None` if it may not train.

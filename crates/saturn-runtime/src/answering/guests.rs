@@ -8,7 +8,7 @@
 //! Who asks is told by the kernel (`asking::door`).
 
 use nix::unistd::geteuid;
-use saturn_engine::{Command, NewTask, Owner, Refusal, RefusalCode, State, TaskId, TaskSpec};
+use saturn_engine::{Command, NewTask, Owner, Refusal, RefusalCode, State, TaskId};
 use saturn_view::{Code, Explanation, History, Status};
 
 use crate::answering::reports;
@@ -81,12 +81,7 @@ fn not_own(state: &State, task: &str, guest: &Owner) -> Option<Refusal> {
 }
 
 fn is_own(state: &State, task: TaskId, guest: &Owner) -> bool {
-    is_of(&state.task(task).spec, guest)
-}
-
-/// Whether this guest has submitted the task.
-pub(crate) fn is_of(spec: &TaskSpec, guest: &Owner) -> bool {
-    spec.owner.as_ref().is_some_and(|owner| owner.uid == guest.uid)
+    state.task(task).uid() == Some(guest.uid)
 }
 
 /// Answers a question of a guest.

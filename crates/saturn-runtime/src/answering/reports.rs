@@ -14,7 +14,6 @@ use saturn_view::{Explanation, History, Report, RunStatus, Status, TaskMetrics};
 use serde_json::Value;
 
 use crate::answering::day_time::Wall;
-use crate::answering::guests::is_of;
 use crate::answering::left;
 use crate::answering::preview::preview;
 use crate::asking::control::{self, ControlError, Query, Reply, Request};
@@ -157,7 +156,7 @@ pub fn judged(run_dir: &Path) -> Result<Vec<NamedJudgement>, RuntimeError> {
 /// Answers a guest's question what the stoppers of this guest's tasks have decided, from the journal of
 /// the run that this process drives.
 pub(crate) fn answer_judged(run_dir: &Path, guest: Option<&Owner>) -> Reply {
-    let is_asked = |spec: &TaskSpec| guest.is_none_or(|guest| is_of(spec, guest));
+    let is_asked = |spec: &TaskSpec| guest.is_none_or(|guest| spec.uid() == Some(guest.uid));
     let judged = judged_of(run_dir, is_asked).map_err(|error| with_causes(&error));
     let as_json = |judged| serde_json::to_value(judged).map_err(|error| error.to_string());
     match judged.and_then(as_json) {

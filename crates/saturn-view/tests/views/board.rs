@@ -74,7 +74,7 @@ fn the_page_of_a_shared_pool_says_whose_tasks_are_and_how_people_fare() {
         assert!(text.contains(&format!("<td data-name=\"person\">{person}</td>")), "the queue");
         assert!(text.contains(&format!("<td class=\"task\">{person}</td>")), "the people");
     }
-    assert!(text.contains("<td class=\"n\" data-name=\"share\">50 %</td>"), "{text}");
+    assert!(text.contains("<td class=\"n\" data-name=\"share\">50.0 %</td>"), "{text}");
     assert_eq!(text.matches("<th scope=\"col\">person</th>").count(), 2);
     let script = in_progress();
     let alone = page(Board::of(&script.state, &script.history, script.state.now_s)).render();
