@@ -60,7 +60,7 @@ fn answers_are_as_the_schemas_say() {
 
 #[test]
 fn the_shapes_of_answers_stay() {
-    let world = World::of(&[("demo", 120)]);
+    let world = World::of(&[("demo", 160)]);
     let at = "/api/v1/runs/demo";
     let tasks = world.get(&format!("{at}/tasks?limit=1")).json();
     let task = tasks["tasks"][0]["name"].as_str().unwrap().to_owned();
@@ -133,7 +133,7 @@ fn wrong_questions_are_refused_in_words() {
 
 #[test]
 fn a_plan_has_a_tag_that_changes_with_it_alone() {
-    let mut world = World::of(&[("demo", 100)]);
+    let mut world = World::of(&[("demo", 60)]);
     let path = "/api/v1/runs/demo/plan";
     let first = world.get(path);
     let tag = first.headers["etag"].clone();

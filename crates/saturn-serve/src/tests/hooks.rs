@@ -291,7 +291,7 @@ fn a_task_that_will_miss_its_deadline_is_told_once() {
     let (telling, _) = tell(home.path(), dir.path(), port, &all()).unwrap();
     let mut run = Recorded::new(dir.path(), "demo", 0);
     for (_, row) in &mut run.rows {
-        *row = row.replace("\"deadline_s\":null", "\"deadline_s\":200.0");
+        *row = row.replace("\"deadline_s\":null", "\"deadline_s\":120.0");
     }
     run.write(usize::MAX);
     let came = until_done(&heard);
