@@ -56,6 +56,7 @@ def test_a_place_is_held_for_a_command_and_training_goes_on_after_it(
     served.until(lambda: not any((tmp_path / "home" / "shells").iterdir()))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_place_ends_with_the_person_or_with_the_pool(served: Served, tmp_path: Path) -> None:
     def begun(*more: str) -> subprocess.Popen[str]:

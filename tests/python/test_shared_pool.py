@@ -240,7 +240,7 @@ def test_a_persons_tasks_wait_while_this_persons_agent_is_not_there(shared: Shar
     assert "failed   own" not in host.told().split("people")[-1]
 
 
-@pytest.mark.slow(quick=["nothing"])
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "strike", ["nothing", "kill the driver", "kill what steers", "kill the agent"]
