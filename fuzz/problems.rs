@@ -1,7 +1,7 @@
 //! Makes a small problem with any facts out of any bytes; each byte decides one thing. A fuzzer rarely
 //! makes up text that reads as a problem.
 
-use saturn_core::{Candidate, Cluster, HeldDevices, Node, Problem, ProblemTask, Running};
+use saturn_core::{Candidate, Cluster, HeldDevices, Node, Owner, Problem, ProblemTask, Running};
 
 /// The bytes that are left; zeros when there are no more.
 struct Bytes<'a>(std::slice::Iter<'a, u8>);
@@ -45,6 +45,12 @@ pub(crate) fn of(bytes: &[u8]) -> Problem {
             run(&mut bytes, &problem.cluster.nodes, &mut held, &mut task);
         }
         problem.tasks.push(task);
+    }
+    if bytes.sometimes() {
+        problem.owners = vec![Owner { name: "o".to_owned(), max_gpus: 1 + width(&mut bytes) }];
+        for task in &mut problem.tasks {
+            task.owner = bytes.sometimes().then(|| "o".to_owned());
+        }
     }
     problem
 }

@@ -8,7 +8,9 @@
 //! The checker proves no lower bound; it refuses a bound that contradicts the plan. That no plan
 //! exists is believed only with a refutation that the checker has verified ([`verified`]).
 
+mod caps;
 mod facts;
+mod held;
 mod host_memory;
 mod no_plan;
 mod objective;
@@ -119,6 +121,23 @@ pub enum Violation {
         /// Bytes that the node has.
         has: u64,
     },
+    /// An owner's gangs hold more devices than the owner's cap.
+    #[error(
+        "task `{task}` starts at {at_s} s, when gangs of `{owner}` hold {held} devices: at most \
+         {max_gpus} may be held at once"
+    )]
+    Cap {
+        /// The task that the plan starts last.
+        task: String,
+        /// The owner.
+        owner: String,
+        /// When it starts, seconds.
+        at_s: f64,
+        /// Devices that all gangs of the owner hold then.
+        held: u128,
+        /// Devices that they may hold.
+        max_gpus: u32,
+    },
     /// The plan violates a fact of the problem: a release, a deadline, an order or a place.
     #[error("task `{task}` {reason}")]
     Fact {
@@ -169,6 +188,7 @@ pub fn check(problem: &Problem, plan: &Plan) -> Result<(), Vec<Violation>> {
         segments::check_tasks(problem, plan, &mut violations);
         check_devices(problem, plan, &mut violations);
         host_memory::check_host_memory(problem, plan, &mut violations);
+        caps::check_caps(problem, plan, &mut violations);
         facts::check_facts(problem, plan, &mut violations);
         objective::check_values(problem, plan, &mut violations);
     } else {

@@ -31,7 +31,7 @@ impl<'a> Types<'a> {
 struct Pool<'a> {
     types: &'a Types<'a>,
     /// For each type: all devices that the task may use, the widest node among those, and the
-    /// widest node of the type in the whole cluster.
+    /// narrowest and the widest node of the type in the whole cluster.
     devices: Vec<Devices>,
     is_restricted: bool,
     /// Whether the task may use each node; `None` if it may use all.
@@ -42,7 +42,16 @@ struct Pool<'a> {
 struct Devices {
     total: u32,
     widest: u32,
+    narrowest_of_all: u32,
     widest_of_all: u32,
+}
+
+impl Devices {
+    /// A gang may take several nodes only if it is wider than every node of its type.
+    fn hold(&self, strategy: &Candidate) -> bool {
+        let is_wide = strategy.gpus > self.widest_of_all;
+        strategy.gpus <= if is_wide { self.total } else { self.widest }
+    }
 }
 
 impl<'a> Pool<'a> {
@@ -52,6 +61,8 @@ impl<'a> Pool<'a> {
         let mut is_restricted = false;
         for (index, (kind, gpus)) in types.of_node.iter().enumerate() {
             let devices = &mut all[*kind];
+            let narrowest = devices.narrowest_of_all;
+            devices.narrowest_of_all = if narrowest == 0 { *gpus } else { narrowest.min(*gpus) };
             devices.widest_of_all = devices.widest_of_all.max(*gpus);
             if places.is_none_or(|places| places[index]) {
                 devices.total += gpus;
@@ -84,18 +95,23 @@ impl<'a> Pool<'a> {
     }
 
     fn holds(&self, strategy: &Candidate) -> bool {
-        let fits = |devices: &Devices| {
-            // A gang may take several nodes only if it is wider than every node of its type.
-            let is_wide = strategy.gpus > devices.widest_of_all;
-            strategy.gpus <= if is_wide { devices.total } else { devices.widest }
+        self.kinds_of(strategy).any(|devices| devices.hold(strategy))
+    }
+
+    /// Whether it holds a strategy, and a gang of it keeps a cap on whichever nodes.
+    fn holds_under(&self, strategy: &Candidate, cap: u32) -> bool {
+        let keeps = |devices: &Devices| {
+            strategy.most_held(devices.narrowest_of_all, devices.widest_of_all) <= cap
         };
-        match &strategy.gpu_type {
-            Some(wanted) => {
-                let kind = self.types.names.binary_search(&&**wanted);
-                kind.is_ok_and(|kind| fits(&self.devices[kind]))
-            }
-            None => self.devices.iter().any(fits),
-        }
+        self.kinds_of(strategy).any(|devices| devices.hold(strategy) && keeps(devices))
+    }
+
+    /// The devices of the types that a strategy is for.
+    fn kinds_of(&self, strategy: &Candidate) -> impl Iterator<Item = &Devices> {
+        let wanted = strategy.gpu_type.as_deref();
+        let is_for = move |name: &str| wanted.is_none_or(|wanted| wanted == name);
+        let named = self.types.names.iter().zip(&self.devices);
+        named.filter(move |(name, _)| is_for(name)).map(|(_, devices)| devices)
     }
 
     fn described(&self) -> String {
@@ -137,8 +153,20 @@ impl Problem {
                 let own = places.as_deref().map(|places| Pool::new(&types, Some(places)));
                 let pool = own.as_ref().unwrap_or(&all);
                 let held = || task.strategies.iter().filter(|strategy| pool.holds(strategy));
-                if held().any(|one| task.running.is_some() || pool.has_host_memory(one)) {
+                let owner = self.owner(task);
+                let keeps_cap = |one: &Candidate| {
+                    owner.is_none_or(|owner| pool.holds_under(one, owner.max_gpus))
+                };
+                let is_running = task.running.is_some();
+                if held().any(|one| is_running || pool.has_host_memory(one) && keeps_cap(one)) {
                     return None;
+                }
+                if let Some(owner) = owner.filter(|_| held().any(|one| pool.has_host_memory(one))) {
+                    let least = held().map(|one| one.gpus).min().unwrap_or(0);
+                    return Some(format!(
+                        "takes at least {least} GPUs; `{}` may hold {} at once",
+                        owner.name, owner.max_gpus
+                    ));
                 }
                 if let Some(least) = held().map(|one| one.host_bytes).min() {
                     return Some(format!(

@@ -34,7 +34,9 @@ pub use plan::{
     Assignment, Gang, OPTIMAL_GAP, Placement, Plan, PlanStatus, Reason, Refutation, SolveEnd,
     WHOLE, seconds_late,
 };
-pub use problem::{Candidate, Cluster, HeldDevices, Node, Problem, ProblemTask, Running, Wide};
+pub use problem::{
+    Candidate, Cluster, HeldDevices, Node, Owner, Problem, ProblemTask, Running, Wide,
+};
 pub use profile::{Knobs, Origin, Profile, Strategy, StrategyKey, Trial, TrialOutcome};
 pub use robust::{Outcome, Robust};
 pub use trained::Trained;

@@ -150,6 +150,21 @@ pub struct Candidate {
     pub relative_error: f64,
 }
 
+impl Candidate {
+    /// The most devices that a gang of it holds on nodes of one type, whose narrowest and widest nodes
+    /// have so many. Only whole nodes of different widths leave open how many.
+    pub fn most_held(&self, narrowest: u32, widest: u32) -> u32 {
+        if self.gpus <= widest || self.pack {
+            self.gpus
+        } else if narrowest == widest {
+            self.gpus.div_ceil(widest).saturating_mul(widest)
+        } else {
+            // None of its nodes is superfluous.
+            self.gpus.saturating_add(widest - 1)
+        }
+    }
+}
+
 /// A measured strategy of a task that no node of a cluster can hold, and the nodes that could.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Wide {
@@ -267,6 +282,9 @@ pub struct ProblemTask {
         skip_serializing_if = "Option::is_none"
     )]
     pub switch_cost_s: Option<f64>,
+    /// The name of the [owner](Owner) on whose cap it counts; `None`: it counts on no cap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
     /// Its present strategy and place, if it already runs.
     #[serde(default, deserialize_with = "running", skip_serializing_if = "Option::is_none")]
     pub running: Option<Running>,
@@ -297,6 +315,7 @@ impl ProblemTask {
             only_nodes: None,
             not_nodes: Vec::new(),
             switch_cost_s: None,
+            owner: None,
             running: None,
         }
     }
@@ -319,6 +338,21 @@ impl ProblemTask {
     }
 }
 
+/// Somebody whose tasks together may hold only so many devices at once, the *cap*.
+///
+/// A task of theirs may use a strategy only if its gang can't hold more than the cap by itself
+/// ([`Candidate::most_held`]). Running tasks may hold more, for example because the cap was lowered. Until they hold no more than
+/// the cap, no other gang of the owner starts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Owner {
+    /// Unique name, to which tasks refer.
+    pub name: String,
+    /// The most devices that the owner's gangs may hold at once.
+    #[serde(deserialize_with = "number::gpus")]
+    pub max_gpus: u32,
+}
+
 /// Cluster and tasks: the input of a solve.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -329,6 +363,9 @@ pub struct Problem {
     /// The tasks.
     #[serde(deserialize_with = "object::list")]
     pub tasks: Vec<ProblemTask>,
+    /// The owners of tasks who may hold only so many devices at once.
+    #[serde(default, deserialize_with = "object::list", skip_serializing_if = "Vec::is_empty")]
+    pub owners: Vec<Owner>,
     /// The latest end of every task, seconds.
     #[serde(
         default,
@@ -341,7 +378,7 @@ pub struct Problem {
 impl Problem {
     /// A problem without a deadline.
     pub fn new(cluster: Cluster, tasks: Vec<ProblemTask>) -> Self {
-        Self { cluster, tasks, deadline_s: None }
+        Self { cluster, tasks, owners: Vec::new(), deadline_s: None }
     }
 
     /// Reads a problem file and checks it.
@@ -364,6 +401,12 @@ impl Problem {
         let infinite = |seconds: Option<f64>| seconds.unwrap_or(f64::INFINITY);
         let more_s = if task.late_price.is_some() { infinite(task.most_late_s) } else { 0.0 };
         (infinite(task.deadline_s) + more_s).min(infinite(self.deadline_s))
+    }
+
+    /// The owner of a task. `None` if it has none, or if the owner's name is unknown.
+    pub fn owner(&self, task: &ProblemTask) -> Option<&Owner> {
+        let name = task.owner.as_ref()?;
+        self.owners.iter().find(|owner| owner.name == *name)
     }
 
     /// The devices that a running task holds. `None` if the task is not running, or if a node's

@@ -21,9 +21,17 @@ impl Problem {
             number::check_runtime(|| "deadline_s".to_owned(), deadline_s)?;
         }
         let nodes = self.cluster.node_indices();
+        let owners = self.validate_owners()?;
         let mut names = BTreeMap::new();
         for (index, task) in self.tasks.iter().enumerate() {
             unique(&mut names, &task.name, || format!("tasks[{index}].name"))?;
+            if let Some(name) = task.owner.as_ref().filter(|name| !owners.contains_key(&***name)) {
+                return Err(ProblemError::UnknownName {
+                    at: format!("tasks[{index}].owner"),
+                    name: name.clone(),
+                    expected: "an owner in `owners`",
+                });
+            }
             validate_strategies(index, &task.strategies)?;
             validate_times(index, task)?;
             validate_places(index, task, &nodes)?;
@@ -67,6 +75,16 @@ impl Problem {
             });
         }
         Ok(())
+    }
+
+    /// The names of the owners, with the places where they stand.
+    fn validate_owners(&self) -> Result<BTreeMap<&str, String>, ProblemError> {
+        let mut names = BTreeMap::new();
+        for (index, owner) in self.owners.iter().enumerate() {
+            unique(&mut names, &owner.name, || format!("owners[{index}].name"))?;
+            number::check_gpus(|| format!("owners[{index}].max_gpus"), owner.max_gpus)?;
+        }
+        Ok(names)
     }
 
     /// Refuses unknown names in `after`, and cycles of tasks that would have to end before they

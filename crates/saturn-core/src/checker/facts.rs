@@ -16,7 +16,7 @@ pub(super) fn check_facts(problem: &Problem, plan: &Plan, violations: &mut Vec<V
     for (task, assignment) in known() {
         let span = spans.entry(&task.name).or_insert((f64::INFINITY, 0.0));
         *span = (span.0.min(assignment.start_s), span.1.max(assignment.end_s));
-        if task.running.is_some() && !assignment.is_segment() && stays(problem, task, assignment) {
+        if !assignment.is_segment() && is_left(problem, task, assignment) {
             are_left.insert(&task.name);
         }
         for reason in [
@@ -91,6 +91,11 @@ fn broken_place(
         }
     }
     None
+}
+
+/// Whether a task runs already and an assignment leaves it as it runs.
+pub(super) fn is_left(problem: &Problem, task: &ProblemTask, assignment: &Assignment) -> bool {
+    task.running.is_some() && stays(problem, task, assignment)
 }
 
 /// Whether an assignment leaves a running task unchanged: from the start of the plan, under its

@@ -2,6 +2,7 @@
 //! which links once.
 
 mod bad_files;
+mod caps;
 mod checker;
 mod facts;
 mod fuzz;

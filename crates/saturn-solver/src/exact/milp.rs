@@ -39,6 +39,7 @@ use crate::exact::sessions;
 use crate::general::instance::Instance;
 use crate::general::play::Placed;
 use crate::general::replay::replay;
+use crate::problem::model::Node;
 
 /// Relative to the objective; HiGHS works to 1e-9.
 const MARGIN: f64 = 2e-7;
@@ -176,12 +177,35 @@ fn largest(values: impl Iterator<Item = f64>) -> f64 {
     values.fold(0.0, f64::max)
 }
 
+/// What gangs hold and pass on: the devices of a node, or those that an owner may hold.
+struct Pool {
+    gpus: f64,
+    /// For each task, the devices that it takes of it under each of its choices.
+    demand: Vec<Vec<(Col, f64)>>,
+}
+
+/// The nodes, and the caps that may bind.
+fn pools(instance: &Instance, rows: &[Row]) -> Vec<Pool> {
+    let model = instance.model;
+    let node = |(index, node): (usize, &Node)| Pool {
+        gpus: f64::from(node.gpus),
+        demand: rows.iter().map(|row| row.demand[index].clone()).collect(),
+    };
+    let cap = |cap: usize| {
+        let demand = |(task, row): (usize, &Row)| {
+            if model.caps.of(task) == Some(cap) { row.demand.concat() } else { Vec::new() }
+        };
+        Pool { gpus: model.room_of(cap), demand: rows.iter().enumerate().map(demand).collect() }
+    };
+    let nodes = model.nodes.iter().enumerate().map(node);
+    nodes.chain((0..model.caps.max_gpus.len()).map(cap)).collect()
+}
+
 /// Orders and flows of devices.
 fn add_flows(program: &mut Program, instance: &Instance, rows: &[Row]) {
-    let model = instance.model;
+    let pools = pools(instance, rows);
     let num_tasks = rows.len();
-    let mut inflow: Vec<Vec<Vec<(Col, f64)>>> =
-        vec![vec![Vec::new(); model.nodes.len()]; num_tasks];
+    let mut inflow: Vec<Vec<Vec<(Col, f64)>>> = vec![vec![Vec::new(); pools.len()]; num_tasks];
     let mut outflow = inflow.clone();
     let mut after = vec![vec![None; num_tasks]; num_tasks];
     let waits_for = instance.predecessors();
@@ -206,15 +230,14 @@ fn add_flows(program: &mut Program, instance: &Instance, rows: &[Row]) {
             if must {
                 program.equal(1.0, &[(order, 1.0)]);
             }
-            for (node, spec) in model.nodes.iter().enumerate() {
-                if earlier.demand[node].is_empty() || later.demand[node].is_empty() {
+            for (at, pool) in pools.iter().enumerate() {
+                if pool.demand[first].is_empty() || pool.demand[second].is_empty() {
                     continue;
                 }
-                let gpus = f64::from(spec.gpus);
-                let flow = program.continuous(0.0, 0.0, gpus);
-                program.at_most(0.0, &[(flow, 1.0), (order, -gpus)]);
-                inflow[second][node].push((flow, 1.0));
-                outflow[first][node].push((flow, 1.0));
+                let flow = program.continuous(0.0, 0.0, pool.gpus);
+                program.at_most(0.0, &[(flow, 1.0), (order, -pool.gpus)]);
+                inflow[second][at].push((flow, 1.0));
+                outflow[first][at].push((flow, 1.0));
             }
         }
     }
@@ -225,22 +248,21 @@ fn add_flows(program: &mut Program, instance: &Instance, rows: &[Row]) {
             }
         }
     }
-    for (node, spec) in model.nodes.iter().enumerate() {
-        let gpus = f64::from(spec.gpus);
+    for (at, Pool { gpus, demand }) in pools.iter().enumerate() {
         let mut source = Vec::new();
-        for task in 0..num_tasks {
-            let idle = program.continuous(0.0, 0.0, gpus);
+        for task in (0..num_tasks).filter(|task| !demand[*task].is_empty()) {
+            let idle = program.continuous(0.0, 0.0, *gpus);
             source.push((idle, 1.0));
-            let demand = || rows[task].demand[node].iter().map(|(column, gpus)| (*column, -gpus));
-            let mut balance = inflow[task][node].clone();
+            let demand = || demand[task].iter().map(|(column, gpus)| (*column, -gpus));
+            let mut balance = inflow[task][at].clone();
             balance.push((idle, 1.0));
             balance.extend(demand());
             program.equal(0.0, &balance);
-            let mut leaving = outflow[task][node].clone();
+            let mut leaving = outflow[task][at].clone();
             leaving.extend(demand());
             program.at_most(0.0, &leaving);
         }
-        program.at_most(gpus, &source);
+        program.at_most(*gpus, &source);
     }
 }
 

@@ -75,7 +75,8 @@ impl<'a> Search<'a> {
     /// facts or its objective.
     pub(crate) fn new(instance: &'a Instance<'a>, course: Course, low: f64) -> Option<Self> {
         let model = instance.model;
-        let is_for_lists = instance.objective != Objective::Cost && !model.host_binds;
+        let is_for_lists =
+            instance.objective != Objective::Cost && !model.host_binds && !model.caps.bind();
         if !is_for_lists || !instance.has_times() {
             return None;
         }

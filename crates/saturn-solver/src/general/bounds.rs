@@ -10,12 +10,15 @@
 //! q_i. The same holds for the tasks whose heads are at least some time t, with the GPU-seconds
 //! from t on.
 //!
+//! The same holds for the tasks of one owner, with the devices of the owner's cap.
+//!
 //! **Completion.** Σ w_i·C_i ≥ Σ w_i·e_i. The bound by prices of devices over time
 //! (`bounds::ascent`) is much better, and takes some time. For each task it counts all of its ways
 //! with h_i, the arrivals and departures of their nodes and the latest end that deadlines allow. A
-//! gang that stays starts at 0. Three things are simplified, which never makes the bound too high.
+//! gang that stays starts at 0. Four things are simplified, which never makes the bound too high.
 //! Precedence counts through h_i and the latest end alone. Places count through the arrivals and
-//! departures of the nodes that they allow. A wide gang holds no more devices than it must.
+//! departures of the nodes that they allow. A wide gang holds no more devices than it must. Owners' caps
+//! don't count.
 //!
 //! **Cost.** A node of G_n GPUs that is held for B seconds does at most G_n·B GPU-seconds of work.
 //! So each GPU-second costs at least price_n/G_n. The bound is Σ_i of the least g·r·price_n/G_n
@@ -194,19 +197,54 @@ impl<'a> Relaxation<'a> {
             }
             low = low.max(self.area(head, low));
         }
+        let caps = &self.instance.model.caps;
+        for cap in 0..caps.max_gpus.len() {
+            if self.deadline.is_over() {
+                break;
+            }
+            low = low.max(self.area_of(cap, low));
+        }
         low
     }
 
     /// The least makespan from `low` on at which the work of tasks with heads from `head` on fits.
     fn area(&self, head: f64, low: f64) -> f64 {
+        let tasks = &self.instance.tasks;
+        let later: Vec<usize> = (0..tasks.len()).filter(|task| tasks[*task].head >= head).collect();
+        let work = |task: usize, limit: f64| self.work(task, limit);
+        self.least(head, low, |makespan| {
+            (self.sum(&later, work, makespan), self.room(head, makespan))
+        })
+    }
+
+    /// The least makespan from `low` on at which the work of tasks that count on a cap fits into the
+    /// devices that they may hold.
+    fn area_of(&self, cap: usize, low: f64) -> f64 {
+        let model = self.instance.model;
+        let gpus = model.room_of(cap);
+        let own: Vec<usize> = model.caps.tasks_of(cap).collect();
+        let head = own.iter().map(|task| self.instance.tasks[*task].head);
+        let head = head.fold(f64::INFINITY, f64::min);
+        let area = |way: &Way| f64::from(way.held) * way.runtime;
+        let work =
+            |task: usize, limit: f64| self.by(task, limit).map(area).fold(f64::INFINITY, f64::min);
+        self.least(head, low, |makespan| {
+            (self.sum(&own, work, makespan), gpus * (makespan - head).max(0.0))
+        })
+    }
+
+    /// The work of tasks in a plan of this makespan. `work` is that of a task that must have ended by a
+    /// given time.
+    fn sum(&self, tasks: &[usize], work: impl Fn(usize, f64) -> f64, makespan: f64) -> f64 {
+        tasks.iter().map(|task| work(*task, makespan - self.instance.tasks[*task].tail)).sum()
+    }
+
+    /// The least makespan from `low` on at which the work fits the room. `sides` says how much there is of
+    /// both within a makespan. Work that begins at `head`.
+    fn least(&self, head: f64, low: f64, sides: impl Fn(f64) -> (f64, f64)) -> f64 {
         let fits = |makespan: f64| {
-            let mut work = 0.0;
-            for (task, facts) in self.instance.tasks.iter().enumerate() {
-                if facts.head >= head {
-                    work += self.work(task, makespan - facts.tail);
-                }
-            }
-            work <= self.room(head, makespan) * (1.0 + SLACK)
+            let (work, room) = sides(makespan);
+            work <= room * (1.0 + SLACK)
         };
         if fits(low) {
             return low;

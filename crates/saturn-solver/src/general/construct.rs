@@ -180,8 +180,8 @@ fn best_of(
         for (index, mode) in instance.model.modes_on(task, node).iter().enumerate() {
             let choice = Choice::Narrow { node, mode: index };
             if allows(choice) {
-                let held = (mode.gpus, mode.host);
-                let start = player.start_on(node, held, ready, mode.runtime);
+                let held: (&[_], u64) = (&[(node, mode.gpus)], mode.host);
+                let start = player.start(task, held, ready, mode.runtime);
                 let price = instance.device_price(node) * f64::from(mode.gpus);
                 offer(choice, start, mode.runtime, until, f64::from(mode.gpus), price);
             }
@@ -194,7 +194,7 @@ fn best_of(
         }
         let lasts = mode.runtime;
         let parts = player.nodes_for(task, mode, None, ready, lasts);
-        let start = player.start_on_all(&parts, mode.host, ready, lasts);
+        let start = player.start(task, (&parts, mode.host), ready, lasts);
         let until = parts.iter().map(|(node, _)| instance.nodes[*node].until);
         let until = until.fold(f64::INFINITY, f64::min);
         let held: f64 = parts.iter().map(|(_, gpus)| f64::from(*gpus)).sum();

@@ -197,9 +197,10 @@ impl<'a> Instance<'a> {
     }
 
     /// Whether lists can't say the problem: host memory binds, or one node's plan may depend on another
-    /// node's, by precedence or by gangs on several nodes.
+    /// node's, by precedence, by an owner's cap or by gangs on several nodes.
     pub(crate) fn is_beyond_lists(&self) -> bool {
         self.model.host_binds
+            || self.model.caps.bind()
             || !self.model.is_separable()
             || self.tasks.iter().any(|task| !task.after.is_empty())
     }
@@ -233,9 +234,11 @@ impl<'a> Instance<'a> {
     /// Whether two tasks can take each other's place in any plan.
     pub(crate) fn are_alike(&self, left: usize, right: usize) -> bool {
         let (left_modes, right_modes) = (&self.model.tasks[left], &self.model.tasks[right]);
+        let counts_alike = self.model.caps.of(left) == self.model.caps.of(right);
         let (left, right) = (&self.tasks[left], &self.tasks[right]);
         let may_stay = left_modes.stay.is_some() || right_modes.stay.is_some();
         !may_stay
+            && counts_alike
             && left_modes.has_modes_of(right_modes)
             && (left.release, left.weight, left.due) == (right.release, right.weight, right.due)
             && (left.wished, left.late_price) == (right.wished, right.late_price)

@@ -1,6 +1,6 @@
 //! Problems that lists can't handle, or whose nodes are not independent of each other. Such a
 //! problem has gangs that need several nodes, releases, precedence, deadlines, weights, windows or
-//! prices of nodes, or the cost as objective.
+//! prices of nodes, owners' caps, or the cost as objective.
 //!
 //! The searches for plain problems are fast because nodes are independent of each other. Here a
 //! gang may wait for a gang on another node. So the state is one order of all tasks with a choice
@@ -14,6 +14,7 @@
 pub(crate) mod anneal;
 pub(crate) mod borders;
 pub(crate) mod bounds;
+pub(crate) mod caps;
 pub(crate) mod construct;
 pub(crate) mod guide;
 pub(crate) mod instance;

@@ -4,17 +4,19 @@
 //! its release, its predecessors and its nodes allow, mostly in a gap before other gangs too.
 //! Predecessors are placed before the tasks that wait for them. So any order keeps devices,
 //! releases, precedence and arrivals. It may miss deadlines and departures of nodes, and the missed
-//! seconds are counted. Where host memory binds, each node has a second calendar, of bytes.
+//! seconds are counted. Where host memory binds, each node has a second calendar, of bytes. Each
+//! owner's cap that binds has a calendar too.
 //!
 //! Some best order loses nothing, for objectives that never gain by waiting: take a best plan's
 //! gangs by start. Each gang in turn can start no later than in that plan. The gangs that start
 //! before it there have been placed no later, so at any moment from its start there on as many
-//! devices and bytes are free. So it misses nothing either. For the cost, waiting can pay: see `wait`.
+//! devices and bytes are free, and as many devices of its owner's cap. So it misses nothing either. For the cost, waiting can pay: see `wait`.
 
 use std::cmp::Ordering;
 
 use saturn_core::Objective;
 
+use crate::general::caps::CapCalendars;
 use crate::general::instance::Instance;
 use crate::problem::baselines::Pace;
 use crate::problem::calendar::{Calendar, earliest_on_all, earliest_with_memory};
@@ -122,6 +124,7 @@ pub(crate) struct Player<'a> {
     pub(crate) calendars: Vec<Calendar>,
     /// The calendar of each node's host memory; empty where that doesn't bind.
     memories: Vec<Calendar>,
+    caps: CapCalendars<'a>,
     /// For each task, when it starts and ends; ends are NaN until it is placed.
     pub(crate) starts: Vec<f64>,
     pub(crate) ends: Vec<f64>,
@@ -145,6 +148,7 @@ impl<'a> Player<'a> {
             backfills: true,
             calendars,
             memories,
+            caps: CapCalendars::new(instance),
             starts: vec![0.0; instance.tasks.len()],
             ends: vec![f64::NAN; instance.tasks.len()],
             record: None,
@@ -165,6 +169,7 @@ impl<'a> Player<'a> {
         for (memory, node) in self.memories.iter_mut().zip(&self.instance.nodes) {
             memory.clear(node.from);
         }
+        self.caps.clear();
         self.spans.iter_mut().for_each(Vec::clear);
         self.ends.fill(f64::NAN);
         (self.missed, self.tardiness, self.completion) = (0.0, 0.0, 0.0);
@@ -175,6 +180,7 @@ impl<'a> Player<'a> {
             for (node, gpus) in stay.parts() {
                 self.hold(node, (gpus, stay.host), 0.0, stay.runtime);
             }
+            self.caps.hold(task, stay.held(), 0.0, stay.runtime);
             self.finish(task, 0.0, stay.runtime);
             if let Some(record) = &mut self.record {
                 let (strategy, lasts, host) = (stay.strategy, stay.runtime, stay.host);
@@ -214,9 +220,9 @@ impl<'a> Player<'a> {
     }
 
     /// When a gang of that many devices and bytes of host memory, and of that length, could start on a
-    /// node that has so many of both.
+    /// node that has so many of both, as far as the node goes.
     #[inline]
-    pub(crate) fn start_on(
+    pub(crate) fn free_on(
         &self,
         node: usize,
         (gpus, host): (u32, u64),
@@ -249,17 +255,26 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// When a gang on several nodes could start on all of them.
-    pub(crate) fn start_on_all(
+    /// When a task's gang on these nodes, with so many devices on each and bytes of host memory, could
+    /// start.
+    #[inline]
+    pub(crate) fn start(
         &self,
-        parts: &[(usize, u32)],
-        host: u64,
+        task: usize,
+        (parts, host): (&[(usize, u32)], u64),
         ready: f64,
         lasts: f64,
     ) -> f64 {
-        earliest_on_all(parts, ready, |node, gpus, from| {
-            self.start_on(node, (gpus, host), from, lasts)
-        })
+        let free_on =
+            |node: usize, gpus: u32, from: f64| self.free_on(node, (gpus, host), from, lasts);
+        let on_nodes = |from: f64| match parts {
+            [(node, gpus)] => free_on(*node, *gpus, from),
+            _ => earliest_on_all(parts, from, free_on),
+        };
+        let gpus = parts.iter().map(|(_, gpus)| gpus).sum();
+        let from =
+            if self.backfills { ready } else { self.caps.free_for_good(task, gpus).max(ready) };
+        self.caps.earliest((task, gpus), from, lasts, on_nodes)
     }
 
     /// Places one task whose predecessors are placed.
@@ -271,9 +286,10 @@ impl<'a> Player<'a> {
             Choice::Narrow { node, mode } => {
                 let mode = instance.model.mode_on(task, node, mode);
                 let (lasts, host) = (mode.runtime, mode.host);
-                let start = self.start_on(node, (mode.gpus, host), ready, lasts);
+                let start = self.start(task, (&[(node, mode.gpus)], host), ready, lasts);
                 let end = start + lasts;
                 self.hold(node, (mode.gpus, host), start, end);
+                self.caps.hold(task, mode.gpus, start, end);
                 self.finish(task, start, end);
                 if let Some(record) = &mut self.record {
                     let strategy = mode.strategy as usize;
@@ -285,11 +301,12 @@ impl<'a> Player<'a> {
                 let mode = instance.model.tasks[task].wide[mode];
                 let (lasts, host) = (mode.runtime, mode.host);
                 let parts = self.nodes_for(task, &mode, first, ready, lasts);
-                let start = self.start_on_all(&parts, host, ready, lasts);
+                let start = self.start(task, (&parts, host), ready, lasts);
                 let end = start + lasts;
                 for (node, gpus) in &parts {
                     self.hold(*node, (*gpus, host), start, end);
                 }
+                self.caps.hold(task, parts.iter().map(|(_, gpus)| gpus).sum(), start, end);
                 self.finish(task, start, end);
                 if let Some(record) = &mut self.record {
                     let strategy = mode.strategy as usize;

@@ -1,5 +1,6 @@
 //! Playing gangs whose nodes are given, such as those of another solver.
 
+use crate::general::caps::CapCalendars;
 use crate::general::instance::Instance;
 use crate::general::play::{Placed, calendars};
 use crate::problem::calendar::{earliest_on_all, earliest_with_memory};
@@ -15,6 +16,7 @@ pub(crate) fn replay(instance: &Instance, mut gangs: Vec<Placed>, early: f64) ->
             .then(left.task.cmp(&right.task))
     });
     let (mut calendars, mut memories) = calendars(instance);
+    let mut caps = CapCalendars::new(instance);
     let mut ends = vec![f64::NAN; instance.tasks.len()];
     let mut placed = Vec::with_capacity(gangs.len());
     while !gangs.is_empty() {
@@ -36,7 +38,9 @@ pub(crate) fn replay(instance: &Instance, mut gangs: Vec<Placed>, early: f64) ->
                 }
             }
         };
-        let start = earliest_on_all(&gang.parts, ready, on_node);
+        let gpus = gang.parts.iter().map(|(_, gpus)| gpus).sum();
+        let on_nodes = |from| earliest_on_all(&gang.parts, from, on_node);
+        let start = caps.earliest((gang.task, gpus), ready, gang.lasts, on_nodes);
         gang.start = if gang.stays { 0.0 } else { start };
         ends[gang.task] = gang.end();
         for (node, gpus) in &gang.parts {
@@ -45,6 +49,7 @@ pub(crate) fn replay(instance: &Instance, mut gangs: Vec<Placed>, early: f64) ->
                 memory.hold(gang.host, gang.start, gang.end());
             }
         }
+        caps.hold(gang.task, gpus, gang.start, gang.end());
         placed.push(gang);
     }
     placed

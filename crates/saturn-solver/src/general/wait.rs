@@ -93,27 +93,43 @@ fn paid(instance: &Instance, placed: &[Placed], parts: &[(usize, u32)]) -> f64 {
         .sum()
 }
 
-/// Whether enough devices and host memory are free for a gang all the time. Two gangs may overlap by `slack`, but by no
-/// more than a quarter of the shorter gang.
+/// Whether enough devices and host memory are free for a gang all the time, and its owner's cap is kept.
+/// Two gangs may overlap by `slack`, but by no more than a quarter of the shorter gang.
 fn fits(instance: &Instance, placed: &[Placed], index: usize, slack: f64) -> bool {
     let one = &placed[index];
     let slack_of = |gang: &Placed| slack.min(0.25 * gang.lasts.min(one.lasts));
-    one.parts.iter().all(|(node, gpus)| {
-        let held_at = |at: f64| -> (u32, u64) {
-            let running = placed.iter().enumerate().filter(|(other, gang)| {
-                let at = at + slack_of(gang);
-                *other != index && gang.start <= at && at < gang.end()
-            });
-            let parts =
-                running.flat_map(|(_, gang)| gang.parts.iter().map(|part| (part, gang.host)));
-            let on_node = parts.filter(|(part, _)| part.0 == *node);
-            on_node.fold((0, 0), |held, (part, host)| (held.0 + part.1, held.1 + host))
-        };
-        let inside = placed.iter().map(|gang| gang.start);
-        let inside = inside.filter(|at| one.start < *at && *at + slack_of(one) < one.end());
-        let spec = instance.model.nodes[*node];
-        inside.chain([one.start]).map(held_at).all(|(held, bytes)| {
-            held + gpus <= spec.gpus && (one.host == 0 || bytes + one.host <= spec.host)
+    let running_at = |at: f64| {
+        placed.iter().enumerate().filter(move |(other, gang)| {
+            let at = at + slack_of(gang);
+            *other != index && gang.start <= at && at < gang.end()
         })
+    };
+    let inside = placed.iter().map(|gang| gang.start);
+    let inside = inside.filter(|at| one.start < *at && *at + slack_of(one) < one.end());
+    let mut times = inside.chain([one.start]);
+    times.all(|at| {
+        let is_free = one.parts.iter().all(|(node, gpus)| {
+            let parts = running_at(at)
+                .flat_map(|(_, gang)| gang.parts.iter().map(|part| (part, gang.host)));
+            let on_node = parts.filter(|(part, _)| part.0 == *node);
+            let (held, bytes) =
+                on_node.fold((0, 0), |held, (part, host)| (held.0 + part.1, held.1 + host));
+            let spec = instance.model.nodes[*node];
+            held + gpus <= spec.gpus && (one.host == 0 || bytes + one.host <= spec.host)
+        });
+        is_free && keeps_cap(instance, one, running_at(at).map(|(_, gang)| gang))
     })
+}
+
+/// Whether a gang beside these gangs keeps its owner's cap.
+fn keeps_cap<'a>(
+    instance: &Instance,
+    one: &Placed,
+    beside: impl Iterator<Item = &'a Placed>,
+) -> bool {
+    let caps = &instance.model.caps;
+    let Some(cap) = caps.of(one.task) else { return true };
+    let gpus = |gang: &Placed| gang.parts.iter().map(|(_, gpus)| gpus).sum::<u32>();
+    let of_cap = beside.filter(|gang| caps.of(gang.task) == Some(cap));
+    of_cap.map(gpus).sum::<u32>() + gpus(one) <= caps.max_gpus[cap]
 }

@@ -22,7 +22,7 @@ impl Player<'_> {
     ) -> Vec<(usize, u32)> {
         let model = self.instance.model;
         let size = |node: usize| model.nodes[node].gpus;
-        let free_at = |node: usize| self.start_on(node, (size(node), mode.host), ready, lasts);
+        let free_at = |node: usize| self.free_on(node, (size(node), mode.host), ready, lasts);
         let mut nodes: Vec<usize> =
             self.instance.nodes_of(task).filter(|node| model.can_hold_part(*node, mode)).collect();
         nodes.sort_by_cached_key(|node| {
@@ -70,7 +70,7 @@ impl Player<'_> {
             .copied()
             .filter(|node| !chosen.contains(node) && size(*node) >= rest)
             .min_by(|left, right| {
-                let free_at = |node: &usize| self.start_on(*node, (rest, mode.host), ready, lasts);
+                let free_at = |node: &usize| self.free_on(*node, (rest, mode.host), ready, lasts);
                 free_at(left).total_cmp(&free_at(right))
             });
         let mut parts = whole(chosen);

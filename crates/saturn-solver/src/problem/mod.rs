@@ -2,7 +2,7 @@
 //!
 //! - [`options`], [`error`]: what a caller may say, and what can go wrong
 //! - [`model`]: the problem, pruned and by index, as all searches read it; [`modes`]: its strategies
-//! - [`host_memory`]: whether host memory binds
+//! - [`host_memory`]: whether host memory binds; [`caps`]: which owners' caps bind
 //! - [`baselines`]: the GPU counts that simpler planners would choose
 //! - [`timeline`], [`calendar`]: when devices of a node are free
 //! - [`schedule`]: gangs in an order, and the one place where devices are handed out
@@ -13,6 +13,7 @@
 
 pub(crate) mod baselines;
 pub(crate) mod calendar;
+pub(crate) mod caps;
 pub(crate) mod error;
 pub(crate) mod grade;
 pub(crate) mod host_memory;

@@ -15,8 +15,9 @@ use std::collections::BTreeMap;
 
 use saturn_core::{Candidate, Gang, HeldDevices, Placement, Problem, ProblemTask};
 
+use crate::problem::caps::Caps;
 use crate::problem::host_memory;
-use crate::problem::modes::{ByMemory, Mode, WideMode, by_memory, holds_on, pruned};
+use crate::problem::modes::{ByMemory, Mode, WideMode, by_memory, holds_on, pruned, wide_pruned};
 
 /// The choice of a running task that costs nothing: to go on as it is.
 #[derive(Debug, Clone)]
@@ -138,6 +139,7 @@ pub(crate) struct Model {
     pub(crate) ready: Vec<Vec<f64>>,
     /// Whether gangs that could run together on a node may take more host memory than it has.
     pub(crate) host_binds: bool,
+    pub(crate) caps: Caps,
 }
 
 impl Model {
@@ -168,31 +170,63 @@ impl Model {
             narrowest[node.kind] = node.gpus.min(narrowest[node.kind]);
         }
         let ready = nodes.iter().map(|node| vec![0.0; node.gpus as usize]).collect();
-        let tasks = Vec::new();
+        let (tasks, caps) = (Vec::new(), Caps::default());
         let mut model =
-            Self { nodes, tasks, num_kinds, capacity, widest, narrowest, ready, host_binds };
+            Self { nodes, tasks, num_kinds, capacity, widest, narrowest, ready, host_binds, caps };
         let node_index = problem.cluster.node_indices();
-        let tasks = problem.tasks.iter().map(|task| model.task(task, &names, &node_index));
+        let cap_of = |task: &ProblemTask| {
+            if problem.owners.is_empty() { None } else { Some(problem.owner(task)?.max_gpus) }
+        };
+        let tasks = problem.tasks.iter();
+        let tasks = tasks.map(|task| model.task(task, cap_of(task), &names, &node_index));
         model.tasks = tasks.collect();
+        let most_held: Vec<u32> = problem
+            .tasks
+            .iter()
+            .zip(&model.tasks)
+            .map(|(task, of)| model.most_held(of, &task.strategies))
+            .collect();
+        model.caps = Caps::new(problem, &most_held);
         model
     }
 
-    fn task(&self, task: &ProblemTask, kinds: &[&str], nodes: &BTreeMap<&str, usize>) -> Task {
+    /// The most devices that a task with these strategies can hold.
+    fn most_held(&self, task: &Task, strategies: &[Candidate]) -> u32 {
+        let shapes = task.shapes().map(|(_, held, _)| held);
+        let wide = task.wide.iter().map(|mode| {
+            let (narrowest, widest) = (self.narrowest[mode.kind], self.widest[mode.kind]);
+            strategies[mode.strategy as usize].most_held(narrowest, widest)
+        });
+        shapes.chain(wide).max().unwrap_or(0)
+    }
+
+    /// A task whose gangs may hold no more devices than `cap`, unless it runs already.
+    fn task(
+        &self,
+        task: &ProblemTask,
+        cap: Option<u32>,
+        kinds: &[&str],
+        nodes: &BTreeMap<&str, usize>,
+    ) -> Task {
         let places = task.places(nodes, self.nodes.len());
+        let cap = cap.unwrap_or(u32::MAX);
+        let widest_of = |kind: usize| self.widest_of(kind, places.as_deref()).min(cap);
         let by_kind = |kind: usize| {
-            let widest = self.widest_of(kind, places.as_deref());
+            let widest = widest_of(kind);
             let all = self.narrow_modes(kinds[kind], &task.strategies, widest);
             pruned(all, |mode| self.has_memory_for(mode, kind, places.as_deref()))
         };
         let mut modes: Vec<Vec<Mode>> = (0..self.num_kinds).map(by_kind).collect();
         let by_memory_of = |kind: usize| {
-            let widest = self.widest_of(kind, places.as_deref());
+            let widest = widest_of(kind);
             by_memory(&self.narrow_modes(kinds[kind], &task.strategies, widest))
         };
         let num_kinds = if self.host_binds { self.num_kinds } else { 0 };
         let mut by_memory: Vec<ByMemory> = (0..num_kinds).map(by_memory_of).collect();
         let mut wide: Vec<WideMode> = (0..self.num_kinds)
-            .flat_map(|kind| self.wide_modes(kind, kinds[kind], &task.strategies, &modes[kind]))
+            .flat_map(|kind| {
+                self.wide_modes(kind, kinds[kind], (&task.strategies, cap), &modes[kind])
+            })
             .collect();
         let Some(running) = &task.running else {
             return Task { modes, by_memory, wide, stay: None, switch_cost: 0.0, places };
@@ -281,13 +315,15 @@ impl Model {
         &self,
         kind: usize,
         name: &str,
-        strategies: &[Candidate],
+        (strategies, cap): (&[Candidate], u32),
         narrow: &[Mode],
     ) -> Vec<WideMode> {
         let size = self.widest[kind];
         let is_uniform = size == self.narrowest[kind];
         let fits = |one: &Candidate| {
-            one.gpus > self.widest[kind] && f64::from(one.gpus) <= self.capacity[kind]
+            one.gpus > self.widest[kind]
+                && f64::from(one.gpus) <= self.capacity[kind]
+                && one.most_held(self.narrowest[kind], size) <= cap
         };
         let mut modes: Vec<WideMode> = (0u32..)
             .zip(strategies)
@@ -316,24 +352,19 @@ impl Model {
         } else {
             f64::INFINITY
         };
-        let mut kept: Vec<WideMode> = Vec::new();
-        for mode in modes {
-            let is_dominated = kept.iter().any(|other| {
-                other.pack == mode.pack
-                    && other.gpus <= mode.gpus
-                    && other.runtime <= mode.runtime
-                    && other.host <= mode.host
-            });
-            if mode.runtime < narrow_best && !is_dominated {
-                kept.push(mode);
-            }
-        }
-        kept
+        wide_pruned(modes, narrow_best)
     }
 
     /// Devices in all.
     pub(crate) fn num_gpus(&self) -> f64 {
         self.capacity.iter().sum()
+    }
+
+    /// How many devices gangs that count on a cap may hold at once at most: as many as it says, or as many
+    /// as its running tasks hold if that is more.
+    pub(crate) fn room_of(&self, cap: usize) -> f64 {
+        let stays = self.caps.tasks_of(cap).filter_map(|task| self.tasks[task].stay.as_ref());
+        f64::from(stays.map(Stay::held).sum::<u32>().max(self.caps.max_gpus[cap]))
     }
 
     /// Whether every gang fits into one node, so that nodes are independent of each other.

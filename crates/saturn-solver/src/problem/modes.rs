@@ -54,6 +54,24 @@ pub(crate) fn pruned(mut modes: Vec<Mode>, can_hold: impl Fn(&Mode) -> bool) -> 
     modes
 }
 
+/// The wide modes that are faster than every narrow mode, without those that a narrower mode is as good
+/// as in devices, seconds and bytes. The modes ascend in devices.
+pub(crate) fn wide_pruned(modes: Vec<WideMode>, narrow_best: f64) -> Vec<WideMode> {
+    let mut kept: Vec<WideMode> = Vec::new();
+    for mode in modes {
+        let is_dominated = kept.iter().any(|other| {
+            other.pack == mode.pack
+                && other.gpus <= mode.gpus
+                && other.runtime <= mode.runtime
+                && other.host <= mode.host
+        });
+        if mode.runtime < narrow_best && !is_dominated {
+            kept.push(mode);
+        }
+    }
+    kept
+}
+
 /// For each size of host memory that some mode takes, the modes that take no more, without those that
 /// another mode is as good as in devices, seconds and bytes. Where bytes are short, a slow mode that
 /// takes few of them is worth choosing.

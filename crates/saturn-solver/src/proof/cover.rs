@@ -42,6 +42,7 @@ const LEFT_OUT: f64 = 0.01;
 pub(crate) fn is_in_reach(model: &Model) -> bool {
     are_nodes_decidable(model)
         && !model.host_binds
+        && !model.caps.bind()
         && model.tasks.len() <= model.nodes.len() * MAX_TASKS_A_NODE
 }
 

@@ -1,8 +1,8 @@
 //! Following a plan under other runtimes than those that it was made with.
 //!
 //! As in a run, the order binds and the times don't. Each device has a queue. A gang starts as soon
-//! as it is first in all of its queues, its task is released, the tasks before it have ended, and its
-//! nodes are there and have room in host memory.
+//! as it is first in all of its queues, its task is released, the tasks before it have ended, its nodes
+//! are there and have room in host memory, and its owner's cap is kept.
 
 use std::ops::Range;
 
@@ -23,6 +23,9 @@ struct Gang {
     besides: f64,
     /// Bytes of host memory on each of its nodes.
     host: u64,
+    /// All of its devices, and the owner on whose cap they count.
+    gpus: u64,
+    owner: Option<usize>,
     /// Whether it starts at once, whatever runtimes are: then there is room for it, or it runs already.
     is_at_once: bool,
     /// Its nodes, and the gangs before it, as ranges of `Followed::nodes` and `Followed::waits`.
@@ -51,6 +54,8 @@ pub(super) struct Scratch {
     /// For each node, the spans of its gangs, and the bytes that gangs hold until their ends.
     spans: Vec<Vec<(f64, f64)>>,
     memory: Vec<Vec<(f64, u64)>>,
+    /// For each owner, the devices that gangs hold until their ends.
+    owned: Vec<Vec<(f64, u64)>>,
 }
 
 impl<'a> Followed<'a> {
@@ -91,6 +96,10 @@ impl<'a> Followed<'a> {
                     followed.waits.extend(last.and_then(|last| last.replace(number)));
                 }
             }
+            let owner = task
+                .owner
+                .as_ref()
+                .and_then(|name| problem.owners.iter().position(|owner| owner.name == *name));
             let before = task.after.iter().filter_map(|name| last_of[*index.get(name.as_str())?]);
             let before: Vec<usize> = before.chain(last_of[one.task]).collect();
             followed.waits.extend(before);
@@ -113,6 +122,8 @@ impl<'a> Followed<'a> {
                 error: strategy.relative_error,
                 besides: (one.end_s - one.start_s - work).max(0.0),
                 host: strategy.host_bytes,
+                gpus: one.gang.iter().map(|part| part.devices.len() as u64).sum(),
+                owner,
                 is_at_once: one.start_s == 0.0,
                 nodes: first_node..followed.nodes.len(),
                 waits: first_wait..followed.waits.len(),
@@ -132,13 +143,15 @@ impl<'a> Followed<'a> {
         scratch.spans.iter_mut().for_each(Vec::clear);
         scratch.memory.resize(num_nodes, Vec::new());
         scratch.memory.iter_mut().for_each(Vec::clear);
+        scratch.owned.resize(self.problem.owners.len(), Vec::new());
+        scratch.owned.iter_mut().for_each(Vec::clear);
         let mut missed_s = 0.0;
         for gang in &self.gangs {
             let waits = self.waits[gang.waits.clone()].iter();
             let mut start = waits.map(|wait| scratch.gang_ends[*wait]).fold(gang.floor, f64::max);
             let nodes = &self.nodes[gang.nodes.clone()];
-            if self.counts_memory && gang.host > 0 && !gang.is_at_once {
-                start = self.with_memory(nodes, gang.host, start, &scratch.memory);
+            if !gang.is_at_once {
+                start = self.with_room(gang, nodes, start, scratch);
             }
             let is_sure = gang.error == 0.0;
             let factor = if is_sure { 1.0 } else { (gang.error * errors[gang.task]).exp() };
@@ -151,6 +164,9 @@ impl<'a> Followed<'a> {
                 if self.counts_memory && gang.host > 0 {
                     scratch.memory[*node].push((end, gang.host));
                 }
+            }
+            if let Some(owner) = gang.owner {
+                scratch.owned[owner].push((end, gang.gpus));
             }
             scratch.gang_ends.push(end);
             scratch.task_ends[gang.task] = end;
@@ -181,31 +197,40 @@ impl<'a> Followed<'a> {
         Outcome { missed_s, tardiness, value }
     }
 
-    /// The first time from `start` on at which all nodes have so many bytes free, as far as gangs
-    /// hold them that are placed already. Running tasks may hold more than there is.
-    fn with_memory(
-        &self,
-        nodes: &[usize],
-        host: u64,
-        mut start: f64,
-        memory: &[Vec<(f64, u64)>],
-    ) -> f64 {
+    /// The first time from `start` on at which all nodes have a gang's bytes free and its owner may hold its
+    /// devices, as far as gangs hold them that are placed already.
+    fn with_room(&self, gang: &Gang, nodes: &[usize], mut start: f64, scratch: &Scratch) -> f64 {
+        let owned = gang
+            .owner
+            .map(|owner| (&scratch.owned[owner], u64::from(self.problem.owners[owner].max_gpus)));
         loop {
             let before = start;
-            for node in nodes {
-                let free = self.problem.cluster.nodes[*node].host_memory().saturating_sub(host);
-                loop {
-                    let held = memory[*node].iter().filter(|held| held.0 > start);
-                    let bytes = |(_, bytes): &(f64, u64)| u128::from(*bytes);
-                    if held.clone().map(bytes).sum::<u128>() <= u128::from(free) {
-                        break;
-                    }
-                    start = held.map(|held| held.0).fold(f64::INFINITY, f64::min);
+            if self.counts_memory && gang.host > 0 {
+                for node in nodes {
+                    let has = self.problem.cluster.nodes[*node].host_memory();
+                    start =
+                        first_free(&scratch.memory[*node], has.saturating_sub(gang.host), start);
                 }
+            }
+            if let Some((held, most)) = owned {
+                start = first_free(held, most.saturating_sub(gang.gpus), start);
             }
             if start <= before {
                 return start;
             }
         }
+    }
+}
+
+/// The first time from `start` on at which no more than this is held, of what is held until given times.
+/// Running tasks may hold more than there is.
+fn first_free(held: &[(f64, u64)], most: u64, mut start: f64) -> f64 {
+    loop {
+        let left = held.iter().filter(|held| held.0 > start);
+        let taken = |(_, taken): &(f64, u64)| u128::from(*taken);
+        if left.clone().map(taken).sum::<u128>() <= u128::from(most) {
+            return start;
+        }
+        start = left.map(|held| held.0).fold(f64::INFINITY, f64::min);
     }
 }

@@ -114,7 +114,7 @@ fn whole_again(solve: &Solve, plan: &mut Plan) -> Plan {
 
 /// Whether the search over lists makes the makespan small by itself. Then every gang fits into a
 /// node, and the problem's only facts are devices, runtimes, running tasks, places, and host memory
-/// that doesn't bind.
+/// and owners' caps that don't bind.
 fn is_for_lists(problem: &Problem, model: &Model, options: &Options) -> bool {
     let is_separable =
         model.is_separable() && model.has_modes() && options.backend.baseline().is_none();
@@ -126,6 +126,7 @@ fn is_for_lists(problem: &Problem, model: &Model, options: &Options) -> bool {
     options.objective == Objective::Makespan
         && is_separable
         && !model.host_binds
+        && !model.caps.bind()
         && problem.deadline_s.is_none()
         && problem.cluster.nodes.iter().all(is_plain_node)
         && problem.tasks.iter().all(is_plain_task)

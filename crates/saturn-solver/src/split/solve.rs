@@ -47,6 +47,8 @@ fn what_prevents(problem: &Problem, model: &Model) -> Option<&'static str> {
         Some("some task may not use every node")
     } else if model.host_binds {
         Some("host memory may run short")
+    } else if model.caps.bind() {
+        Some("owners may hold only so many devices at once")
     } else if model.tasks.iter().any(must_be_wide) {
         Some("some task fits no single node")
     } else {

@@ -27,6 +27,9 @@ pub(crate) fn of_task(task: &ProblemTask) -> String {
     if !task.not_nodes.is_empty() {
         limits.push(format!("not on {}", names(&task.not_nodes)));
     }
+    if let Some(owner) = &task.owner {
+        limits.push(format!("of {}", escape_terminal(owner)));
+    }
     if task.weight.to_bits() != 1.0f64.to_bits() {
         limits.push(format!("weight {}", task.weight));
     }
@@ -62,8 +65,8 @@ fn of_node(node: &Node) -> String {
     limits.join(", ")
 }
 
-/// Lines for the common deadline, for how the plan keeps deadlines, and for each node with limits or
-/// a price.
+/// Lines for the common deadline, for how the plan keeps deadlines, for each node with limits or a
+/// price, and for each owner.
 pub(crate) fn of_plan(problem: &Problem, plan: &Plan) -> Vec<String> {
     let all = problem.deadline_s.map(|deadline_s| {
         format!("every task must end by {} ({})", clock(deadline_s), duration(deadline_s))
@@ -73,7 +76,12 @@ pub(crate) fn of_plan(problem: &Problem, plan: &Plan) -> Vec<String> {
         (!limits.is_empty()).then(|| format!("node {}: {limits}", escape_terminal(&node.name)))
     });
     let kept = plan.lateness(problem).map(|late| lateness(&late));
-    all.into_iter().chain(kept).chain(nodes).collect()
+    let owners = problem.owners.iter().map(|owner| {
+        let name = escape_terminal(&owner.name);
+        let noun = if owner.max_gpus == 1 { "GPU" } else { "GPUs" };
+        format!("{name} may hold {} {noun} at once", owner.max_gpus)
+    });
+    all.into_iter().chain(kept).chain(nodes).chain(owners).collect()
 }
 
 /// How deadlines are kept: `2 of 5 deadlines missed: 3 min late on average over all 5, 10 min at the

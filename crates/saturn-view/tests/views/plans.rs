@@ -231,6 +231,16 @@ fn how_late_tasks_end_is_told_by_mean_percentile_and_worst() {
 }
 
 #[test]
+fn whose_a_task_is_and_what_its_owner_may_hold_is_told() {
+    let (mut problem, plan) = bound_plan();
+    problem.owners = vec![saturn_core::Owner { name: "ada\u{7}".to_owned(), max_gpus: 1 }];
+    problem.tasks[0].owner = Some("ada\u{7}".to_owned());
+    let text = plan_text(&problem, &plan, None, 160, Paint::PLAIN);
+    assert!(text.contains("of ada\\u{7}"), "{text}");
+    assert!(text.contains("ada\\u{7} may hold 1 GPU at once"), "{text}");
+}
+
+#[test]
 fn a_soft_deadline_is_told_with_its_price_and_ceiling() {
     let (mut problem, plan) = bound_plan();
     problem.tasks[0].deadline_s = Some(20.0);

@@ -7,7 +7,7 @@
 
 use saturn_core::{Objective, Problem, ProblemTask};
 
-use crate::facts::problems::{latest, tardiness};
+use crate::facts::problems::{latest, may_keep_cap, tardiness};
 use crate::support::{Held, gangs};
 
 /// Nodes and devices, seconds for which they are held, and bytes of host memory on each node.
@@ -35,7 +35,8 @@ pub(crate) fn least_softly(problem: &Problem, objective: Objective) -> Option<(f
         best: (f64::INFINITY, f64::INFINITY),
     };
     let paid = vec![0.0; nodes.len()];
-    orders.stay_or_move(0, &Placed { free, paid, tardiness: 0.0, value: 0.0, taken: Vec::new() });
+    let (taken, gangs) = (Vec::new(), Vec::new());
+    orders.stay_or_move(0, &Placed { free, paid, tardiness: 0.0, value: 0.0, taken, gangs });
     orders.best.0.is_finite().then_some(orders.best)
 }
 
@@ -47,7 +48,9 @@ fn ways(problem: &Problem, task: &ProblemTask) -> Vec<Way> {
     let lead = if task.running.is_some() { task.switch_cost_s.unwrap() } else { 0.0 };
     let of = |strategy: &saturn_core::Candidate| {
         let (lasts, host) = (strategy.runtime_s + lead, strategy.host_bytes);
-        gangs(problem, strategy).into_iter().map(move |gang| (gang, lasts, host))
+        let mut gangs = gangs(problem, strategy);
+        gangs.retain(|gang| may_keep_cap(problem, task, strategy, gang));
+        gangs.into_iter().map(move |gang| (gang, lasts, host))
     };
     let is_allowed = |(gang, ..): &Way| {
         gang.iter().all(|(node, _)| task.may_use(&problem.cluster.nodes[*node].name))
@@ -78,6 +81,8 @@ struct Placed {
     value: f64,
     /// Nodes, ends, and bytes of host memory.
     taken: Vec<(usize, f64, u64)>,
+    /// Tasks, ends, and devices.
+    gangs: Vec<(usize, f64, u32)>,
 }
 
 impl Orders<'_> {
@@ -161,6 +166,8 @@ impl Orders<'_> {
                 else {
                     continue;
                 };
+                let gpus = gang.iter().map(|(_, gpus)| gpus).sum();
+                let Some(start) = self.keeps_cap(placed, task, gpus, start) else { continue };
                 let end = start + lasts;
                 if self.is_in_time(task, gang, end) {
                     let held = self.with(placed, task, (gang, *host), start, end);
@@ -188,6 +195,21 @@ impl Orders<'_> {
         })
     }
 
+    /// The first time from `start` on at which a task's owner may hold so many more devices. All gangs
+    /// have started by `start`, so from a later time on the nodes and their memory are free too.
+    fn keeps_cap(&self, placed: &Placed, task: usize, gpus: u32, start: f64) -> Option<f64> {
+        let tasks = &self.problem.tasks;
+        let Some(owner) = self.problem.owner(&tasks[task]) else { return Some(start) };
+        let own = || placed.gangs.iter().filter(|gang| tasks[gang.0].owner == tasks[task].owner);
+        let ends = own().map(|gang| gang.1).filter(|end| *end > start);
+        let mut times: Vec<f64> = ends.chain([start]).collect();
+        times.sort_by(f64::total_cmp);
+        times.into_iter().find(|at| {
+            let held: u32 = own().filter(|gang| gang.1 > *at).map(|gang| gang.2).sum();
+            held + gpus <= owner.max_gpus
+        })
+    }
+
     /// The same with one more gang. It takes any devices that are free at its start: no later gang starts
     /// earlier, so the choice doesn't matter.
     fn with(
@@ -201,6 +223,7 @@ impl Orders<'_> {
         let mut placed = placed.clone();
         let mut cost = 0.0;
         placed.taken.extend(gang.iter().map(|(node, _)| (*node, end, host)));
+        placed.gangs.push((task, end, gang.iter().map(|(_, gpus)| gpus).sum()));
         for (node, gpus) in gang {
             let free = &mut placed.free[*node];
             let behind = free.iter().filter(|time| **time <= start).count();

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod caps;
 mod host_memory;
 mod impossible;
 mod in_time;

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use proptest::sample::subsequence;
-use saturn_core::{Candidate, Cluster, HeldDevices, Node, Problem, ProblemTask, Running};
+use saturn_core::{Candidate, Cluster, HeldDevices, Node, Owner, Problem, ProblemTask, Running};
 
 use crate::support::{Held, gangs};
 
@@ -121,6 +121,38 @@ pub(crate) fn with_memory(scale: Scale) -> impl Strategy<Value = Problem> {
         }
         problem
     })
+}
+
+/// The same problems, of which most tasks belong to one of two owners with caps.
+pub(crate) fn with_caps(scale: Scale) -> impl Strategy<Value = Problem> {
+    let caps = (1u32..=5, 1u32..=3);
+    let owners = prop::collection::vec(prop::option::weighted(0.8, any::<bool>()), 16);
+    (problems(scale), caps, owners).prop_map(|(mut problem, caps, owners)| {
+        let owner = |(name, max_gpus): (&str, u32)| Owner { name: name.to_owned(), max_gpus };
+        problem.owners = [("ada", caps.0), ("bob", caps.1)].map(owner).to_vec();
+        for (task, is_first) in problem.tasks.iter_mut().zip(owners.iter().cycle()) {
+            task.owner = is_first.map(|is_first| if is_first { "ada" } else { "bob" }.to_owned());
+        }
+        for (task, _) in problem.unplaceable() {
+            problem.tasks[task].strategies.push(candidate(&(1, None, 3, false)));
+        }
+        problem
+    })
+}
+
+/// Whether a strategy on nodes of a type can't hold more devices than the cap of its task's owner.
+pub(crate) fn may_keep_cap(
+    problem: &Problem,
+    task: &ProblemTask,
+    strategy: &Candidate,
+    gang: &Held,
+) -> bool {
+    let nodes = &problem.cluster.nodes;
+    let of_type = nodes.iter().filter(|node| node.gpu_type == nodes[gang[0].0].gpu_type);
+    let gpus = of_type.map(|node| node.gpus);
+    let (narrowest, widest) = (gpus.clone().min().unwrap(), gpus.max().unwrap());
+    let most = problem.owner(task).map(|owner| owner.max_gpus);
+    most.is_none_or(|most| strategy.most_held(narrowest, widest) <= most)
 }
 
 type NodeFacts = (u32, bool, u32, Option<u32>, Option<u32>);
@@ -314,6 +346,9 @@ fn options(problem: &Problem, task: &ProblemTask, horizon: usize) -> Vec<Option_
     for strategy in &task.strategies {
         let lasts = seconds(strategy.runtime_s + lead);
         for gang in gangs(problem, strategy) {
+            if !may_keep_cap(problem, task, strategy, &gang) {
+                continue;
+            }
             for start in 0..=horizon.saturating_sub(lasts) {
                 offer(start, lasts, gang.clone(), strategy.host_bytes, false);
             }
@@ -353,7 +388,7 @@ impl Exhaustive<'_> {
     fn place(&mut self) {
         let task = self.spans.len();
         if task == self.options.len() {
-            if self.has_memory() {
+            if self.has_memory() && self.keeps_caps() {
                 self.weigh();
             }
             return;
@@ -394,6 +429,21 @@ impl Exhaustive<'_> {
                 });
                 let taken: u64 = there.clone().map(|one| one.3).sum();
                 taken <= has || there.into_iter().all(|one| one.4 || one.3 == 0)
+            })
+        })
+    }
+
+    /// Whether no gang, but for those that are left as they are, is ever there when its owner's gangs hold
+    /// more devices than the owner's cap.
+    fn keeps_caps(&self) -> bool {
+        self.problem.owners.iter().all(|owner| {
+            let gangs = self.placed.iter().zip(&self.problem.tasks);
+            let own = gangs.filter(|(_, task)| task.owner.as_ref() == Some(&owner.name));
+            let own: Vec<&Option_> = own.map(|(gang, _)| gang).collect();
+            (0..self.held[0].len()).all(|second| {
+                let there = own.iter().filter(|(start, end, ..)| (*start..*end).contains(&second));
+                let held: u32 = there.clone().flat_map(|one| &one.2).map(|(_, gpus)| gpus).sum();
+                held <= owner.max_gpus || there.into_iter().all(|one| one.4)
             })
         })
     }
