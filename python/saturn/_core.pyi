@@ -179,6 +179,7 @@ def resume(
     wait: bool = False,
     share: str | None = None,
     shares: Mapping[str, float] | None = None,
+    quotas: Mapping[str, int] | None = None,
     prepared_s: float = 0.0,
 ) -> str:
     """Continue a run that was stopped, drive it to its end and return its report as JSON.

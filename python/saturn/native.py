@@ -149,6 +149,7 @@ def resume(
     wait: bool,
     share: str | None,
     shares: dict[str, float] | None,
+    quotas: dict[str, int] | None,
     prepared_s: float,
 ) -> str:
     """Continue a stopped run to its end; returns its report as JSON."""
@@ -164,6 +165,7 @@ def resume(
         wait=wait,
         share=share,
         shares=shares,
+        quotas=quotas,
         prepared_s=prepared_s,
     )
     return report

@@ -78,7 +78,7 @@ def run_sweep(asked: Mapping[str, Any]) -> int:
 
 def serve_pool(asked: Mapping[str, Any]) -> int:
     """Drive the pool until it is closed or stopped."""
-    names = ("devices", "device_memory", "wait", "share", "shares")
+    names = ("devices", "device_memory", "wait", "share", "shares", "quotas")
     options = {name: asked[name] for name in names}
     run = serving.serve(**options)
     if joined.current() is not None:

@@ -366,7 +366,31 @@ def test_a_share_of_nobody_is_refused(tmp_path: Path) -> None:
     tomas = Person(tmp_path, 2)
     door = tomas.home / "door"
     said = tomas.saturn("serve", "--share", str(door), "--shares", "no-such-person=2")
-    assert (said.returncode, "which no person of this machine is called" in said.stderr) == (
-        2,
-        True,
-    )
+    assert (said.returncode, "neither the login name of a person" in said.stderr) == (2, True)
+
+
+@pytest.mark.slow
+def test_a_person_holds_no_more_devices_than_the_quota(shared: Shared) -> None:
+    host, lena = shared.host, shared.lena
+    host.saturn("stop", "pool")
+    shared.driver.wait(timeout=60)
+    shared.driver = host.start("serve", "--quotas", f"{lena.uid}=1")
+    until(lambda: "devices at once at most" in host.told(), "the quota is told")
+    assert lena.saturn("join", str(shared.door)).returncode == 0
+    lena.write("two.toml", f'function = "nets.py:make"\n[grid]\nsteps = [{STEPS}, {STEPS + 1}]\n')
+    assert lena.saturn("submit", "two.toml", "--name", "own").returncode == 0
+    until(lambda: len(shared.status(host)) == 2, "both are in the pool")
+    tasks = list(shared.status(host))
+    until(lambda: any(shared.trains(task, 5) for task in tasks), "one of lena's tasks trains")
+    stages = [shared.status(host)[task]["stage"] for task in tasks]
+    waiting = tasks[stages.index("waiting")]
+    said = json.loads(lena.saturn("explain", "pool", waiting, "--json").stdout)
+    assert "waits_quota" in [reason["code"] for reason in said["reasons"]], said
+    # The other device is the host's, who has no quota.
+    assert host.saturn("submit", "a.toml", "--name", "hosts").returncode == 0
+    until(lambda: shared.trains("hosts-task"), "the host's task trains beside it")
+    of_lena = next(one for one in shared.people(host) if one["uid"] == lena.uid)
+    assert (of_lena["devices"], of_lena["quota"]) == (1, 1)
+    until(lambda: shared.is_done(*tasks), "lena's tasks are done")
+    for task, steps in zip(tasks, (STEPS, STEPS + 1), strict=True):
+        assert_trained_as_plain_torch_does(lena, task, ("make", steps), steps)

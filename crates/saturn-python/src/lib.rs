@@ -13,7 +13,7 @@ use std::path::Path;
 use pyo3::prelude::*;
 use pyo3::types::PyModule;
 use saturn_core::Profile;
-use saturn_runtime::{DeviceMemory, ResumeOptions, RunRequest, Watcher};
+use saturn_runtime::{DeviceMemory, ResumeOptions, Rules, RunRequest, Watcher};
 use saturn_view::Console;
 
 use crate::cluster::{PyAgent, PyExchange};
@@ -55,14 +55,15 @@ fn run(
 /// before, 0 for all of its memory. `devices` is how many devices of this machine the run has from
 /// here on, `None` for as many as before. `wait` says whether to wait for devices that other runs
 /// hold. `share` is the directory at which other people of this machine reach the run from here on,
-/// and `shares` how large their shares are, by login name; `None` for both: as before.
+/// `shares` how large their shares are, and `quotas` how many devices their tasks may hold at once, by
+/// login name; `None`: as before.
 /// `prepared_s` is the seconds that the caller has already spent on this resume. The other
 /// arguments are those of `run`.
 #[pyfunction]
 #[pyo3(signature = (
     run_dir, write=None, *, is_terminal=false, interrupts,
     cluster=None, device_memory_bytes=None, devices=None, allow_other_hardware=false, wait=false,
-    share=None, shares=None, prepared_s=0.0,
+    share=None, shares=None, quotas=None, prepared_s=0.0,
 ))]
 #[expect(clippy::too_many_arguments, reason = "each is a keyword of Python")]
 fn resume(
@@ -78,6 +79,7 @@ fn resume(
     wait: bool,
     share: Option<std::path::PathBuf>,
     shares: Option<std::collections::BTreeMap<String, f64>>,
+    quotas: Option<std::collections::BTreeMap<String, u32>>,
     prepared_s: f64,
 ) -> PyResult<String> {
     let device_memory = match device_memory_bytes {
@@ -93,7 +95,7 @@ fn resume(
         cluster,
         wait,
         share,
-        shares,
+        rules: Rules { shares, quotas },
         prepared_s,
         ..ResumeOptions::default()
     };

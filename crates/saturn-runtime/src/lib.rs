@@ -74,6 +74,7 @@ pub use driving::run::{DeviceMemory, Interpreter, ResumeOptions, interpreter_of,
 pub use opening::other_python::change_python;
 pub use opening::outlook::{Outlook, outlook};
 pub use opening::request::RunRequest;
+pub use opening::shares::{Quotas, Rules, Shares};
 pub use opening::watcher::Watcher;
 pub use outliving::agent::RunAgent;
 pub use outliving::guest::GuestAgent;

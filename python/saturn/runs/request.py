@@ -66,6 +66,7 @@ class Settings:
     outlive_s: float = 0.0
     share: Path | None = None
     shares: Mapping[str, float] | None = None
+    quotas: Mapping[str, int] | None = None
     solver_time_limit_s: float = 2.0
     max_switches: int | None = None
     seed: int = 0
@@ -148,6 +149,8 @@ class Settings:
             described["door"] = str(self.share)
         if self.shares is not None:
             described["shares"] = dict(self.shares)
+        if self.quotas is not None:
+            described["quotas"] = dict(self.quotas)
         if self.checkpoint_every_s is not None:
             described["checkpoint_every_s"] = float(self.checkpoint_every_s)
         if self.nodes_per_task is not None:

@@ -187,12 +187,14 @@ def resumed(
     allow_other_hardware: bool = False,
     share: Path | None = None,
     shares: Mapping[str, float] | None = None,
+    quotas: Mapping[str, int] | None = None,
     options: ClusterOptions,
 ) -> StartedRun:
     """As `resume`; `devices` is how many devices of this machine the run has from here on.
 
-    `share` is the directory at which other people of this machine reach the run from here on, and
-    `shares` how large their shares of it are, by login name; if they are None, as before.
+    `share` is the directory at which other people of this machine reach the run from here on.
+    `shares` says how large their shares of it are, and `quotas` how many devices their tasks may
+    hold at once, by login name; if they are None, as before.
     """
     began_s = time.monotonic()
     # For the runtime, 0 means no limit.
@@ -226,6 +228,7 @@ def resumed(
             wait=waits,
             share=None if share is None else str(share),
             shares=None if shares is None else dict(shares),
+            quotas=None if quotas is None else dict(quotas),
             prepared_s=time.monotonic() - began_s,
         ),
         _write if log else None,

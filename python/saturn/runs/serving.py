@@ -28,6 +28,7 @@ def serve(
     wait: bool = False,
     share: PathLike | None = None,
     shares: Mapping[str, float] | None = None,
+    quotas: Mapping[str, int] | None = None,
 ) -> StartedRun:
     """Begin to drive a pool; returns at once.
 
@@ -35,22 +36,25 @@ def serve(
     complete, or there is none, another one begins. The arguments are those of `orchestrate`. A pool
     that goes on keeps its earlier number of devices and memory limit where they are not given.
     `share` is a directory, which is made, at which other people of this machine join the pool.
-    `shares` says how large the shares of some of them are beside one another, by login name;
-    everybody else's is 1. It holds until others are given.
+    `shares` says how large the shares of some of them are beside one another, by login name or
+    user id; everybody else's is 1. `quotas` says how many devices the tasks of some of them may
+    hold at once; everybody else's may hold all. Both hold until others are given.
 
-    Raises `InvalidInput` if a process drives the pool, and for shares of people who are not there.
+    Raises `InvalidInput` if a process drives the pool, and for people who are not there.
     """
     door = None if share is None else Path(share).absolute()
     for name, size in (shares or {}).items():
         check_number(f"shares[{name!r}]", size)
+    for name, quota in (quotas or {}).items():
+        check_whole(f"quotas[{name!r}]", quota, least=1)
     newest = pool.newest()
     if newest is None:
-        return _begin(devices, device_memory, wait, door, shares)
+        return _begin(devices, device_memory, wait, door, shares, quotas)
     if native.is_driven(newest):
         raise InvalidInput(f"a process drives the pool already, {newest}: saturn status pool")
     status = json.loads(native.status(newest))
     if status["status"] == "complete":
-        return _begin(devices, device_memory, wait, door, shares)
+        return _begin(devices, device_memory, wait, door, shares, quotas)
     of_pool = Surroundings.read(newest / STARTED)
     if of_pool is not None:
         Surroundings.here().refuse_other_python(of_pool)
@@ -61,6 +65,7 @@ def serve(
         devices=devices,
         share=door,
         shares=shares,
+        quotas=quotas,
         options={"wait": wait},
     )
 
@@ -71,6 +76,7 @@ def _begin(
     wait: bool,
     door: Path | None,
     shares: Mapping[str, float] | None,
+    quotas: Mapping[str, int] | None,
 ) -> StartedRun:
     settings = Settings(
         mode="orchestrate",
@@ -82,6 +88,7 @@ def _begin(
         wait=wait,
         share=door,
         shares=shares,
+        quotas=quotas,
         runs_dir=pool.directory(),
         name=pool.new_name(),
     )

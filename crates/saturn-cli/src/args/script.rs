@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use serde::Serialize;
 
@@ -99,6 +100,7 @@ pub(crate) struct SweepArgs {
     ("saturn submit sweep.toml", "add a sweep, in another terminal"),
     ("saturn serve --share /srv/pool", "others of this machine: saturn join /srv/pool"),
     ("saturn serve --shares lena=2,jonas=1", "lena may count on twice as much as jonas"),
+    ("saturn serve --quotas jonas=4", "jonas' tasks hold at most four devices at once"),
     ("saturn status pool", "where its tasks stand; all verbs know the pool by this name"),
     ("saturn close pool", "end it once its tasks have ended"),
 ], "0 closed, and all tasks done; 1 a task failed, 2 bad input, 5 the machine failed, 130 stopped"))]
@@ -116,10 +118,14 @@ pub(crate) struct ServeArgs {
     /// Let other people of this machine join the pool at this directory, which is made.
     #[arg(long, value_name = "DOOR")]
     pub(crate) share: Option<PathBuf>,
-    /// How large the shares of these people are, by login name; everybody else's is 1. By default as
+    /// How large the shares of these people are, by login name or user id; everybody else's is 1. By default as
     /// before, and all the same in a new pool.
     #[arg(long, value_name = "NAME=SIZE,…", value_parser = shares)]
     pub(crate) shares: Option<BTreeMap<String, f64>>,
+    /// How many devices the tasks of these people may hold at once, by login name or user id; everybody
+    /// else's may hold all. By default as before, and all in a new pool.
+    #[arg(long, value_name = "NAME=N,…", value_parser = quotas)]
+    pub(crate) quotas: Option<BTreeMap<String, u32>>,
     /// Print the result as JSON once the pool was closed.
     #[arg(long)]
     pub(crate) json: bool,
@@ -127,16 +133,26 @@ pub(crate) struct ServeArgs {
 
 /// Shares as people write them.
 fn shares(text: &str) -> Result<BTreeMap<String, f64>, String> {
-    let mut shares = BTreeMap::new();
+    by_name(text, "NAME=SIZE, such as lena=2")
+}
+
+/// Quotas as people write them.
+fn quotas(text: &str) -> Result<BTreeMap<String, u32>, String> {
+    by_name(text, "NAME=N, such as jonas=4")
+}
+
+/// Numbers by login name; `expected` says how each is written.
+fn by_name<T: FromStr>(text: &str, expected: &str) -> Result<BTreeMap<String, T>, String> {
+    let mut numbers = BTreeMap::new();
     for part in text.split(',') {
-        let expected = || format!("`{part}` is not NAME=SIZE, such as lena=2");
-        let (name, size) = part.split_once('=').ok_or_else(expected)?;
-        let size = size.trim().parse().map_err(|_| expected())?;
-        if shares.insert(name.trim().to_owned(), size).is_some() {
+        let expected = || format!("`{part}` is not {expected}");
+        let (name, number) = part.split_once('=').ok_or_else(expected)?;
+        let number = number.trim().parse().map_err(|_| expected())?;
+        if numbers.insert(name.trim().to_owned(), number).is_some() {
             return Err(format!("`{}` is there twice", name.trim()));
         }
     }
-    Ok(shares)
+    Ok(numbers)
 }
 
 /// `saturn submit`.

@@ -53,6 +53,7 @@ impl State {
         self.open_places_of(task).any(|(_, place)| {
             state.must_not_train()
                 || state.excludes(&place.strategy)
+                || self.attempt_of(task).is_none() && !self.may_hold(task, place.strategy.gpus)
                 || !self.can_hold(&place.gang)
                 || self.attempt_of(task).is_none()
                     && (!self.has_shape_for(&place.gang, place.strategy.gpus)

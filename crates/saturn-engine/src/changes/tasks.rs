@@ -48,8 +48,15 @@ impl State {
     }
 
     pub(crate) fn apply_shared(&mut self, sharing: &Sharing) {
-        self.config.policy.sharing = Some(sharing.clone());
+        let before = self.config.policy.sharing.replace(sharing.clone());
         self.version += 1;
+        if before.map(|before| before.quotas).unwrap_or_default() != sharing.quotas {
+            self.close_places_of(self.open_tasks.clone());
+            for group in 0..self.groups.len() {
+                self.close_trials_without_task(group);
+                self.want_trials_of_group(group);
+            }
+        }
     }
 
     pub(crate) fn apply_guaranteed(&mut self, tasks: &[Guaranteed]) {

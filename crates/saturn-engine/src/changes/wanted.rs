@@ -15,11 +15,10 @@ use std::sync::Arc;
 
 use saturn_core::StrategyKey;
 
-use crate::facts::config::{Level, TaskSpec};
+use crate::facts::config::Level;
 use crate::facts::ids::TaskId;
 use crate::knowledge::scaling::rank_before;
 use crate::state::run::State;
-use crate::state::task::TaskState;
 use crate::state::trial::{TrialKey, TrialState};
 
 impl State {
@@ -80,23 +79,24 @@ impl State {
     }
 
     /// Whether two tasks of a group may be tried under the same strategies, as far as their own
-    /// wishes go.
+    /// wishes and their owners' quotas go.
     fn may_try_the_same(&self, one: TaskId, other: TaskId) -> bool {
+        let quota = |task: TaskId| self.quota(self.task(task).uid());
+        let have_same_quota = quota(one) == quota(other);
         let (one, other) = (&self.task(one).spec, &self.task(other).spec);
-        one.gpu_range == other.gpu_range && one.allowed == other.allowed
+        one.gpu_range == other.gpu_range && one.allowed == other.allowed && have_same_quota
     }
 
     /// Gives each strategy that a task may be tried under its trial, and its outcome if the
     /// inspection has ruled it out. If a trial must wait for the group's inspection, that is due.
     fn name_trials_of(&mut self, task: TaskId) {
-        let TaskState { group, spec, .. } = &self.tasks[task.0];
-        let group = *group;
+        let group = self.task(task).group;
         let must_wait = self.awaits_inspection(group);
         let mut is_wanted = false;
         let found = self.groups[group].inspection.found.clone();
         let num_trials = self.groups[group].trials.len();
         let mut is_ruled_out = false;
-        for key in self.strategies_to_try(spec) {
+        for key in self.strategies_to_try(task) {
             let way = (group, key.strategy.technique.clone());
             let place = (key.gpu_type.clone(), Reverse(key.strategy.gpus));
             let trial = self.groups[group]
@@ -124,8 +124,10 @@ impl State {
         }
     }
 
-    /// The strategies that a task may be tried under in this pool, as far as its own wishes go.
-    fn strategies_to_try(&self, spec: &TaskSpec) -> Vec<TrialKey> {
+    /// The strategies that a task may be tried under in this pool, as far as its own wishes and its
+    /// owner's quota go.
+    fn strategies_to_try(&self, task: TaskId) -> Vec<TrialKey> {
+        let spec = &self.task(task).spec;
         let mut keys = Vec::new();
         for breadth in &self.breadths {
             for gpus in breadth.counts() {
@@ -135,7 +137,7 @@ impl State {
                         continue; // its one process holds devices of one machine
                     }
                     let strategy = StrategyKey { technique: technique.name.clone(), gpus };
-                    if spec.allows_key(&strategy) {
+                    if spec.allows_key(&strategy) && self.may_hold(task, gpus) {
                         keys.push(TrialKey { strategy, gpu_type: breadth.gpu_type.clone() });
                     }
                 }
@@ -166,8 +168,7 @@ impl State {
                 }
         };
         let open = group.tasks.iter().filter(|task| !self.has_ended(**task));
-        open.map(|task| self.strategies_to_try(&self.task(*task).spec))
-            .all(|keys| keys.into_iter().all(is_named))
+        open.map(|task| self.strategies_to_try(*task)).all(|keys| keys.into_iter().all(is_named))
     }
 
     /// Opens further trials that a group needs, now that more is known of it.

@@ -23,6 +23,10 @@ pub struct Sharing {
     /// has 1.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub shares: BTreeMap<String, f64>,
+    /// How many devices these people's tasks may hold at once, by login name: the people's *quotas*. A
+    /// person who is not here may hold all.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub quotas: BTreeMap<String, u32>,
     /// The login name of the person whose process drives the run.
     pub host: String,
     /// Whether nobody's tasks are to end later than they would alone on the person's share. Otherwise
@@ -38,6 +42,7 @@ impl Default for Sharing {
     fn default() -> Self {
         Self {
             shares: BTreeMap::new(),
+            quotas: BTreeMap::new(),
             host: String::new(),
             guarantees: true,
             half_life_s: HALF_LIFE_S,

@@ -1,7 +1,7 @@
 //! Which tasks start, by the order of the plan in force.
 //!
-//! A task starts in its place when that place is the first on all of its devices and nothing holds
-//! the task. The plan's order binds and its times do not, so that successors of a task that ends
+//! A task starts in its place when that place is the first on all of its devices, nothing holds the
+//! task, and its owner's quota leaves room for its devices. The plan's order binds and its times do not, so that successors of a task that ends
 //! early start early. A task that trains goes on where the plan in force leaves it first in its
 //! place. Any other task that trained was stopped at a checkpoint when the plan was adopted
 //! (`taking_up`). The forecast counts on these rules.
@@ -14,10 +14,16 @@ use std::collections::BTreeSet;
 
 use saturn_core::{Gang, Strategy};
 
+use crate::facts::ids::devices;
 use crate::facts::record::Purpose;
 use crate::following::host_memory::{HostMemoryQueue, may_take_host_memory};
 use crate::ledger::book::Ledger;
 use crate::state::task::TaskStatus;
+
+/// How many devices a gang holds.
+fn num_devices(gang: &Gang) -> u32 {
+    u32::try_from(devices(gang).count()).unwrap_or(u32::MAX)
+}
 
 /// Starts the tasks that may start on devices about which something has changed. Where host memory is
 /// short, tasks that wait for it get it in the order in which they began to wait, and all other tasks in
@@ -58,6 +64,10 @@ fn try_start(ledger: &mut Ledger, host_memory: &mut HostMemoryQueue, index: usiz
         return;
     }
     if ledger.are_at_hand(&place.gang) && ledger.queues.is_first(&ledger.state, index) {
+        if !ledger.state.may_hold_more(task, num_devices(&place.gang)) {
+            ledger.agenda.short_of_quota.extend(devices(&place.gang));
+            return;
+        }
         let strategy = Strategy::clone(&place.strategy);
         if may_take_host_memory(ledger, host_memory, task, &strategy, &place.gang, now_s) {
             let gang = (Gang::clone(&place.gang), place.until_step);

@@ -306,6 +306,10 @@ pub(crate) fn look_at_host_memory_queue(
         }
     }
     let mut tasks: BTreeSet<TaskId> = BTreeSet::new();
+    if ledger.state.has_quotas() {
+        // A start anywhere may leave a task's owner no room.
+        tasks.extend(ledger.state.memory_waiters.keys());
+    }
     for device in changed {
         tasks.extend(host_memory.first_on(device));
         if let Some(index) = ledger.queues.front(&ledger.state, device)
@@ -332,6 +336,9 @@ fn host_memory_waiter(ledger: &mut Ledger, task: TaskId, now_s: f64) -> Option<H
         return None;
     }
     let place = &ledger.state.plan.as_ref()?.places[index];
+    if !ledger.state.may_hold_more(task, place.gang.iter().map(num_devices).sum()) {
+        return None;
+    }
     let gpu_type = ledger.state.gang_type(&place.gang).to_owned();
     let key = TrialKey { strategy: place.strategy.key(), gpu_type };
     let (group, gang) = (ledger.state.task(task).group, Gang::clone(&place.gang));

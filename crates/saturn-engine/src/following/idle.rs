@@ -92,8 +92,10 @@ fn place_at_once(
 ) -> Option<Place> {
     let state = &ledger.state;
     let mut choices = by_device_seconds(state, task).into_iter();
-    let (time_s, choice) = choices
-        .find(|(_, one)| holds(&state.usable_breadths, one.gpu_type, one.trial.strategy.gpus))?;
+    let (time_s, choice) = choices.find(|(_, one)| {
+        let gpus = one.trial.strategy.gpus;
+        holds(&state.usable_breadths, one.gpu_type, gpus) && state.may_hold_more(task, gpus)
+    })?;
     let strategy = choice.trial.strategy.clone();
     let (group, end_s) = (state.task(task).group, now_s + time_s);
     let key = TrialKey { strategy: strategy.key(), gpu_type: choice.gpu_type.to_owned() };
@@ -120,6 +122,7 @@ fn ready(ledger: &Ledger, now_s: f64) -> Vec<TaskId> {
             let of = state.task(*task);
             of.status == TaskStatus::Waiting
                 && of.may_start_s() <= now_s
+                && state.may_hold_more(*task, 1)
                 && state.is_measured(*task)
                 && state.waits_for(*task).next().is_none()
                 && !state.has_place(*task)

@@ -7,7 +7,8 @@
 //! goes on later, and the forecast counts stopping, launching and loading. Every other task starts
 //! when the places before it on its devices have ended.
 //!
-//! Where host memory may run short, a place waits for it as its task will (`host_memory`).
+//! Where host memory may run short, a place waits for it as its task will (`host_memory`). Where its
+//! owner has a quota, it waits for room under that (`quotas`).
 //!
 //! Trials that are still to be run are left out.
 
@@ -19,6 +20,7 @@ use crate::facts::ids::{AttemptId, TaskId, devices};
 use crate::facts::plan::Place;
 use crate::facts::record::Purpose;
 use crate::forecast::host_memory::{HostMemory, Moment, Order, moment};
+use crate::forecast::quotas::Quotas;
 use crate::state::attempt::Attempt;
 use crate::state::by_device::ByDevice;
 use crate::state::places::is_over;
@@ -93,19 +95,25 @@ pub(crate) fn follow(state: &State, places: &[Place], now_s: f64) -> Forecast {
         let end_s = attempt.devices().filter_map(|device| forecast.free_at.get(device));
         free_again.insert(attempt.task, end_s.fold(now_s, f64::max));
     }
-    let memory = HostMemory::of(state, places, &live);
+    let limits =
+        Limits { memory: HostMemory::of(state, places, &live), quotas: Quotas::of(state, &live) };
     let mut course = Course { state, places, forecast, reached, free_again, now_s };
-    match memory {
-        Some(memory) => course.follow_in_time(memory),
-        None => {
-            for index in 0..places.len() {
-                if let Some(start_s) = course.ready_s(index) {
-                    course.settle(index, start_s);
-                }
+    if limits.memory.is_some() || limits.quotas.is_some() {
+        course.follow_in_time(limits);
+    } else {
+        for index in 0..places.len() {
+            if let Some(start_s) = course.ready_s(index) {
+                course.settle(index, start_s);
             }
         }
     }
     course.forecast
+}
+
+/// What a place may have to wait for when its devices are free.
+struct Limits<'a> {
+    memory: Option<HostMemory>,
+    quotas: Option<Quotas<'a>>,
 }
 
 /// A forecast in progress.
@@ -170,8 +178,8 @@ impl Course<'_> {
         self.forecast.note(place.task, (start_s, end_s));
     }
 
-    /// Follows the places in the order of their starts, as far as host memory lets them start.
-    fn follow_in_time(&mut self, mut memory: HostMemory) {
+    /// Follows the places in the order of their starts, as far as host memory and quotas let them start.
+    fn follow_in_time(&mut self, mut limits: Limits) {
         let mut order = Order::of(self.state, self.places);
         let is_open = |index: &usize| order.num_before[*index] == 0;
         let mut open: Vec<usize> = (0..self.places.len()).filter(is_open).collect();
@@ -190,16 +198,28 @@ impl Course<'_> {
             let Some((at, since, index)) = ready.pop_first() else { return };
             let at_s = f64::from_bits(at);
             let end_s = self.end_s(index, at_s);
-            match memory.ready_or_later((index, since), at_s, end_s) {
-                Ok(()) => {
-                    memory.hold(index, at_s, end_s);
-                    self.settle(index, at_s);
-                    open.extend(order.settled(index));
-                }
-                Err(later_s) => {
-                    ready.insert((moment(later_s), since, index));
-                }
+            let place = &self.places[index];
+            let quotas = limits.quotas.as_ref();
+            if let Err(later_s) = quotas.map_or(Ok(()), |one| one.ready_or_later(place, at_s)) {
+                // Such tasks start in the order of the plan.
+                let later = moment(later_s);
+                ready.insert((later, self.waits_since(index).unwrap_or(later), index));
+                continue;
             }
+            let memory = limits.memory.as_mut();
+            let may = memory.map_or(Ok(()), |one| one.ready_or_later((index, since), at_s, end_s));
+            if let Err(later_s) = may {
+                ready.insert((moment(later_s), since, index));
+                continue;
+            }
+            if let Some(memory) = &mut limits.memory {
+                memory.hold(index, at_s, end_s);
+            }
+            if let Some(quotas) = &mut limits.quotas {
+                quotas.hold(place, end_s);
+            }
+            self.settle(index, at_s);
+            open.extend(order.settled(index));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! When each task starts and ends if a plan is followed.
 //!
-//! `follow` follows a plan; `host_memory` says how places wait for host memory.
+//! `follow` follows a plan; `host_memory` says how places wait for host memory, and `quotas` how they wait
+//! until their owners hold fewer devices.
 //!
 //! The forecast counts on the rules of `following`, and must be changed with them.
 //!
@@ -11,3 +12,4 @@
 
 pub(crate) mod follow;
 pub(crate) mod host_memory;
+mod quotas;

@@ -66,11 +66,16 @@ fn why_hopeless(state: &State, id: TaskId) -> Option<TaskEnd> {
     let mut traceback = String::new();
     let mut reasons = Reasons::default();
     let mut num_allowed = 0;
+    let quota = state.quota(task.uid());
     for (key, trial) in &group.trials {
         if !task.spec.allows_key(&key.strategy) {
             continue;
         }
         num_allowed += 1;
+        if let Some(quota) = quota.filter(|quota| key.strategy.gpus > *quota) {
+            reasons.gone_wrong.add(&beyond_quota(quota), &key.strategy);
+            continue;
+        }
         match &trial.outcome {
             Some(TrialOutcome::NotApplicable { reason }) => {
                 reasons.not_applicable.add(reason, &key.strategy);
@@ -108,6 +113,12 @@ fn why_hopeless(state: &State, id: TaskId) -> Option<TaskEnd> {
         error.push_str(&reason);
     }
     Some(TaskEnd::Failed { error, traceback })
+}
+
+/// Why a person's tasks can't run under strategies with more devices than these.
+fn beyond_quota(quota: u32) -> String {
+    let noun = if quota == 1 { "device" } else { "devices" };
+    format!("its owner's tasks may hold {quota} {noun} at once")
 }
 
 /// Why strategies can't run a task.

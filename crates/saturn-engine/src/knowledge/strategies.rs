@@ -42,11 +42,12 @@ impl State {
         })
     }
 
-    /// Whether a task may run under a strategy, as far as its own wishes, its failures and the
-    /// machine's own memory say.
+    /// Whether a task may run under a strategy, as far as its own wishes, its owner's quota, its failures
+    /// and the machine's own memory say.
     pub(crate) fn may_run(&self, task: TaskId, key: &TrialKey) -> bool {
         let state = self.task(task);
         state.spec.allows_key(&key.strategy)
+            && self.may_hold(task, key.strategy.gpus)
             && !state.excludes_key(&key.strategy)
             && self.why_too_large_for_host(state.group, key).is_none()
     }

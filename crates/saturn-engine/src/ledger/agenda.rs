@@ -26,6 +26,8 @@ pub(crate) struct Agenda {
     pub(crate) to_end: BTreeSet<TaskId>,
     /// Devices whose next task waits for host memory.
     pub(crate) short_of_host_memory: BTreeSet<DeviceId>,
+    /// Devices whose next task waits until its owner holds fewer devices.
+    pub(crate) short_of_quota: BTreeSet<DeviceId>,
     /// Tasks that have begun to train, or have ended: they wait for no host memory any more.
     pub(crate) not_waiting: Vec<TaskId>,
     /// Changes after which planning may ask the solver for a new plan.

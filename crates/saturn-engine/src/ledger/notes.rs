@@ -27,6 +27,7 @@ impl Ledger {
         }
         self.agenda.trials_changed = true;
         self.note_host_memory_on(nodes);
+        self.note_quotas();
     }
 
     pub(crate) fn note(&mut self, record: &Record) {
@@ -102,6 +103,12 @@ impl Ledger {
                 if let Some(task) = self.state.attempts.get(attempt).map(|one| one.task) {
                     self.queues.touch_task(&self.state, task);
                 }
+            }
+            Record::Shared { .. } => {
+                self.agenda.trials_changed = true;
+                self.agenda.may_be_hopeless.extend(&self.state.open_tasks);
+                self.agenda.ask_again();
+                self.note_quotas();
             }
             Record::Planned { .. } => self.note_plan(),
             Record::NodeJoined { .. }
@@ -246,6 +253,14 @@ impl Ledger {
                 short.remove(&device);
                 self.queues.touch(device);
             }
+        }
+    }
+
+    /// Tasks that waited until their owners hold fewer devices may start: an attempt has ended, or quotas
+    /// have changed.
+    fn note_quotas(&mut self) {
+        for device in std::mem::take(&mut self.agenda.short_of_quota) {
+            self.queues.touch(device);
         }
     }
 

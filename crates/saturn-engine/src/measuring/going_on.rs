@@ -68,6 +68,7 @@ fn tasks_to_try(
         .filter(move |task| may_begin(state, *task, now_s) && !tried.contains(task))
         .filter(|task| state.task(*task).spec.allows_key(key))
         .filter(|task| !state.task(*task).excludes_key(key))
+        .filter(|task| state.may_hold_more(*task, key.gpus))
 }
 
 /// Tells a measured trial whether it goes on as training from the step that it has come to.

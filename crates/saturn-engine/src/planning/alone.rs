@@ -7,8 +7,8 @@
 //! Tasks count as trained as far as the last such plan would have trained them by now, whatever they
 //! have trained in truth.
 //!
-//! The share is as many devices of each type as the person's part of the pool, rounded up, on as few
-//! nodes as can be. A task that needs more devices than that has all of them, for so much longer. Host
+//! The share is as many devices of each type as the person's part of the pool, rounded up, or as many as
+//! the person's quota allows if that is fewer, on as few nodes as can be. A task that needs more devices than that has all of them, for so much longer. Host
 //! memory and the cost of stopping a task are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,7 +79,7 @@ impl Alone {
         }
         for (uid, tasks) in of_people {
             let Some(share) = shares.get(&uid) else { continue };
-            let share = nodes(state, *share);
+            let share = nodes(state, *share, state.quota(uid));
             let about_task = |task: &TaskId| {
                 let of = state.task(*task);
                 (*task, (of.spec.wishes.clone(), of.num_suspended))
@@ -210,8 +210,9 @@ fn stretched(nodes: &[Node], options: Vec<Candidate>) -> Vec<Candidate> {
     options.into_iter().filter_map(of_share).collect()
 }
 
-/// The nodes of a person alone: so large a part of the usable devices of each type, rounded up.
-fn nodes(state: &State, share: f64) -> Vec<Node> {
+/// The nodes of a person alone: so large a part of the usable devices of each type, rounded up, and no
+/// more than the person may hold.
+fn nodes(state: &State, share: f64, quota: Option<u32>) -> Vec<Node> {
     let mut pool: BTreeMap<&str, Vec<Node>> = BTreeMap::new();
     for id in state.present_nodes() {
         let gpus = u32::try_from(state.usable_devices(id).count()).unwrap_or(u32::MAX);
@@ -225,7 +226,7 @@ fn nodes(state: &State, share: f64) -> Vec<Node> {
     for (_, mut of_type) in pool {
         of_type.sort_by(|a, b| b.gpus.cmp(&a.gpus).then(a.name.cmp(&b.name)));
         let all: u32 = of_type.iter().map(|node| node.gpus).sum();
-        let mut left = part(share, all);
+        let mut left = part(share, all).min(quota.unwrap_or(u32::MAX));
         for node in of_type {
             let gpus = node.gpus.min(left);
             if gpus > 0 {

@@ -2,19 +2,20 @@
 //!
 //! The problem has the devices that can be used, the tasks that can be planned, and the running
 //! attempts. If nodes have only so much host memory, it has that too, and what each strategy takes of
-//! it. To stay costs a running task nothing. To move costs it the checkpoint at which it
+//! it. If people have quotas, it has those. To stay costs a running task nothing. To move costs it the checkpoint at which it
 //! stops (`switch_cost_s`) and the launch under the strategy moved to (in that strategy's runtime).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use saturn_core::{
-    Candidate, Cluster, Gang, HeldDevices, Node, Objective, Placement, Problem, ProblemTask,
+    Candidate, Cluster, Gang, HeldDevices, Node, Objective, Owner, Placement, Problem, ProblemTask,
     Running, Strategy,
 };
 
 use crate::facts::config::Level;
 use crate::facts::ids::{NodeId, TaskId};
+use crate::facts::sharing::Uid;
 use crate::knowledge::host_needs::HostNeeds;
 use crate::planning::deadlines::LeftOut;
 use crate::state::attempt::Attempt;
@@ -113,7 +114,26 @@ impl Remaining {
             remaining.add_task(state, *task, needs.as_mut(), now_s);
         }
         remaining.add_order(state);
+        remaining.add_owners(state);
         remaining
+    }
+
+    /// The people with quotas, and whose each task is.
+    fn add_owners(&mut self, state: &State) {
+        if !state.has_quotas() {
+            return;
+        }
+        let mut names: BTreeMap<Uid, String> = BTreeMap::new();
+        for (task, of) in self.problem.tasks.iter_mut().zip(&self.tasks) {
+            let uid = state.task(of.id).uid();
+            let Some(max_gpus) = state.quota(uid) else { continue };
+            let name = names.entry(uid).or_insert_with(|| {
+                let name = uid.map_or_else(|| "host".to_owned(), |uid| uid.to_string());
+                self.problem.owners.push(Owner { name: name.clone(), max_gpus });
+                name
+            });
+            task.owner = Some(name.clone());
+        }
     }
 
     fn add_nodes(&mut self, state: &State, needs: Option<&HostNeeds>) {

@@ -3,7 +3,7 @@
 //! [`State`](run::State) holds tasks, groups of tasks that perform alike, nodes and devices, live
 //! attempts, and the plan in force. `task`, `group`, `attempt`, `device`, `order` and `breadth` are
 //! its parts. The other files ask questions. `places` asks about the plan in force, `pool` about
-//! nodes and gangs, `people` about those who share the run, `stakes` about the weight and the
+//! nodes and gangs, `people` about those who share the run, `quotas` about what each may hold, `stakes` about the weight and the
 //! deadline of each end, `trials` about open trials and inspections, and `blame` whether a task's own
 //! functions made one of these fail. `host_memory` asks what a strategy takes of a machine's own
 //! memory, `space` which disks are full, and `vacancies` where a trial has room. `occupancy` is what each node
@@ -28,6 +28,7 @@ pub(crate) mod order;
 pub(crate) mod people;
 pub(crate) mod places;
 pub(crate) mod pool;
+pub(crate) mod quotas;
 pub(crate) mod run;
 pub(crate) mod soon_free;
 pub(crate) mod space;

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use saturn_core::{Cluster, Strategy, StrategyKey, TrialOutcome};
+use saturn_core::{Cluster, Strategy, TrialOutcome};
 
 use crate::facts::config::RunConfig;
 use crate::facts::ids::{AttemptId, TaskId};
@@ -299,38 +299,10 @@ impl State {
             && (!self.task(attempt.task).spec.can_resume || self.was_just_moved(attempt.task))
     }
 
-    /// The task whose model is inspected for a group: the first that has not ended and whose
-    /// processes can be started, and that comes after no open task if there is such a task.
-    pub(crate) fn representative(&self, group: usize) -> Option<TaskId> {
-        self.first_to_measure(group, |_| true)
-    }
-
-    /// The task that is tried for a group under a strategy, if none can go on from the trial: as
-    /// `representative`, but the strategy must not be excluded for it.
-    pub(crate) fn representative_for(&self, group: usize, key: &StrategyKey) -> Option<TaskId> {
-        self.first_to_measure(group, |task| !self.task(task).excludes_key(key))
-    }
-
-    fn first_to_measure(&self, group: usize, may: impl Fn(TaskId) -> bool) -> Option<TaskId> {
-        let tasks = self.groups[group].tasks.iter().copied();
-        let mut tasks = tasks
-            .filter(|task| !self.has_ended(*task) && !self.is_measured_later(*task) && may(*task))
-            .filter(|task| !self.task(*task).is_owner_away)
-            .peekable();
-        let first = tasks.peek().copied();
-        tasks.find(|task| self.waits_for(*task).next().is_none()).or(first)
-    }
-
     /// Whether a task's functions are not to be called yet: they have raised before the tasks that
     /// it comes after were done.
     pub fn is_measured_later(&self, task: TaskId) -> bool {
         self.task(task).raised_early && self.waits_for(task).next().is_some()
-    }
-
-    /// Whether a task of a group is left that may be tried under a strategy, now or later.
-    pub(crate) fn has_task_for(&self, group: usize, key: &StrategyKey) -> bool {
-        let mut tasks = self.groups[group].tasks.iter().copied();
-        tasks.any(|task| !self.has_ended(task) && !self.task(task).excludes_key(key))
     }
 
     /// Seconds of the run between failures of attempts that are not their task's fault, about.

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use saturn_core::StrategyKey;
 
 use crate::facts::config::{DeviceKind, Level};
-use crate::facts::ids::NodeId;
+use crate::facts::ids::{NodeId, TaskId};
 use crate::facts::record::Purpose;
 use crate::state::attempt::Attempt;
 use crate::state::run::State;
@@ -114,8 +114,13 @@ impl State {
                 self.may_have_room(gpu_type, gpus)
                     && vacancies().has_without_training(gpu_type, gpus, has_memory)
             };
+            let may_be_held =
+                || !self.has_quotas() || self.representative_for(group, &key.strategy).is_some();
             trial.attempt.is_some()
-                || trial.outcome.is_none() && self.is_open_trial(group, key) && has_room()
+                || trial.outcome.is_none()
+                    && self.is_open_trial(group, key)
+                    && may_be_held()
+                    && has_room()
         })
     }
 
@@ -134,6 +139,40 @@ impl State {
         let is_allowed = |name: &str| first.is_none_or(|spec| spec.allows_technique(name));
         let techniques = &self.config.techniques;
         techniques.iter().any(|one| one.level == Level::Managed && is_allowed(&one.name))
+    }
+
+    /// The task whose model is inspected for a group: the first that has not ended and whose
+    /// processes can be started, and that comes after no open task if there is such a task.
+    pub(crate) fn representative(&self, group: usize) -> Option<TaskId> {
+        self.first_to_measure(group, |_| true)
+    }
+
+    /// The task that is tried for a group under a strategy, if none can go on from the trial: as
+    /// `representative`, but the strategy must not be excluded for it.
+    pub(crate) fn representative_for(&self, group: usize, key: &StrategyKey) -> Option<TaskId> {
+        self.first_to_measure(group, |task| {
+            !self.task(task).excludes_key(key) && self.may_hold_more(task, key.gpus)
+        })
+    }
+
+    fn first_to_measure(&self, group: usize, may: impl Fn(TaskId) -> bool) -> Option<TaskId> {
+        let tasks = self.groups[group].tasks.iter().copied();
+        let mut tasks = tasks
+            .filter(|task| !self.has_ended(*task) && !self.is_measured_later(*task) && may(*task))
+            .filter(|task| !self.task(*task).is_owner_away)
+            .peekable();
+        let first = tasks.peek().copied();
+        tasks.find(|task| self.waits_for(*task).next().is_none()).or(first)
+    }
+
+    /// Whether a task of a group is left that may be tried under a strategy, now or later.
+    pub(crate) fn has_task_for(&self, group: usize, key: &StrategyKey) -> bool {
+        let mut tasks = self.groups[group].tasks.iter().copied();
+        tasks.any(|task| {
+            !self.has_ended(task)
+                && !self.task(task).excludes_key(key)
+                && self.may_hold(task, key.gpus)
+        })
     }
 
     /// The number of groups whose inspection is to be run.

@@ -18,6 +18,7 @@ mod own_failures;
 mod owners;
 mod paces;
 mod pairs;
+mod quotas;
 mod records;
 mod refusals;
 mod rehearsals;

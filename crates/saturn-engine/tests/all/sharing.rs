@@ -16,21 +16,21 @@ use saturn_engine::{
 use crate::staying::{config, script, submit};
 
 /// A pool of four devices. All tasks take 1000 s on a device, and are measured.
-struct Pool {
-    engine: Engine,
+pub(crate) struct Pool {
+    pub(crate) engine: Engine,
     now_s: f64,
     records: Vec<(Record, f64)>,
     /// The questions that were put to the solver.
     orders: Vec<SolveOrder>,
 }
 
-fn sharing(shares: &[(&str, f64)]) -> Sharing {
+pub(crate) fn sharing(shares: &[(&str, f64)]) -> Sharing {
     let shares = shares.iter().map(|(name, share)| ((*name).to_owned(), *share)).collect();
     Sharing { shares, host: "host".to_owned(), ..Sharing::default() }
 }
 
 /// A task of the person of this number; 0: of the host.
-fn task(uid: u32, name: &str) -> NewTask {
+pub(crate) fn task(uid: u32, name: &str) -> NewTask {
     let mut task = script(name, true, true);
     task.spec.owner = (uid > 0).then(|| Owner { uid, name: format!("p{uid}") });
     task.spec.gpu_range = Some(vec![1]);
@@ -43,7 +43,7 @@ fn with_priority(priority: i32, mut task: NewTask) -> NewTask {
 }
 
 impl Pool {
-    fn new(sharing: Sharing) -> Self {
+    pub(crate) fn new(sharing: Sharing) -> Self {
         let policy = Policy { sharing: Some(sharing), ..config().policy };
         let engine = Engine::new(RunConfig { policy, ..config() });
         let mut pool = Self { engine, now_s: 0.0, records: Vec::new(), orders: Vec::new() };
@@ -54,7 +54,7 @@ impl Pool {
 
     /// Tells the engine of an event, and answers all questions that come of it: each task starts on
     /// the device that is free first, in the order of the problem.
-    fn tell(&mut self, event: Event) {
+    pub(crate) fn tell(&mut self, event: Event) {
         let Decision { records, refusal, actions } = self.engine.handle(event, self.now_s);
         assert_eq!(refusal, None);
         assert!(self.engine.state().is_kept_up(), "after {records:?}");
@@ -68,18 +68,18 @@ impl Pool {
         }
     }
 
-    fn at(&mut self, now_s: f64) -> &mut Self {
+    pub(crate) fn at(&mut self, now_s: f64) -> &mut Self {
         self.now_s = now_s;
         self
     }
 
-    fn submit(&mut self, tasks: Vec<NewTask>) {
+    pub(crate) fn submit(&mut self, tasks: Vec<NewTask>) {
         self.tell(submit(tasks));
         self.tell(Event::Tick);
     }
 
     /// The questions about one person's tasks, and the others.
-    fn asked(&self) -> (Vec<&SolveOrder>, Vec<&SolveOrder>) {
+    pub(crate) fn asked(&self) -> (Vec<&SolveOrder>, Vec<&SolveOrder>) {
         let is_alone = |order: &&SolveOrder| {
             order.problem.cluster.nodes.iter().map(|node| node.gpus).sum::<u32>() < 4
         };
@@ -100,13 +100,13 @@ impl Pool {
         self.stakes().into_iter().filter_map(of).sum()
     }
 
-    fn attempt_of(&self, name: &str) -> AttemptId {
+    pub(crate) fn attempt_of(&self, name: &str) -> AttemptId {
         let state = self.engine.state();
         let task = state.task_named(name).expect("it is there");
         state.attempt_of(task).expect("it trains").0
     }
 
-    fn train(&mut self, name: &str) {
+    pub(crate) fn train(&mut self, name: &str) {
         let attempt = self.attempt_of(name);
         let report = RankReport::Started { step: 0, setup_s: 0.0 };
         self.tell(Event::Reported { attempt, rank: 0, report });

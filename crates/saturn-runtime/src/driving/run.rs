@@ -1,6 +1,6 @@
 //! Starting and resuming a run.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::launching::settings::LaunchSettings;
 use crate::opening::other_python::{check_cwd, check_python};
 use crate::opening::request::{Parts, RunRequest};
 use crate::opening::run_devices::RunDevices;
-use crate::opening::shares::{Shares, sharing_by};
+use crate::opening::shares::{Rules, sharing_by};
 use crate::opening::watcher::Watcher;
 use crate::outliving::messages::GuestSetup;
 use crate::outliving::starting;
@@ -57,8 +57,8 @@ pub struct ResumeOptions {
     /// The directory at which other people of this machine reach the run from here on; `None`: as
     /// before.
     pub share: Option<PathBuf>,
-    /// How large people's shares are from here on, by login name; `None`: as before.
-    pub shares: Option<BTreeMap<String, f64>>,
+    /// By which rules people share the run from here on.
+    pub rules: Rules,
     /// Seconds that the caller has already spent on this resume.
     pub prepared_s: f64,
 }
@@ -99,7 +99,7 @@ pub fn start(request: RunRequest, mut watcher: Watcher<'_>) -> Result<Outcome, R
     let disk = request.disk.clone();
     let run = RunDir::claim(&request.run_dir)?;
     let is_cluster = request.cluster.is_some();
-    let Parts { mut config, mut settings, mut tasks, keep_open, shares } =
+    let Parts { mut config, mut settings, mut tasks, keep_open, rules } =
         request.into_parts(&hardware)?;
     settings.run_dir = Some(run.path().to_owned());
     if !is_cluster {
@@ -116,7 +116,7 @@ pub fn start(request: RunRequest, mut watcher: Watcher<'_>) -> Result<Outcome, R
     let mut actions = VecDeque::new();
     let close = (!keep_open).then_some(Command::Close);
     let begin = Event::Begin { cluster: hardware.cluster() };
-    let shared = shared_event(engine.state(), &settings, Some(shares))?;
+    let shared = shared_event(engine.state(), &settings, rules)?;
     let commands = [Command::Submit { tasks }].into_iter().chain(close);
     let commands = commands.map(|command| Event::Command { command });
     let mut outside = OutsideWatch::of(&run_devices, &settings);
@@ -216,7 +216,7 @@ pub fn resume(
         cluster,
         wait,
         share,
-        shares,
+        rules,
         prepared_s,
     } = options;
     let run = RunDir::claim_beside_workers(path)?;
@@ -255,7 +255,7 @@ pub fn resume(
     }
     note_directory(&run, &mut settings, &mut journal)?;
     let door = shared_from_here(share, &mut settings, &mut journal)?;
-    let shared = shared_event(engine.state(), &settings, shares)?;
+    let shared = shared_event(engine.state(), &settings, rules)?;
     let outlived = outlived.and_then(|agent| agent.kept_if(is_as_before));
     if outlived.is_none() {
         run.wait_for_workers()?;
@@ -309,14 +309,13 @@ pub fn resume(
     drive(opened, launching, followers, is_interrupted, first)
 }
 
-/// By which rules people share a run from here on; `None` if it is not shared. Without shares those
-/// until now hold.
+/// By which rules people share a run from here on; `None` if it is not shared.
 fn shared_event(
     state: &State,
     settings: &LaunchSettings,
-    shares: Option<Shares>,
+    rules: Rules,
 ) -> Result<Option<Event>, RuntimeError> {
-    let sharing = sharing_by(state.config.policy.sharing.clone(), settings, shares)?;
+    let sharing = sharing_by(state.config.policy.sharing.clone(), settings, rules)?;
     Ok(sharing.map(|sharing| Event::Shared { sharing }))
 }
 

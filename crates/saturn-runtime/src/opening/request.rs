@@ -12,7 +12,7 @@ use crate::cluster::exchange::Exchange;
 use crate::devices::hardware::Hardware;
 use crate::keeping::shelf::StoreSettings;
 use crate::launching::settings::LaunchSettings;
-use crate::opening::shares::Shares;
+use crate::opening::shares::{Quotas, Rules, Shares};
 use crate::run_files::new_tasks::check_tasks;
 use crate::system::error::RuntimeError;
 use crate::system::run_id::new_run_id;
@@ -98,6 +98,9 @@ pub struct RunRequest {
     /// How large the shares of these people of the machine are, by login name. Others have 1.
     #[serde(default)]
     shares: Shares,
+    /// How many devices these people's tasks may hold at once, by login name. Others may hold all.
+    #[serde(default)]
+    quotas: Quotas,
     /// The disk to use; tests make it fail.
     #[serde(skip)]
     pub disk: Disk,
@@ -113,7 +116,7 @@ pub(crate) struct Parts {
     pub(crate) settings: LaunchSettings,
     pub(crate) tasks: Vec<NewTask>,
     pub(crate) keep_open: bool,
-    pub(crate) shares: Shares,
+    pub(crate) rules: Rules,
 }
 
 impl RunRequest {
@@ -216,7 +219,7 @@ impl RunRequest {
             settings,
             tasks: self.tasks,
             keep_open: self.keep_open,
-            shares: self.shares,
+            rules: Rules { shares: Some(self.shares), quotas: Some(self.quotas) },
         })
     }
 

@@ -1,61 +1,97 @@
-//! How large the shares of people are who share a pool, as the person who drives the pool says.
+//! The rules by which people share a pool, as the person who drives the pool says: how large the shares
+//! of people are, and how many devices each may hold at once.
 //!
-//! How shares shape plans is the engine's (`saturn_engine::Sharing`).
+//! How these shape plans is the engine's (`saturn_engine::Sharing`).
 
 use std::collections::BTreeMap;
 
-use nix::unistd::{User, geteuid};
+use nix::unistd::{Uid, User, geteuid};
 use saturn_engine::Sharing;
 
 use crate::asking::door::login;
 use crate::launching::settings::LaunchSettings;
 use crate::system::error::RuntimeError;
 
-/// How large people's shares are beside one another, by login name.
-pub(crate) type Shares = BTreeMap<String, f64>;
+/// How large people's shares are beside one another, by login name or user id.
+pub type Shares = BTreeMap<String, f64>;
+/// How many devices people's tasks may hold at once, by login name or user id.
+pub type Quotas = BTreeMap<String, u32>;
 
 /// The least and the largest share.
 const SIZES: (f64, f64) = (0.001, 1000.0);
 
+/// What is said of the rules; `None`: as before.
+#[derive(Debug, Clone, Default)]
+pub struct Rules {
+    /// How large people's shares are.
+    pub shares: Option<Shares>,
+    /// How many devices people's tasks may hold at once.
+    pub quotas: Option<Quotas>,
+}
+
 /// The rules by which people share a run from here on; `None` if it is not shared. `before`: the rules
-/// until now, which hold where no shares are given.
+/// until now.
 pub(crate) fn sharing_by(
     before: Option<Sharing>,
     settings: &LaunchSettings,
-    shares: Option<Shares>,
+    rules: Rules,
 ) -> Result<Option<Sharing>, RuntimeError> {
-    let given = shares.as_ref().is_some_and(|shares| !shares.is_empty());
+    let Rules { shares, quotas } = rules;
     if settings.door.is_none() {
-        let reason = "`shares` is for a pool that other people join: give `share` too, the directory at which they \
-                      join it";
-        return if given {
-            Err(RuntimeError::Refused { reason: reason.to_owned() })
-        } else {
-            Ok(None)
-        };
+        let has_shares = shares.is_some_and(|shares| !shares.is_empty());
+        let has_quotas = quotas.is_some_and(|quotas| !quotas.is_empty());
+        let given = has_shares.then_some("shares").or(has_quotas.then_some("quotas"));
+        return given.map_or(Ok(None), |what| {
+            refused(format!(
+                "`{what}` is for a pool that other people join: give `share` too, the directory at which \
+                 they join it"
+            ))
+        });
     }
-    if let Some(shares) = &shares {
-        check(shares)?;
-    }
-    let before = before.unwrap_or_else(|| Sharing { host: login(geteuid()), ..Sharing::default() });
-    Ok(Some(Sharing { shares: shares.unwrap_or_else(|| before.shares.clone()), ..before }))
-}
-
-fn check(shares: &Shares) -> Result<(), RuntimeError> {
-    for (name, size) in shares {
+    for (name, size) in shares.iter().flatten() {
         if !(SIZES.0..=SIZES.1).contains(size) {
             let (least, most) = SIZES;
-            let reason =
-                format!("the share of `{name}` is {size}; it must be from {least} to {most}");
-            return Err(RuntimeError::Refused { reason });
-        }
-        if User::from_name(name).ok().flatten().is_none() {
-            let reason =
-                format!("`shares` has `{name}`, which no person of this machine is called");
-            return Err(RuntimeError::Refused { reason });
+            return refused(format!(
+                "the share of `{name}` is {size}; it must be from {least} to {most}"
+            ));
         }
     }
-    Ok(())
+    if let Some((name, _)) = quotas.iter().flatten().find(|(_, quota)| **quota == 0) {
+        return refused(format!("the quota of `{name}` is 0; it must be at least 1 device"));
+    }
+    let shares = shares.map(|shares| by_login("shares", shares)).transpose()?;
+    let quotas = quotas.map(|quotas| by_login("quotas", quotas)).transpose()?;
+    let before = before.unwrap_or_else(|| Sharing { host: login(geteuid()), ..Sharing::default() });
+    Ok(Some(Sharing {
+        shares: shares.unwrap_or_else(|| before.shares.clone()),
+        quotas: quotas.unwrap_or_else(|| before.quotas.clone()),
+        ..before
+    }))
+}
+
+/// Numbers by login name, from numbers by login name or user id.
+fn by_login<T>(
+    what: &str,
+    numbers: BTreeMap<String, T>,
+) -> Result<BTreeMap<String, T>, RuntimeError> {
+    let with_login = |(name, number): (String, T)| {
+        let account = User::from_name(&name).ok().flatten().map(|user| user.name);
+        // There may be people without an account, in a container for example.
+        let by_id = || name.parse().ok().map(|uid| login(Uid::from_raw(uid)));
+        let Some(login) = account.or_else(by_id) else {
+            let reason = format!(
+                "`{what}` has `{name}`, which is neither the login name of a person of this machine nor a \
+                 user id"
+            );
+            return Err(RuntimeError::Refused { reason });
+        };
+        Ok((login, number))
+    };
+    numbers.into_iter().map(with_login).collect()
+}
+
+fn refused<T>(reason: String) -> Result<T, RuntimeError> {
+    Err(RuntimeError::Refused { reason })
 }
 
 #[cfg(test)]
@@ -67,30 +103,55 @@ mod tests {
         LaunchSettings { door: Some("/srv/pool".into()), ..settings() }
     }
 
-    fn shares(name: &str, size: f64) -> Shares {
-        Shares::from([(name.to_owned(), size)])
+    fn shares(name: &str, size: f64) -> Rules {
+        let shares = Shares::from([(name.to_owned(), size)]);
+        Rules { shares: Some(shares), ..Rules::default() }
     }
 
-    fn error(shares: Shares, settings: &LaunchSettings) -> String {
-        sharing_by(None, settings, Some(shares)).unwrap_err().to_string()
+    fn quotas(name: &str, quota: u32) -> Rules {
+        let quotas = Quotas::from([(name.to_owned(), quota)]);
+        Rules { quotas: Some(quotas), ..Rules::default() }
+    }
+
+    fn error(rules: Rules, settings: &LaunchSettings) -> String {
+        sharing_by(None, settings, rules).unwrap_err().to_string()
     }
 
     #[test]
-    fn shares_that_mean_nothing_are_refused() {
+    fn rules_that_mean_nothing_are_refused() {
         assert!(error(shares("root", 0.0), &shared()).contains("from 0.001 to 1000"));
         assert!(error(shares("root", f64::NAN), &shared()).contains("from 0.001 to 1000"));
-        assert!(error(shares("no-such-person", 1.0), &shared()).contains("no-such-person"));
-        assert!(error(shares("root", 1.0), &settings()).contains("`share`"));
-        assert_eq!(sharing_by(None, &settings(), None).unwrap(), None);
+        assert!(error(quotas("root", 0), &shared()).contains("at least 1 device"));
+        for (rules, what) in [
+            (shares("no-such-person", 1.0), "`shares` has `no-such-person`"),
+            (quotas("no-such-person", 1), "`quotas` has `no-such-person`"),
+        ] {
+            assert!(error(rules, &shared()).contains(what));
+        }
+        assert!(error(shares("root", 1.0), &settings()).contains("`shares` is for a pool"));
+        assert!(error(quotas("root", 1), &settings()).contains("`quotas` is for a pool"));
+        assert_eq!(sharing_by(None, &settings(), Rules::default()).unwrap(), None);
     }
 
     #[test]
-    fn shares_hold_until_others_are_given() {
-        let first = sharing_by(None, &shared(), Some(shares("root", 2.0))).unwrap().unwrap();
+    fn people_without_an_account_are_named_by_their_ids() {
+        let rules = sharing_by(None, &shared(), quotas("4000000001", 2)).unwrap().unwrap();
+        assert_eq!(rules.quotas[&login(Uid::from_raw(4_000_000_001))], 2);
+        let rules = sharing_by(None, &shared(), quotas("0", 2)).unwrap().unwrap();
+        assert_eq!(rules.quotas["root"], 2);
+    }
+
+    #[test]
+    fn rules_hold_until_others_are_given() {
+        let first = sharing_by(None, &shared(), shares("root", 2.0)).unwrap().unwrap();
         assert_eq!(first.host, login(geteuid()));
-        let again = sharing_by(Some(first.clone()), &shared(), None).unwrap().unwrap();
+        let again = sharing_by(Some(first.clone()), &shared(), Rules::default()).unwrap().unwrap();
         assert_eq!(again, first);
-        let none = sharing_by(Some(first.clone()), &shared(), Some(Shares::new())).unwrap();
-        assert!(none.unwrap().shares.is_empty());
+        let limited =
+            sharing_by(Some(first.clone()), &shared(), quotas("root", 3)).unwrap().unwrap();
+        assert_eq!((&limited.shares, limited.quotas["root"]), (&first.shares, 3));
+        let none = Rules { shares: Some(Shares::new()), quotas: Some(Quotas::new()) };
+        let none = sharing_by(Some(limited), &shared(), none).unwrap().unwrap();
+        assert!(none.shares.is_empty() && none.quotas.is_empty());
     }
 }

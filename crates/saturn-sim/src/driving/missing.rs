@@ -24,7 +24,10 @@ fn missing_for(state: &State, id: TaskId) -> Option<Node> {
         let trials = state.groups[task.group].trials.iter();
         let may_run = trials.filter(|(key, trial)| {
             let is_excluded = task.excluded.iter().any(|(excluded, _)| *excluded == key.strategy);
-            is_such(&trial.outcome) && !is_excluded && task.spec.allows_key(&key.strategy)
+            is_such(&trial.outcome)
+                && !is_excluded
+                && task.spec.allows_key(&key.strategy)
+                && state.may_hold(id, key.strategy.gpus)
         });
         may_run.map(|(key, _)| (key.strategy.gpus, &key.gpu_type)).collect::<Vec<_>>()
     };

@@ -13,7 +13,7 @@ use saturn_engine::{
 use crate::driving::simulation::Simulation;
 use crate::driving::simulation::deeds::Deed;
 use crate::fuzz::seed::{CALM_S, is_large, is_on_one_machine, stream};
-use crate::workloads::workload::Workload;
+use crate::workloads::workload::{GUEST_LOGIN, Workload};
 use crate::world::cluster::World;
 use crate::world::faults::{Fault, Odds};
 
@@ -65,14 +65,21 @@ pub(super) fn draw_sharing(seed: u64, policy: &mut Policy) {
         return;
     }
     let mut rng = stream(seed, 55);
-    let shares = [("lena".to_owned(), rng.random_range(0.3..3.0))];
-    let sharing = Sharing {
+    let shares = [(GUEST_LOGIN.to_owned(), rng.random_range(0.3..3.0))];
+    let mut sharing = Sharing {
         shares: shares.into(),
         half_life_s: rng.random_range(50.0..5000.0),
         rest_s: rng.random_range(0.0..300.0),
         ..Sharing::default()
     };
-    policy.sharing = rng.random_bool(0.8).then_some(sharing);
+    let are_shared = rng.random_bool(0.8);
+    // The login name of the person who drives the run is empty here.
+    for login in [GUEST_LOGIN, ""] {
+        if rng.random_bool(0.4) {
+            sharing.quotas.insert(login.to_owned(), rng.random_range(1..=6));
+        }
+    }
+    policy.sharing = are_shared.then_some(sharing);
 }
 
 /// Some tasks are another person's.
@@ -82,7 +89,8 @@ pub(super) fn draw_owners(seed: u64, tasks: &mut [NewTask]) {
     }
     let mut rng = stream(seed, 53);
     for NewTask { spec, .. } in tasks {
-        spec.owner = rng.random_bool(0.5).then(|| Owner { uid: GUEST, name: "lena".to_owned() });
+        spec.owner =
+            rng.random_bool(0.5).then(|| Owner { uid: GUEST, name: GUEST_LOGIN.to_owned() });
     }
 }
 

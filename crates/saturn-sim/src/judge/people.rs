@@ -1,8 +1,11 @@
-//! Tasks of a person whose agent is not there: they rest until it comes.
+//! What people who share a run may count on. Tasks of a person whose agent is not there rest until it
+//! comes.
 
-use saturn_engine::{Event, Guaranteed, Record, Ruling, TaskId};
+use saturn_core::Gang;
+use saturn_engine::{AttemptId, Event, Guaranteed, Record, Ruling, TaskId, devices};
 
-use crate::judge::books::{Books, TaskBook};
+use crate::judge::books::{AttemptBook, Books, TaskBook};
+use crate::workloads::workload::GUEST_LOGIN;
 
 impl Books {
     /// The launcher says whether a person's agent is there. From then on the person's tasks rest.
@@ -31,6 +34,9 @@ impl Books {
             Record::OwnerLeft { uid } => (uid, true),
             Record::OwnerCame { uid } => (uid, false),
             Record::Guaranteed { uid, tasks } => return self.guaranteed(*uid, tasks),
+            Record::Launched { attempt, task, gang, .. } => {
+                return self.check_quota(*attempt, *task, gang);
+            }
             _ => return,
         };
         if self.away.contains(uid) != is_away {
@@ -50,6 +56,24 @@ impl Books {
         if let Some(last_s) = last_s.filter(|last_s| now_s < last_s + rest_s) {
             let what = format!("{} at {last_s:.1} s and again", self.tasks[task.0].name);
             self.wrong("nobody's task is moved twice in a short time", what);
+        }
+    }
+
+    /// With an attempt that is launched, its owner holds no more devices than the owner's quota.
+    fn check_quota(&mut self, new: AttemptId, task: TaskId, gang: &Gang) {
+        let Some(sharing) = &self.config.policy.sharing else { return };
+        let Some(owner) = self.tasks.get(task.0).map(|task| task.owner) else { return };
+        let login = if owner.is_none() { sharing.host.as_str() } else { GUEST_LOGIN };
+        let Some(quota) = sharing.quotas.get(login) else { return };
+        let is_own = |one: &AttemptBook| {
+            one.end.is_none() && self.tasks.get(one.task.0).is_some_and(|task| task.owner == owner)
+        };
+        let others = self.attempts.iter().filter(|(id, one)| **id != new && is_own(one));
+        let held = others.map(|(_, one)| devices(&one.gang).count()).sum::<usize>();
+        let all = held + devices(gang).count();
+        if !gang.is_empty() && all > *quota as usize {
+            let what = format!("{new} has {login} hold {all} devices, of {quota}");
+            self.wrong("nobody holds more devices than the quota", what);
         }
     }
 

@@ -16,6 +16,7 @@ use saturn_engine::{
 };
 
 use crate::driving::seam::{Violation, broken};
+use crate::watch::quotas::is_beyond;
 use crate::workloads::host_bytes::Taker;
 
 /// How long a trial is expected to hold host memory, seconds.
@@ -319,7 +320,8 @@ pub(super) fn firsts(state: &State, now_s: f64) -> Vec<First> {
         let may = task.status == TaskStatus::Waiting
             && !task.must_not_train()
             && task.not_before_s.max(task.spec.wishes.release_s) < now_s
-            && state.waits_for(place.task).next().is_none();
+            && state.waits_for(place.task).next().is_none()
+            && !is_beyond(state, place.task, devices(&place.gang).count());
         if is_own && is_first && may {
             firsts.push(First { task: place.task, place: place.clone() });
         }

@@ -16,6 +16,7 @@ use saturn_engine::{Action, AttemptEnd, FailureKind, Purpose, Record, State, Tas
 
 use crate::driving::seam::{Violation, broken};
 use crate::watch::host_memory::is_host_memory_limited;
+use crate::watch::quotas::is_beyond;
 
 /// The engine rests after a solve for so many times as long as the solve took.
 const RESTS: f64 = 10.0;
@@ -236,7 +237,12 @@ fn could_start(state: &State, now_s: f64) -> BTreeMap<TaskId, f64> {
             let fits = free.iter().any(|(gpu_type, num)| {
                 *gpu_type == key.gpu_type && *num >= key.strategy.gpus as usize
             });
-            if is_excluded || !task.spec.allows_key(&key.strategy) || !fits {
+            let gpus = key.strategy.gpus as usize;
+            if is_excluded
+                || !task.spec.allows_key(&key.strategy)
+                || !fits
+                || is_beyond(state, id, gpus)
+            {
                 return None;
             }
             #[expect(clippy::cast_precision_loss, reason = "few steps")]

@@ -15,6 +15,7 @@ use crate::watch::idle::Idleness;
 use crate::watch::overdue::Overdue;
 use crate::watch::paces::Paces;
 use crate::watch::promises::Promises;
+use crate::watch::quotas::is_beyond;
 use crate::watch::rulings::Rulings;
 use crate::world::cluster::World;
 use crate::world::faults::Fault;
@@ -185,6 +186,7 @@ impl Watch {
                 || task.must_not_train()
                 || task.not_before_s.max(task.spec.wishes.release_s) >= now_s
                 || state.waits_for(place.task).next().is_some();
+            let is_held = is_held || is_beyond(state, place.task, devices(&place.gang).count());
             let are_free = devices(&place.gang).all(|device| state.is_free(device));
             if is_own && is_first && !is_held && are_free {
                 return broken("what may start starts", format!("{place:?} is first and free"));

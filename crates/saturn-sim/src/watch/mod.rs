@@ -20,4 +20,5 @@ pub(crate) mod invariants;
 pub(crate) mod overdue;
 pub(crate) mod paces;
 pub(crate) mod promises;
+mod quotas;
 pub(crate) mod rulings;

@@ -12,6 +12,9 @@ use saturn_engine::{
 
 use crate::workloads::truth::{GroupTruth, TechniqueTruth, Truth};
 
+/// The login name of the person who shares some simulated runs.
+pub(crate) const GUEST_LOGIN: &str = "lena";
+
 /// Names of the techniques of a workload; the last trains by itself.
 pub const TECHNIQUES: [&str; 3] = ["ddp", "fsdp", "box"];
 /// Types of devices.

@@ -207,6 +207,7 @@ fn cannot_run(
     key: &TrialKey,
     trial: &TrialState,
 ) -> Option<(Code, String)> {
+    let may_hold = state.may_hold(task, key.strategy.gpus);
     let task = state.task(task);
     let TrialKey { strategy: StrategyKey { gpus, .. }, gpu_type } = key;
     if let Some((_, why)) = task.excluded.iter().find(|(excluded, _)| *excluded == key.strategy) {
@@ -217,6 +218,10 @@ fn cannot_run(
     }
     if !task.spec.allows_key(&key.strategy) {
         return Some((Code::NotAllowed, "the task's techniques do not allow it".to_owned()));
+    }
+    if !may_hold {
+        let text = "its person may not hold so many devices at once".to_owned();
+        return Some((Code::NotAllowed, text));
     }
     if trial.outcome.is_some() && !task.spec.allows(&trial.strategy) {
         return Some((Code::NotAllowed, "the task's knobs do not allow it".to_owned()));

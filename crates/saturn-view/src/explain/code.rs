@@ -54,6 +54,7 @@ codes! {
     WaitsRoom "waits_room" "no node has as many devices as any of its strategies needs",
     WaitsDevices "waits_devices" "other tasks hold the devices of its place in the plan",
     WaitsTurn "waits_turn" "the devices of its place are kept for tasks that come before it",
+    WaitsQuota "waits_quota" "its person's tasks hold as many devices as they may hold at once",
     Ready "ready" "nothing keeps it from starting",
     OnlyMeasured "only_measured" "this run measures, and trains nothing",
     Done "done" "all its steps are trained, or its own code ended it earlier",
@@ -79,7 +80,7 @@ codes! {
     TrialFailed "trial_failed" "its trial failed",
     Excluded "excluded" "this task failed under it, and does without it",
     NotTried "not_tried" "it has not been measured",
-    NotAllowed "not_allowed" "the task does not allow that technique, those knobs or that number of devices",
+    NotAllowed "not_allowed" "the task does not allow that technique, those knobs or that number of devices, or its person may not hold so many",
     NoDevices "no_devices" "the pool has too few devices of that type",
     // Moves of a task.
     MovedReplan "moved_replan" "a new plan gave it another strategy or other devices",

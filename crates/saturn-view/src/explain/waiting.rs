@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use saturn_core::names::escape_terminal;
 use saturn_engine::{Mode, NoSpace, Place, Purpose, State, TaskId, devices};
 
 use crate::explain::code::Code;
@@ -85,11 +86,46 @@ pub(super) fn waiting(
     if task_state.must_not_train() {
         return reasons;
     }
-    match next_places(state).get(&task).copied() {
-        Some(place) => reasons.extend(at_place(state, expected, place, reasons.is_empty())),
-        None => reasons.extend(without_place(state, history, task)),
+    if let Some(place) = next_places(state).get(&task).copied() {
+        reasons.extend(at_place(state, expected, place, reasons.is_empty()));
+    } else {
+        reasons.extend(quota(state, expected, task, least_devices(state, task)));
+        reasons.extend(without_place(state, history, task));
     }
     reasons
+}
+
+/// The reason of a task whose person may not hold so many more devices now.
+fn quota(state: &State, expected: &Expected, task: TaskId, gpus: u32) -> Option<Reason> {
+    let uid = state.task(task).uid();
+    let (sharing, quota) = (state.config.policy.sharing.as_ref()?, state.quota(uid)?);
+    if state.may_hold_more(task, gpus) {
+        return None;
+    }
+    let own = || state.attempts.values().filter(|one| state.task(one.task).uid() == uid);
+    let holders: BTreeSet<TaskId> =
+        own().filter(|one| one.devices().next().is_some()).map(|one| one.task).collect();
+    let holders: Vec<String> = holders.into_iter().map(|one| state.name(one).to_owned()).collect();
+    let start_s = expected.times(task).map(|(start_s, _)| start_s);
+    let text = format!(
+        "{} waits: {}'s tasks may hold {} at once, and hold {}{}.",
+        state.name(task),
+        escape_terminal(state.login(sharing, uid)),
+        count(quota as usize, "device"),
+        state.held_by(uid),
+        until(start_s),
+    );
+    Some(Reason::new(Code::WaitsQuota, text).about(holders).until(start_s))
+}
+
+/// The fewest devices that a task without a place may take: under a strategy that is known, or else in
+/// a trial.
+fn least_devices(state: &State, task: TaskId) -> u32 {
+    let group = state.task(task).group;
+    let open = state.open_trials().filter(|(of, _)| *of == group);
+    let open = open.map(|(_, key)| key.strategy.gpus).min();
+    let known = state.choices(task).map(|choice| choice.trial.strategy.gpus).min();
+    known.or(open).unwrap_or(1)
 }
 
 fn predecessors(state: &State, expected: &Expected, task: TaskId) -> Option<Reason> {
@@ -268,6 +304,10 @@ fn at_place(state: &State, expected: &Expected, place: &Place, is_only: bool) ->
             when.unwrap_or_default()
         );
         return Some(Reason::new(Code::WaitsTurn, text).about(vec![other]));
+    }
+    let gpus = u32::try_from(devices(&place.gang).count()).unwrap_or(u32::MAX);
+    if let Some(reason) = quota(state, expected, task, gpus) {
+        return Some(reason);
     }
     is_only
         .then(|| Reason::new(Code::Ready, format!("{name} starts now under {strategy} on {on}.")))

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use saturn_core::Gang;
 use saturn_engine::{
     Attempt, DeviceId, Mode, NodeId, Place, Purpose, State, TaskId, TaskStatus, TrialState, devices,
 };
@@ -12,11 +13,12 @@ use saturn_engine::{
 use crate::facts::device_use::DeviceUse;
 
 /// Causes that concern all devices of a type, most decisive first.
-const CAUSES: [DeviceUse; 12] = [
+const CAUSES: [DeviceUse; 13] = [
     DeviceUse::WaitsPlan,
     DeviceUse::WaitsTrial,
     DeviceUse::WaitsInspection,
     DeviceUse::PlannedElsewhere,
+    DeviceUse::WaitsQuota,
     DeviceUse::CouldWiden,
     DeviceUse::WaitsPredecessor,
     DeviceUse::WaitsTime,
@@ -80,12 +82,18 @@ impl<'a> IdleCauses<'a> {
             DeviceUse::Kept
         } else if state.num_open_trials() > 0 {
             DeviceUse::WaitsTrial
+        } else if !state.may_hold_more(place.task, num_devices(&place.gang)) {
+            DeviceUse::WaitsQuota
         } else if limits_host_memory(state) {
             DeviceUse::WaitsHostMemory
         } else {
             DeviceUse::WaitsPlan
         }
     }
+}
+
+fn num_devices(gang: &Gang) -> u32 {
+    u32::try_from(devices(gang).count()).unwrap_or(u32::MAX)
 }
 
 /// Whether attempts may have to wait for host memory.
@@ -174,6 +182,9 @@ fn of_task(state: &State, id: TaskId, gpu_type: &str) -> DeviceUse {
         return cause;
     }
     let group = state.group_of(id);
+    if !state.may_hold_more(id, 1) {
+        return DeviceUse::WaitsQuota;
+    }
     if !state.is_measured(id) {
         let is_inspected = group.inspection.attempt.is_some() || state.is_to_inspect(task.group);
         return if is_inspected { DeviceUse::WaitsInspection } else { DeviceUse::WaitsTrial };

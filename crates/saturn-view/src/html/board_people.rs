@@ -39,7 +39,7 @@ impl RunPage {
             tr {
                 td.task { (person.name) }
                 td.n data-name="share" { (person.share.map_or("–".to_owned(), percent)) }
-                td.n data-name="devices" { (person.devices) }
+                td.n data-name="devices" { (person.devices_in_words()) }
                 td.n data-name="tasks" { (person.tasks) }
                 td.n data-name="device time used" { (duration(person.used_s)) }
                 td.n data-name="end" { @if let Some(end) = at(person.expected_end_s) { (end) } @else { "–" } }

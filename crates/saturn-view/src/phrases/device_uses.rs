@@ -32,6 +32,7 @@ pub(crate) fn phrase(one: DeviceUse) -> &'static str {
         DeviceUse::WaitsTrial => "waits for trials",
         DeviceUse::WaitsInspection => "waits for inspections",
         DeviceUse::PlannedElsewhere => "planned elsewhere",
+        DeviceUse::WaitsQuota => "waits for a quota",
         DeviceUse::CouldWiden => "not used to widen",
         DeviceUse::WaitsPredecessor => "waits for other tasks",
         DeviceUse::WaitsTime => "waits for a time",

@@ -25,6 +25,8 @@ pub struct PersonStatus {
     pub share: Option<f64>,
     /// Devices on which the person's tasks train.
     pub devices: usize,
+    /// How many devices the person's tasks may hold at once; null for all.
+    pub quota: Option<u32>,
     /// The person's tasks that may train and have not ended.
     pub tasks: u32,
     /// Device-seconds of training. Those of long ago count less.
@@ -35,6 +37,14 @@ pub struct PersonStatus {
     pub guaranteed_s: Option<f64>,
     /// How many of these tasks are expected to end later than the person can count on.
     pub late: usize,
+}
+
+impl PersonStatus {
+    /// Devices on which the person's tasks train: `3`, or with a quota `3 of 4`.
+    pub(crate) fn devices_in_words(&self) -> String {
+        let of = self.quota.map(|quota| format!(" of {quota}")).unwrap_or_default();
+        format!("{}{of}", self.devices)
+    }
 }
 
 impl Status {
@@ -67,6 +77,7 @@ pub(crate) fn people(state: &State, expected: &Expected) -> Vec<PersonStatus> {
             uid: *uid,
             share: shares.get(uid).copied(),
             devices: own.map(|one| one.devices().count()).sum(),
+            quota: state.quota(*uid),
             tasks: state.person(*uid).map_or(0, saturn_engine::Person::num_ready),
             used_s: used_s.get(uid).copied().unwrap_or(0.0),
             expected_end_s: ends.clone().flatten().reduce(f64::max),
@@ -99,7 +110,7 @@ pub(crate) fn table(people: &[PersonStatus], width: usize, paint: Paint) -> Vec<
         table.push(vec![
             escape_terminal(&one.name),
             one.share.map(|share| format!("{:.0}%", 100.0 * share)).unwrap_or_default(),
-            one.devices.to_string(),
+            one.devices_in_words(),
             one.tasks.to_string(),
             number(one.used_s / HOUR_S),
             time(one.expected_end_s),
@@ -121,6 +132,7 @@ mod tests {
             uid: None,
             share: Some(0.5),
             devices: 1,
+            quota: None,
             tasks: 3,
             used_s: 7200.0,
             expected_end_s: Some(500.0),

@@ -60,7 +60,15 @@ impl Transcript {
         } else {
             format!("shares: {}; everybody else 1", shares.join(", "))
         };
-        let text = format!("people of this machine share the pool; {each}");
+        let quotas = sharing.quotas.iter();
+        let quotas = quotas.map(|(name, quota)| format!("{} {quota}", escape_terminal(name)));
+        let quotas: Vec<String> = quotas.collect();
+        let most = if quotas.is_empty() {
+            String::new()
+        } else {
+            format!("; devices at once at most: {}", quotas.join(", "))
+        };
+        let text = format!("people of this machine share the pool; {each}{most}");
         self.line(now_s, "people", &text)
     }
 

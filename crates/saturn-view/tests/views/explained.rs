@@ -129,6 +129,12 @@ pub(crate) fn of_another_person() -> Script {
     script
 }
 
+/// The person who drives the run, and may hold so many devices.
+pub(crate) fn with_quota(quota: u32) -> Sharing {
+    let quotas = [("lena".to_owned(), quota)].into();
+    Sharing { host: "lena".to_owned(), quotas, ..Sharing::default() }
+}
+
 /// A task of a person who shares the run with another, as its guarantee is known.
 pub(crate) fn of_people() -> Script {
     let mut script = Script::of(scripted::config(), &[Node::new("n0", 2, "cpu")], &[]);
@@ -151,6 +157,10 @@ pub(crate) fn stages() -> Vec<(Code, Explanation)> {
     add(Code::Ready, &script, LATE, 20.0);
     script.launch_on(20.0, 2, Purpose::Train, strategy("ddp", 1), on(0, &[1]));
     add(Code::Starts, &script, LATE, 20.4);
+
+    let mut script = late_at(on(0, &[1]), Wishes::default());
+    script.tell(20.0, Record::Shared { sharing: with_quota(1) });
+    add(Code::WaitsQuota, &script, LATE, 20.0);
 
     let mut script = training();
     let attempt = live(&script, VIT);

@@ -12,7 +12,7 @@ use saturn_view::text::width;
 use saturn_view::{Code, Paint, Report, Status, explain, status, status_text, without_driver};
 use serde_json::Value;
 
-use crate::explained::{at as explained_at, of_people};
+use crate::explained::{at as explained_at, of_people, with_quota};
 use crate::open_world::{self, on, place, plan};
 use crate::scripted::{self, Script, strategy};
 
@@ -315,6 +315,17 @@ fn worker_and_user_text_is_escaped() {
     script.tell(1.0, Record::TaskEnded { task: TaskId(0), end });
     let text = status_text(&at(&script, 1.0), 80, Paint::COLOUR);
     assert!(!text.contains("[31m\u{202e}") && !text.contains('\u{202e}'));
+}
+
+#[test]
+fn how_many_devices_a_person_may_hold_is_told_beside_those_that_train() {
+    let mut script = open_world::training();
+    script.tell(20.0, Record::Shared { sharing: with_quota(2) });
+    let told = at(&script, 20.0);
+    assert_eq!(told.people[0].quota, Some(2));
+    let text = text(&script, 20.0, 80);
+    let of_lena = text.lines().find(|line| line.trim_start().starts_with("lena")).unwrap();
+    assert!(of_lena.contains(&format!("{} of 2", told.people[0].devices)), "{of_lena}");
 }
 
 #[test]
