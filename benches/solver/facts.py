@@ -1,10 +1,11 @@
 """Objectives and facts beyond plain makespans and weighted completion, beside a list heuristic.
 
 A problem is one of `problems.CLASSES` with releases and predecessors, with prices of nodes and a
-deadline for all, or with soft deadlines. The list heuristic takes the tasks in an order, which is a
-rule under noise: the largest first, or the earliest deadline first and then Smith's rule. It places
-each task, in the gaps before earlier tasks too, where that is best for the objective, and keeps the
-best of forty orders. It knows releases and predecessors, and no hard deadline.
+deadline for all, with owners' caps, or with soft deadlines. The list heuristic takes the tasks in
+an order, which is a rule under noise: the largest first, or the earliest deadline first and then
+Smith's rule. It places each task, in the gaps before earlier tasks too, where that is best for the
+objective, and keeps the best of forty orders. It knows releases, predecessors and owners' caps, and
+no hard deadline.
 """
 
 from __future__ import annotations
@@ -61,6 +62,19 @@ def priced(seed: str) -> Problem:
     return found
 
 
+def owned(seed: str) -> Problem:
+    """A queue of five people, each of whom may hold a quarter of the GPUs at once."""
+    problem: Any = queued("100 tasks, 64 GPUs", seed)
+    rng = random.Random(f"{seed}/owned")
+    gpus = sum(node["gpus"] for node in problem["cluster"]["nodes"])
+    names = [f"person {number}" for number in range(5)]
+    problem["owners"] = [{"name": name, "max_gpus": gpus // 4} for name in names]
+    for task in problem["tasks"]:
+        task["owner"] = rng.choice(names)
+    found: Problem = problem
+    return found
+
+
 def wished(seed: str, most_late: float = 0.0) -> Problem:
     """A queue in which half of the tasks should end soon; a share may not be very late."""
     problem: Any = queued("100 tasks, 64 GPUs", seed, released=0.5)
@@ -83,6 +97,8 @@ FACT_CLASSES: list[tuple[str, str, bool, Callable[[str], Problem]]] = [
     ("the same", "completion", False, chained),
     ("three types with prices", "cost", False, priced),
     (f"the same, all due at {SLACK:g} times the makespan's bound", "cost", True, priced),
+    ("five people, each may hold a quarter of the GPUs", "makespan", False, owned),
+    ("the same", "completion", False, owned),
 ]
 SOFT_CLASSES: list[tuple[str, str, Callable[[str], Problem]]] = [
     ("half of the tasks with soft deadlines", "completion", wished),
@@ -153,6 +169,16 @@ def best_place(
     return min(places, key=badness)
 
 
+def earliest_s(node: Node, cap: Node | None, strategy: Any, ready_s: float) -> float:
+    """When a gang could start on a node, and within its owner's cap."""
+    gpus, runtime_s = strategy["gpus"], strategy["runtime_s"]
+    while True:
+        start_s = node.earliest(gpus, runtime_s, ready_s)
+        ready_s = start_s if cap is None else cap.earliest(gpus, runtime_s, start_s)
+        if ready_s <= start_s:
+            return start_s
+
+
 def list_heuristic(problem: Problem, objective: str, seed: str) -> Value:
     """The best tardiness and value that the heuristic finds."""
     data: Any = problem
@@ -163,6 +189,7 @@ def list_heuristic(problem: Problem, objective: str, seed: str) -> Value:
     best: Value = (float("inf"), float("inf"))
     for _ in range(NUM_ORDERS):
         nodes = [Node(node["gpus"], node["type"]) for node in cluster]
+        caps = {owner["name"]: Node(owner["max_gpus"], "") for owner in data.get("owners", [])}
         weight = 10 ** rng.uniform(0.0, 2.0) / num_gpus
         ends: dict[str, float] = {}
         busy: list[list[tuple[float, float]]] = [[] for _ in nodes]
@@ -171,14 +198,17 @@ def list_heuristic(problem: Problem, objective: str, seed: str) -> Value:
             before = [ends[name] for name in task.get("after", [])]
             ready_s = max([task.get("release_s", 0.0), *before])
             places = []
+            cap = caps.get(task.get("owner"))
+            most = num_gpus if cap is None else cap.gpus
             for number, node in enumerate(nodes):
                 for each in task["strategies"]:
-                    if each["type"] == node.kind and each["gpus"] <= node.gpus:
-                        start_s = node.earliest(each["gpus"], each["runtime_s"], ready_s)
+                    if each["type"] == node.kind and each["gpus"] <= min(node.gpus, most):
+                        start_s = earliest_s(node, cap, each, ready_s)
                         end_s = start_s + each["runtime_s"]
                         places.append(Place(start_s, end_s, each["gpus"], number))
             place = best_place(places, objective, weight, prices, busy)
-            nodes[place.number].hold(place.gpus, place.start_s, place.end_s)
+            for calendar in [nodes[place.number], *([] if cap is None else [cap])]:
+                calendar.hold(place.gpus, place.start_s, place.end_s)
             busy[place.number].append((place.start_s, place.end_s))
             ends[task["name"]] = place.end_s
             completion += task.get("weight", 1.0) * place.end_s

@@ -5,14 +5,15 @@ use crate::bounds::prices::Job;
 
 /// Prices to begin with. They come from the same work poured over all devices like water, the
 /// weightiest for its size first. At any time a device costs the weight for a GPU-second of the
-/// work that is poured later, summed over the seconds that this work takes.
+/// work that is poured later, summed over the seconds that this work takes. Caps cost nothing.
 pub(super) fn fluid(
     jobs: &[Job],
     supplies: &[Supply],
     borders: &[f64],
     levels: &[f64],
 ) -> Vec<Vec<f64>> {
-    let speed: f64 = supplies.iter().map(|one| levels[one.kind] * one.devices).sum();
+    let of_kinds = supplies.iter().filter(|one| one.resource < levels.len());
+    let speed: f64 = of_kinds.map(|one| levels[one.resource] * one.devices).sum();
     let mut flows: Vec<(f64, f64)> = jobs
         .iter()
         .filter_map(|job| {
@@ -41,8 +42,9 @@ pub(super) fn fluid(
         before.1 + (after.1 - before.1) * share
     };
     let middle = |pair: &[f64]| level_at(f64::midpoint(pair[0], pair[1]));
-    levels
-        .iter()
-        .map(|kind_level| borders.windows(2).map(|pair| kind_level * middle(pair)).collect())
-        .collect()
+    let of_kind = |level: &f64| borders.windows(2).map(|pair| level * middle(pair)).collect();
+    let mut rates: Vec<Vec<f64>> = levels.iter().map(of_kind).collect();
+    let num_resources = supplies.iter().map(|one| one.resource + 1).max().unwrap_or(0);
+    rates.resize(num_resources.max(levels.len()), vec![0.0; borders.len() - 1]);
+    rates
 }

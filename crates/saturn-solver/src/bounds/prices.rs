@@ -6,6 +6,9 @@
 //!
 //!   min over its slots and their starts s of w·(s + p) + h·∫ λ_k(t) dt from s to s + p.
 //!
+//! If the task's owner has a cap, λ_k(t) + μ(t) stands in place of λ_k(t): μ is the price of the devices
+//! that the owner may hold at once. Kinds and caps are *resources*; the kinds come first.
+//!
 //! The prices are constant between borders in time, and 0 behind the last border. A start of a slot
 //! is *critical* if the start or the end of the run meets a border. Between two critical starts the
 //! cost is linear, so its minimum is at a critical start or at a limit of the slot. So looking at
@@ -34,6 +37,8 @@ pub(crate) struct Slot {
 pub(crate) struct Job {
     pub(crate) weight: f64,
     pub(crate) slots: Vec<Slot>,
+    /// The resource of its owner's cap, if that may bind.
+    pub(crate) cap: Option<usize>,
 }
 
 /// Where a job costs least.
@@ -46,14 +51,14 @@ pub(crate) struct Place {
     pub(crate) start: f64,
 }
 
-/// λ: the price of a second of one device, by kind and time.
+/// λ and μ: the price of a second of one device, by resource and time.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Prices {
     /// Ascending, the first of them 0, seconds.
     borders: Vec<f64>,
-    /// By kind and interval between two borders.
+    /// By resource and interval between two borders.
     rates: Vec<Vec<f64>>,
-    /// By kind and border: the integral of the price up to there.
+    /// By resource and border: the integral of the price up to there.
     sums: Vec<Vec<f64>>,
 }
 
@@ -73,11 +78,11 @@ impl Prices {
         }
     }
 
-    /// Sets every price by kind and interval.
+    /// Sets every price by resource and interval.
     pub(crate) fn set(&mut self, price: impl Fn(usize, usize) -> f64) {
-        for (kind, rates) in self.rates.iter_mut().enumerate() {
+        for (resource, rates) in self.rates.iter_mut().enumerate() {
             for (at, rate) in rates.iter_mut().enumerate() {
-                *rate = price(kind, at);
+                *rate = price(resource, at);
             }
         }
         self.sum_up();
@@ -87,13 +92,13 @@ impl Prices {
         &self.borders
     }
 
-    pub(crate) fn num_kinds(&self) -> usize {
+    pub(crate) fn num_resources(&self) -> usize {
         self.rates.len()
     }
 
-    /// The prices of a kind, by interval.
-    pub(crate) fn rates(&self, kind: usize) -> &[f64] {
-        &self.rates[kind]
+    /// The prices of a resource, by interval.
+    pub(crate) fn rates(&self, resource: usize) -> &[f64] {
+        &self.rates[resource]
     }
 
     /// Index of the interval that a time is in; the number of intervals behind the last border.
@@ -102,17 +107,17 @@ impl Prices {
         self.borders.partition_point(|border| *border <= time).saturating_sub(1)
     }
 
-    /// The cost of one device of a kind from 0 up to `time`.
+    /// The cost of one device of a resource from 0 up to `time`.
     #[inline]
-    pub(crate) fn integral(&self, kind: usize, time: f64) -> f64 {
-        self.up_to(kind, self.interval(time), time)
+    pub(crate) fn integral(&self, resource: usize, time: f64) -> f64 {
+        self.up_to(resource, self.interval(time), time)
     }
 
     /// The same where the interval of `time` is known.
     #[inline]
-    fn up_to(&self, kind: usize, interval: usize, time: f64) -> f64 {
-        let rate = self.rates[kind].get(interval).copied().unwrap_or(0.0);
-        self.sums[kind][interval] + rate * (time - self.borders[interval])
+    fn up_to(&self, resource: usize, interval: usize, time: f64) -> f64 {
+        let rate = self.rates[resource].get(interval).copied().unwrap_or(0.0);
+        self.sums[resource][interval] + rate * (time - self.borders[interval])
     }
 
     /// Where a job costs least; `None` where it has no slot.
@@ -120,7 +125,7 @@ impl Prices {
         let mut best: Option<Place> = None;
         for (slot, shape) in job.slots.iter().enumerate() {
             let most = best.map_or(f64::INFINITY, |best| best.cost);
-            if let Some((cost, start)) = self.sweep(job.weight, shape, most) {
+            if let Some((cost, start)) = self.sweep(job, shape, most) {
                 best = Some(Place { cost, slot, start });
             }
         }
@@ -128,7 +133,8 @@ impl Prices {
     }
 
     /// The least cost of a slot and its start, if the cost is below `most`.
-    fn sweep(&self, weight: f64, slot: &Slot, most: f64) -> Option<(f64, f64)> {
+    fn sweep(&self, job: &Job, slot: &Slot, most: f64) -> Option<(f64, f64)> {
+        let (weight, cap) = (job.weight, job.cap);
         let num_intervals = self.borders.len() - 1;
         let Slot { kind, held, runtime, first, last } = *slot;
         let mut start = first;
@@ -141,8 +147,11 @@ impl Prices {
             if weight * end >= least {
                 return best;
             }
-            let held_s = self.up_to(kind, to, end) - self.up_to(kind, from, start);
-            let cost = weight * end + held * held_s;
+            let mut paid = self.up_to(kind, to, end) - self.up_to(kind, from, start);
+            if let Some(cap) = cap {
+                paid += self.up_to(cap, to, end) - self.up_to(cap, from, start);
+            }
+            let cost = weight * end + held * paid;
             if cost < least {
                 least = cost;
                 best = Some((cost, start));
@@ -181,12 +190,15 @@ mod tests {
     use crate::course::random::Random;
 
     /// The cost of a slot from a start, by summing over the intervals.
-    fn cost_from(prices: &Prices, weight: f64, slot: &Slot, start: f64) -> f64 {
+    fn cost_from(prices: &Prices, job: &Job, slot: &Slot, start: f64) -> f64 {
         let end = start + slot.runtime;
-        let borders = prices.borders().windows(2).zip(prices.rates(slot.kind));
-        let paid =
-            borders.map(|(pair, rate)| (end.min(pair[1]) - start.max(pair[0])).max(0.0) * rate);
-        weight * end + slot.held * paid.sum::<f64>()
+        let of_resource = |resource: usize| {
+            let borders = prices.borders().windows(2).zip(prices.rates(resource));
+            let inside = |pair: &[f64]| (end.min(pair[1]) - start.max(pair[0])).max(0.0);
+            borders.map(|(pair, rate)| inside(pair) * rate).sum::<f64>()
+        };
+        let paid = of_resource(slot.kind) + job.cap.map_or(0.0, of_resource);
+        job.weight * end + slot.held * paid
     }
 
     #[test]
@@ -199,8 +211,8 @@ mod tests {
                 borders.push(borders[borders.len() - 1] + 0.2 + 3.0 * random.unit());
             }
             let end = borders[num_intervals];
-            let rates = (0..num_intervals).map(|_| 5.0 * random.unit()).collect();
-            let prices = Prices::new(borders, vec![rates]);
+            let mut rates = || (0..num_intervals).map(|_| 5.0 * random.unit()).collect();
+            let prices = Prices::new(borders, vec![rates(), rates()]);
             let first = end * random.unit();
             let last =
                 if random.below(2) == 0 { f64::INFINITY } else { first + end * random.unit() };
@@ -212,15 +224,16 @@ mod tests {
                 last,
             };
             let weight = 0.1 + 4.0 * random.unit();
-            let job = Job { weight, slots: vec![slot] };
+            let cap = (random.below(2) == 0).then_some(1);
+            let job = Job { weight, slots: vec![slot], cap };
             let place = prices.least(&job).unwrap();
-            let own = cost_from(&prices, weight, &slot, place.start);
+            let own = cost_from(&prices, &job, &slot, place.start);
             assert!((own - place.cost).abs() <= 1e-9 * own, "{place:?} {own}");
             assert!((first..=last).contains(&place.start));
             let until = last.min(end + 1.0).max(first);
             for step in 0..=500 {
                 let start = first + (until - first) * f64::from(step) / 500.0;
-                let cost = cost_from(&prices, weight, &slot, start);
+                let cost = cost_from(&prices, &job, &slot, start);
                 assert!(
                     cost >= place.cost * (1.0 - 1e-9),
                     "{slot:?} from {start}: {cost} {place:?}"

@@ -30,6 +30,19 @@ impl Guide {
     pub(super) fn bound(&self) -> f64 {
         self.bound
     }
+
+    /// A point between about when a task starts (0) and ends (1), seconds.
+    pub(crate) fn moment(&self, task: usize, point: f64) -> f64 {
+        self.starts[task] + point * (self.ends[task] - self.starts[task])
+    }
+
+    /// The price of a device of a kind from one time to another, and that of the task's cap.
+    pub(crate) fn paid(&self, kind: usize, cap: Option<usize>, (from, to): (f64, f64)) -> f64 {
+        let of_resource = |resource: usize| {
+            self.prices.integral(resource, to) - self.prices.integral(resource, from)
+        };
+        of_resource(kind) + cap.map_or(0.0, of_resource)
+    }
 }
 
 /// The settings with which lists are built.
@@ -60,7 +73,8 @@ struct Site {
 }
 
 /// Appends one task after the other, each at the place of least cost. The cost is its weighted end,
-/// its fine, and the price of the devices that it holds or leaves idle before it. `None` if the
+/// its fine, the price of the devices that it holds or leaves idle before it, and that of its owner's
+/// cap. `None` if the
 /// deadline comes first.
 pub(super) fn build(
     queue: &Queue,
@@ -81,12 +95,11 @@ pub(super) fn build(
             place_after(&mut free[home], usize::from(entry.gpus), 0.0, entry.runtime);
             lists[home].push(entry);
         } else {
-            let (start, end) = (guide.starts[task], guide.ends[task]);
             let noise = 1.0 + recipe.jitter * (2.0 * random.unit() - 1.0);
             let wished = queue.duties[task].wished;
             // Of equal deadlines, as with a tail, the guide decides.
             let by = if recipe.is_by_deadline { wished } else { 0.0 };
-            order.push((by, (start + recipe.point * (end - start)) * noise, task));
+            order.push((by, guide.moment(task, recipe.point) * noise, task));
         }
     }
     order.sort_by(|left, right| {
@@ -184,6 +197,10 @@ fn cost(
     let paid = guide.prices.integral(kind, end) * f64::from(entry.gpus);
     let taken = taken(free, usize::from(entry.gpus), site.start).iter();
     let before: f64 = taken.map(|time| guide.prices.integral(kind, *time)).sum();
+    let of_cap = queue.model.cap_resource(entry.task as usize).map_or(0.0, |cap| {
+        let up_to = |time: f64| guide.prices.integral(cap, time);
+        (up_to(end) - up_to(site.start)) * f64::from(entry.gpus)
+    });
     let (merit, fined) = queue.judged(fine, site.node, entry, end);
-    merit.value + fined + recipe.thrift * (paid - before)
+    merit.value + fined + recipe.thrift * (paid - before + of_cap)
 }

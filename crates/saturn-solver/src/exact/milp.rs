@@ -178,16 +178,16 @@ fn largest(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// What gangs hold and pass on: the devices of a node, or those that an owner may hold.
-struct Pool {
+struct Resource {
     gpus: f64,
     /// For each task, the devices that it takes of it under each of its choices.
     demand: Vec<Vec<(Col, f64)>>,
 }
 
 /// The nodes, and the caps that may bind.
-fn pools(instance: &Instance, rows: &[Row]) -> Vec<Pool> {
+fn resources(instance: &Instance, rows: &[Row]) -> Vec<Resource> {
     let model = instance.model;
-    let node = |(index, node): (usize, &Node)| Pool {
+    let node = |(index, node): (usize, &Node)| Resource {
         gpus: f64::from(node.gpus),
         demand: rows.iter().map(|row| row.demand[index].clone()).collect(),
     };
@@ -195,7 +195,7 @@ fn pools(instance: &Instance, rows: &[Row]) -> Vec<Pool> {
         let demand = |(task, row): (usize, &Row)| {
             if model.caps.of(task) == Some(cap) { row.demand.concat() } else { Vec::new() }
         };
-        Pool { gpus: model.room_of(cap), demand: rows.iter().enumerate().map(demand).collect() }
+        Resource { gpus: model.room_of(cap), demand: rows.iter().enumerate().map(demand).collect() }
     };
     let nodes = model.nodes.iter().enumerate().map(node);
     nodes.chain((0..model.caps.max_gpus.len()).map(cap)).collect()
@@ -203,9 +203,9 @@ fn pools(instance: &Instance, rows: &[Row]) -> Vec<Pool> {
 
 /// Orders and flows of devices.
 fn add_flows(program: &mut Program, instance: &Instance, rows: &[Row]) {
-    let pools = pools(instance, rows);
+    let resources = resources(instance, rows);
     let num_tasks = rows.len();
-    let mut inflow: Vec<Vec<Vec<(Col, f64)>>> = vec![vec![Vec::new(); pools.len()]; num_tasks];
+    let mut inflow: Vec<Vec<Vec<(Col, f64)>>> = vec![vec![Vec::new(); resources.len()]; num_tasks];
     let mut outflow = inflow.clone();
     let mut after = vec![vec![None; num_tasks]; num_tasks];
     let waits_for = instance.predecessors();
@@ -230,12 +230,12 @@ fn add_flows(program: &mut Program, instance: &Instance, rows: &[Row]) {
             if must {
                 program.equal(1.0, &[(order, 1.0)]);
             }
-            for (at, pool) in pools.iter().enumerate() {
-                if pool.demand[first].is_empty() || pool.demand[second].is_empty() {
+            for (at, resource) in resources.iter().enumerate() {
+                if resource.demand[first].is_empty() || resource.demand[second].is_empty() {
                     continue;
                 }
-                let flow = program.continuous(0.0, 0.0, pool.gpus);
-                program.at_most(0.0, &[(flow, 1.0), (order, -pool.gpus)]);
+                let flow = program.continuous(0.0, 0.0, resource.gpus);
+                program.at_most(0.0, &[(flow, 1.0), (order, -resource.gpus)]);
                 inflow[second][at].push((flow, 1.0));
                 outflow[first][at].push((flow, 1.0));
             }
@@ -248,7 +248,7 @@ fn add_flows(program: &mut Program, instance: &Instance, rows: &[Row]) {
             }
         }
     }
-    for (at, Pool { gpus, demand }) in pools.iter().enumerate() {
+    for (at, Resource { gpus, demand }) in resources.iter().enumerate() {
         let mut source = Vec::new();
         for task in (0..num_tasks).filter(|task| !demand[*task].is_empty()) {
             let idle = program.continuous(0.0, 0.0, *gpus);

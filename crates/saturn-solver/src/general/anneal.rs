@@ -16,7 +16,7 @@ use saturn_core::Objective;
 use crate::course::clock::Deadline;
 use crate::course::random::Random;
 use crate::course::rounds::{Course, Limits};
-use crate::general::construct::{Recipe, construct, ranks, recipes};
+use crate::general::construct::{Recipe, construct, guided, ranks, recipes};
 use crate::general::instance::Instance;
 use crate::general::play::{Choice, Genome, Placed, Player, Worth};
 use crate::general::soft::tardiness;
@@ -73,11 +73,11 @@ impl<'a> Search<'a> {
         // With a start at hand, and with many tasks, built plans deserve little time.
         let fewest = if has_starts { 0 } else { LEAST_RECIPES };
         let num_recipes = (EFFORT / ways.max(1)).clamp(fewest, MOST_RECIPES);
-        let recipes = recipes(instance.objective, low)
-            .into_iter()
-            .take(num_recipes)
-            .map(|recipe| (recipe, ranks(instance, recipe.rule)))
-            .collect();
+        let num_tasks = instance.tasks.len();
+        let by_guide = instance.guide.iter().flat_map(|guide| guided(guide, num_tasks));
+        let by_rule = recipes(instance.objective, low);
+        let by_rule = by_rule.into_iter().map(|recipe| (recipe, ranks(instance, recipe.rule)));
+        let recipes = by_guide.chain(by_rule).take(num_recipes).collect();
         Self {
             instance,
             course,

@@ -15,10 +15,9 @@
 //! **Completion.** Σ w_i·C_i ≥ Σ w_i·e_i. The bound by prices of devices over time
 //! (`bounds::ascent`) is much better, and takes some time. For each task it counts all of its ways
 //! with h_i, the arrivals and departures of their nodes and the latest end that deadlines allow. A
-//! gang that stays starts at 0. Four things are simplified, which never makes the bound too high.
+//! gang that stays starts at 0. Three things are simplified, which never makes the bound too high.
 //! Precedence counts through h_i and the latest end alone. Places count through the arrivals and
-//! departures of the nodes that they allow. A wide gang holds no more devices than it must. Owners' caps
-//! don't count.
+//! departures of the nodes that they allow. A wide gang holds no more devices than it must.
 //!
 //! **Cost.** A node of G_n GPUs that is held for B seconds does at most G_n·B GPU-seconds of work.
 //! So each GPU-second costs at least price_n/G_n. The bound is Σ_i of the least g·r·price_n/G_n
@@ -280,6 +279,7 @@ impl<'a> Relaxation<'a> {
     /// The search for prices of devices over time that bound weighted completion. By `horizon` most
     /// of the work can have been done.
     pub(crate) fn ascent(&self, horizon: f64) -> Ascent {
+        let model = self.instance.model;
         let job = |(task, facts): (usize, &crate::general::instance::TaskFacts)| {
             let slots = self.by(task, facts.latest_end).map(|way| Slot {
                 kind: way.kind,
@@ -288,18 +288,22 @@ impl<'a> Relaxation<'a> {
                 first: way.from,
                 last: (way.until.min(facts.latest_end) - way.runtime).max(way.from),
             });
-            Job { weight: facts.weight, slots: slots.collect() }
+            Job { weight: facts.weight, slots: slots.collect(), cap: model.cap_resource(task) }
         };
         let jobs = self.instance.tasks.iter().enumerate().map(job).collect();
-        let nodes = self.instance.model.nodes.iter().zip(&self.instance.nodes);
-        let supplies: Vec<Supply> = nodes
-            .map(|(node, facts)| Supply {
-                kind: node.kind,
-                devices: f64::from(node.gpus),
-                from: facts.from,
-                until: facts.until,
-            })
-            .collect();
+        let nodes = model.nodes.iter().zip(&self.instance.nodes).map(|(node, facts)| Supply {
+            resource: node.kind,
+            devices: f64::from(node.gpus),
+            from: facts.from,
+            until: facts.until,
+        });
+        let caps = (0..model.caps.max_gpus.len()).map(|cap| Supply {
+            resource: model.num_kinds + cap,
+            devices: model.room_of(cap),
+            from: 0.0,
+            until: f64::INFINITY,
+        });
+        let supplies = nodes.chain(caps).collect();
         Ascent::new(jobs, supplies, horizon.max(1e-6), self.prices)
     }
 

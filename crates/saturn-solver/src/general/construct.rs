@@ -2,6 +2,7 @@
 
 use saturn_core::Objective;
 
+use crate::completion::build::Guide;
 use crate::course::clock::Deadline;
 use crate::general::instance::Instance;
 use crate::general::play::{Choice, Genome, Player};
@@ -32,6 +33,23 @@ pub(crate) struct Recipe {
     /// Whether only tasks come next that could start about as soon as any device is free. Then no
     /// device is passed over for a task that starts late.
     pub(crate) is_prompt: bool,
+    /// Whether work is priced as the guide says, and not by device-seconds.
+    pub(crate) is_guided: bool,
+}
+
+/// Recipes for weighted completion, each with the ranks of the tasks: tasks come in the order in which
+/// the guide has them run.
+pub(crate) fn guided(guide: &Guide, num_tasks: usize) -> Vec<(Recipe, Vec<f64>)> {
+    let mut all = Vec::new();
+    for thrift in [1.0, 0.85, 1.2, 0.7] {
+        for point in [0.5, 0.0, 1.0, 0.25, 0.75] {
+            let rule = Rule::Light;
+            let recipe = Recipe { rule, target: 0.0, thrift, is_prompt: false, is_guided: true };
+            let rank = (0..num_tasks).map(|task| guide.moment(task, point)).collect();
+            all.push((recipe, rank));
+        }
+    }
+    all
 }
 
 /// Builds a plan: the next task is the task of least rank whose predecessors are placed.
@@ -161,20 +179,26 @@ fn best_of(
     let num_gpus = instance.model.num_gpus();
     // First the choice that misses least, and of those the least tardy.
     let mut best: Option<((f64, f64, f64), Choice)> = None;
-    let mut offer = |choice: Choice, start: f64, lasts: f64, until: f64, held: f64, price: f64| {
-        let end = start + lasts;
-        let missed = (end - until).max(0.0) + (end - facts.latest_end).max(0.0);
-        let work = held * lasts / num_gpus;
-        let score = match instance.objective {
-            Objective::Cost => price * lasts + recipe.thrift * end,
-            Objective::Makespan => (end + facts.tail).max(recipe.target) + recipe.thrift * work,
-            Objective::Completion => end + recipe.thrift * work,
+    let guide = instance.guide.as_ref().filter(|_| recipe.is_guided);
+    let cap = instance.model.cap_resource(task);
+    let mut offer =
+        |choice: Choice, kind: usize, start: f64, lasts: f64, until: f64, held: f64, price: f64| {
+            let end = start + lasts;
+            let missed = (end - until).max(0.0) + (end - facts.latest_end).max(0.0);
+            let work = match guide {
+                Some(guide) => held * guide.paid(kind, cap, (start, end)) / facts.weight.max(1e-12),
+                None => held * lasts / num_gpus,
+            };
+            let score = match instance.objective {
+                Objective::Cost => price * lasts + recipe.thrift * end,
+                Objective::Makespan => (end + facts.tail).max(recipe.target) + recipe.thrift * work,
+                Objective::Completion => end + recipe.thrift * work,
+            };
+            let score = (missed, facts.tardiness(end), score);
+            if best.is_none_or(|(least, _)| score < least) {
+                best = Some((score, choice));
+            }
         };
-        let score = (missed, facts.tardiness(end), score);
-        if best.is_none_or(|(least, _)| score < least) {
-            best = Some((score, choice));
-        }
-    };
     for node in instance.nodes_of(task) {
         let until = instance.nodes[node].until;
         for (index, mode) in instance.model.modes_on(task, node).iter().enumerate() {
@@ -183,7 +207,8 @@ fn best_of(
                 let held: (&[_], u64) = (&[(node, mode.gpus)], mode.host);
                 let start = player.start(task, held, ready, mode.runtime);
                 let price = instance.device_price(node) * f64::from(mode.gpus);
-                offer(choice, start, mode.runtime, until, f64::from(mode.gpus), price);
+                let kind = instance.model.nodes[node].kind;
+                offer(choice, kind, start, mode.runtime, until, f64::from(mode.gpus), price);
             }
         }
     }
@@ -199,7 +224,7 @@ fn best_of(
         let until = until.fold(f64::INFINITY, f64::min);
         let held: f64 = parts.iter().map(|(_, gpus)| f64::from(*gpus)).sum();
         let price = parts.iter().map(|(node, _)| instance.nodes[*node].price).sum();
-        offer(choice, start, lasts, until, held, price);
+        offer(choice, mode.kind, start, lasts, until, held, price);
     }
     best.map(|(_, choice)| choice)
 }
@@ -220,7 +245,8 @@ pub(crate) fn recipes(objective: Objective, low: f64) -> Vec<Recipe> {
         for &thrift in thrifts {
             for rule in RULES {
                 for is_prompt in [true, false] {
-                    all.push(Recipe { rule, target: low * target, thrift, is_prompt });
+                    let target = low * target;
+                    all.push(Recipe { rule, target, thrift, is_prompt, is_guided: false });
                 }
             }
         }

@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 
 use saturn_core::{Objective, Problem, ProblemTask, seconds_late};
 
+use crate::completion::build::Guide;
 use crate::general::shared::{MANY_PLACES, Shared, Window};
 use crate::problem::model::{Model, Stay};
 use crate::problem::modes::{Mode, WideMode};
@@ -95,6 +96,8 @@ pub(crate) struct Instance<'a> {
     pub(crate) worth: Vec<f64>,
     /// The first node of each set of nodes that are alike.
     classes: Vec<usize>,
+    /// For weighted completion, what its bound says of good plans; set once that is known.
+    pub(crate) guide: Option<Guide>,
     /// Windows for all tasks, if there are too many tasks and nodes to look at each way of each task.
     /// Ways are relaxed then.
     shared: Option<Shared>,
@@ -126,8 +129,17 @@ impl<'a> Instance<'a> {
         let has_many = tasks.iter().map(num_places).sum::<usize>() > MANY_PLACES;
         let shared = has_many.then(|| Shared::new(model, &nodes));
         let worth = model.nodes.iter().map(|node| prices[node.kind]).collect();
-        let mut instance =
-            Self { model, objective, nodes, tasks, order: Vec::new(), worth, classes, shared };
+        let mut instance = Self {
+            model,
+            objective,
+            nodes,
+            tasks,
+            order: Vec::new(),
+            worth,
+            classes,
+            guide: None,
+            shared,
+        };
         instance.link(problem);
         instance.set_windows();
         instance

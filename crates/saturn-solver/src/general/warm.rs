@@ -40,7 +40,8 @@ pub(crate) fn genome(problem: &Problem, instance: &Instance, plan: &Plan) -> Opt
     for &task in &order {
         player.place(task, choices[task]);
     }
-    let recipe = Recipe { rule: Rule::Head, target: 0.0, thrift: 1.0, is_prompt: false };
+    let recipe =
+        Recipe { rule: Rule::Head, target: 0.0, thrift: 1.0, is_prompt: false, is_guided: false };
     for &task in instance.order.iter().filter(|task| given[**task].is_none()) {
         choices[task] = best_choice(&player, task, recipe, &|_, _| true)?;
         player.place(task, choices[task]);

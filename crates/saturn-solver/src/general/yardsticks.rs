@@ -25,7 +25,7 @@ pub(crate) fn yardstick(
     // In a queue, a task that may not start yet holds up no task behind it. The other baselines fill
     // gaps, and so need no such rule.
     let is_prompt = which == Baseline::CurrentPractice;
-    let recipe = Recipe { rule: Rule::Head, target: 0.0, thrift: 0.0, is_prompt };
+    let recipe = Recipe { rule: Rule::Head, target: 0.0, thrift: 0.0, is_prompt, is_guided: false };
     let mut player = Player::new(instance, pace);
     let mut build = |rank: &[f64], allows: &dyn Fn(usize, Choice) -> bool| {
         let allows = |task, choice| allows(task, choice);

@@ -360,6 +360,12 @@ impl Model {
         self.capacity.iter().sum()
     }
 
+    /// The number of a task's cap among kinds and caps, if the cap may bind. Prices are numbered so.
+    #[inline]
+    pub(crate) fn cap_resource(&self, task: usize) -> Option<usize> {
+        self.caps.of(task).map(|cap| self.num_kinds + cap)
+    }
+
     /// How many devices gangs that count on a cap may hold at once at most: as many as it says, or as many
     /// as its running tasks hold if that is more.
     pub(crate) fn room_of(&self, cap: usize) -> f64 {

@@ -4,7 +4,6 @@ use saturn_core::{Objective, Plan, PlanStatus, Problem, Reason, SolveEnd, verifi
 
 use crate::bounds::area::AreaBound;
 use crate::bounds::dual_feasible;
-use crate::completion::build::Guide;
 use crate::course::beside::side_by_side;
 use crate::course::clock::Deadline;
 use crate::course::rounds::{Course, Limits};
@@ -57,7 +56,7 @@ pub(crate) fn solve(
     deadline: Deadline,
     plan: &mut Plan,
 ) {
-    let instance = Instance::new(problem, model, options.objective, prices);
+    let mut instance = Instance::new(problem, model, options.objective, prices);
     let bounding = deadline.within(deadline.left_s() * FIRST_BOUNDS);
     let relaxation = Relaxation::new(&instance, prices, bounding);
     plan.reasons = verified(problem, &relaxation.refutations(problem));
@@ -76,9 +75,9 @@ pub(crate) fn solve(
     let guide = (options.objective == Objective::Completion)
         .then(|| guide(relaxation.ascent(bounds.makespan), options, deadline, plan));
     let bounds = Bounds { completion: plan.completion_bound_s, ..bounds };
+    instance.guide = guide;
     let instance = &instance;
-    let mut solve =
-        Solve { problem, options, instance, prices, bounds, guide, deadline, missed: None };
+    let mut solve = Solve { problem, options, instance, prices, bounds, deadline, missed: None };
     solve.run(plan);
     if !plan.is_usable() && plan.reasons.is_empty() {
         plan.reasons = solve.missed.map_or_else(
@@ -142,8 +141,6 @@ struct Solve<'a> {
     /// The prices of GPU-seconds, by kind.
     prices: &'a [f64],
     bounds: Bounds,
-    /// For weighted completion alone.
-    guide: Option<Guide>,
     deadline: Deadline<'a>,
     /// The least seconds by which a plan missed its deadlines, and the missed deadlines.
     missed: Option<(f64, Vec<Reason>)>,
@@ -159,19 +156,21 @@ impl<'a> Solve<'a> {
             return;
         }
         let instance = self.instance;
-        let is_for_lists = self.guide.is_some() && !instance.is_beyond_lists();
-        let rests = if self.options.objective == Objective::Cost || instance.model.host_binds {
+        let is_for_lists = instance.guide.is_some() && !instance.is_beyond_lists();
+        let model = instance.model;
+        let has_objective = self.options.objective != Objective::Cost;
+        let rests = if !has_objective || model.host_binds || model.caps.bind() {
+            // Lists that leave these out are no good starts.
             Vec::new()
         } else {
             rests(instance, self.bounds.makespan, is_for_lists)
         };
         let queues: Vec<_> = rests.iter().map(|rest| rest.queue(instance)).collect();
         let bound = AreaBound { makespan: self.bounds.makespan, prices: self.prices.to_vec() };
-        let guide = self.guide.take();
         let given = self.options.warm_start.as_ref();
         let ask = Ask {
             bound: &bound,
-            guide: guide.as_ref(),
+            guide: instance.guide.as_ref(),
             course: Course::new(self.options.seed, self.options.threads),
             warm: given.filter(|_| is_for_lists).map(|plan| (self.problem, plan)),
             deadline: self.deadline,

@@ -6,9 +6,9 @@ use saturn_core::{Objective, PlanStatus, Problem};
 use saturn_solver::Backend;
 
 use super::problems::{TINY, brute_force, problems, with_memory};
+use super::six::is_as_all_orders_say;
 use super::{agree, run};
 use crate::completion::SIX;
-use crate::completion::orders::least;
 use crate::support::cases;
 
 proptest! {
@@ -44,25 +44,7 @@ proptest! {
         problem in with_memory(SIX),
         proves in prop::bool::weighted(0.3),
     ) {
-        let backend = if proves { Backend::Auto } else { Backend::Search };
-        for objective in [Objective::Makespan, Objective::Completion] {
-            let plan = run(&problem, backend, objective, 3_000);
-            let Some(least) = least(&problem, objective) else {
-                prop_assert!(!plan.is_usable(), "{objective}: {plan:?}");
-                continue;
-            };
-            let bad = run(&problem, Backend::Random, objective, 1);
-            for plan in [&plan, &bad] {
-                prop_assert!(plan.status != PlanStatus::Infeasible, "{objective}: {plan:?}");
-                prop_assert!(plan.bound() <= least * (1.0 + 1e-9) + 1e-9, "{plan:?} {least}");
-                if plan.is_usable() {
-                    prop_assert!(plan.value() >= least * (1.0 - 1e-9), "{plan:?} {least}");
-                }
-                if plan.status == PlanStatus::Optimal {
-                    prop_assert!(plan.value() <= least * (1.0 + 2e-6) + 1e-9, "{plan:?} {least}");
-                }
-            }
-        }
+        is_as_all_orders_say(&problem, proves)?;
     }
 
     #[test]

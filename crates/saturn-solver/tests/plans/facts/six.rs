@@ -1,7 +1,7 @@
 //! Problems of four to six tasks with any facts, under every objective: against all orders.
 
 use proptest::prelude::*;
-use saturn_core::{Objective, PlanStatus};
+use saturn_core::{Objective, PlanStatus, Problem};
 use saturn_solver::Backend;
 
 use super::problems::problems;
@@ -9,6 +9,31 @@ use super::run;
 use crate::completion::SIX;
 use crate::completion::orders::least;
 use crate::support::cases;
+
+/// A plan of four to six tasks is neither better than all orders say nor wrongly called optimal, nor is a
+/// bound higher, under each objective for which some best plan never waits.
+pub(super) fn is_as_all_orders_say(problem: &Problem, proves: bool) -> Result<(), TestCaseError> {
+    let backend = if proves { Backend::Auto } else { Backend::Search };
+    for objective in [Objective::Makespan, Objective::Completion] {
+        let plan = run(problem, backend, objective, 3_000);
+        let Some(least) = least(problem, objective) else {
+            prop_assert!(!plan.is_usable(), "{objective}: {plan:?}");
+            continue;
+        };
+        let bad = run(problem, Backend::Random, objective, 1);
+        for plan in [&plan, &bad] {
+            prop_assert!(plan.status != PlanStatus::Infeasible, "{objective}: {plan:?}");
+            prop_assert!(plan.bound() <= least * (1.0 + 1e-9) + 1e-9, "{plan:?} {least}");
+            if plan.is_usable() {
+                prop_assert!(plan.value() >= least * (1.0 - 1e-9), "{plan:?} {least}");
+            }
+            if plan.status == PlanStatus::Optimal {
+                prop_assert!(plan.value() <= least * (1.0 + 2e-6) + 1e-9, "{plan:?} {least}");
+            }
+        }
+    }
+    Ok(())
+}
 
 proptest! {
     #![proptest_config(cases(250))]
