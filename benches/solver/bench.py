@@ -282,8 +282,8 @@ def bench_facts(options: argparse.Namespace) -> str:
     return (
         "\n## Other objectives and facts\n\n"
         f"100 tasks, {options.fact_seeds} seeds: mean (worst) value over the best lower bound that "
-        "any of the solves proved. The list heuristic (`benches/solver/facts.py`) does not keep "
-        f"hard deadlines.\n\n{table([header, *rows])}\n\n"
+        "any of the solves proved. The list heuristic (`benches/solver/facts.py`) keeps owners' "
+        f"caps, and no hard deadlines.\n\n{table([header, *rows])}\n\n"
         "Soft deadlines: mean (worst) tardiness over that of the list heuristic, which takes tasks "
         "with a deadline first and does not keep the most late end; then the objective over the "
         f"heuristic's.\n\n{table([soft_header, *soft_rows])}\n"
