@@ -3,6 +3,7 @@
 
 use crate::facts::ids::{AttemptId, DeviceId, NodeId, TaskId, devices};
 use crate::facts::record::{Purpose, Record};
+use crate::ledger::agenda::Agenda;
 use crate::ledger::book::Ledger;
 use crate::ledger::timers::{Timer, overdue_at_s};
 
@@ -257,9 +258,14 @@ impl Ledger {
     }
 
     /// Tasks that waited until their owners hold fewer devices may start: an attempt has ended, or quotas
-    /// have changed.
+    /// have changed. For a task that waits for host memory too, none was kept meanwhile.
     fn note_quotas(&mut self) {
-        for device in std::mem::take(&mut self.agenda.short_of_quota) {
+        let Agenda { short_of_quota, short_of_host_memory, .. } = &mut self.agenda;
+        let mut waiting = std::mem::take(short_of_quota);
+        if self.state.has_quotas() {
+            waiting.append(short_of_host_memory);
+        }
+        for device in waiting {
             self.queues.touch(device);
         }
     }
