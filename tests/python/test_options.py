@@ -56,7 +56,7 @@ def test_every_keyword_is_shown_with_its_default_and_explained(
 def test_the_keywords_are_the_settings() -> None:
     of_settings = {field.name for field in fields(Settings)}
     # Only the pool of `saturn serve` is shared with other people.
-    ours = {"mode", "interval_s", "keep_open", "share", "shares"}
+    ours = {"mode", "interval_s", "keep_open", "share", "shares", "quotas"}
     assert set(options.RunOptions.__annotations__) - {"stopper"} == of_settings - ours
 
 

@@ -1,10 +1,10 @@
 //! Which tasks start, by the order of the plan in force.
 //!
 //! A task starts in its place when that place is the first on all of its devices, nothing holds the
-//! task, and its owner's quota leaves room for its devices. The plan's order binds and its times do not, so that successors of a task that ends
-//! early start early. A task that trains goes on where the plan in force leaves it first in its
-//! place. Any other task that trained was stopped at a checkpoint when the plan was adopted
-//! (`taking_up`). The forecast counts on these rules.
+//! task, and its owner's quota leaves room for its devices. The plan's order binds and its times do
+//! not, so that successors of a task that ends early start early. A task that trains goes on where
+//! the plan in force leaves it first in its place. Any other task that trained was stopped at a
+//! checkpoint when the plan was adopted (`taking_up`). The forecast counts on these rules.
 //!
 //! A task that is to be switched between strategies has several places in the plan. The task is in
 //! the first place whose last step is not in its newest checkpoint. Nothing else is remembered of a
@@ -19,11 +19,6 @@ use crate::facts::record::Purpose;
 use crate::following::host_memory::{HostMemoryQueue, may_take_host_memory};
 use crate::ledger::book::Ledger;
 use crate::state::task::TaskStatus;
-
-/// How many devices a gang holds.
-fn num_devices(gang: &Gang) -> u32 {
-    u32::try_from(devices(gang).count()).unwrap_or(u32::MAX)
-}
 
 /// Starts the tasks that may start on devices about which something has changed. Where host memory is
 /// short, tasks that wait for it get it in the order in which they began to wait, and all other tasks in
@@ -64,7 +59,7 @@ fn try_start(ledger: &mut Ledger, host_memory: &mut HostMemoryQueue, index: usiz
         return;
     }
     if ledger.are_at_hand(&place.gang) && ledger.queues.is_first(&ledger.state, index) {
-        if !ledger.state.may_hold_more(task, num_devices(&place.gang)) {
+        if !ledger.state.may_hold_gang(task, &place.gang) {
             ledger.agenda.short_of_quota.extend(devices(&place.gang));
             return;
         }

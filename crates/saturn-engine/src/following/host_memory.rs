@@ -336,7 +336,7 @@ fn host_memory_waiter(ledger: &mut Ledger, task: TaskId, now_s: f64) -> Option<H
         return None;
     }
     let place = &ledger.state.plan.as_ref()?.places[index];
-    if !ledger.state.may_hold_more(task, place.gang.iter().map(num_devices).sum()) {
+    if !ledger.state.may_hold_gang(task, &place.gang) {
         return None;
     }
     let gpu_type = ledger.state.gang_type(&place.gang).to_owned();

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 use saturn_core::Gang;
 
-use crate::facts::ids::devices;
 use crate::facts::plan::Place;
 use crate::facts::sharing::Uid;
 use crate::state::attempt::Attempt;
+use crate::state::quotas::width;
 use crate::state::run::State;
 
 /// What the people with quotas hold.
@@ -34,7 +34,7 @@ impl<'a> Quotas<'a> {
 
     fn take(&mut self, uid: Uid, gang: &Gang, end_s: f64) {
         if self.state.quota(uid).is_some() {
-            self.held.entry(uid).or_default().push((end_s, num_devices(gang)));
+            self.held.entry(uid).or_default().push((end_s, width(gang)));
         }
     }
 
@@ -45,7 +45,7 @@ impl<'a> Quotas<'a> {
         let Some(quota) = self.state.quota(uid) else { return Ok(()) };
         let there = || self.held.get(&uid).into_iter().flatten().filter(|held| held.0 > at_s);
         let held: u32 = there().map(|(_, gpus)| gpus).sum();
-        if held.saturating_add(num_devices(&place.gang)) <= quota {
+        if held.saturating_add(width(&place.gang)) <= quota {
             return Ok(());
         }
         let next_s = there().map(|(end_s, _)| *end_s).min_by(f64::total_cmp);
@@ -56,8 +56,4 @@ impl<'a> Quotas<'a> {
     pub(super) fn hold(&mut self, place: &Place, end_s: f64) {
         self.take(self.state.task(place.task).uid(), &place.gang, end_s);
     }
-}
-
-fn num_devices(gang: &Gang) -> u32 {
-    u32::try_from(devices(gang).count()).unwrap_or(u32::MAX)
 }

@@ -7,9 +7,10 @@
 //! Tasks count as trained as far as the last such plan would have trained them by now, whatever they
 //! have trained in truth.
 //!
-//! The share is as many devices of each type as the person's part of the pool, rounded up, or as many as
-//! the person's quota allows if that is fewer, on as few nodes as can be. A task that needs more devices than that has all of them, for so much longer. Host
-//! memory and the cost of stopping a task are left out.
+//! The share is as many devices of each type as the person's part of the pool, rounded up, or as
+//! many as the person's quota allows if that is fewer, on as few nodes as can be. A task that needs
+//! more devices than that has all of them, for so much longer. Host memory and the cost of stopping a
+//! task are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -2,10 +2,11 @@
 //!
 //! The problem has the devices that can be used, the tasks that can be planned, and the running
 //! attempts. If nodes have only so much host memory, it has that too, and what each strategy takes of
-//! it. If people have quotas, it has those. To stay costs a running task nothing. To move costs it the checkpoint at which it
-//! stops (`switch_cost_s`) and the launch under the strategy moved to (in that strategy's runtime).
+//! it. If people have quotas, it has those. To stay costs a running task nothing. To move costs it
+//! the checkpoint at which it stops (`switch_cost_s`) and the launch under the strategy moved to (in
+//! that strategy's runtime).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use saturn_core::{
@@ -120,19 +121,16 @@ impl Remaining {
 
     /// The people with quotas, and whose each task is.
     fn add_owners(&mut self, state: &State) {
-        if !state.has_quotas() {
-            return;
-        }
-        let mut names: BTreeMap<Uid, String> = BTreeMap::new();
+        let Some(sharing) = state.config.policy.sharing.as_ref() else { return };
+        let mut people: BTreeSet<Uid> = BTreeSet::new();
         for (task, of) in self.problem.tasks.iter_mut().zip(&self.tasks) {
             let uid = state.task(of.id).uid();
             let Some(max_gpus) = state.quota(uid) else { continue };
-            let name = names.entry(uid).or_insert_with(|| {
-                let name = uid.map_or_else(|| "host".to_owned(), |uid| uid.to_string());
-                self.problem.owners.push(Owner { name: name.clone(), max_gpus });
-                name
-            });
-            task.owner = Some(name.clone());
+            let name = state.login(sharing, uid);
+            if people.insert(uid) {
+                self.problem.owners.push(Owner { name: name.to_owned(), max_gpus });
+            }
+            task.owner = Some(name.to_owned());
         }
     }
 

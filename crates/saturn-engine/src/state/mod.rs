@@ -3,11 +3,12 @@
 //! [`State`](run::State) holds tasks, groups of tasks that perform alike, nodes and devices, live
 //! attempts, and the plan in force. `task`, `group`, `attempt`, `device`, `order` and `breadth` are
 //! its parts. The other files ask questions. `places` asks about the plan in force, `pool` about
-//! nodes and gangs, `people` about those who share the run, `quotas` about what each may hold, `stakes` about the weight and the
-//! deadline of each end, `trials` about open trials and inspections, and `blame` whether a task's own
-//! functions made one of these fail. `host_memory` asks what a strategy takes of a machine's own
-//! memory, `space` which disks are full, and `vacancies` where a trial has room. `occupancy` is what each node
-//! has free, kept up, and `soon_free` how many nodes have how much.
+//! nodes and gangs, `people` about those who share the run, `quotas` about what each of them may
+//! hold, `stakes` about the weight and the deadline of each end, `trials` about open trials and
+//! inspections, and `blame` whether a task's own functions made one of these fail. `host_memory` asks
+//! what a strategy takes of a machine's own memory, `space` which disks are full, and `vacancies`
+//! where a trial has room. `occupancy` is what each node has free, kept up, and `soon_free` how many
+//! nodes have how much.
 //!
 //! Invariants: nothing here changes durably; the room `changes` does that, record by record. A
 //! question reads the state and nothing else. What is over (ended attempts, earlier plans) is not

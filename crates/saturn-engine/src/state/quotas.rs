@@ -4,7 +4,9 @@
 //! device. If a quota is lowered, tasks that hold more go on; no other task of the person starts until
 //! there is room under the quota again.
 
-use crate::facts::ids::TaskId;
+use saturn_core::Gang;
+
+use crate::facts::ids::{TaskId, devices};
 use crate::facts::sharing::Uid;
 use crate::state::run::State;
 
@@ -23,7 +25,7 @@ impl State {
     /// How many devices a person's tasks hold.
     pub fn held_by(&self, uid: Uid) -> u32 {
         let own = self.attempts.values().filter(|attempt| self.task(attempt.task).uid() == uid);
-        own.map(|attempt| u32::try_from(attempt.devices().count()).unwrap_or(u32::MAX)).sum()
+        own.map(|attempt| width(&attempt.gang)).sum()
     }
 
     /// Whether a task's owner may hold so many devices for it at all.
@@ -36,4 +38,14 @@ impl State {
         let uid = self.task(task).uid();
         self.quota(uid).is_none_or(|quota| self.held_by(uid).saturating_add(gpus) <= quota)
     }
+
+    /// Whether a task's owner may hold this gang too now.
+    pub fn may_hold_gang(&self, task: TaskId, gang: &Gang) -> bool {
+        self.may_hold_more(task, width(gang))
+    }
+}
+
+/// How many devices a gang holds.
+pub(crate) fn width(gang: &Gang) -> u32 {
+    u32::try_from(devices(gang).count()).unwrap_or(u32::MAX)
 }

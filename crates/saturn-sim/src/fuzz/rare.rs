@@ -21,6 +21,8 @@ use crate::world::faults::{Fault, Odds};
 const SHARE: f64 = 0.05;
 /// How often a stopper tells what it has seen.
 const NUM_TOLD: u32 = 60;
+/// The login name of the person who drives the run.
+const HOST_LOGIN: &str = "tomas";
 /// The person whose agent dies.
 const GUEST: u32 = 1001;
 /// Seconds by which other programs have left all devices.
@@ -68,13 +70,13 @@ pub(super) fn draw_sharing(seed: u64, policy: &mut Policy) {
     let shares = [(GUEST_LOGIN.to_owned(), rng.random_range(0.3..3.0))];
     let mut sharing = Sharing {
         shares: shares.into(),
+        host: HOST_LOGIN.to_owned(),
         half_life_s: rng.random_range(50.0..5000.0),
         rest_s: rng.random_range(0.0..300.0),
         ..Sharing::default()
     };
     let are_shared = rng.random_bool(0.8);
-    // The login name of the person who drives the run is empty here.
-    for login in [GUEST_LOGIN, ""] {
+    for login in [GUEST_LOGIN, HOST_LOGIN] {
         if rng.random_bool(0.4) {
             sharing.quotas.insert(login.to_owned(), rng.random_range(1..=6));
         }

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 
-use saturn_core::Gang;
 use saturn_engine::{
     Attempt, DeviceId, Mode, NodeId, Place, Purpose, State, TaskId, TaskStatus, TrialState, devices,
 };
@@ -82,7 +81,7 @@ impl<'a> IdleCauses<'a> {
             DeviceUse::Kept
         } else if state.num_open_trials() > 0 {
             DeviceUse::WaitsTrial
-        } else if !state.may_hold_more(place.task, num_devices(&place.gang)) {
+        } else if !state.may_hold_gang(place.task, &place.gang) {
             DeviceUse::WaitsQuota
         } else if limits_host_memory(state) {
             DeviceUse::WaitsHostMemory
@@ -90,10 +89,6 @@ impl<'a> IdleCauses<'a> {
             DeviceUse::WaitsPlan
         }
     }
-}
-
-fn num_devices(gang: &Gang) -> u32 {
-    u32::try_from(devices(gang).count()).unwrap_or(u32::MAX)
 }
 
 /// Whether attempts may have to wait for host memory.
