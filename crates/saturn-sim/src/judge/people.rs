@@ -61,20 +61,25 @@ impl Books {
 
     /// With an attempt that is launched, its owner holds no more devices than the owner's quota.
     fn check_quota(&mut self, new: AttemptId, task: TaskId, gang: &Gang) {
-        let Some(sharing) = &self.config.policy.sharing else { return };
         let Some(owner) = self.tasks.get(task.0).map(|task| task.owner) else { return };
-        let login = if owner.is_none() { sharing.host.as_str() } else { GUEST_LOGIN };
-        let Some(quota) = sharing.quotas.get(login) else { return };
+        let Some(quota) = self.quota_of(owner) else { return };
         let is_own = |one: &AttemptBook| {
             one.end.is_none() && self.tasks.get(one.task.0).is_some_and(|task| task.owner == owner)
         };
         let others = self.attempts.iter().filter(|(id, one)| **id != new && is_own(one));
         let held = others.map(|(_, one)| devices(&one.gang).count()).sum::<usize>();
         let all = held + devices(gang).count();
-        if !gang.is_empty() && all > *quota as usize {
-            let what = format!("{new} has {login} hold {all} devices, of {quota}");
+        if !gang.is_empty() && all > quota as usize {
+            let what = format!("{new} has {owner:?} hold {all} devices, of {quota}");
             self.wrong("nobody holds more devices than the quota", what);
         }
+    }
+
+    /// How many devices a person's tasks may hold at once; `None`: all.
+    pub(super) fn quota_of(&self, owner: Option<u32>) -> Option<u32> {
+        let sharing = self.config.policy.sharing.as_ref()?;
+        let login = if owner.is_none() { sharing.host.as_str() } else { GUEST_LOGIN };
+        sharing.quotas.get(login).copied()
     }
 
     /// A guarantee is for tasks of the person who gets it.

@@ -1,8 +1,8 @@
 //! Rules on searches: they train nothing, and end once everything that can be tried is known.
 //!
 //! Written from the promise of `saturn search`: of every task that is left, each technique that the
-//! run has is tried on each number of devices that the task allows and that a node has, unless an
-//! inspection has ruled it out. What needs more devices than can be used is named. Devices that
+//! run has is tried on each number of devices that the task allows, that a node has and that the
+//! task's owner may hold, unless an inspection has ruled it out. What needs more devices than can be used is named. Devices that
 //! other programs use for now are waited for.
 //!
 //! Does not do: look at gangs on several nodes, or at what is known of earlier runs beyond that
@@ -92,6 +92,7 @@ impl Books {
             task.end.is_none()
                 && task.group == group
                 && !task.excluded.contains(key)
+                && self.quota_of(task.owner).is_none_or(|quota| key.gpus <= quota)
                 && task.gpu_range.as_ref().is_none_or(|range| range.contains(&key.gpus))
         };
         is_in(self.tried.get(group))
