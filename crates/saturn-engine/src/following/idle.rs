@@ -7,7 +7,7 @@
 //!
 //! Of the tasks that could start at once, the task with the largest weight is put first, with the
 //! strategy that the extended plan would give it. Whether a task could start is asked of the idle
-//! devices and of their nodes' host memory alone. So a look that starts nothing takes no longer in
+//! devices, of their nodes' host memory and of its owner's quota alone. So a look that starts nothing takes no longer in
 //! a plan with many places.
 //!
 //! A task that is started in this way may have to move when the solver's answer comes, which costs
@@ -82,7 +82,7 @@ fn first_to_start(ledger: &Ledger, host_memory: &HostMemoryQueue, now_s: f64) ->
 }
 
 /// A place of a task on devices that are at hand, with the strategy that the extended plan would
-/// give the task; `None` if these devices, or their nodes' host memory, are too little.
+/// give the task; `None` if these devices, their nodes' host memory or its owner's quota are too little.
 fn place_at_once(
     ledger: &Ledger,
     host_memory: &HostMemoryQueue,
@@ -92,11 +92,12 @@ fn place_at_once(
 ) -> Option<Place> {
     let state = &ledger.state;
     let mut choices = by_device_seconds(state, task).into_iter();
-    let (time_s, choice) = choices.find(|(_, one)| {
-        let gpus = one.trial.strategy.gpus;
-        holds(&state.usable_breadths, one.gpu_type, gpus) && state.may_hold_more(task, gpus)
-    })?;
+    let (time_s, choice) = choices
+        .find(|(_, one)| holds(&state.usable_breadths, one.gpu_type, one.trial.strategy.gpus))?;
     let strategy = choice.trial.strategy.clone();
+    if !state.may_hold_more(task, strategy.gpus) {
+        return None;
+    }
     let (group, end_s) = (state.task(task).group, now_s + time_s);
     let key = TrialKey { strategy: strategy.key(), gpu_type: choice.gpu_type.to_owned() };
     let has_memory = |node: NodeId, ranks: u32| {

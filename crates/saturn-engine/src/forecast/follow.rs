@@ -129,7 +129,7 @@ struct Course<'a> {
 }
 
 impl Course<'_> {
-    /// When a place can start, but for host memory. The places before it are settled. `None` if it
+    /// When a place can start, but for host memory and quotas. The places before it are settled. `None` if it
     /// will not start any more: it has its times, or nothing is left to do there.
     fn ready_s(&mut self, index: usize) -> Option<f64> {
         let place = &self.places[index];
@@ -201,9 +201,12 @@ impl Course<'_> {
             let place = &self.places[index];
             let quotas = limits.quotas.as_ref();
             if let Err(later_s) = quotas.map_or(Ok(()), |one| one.ready_or_later(place, at_s)) {
-                // Such tasks start in the order of the plan.
+                let memory = limits.memory.as_mut();
+                let has_waited = memory.is_some_and(|memory| memory.leave((index, since)));
+                // Of tasks that may start at one moment, the first in the plan starts.
                 let later = moment(later_s);
-                ready.insert((later, self.waits_since(index).unwrap_or(later), index));
+                let since = if has_waited { Some(since) } else { self.waits_since(index) };
+                ready.insert((later, since.unwrap_or(later), index));
                 continue;
             }
             let memory = limits.memory.as_mut();

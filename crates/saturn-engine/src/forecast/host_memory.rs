@@ -151,6 +151,17 @@ impl HostMemory {
         if later_s > at_s { Err(later_s) } else { Ok(()) }
     }
 
+    /// A place waits for something else: no memory is kept for it. Returns whether memory was.
+    pub(super) fn leave(&mut self, (index, since): (usize, Moment)) -> bool {
+        let mut has_waited = false;
+        for (node, _) in &self.needs[index] {
+            if let Some(memory) = self.nodes.get_mut(node) {
+                has_waited |= memory.waiters.remove(&(since, index));
+            }
+        }
+        has_waited
+    }
+
     /// Whether a place would delay the place that has waited longest on a node, if that has waited longer
     /// than itself. It does not if both fit once that place can start, or if it ends by then.
     fn delays_oldest(

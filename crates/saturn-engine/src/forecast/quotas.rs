@@ -39,7 +39,7 @@ impl<'a> Quotas<'a> {
     }
 
     /// Whether a place can start at `at_s`; otherwise when to look again. A gang that is wider than its
-    /// owner's quota counts as soon as the owner holds nothing.
+    /// owner's quota is taken to start once the owner holds nothing.
     pub(super) fn ready_or_later(&self, place: &Place, at_s: f64) -> Result<(), f64> {
         let uid = self.state.task(place.task).uid();
         let Some(quota) = self.state.quota(uid) else { return Ok(()) };

@@ -10,8 +10,9 @@ use crate::facts::record::TaskEnd;
 use crate::health::devices::take_back_for;
 use crate::health::memory::Health;
 use crate::ledger::book::Ledger;
+use crate::state::breadth::Breadth;
 use crate::state::run::State;
-use crate::state::task::TaskStatus;
+use crate::state::task::{TaskState, TaskStatus};
 use crate::state::trial::{TrialKey, TrialState};
 
 /// Gives up tasks that no technique can run. Takes devices back for tasks that can run only there.
@@ -59,6 +60,14 @@ fn why_hopeless(state: &State, id: TaskId) -> Option<TaskEnd> {
     if state.untried_elsewhere(id).next().is_some() {
         return None;
     }
+    let quota = state.quota(task.uid());
+    let is_beyond = |key: &StrategyKey| {
+        task.spec.allows_key(key) && quota.is_some_and(|quota| key.gpus > quota)
+    };
+    if task.checkpoint_step > 0 && group.trials.keys().any(|key| is_beyond(&key.strategy)) {
+        // It has trained, so the quota was higher then, and may be so again.
+        return None;
+    }
     if out_of_range.is_some() && !state.is_closed {
         // While more tasks may come, wider nodes may come too.
         return None;
@@ -66,7 +75,6 @@ fn why_hopeless(state: &State, id: TaskId) -> Option<TaskEnd> {
     let mut traceback = String::new();
     let mut reasons = Reasons::default();
     let mut num_allowed = 0;
-    let quota = state.quota(task.uid());
     for (key, trial) in &group.trials {
         if !task.spec.allows_key(&key.strategy) {
             continue;
@@ -102,6 +110,10 @@ fn why_hopeless(state: &State, id: TaskId) -> Option<TaskEnd> {
     }
     let mut error = if let Some(why) = out_of_range {
         format!("no strategy fits: {why}")
+    } else if let Some(quota) =
+        quota.filter(|quota| num_allowed == 0 && is_wider(state, task, *quota))
+    {
+        format!("no strategy fits: {}", beyond_quota(quota))
     } else if num_allowed == 0 {
         "no strategy fits: the task's gpu_range and techniques allow none on the run's devices"
             .to_owned()
@@ -115,10 +127,19 @@ fn why_hopeless(state: &State, id: TaskId) -> Option<TaskEnd> {
     Some(TaskEnd::Failed { error, traceback })
 }
 
+/// Whether the pool allows a task some number of devices, and none of these is within a quota.
+fn is_wider(state: &State, task: &TaskState, quota: u32) -> bool {
+    let range = task.spec.gpu_range.as_ref();
+    let counts = state.breadths.iter().flat_map(Breadth::counts);
+    let mut allowed =
+        counts.filter(|gpus| range.is_none_or(|range| range.contains(gpus))).peekable();
+    allowed.peek().is_some() && allowed.all(|gpus| gpus > quota)
+}
+
 /// Why a person's tasks can't run under strategies with more devices than these.
 fn beyond_quota(quota: u32) -> String {
     let noun = if quota == 1 { "device" } else { "devices" };
-    format!("its owner's tasks may hold {quota} {noun} at once")
+    format!("its person's tasks may hold {quota} {noun} at once")
 }
 
 /// Why strategies can't run a task.

@@ -47,9 +47,16 @@ impl State {
     pub(crate) fn may_run(&self, task: TaskId, key: &TrialKey) -> bool {
         let state = self.task(task);
         state.spec.allows_key(&key.strategy)
-            && self.may_hold(task, key.strategy.gpus)
+            && (self.may_hold(task, key.strategy.gpus) || self.runs_under(task, key))
             && !state.excludes_key(&key.strategy)
             && self.why_too_large_for_host(state.group, key).is_none()
+    }
+
+    /// Whether a task runs under a strategy now. It may go on, also if its owner's quota was lowered since.
+    fn runs_under(&self, task: TaskId, key: &TrialKey) -> bool {
+        self.attempt_of(task).is_some_and(|(_, attempt)| {
+            attempt.strategy.key() == key.strategy && self.gang_type(&attempt.gang) == key.gpu_type
+        })
     }
 
     /// Whether a task has a strategy that nodes of the pool are wide enough for, were all of their

@@ -224,10 +224,12 @@ fn nodes(state: &State, share: f64, quota: Option<u32>) -> Vec<Node> {
         }
     }
     let mut nodes = Vec::new();
+    let mut may_hold = quota.unwrap_or(u32::MAX);
     for (_, mut of_type) in pool {
         of_type.sort_by(|a, b| b.gpus.cmp(&a.gpus).then(a.name.cmp(&b.name)));
         let all: u32 = of_type.iter().map(|node| node.gpus).sum();
-        let mut left = part(share, all).min(quota.unwrap_or(u32::MAX));
+        let mut left = part(share, all).min(may_hold);
+        may_hold -= left;
         for node in of_type {
             let gpus = node.gpus.min(left);
             if gpus > 0 {

@@ -16,7 +16,6 @@ use saturn_core::{
 
 use crate::facts::config::Level;
 use crate::facts::ids::{NodeId, TaskId};
-use crate::facts::sharing::Uid;
 use crate::knowledge::host_needs::HostNeeds;
 use crate::planning::deadlines::LeftOut;
 use crate::state::attempt::Attempt;
@@ -122,12 +121,12 @@ impl Remaining {
     /// The people with quotas, and whose each task is.
     fn add_owners(&mut self, state: &State) {
         let Some(sharing) = state.config.policy.sharing.as_ref() else { return };
-        let mut people: BTreeSet<Uid> = BTreeSet::new();
+        let mut names: BTreeSet<&str> = BTreeSet::new();
         for (task, of) in self.problem.tasks.iter_mut().zip(&self.tasks) {
             let uid = state.task(of.id).uid();
             let Some(max_gpus) = state.quota(uid) else { continue };
             let name = state.login(sharing, uid);
-            if people.insert(uid) {
+            if names.insert(name) {
                 self.problem.owners.push(Owner { name: name.to_owned(), max_gpus });
             }
             task.owner = Some(name.to_owned());

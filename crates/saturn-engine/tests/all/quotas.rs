@@ -101,5 +101,5 @@ fn a_task_that_needs_more_devices_than_the_quota_says_so() {
     let state = pool.engine.state();
     let status = &state.task(state.task_named("wide").expect("it is there")).status;
     let TaskStatus::Ended(TaskEnd::Failed { error, .. }) = status else { panic!("{status:?}") };
-    assert!(error.contains("its owner's tasks may hold 1 device at once"), "{error}");
+    assert!(error.contains("its person's tasks may hold 1 device at once"), "{error}");
 }

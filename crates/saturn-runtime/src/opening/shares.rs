@@ -87,7 +87,13 @@ fn by_login<T>(
         };
         Ok((login, number))
     };
-    numbers.into_iter().map(with_login).collect()
+    let num_given = numbers.len();
+    let numbers: BTreeMap<String, T> =
+        numbers.into_iter().map(with_login).collect::<Result<_, _>>()?;
+    if numbers.len() < num_given {
+        return refused(format!("`{what}` has one person twice, by login name and by user id"));
+    }
+    Ok(numbers)
 }
 
 fn refused<T>(reason: String) -> Result<T, RuntimeError> {
@@ -139,6 +145,9 @@ mod tests {
         assert_eq!(rules.quotas[&login(Uid::from_raw(4_000_000_001))], 2);
         let rules = sharing_by(None, &shared(), quotas("0", 2)).unwrap().unwrap();
         assert_eq!(rules.quotas["root"], 2);
+        let both = Quotas::from([("0".to_owned(), 2), ("root".to_owned(), 3)]);
+        let both = Rules { quotas: Some(both), ..Rules::default() };
+        assert!(error(both, &shared()).contains("one person twice"));
     }
 
     #[test]

@@ -79,10 +79,10 @@ impl<'a> IdleCauses<'a> {
         };
         if !devices(&place.gang).all(is_ready) {
             DeviceUse::Kept
-        } else if state.num_open_trials() > 0 {
-            DeviceUse::WaitsTrial
         } else if !state.may_hold_gang(place.task, &place.gang) {
             DeviceUse::WaitsQuota
+        } else if state.num_open_trials() > 0 {
+            DeviceUse::WaitsTrial
         } else if limits_host_memory(state) {
             DeviceUse::WaitsHostMemory
         } else {
@@ -123,6 +123,7 @@ fn width_that_is_faster(state: &State, attempt: &Attempt) -> Option<u32> {
         key.gpu_type == gpu_type
             && key.strategy.gpus > attempt.strategy.gpus
             && task.spec.allows_key(&key.strategy)
+            && state.may_hold_more(attempt.task, key.strategy.gpus - attempt.strategy.gpus)
             && !task.excluded.iter().any(|(excluded, _)| *excluded == key.strategy)
             && step_s(trial).is_some_and(|step_s| step_s < FASTER * now_s)
     });

@@ -1,7 +1,7 @@
 //! How people who share a run fare, as data and as a table.
 
 use saturn_core::names::escape_terminal;
-use saturn_engine::{Purpose, State, Uid};
+use saturn_engine::{State, Uid};
 use serde::{Deserialize, Serialize};
 
 use crate::facts::expect::Expected;
@@ -23,7 +23,7 @@ pub struct PersonStatus {
     /// The part of the devices, out of 1, that is this person's share now; null for a person without
     /// tasks that may train.
     pub share: Option<f64>,
-    /// Devices on which the person's tasks train.
+    /// Devices that the person's tasks hold, for training and trials.
     pub devices: usize,
     /// How many devices the person's tasks may hold at once; null for all.
     pub quota: Option<u32>,
@@ -40,7 +40,7 @@ pub struct PersonStatus {
 }
 
 impl PersonStatus {
-    /// Devices on which the person's tasks train: `3`, or with a quota `3 of 4`.
+    /// Devices that the person's tasks hold: `3`, or with a quota `3 of 4`.
     pub(crate) fn devices_in_words(&self) -> String {
         let of = self.quota.map(|quota| format!(" of {quota}")).unwrap_or_default();
         format!("{}{of}", self.devices)
@@ -70,13 +70,11 @@ pub(crate) fn people(state: &State, expected: &Expected) -> Vec<PersonStatus> {
         let is_late = |(end_s, by_s): &(Option<f64>, Option<f64>)| {
             end_s.zip(*by_s).is_some_and(|(end_s, by_s)| end_s > by_s)
         };
-        let training = state.attempts.values().filter(|one| one.purpose == Purpose::Train);
-        let own = training.filter(|one| state.task(one.task).uid() == *uid);
         PersonStatus {
             name: state.login(sharing, *uid).to_owned(),
             uid: *uid,
             share: shares.get(uid).copied(),
-            devices: own.map(|one| one.devices().count()).sum(),
+            devices: state.held_by(*uid) as usize,
             quota: state.quota(*uid),
             tasks: state.person(*uid).map_or(0, saturn_engine::Person::num_ready),
             used_s: used_s.get(uid).copied().unwrap_or(0.0),
