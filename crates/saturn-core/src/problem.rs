@@ -159,7 +159,7 @@ impl Candidate {
         } else if narrowest == widest {
             self.gpus.div_ceil(widest).saturating_mul(widest)
         } else {
-            // None of its nodes is superfluous.
+            // Without any one of its nodes, the gang would have too few devices.
             self.gpus.saturating_add(widest - 1)
         }
     }

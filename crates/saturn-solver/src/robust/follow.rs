@@ -222,8 +222,8 @@ impl<'a> Followed<'a> {
     }
 }
 
-/// The first time from `start` on at which no more than this is held, of what is held until given times.
-/// Running tasks may hold more than there is.
+/// The first time from `start` on at which gangs hold at most `most`. `held` has, for each gang, the time
+/// at which it ends and the amount that it holds. Running tasks may hold more than there is.
 fn first_free(held: &[(f64, u64)], most: u64, mut start: f64) -> f64 {
     loop {
         let left = held.iter().filter(|held| held.0 > start);

@@ -47,7 +47,7 @@ uses! {
     WaitsTrial "waits_trial" "it was kept for a trial, or the tasks that could use it waited for a trial on other devices",
     WaitsInspection "waits_inspection" "the tasks that could use it waited for the inspection of their model",
     PlannedElsewhere "planned_elsewhere" "the plan had the tasks that waited train on other devices",
-    WaitsQuota "waits_quota" "the tasks that waited were those of people who held as many devices as they may hold at once",
+    WaitsQuota "waits_quota" "the people whose tasks waited held as many devices as their quotas allow",
     CouldWiden "could_widen" "no task waited, and a task that trained on fewer devices of its node would have been faster on more",
     WaitsPredecessor "waits_predecessor" "the tasks left come after tasks that were not done",
     WaitsTime "waits_time" "the tasks left waited for their release, for another try after a failure, or for space on the disk",

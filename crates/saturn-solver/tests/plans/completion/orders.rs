@@ -7,7 +7,8 @@
 
 use saturn_core::{Objective, Problem, ProblemTask};
 
-use crate::facts::problems::{latest, may_keep_cap, tardiness};
+use crate::facts::exhaustion::{latest, tardiness};
+use crate::facts::problems::may_keep_cap;
 use crate::support::{Held, gangs};
 
 /// Nodes and devices, seconds for which they are held, and bytes of host memory on each node.

@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use saturn_core::{Objective, Owner, PlanStatus, Problem};
 use saturn_solver::Backend;
 
-use super::problems::{SMALL, TINY, brute_force, problems, with_caps};
+use super::exhaustion::brute_force;
+use super::problems::{SMALL, TINY, problems, with_caps};
 use super::six::is_as_all_orders_say;
 use super::{agree, run};
 use crate::completion::SIX;

@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use saturn_core::{Objective, PlanStatus, Problem};
 use saturn_solver::Backend;
 
-use super::problems::{TINY, brute_force, problems, with_memory};
+use super::exhaustion::brute_force;
+use super::problems::{TINY, problems, with_memory};
 use super::six::is_as_all_orders_say;
 use super::{agree, run};
 use crate::completion::SIX;

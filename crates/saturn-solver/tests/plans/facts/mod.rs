@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod caps;
+pub(crate) mod exhaustion;
 mod host_memory;
 mod impossible;
 mod in_time;
@@ -20,7 +21,8 @@ use saturn_core::{Plan, PlanStatus, Problem, ProblemTask, SolveEnd};
 use saturn_solver::{Backend, FrozenClock, Objective, Options, solve};
 
 use crate::support::cases;
-use problems::{SMALL, TINY, brute_force, problems};
+use exhaustion::brute_force;
+use problems::{SMALL, TINY, problems};
 
 fn run(problem: &Problem, backend: Backend, objective: Objective, max_moves: u64) -> Plan {
     let options = Options {

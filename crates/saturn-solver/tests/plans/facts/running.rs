@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use saturn_core::{Plan, PlanStatus, Problem, ProblemTask, check};
 use saturn_solver::{Backend, Clock, FrozenClock, Objective, Options, solve};
 
-use super::problems::{SMALL, TINY, brute_force, problems};
+use super::exhaustion::brute_force;
+use super::problems::{SMALL, TINY, problems};
 use super::{is_close, run};
 use crate::support::cases;
 

@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use saturn_core::{Plan, PlanStatus, Problem, SolveEnd};
 use saturn_solver::{Backend, FrozenClock, Objective, Options, solve};
 
-use super::problems::{SMALL, Scale, TINY, brute_force_softly, problems, with_memory};
+use super::exhaustion::brute_force_softly;
+use super::problems::{SMALL, Scale, TINY, problems, with_memory};
 use super::{is_close, is_settled, run};
 use crate::completion::SIX;
 use crate::completion::orders::least_softly;

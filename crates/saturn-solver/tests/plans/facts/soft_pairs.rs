@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use saturn_core::{Plan, PlanStatus, Problem, check};
 use saturn_solver::{Backend, FrozenClock, Objective, Options, solve};
 
-use super::problems::{SMALL, Scale, TINY, brute_force_softly};
+use super::exhaustion::brute_force_softly;
+use super::problems::{SMALL, Scale, TINY};
 use super::run;
 use super::soft::{agree, answer, is_no_better, soft_with_memory};
 use crate::completion::SIX;
