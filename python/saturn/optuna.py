@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from saturn.errors import InvalidInput
 from saturn.runs import run as runs
-from saturn.runs.request import PathLike, Settings
 from saturn.runs.result import RunResult
+from saturn.runs.settings import PathLike, Settings
 from saturn.runs.started import StartedRun
 from saturn.stoppers.given import stoppers_of
 from saturn.tuning import keeping

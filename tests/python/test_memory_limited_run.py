@@ -13,7 +13,7 @@ import saturn
 import saturn._core
 from saturn import HParams, InvalidInput, Task
 from saturn.plain.sizes import parse_limit
-from saturn.runs.request import Settings
+from saturn.runs.settings import Settings
 from torch import nn
 
 #: State of the model with AdamW: 168 MB. Half of it, and what a step needs besides, fits here.

@@ -23,8 +23,8 @@ from saturn import native, verbs
 from saturn.errors import InvalidInput, RunInterrupted
 from saturn.runs import live, options
 from saturn.runs.profiles import Profile
-from saturn.runs.request import Settings
 from saturn.runs.result import RunResult
+from saturn.runs.settings import Settings
 from saturn.runs.started import StartedRun
 
 

@@ -24,7 +24,7 @@ from typing import Any
 import pytest
 import saturn
 from agents import agents_with
-from saturn.runs.request import Settings
+from saturn.runs.settings import Settings
 from sweep_run import SATURN, TASKS, Run, assert_trained_as_plain_torch_does, has_begun
 
 #: Kills of drivers, and now and then of an agent or a rank.

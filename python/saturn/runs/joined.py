@@ -35,7 +35,7 @@ from saturn.errors import InvalidInput, RunFailed, RunOver
 from saturn.library import Entry
 from saturn.plain import durable
 from saturn.plain.home import home
-from saturn.runs import request
+from saturn.runs import request, settings
 from saturn.tasks.surroundings import STARTED, Surroundings
 
 #: For how many seconds this person's tasks train on if nobody drives the pool.
@@ -206,7 +206,7 @@ def _setup(door: Path, directory: Path, entries: Iterable[Entry]) -> dict[str, A
         "directory": str(directory),
         "settings": {
             "python": sys.executable,
-            "python_path": request.import_places(),
+            "python_path": settings.import_places(),
             "cwd": str(Path.cwd()),
             "preload": [],
             "devices": None,

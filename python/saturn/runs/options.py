@@ -2,7 +2,7 @@
 
 A function takes them as `**options: Unpack[...]`, which type checkers understand. `takes` gives the
 function the signature that people and tools see, with the defaults of
-`saturn.runs.request.Settings`, and inserts the explanations into its docstring.
+`saturn.runs.settings.Settings`, and inserts the explanations into its docstring.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, TypedDict, TypeVar, cast
 
 from saturn.loggers import Logger
 from saturn.plain.names import did_you_mean
-from saturn.runs.request import PathLike, Settings
+from saturn.runs.settings import PathLike, Settings
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -15,7 +15,8 @@ from typing import Any
 from saturn import native
 from saturn.runs import profiles, request
 from saturn.runs.profiles import Profile
-from saturn.runs.request import PathLike, Settings, Wishes
+from saturn.runs.request import Wishes
+from saturn.runs.settings import PathLike, Settings
 from saturn.tasks.task import Task
 
 

@@ -32,8 +32,9 @@ from saturn.runs.options import (
     takes,
 )
 from saturn.runs.profiles import Profile
-from saturn.runs.request import CheckedSettings, Packed, PathLike, Settings, Wishes
+from saturn.runs.request import Packed, Wishes
 from saturn.runs.result import RunResult
+from saturn.runs.settings import CheckedSettings, PathLike, Settings
 from saturn.runs.started import StartedRun
 from saturn.stoppers.given import stoppers_of, with_metrics
 from saturn.tasks.task import Task

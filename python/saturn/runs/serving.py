@@ -10,8 +10,8 @@ from saturn import native
 from saturn.errors import InvalidInput
 from saturn.plain.given_numbers import check_number, check_whole
 from saturn.runs import pool
-from saturn.runs.request import PathLike, Settings
 from saturn.runs.run import resumed, started
+from saturn.runs.settings import PathLike, Settings
 from saturn.runs.started import StartedRun
 from saturn.tasks.surroundings import STARTED, Surroundings
 from saturn.tuning.supervise import supervise

@@ -20,8 +20,9 @@ from saturn.notebook.view import View
 from saturn.runs import request, stopping
 from saturn.runs.live import Run
 from saturn.runs.profiles import Profile
-from saturn.runs.request import CheckedSettings, Packed, Wishes
+from saturn.runs.request import Packed, Wishes
 from saturn.runs.result import RunResult
+from saturn.runs.settings import CheckedSettings
 from saturn.tasks.task import Task
 from saturn.tuning.scope import Scope
 from saturn.tuning.tuner import Tuner
