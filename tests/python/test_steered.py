@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable
@@ -12,100 +11,23 @@ from typing import Any
 
 import pytest
 from faces import make_task
-from saturn import native
-from saturn.errors import InvalidInput, NotPicklable, Refused, RunOver
+from fake_pool import Failing, FakePool, ends_bad
+from saturn.errors import InvalidInput, NotPicklable, Refused
 from saturn.runs import request
 from saturn.runs.live import Run
 from saturn.runs.run import attach
-from saturn.stoppers import ASHA, Progress, Ruling
+from saturn.stoppers import ASHA, Progress
 from saturn.stoppers.rules import Function
-from saturn.stoppers.stopper import Tasks
-from saturn.tasks.surroundings import SUBMITTED, Surroundings
+from saturn.tasks.surroundings import SUBMITTED
 from saturn.tuning import steer, steered, supervise
 from saturn.tuning.pool import Pool
-from saturn.tuning.scope import Scope
 from saturn.tuning.steered import About, SteeredSweep
-from saturn.tuning.study import StudyTuner
 from saturn.tuning.tuner import Stopping, Tuner
-
-
-class FakePool:
-    """What the process of a pool tells and is told; its tasks are what `stages` says."""
-
-    def __init__(self, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.run_dir = run_dir
-        self.stages: dict[str, str] = {}
-        self.told: list[dict[str, Any]] = []
-        self.is_closed = False
-        self.was_asked = threading.Event()
-        (run_dir / "steered").mkdir()
-        (run_dir / "journal.db").touch()
-        monkeypatch.setattr(native, "status", lambda _: json.dumps(self.status()))
-        monkeypatch.setattr(native, "judged", lambda _: "[]")
-        monkeypatch.setattr(native, "is_driven", lambda _: True)
-        monkeypatch.setattr(native, "ask", self.ask)
-        # The pool's process is this one, whose directory and paths stay as they are.
-        monkeypatch.setattr(Surroundings, "take_up", lambda _: None)
-
-    def status(self) -> dict[str, Any]:
-        tasks = [
-            {
-                "name": name,
-                "dir": f"tasks/{name}",
-                "step": 3,
-                "steps": 8,
-                "stage": stage,
-                "attempt": 1 if stage == "running" else None,
-                "ended_s": 9.0 if stage in ("done", "stopped", "cancelled") else None,
-                "after": [],
-            }
-            for name, stage in self.stages.items()
-        ]
-        self.was_asked.set()
-        pool, trials = {"devices": 2, "busy": 2}, {"open": 0}
-        status = {"is_closed": self.is_closed, "now_s": 50.0, "tasks": tasks}
-        return {**status, "pool": pool, "trials": trials}
-
-    def ask(self, run_dir: Path, text: str) -> str:
-        command = json.loads(text)
-        self.told.append(command)
-        if command["command"] == "cancel":
-            self.stages[command["task"]] = "cancelled"
-        stages = {"hold": "held", "stop": "stopped", "go_on": "running"}
-        for one in command.get("judgements", ()):
-            if "ruling" in one:
-                self.stages[one["task"]] = stages[one["ruling"]]
-        return '{"ok": true}'
-
-    def report(self, name: str, loss: float) -> None:
-        (self.run_dir / "tasks" / name).mkdir(parents=True, exist_ok=True)
-        path = self.run_dir / "tasks" / name / "metrics.jsonl"
-        path.write_text(json.dumps({"step": 1, "loss": loss}) + "\n")
-
-    def sweep(self, name: str, tuner: Tuner, tasks: list[str] | None) -> SteeredSweep:
-        steered.write(self.run_dir, name, tuner, About(tasks, 20.0))
-        return SteeredSweep(self.run_dir, name)
-
-    def judged(self) -> list[tuple[str, str]]:
-        return [
-            (one["task"], one["ruling"])
-            for command in self.told
-            for one in command.get("judgements", ())
-            if "ruling" in one
-        ]
 
 
 @pytest.fixture
 def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakePool:
     return FakePool(tmp_path, monkeypatch)
-
-
-def is_bad(task: Progress) -> bool:
-    return task.values("loss")[-1][1] > 1
-
-
-def ends_bad() -> Stopping:
-    return Stopping([Function(function=is_bad, metric="loss", mode="min")])
 
 
 def test_a_stopper_decides_about_its_own_sweep_alone(pool: FakePool) -> None:
@@ -183,104 +105,6 @@ def test_a_stopper_that_raises_decides_no_more_and_is_named(pool: FakePool) -> N
     goes_on_until_it_is_cancelled(pool, sweep, steers, [("mine-b", "go_on")])
     assert "the stopper of the sweep `mine` fails" in pool.told[0]["text"]
     assert sweep.has_given_up
-
-
-def test_a_sweep_goes_on_later_if_nobody_drives_the_pool_of_another_person(
-    pool: FakePool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pool.stages = {"mine-a": "held"}
-    sweep = pool.sweep("mine", ends_bad(), ["mine-a"])
-    (pool.run_dir / "control.sock").symlink_to("door/control.sock")
-    process = threading.Thread(target=partial(steer.main, pool.run_dir, "mine"), daemon=True)
-    process.start()
-    assert pool.was_asked.wait(100)
-
-    def gone(_: Any) -> str:
-        raise RunOver("the process that drives the pool is not there")
-
-    monkeypatch.setattr(native, "status", gone)
-    # Its process ends although another process may drive the pool already.
-    process.join(timeout=100)
-    assert not process.is_alive() and not sweep.has_ended
-    assert pool.told == [], "the stopper has not failed"
-
-
-def test_the_sweeps_of_an_earlier_pool_of_another_person_are_put_aside(
-    pool: FakePool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (pool.run_dir / "control.sock").symlink_to("door/control.sock")
-    now = ["first"]
-    monkeypatch.setattr(native, "ask", lambda *_: json.dumps({"ok": True, "run": now[0]}))
-    steered.fit_to_pool(pool.run_dir)
-    sweep = pool.sweep("mine", ends_bad(), ["mine-a"])
-    (sweep.directory / "output.log").write_text("of the first")
-    with pytest.raises(Refused, match="a sweep `mine` already"):
-        Pool(pool.run_dir).submit([make_task(name="mine")])
-    now[0] = "second"
-    Pool(pool.run_dir).submit([make_task(name="a")], stopper=ASHA(), name="mine")
-    assert (sweep.directory / "tuner.pkl").exists(), "of the second"
-    assert (pool.run_dir / "steered-first" / "mine" / "output.log").read_text() == "of the first"
-    now[0] = "first"
-    steered.fit_to_pool(pool.run_dir)
-    assert (sweep.directory / "output.log").read_text() == "of the first"
-    now[0] = "../second"
-    with pytest.raises(InvalidInput, match="which is no pool's name"):
-        steered.fit_to_pool(pool.run_dir)
-
-
-@pytest.mark.parametrize("older", ["the process that drives the pool", "your agent"])
-def test_older_versions_that_start_no_stopper_of_others_are_named(
-    pool: FakePool, monkeypatch: pytest.MonkeyPatch, older: str
-) -> None:
-    (pool.run_dir / "control.sock").symlink_to("door/control.sock")
-    said: dict[str, Any] = {"ok": True, "run": "first"}
-    if older == "your agent":
-        (pool.run_dir / "steered").rmdir()
-    else:
-        said = {"ok": False, "code": "malformed", "error": "unknown variant `run`"}
-    monkeypatch.setattr(native, "ask", lambda *_: json.dumps(said))
-    with pytest.raises(InvalidInput, match=f"{older}.* is of an older version of Saturn"):
-        steered.fit_to_pool(pool.run_dir)
-
-
-def test_another_persons_task_is_not_taken_for_one_that_a_search_has_suggested(
-    pool: FakePool,
-) -> None:
-    sweep = pool.sweep("mine", Failing(), None)
-    own = {"name": "mine-trial-0", "dir": "tasks/mine-trial-0"}
-    assert sweep.is_own(own) and not sweep.is_own({**own, "name": "other-trial-0"})
-    assert not sweep.is_own({**own, "owner": "lena"}), "of a guest in one's own pool"
-    (pool.run_dir / "control.sock").symlink_to("door/control.sock")
-    for kept_in in ("tasks/mine-trial-0", "tasks/task-1~2"):
-        assert sweep.is_own({**own, "dir": kept_in, "owner": "lena"}), "in another person's pool"
-    # Of other people's tasks no directory is told. Where this person's files are, the pool does not
-    # say: it could have others of them read.
-    for elsewhere in (
-        "",
-        "tasks",
-        "tasks/",
-        "tasks/..",
-        "tasks/a/b",
-        "/home/lena/runs/x",
-        "runs/x",
-    ):
-        assert not sweep.is_own({**own, "dir": elsewhere}), elsewhere
-
-
-class Failing(StudyTuner):
-    """A search whose code raises once it is asked what to do."""
-
-    def __init__(self) -> None:
-        self._metric, self._direction = "loss", "minimize"
-
-    def check(self) -> None:
-        pass
-
-    def began(self, scope: Scope, tasks: Tasks) -> None:
-        self._scope = scope
-
-    def at(self, now_s: float, tasks: Tasks) -> list[Ruling]:
-        raise ValueError("no such column")
 
 
 def test_the_held_tasks_of_a_search_that_raises_go_on(pool: FakePool) -> None:
